@@ -23,6 +23,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use crate::{
     actor_tree::ActorStatus,
+    disk::StorageWaits,
     events::{EventBus, LiveDelta, StreamItem, UnrecordedRun},
     metrics::MetricsCounter,
 };
@@ -45,6 +46,7 @@ pub(crate) struct JournalHandle {
     bus: Arc<EventBus>,
     redactor: Redactor,
     meter: Arc<MetricsCounter>,
+    storage_waits: StorageWaits,
 }
 
 impl JournalHandle {
@@ -81,7 +83,11 @@ impl JournalHandle {
                 }
             }
         });
-        Ok((Self { writer, publications, bus: hub, redactor, meter }, JournalTasks { thread, publisher }))
+        let storage_waits = StorageWaits::default();
+        Ok((
+            Self { writer, publications, bus: hub, redactor, meter, storage_waits },
+            JournalTasks { thread, publisher },
+        ))
     }
 
     pub(crate) fn meter(&self) -> &MetricsCounter {
@@ -101,6 +107,11 @@ impl JournalHandle {
     /// Returns the error of the last commit if it failed as a whole.
     pub(crate) fn last_error(&self) -> Option<StoreError> {
         self.writer.last_error()
+    }
+
+    /// Returns the appends that the disk rejected and that will be repeated.
+    pub(crate) fn storage_waits(&self) -> &StorageWaits {
+        &self.storage_waits
     }
 
     /// Returns the number of queued appends.

@@ -44,6 +44,7 @@ pub mod builtin_tools;
 pub mod callback;
 mod clock;
 mod context;
+mod disk;
 pub mod embedding;
 mod events;
 mod fair_queue;

@@ -23,7 +23,7 @@ use std::{
     collections::HashMap,
     fmt, io,
     path::{Path as FilePath, PathBuf},
-    sync::Arc,
+    sync::{Arc, Mutex, PoisonError},
 };
 
 use bytes::Bytes;
@@ -52,6 +52,11 @@ const DELETE_BATCH: usize = 256;
 /// Maximum number of concurrent requests of a batch deletion in a bucket.
 const MAX_CONCURRENT_DELETES: usize = 16;
 
+/// Folder of the versions of sessions.
+const SESSIONS: &str = "sessions";
+/// Folder of the versions of users.
+const USERS: &str = "users";
+
 /// The bytes of a version as a stream.
 pub type BlobStream = BoxStream<'static, Result<Bytes, StoreError>>;
 
@@ -63,6 +68,8 @@ pub struct BlobStore {
     backend: Backend,
     locks: Arc<PathLocks>,
     faults: Option<FaultPlan>,
+    /// The error of the last write, if the disk or the bucket rejected it.
+    last_error: Arc<Mutex<Option<StoreError>>>,
 }
 
 /// Backend that writes and deletes versions. Reads of all backends use [`ObjectStore`].
@@ -108,7 +115,14 @@ impl BlobStore {
             Backend::Files(files) => Arc::new(files.reader()),
             Backend::Objects(objects) => Arc::clone(&objects.store),
         };
-        Ok(Self { location: place.clone(), store, backend: writing, locks: Arc::default(), faults: None })
+        Ok(Self {
+            location: place.clone(),
+            store,
+            backend: writing,
+            locks: Arc::default(),
+            faults: None,
+            last_error: Arc::default(),
+        })
     }
 
     /// Applies a fault plan to all later writes.
@@ -253,6 +267,13 @@ impl BlobStore {
         }
     }
 
+    /// Returns the existing local folders below which versions are stored; none if the store does not use local files.
+    pub fn local_folders(&self) -> Vec<PathBuf> {
+        let Backend::Files(files) = &self.backend else { return Vec::new() };
+        let folders = [SESSIONS, USERS].map(|kind| files.home().join(kind));
+        folders.into_iter().filter(|folder| folder.is_dir()).collect()
+    }
+
     /// Returns the local path of a version's file, even if the file does not exist. Returns `None` if `path` is
     /// invalid, or if the store does not use local files.
     pub fn local_path(&self, path: &str) -> Option<PathBuf> {
@@ -262,7 +283,24 @@ impl BlobStore {
         }
     }
 
+    /// Returns the error of the last write if the disk or the bucket rejected it.
+    pub fn last_error(&self) -> Option<StoreError> {
+        self.last_error.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     async fn write(&self, path: &str, body: &mut Body<'_>) -> Result<(), StoreError> {
+        let written = self.write_unrecorded(path, body).await;
+        let refusal = match &written {
+            Ok(()) => None,
+            Err(error) if error.is_transient() => Some(error.clone()),
+            // The error says nothing about whether the disk has room.
+            Err(_) => return written,
+        };
+        *self.last_error.lock().unwrap_or_else(PoisonError::into_inner) = refusal;
+        written
+    }
+
+    async fn write_unrecorded(&self, path: &str, body: &mut Body<'_>) -> Result<(), StoreError> {
         let (key, turn) = self.lock(path).await?;
         self.hit_fault_point(FaultPoint::BeforeBlob)?;
         match &self.backend {
@@ -304,8 +342,8 @@ impl fmt::Debug for BlobStore {
 /// Different arguments always have different paths. No path leads out of the home.
 pub fn version_path(scope: &ArtifactScope, id: &ArtifactId, version: u64, filename: &str) -> String {
     let (kind, owner) = match scope {
-        ArtifactScope::Session { session_id } => ("sessions", session_id.as_str()),
-        ArtifactScope::User { uid } => ("users", uid.as_str()),
+        ArtifactScope::Session { session_id } => (SESSIONS, session_id.as_str()),
+        ArtifactScope::User { uid } => (USERS, uid.as_str()),
     };
     let (owner, id, filename) = (path_segment(owner), path_segment(id.as_str()), path_segment(filename));
     format!("{kind}/{owner}/artifacts/{id}/v{version}/{filename}")

@@ -5,6 +5,7 @@
 
 pub mod blob;
 pub mod contract;
+pub mod disk;
 pub mod fault;
 pub mod sqlite;
 pub mod store;

@@ -8,13 +8,13 @@ use std::{
     path::{Path, PathBuf},
     sync::{
         Arc, OnceLock,
-        atomic::{AtomicU64, Ordering::SeqCst},
+        atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
     },
 };
 
 use serde_json::json;
 use soong::{
-    ErrorCode, ErrorInfo, FaultPoint, MessagePath, RunHandle, RunRequest, RuntimeBuilder,
+    ErrorCode, ErrorInfo, FaultPoint, MessagePath, RunHandle, RunRequest, RuntimeBuilder, SessionSpec,
     artifact::{Content, Save},
     protocol::{ArtifactWrite, Message, Role, RunId, RunMode, RunStatus, SessionId, TraceId, Write},
     storage::{
@@ -23,6 +23,8 @@ use soong::{
         store::{Ack, Append, Store, StoreError},
     },
 };
+
+use tokio::sync::Notify;
 
 use crate::support::{
     artifacts::{create, listed, local_owner, prompt_driven_model, run, text, text_at, versions},
@@ -298,6 +300,8 @@ fn runs_wait_for_a_full_disk_and_can_be_cancelled() {
         if waits_for_storage(&world) {
             waited.fetch_add(1, SeqCst);
             assert_eq!(runtime.sessions().get(&session()).await.unwrap().session_id, session(), "reads go on");
+            let health = runtime.info().check_storage().await.unwrap_err();
+            assert_eq!((health.code, health.retryable), (ErrorCode::StorageError, true));
             let refused = with_timeout(runtime.start("another")).await.unwrap_err();
             assert_eq!((refused.code, refused.retryable), (ErrorCode::StorageError, true));
             if let Err(error) = with_timeout(run.cancel()).await {
@@ -466,5 +470,52 @@ async fn first_edit_of_a_missing_session_is_rejected_not_retried() {
     let run = world.runtime().start(RunRequest::new("write").session("s")).await.unwrap();
     let outcome = with_timeout(run.wait()).await.unwrap();
     assert!(outcome.output.contains("session s does not exist"), "{outcome:?}");
+    world.finish().await;
+}
+
+/// A store that rejects the later appends of one run, as if only they did not fit on the disk.
+struct OneRunRejected {
+    store: Box<dyn Store>,
+    run: Arc<OnceLock<RunId>>,
+    has_room: Arc<AtomicBool>,
+}
+
+impl Store for OneRunRejected {
+    fn commit(&mut self, batch: &[Append]) -> Result<Vec<Result<Ack, StoreError>>, StoreError> {
+        let is_rejected = |append: &Append| append.fence.as_ref().map(|fence| &fence.run_id) == self.run.get();
+        if self.run.get().is_some() && !self.has_room.load(SeqCst) && batch.iter().any(is_rejected) {
+            return Err(disk_full());
+        }
+        self.store.commit(batch)
+    }
+}
+
+/// A run waits for the disk although the last commit, of another session, was successful.
+#[tokio::test]
+async fn storage_is_not_healthy_while_one_run_waits_for_it() {
+    let go: Arc<Notify> = Arc::default();
+    let answer = Arc::clone(&go);
+    let model = scripted_model(move |_| Turn::When(Arc::clone(&answer), "done".to_owned()));
+    let run_id: Arc<OnceLock<RunId>> = Arc::default();
+    let has_room: Arc<AtomicBool> = Arc::default();
+    let rejected = (Arc::clone(&run_id), Arc::clone(&has_room));
+    let world = TestRuntime::with(model, |builder| {
+        builder.config(quick_non_durable_config()).wrap_store(move |store| {
+            Box::new(OneRunRejected { store: Box::new(store), run: rejected.0, has_room: rejected.1 })
+        })
+    })
+    .await;
+    let runtime = world.runtime();
+    runtime.info().check_storage().await.unwrap();
+    let run = runtime.start(RunRequest::new("one").session("s")).await.unwrap();
+    run_id.set(run.run_id().clone()).unwrap();
+    go.notify_one();
+    wait_until("it waits for the disk", || waits_for_storage(&world)).await;
+    runtime.sessions().create(SessionSpec::default()).await.unwrap();
+    let health = runtime.info().check_storage().await.unwrap_err();
+    assert_eq!((health.code, health.retryable), (ErrorCode::StorageError, true));
+    has_room.store(true, SeqCst);
+    with_timeout(run.wait()).await.unwrap();
+    runtime.info().check_storage().await.unwrap();
     world.finish().await;
 }

@@ -156,3 +156,26 @@ async fn server_is_not_ready_until_the_disk_accepts_writes() {
     assert_eq!(served.post("/api/traces", json!({ "prompt": "hello" })).await.0, 503);
     assert_eq!(ready(&served).await.0, 200, "there is room again: a check notices it");
 }
+
+#[tokio::test]
+async fn server_is_not_ready_while_files_of_artifacts_are_rejected() {
+    let upload = async |served: &TestServer| {
+        let path = "/api/sessions/s/artifacts/content?name=a.md";
+        let (status, body) =
+            answer(served.request(Method::PUT, path).header("content-type", "text/markdown").body("a")).await;
+        assert_eq!((status.as_u16(), &body["error"]["code"]), (503, &json!("storage_error")), "{body}");
+    };
+    let served = TestServer::with(crate::served::OFFLINE, &[("SOONG_FAULTS", "before_blob@1..=fail")]);
+    let (status, _) = served.post("/api/sessions", json!({ "session_id": "s" })).await;
+    assert_eq!(status, 201);
+    assert_eq!(ready(&served).await.0, 200);
+    upload(&served).await;
+    let (status, body) = ready(&served).await;
+    assert_eq!((status, &body["error"]["code"]), (503, &json!("storage_error")), "{body}");
+
+    let served = TestServer::with(crate::served::OFFLINE, &[("SOONG_FAULTS", "before_blob@1=fail")]);
+    let (status, _) = served.post("/api/sessions", json!({ "session_id": "s" })).await;
+    assert_eq!(status, 201);
+    upload(&served).await;
+    assert_eq!(ready(&served).await.0, 200, "there is room again: a check notices it");
+}

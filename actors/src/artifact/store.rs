@@ -54,7 +54,7 @@ const SUMMARY_INPUT_BYTES: usize = 4_096;
 pub(crate) struct ArtifactStore {
     pub(super) journal: JournalHandle,
     pub(super) reads: StoreReader,
-    pub(super) blobs: BlobStore,
+    pub(crate) blobs: BlobStore,
     pub(crate) reader: ArtifactReader,
     limits: ArtifactsConfig,
     hasher: RandomState,

@@ -2,16 +2,16 @@
 //!
 //! Elsewhere: when a part is given up (`runtime/supervisor.rs`).
 
-use std::{collections::BTreeMap, time::Duration};
+use std::collections::BTreeMap;
 
 use soong_protocol::{ErrorInfo, Write};
-use soong_storage::store::Append;
+use soong_storage::store::{Append, StoreError};
 
 use super::RuntimeInfo;
-use crate::events::{format_store_id, is_cursor_in_range, unknown_cursor_error};
-
-/// Maximum time to write a page; a slower disk counts as rejecting writes.
-const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
+use crate::{
+    disk::CHECK_TIMEOUT,
+    events::{format_store_id, is_cursor_in_range, unknown_cursor_error},
+};
 
 impl RuntimeInfo<'_> {
     /// Returns the id of this store. A restored backup has a different id. Cursors are valid for one store only.
@@ -49,17 +49,31 @@ impl RuntimeInfo<'_> {
         self.runtime.inner.services.lifetime.failure().cloned()
     }
 
-    /// Checks that the disk accepts writes: if the last commit was rejected, tries another write.
+    /// Checks that the disks of the home accept writes: they have at least 4 MiB and a free inode, take a trial file,
+    /// and no run waits for one. If the last commit, or the last write of an artifact, was rejected, another is tried.
     ///
     /// # Errors
     /// `storage_error`, retryable.
     pub async fn check_storage(self) -> Result<(), ErrorInfo> {
-        let journal = &self.runtime.inner.services.journal;
-        let Some(refusal) = journal.last_error() else { return Ok(()) };
-        let probe = journal.append_and_wait(Append { fence: None, writes: vec![Write::Probe] });
-        match tokio::time::timeout(PROBE_TIMEOUT, probe).await {
-            Ok(written) => written.map(|_| ()).map_err(|error| ErrorInfo::from(&error)),
-            Err(_) => Err(ErrorInfo::from(&refusal)),
+        self.check_disks().await.map_err(|error| ErrorInfo::from(&error))
+    }
+
+    async fn check_disks(self) -> Result<(), StoreError> {
+        let services = &self.runtime.inner.services;
+        let journal = &services.journal;
+        let blobs = &services.artifacts.blobs;
+        if let Some(refusal) = journal.last_error() {
+            let probe = journal.append_and_wait(Append { fence: None, writes: vec![Write::Probe] });
+            tokio::time::timeout(CHECK_TIMEOUT, probe).await.unwrap_or(Err(refusal))?;
+        }
+        let blob_refusal = blobs.last_error();
+        services.disk_checks.check(blobs.local_folders(), blob_refusal.is_some()).await?;
+        if let Some(refusal) = blob_refusal {
+            tokio::time::timeout(CHECK_TIMEOUT, blobs.check()).await.unwrap_or(Err(refusal))?;
+        }
+        match journal.storage_waits().error() {
+            Some(error) => Err(error),
+            None => Ok(()),
         }
     }
 

@@ -9,6 +9,7 @@ use crate::{
     actor_base::Lifetime,
     actor_tree::ActorTree,
     artifact::{ArtifactHandle, ArtifactStore},
+    disk::DiskChecks,
     events::EventBus,
     journal::JournalHandle,
     run::{Approvals, ChildStarter, Finalizer, RunRegistry, RunResolver},
@@ -21,6 +22,7 @@ use crate::{
 pub(super) struct Services {
     pub(super) config: Arc<Config>,
     pub(super) home: PathBuf,
+    pub(super) disk_checks: DiskChecks,
     pub(super) reader: StoreReader,
     pub(super) journal: JournalHandle,
     pub(super) hub: Arc<EventBus>,

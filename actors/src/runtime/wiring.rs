@@ -14,6 +14,7 @@ use crate::{
     actor_base::Lifetime,
     actor_tree::ActorTree,
     artifact::{ArtifactHandle, ArtifactStore},
+    disk::DiskChecks,
     events::EventBus,
     fault::Faults,
     journal::{JournalHandle, JournalTasks},
@@ -89,6 +90,7 @@ pub(super) fn wire(open: OpenStore, settings: Settings) -> Result<Wired, ErrorIn
     });
     let services = Services {
         config,
+        disk_checks: DiskChecks::new(home.clone()),
         home,
         reader,
         journal,

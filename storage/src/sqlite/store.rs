@@ -17,7 +17,10 @@ use super::{
     migrate::{self, MIGRATIONS, SCHEMA, latest_version},
     store_error, with_repair_advice,
 };
-use crate::store::{Ack, Append, Store, StoreError};
+use crate::{
+    disk,
+    store::{Ack, Append, Store, StoreError},
+};
 
 /// Maximum size of the log (WAL), in pages, at which a commit also copies it into the database: 16 MiB.
 ///
@@ -90,7 +93,7 @@ impl SqliteStore {
             conn: Some(conn),
             needs_integrity_check: false,
             cache: Cache::default(),
-            free_bytes,
+            free_bytes: disk::free_bytes,
             checkpoint_pages: MAX_CHECKPOINT_PAGES,
             commits: 0,
             // It may hold data that was deleted before a process was killed.
@@ -261,16 +264,6 @@ fn connect(path: &Path, durability: Durability) -> Result<Connection, StoreError
         StoreError::Io(why) => StoreError::Io(format!("{}: {why}", path.display())),
         other => other,
     })
-}
-
-fn free_bytes(path: &Path) -> Option<u64> {
-    #[cfg(unix)]
-    {
-        let disk = rustix::fs::statvfs(path).ok()?;
-        Some(disk.f_bavail.saturating_mul(disk.f_frsize))
-    }
-    #[cfg(not(unix))]
-    None
 }
 
 /// Returns the checkpoint threshold in pages: the maximum if there is enough space, else a power of two.

@@ -13,7 +13,7 @@ use soong_storage::{
     writer::AppendCallback,
 };
 
-use super::{RunActor, RunActorState};
+use super::{RunActor, RunActorState, state::FailedAppend};
 use crate::run::{machine::state::RunState, message::RunMsg};
 
 /// Delay before a refused append is retried: initial and maximum. It doubles with each retry.
@@ -95,12 +95,14 @@ impl RunActor {
             }
             error if error.is_transient() => {
                 let failed = state.appends.failed.take();
-                let wait = failed.map_or(STORAGE_BACKOFF.0, |(_, wait)| (wait * 2).min(STORAGE_BACKOFF.1));
+                let wait =
+                    failed.as_ref().map_or(STORAGE_BACKOFF.0, |failed| (failed.delay * 2).min(STORAGE_BACKOFF.1));
                 // The writer logs this once for all runs; here it concerns one run only.
                 tracing::debug!(run = %self.entry.identity.run_id, %error, ?wait, "append failed; retrying");
                 self.entry.status.set_state("waiting", "storage");
                 if append.fence.is_some() {
-                    state.appends.failed = Some((append, wait));
+                    let waiting = self.services.journal.storage_waits().begin(&error);
+                    state.appends.failed = Some(FailedAppend { append, delay: wait, _wait: waiting });
                     myself.send_after(wait, || RunMsg::RetryAppend);
                 } else {
                     // It is unclear whether the run was opened: read what is stored (DUR-6).
@@ -121,8 +123,8 @@ impl RunActor {
     }
 
     pub(super) fn retry_append(&self, myself: &ActorRef<RunMsg>, state: &mut RunActorState) {
-        if let Some((append, _)) = &state.appends.failed {
-            let append = append.clone();
+        if let Some(failed) = &state.appends.failed {
+            let append = failed.append.clone();
             self.submit(myself, append);
         }
     }

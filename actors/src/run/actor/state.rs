@@ -11,6 +11,7 @@ use tokio::sync::oneshot;
 
 use crate::{
     budget::Reservation,
+    disk::StorageWait,
     run::{
         clock::ClockPause,
         machine::{
@@ -82,8 +83,16 @@ pub(super) struct Appends {
     pub(super) number: u64,
     /// Effects that are performed when the append in flight is durable. They are kept while it is retried.
     pub(super) in_flight: Option<Vec<Effect>>,
-    /// A refused append that will be retried, with the delay before the retry.
-    pub(super) failed: Option<(Append, Duration)>,
+    pub(super) failed: Option<FailedAppend>,
+}
+
+/// A refused append that will be retried.
+pub(super) struct FailedAppend {
+    pub(super) append: Append,
+    /// Delay before the retry.
+    pub(super) delay: Duration,
+    /// Counts the append as waiting for the disk.
+    pub(super) _wait: StorageWait,
 }
 
 impl Appends {
