@@ -259,6 +259,36 @@ async fn check_summaries(no_summary: impl Fn() -> Turn + Send + Sync + 'static, 
     world.finish().await;
 }
 
+/// (BUD-1a) The refusal was an answer, and costs although the fallback fails without one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn discarded_summary_is_charged_if_the_fallback_fails_too() {
+    let turns = AtomicUsize::new(0);
+    let refusal = || Completion { finish_reason: "refusal".into(), usage: Some(USAGE), ..Completion::text("no") };
+    let main = scripted_model(move |request| match (request.tools.is_empty(), turns.fetch_add(1, SeqCst)) {
+        (true, _) => Turn::Whole(Vec::new(), Box::new(refusal())),
+        (false, turns @ 0..20) => {
+            Turn::call("create_artifact", json!({"name": format!("a{turns}"), "content": "word ".repeat(300)}))
+        }
+        (false, _) => Turn::say("done"),
+    });
+    let world = open(main, &[("b", failing(Failure::Rejected))], vec![when("b", FallbackReason::Refused)], |config| {
+        config.model.context_window = Some(4_000);
+        config.model.max_output_tokens = Some(100);
+        config.context.keep_recent_messages = 4;
+    })
+    .await;
+    let (run, _) = run(&world, "x").await;
+    let events = stored(world.runtime(), run.trace_id()).await;
+    let usages = events.iter().filter_map(|record| match &record.event {
+        Event::Context(ContextEvent::CompactionFailed { usage, .. }) => Some(*usage),
+        _ => None,
+    });
+    let usages: Vec<Option<Usage>> = usages.collect();
+    assert!(!usages.is_empty(), "no summary failed");
+    assert!(usages.iter().all(|usage| *usage == Some(USAGE)), "{usages:?}");
+    world.finish().await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn children_have_the_fallbacks_of_their_parent() {
     let main = scripted_model(|request| match (is_parent(request), assistant_count(request)) {

@@ -56,7 +56,7 @@ impl Consumed {
         }
     }
 
-    fn plus(self, other: Self) -> Self {
+    pub(crate) fn plus(self, other: Self) -> Self {
         self.combine(other, u64::saturating_add)
     }
 

@@ -27,8 +27,8 @@ impl RunState {
         }
     }
 
-    /// Returns what counts against the budgets of the run and of the runs above it. Charges for calls that were lost with an
-    /// earlier process are guessed and do not count, so that no resumed run ends because of them.
+    /// Returns what counts against the budgets of the run and of the runs above it. Estimated charges for calls that were
+    /// lost with an earlier process do not count, so that they cannot exhaust the budget of a resumed run.
     pub(crate) fn consumed(&self) -> Consumed {
         let own = Consumed::of(&self.own_stats_with_running_calls(), self.child_count());
         own.minus(self.usage.excused)
@@ -55,27 +55,27 @@ impl Transition<'_, '_> {
         self.step.writes.push(Write::Run(RunWrite::OpenModelCalls { run_id, calls }));
     }
 
-    /// Returns what is charged for a lost call. `prompt`: the usage of its prompt alone.
-    pub(in crate::run::machine) fn used_by_lost_call(&self, kind: ModelCallKind, prompt: Used) -> Used {
-        self.state.usage.open_model_calls.get(kind).unwrap_or(prompt)
+    /// Returns what is charged for a lost call. `default_usage` is charged if nothing was recorded: its prompt alone.
+    pub(in crate::run::machine) fn used_by_lost_call(&self, kind: ModelCallKind, default_usage: Used) -> Used {
+        self.state.usage.open_model_calls.get(kind).unwrap_or(default_usage)
     }
 
-    /// Returns what is charged for the lost call of a turn; `None` if no request was made. `same_process`: the
-    /// incarnation that made it ran in this process, so its budget reservation is known.
+    /// Returns what is charged for the lost call of a turn; `None` if the budget shows that no request was made.
+    /// `same_process`: the incarnation that made it ran in this process, so its budget reservation is known.
     pub(in crate::run::machine) fn used_by_lost_turn(&self, same_process: bool) -> Option<Used> {
-        if self.has_no_lost_reservation(same_process) {
+        if self.is_known_to_have_lost_no_call(same_process) {
             return None;
         }
         let usage = Usage::estimate(self.state.conversation.prompt_tokens, 0);
-        // It was made with the fallback that makes the calls, or with the run's own model, if that was tried again.
+        // The call used the current fallback, or the run's own model if that was tried again: the higher price is charged.
         let own = self.state.spec.model.prices.map(|prices| prices.cost(&usage));
         let of_fallback = self.state.model().prices.map(|prices| prices.cost(&usage));
         let cost = own.zip(of_fallback).map(|(own, of_fallback)| own.max(of_fallback));
         Some(self.used_by_lost_call(ModelCallKind::Turn, (usage, cost)))
     }
 
-    /// Returns whether it is known that no call was lost, because none had reserved budget.
-    pub(in crate::run::machine) fn has_no_lost_reservation(&self, same_process: bool) -> bool {
+    /// Returns whether certainly no call was lost, because none had reserved budget.
+    pub(in crate::run::machine) fn is_known_to_have_lost_no_call(&self, same_process: bool) -> bool {
         same_process && self.context.budget.is_some_and(|account| account.lost_reservation().model_calls == 0)
     }
 }

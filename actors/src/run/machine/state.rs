@@ -114,6 +114,7 @@ impl RunState {
             self.usage.own.add_tool_event(event);
         }
         self.usage.open_model_calls.apply(event);
+        self.usage.excuse(event);
         match event {
             Event::Run(event) => self.apply_run(event, at),
             Event::Model(event) => self.apply_model(event),

@@ -97,9 +97,12 @@ impl ModelCaller {
             let Some((next, failed)) = next else {
                 let fallback = current.and_then(|index| auxiliary.fallbacks.entries.get(index));
                 let prices = fallback.map_or(auxiliary.prices, |fallback| fallback.model.prices);
-                let discarded = observer.meter.take_discarded();
                 return match outcome {
-                    Ok(completion) => Ok(AuxiliaryAnswer { completion, prices, discarded }),
+                    Ok(completion) => {
+                        let discarded = observer.meter.take_discarded();
+                        Ok(AuxiliaryAnswer { completion, prices, discarded })
+                    }
+                    // What the discarded attempts have used is charged with the error: see `used_by_failure`.
                     Err(error) => Err(error_of_first.filter(|_| !is_of_run(&error)).unwrap_or(error)),
                 };
             };

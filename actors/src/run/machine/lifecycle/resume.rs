@@ -6,13 +6,10 @@
 
 use soong_protocol::{CollaboratorStatus, ErrorCode, ErrorInfo, ModelEvent, RunEvent};
 
-use crate::{
-    budget::Consumed,
-    run::machine::{
-        input::{ResumeReason, usage_and_cost},
-        state::phase::Phase,
-        transition::{Transition, to_u64},
-    },
+use crate::run::machine::{
+    input::{ResumeReason, usage_and_cost},
+    state::phase::Phase,
+    transition::{Transition, to_u64},
 };
 
 impl Transition<'_, '_> {
@@ -34,7 +31,6 @@ impl Transition<'_, '_> {
                 }
             }
         }
-        let used_before = Consumed::of(&self.state.usage.own, 0);
         self.summarize_goals();
         self.close_naming();
         match self.state.phase {
@@ -69,12 +65,6 @@ impl Transition<'_, '_> {
             }
             Phase::RunningTools { .. } => self.resume_calls(),
             _ => {}
-        }
-        // The reservations of a process that was killed are unknown, so what its calls are charged is a guess. The calls
-        // were made, so their number counts.
-        if !same_process {
-            let guessed = Consumed::of(&self.state.usage.own, 0).minus(used_before);
-            self.state.usage.excused = Consumed { model_calls: 0, tool_calls: 0, ..guessed };
         }
         if self.state.end.ending.is_some() {
             self.abort();

@@ -22,7 +22,7 @@ impl RunState {
 impl Transition<'_, '_> {
     /// Charges the model call of an earlier incarnation. Its usage is estimated (BUD-1a).
     pub(in crate::run) fn charge_lost_recall(&mut self, same_process: bool) {
-        if !self.state.needs_recall() || self.has_no_lost_reservation(same_process) {
+        if !self.state.needs_recall() || self.is_known_to_have_lost_no_call(same_process) {
             return;
         }
         let spec = &self.state.spec;
