@@ -274,6 +274,21 @@ pub enum ArtifactWrite {
 /// A request with an `Idempotency-Key`. Each of these writes also deletes requests whose lifetime has ended.
 #[derive(Debug, Clone)]
 pub enum RequestWrite {
+    /// Records a request before it is executed, if its effect cannot record it. While its answer is not recorded, it is
+    /// unknown whether it had its effect.
+    Begin {
+        /// The request.
+        key: RequestKey,
+        /// Time of the request.
+        at: Timestamp,
+    },
+    /// Deletes a request that has begun and failed. Has no effect if its answer is recorded.
+    Withdraw {
+        /// The request.
+        key: RequestKey,
+        /// Time of the failure.
+        at: Timestamp,
+    },
     /// Records what a request creates, in the append that creates it.
     Claim {
         /// The request.

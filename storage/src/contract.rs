@@ -89,6 +89,7 @@ const CHECKS: &[fn(TestStore)] = &[
     removal::session_with_a_used_id_counts_on,
     removal::append_for_a_deleted_session_is_rejected,
     questions::question_is_answered_once_or_withdrawn_with_its_run,
+    keyed_requests::begun_request_is_known_until_it_is_withdrawn,
     keyed_requests::keyed_request_is_kept_for_its_lifetime,
     permissions::permission_is_decided_once_or_withdrawn_with_its_run,
     task_journals::journal_starts_with_its_run_and_is_listed_until_completed,

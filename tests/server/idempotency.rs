@@ -105,6 +105,52 @@ async fn repeated_requests_of_all_routes_have_one_effect() {
     assert_eq!(again.as_u16(), 400, "the session exists now, and has no messages: {said}");
 }
 
+/// The process is killed when the children are recorded, before the request is answered.
+#[tokio::test]
+async fn children_of_a_repeated_request_are_added_once() {
+    let service = ManualModelService::new();
+    let config = format!("[model]\nbase_url = \"{}\"\nname = \"m\"\n", service.address);
+    let mut served = TestServer::with(&config, &[("SOONG_FAULTS", "start_children@1=kill")]);
+    let (_, run) = answer(keyed(&served, "/api/traces", "k", &start("wait"))).await;
+    let children_path = format!("/api/runs/{}/children", run["run_id"].as_str().unwrap());
+    let add = |served: &TestServer, key: &str, body: &Value| keyed(served, &children_path, key, body);
+    let body = json!({ "tasks": ["one", "two"] });
+    // A request that failed is forgotten.
+    let (status, refused) = answer(add(&served, "c", &json!({}))).await;
+    assert_eq!((status.as_u16(), code(&refused)), (400, "validation_error"), "{refused}");
+    add(&served, "c", &body).send().await.unwrap_err();
+    served.kill();
+    served.restart_without_variables();
+    let (status, again) = answer(add(&served, "c", &body)).await;
+    assert_eq!((status.as_u16(), code(&again)), (409, "idempotency_conflict"), "{again}");
+    let (status, added) = answer(add(&served, "d", &json!({ "task": "three" }))).await;
+    assert_eq!(status.as_u16(), 202, "{added}");
+    let (status, again) = answer(add(&served, "d", &json!({ "task": "three" }))).await;
+    assert_eq!((status.as_u16(), &again), (202, &added));
+    let traces = served.get("/api/traces/s").await;
+    let children = traces["trace"]["sub_traces"].as_array().or_else(|| traces["sub_traces"].as_array()).unwrap();
+    assert_eq!(children.len(), 3, "{traces}");
+}
+
+#[tokio::test]
+async fn repeated_upload_with_another_boundary_is_the_same_request() {
+    let served = TestServer::new(OFFLINE);
+    answer(keyed(&served, "/api/sessions", "s", &json!({ "session_id": "s" }))).await;
+    let upload = |text: &'static str| {
+        let part = reqwest::multipart::Part::bytes(text.as_bytes()).file_name("a.txt");
+        let form = reqwest::multipart::Form::new().part("file", part);
+        let path = "/api/sessions/s/artifacts/upload";
+        answer(served.request(Method::POST, path).header(KEY, "k").multipart(form))
+    };
+    let (status, stored) = upload("hello").await;
+    assert!(status.is_success(), "{stored}");
+    assert_eq!(upload("hello").await, (status, stored));
+    let (status, other) = upload("hallo").await;
+    assert_eq!((status.as_u16(), code(&other)), (409, "idempotency_conflict"), "{other}");
+    let artifacts = served.get("/api/sessions/s/artifacts").await;
+    assert_eq!(artifacts["artifacts"].as_array().unwrap().len(), 1, "{artifacts}");
+}
+
 #[tokio::test]
 async fn keys_belong_to_their_user_and_to_a_session() {
     let served = TestServer::with_users(OFFLINE);

@@ -95,6 +95,12 @@ impl TestServer {
         self.start(&addr);
     }
 
+    /// Starts the server again without the variables of its environment that the test has set, such as faults.
+    pub(crate) fn restart_without_variables(&mut self) {
+        self.extra.clear();
+        self.restart();
+    }
+
     pub(crate) fn signal(&self, signal: Signal) {
         self.running.as_ref().unwrap().signal(signal);
     }

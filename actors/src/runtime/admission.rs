@@ -17,8 +17,8 @@ pub(super) use existing_session::{inherited_settings, session_deny_rules};
 use futures::future::BoxFuture;
 use soong_model::params::check_params;
 use soong_protocol::{
-    ErrorCode, ErrorInfo, MessageContent, NewSession, NewTrace, PermissionMode, Run, RunMode, RunSettings, RunStatus,
-    Session, SessionId, SessionWrite, TraceId, TraceWrite, Write,
+    ErrorCode, ErrorInfo, MessageContent, NewSession, NewTrace, PermissionMode, RequestSubject, RequestWrite, Run,
+    RunMode, RunSettings, RunStatus, Session, SessionId, SessionWrite, TraceId, TraceWrite, Write,
 };
 use soong_storage::store::{Append, Reader};
 use soong_text::shorten;
@@ -70,6 +70,10 @@ impl Runtime {
         start.take_system_message()?;
         self.find_session_of_sub_trace(&mut start).await?;
         if let Some(interrupted) = self.resume_interrupted(&start).await? {
+            if let Some(key) = start.request_key.take() {
+                let subject = RequestSubject::Run(interrupted.run_id().clone());
+                self.write_request(RequestWrite::Claim { key, subject, at: now() }).await?;
+            }
             return Ok(interrupted);
         }
         // Wait until MCP servers have connected or failed, so that the first run has their tools.

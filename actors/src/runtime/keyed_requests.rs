@@ -20,6 +20,23 @@ impl Runtime {
         Ok(found.filter(|request| now.millis_since(request.at) < KeyedRequest::LIFETIME_MS))
     }
 
+    /// Records a keyed request whose effect does not record it, before it is executed. If the process ends before the
+    /// answer is recorded, a repeated request is known and not executed again.
+    ///
+    /// # Errors
+    /// `storage_error`.
+    pub async fn begin_keyed_request(&self, key: RequestKey) -> Result<(), ErrorInfo> {
+        self.write_request(RequestWrite::Begin { key, at: now() }).await
+    }
+
+    /// Forgets a request that has begun and failed, so that it can be sent again.
+    ///
+    /// # Errors
+    /// `storage_error`.
+    pub async fn withdraw_keyed_request(&self, key: RequestKey) -> Result<(), ErrorInfo> {
+        self.write_request(RequestWrite::Withdraw { key, at: now() }).await
+    }
+
     /// Records the answer to a keyed request. `session_id`: the session that it concerns, with which it is deleted.
     pub async fn record_answer(
         &self,
@@ -27,7 +44,11 @@ impl Runtime {
         answer: RequestAnswer,
         session_id: Option<SessionId>,
     ) -> Result<(), ErrorInfo> {
-        let write = Write::Request(RequestWrite::Answer { key, answer, session_id, at: now() });
+        self.write_request(RequestWrite::Answer { key, answer, session_id, at: now() }).await
+    }
+
+    pub(super) async fn write_request(&self, write: RequestWrite) -> Result<(), ErrorInfo> {
+        let write = Write::Request(write);
         let appended = self.inner.services.journal.append_and_wait(Append { fence: None, writes: vec![write] }).await;
         appended.map(drop).map_err(|error| ErrorInfo::from(&error))
     }

@@ -159,14 +159,22 @@ impl Sessions<'_> {
         self.runtime.stream(Scope::Session(id.clone()), since)
     }
 
-    /// Streams the events of all traces of a session from the first event of a run on.
+    /// Streams the events of all traces of a session from the first event of a run on; from now on, if the run has none
+    /// yet.
     ///
     /// # Errors
     /// `storage_error`.
     pub async fn events_from_run(self, run: &Run) -> Result<EventStream, ErrorInfo> {
         let run_id = run.run_id.clone();
-        let events = self.runtime.inner.services.reader.read(move |reader| reader.run_events(&run_id)).await?;
-        let before = events.first().map_or(0, |first| first.session_seq.saturating_sub(1));
+        let session_id = run.session_id.clone();
+        let read = move |reader: &dyn Reader| {
+            let events = reader.run_events(&run_id)?;
+            match events.first() {
+                Some(first) => Ok(first.session_seq.saturating_sub(1)),
+                None => Ok(reader.session(&session_id)?.map_or(0, |session| session.last_session_seq)),
+            }
+        };
+        let before = self.runtime.inner.services.reader.read(read).await?;
         Ok(self.events(&run.session_id, before))
     }
 

@@ -1,7 +1,8 @@
 //! Client of a home's owner: over its control socket, over HTTP, or within the owner's process.
 //!
 //! All transports lead to the same routes of `soong-server`, so a program behaves the same wherever its runs are
-//! executed. Errors of the owner keep their code; a request whose connection is lost fails with `closing`.
+//! executed. Errors of the owner keep their code. A POST request whose connection is lost is repeated with the same
+//! idempotency key; if no attempt gets an answer, and for other requests, the error is `closing`.
 
 mod artifacts;
 mod events;
@@ -11,7 +12,7 @@ pub mod socket;
 mod transport;
 mod tree;
 
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::{ops::ControlFlow, path::PathBuf, sync::Arc, time::Duration};
 
 pub use artifacts::{Download, UploadStream, artifact_path};
 use bytes::Bytes;
@@ -56,7 +57,7 @@ struct OwnerRequest<'a> {
     body: Body,
     content_type: &'a str,
     accept: &'a str,
-    /// Value of [`IDEMPOTENCY_KEY`]; `None` if the request may be sent again without it.
+    /// Value of [`IDEMPOTENCY_KEY`]; `None` if the request is never repeated.
     key: Option<&'a str>,
 }
 
@@ -67,40 +68,42 @@ impl<'a> OwnerRequest<'a> {
     }
 }
 
-/// The attempts to send a request that has an effect. All have the same key.
-struct Attempts {
-    key: RunId,
+/// Repeats a request that has an effect if its connection is lost. All attempts have the same key.
+struct KeyedRetry {
+    /// Value of [`IDEMPOTENCY_KEY`].
+    key: String,
     delays: std::array::IntoIter<Duration, 3>,
-    /// Error of the first attempt whose connection was lost: it may have been carried out.
+    /// Error of the first attempt that the owner may have executed.
     lost: Option<ErrorInfo>,
 }
 
-impl Attempts {
+impl KeyedRetry {
     fn new() -> Self {
-        Self { key: RunId::generate(), delays: RETRY_DELAYS.into_iter(), lost: None }
+        Self { key: RunId::generate().to_string(), delays: RETRY_DELAYS.into_iter(), lost: None }
     }
 
-    fn key(&self) -> String {
-        self.key.to_string()
-    }
-
-    /// Returns the outcome of the request, or, after waiting for a while, `None` to send it again because its connection
-    /// was lost.
+    /// Returns the result of the request, or waits for a while and returns `Continue` if it must be sent again.
     ///
-    /// Callers send a request again, with another key, if an owner that is closing has not carried it out. So that error is
-    /// only returned if no earlier attempt may have been carried out.
-    async fn outcome<T>(&mut self, answer: Result<T, ErrorInfo>) -> Option<Result<T, ErrorInfo>> {
+    /// A retryable `closing` tells callers that nothing was executed, so they start again with a new key. That error, and
+    /// errors that say nothing about this request (overload, token, lock), are only returned if no earlier attempt may have
+    /// been executed.
+    async fn next_step<T>(&mut self, answer: Result<T, ErrorInfo>) -> ControlFlow<Result<T, ErrorInfo>> {
         let error = match answer {
-            Err(error) if error.code == ErrorCode::Closing => error,
-            answer => return Some(answer),
+            Err(error) => error,
+            Ok(answer) => return ControlFlow::Break(Ok(answer)),
         };
-        if error.retryable && self.lost.is_none() {
-            return Some(Err(error));
+        let may_be_executed = error.code == ErrorCode::Closing && !error.retryable;
+        let is_from_transport = matches!(
+            error.code,
+            ErrorCode::Closing | ErrorCode::Overloaded | ErrorCode::Unauthorized | ErrorCode::HomeLocked
+        );
+        if !may_be_executed && (self.lost.is_none() || !is_from_transport) {
+            return ControlFlow::Break(Err(error));
         }
         let lost = self.lost.get_or_insert(error);
-        let Some(delay) = self.delays.next() else { return Some(Err(lost.clone())) };
+        let Some(delay) = self.delays.next() else { return ControlFlow::Break(Err(lost.clone())) };
         tokio::time::sleep(delay).await;
-        None
+        ControlFlow::Continue(())
     }
 }
 
@@ -205,11 +208,11 @@ impl Client {
     /// Sends a request that has an effect. It is repeated if its connection is lost.
     async fn post<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> Result<T, ErrorInfo> {
         let body = json(body)?;
-        let mut attempts = Attempts::new();
+        let mut retry = KeyedRetry::new();
         loop {
             let request = OwnerRequest { body: body.clone().into(), ..OwnerRequest::new(Method::POST, path) };
-            let answer = self.request(OwnerRequest { key: Some(&attempts.key()), ..request }).await;
-            if let Some(answer) = attempts.outcome(answer).await {
+            let answer = self.request(OwnerRequest { key: Some(&retry.key), ..request }).await;
+            if let ControlFlow::Break(answer) = retry.next_step(answer).await {
                 return read(&answer?);
             }
         }
@@ -242,10 +245,10 @@ impl Client {
             return Ok((accepted, watch));
         }
         let body = json(request)?;
-        let mut attempts = Attempts::new();
+        let mut retry = KeyedRetry::new();
         loop {
-            let answer = self.start_streaming(&body, &attempts.key()).await;
-            if let Some(answer) = attempts.outcome(answer).await {
+            let answer = self.start_streaming(&body, &retry.key).await;
+            if let ControlFlow::Break(answer) = retry.next_step(answer).await {
                 return answer;
             }
         }

@@ -55,6 +55,7 @@ pub use caller::{Caller, LOCAL, TokenWatch};
 pub use drain::finish_body;
 pub use error::{ApiError, validation_error};
 use event_cache::EventCache;
+pub(crate) use keyed::IDEMPOTENCY_REPLAYED;
 use keyed::RequestsInProgress;
 pub use memory::SkillView;
 pub use preset::PresetView;

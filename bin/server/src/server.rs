@@ -24,7 +24,10 @@ use hyper::{server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use soong::{
     ErrorCode, ErrorInfo,
-    protocol::{ServerConfig, api::ErrorBody},
+    protocol::{
+        ServerConfig,
+        api::{ErrorBody, IDEMPOTENCY_KEY},
+    },
 };
 use token::Tokens;
 use tokio::{
@@ -42,7 +45,7 @@ use tower_http::{
     timeout::RequestBodyTimeoutLayer,
 };
 
-use crate::http::{ApiError, finish_body};
+use crate::http::{ApiError, IDEMPOTENCY_REPLAYED, finish_body};
 
 /// Time limit for the head of a request of a client with a known token, including the idle time before it.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
@@ -120,7 +123,15 @@ fn with_guard(router: Router, guard: Guard) -> Router {
         .allow_origin(AllowOrigin::list(origins))
         // The requested method is allowed here; each route rejects other methods itself.
         .allow_methods(AllowMethods::mirror_request())
-        .allow_headers([header::AUTHORIZATION, header::CONTENT_TYPE, HeaderName::from_static("last-event-id")])
+        .allow_headers([
+            header::AUTHORIZATION,
+            header::CONTENT_TYPE,
+            header::IF_MATCH,
+            header::IF_NONE_MATCH,
+            HeaderName::from_static(IDEMPOTENCY_KEY),
+            HeaderName::from_static("last-event-id"),
+        ])
+        .expose_headers([header::ETAG, header::RETRY_AFTER, IDEMPOTENCY_REPLAYED])
         .max_age(Duration::from_secs(600));
     let router = router
         .layer(CatchPanicLayer::custom(panic_response))

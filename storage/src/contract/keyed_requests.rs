@@ -20,6 +20,18 @@ fn find(world: &TestStore, key_hash: &str) -> Option<KeyedRequest> {
     world.reader.keyed_request("ada", key_hash).unwrap()
 }
 
+pub(super) fn begun_request_is_known_until_it_is_withdrawn(mut world: TestStore) {
+    let begin = || Write::Request(RequestWrite::Begin { key: key("k"), at: at(1) });
+    let withdraw = || Write::Request(RequestWrite::Withdraw { key: key("k"), at: at(2) });
+    world.write(vec![begin()]);
+    let begun = find(&world, "k").unwrap();
+    assert_eq!((begun.fingerprint.as_str(), begun.subject, begun.answer), ("of k", None, None));
+    world.write(vec![withdraw()]);
+    assert_eq!(find(&world, "k"), None);
+    world.write(vec![begin(), answer("k", None, 3), withdraw()]);
+    assert!(find(&world, "k").unwrap().answer.is_some(), "an answer is not withdrawn");
+}
+
 pub(super) fn keyed_request_is_kept_for_its_lifetime(mut world: TestStore) {
     let subject = RequestSubject::Run(run_id("r"));
     world.write(vec![new_session("a"), key("k").claim(subject.clone(), at(1))]);
@@ -40,6 +52,13 @@ pub(super) fn keyed_request_is_kept_for_its_lifetime(mut world: TestStore) {
     world.write(vec![Write::Session(SessionWrite::RemoveRows { session_id: session_id("a"), limit: 100 })]);
     let kept = find(&world, "k").unwrap();
     assert_eq!((kept.subject, kept.answer), (Some(subject), None));
+
+    // An answer to another request, whose key was free again, does not keep what the old one had created.
+    let other = RequestKey { fingerprint: "another".to_owned(), ..key("m") };
+    let given = RequestAnswer { status: 200, body: "{}".to_owned() };
+    let answer_to_other = RequestWrite::Answer { key: other, answer: given, session_id: None, at: at(4) };
+    world.write(vec![key("m").claim(RequestSubject::Run(run_id("r")), at(3)), Write::Request(answer_to_other)]);
+    assert_eq!(find(&world, "m").unwrap().subject, None);
 
     world.write(vec![answer("late", None, DAY_S + 2)]);
     assert!(find(&world, "k").is_some(), "its lifetime ends with this second");

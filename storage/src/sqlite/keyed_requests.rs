@@ -18,7 +18,15 @@ pub(super) fn write(conn: &Connection, write: &RequestWrite) -> rusqlite::Result
     match write {
         RequestWrite::Claim { key, subject, at } => {
             delete_old(conn, *at)?;
-            claim(conn, key, subject, *at)
+            insert(conn, key, Some(subject), *at)
+        }
+        RequestWrite::Begin { key, at } => {
+            delete_old(conn, *at)?;
+            insert(conn, key, None, *at)
+        }
+        RequestWrite::Withdraw { key, at } => {
+            delete_old(conn, *at)?;
+            withdraw(conn, key)
         }
         RequestWrite::Answer { key, answer: given, session_id, at } => {
             delete_old(conn, *at)?;
@@ -27,9 +35,14 @@ pub(super) fn write(conn: &Connection, write: &RequestWrite) -> rusqlite::Result
     }
 }
 
-fn claim(conn: &Connection, key: &RequestKey, subject: &RequestSubject, at: Timestamp) -> rusqlite::Result<()> {
-    let run_id = if let RequestSubject::Run(id) = subject { Some(id.as_str()) } else { None };
-    let session_id = if let RequestSubject::Session(id) = subject { Some(id.as_str()) } else { None };
+fn insert(
+    conn: &Connection,
+    key: &RequestKey,
+    subject: Option<&RequestSubject>,
+    at: Timestamp,
+) -> rusqlite::Result<()> {
+    let run_id = if let Some(RequestSubject::Run(id)) = subject { Some(id.as_str()) } else { None };
+    let session_id = if let Some(RequestSubject::Session(id)) = subject { Some(id.as_str()) } else { None };
     conn.prepare_cached(
         "INSERT INTO keyed_request (uid, key_hash, fingerprint, at, run_id, session_id) VALUES (?1, ?2, ?3, ?4, ?5, ?6)
          ON CONFLICT (uid, key_hash) DO UPDATE SET
@@ -37,6 +50,12 @@ fn claim(conn: &Connection, key: &RequestKey, subject: &RequestSubject, at: Time
          session_id = excluded.session_id, session_key = NULL, status = NULL, body = NULL",
     )?
     .execute((&key.uid, &key.key_hash, &key.fingerprint, at.as_millis(), run_id, session_id))?;
+    Ok(())
+}
+
+fn withdraw(conn: &Connection, key: &RequestKey) -> rusqlite::Result<()> {
+    conn.prepare_cached("DELETE FROM keyed_request WHERE uid = ?1 AND key_hash = ?2 AND status IS NULL")?
+        .execute((&key.uid, &key.key_hash))?;
     Ok(())
 }
 
@@ -55,6 +74,8 @@ fn answer(
         "INSERT INTO keyed_request (uid, key_hash, fingerprint, at, session_key, status, body)
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
          ON CONFLICT (uid, key_hash) DO UPDATE SET
+         run_id = CASE fingerprint WHEN excluded.fingerprint THEN run_id END,
+         session_id = CASE fingerprint WHEN excluded.fingerprint THEN session_id END,
          fingerprint = excluded.fingerprint, at = excluded.at, session_key = excluded.session_key,
          status = excluded.status, body = excluded.body",
     )?

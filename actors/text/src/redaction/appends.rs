@@ -28,7 +28,8 @@ impl Redactor {
             Write::Event(draft) => self.redact_draft(draft),
             Write::Answer { answer, .. } => self.redact(answer),
             Write::Request(RequestWrite::Answer { answer, .. }) => self.redact(&mut answer.body),
-            Write::Request(RequestWrite::Claim { .. }) => {}
+            Write::Request(RequestWrite::Begin { .. } | RequestWrite::Claim { .. } | RequestWrite::Withdraw { .. }) => {
+            }
             Write::Permission(PermissionWrite::Request(asked)) => self.redact_permission(asked),
             Write::Permission(PermissionWrite::Decision(decision)) => self.redact_optional(&mut decision.reason),
             Write::Artifact(write) => self.artifact_write(write),

@@ -23,12 +23,12 @@ impl VersionSet {
 }
 
 /// The version that an artifact must have for a change, like the headers `If-Match` and `If-None-Match` of HTTP.
-/// Default: any, or none.
+/// The default allows any state, also that the artifact does not exist.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ChangeCondition {
     /// The artifact must have one of these versions.
     pub if_match: Option<VersionSet>,
-    /// The artifact must not have one of these versions; with [`VersionSet::Any`], it must not exist.
+    /// The artifact must have none of these versions; with [`VersionSet::Any`], it must not exist.
     pub if_none_match: Option<VersionSet>,
 }
 
@@ -38,9 +38,10 @@ impl ChangeCondition {
     /// # Errors
     /// `precondition_failed`, with the current version as `details.version`.
     pub fn check(&self, key: &str, current: Option<u64>) -> Result<(), ErrorInfo> {
-        let is_in = |versions: &VersionSet| current.is_some_and(|version| versions.contains(version));
-        let holds = self.if_match.as_ref().is_none_or(is_in) && !self.if_none_match.as_ref().is_some_and(is_in);
-        if holds {
+        let matches_current = |versions: &VersionSet| current.is_some_and(|version| versions.contains(version));
+        let has_match = self.if_match.as_ref().is_none_or(matches_current);
+        let has_no_excluded = !self.if_none_match.as_ref().is_some_and(matches_current);
+        if has_match && has_no_excluded {
             return Ok(());
         }
         let message = match current {

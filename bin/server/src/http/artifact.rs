@@ -25,7 +25,7 @@ use super::{
     caller::Access,
     cleanup::ArtifactCleanupBody,
     error::{ApiError, validation_error},
-    etag::{change_condition, etag, is_known},
+    etag::{change_condition, client_has_version, etag},
     request::{self, Path, Query},
     upload::{self, upload_content},
 };
@@ -97,18 +97,14 @@ pub(super) async fn list(access: Access, Path(id): Path<SessionId>) -> Result<Js
 }
 
 /// Reads an artifact: its record, its content if that is text, and its stored versions.
-#[cfg_attr(feature = "openapi", utoipa::path(get, path = "/api/sessions/{session_id}/artifacts/{name}", tag = "artifacts", params(("session_id" = String, Path), ("name" = String, Path)), responses((status = OK, body = ArtifactView), (status = NOT_MODIFIED))))]
-pub(super) async fn show(
-    access: Access,
-    Path((session, name)): ArtifactPath,
-    headers: HeaderMap,
-) -> Result<Response, ApiError> {
+///
+/// `ETag` is its current version, for `If-Match` of a change. `If-None-Match` is ignored: the list of stored versions also
+/// changes without a new version.
+#[cfg_attr(feature = "openapi", utoipa::path(get, path = "/api/sessions/{session_id}/artifacts/{name}", tag = "artifacts", params(("session_id" = String, Path), ("name" = String, Path)), responses((status = OK, body = ArtifactView))))]
+pub(super) async fn show(access: Access, Path((session, name)): ArtifactPath) -> Result<Response, ApiError> {
     let place = access.artifact_owner(&session).await?;
     let loaded = access.runtime().artifacts().load(&place, &name, None).await?;
     let version = loaded.artifact.current_version;
-    if is_known(&headers, version)? {
-        return Ok((StatusCode::NOT_MODIFIED, etag(version)).into_response());
-    }
     let versions = access.runtime().artifacts().versions(&place, &name).await?;
     Ok((etag(version), Json(artifact_view(loaded, versions).await?)).into_response())
 }
@@ -126,7 +122,7 @@ pub(super) async fn content(
     let place = access.artifact_owner(&session).await?;
     let loaded = access.runtime().artifacts().load(&place, &name, query.version).await?;
     let version = query.version.unwrap_or(loaded.artifact.current_version);
-    if is_known(&headers, version)? {
+    if client_has_version(&headers, version) {
         return Ok((StatusCode::NOT_MODIFIED, etag(version)).into_response());
     }
     let headers = file_headers(&loaded.content_type, loaded.size, &loaded.artifact.filename);

@@ -22,34 +22,61 @@ pub(super) fn change_condition(headers: &HeaderMap) -> Result<ChangeCondition, A
     })
 }
 
-/// Returns whether the client has this version, so that it is not sent again.
-pub(super) fn is_known(headers: &HeaderMap, version: u64) -> Result<bool, ApiError> {
-    let known = versions(headers, &header::IF_NONE_MATCH)?;
-    Ok(known.is_some_and(|known| known.contains(version)))
+/// Returns whether the client has this version, so that it is not sent again. A header that is not a list of entity tags
+/// is ignored.
+pub(super) fn client_has_version(headers: &HeaderMap, version: u64) -> bool {
+    let versions = versions(headers, &header::IF_NONE_MATCH).ok().flatten();
+    versions.is_some_and(|versions| versions.contains(version))
 }
 
-/// Reads a list of entity tags. Tags that are no version match none.
+/// Reads a list of entity tags. Tags that are not version numbers match no version. Weak tags count like strong ones,
+/// because proxies that compress an answer weaken its tag, and a version always has the same bytes.
 fn versions(headers: &HeaderMap, name: &HeaderName) -> Result<Option<VersionSet>, ApiError> {
     let mut versions = Vec::new();
+    let mut has_star = false;
     let mut is_present = false;
     for value in headers.get_all(name) {
         is_present = true;
-        let text = value.to_str().unwrap_or_default().trim();
-        if text == "*" {
-            return Ok(Some(VersionSet::Any));
-        }
-        for tag in text.split(',') {
-            let tag = tag.trim();
-            let tag = tag.strip_prefix("W/").unwrap_or(tag);
-            let quoted = tag.strip_prefix('"').and_then(|tag| tag.strip_suffix('"'));
-            let Some(quoted) = quoted.filter(|quoted| !quoted.contains('"')) else {
+        if value.as_bytes().trim_ascii() == b"*" {
+            has_star = true;
+        } else {
+            let Some(tags) = entity_tags(value.as_bytes()) else {
                 let message = format!("{name}: expected `*`, or the ETag of an answer, such as \"3\" with its quotes");
                 return Err(validation_error(message));
             };
-            versions.extend(quoted.parse::<u64>().ok());
+            versions.extend(tags.into_iter().filter_map(version_of));
         }
     }
-    Ok(is_present.then_some(VersionSet::Of(versions)))
+    let set = if has_star { VersionSet::Any } else { VersionSet::Of(versions) };
+    Ok(is_present.then_some(set))
+}
+
+/// Parses a list of entity tags, and returns what is between their quotes. Empty elements are ignored (RFC 9110, section
+/// 5.6.1). `None` if the text is not such a list, or has no tag.
+fn entity_tags(text: &[u8]) -> Option<Vec<&[u8]>> {
+    let mut tags = Vec::new();
+    let mut rest = text.trim_ascii();
+    while !rest.is_empty() {
+        if let Some(after) = rest.strip_prefix(b",") {
+            rest = after.trim_ascii_start();
+            continue;
+        }
+        let opened = rest.strip_prefix(b"W/").unwrap_or(rest).strip_prefix(b"\"")?;
+        let end = opened.iter().position(|byte| *byte == b'"')?;
+        tags.push(&opened[..end]);
+        rest = opened[end + 1..].trim_ascii_start();
+        if !rest.is_empty() && !rest.starts_with(b",") {
+            return None;
+        }
+    }
+    if tags.is_empty() { None } else { Some(tags) }
+}
+
+/// Returns the version that a tag names. Only the form of [`etag`] is one.
+fn version_of(tag: &[u8]) -> Option<u64> {
+    let text = std::str::from_utf8(tag).ok()?;
+    let version: u64 = text.parse().ok()?;
+    if version.to_string() == text { Some(version) } else { None }
 }
 
 #[cfg(test)]
@@ -70,12 +97,15 @@ mod tests {
             (vec!["\"3\""], of(&[3])),
             (vec!["W/\"3\", \"4\""], of(&[3, 4])),
             (vec!["\"3\"", "\"5\""], of(&[3, 5])),
-            (vec!["\"abc\""], of(&[])),
+            (vec!["\"abc\"", "\"a,b\"", "\"+3\"", "\"03\"", "\"\u{e9}\""], of(&[])),
+            (vec![",\"3\", , \"4\","], of(&[3, 4])),
+            (vec!["\"3\"", "*"], Some(VersionSet::Any)),
         ] {
             assert_eq!(change_condition(&headers(&values)).unwrap().if_match, expected, "{values:?}");
         }
-        for invalid in ["3", "\"3", "", "\"3\" \"4\"", "*, \"3\""] {
+        for invalid in ["3", "\"3", "", ",", "\"3\" \"4\"", "*, \"3\"", "W/3"] {
             assert!(change_condition(&headers(&[invalid])).is_err(), "{invalid:?}");
+            assert!(change_condition(&headers(&["*", invalid])).is_err(), "{invalid:?}");
         }
         assert_eq!(etag(12)[0].1, "\"12\"");
     }

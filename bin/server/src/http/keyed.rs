@@ -1,9 +1,12 @@
-//! Requests with an `Idempotency-Key`: a request that is repeated, because its answer was lost, has no second effect and
-//! gets the first answer.
+//! Executes a POST request with an `Idempotency-Key` at most once. A client that has lost the answer can repeat the
+//! request, and gets the first answer.
 //!
-//! The key belongs to the caller and to one request: its method, path and body. Only successful answers are stored,
-//! because a request that fails changes nothing. A request that is repeated while the first one is in progress waits for
-//! it.
+//! A key belongs to a user. With another method, path or body it is an error. Only successful answers are stored, so a
+//! request that failed can be repeated. A request that is repeated while the first one is in progress waits for it.
+//!
+//! If the process ends before the answer is stored, a repeated request finds the run or session that it has created.
+//! Children and uploads are recorded before they are executed, and then not executed again. All other requests have the
+//! same effect when they are executed twice.
 //!
 //! Elsewhere: storing requests and answers (`soong::Runtime::keyed_request`).
 
@@ -16,10 +19,11 @@ use axum::{
     Json,
     body::{Body, Bytes, to_bytes},
     extract::{FromRequestParts, Request, State},
-    http::{HeaderName, HeaderValue, Method, StatusCode, header, request::Parts},
+    http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header, request::Parts},
     middleware::Next,
     response::{IntoResponse, Response},
 };
+use memchr::memmem;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 use soong::{
@@ -40,35 +44,39 @@ use super::{
 };
 
 /// Header of a stored answer.
-const IDEMPOTENCY_REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
+pub(crate) const IDEMPOTENCY_REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
 /// Maximum length of a key, in bytes.
 pub(super) const MAX_KEY_BYTES: usize = 255;
-/// Maximum length of the body of a keyed request, in bytes, if its route allows more: the body is held in memory.
+/// Upper bound of the length of a keyed body, in bytes: the body is held in memory. The limit of JSON bodies applies if it
+/// is larger.
 const MAX_BODY_BYTES: usize = 64 * 1_048_576;
 /// Maximum length of an answer that is stored, in bytes.
 const MAX_ANSWER_BYTES: usize = 4 * 1_048_576;
 
-/// Lock that the requests with one key take one after the other.
-type KeyLock = tokio::sync::Mutex<()>;
+/// Path of the route that streams the events of the run that it starts.
+const START_PATH: &str = "/api/traces";
 
-/// The keyed requests in progress: their locks, by user and hash of the key.
+/// Mutex that the requests with one key take one after the other.
+type KeyMutex = tokio::sync::Mutex<()>;
+
+/// The keyed requests in progress: their mutexes, by user and hash of the key.
 #[derive(Default)]
-pub struct RequestsInProgress(Mutex<HashMap<(String, String), Weak<KeyLock>>>);
+pub struct RequestsInProgress(Mutex<HashMap<(String, String), Weak<KeyMutex>>>);
 
 impl RequestsInProgress {
-    fn lock_of(&self, key: &RequestKey) -> Arc<KeyLock> {
-        let mut locks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        locks.retain(|_, lock| lock.strong_count() > 0);
-        let lock = locks.entry((key.uid.clone(), key.key_hash.clone())).or_default();
-        lock.upgrade().unwrap_or_else(|| {
-            let new = Arc::new(KeyLock::new(()));
-            *lock = Arc::downgrade(&new);
+    fn mutex_for(&self, key: &RequestKey) -> Arc<KeyMutex> {
+        let mut mutexes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        mutexes.retain(|_, mutex| mutex.strong_count() > 0);
+        let mutex = mutexes.entry((key.uid.clone(), key.key_hash.clone())).or_default();
+        mutex.upgrade().unwrap_or_else(|| {
+            let new = Arc::new(KeyMutex::new(()));
+            *mutex = Arc::downgrade(&new);
             new
         })
     }
 }
 
-/// Executes a POST request with an `Idempotency-Key` once. Other requests are passed on.
+/// Executes a POST request with an `Idempotency-Key` at most once. Other requests are passed on.
 pub(super) async fn execute_once(State(api): State<Api>, request: Request, next: Next) -> Response {
     let key = request.headers().get(IDEMPOTENCY_KEY).cloned();
     let caller = request.extensions().get::<Caller>().cloned();
@@ -76,10 +84,19 @@ pub(super) async fn execute_once(State(api): State<Api>, request: Request, next:
     if request.method() != Method::POST {
         return next.run(request).await;
     }
-    match keyed(&api, &key, &caller, request).await {
-        // In a separate task: if the client disconnects, the answer is stored for its next attempt.
+    match read_keyed_request(&api, &key, &caller, request).await {
+        // In a separate task: if the client disconnects, the answer is stored for its next attempt. The owner does not
+        // exit before that.
         Ok((key, request)) => {
-            let executing = tokio::spawn(async move { execute(&api, key, request, next).await });
+            let guard = match api.begin_change() {
+                Ok(guard) => guard,
+                Err(error) => return error.into_response(),
+            };
+            let executing = tokio::spawn(async move {
+                let response = execute(&api, key, request, next).await;
+                drop(guard);
+                response
+            });
             let failed =
                 |error| ErrorInfo::new(ErrorCode::InternalError, format!("the request did not finish: {error}"));
             executing.await.map_err(|error| ApiError::from(failed(error))).into_response()
@@ -88,8 +105,8 @@ pub(super) async fn execute_once(State(api): State<Api>, request: Request, next:
     }
 }
 
-/// Reads the body of a request, and returns its key and the request.
-async fn keyed(
+/// Validates the key, and buffers the body.
+async fn read_keyed_request(
     api: &Api,
     key: &HeaderValue,
     caller: &Caller,
@@ -104,17 +121,39 @@ async fn keyed(
     let limit = api.limits.upload_bytes.min(MAX_BODY_BYTES).max(api.limits.body_bytes);
     let body = read_body(body, limit).await?;
     let request_key =
-        RequestKey { uid: caller.uid().to_owned(), key_hash: hash([key]), fingerprint: fingerprint(&parts, &body) };
+        RequestKey { uid: caller.uid().to_owned(), key_hash: hash(&[key]), fingerprint: fingerprint(&parts, &body) };
     Ok((request_key, Request::from_parts(parts, Body::from(body))))
 }
 
+/// Returns the hash of what makes two requests the same.
 fn fingerprint(parts: &Parts, body: &Bytes) -> String {
     let path = parts.uri.path_and_query().map_or("", |path| path.as_str());
-    hash([parts.method.as_str().as_bytes(), path.as_bytes(), body])
+    let mut texts = vec![parts.method.as_str().as_bytes(), path.as_bytes()];
+    match multipart_boundary(&parts.headers) {
+        // Clients choose another boundary for each attempt.
+        Some(boundary) => {
+            let mut rest = &body[..];
+            for position in memmem::find_iter(body, &boundary) {
+                let start = body.len() - rest.len();
+                texts.push(&body[start..position]);
+                rest = &body[position + boundary.len()..];
+            }
+            texts.push(rest);
+        }
+        None => texts.push(body),
+    }
+    hash(&texts)
+}
+
+/// Returns the line that separates the parts of a `multipart/form-data` body.
+fn multipart_boundary(headers: &HeaderMap) -> Option<Vec<u8>> {
+    let content_type = headers.get(header::CONTENT_TYPE)?.to_str().ok()?;
+    let boundary = multer::parse_boundary(content_type).ok()?;
+    Some(format!("--{boundary}").into_bytes())
 }
 
 /// Returns the hash of these texts, in hexadecimal digits.
-fn hash<const N: usize>(texts: [&[u8]; N]) -> String {
+fn hash(texts: &[&[u8]]) -> String {
     let mut hasher = Sha256::new();
     for text in texts {
         hasher.update((text.len() as u64).to_le_bytes());
@@ -124,29 +163,49 @@ fn hash<const N: usize>(texts: [&[u8]; N]) -> String {
 }
 
 async fn execute(api: &Api, key: RequestKey, mut request: Request, next: Next) -> Result<Response, ApiError> {
-    let lock = api.requests_in_progress.lock_of(&key);
-    let _in_progress = lock.lock().await;
-    let earlier = api.runtime.keyed_request(&key).await?;
-    let Some(earlier) = earlier else {
+    let mutex = api.requests_in_progress.mutex_for(&key);
+    let _guard = mutex.lock().await;
+    let stored = api.runtime.keyed_request(&key).await?;
+    let Some(stored) = stored else {
+        let is_recorded_first = is_recorded_first(request.uri().path());
+        if is_recorded_first {
+            api.runtime.begin_keyed_request(key.clone()).await?;
+        }
         request.extensions_mut().insert(key.clone());
         let response = next.run(request).await;
-        return record(api, key, response).await;
+        if is_recorded_first && !response.status().is_success() {
+            // After an internal error it is unknown whether the request had its effect.
+            if response.status() != StatusCode::INTERNAL_SERVER_ERROR
+                && let Err(error) = api.runtime.withdraw_keyed_request(key).await
+            {
+                tracing::warn!(%error, "a keyed request that failed cannot be repeated");
+            }
+            return Ok(response);
+        }
+        return store_response(api, key, response).await;
     };
-    if earlier.fingerprint != key.fingerprint {
+    if stored.fingerprint != key.fingerprint {
         let message = "Idempotency-Key: it was used for another request in the last 24 hours: use a new key";
         return Err(ErrorInfo::new(ErrorCode::IdempotencyConflict, message).into());
     }
-    let mut response = repeat(api, earlier, request).await?;
+    let mut response = replay(api, stored, request).await?;
     response.headers_mut().insert(IDEMPOTENCY_REPLAYED, HeaderValue::from_static("true"));
     Ok(response)
 }
 
+/// Returns whether a request creates something each time it is executed, without recording the key with it: children of a
+/// run, or uploaded artifacts.
+fn is_recorded_first(path: &str) -> bool {
+    let segments: Vec<&str> = path.trim_matches('/').split('/').collect();
+    matches!(segments[..], ["api", "runs", _, "children"] | ["api", "sessions", _, "artifacts", _])
+}
+
 /// Returns the answer to a request that was executed before.
-async fn repeat(api: &Api, earlier: KeyedRequest, request: Request) -> Result<Response, ApiError> {
+async fn replay(api: &Api, stored: KeyedRequest, request: Request) -> Result<Response, ApiError> {
     let (mut parts, _) = request.into_parts();
     let access = Access::from_request_parts(&mut parts, api).await?;
-    let streams = wants_stream(&parts.headers);
-    match (earlier.subject, earlier.answer) {
+    let streams = parts.uri.path() == START_PATH && wants_stream(&parts.headers);
+    match (stored.subject, stored.answer) {
         (Some(RequestSubject::Run(id)), answer) if streams || answer.is_none() => {
             let run = access.run(&id).await?;
             let status = if run.status == RunStatus::Queued { "queued" } else { "started" };
@@ -157,6 +216,7 @@ async fn repeat(api: &Api, earlier: KeyedRequest, request: Request) -> Result<Re
             let stream = access.runtime().sessions().events_from_run(&run).await?;
             // If the session was deleted before the stream was opened, its id may belong to another user by now.
             access.run(&id).await?;
+            // Infallible.
             let Ok(token_watch) = TokenWatch::from_request_parts(&mut parts, api).await;
             Ok((StatusCode::ACCEPTED, stream_after_start(&access, token_watch, stream, &accepted)).into_response())
         }
@@ -169,21 +229,25 @@ async fn repeat(api: &Api, earlier: KeyedRequest, request: Request) -> Result<Re
             Ok((StatusCode::CREATED, Json(SessionView { session })).into_response())
         }
         (_, None) => {
-            let message = "Idempotency-Key: the answer to its request was deleted together with its session";
+            let message = "Idempotency-Key: the answer to its request is not stored: its session was deleted, or the \
+                           process ended before the answer was stored. Look at what the request changes, then use a \
+                           new key if it had no effect";
             Err(ErrorInfo::new(ErrorCode::IdempotencyConflict, message).into())
         }
     }
 }
 
 /// Stores a successful JSON answer.
-async fn record(api: &Api, key: RequestKey, response: Response) -> Result<Response, ApiError> {
+async fn store_response(api: &Api, key: RequestKey, response: Response) -> Result<Response, ApiError> {
     if !response.status().is_success() || !is_json(response.headers()) {
         return Ok(response);
     }
     let (parts, body) = response.into_parts();
     let failed = |error| ErrorInfo::new(ErrorCode::InternalError, format!("the answer cannot be stored: {error}"));
     let body = to_bytes(body, usize::MAX).await.map_err(failed)?;
-    if body.len() <= MAX_ANSWER_BYTES {
+    if body.len() > MAX_ANSWER_BYTES {
+        tracing::warn!(bytes = body.len(), "the answer to a keyed request is too large to be stored");
+    } else {
         let text = String::from_utf8_lossy(&body).into_owned();
         let session_id = session_of(&text);
         let answer = RequestAnswer { status: parts.status.as_u16(), body: text };
