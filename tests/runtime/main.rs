@@ -45,6 +45,7 @@ mod permissions;
 mod prompt_cache;
 mod provider;
 mod questions;
+mod queued_children;
 mod recovery;
 mod reflection_before_summary;
 mod rewind;

@@ -127,9 +127,15 @@ async fn children_of_a_repeated_request_are_added_once() {
     assert_eq!(status.as_u16(), 202, "{added}");
     let (status, again) = answer(add(&served, "d", &json!({ "task": "three" }))).await;
     assert_eq!((status.as_u16(), &again), (202, &added));
+    // A queued run accepts children at once; they wait for it.
+    let (_, queued) = answer(keyed(&served, "/api/traces", "q", &start("later"))).await;
+    assert_eq!(queued["status"], "queued");
+    let of_queued = format!("/api/runs/{}/children", queued["run_id"].as_str().unwrap());
+    let (status, added) = answer(keyed(&served, &of_queued, "e", &json!({ "task": "four" }))).await;
+    assert_eq!((status.as_u16(), &added["children"][0]["status"]), (202, &json!("queued")), "{added}");
     let traces = served.get("/api/traces/s").await;
     let children = traces["trace"]["sub_traces"].as_array().or_else(|| traces["sub_traces"].as_array()).unwrap();
-    assert_eq!(children.len(), 3, "{traces}");
+    assert_eq!(children.len(), 4, "{traces}");
 }
 
 #[tokio::test]

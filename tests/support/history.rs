@@ -13,7 +13,10 @@ use super::{pairing, world::with_timeout};
 /// Checks the invariants of a run's events.
 pub fn check_run(events: &[Arc<EventRecord>]) {
     let kinds: Vec<&str> = events.iter().map(|event| event.event.kind()).collect();
-    let first_work = kinds.iter().position(|kind| !matches!(*kind, "run_queued" | "run_dequeued"));
+    // Children may be added to a queued run.
+    let is_before_start =
+        |kind: &&str| matches!(*kind, "run_queued" | "run_dequeued" | "sub_trace_started" | "collaborator_updated");
+    let first_work = kinds.iter().position(|kind| !is_before_start(kind));
     // A queued run may be cancelled or interrupted before it starts.
     let never_began = kinds.last() != Some(&"run_completed") && !kinds.contains(&"loop_started");
     if !never_began {

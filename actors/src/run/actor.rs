@@ -172,6 +172,13 @@ impl Actor for RunActor {
     }
 }
 
+/// Has recorded children of a run started. The supervisor ignores those that it has admitted before.
+fn send_children(services: &RunServices, parent: &RunEntry, children: Vec<Run>) {
+    let Some(links) = services.runs.links(&parent.identity.session_id).filter(|_| !children.is_empty()) else { return };
+    let reason = ResumeReason::Crashed { count: 0, error: "the parent run's actor crashed".to_owned() };
+    links.sub_agents.send(SubAgentMsg::Restore { runs: children, again: reason });
+}
+
 impl RunActor {
     /// Makes the first append of a run of which nothing is stored except its rows.
     fn start(&self, myself: &ActorRef<RunMsg>, state: &mut RunActorState, rows: Vec<Write>) {
@@ -190,7 +197,11 @@ impl RunActor {
         // The children of a passivated run are running already.
         if !matches!(state.resume_reason, Some(ResumeReason::Reactivated)) {
             self.entry.limits.clock.reset_time_limit();
-            self.restore_children(loaded.children);
+            if loaded.stored.started_at.is_some() {
+                self.restore_children(loaded.children);
+            } else {
+                state.has_added_children = !loaded.children.is_empty();
+            }
         }
         state.appends.epoch = loaded.epoch;
         let begun = loaded.stored.started_at.is_some();
@@ -206,8 +217,11 @@ impl RunActor {
         self.entry.set_started();
         state.inputs.push_front(first_input);
         // A child that waited for a slot may have been recorded in a less restrictive mode.
+        // The mode of the parent may have changed while the run was queued.
+        let own_mode = run.permission_mode();
         let of_parent = self.services.runs.permission_mode_of_parent(&self.entry);
-        if let Some(mode) = of_parent.filter(|mode| *mode < run.permission_mode()) {
+        let of_parent = of_parent.filter(|mode| if begun { *mode < own_mode } else { *mode != own_mode });
+        if let Some(mode) = of_parent {
             state.inputs.push_back(RunInput::PermissionMode { mode, ticket: None });
         }
         if let Some(summary) = self.entry.published().finish_summary.clone() {
@@ -227,14 +241,25 @@ impl RunActor {
 
     /// Restores children that an earlier incarnation recorded but did not start.
     fn restore_children(&self, children: Vec<Run>) {
-        let missing_children: Vec<Run> =
-            children.into_iter().filter(|run| !self.services.runs.contains(&run.run_id)).collect();
-        if let Some(links) =
-            self.services.runs.links(&self.entry.identity.session_id).filter(|_| !missing_children.is_empty())
-        {
-            let reason = ResumeReason::Crashed { count: 0, error: "the parent run's actor crashed".to_owned() };
-            links.sub_agents.send(SubAgentMsg::Restore { runs: missing_children, again: reason });
-        }
+        let is_missing = |run: &Run| self.services.runs.get(&run.run_id).is_none_or(|entry| !entry.has_started());
+        send_children(&self.services, &self.entry, children.into_iter().filter(is_missing).collect());
+    }
+
+    /// Restores the children that were added while the run was queued. They are read when the start of the run is durable,
+    /// because some may have been cancelled since the run was loaded.
+    fn restore_added_children(&self) {
+        let services = Arc::clone(&self.services);
+        let entry = Arc::clone(&self.entry);
+        self.services.lifetime.spawn(async move {
+            let read = || async {
+                let run_id = entry.identity.run_id.clone();
+                services.tasks.reader.read(move |reader| reader.children(&run_id)).await
+            };
+            if let Ok(children) = services.lifetime.keep_trying("reading the children of a run", read).await {
+                let open = children.into_iter().filter(|run| !run.status.is_terminal());
+                send_children(&services, &entry, open.collect());
+            }
+        });
     }
 
     /// Handles all queued inputs, unless an append is in flight.

@@ -270,10 +270,16 @@ impl RunRegistry {
 
     /// Returns the sessions in which at least one run waits for a user, and no other run can make progress.
     pub(crate) fn sessions_awaiting_input(&self) -> HashSet<SessionId> {
-        awaiting_input(self.runs.iter().map(|run| {
+        let mut states = Vec::new();
+        for run in self.all() {
+            let parent = run.identity.parent.as_ref().and_then(|parent| self.get(&parent.run_id));
+            let is_behind_parent = parent.is_some_and(|parent| !parent.has_started());
+            let is_behind_session = run.identity.parent.is_none();
             let published = run.published();
-            (run.identity.session_id.clone(), run.identity.parent.is_none(), published.started, published.phase.clone())
-        }))
+            let is_behind = !published.started && (is_behind_session || is_behind_parent);
+            states.push((run.identity.session_id.clone(), is_behind, published.phase.clone()));
+        }
+        awaiting_input(states.into_iter())
     }
 
     /// Sets the actors of a session.
@@ -302,16 +308,16 @@ impl RunRegistry {
     }
 }
 
-/// Returns the sessions that await input. Each item of `runs` is a run's session, whether it is a user run, whether it
-/// has started, and its phase.
-fn awaiting_input(runs: impl Iterator<Item = (SessionId, bool, bool, RunPhase)>) -> HashSet<SessionId> {
+/// Returns the sessions that await input. Each item of `runs` is a run's session, whether it starts only after another run
+/// of the session has ended, and its phase.
+fn awaiting_input(runs: impl Iterator<Item = (SessionId, bool, RunPhase)>) -> HashSet<SessionId> {
     let (mut waiting, mut running) = (HashSet::new(), HashSet::new());
-    for (session, is_user_run, has_begun, phase) in runs {
+    for (session, is_behind, phase) in runs {
         match phase {
             RunPhase::WaitingForUser => drop(waiting.insert(session)),
             RunPhase::WaitingForChildren => {}
-            // It waits for the run ahead of it, or is being removed from the queue.
-            _ if is_user_run && !has_begun => {}
+            // It waits for the run ahead of it, or of its parent, or is being removed from the queue.
+            _ if is_behind => {}
             _ => drop(running.insert(session)),
         }
     }
@@ -325,19 +331,20 @@ mod tests {
 
     #[test]
     fn a_session_awaits_input_if_no_other_run_can_make_progress() {
-        let waiting_run = (true, true, RunPhase::WaitingForUser);
+        let waiting_run = (false, RunPhase::WaitingForUser);
         for (others, want) in [
             (vec![], true),
-            (vec![(false, true, RunPhase::WaitingForChildren)], true),
-            (vec![(false, true, RunPhase::Running)], false),
-            (vec![(false, false, RunPhase::Queued)], false),
-            (vec![(true, false, RunPhase::Queued)], true),
+            (vec![(false, RunPhase::WaitingForChildren)], true),
+            (vec![(false, RunPhase::Running)], false),
+            // A sub-agent that waits for a slot.
+            (vec![(false, RunPhase::Queued)], false),
+            (vec![(true, RunPhase::Queued)], true),
             // Cancelled in the queue, while the disk refuses to record its end.
-            (vec![(true, false, RunPhase::Ending)], true),
-            (vec![(true, true, RunPhase::Ending)], false),
+            (vec![(true, RunPhase::Ending)], true),
+            (vec![(false, RunPhase::Ending)], false),
         ] {
             let runs = [waiting_run.clone()].into_iter().chain(others.clone());
-            let found = awaiting_input(runs.map(|(user, begun, phase)| (SessionId::new("s"), user, begun, phase)));
+            let found = awaiting_input(runs.map(|(is_behind, phase)| (SessionId::new("s"), is_behind, phase)));
             assert_eq!(found.len(), usize::from(want), "{others:?}");
         }
     }

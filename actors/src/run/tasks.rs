@@ -18,6 +18,7 @@ pub(in crate::run) mod load;
 pub(in crate::run) mod model_call;
 pub(in crate::run) mod panicked;
 mod prompt_cache;
+mod queued_children;
 pub(in crate::run) mod recall;
 mod reflection;
 pub(in crate::run) mod tool_call;

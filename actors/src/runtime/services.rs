@@ -46,6 +46,7 @@ impl Services {
             reader: self.reader.clone(),
             models: Arc::clone(&self.resolver.models),
             artifacts: self.artifact_handle(),
+            finalizer: Arc::clone(&self.finalizer),
         }
     }
 

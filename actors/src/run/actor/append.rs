@@ -60,6 +60,9 @@ impl RunActor {
         }
         state.has_started = true;
         self.entry.set_interrupted(false);
+        if std::mem::take(&mut state.has_added_children) {
+            self.restore_added_children();
+        }
         if self.entry.claim_journal() {
             self.services.task_journals.start(&self.entry.identity.run_id);
         }

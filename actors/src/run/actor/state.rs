@@ -43,6 +43,8 @@ pub(crate) struct RunActorState {
     /// Stops the clock while the run waits for a user.
     pub(super) user_wait: Option<ClockPause>,
     pub(super) passivation: Passivation,
+    /// Whether children were added while the run was queued. They start when the start of the run is durable.
+    pub(super) has_added_children: bool,
 }
 
 impl RunActorState {
@@ -60,6 +62,7 @@ impl RunActorState {
             reservations: Reservations::default(),
             user_wait: None,
             passivation: Passivation::default(),
+            has_added_children: false,
         }
     }
 

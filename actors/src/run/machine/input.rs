@@ -216,9 +216,11 @@ pub(crate) enum ResumeReason {
 }
 
 /// A request of a program or tool to start children.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct SpawnRequest {
     pub(crate) orders: Vec<ChildRequest>,
+    /// Whether the run is known to be queued: its children start with it.
+    pub(crate) is_queued: bool,
     /// The tool call that requests them; `None` if a program or a callback does.
     pub(crate) call: Option<String>,
 }

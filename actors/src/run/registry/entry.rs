@@ -97,7 +97,19 @@ pub(crate) struct RunEntry {
     pub(crate) status: Arc<ActorStatus>,
     pub(crate) address: RunAddress,
     pub(crate) models: ModelUse,
+    /// Held while the actor of the run is started, and while something is written for a run that has none yet.
+    pub(crate) opening: tokio::sync::Mutex<Opening>,
     published: watch::Sender<RunPublished>,
+}
+
+/// Whether the actor of a run was started.
+#[derive(Debug)]
+pub(crate) struct Opening {
+    /// Whether the actor was started, in this process or an earlier one, or the run is being ended. From then on, only the
+    /// actor or the finalizer writes for the run.
+    pub(crate) is_opened: bool,
+    /// Whether children may have been added before, so that the actor must read the state of the run.
+    pub(crate) has_children: bool,
 }
 
 /// State of the services that a run calls.
@@ -127,6 +139,7 @@ impl RunEntry {
             status,
             address: RunAddress::default(),
             models: ModelUse::default(),
+            opening: tokio::sync::Mutex::new(Opening { is_opened: run.started_at.is_some(), has_children: false }),
             published: watch::Sender::new(RunPublished {
                 phase: RunPhase::Queued,
                 started: false,

@@ -44,6 +44,16 @@ pub(crate) struct RunSpawner {
     passivated: HashMap<RunId, ChildEntry>,
 }
 
+/// Marks a run as opened. A run to which children were added while it was queued has a state to read.
+async fn open(entry: &RunEntry, start: RunStart) -> RunStart {
+    let mut opening = entry.opening.lock().await;
+    opening.is_opened = true;
+    match start {
+        RunStart::New { accepted: None, .. } if opening.has_children => RunStart::Load { restarted: None },
+        start => start,
+    }
+}
+
 impl RunSpawner {
     pub(crate) fn new(services: Arc<RunServices>, resolver: Arc<RunResolver>) -> Self {
         Self { services, resolver, by_actor: HashMap::new(), passivated: HashMap::new() }
@@ -57,6 +67,7 @@ impl RunSpawner {
         M: Message + From<StartFailed>,
     {
         let live = self.services.runs.register(run);
+        let start = open(&live, start).await;
         let project = self.services.runs.project_dir(&run.session_id);
         match (self.resolver.resolve(run, &project), start) {
             (Ok(spec), start) => {

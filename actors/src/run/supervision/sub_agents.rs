@@ -111,7 +111,12 @@ impl Actor for SubAgentSupervisorActor {
                 if let Some(waiting) = state.queued.remove(&run) {
                     self.cancel_queued(&waiting.run);
                 } else if let Some(live) = self.services.runs.get(&run) {
-                    self.services.runs.notify(&live, RunInput::End(EndInput::Cancel));
+                    if state.admitted.contains(&run) || live.has_started() {
+                        self.services.runs.notify(&live, RunInput::End(EndInput::Cancel));
+                    } else {
+                        // It was recorded while its parent was queued, so it is not in this queue.
+                        self.end_unstarted(live);
+                    }
                 }
             }
             SubAgentMsg::ReturnSlot(run) => {
@@ -181,7 +186,15 @@ impl SubAgentSupervisorActor {
     }
 
     fn cancel_queued(&self, run: &Run) {
-        let Some(live) = self.services.runs.get(&run.run_id) else { return };
+        if let Some(live) = self.services.runs.get(&run.run_id) {
+            self.end_unstarted(live);
+        }
+    }
+
+    fn end_unstarted(&self, live: Arc<RunEntry>) {
+        if live.is_ending() {
+            return;
+        }
         let ending = Termination { status: RunStatus::Cancelled, reason: EndReason::Cancelled, error: None };
         self.services.finalizer.finalize_orphan(live, ending);
     }

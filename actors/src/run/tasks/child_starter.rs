@@ -21,7 +21,7 @@ use crate::{
         },
         message::{RunMsg, SpawnReply},
         registry::{RunRegistry, entry::RunEntry},
-        tasks::{cancelled, load::last_settings},
+        tasks::{cancelled, finalize::Finalizer, load::last_settings},
     },
     store_reader::StoreReader,
 };
@@ -37,6 +37,7 @@ pub(crate) struct ChildStarter {
     pub(crate) reader: StoreReader,
     pub(crate) models: Arc<ModelGateways>,
     pub(crate) artifacts: ArtifactHandle,
+    pub(crate) finalizer: Arc<Finalizer>,
 }
 
 /// A child that a run has accepted.
@@ -69,6 +70,19 @@ impl ChildStarter {
         for model in orders.iter().filter_map(|order| order.spec.model.as_ref()) {
             self.models.open(model).await?;
         }
+        let mut request = SpawnRequest { orders, is_queued: true, call };
+        let is_open = || !parent.published().phase.is_final();
+        while parent.address.is_closed() {
+            if !is_open() {
+                return Err(run_has_ended());
+            }
+            if let Some(children) = self.finalizer.add_children_of_queued(parent, &request).await? {
+                return Ok(children.iter().map(|run| AcceptedChild::New(self.runs.register(run))).collect());
+            }
+            // The actor of the run is being started or restarted.
+            tokio::time::sleep(RETRY_INTERVAL).await;
+        }
+        request.is_queued = false;
         let (sender, answer) = oneshot::channel();
         let runs = Arc::clone(&self.runs);
         let reply = SpawnReply::new(move |rows| {
@@ -78,15 +92,7 @@ impl ChildStarter {
             };
             let _ = sender.send(rows.map(|rows| rows.into_iter().map(accepted).collect())); // the caller may be gone
         });
-        let is_open = || !parent.published().phase.is_final();
-        while parent.address.is_closed() {
-            if !is_open() {
-                return Err(run_has_ended());
-            }
-            // The actor is being restarted, or the run is queued.
-            tokio::time::sleep(RETRY_INTERVAL).await;
-        }
-        self.runs.send(parent, RunMsg::Spawn { request: SpawnRequest { orders, call }, reply });
+        self.runs.send(parent, RunMsg::Spawn { request, reply });
         let crashed = || {
             let message = "the run's actor crashed before it answered: the child may have been started, see `children`";
             ErrorInfo::retryable(ErrorCode::InternalError, message)

@@ -66,6 +66,7 @@ impl Finalizer {
         self.lifetime.spawn(async move {
             live.limits.token.cancel();
             live.status.set_state("ending", "");
+            live.opening.lock().await.is_opened = true;
             let (before, _) = live.address.renew_tasks();
             before.wait().await;
             let attempt = || finalizer.finalize_tree(&live, &ending);
@@ -158,6 +159,16 @@ impl Finalizer {
         let open =
             || ErrorInfo::retryable(ErrorCode::InternalError, "the run could not be ended: it has open children");
         run_outcome(&state).ok_or_else(open)
+    }
+
+    /// Rebuilds the state of a run that has no actor yet, so that the run can be changed.
+    pub(super) async fn read_queued(&self, entry: &RunEntry) -> Result<RunState, ErrorInfo> {
+        let run_id = entry.identity.run_id.clone();
+        let trace_id = entry.identity.trace_id.clone();
+        let (run, stored) = self.reader.read(move |reader| read_stored(reader, &run_id, &trace_id)).await?;
+        let project = self.runs.project_dir(&run.session_id);
+        let spec = self.resolver.resolve(&run, &project)?;
+        Ok(RunState::rebuild(Arc::new(spec), stored))
     }
 
     /// Rebuilds the state of a run from the store. If its history is corrupt, uses only the record of the run.

@@ -82,6 +82,15 @@ impl SessionActor {
             StartMode::Recover => ResumeReason::ProcessRestart,
             _ => ResumeReason::Crashed { count: 0, error: "the session's actor crashed".to_owned() },
         };
+        let queued_runs: HashSet<RunId> = user_runs
+            .iter()
+            .chain(&children)
+            .filter(|run| run.status == RunStatus::Queued)
+            .map(|run| run.run_id.clone())
+            .collect();
+        // The children of a queued run start with it.
+        let starts_now = |run: &Run| run.parent_run_id.as_ref().is_none_or(|parent| !queued_runs.contains(parent));
+        let children: Vec<Run> = children.into_iter().filter(starts_now).collect();
         // Children first, so that their parents find them running.
         if !children.is_empty() {
             state.sub_agents.send(SubAgentMsg::Restore { runs: children, again: again.clone() });

@@ -10,7 +10,8 @@ use serde_json::Value;
 use soong::{
     AgentOptions, ChildSpec, ErrorCode, ErrorInfo, RunHandle, RunRequest, RunSetting, SessionSpec,
     protocol::{
-        Budget, ChildMode, GivenMessage, Reflection, Role, RunId, RunOptions, RunPermissions, SessionId, TraceId,
+        Budget, ChildMode, GivenMessage, Reflection, Role, RunId, RunOptions, RunPermissions, RunStatus, SessionId,
+        TraceId,
         api::{Accepted, IfBusy, RunView, SettingUpdate, StartBody},
     },
 };
@@ -299,6 +300,8 @@ pub(super) struct ChildrenView {
 }
 
 /// Adds children to a run that has not ended.
+///
+/// The children of a queued run are `queued`: they start with it, and end with it if it is cancelled.
 #[cfg_attr(feature = "openapi", utoipa::path(post, path = "/api/runs/{run_id}/children", tag = "runs", params(("run_id" = String, Path)),
     request_body = ChildrenBody, responses((status = ACCEPTED, body = ChildrenView))))]
 pub(super) async fn spawn(
@@ -307,7 +310,7 @@ pub(super) async fn spawn(
     request::Json(body): request::Json<ChildrenBody>,
 ) -> Result<(StatusCode, Json<ChildrenView>), ApiError> {
     let gate_guard = access.begin_change()?;
-    access.run(&id).await?;
+    let waits_for_parent = access.run(&id).await?.status == RunStatus::Queued;
     let specs = body.specs()?;
     let run = access.runtime().traces().handle(&id)?;
     // Runs in a separate task: either all children are added and reported to the client, or none is added.
@@ -320,7 +323,8 @@ pub(super) async fn spawn(
         ErrorInfo::new(ErrorCode::InternalError, format!("it is unknown whether the children were started: {error}"))
     };
     let children = spawning.await.map_err(task_failed)??;
-    let children = children.iter().map(|child| accepted(child, "started")).collect();
+    let status = if waits_for_parent { "queued" } else { "started" };
+    let children = children.iter().map(|child| accepted(child, status)).collect();
     Ok((StatusCode::ACCEPTED, Json(ChildrenView { children })))
 }
 

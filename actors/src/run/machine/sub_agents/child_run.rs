@@ -6,17 +6,24 @@ use soong_protocol::{
     Budget, ChildMode, GoalId, PermissionMode, Run, RunMode, RunOptions, RunSettings, RunStatus, Stats, Usd,
 };
 
-use crate::run::machine::{input::ChildRequest, spec::RunSpec, transition::Transition};
+use crate::run::machine::{input::ChildRequest, spec::RunSpec, state::phase::Phase, transition::Transition};
 
 /// Maximum length of the name of a sub-agent without its number, in characters.
 const MAX_NAME_CHARS: usize = 32;
+
+/// Added to the numbers of sub-traces that a queued run creates.
+const QUEUED_NUMBERS: u64 = 1_000;
 
 impl Transition<'_, '_> {
     /// Creates the run of a child.
     pub(super) fn child_run(&mut self, order: &ChildRequest, goal_id: Option<GoalId>, by_model: bool) -> Run {
         let name = self.collaborator_name(order);
         let spec = &self.state.spec;
-        let number = (self.state.sub_agents.earlier.len() + self.state.sub_agents.children.len()) as u64 + 1;
+        let mut number = (self.state.sub_agents.earlier.len() + self.state.sub_agents.children.len()) as u64 + 1;
+        if self.state.phase == Phase::New {
+            // The run ahead of this one counts the sub-traces of the trace too, without those of this run.
+            number += QUEUED_NUMBERS;
+        }
         let request = &order.spec;
         let mut run = Run {
             run_id: (self.context.new_run_id)(),

@@ -28,9 +28,9 @@ impl Transition<'_, '_> {
 
     fn accept_children(
         &mut self,
-        SpawnRequest { mut orders, call }: SpawnRequest,
+        SpawnRequest { mut orders, is_queued, call }: SpawnRequest,
     ) -> Result<Vec<RequestedChild>, ErrorInfo> {
-        if self.state.end.ending.is_some() || self.state.phase == Phase::New {
+        if self.state.end.ending.is_some() || (self.state.phase == Phase::New && !is_queued) {
             return Err(ErrorInfo::new(ErrorCode::NothingRunning, "the run is not active: it accepts no children"));
         }
         let delivers = orders.iter().any(|order| order.spec.deliver);
