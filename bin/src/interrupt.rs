@@ -25,7 +25,7 @@ pub(crate) const DUPLICATE_WINDOW: Duration = Duration::from_millis(150);
 
 /// Listener for interrupts, active from its creation.
 pub(crate) struct Interrupt {
-    /// Whether an interrupt arrived since the last [`Interrupt::calm`].
+    /// Whether an interrupt arrived since the last [`Interrupt::reset`].
     interrupted: Arc<watch::Sender<bool>>,
     /// Whether the process was asked to end.
     end_requested: watch::Receiver<bool>,
@@ -62,9 +62,14 @@ impl Interrupt {
         Self { interrupted: heard, end_requested: ended }
     }
 
-    /// Waits for an interrupt. Returns immediately if one arrived since the last [`Interrupt::calm`].
+    /// Waits for an interrupt. Returns immediately if one arrived since the last [`Interrupt::reset`].
     pub(crate) async fn first(&self) {
-        wait(self.interrupted.subscribe()).await;
+        self.signal().await;
+    }
+
+    /// Like [`Interrupt::first`], but the future does not borrow `self`.
+    pub(crate) fn signal(&self) -> impl Future<Output = ()> + use<> {
+        wait(self.interrupted.subscribe())
     }
 
     /// Waits until the process is asked to end by a signal other than Ctrl-C.

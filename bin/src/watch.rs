@@ -6,8 +6,9 @@
 
 use std::{collections::HashSet, path::Path, time::Duration};
 
+use futures::{FutureExt, future::BoxFuture};
 use soong::{
-    ErrorCode, StreamItem,
+    ErrorCode, ErrorInfo, StreamItem,
     protocol::{
         Event, EventRecord, ModelEvent, PermissionEvent, PermissionMode, RunId, SubAgentEvent, ToolEvent, api::Accepted,
     },
@@ -21,7 +22,7 @@ use crate::{
     input,
     interrupt::Interrupt,
     progress::{Progress, ProgressEnd},
-    prompts::{self, PromptOutcome},
+    prompts::{self, OpenRequests, PromptOutcome},
     report::{self, DeniedCall, FollowedRun, TypedDuringRun},
 };
 
@@ -138,7 +139,14 @@ pub(crate) async fn watch(
             return Err(failure);
         }
     };
-    let run = client.run(run_id).await?;
+    let run = if interrupted {
+        match tokio::time::timeout(CANCEL_LIMIT, client.run(run_id)).await {
+            Ok(run) => run?,
+            Err(_) => return Err(no_record(target)),
+        }
+    } else {
+        client.run(run_id).await?
+    };
     Ok(FollowedRun {
         run,
         interrupted,
@@ -196,19 +204,30 @@ impl<'a> Follower<'a> {
                     Some(Err(error)) if error.code != ErrorCode::Closing => return Err(error.into()),
                     Some(Err(_)) | None => return Err(owner_lost(target)),
                 },
-                () = target.interrupt.first(), if self.exit_at.is_none() => self.handle_interrupt().await,
+                () = target.interrupt.first(), if self.exit_at.is_none() => {
+                    let outcome = self.handle_interrupt().await;
+                    // The end of the run is not awaited on a stream that may be held back.
+                    events.poll();
+                    outcome
+                }
                 () = tokio::time::sleep_until(self.exit_at.unwrap_or_else(Instant::now)), if self.exit_at.is_some() => {
                     return Err(cancel_timed_out(target.end_timeout));
                 }
                 _ = key_checks.tick(), if self.progress.reads_keys() => {
                     self.handle_keys()
                 }
-                _ = frames.tick() => self.handle_frame().await?,
+                open = self.requests.fetched() => self.handle_requests(open).await?,
+                _ = frames.tick() => {
+                    self.handle_frame();
+                    None
+                }
             };
             // The first poll may return the end of the run.
             if events.is_polled() && !is_polled {
                 is_polled = true;
-                self.progress.note(POLLING_NOTE);
+                if self.exit_at.is_none() {
+                    self.progress.note(POLLING_NOTE);
+                }
             }
             if let Some(outcome) = outcome {
                 return Ok(outcome);
@@ -255,13 +274,23 @@ impl<'a> Follower<'a> {
         None
     }
 
-    /// Redraws the display, and polls the requests that wait for the user unless the user has cancelled the run.
-    async fn handle_frame(&mut self) -> Result<Option<FollowOutcome>, Failure> {
+    /// Redraws the display, and fetches the requests that wait for the user unless the user has cancelled the run.
+    fn handle_frame(&mut self) {
         self.progress.draw(self.target.client);
+        if self.exit_at.is_none() {
+            self.requests.fetch_if_due(self.target, &self.progress);
+        }
+    }
+
+    /// Prompts the user for the open requests unless the user has cancelled the run.
+    async fn handle_requests(
+        &mut self,
+        open: Result<OpenRequests, ErrorInfo>,
+    ) -> Result<Option<FollowOutcome>, Failure> {
         if self.exit_at.is_some() {
             return Ok(None);
         }
-        match self.requests.poll(self.target, &mut self.progress).await? {
+        match self.requests.handle(open, self.target, &mut self.progress).await? {
             PollOutcome::Continue => Ok(None),
             PollOutcome::AwaitsInput(requests) => Ok(Some(FollowOutcome::AwaitsInput(requests))),
             PollOutcome::Cancel => {
@@ -314,6 +343,10 @@ fn is_user_request(item: &StreamItem) -> bool {
 
 /// Looks for requests that wait for the user.
 struct RequestPoll {
+    /// The requests that are being fetched: a server may not answer for a while.
+    fetching: Option<BoxFuture<'static, Result<OpenRequests, ErrorInfo>>>,
+    /// Whether a run has made a request since the fetch began.
+    expected_again: bool,
     /// Whether requests may be open.
     expected: bool,
     next_at: Instant,
@@ -335,7 +368,14 @@ impl RequestPoll {
     fn new(progress: &Progress) -> Self {
         // A request of an earlier run of the session can block this run.
         let now = Instant::now();
-        Self { expected: true, next_at: now, can_ask: progress.can_ask(), answered_at: now }
+        Self {
+            fetching: None,
+            expected_again: false,
+            expected: true,
+            next_at: now,
+            can_ask: progress.can_ask(),
+            answered_at: now,
+        }
     }
 
     /// Returns whether the user has answered nothing for a while, and may be elsewhere.
@@ -345,20 +385,47 @@ impl RequestPoll {
 
     /// Polls at the next opportunity, because a run has made a request.
     fn expect(&mut self) {
-        (self.expected, self.next_at) = (true, Instant::now());
+        self.expected = true;
+        self.expected_again = true;
+        self.next_at = Instant::now();
     }
 
-    async fn poll(&mut self, target: &WatchTarget<'_>, progress: &mut Progress) -> Result<PollOutcome, Failure> {
+    fn fetch_if_due(&mut self, target: &WatchTarget<'_>, progress: &Progress) {
         // A prompt would receive what the user is typing as its answer.
-        if !self.expected || Instant::now() < self.next_at || progress.is_typing() {
-            return Ok(PollOutcome::Continue);
+        if self.fetching.is_some() || !self.expected || Instant::now() < self.next_at || progress.is_typing() {
+            return;
         }
         self.next_at = Instant::now() + REQUEST_POLL_INTERVAL;
-        let open = prompts::fetch_open_requests(target.client, Some(&target.run.session_id)).await;
+        self.expected_again = false;
+        let client = target.client.clone();
+        let session_id = target.run.session_id.clone();
+        let fetching = async move { prompts::fetch_open_requests(&client, Some(&session_id)).await };
+        self.fetching = Some(fetching.boxed());
+    }
+
+    /// Waits for the requests that are being fetched. Cancel-safe.
+    async fn fetched(&mut self) -> Result<OpenRequests, ErrorInfo> {
+        let Some(fetching) = &mut self.fetching else { return std::future::pending().await };
+        let open = fetching.await;
+        self.fetching = None;
+        open
+    }
+
+    async fn handle(
+        &mut self,
+        open: Result<OpenRequests, ErrorInfo>,
+        target: &WatchTarget<'_>,
+        progress: &mut Progress,
+    ) -> Result<PollOutcome, Failure> {
         let open =
             open.map_err(|error| if error.code == ErrorCode::Closing { owner_lost(target) } else { error.into() })?;
-        self.expected = !open.requests.is_empty();
-        if self.expected && self.can_ask {
+        if progress.is_typing() {
+            // They are fetched again.
+            return Ok(PollOutcome::Continue);
+        }
+        let has_requests = !open.requests.is_empty();
+        self.expected = has_requests || self.expected_again;
+        if has_requests && self.can_ask {
             progress.pause();
             if self.has_not_answered_recently() {
                 attention::notify("soong: an agent needs your answer");
@@ -372,7 +439,7 @@ impl RequestPoll {
                 PromptOutcome::Dismissed => (self.can_ask, self.next_at) = (false, Instant::now()),
                 PromptOutcome::Cancel => return Ok(PollOutcome::Cancel),
             }
-        } else if self.expected && open.awaits_input {
+        } else if has_requests && open.awaits_input {
             return Ok(PollOutcome::AwaitsInput(open.requests));
         }
         Ok(PollOutcome::Continue)
@@ -433,6 +500,13 @@ fn detached(run: &Accepted, url: &str) -> Failure {
     let what = format!("stopped by a signal; run {} continues on the server", run.run_id);
     let soong = report::command(None, Some(url));
     Failure::new(Exit::Interrupted, what, format!("Follow it: {soong} traces events {} --follow", run.session_id))
+}
+
+/// Returns the failure for a server that does not send the record of a run that the user has cancelled.
+fn no_record(target: &WatchTarget<'_>) -> Failure {
+    let what = format!("run {} was cancelled; the server does not send its record", target.run.run_id);
+    let soong = report::command(target.home, target.client.server());
+    Failure::new(Exit::Interrupted, what, format!("Show it later: {soong} traces show {}", target.run.trace_id))
 }
 
 fn cancel_timed_out(limit: Duration) -> Failure {

@@ -2,8 +2,8 @@
 //! own.
 
 use std::{
-    io::{BufRead, BufReader, ErrorKind, Lines, Write},
-    net::TcpListener,
+    io::{BufRead, BufReader, ErrorKind, Lines, Read, Write},
+    net::{TcpListener, TcpStream},
     os::unix::net::UnixStream,
     process::Stdio,
     sync::mpsc,
@@ -545,6 +545,76 @@ fn client_of_a_local_server_ignores_the_proxy_of_the_environment() {
             let connection = proxy.accept();
             let nobody = connection.as_ref().is_err_and(|error| error.kind() == ErrorKind::WouldBlock);
             assert!(nobody, "{host} {args:?}: {connection:?}");
+        }
+    }
+}
+
+/// A way to a server that forwards everything until a client sends a request that contains `silent_at`. From then on its
+/// connection is silent.
+struct SilentProxy {
+    url: String,
+    is_silent: mpsc::Receiver<()>,
+}
+
+impl SilentProxy {
+    fn new(server: &str, silent_at: &'static str) -> Self {
+        let server = server.trim_start_matches("http://").to_owned();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let (silent, is_silent) = mpsc::channel();
+        std::thread::spawn(move || {
+            for client in listener.incoming() {
+                let (server, silent) = (TcpStream::connect(&server).unwrap(), silent.clone());
+                std::thread::spawn(move || forward(client.unwrap(), server, silent_at, &silent));
+            }
+        });
+        Self { url, is_silent }
+    }
+}
+
+fn forward(mut client: TcpStream, mut server: TcpStream, silent_at: &str, silent: &mpsc::Sender<()>) {
+    let (mut from_server, mut to_client) = (server.try_clone().unwrap(), client.try_clone().unwrap());
+    std::thread::spawn(move || std::io::copy(&mut from_server, &mut to_client));
+    let proxy_host = client.local_addr().unwrap().to_string();
+    let server_host = server.peer_addr().unwrap().to_string();
+    let mut buffer = [0; 65_536];
+    while let Ok(length @ 1..) = client.read(&mut buffer) {
+        // A client sends the head of a request at once. All of it is text.
+        let text = String::from_utf8_lossy(&buffer[..length]);
+        if text.contains(silent_at) {
+            let _ = silent.send(());
+        } else if server.write_all(text.replace(&proxy_host, &server_host).as_bytes()).is_err() {
+            return;
+        }
+    }
+}
+
+#[test]
+fn client_of_a_silent_server_reacts_to_signals() {
+    let service = ManualModelService::new();
+    let served = TestServer::new(&format!("[model]\nbase_url = \"{}\"\nname = \"m\"\n", service.address));
+    let token = served.token();
+    for (silent_at, can_cancel) in [
+        ("POST /api/traces ", false),
+        ("accept: text/event-stream", true),
+        ("GET /api/runs/", true),
+        ("GET /api/questions", true),
+    ] {
+        for signal in [Signal::INT, Signal::TERM] {
+            let proxy = SilentProxy::new(&served.url, silent_at);
+            let mut command = served.world.command(&["--url", &proxy.url, "run", "Wait."]);
+            let child = KillOnDrop { child: command.env("SOONG_TOKEN", &token).spawn().unwrap() };
+            proxy.is_silent.recv_timeout(TIMEOUT).expect(silent_at);
+            // It may be later, or never, that the run calls its model.
+            child.signal(signal);
+            let ended = child.finish();
+            assert_eq!(ended.code, Some(130), "{silent_at} {signal:?}: {ended:?}");
+            let word = match (signal, can_cancel) {
+                (_, false) => "may have been started",
+                (Signal::TERM, true) => "continues on the server",
+                (_, true) => "cancelled",
+            };
+            assert!(format!("{}{}", ended.out, ended.err).contains(word), "{silent_at} {signal:?}: {ended:?}");
         }
     }
 }

@@ -26,6 +26,7 @@ pub(crate) struct TestHome {
 }
 
 /// Output and exit code of a process.
+#[derive(Debug)]
 pub(crate) struct ProcessOutput {
     pub(crate) code: Option<i32>,
     pub(crate) out: String,

@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use futures::StreamExt;
+use futures::{FutureExt, StreamExt, future::BoxFuture};
 use soong_protocol::{
     ErrorCode, ErrorInfo, EventRecord, StreamItem, TraceId, TraceStatus,
     api::{EventPage, KEEP_ALIVE_INTERVAL},
@@ -61,12 +61,20 @@ pub struct EventStream {
 }
 
 enum EventSource {
+    /// The head of the response has not arrived. If it does not until `deadline`, events are polled.
+    Opening {
+        response: BoxFuture<'static, Result<reqwest::Response, ErrorInfo>>,
+        /// Set when the stream is first read.
+        deadline: Option<Instant>,
+    },
     Stream {
         frames: Frames,
         /// Time of the last bytes, keep-alive comments included.
         last_bytes: LastBytes,
     },
     Polled(Polled),
+    /// The owner has refused the request.
+    Refused,
 }
 
 /// Time of the last bytes of a stream.
@@ -96,16 +104,28 @@ impl Drop for Polled {
 }
 
 impl EventStream {
-    pub(super) fn streamed(response: reqwest::Response, fallback: Option<(Client, Position)>) -> Self {
-        let last_bytes = LastBytes(Arc::new(Mutex::new(Instant::now())));
-        let received = last_bytes.clone();
-        let frames = frames(response.bytes_stream().inspect(move |_| received.update()));
-        Self { source: EventSource::Stream { frames, last_bytes }, fallback }
+    /// Creates a stream that may stay silent without limit.
+    pub(super) fn of_response(response: reqwest::Response) -> Self {
+        Self { source: EventSource::of_response(response), fallback: None }
     }
 
-    /// Polls from the beginning, because not even the head of the response has arrived.
-    pub(super) fn polled(client: Client, position: Position) -> Self {
-        Self { source: EventSource::Polled(Polled::start(client, position)), fallback: None }
+    /// Creates a stream that is opened when it is first read, and polled if it stays silent.
+    pub(super) fn opening(client: Client, position: Position) -> Self {
+        let opening_client = client.clone();
+        let path = position.path();
+        let response = async move { opening_client.open_stream(&path).await }.boxed();
+        let source = EventSource::Opening { response, deadline: None };
+        Self { source, fallback: Some((client, position)) }
+    }
+
+    /// Polls from now on, if the stream can be held back by something between client and server. For a caller that does
+    /// not want to wait until a silent stream counts as held back.
+    pub fn poll(&mut self) {
+        if let Some((client, position)) = &self.fallback
+            && !self.is_polled()
+        {
+            self.source = EventSource::Polled(Polled::start(client.clone(), position.clone()));
+        }
     }
 
     /// Returns whether the stream stayed silent, so that events are polled.
@@ -135,17 +155,41 @@ impl EventStream {
     pub(super) async fn frame(&mut self) -> Option<Result<SseFrame, ErrorInfo>> {
         loop {
             let (frames, last_bytes) = match &mut self.source {
+                EventSource::Opening { response, deadline } => {
+                    let deadline = *deadline.get_or_insert_with(|| Instant::now() + IDLE_TIMEOUT);
+                    match tokio::time::timeout_at(deadline, response).await {
+                        Ok(Ok(response)) => self.source = EventSource::of_response(response),
+                        Ok(Err(error)) => {
+                            self.source = EventSource::Refused;
+                            return Some(Err(error));
+                        }
+                        Err(_) => self.poll(),
+                    }
+                    continue;
+                }
                 EventSource::Stream { frames, last_bytes } => (frames, last_bytes),
                 EventSource::Polled(polled) => return polled.items.recv().await.map(|item| item.map(SseFrame::Item)),
+                EventSource::Refused => return None,
             };
-            let Some((client, position)) = &self.fallback else { return frames.next().await };
+            if self.fallback.is_none() {
+                return frames.next().await;
+            }
             match tokio::time::timeout_at(last_bytes.deadline(), frames.next()).await {
                 Ok(frame) => return frame,
                 // A comment has arrived meanwhile.
                 Err(_) if last_bytes.deadline() > Instant::now() => {}
-                Err(_) => self.source = EventSource::Polled(Polled::start(client.clone(), position.clone())),
+                Err(_) => self.poll(),
             }
         }
+    }
+}
+
+impl EventSource {
+    fn of_response(response: reqwest::Response) -> Self {
+        let last_bytes = LastBytes(Arc::new(Mutex::new(Instant::now())));
+        let received = last_bytes.clone();
+        let frames = frames(response.bytes_stream().inspect(move |_| received.update()));
+        Self::Stream { frames, last_bytes }
     }
 }
 
@@ -228,7 +272,6 @@ mod tests {
         response::IntoResponse,
         routing::get,
     };
-    use futures::{FutureExt, future::BoxFuture};
     use serde_json::{Value, json};
     use tower::ServiceExt;
 

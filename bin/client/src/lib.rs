@@ -17,7 +17,7 @@ use std::{ops::ControlFlow, path::PathBuf, sync::Arc, time::Duration};
 pub use artifacts::{Download, UploadStream, artifact_path};
 use bytes::Bytes;
 pub use events::EventStream;
-use events::{IDLE_TIMEOUT, Position};
+use events::Position;
 use frames::SseFrame;
 use http::{Method, StatusCode, header};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
@@ -379,21 +379,21 @@ impl Client {
     }
 
     async fn events(&self, position: Position) -> Result<EventStream, ErrorInfo> {
-        if !self.may_poll {
-            return self.stream(OwnerRequest::new(Method::GET, &position.path())).await;
+        if self.may_poll {
+            return Ok(EventStream::opening(self.clone(), position));
         }
-        let path = position.path();
-        let answer = self.send(OwnerRequest { accept: "text/event-stream", ..OwnerRequest::new(Method::GET, &path) });
-        Ok(match tokio::time::timeout(IDLE_TIMEOUT, answer).await {
-            Ok(response) => EventStream::streamed(response?, Some((self.clone(), position))),
-            Err(_) => EventStream::polled(self.clone(), position),
-        })
+        self.stream(OwnerRequest::new(Method::GET, &position.path())).await
+    }
+
+    /// Requests a stream of events. Waits for the head of the response without limit.
+    async fn open_stream(&self, path: &str) -> Result<reqwest::Response, ErrorInfo> {
+        self.send(OwnerRequest { accept: "text/event-stream", ..OwnerRequest::new(Method::GET, path) }).await
     }
 
     async fn stream(&self, request: OwnerRequest<'_>) -> Result<EventStream, ErrorInfo> {
         let answer = self.send(OwnerRequest { accept: "text/event-stream", ..request });
         let response = tokio::time::timeout(REQUEST_TIMEOUT, answer).await.unwrap_or_else(|_| Err(unresponsive()))?;
-        Ok(EventStream::streamed(response, None))
+        Ok(EventStream::of_response(response))
     }
 
     async fn send(&self, request: OwnerRequest<'_>) -> Result<reqwest::Response, ErrorInfo> {

@@ -179,6 +179,22 @@ impl<'a> RuntimeSession<'a> {
 
     /// Starts a run. If the owner is shutting down, connects again or becomes the owner, and starts it there.
     async fn start(&mut self, request: &StartBody) -> Result<(Accepted, EventStream), Failure> {
+        if matches!(self.owner, HomeConnection::Own(_)) {
+            // A Ctrl-C cancels the run when it is accepted, which takes no longer than this process itself.
+            return self.start_at_owner(request).await;
+        }
+        let interrupted = self.interrupt.signal();
+        tokio::select! {
+            started = self.start_at_owner(request) => started,
+            () = interrupted => {
+                let what = "interrupted while the owner was starting the run, which may have been started";
+                let soong = report::command(self.context.global.home.as_deref(), self.context.global.url.as_deref());
+                Err(Failure::new(Exit::Interrupted, what, format!("See what is running: {soong} traces list --running")))
+            }
+        }
+    }
+
+    async fn start_at_owner(&mut self, request: &StartBody) -> Result<(Accepted, EventStream), Failure> {
         match with_note(STARTING, self.client().start_and_watch(request)).await {
             // The owner certainly did not accept the run.
             Err(error) if error.code == ErrorCode::Closing && error.retryable => {
@@ -291,7 +307,11 @@ impl<'a> RuntimeSession<'a> {
             events = self.monitor(&client, &run, events).await?;
         }
         // A run that is resumed has its task and its agent from an earlier request.
-        let record = client.run(&run.run_id).await.ok().map(|view| view.run);
+        let record = tokio::select! {
+            record = client.run(&run.run_id) => record.ok().map(|view| view.run),
+            // It is handled below.
+            () = self.interrupt.first() => None,
+        };
         let (kind, task) = record.map(|run| (run.settings.agent_type, run.task)).unwrap_or_default();
         let progress = Progress::choose(context, shown, &run, &kind, &task);
         let (home, interrupt, end_timeout) = (context.global.home.as_deref(), &self.interrupt, self.end_timeout());
@@ -308,7 +328,11 @@ impl<'a> RuntimeSession<'a> {
         // The monitor does not read this stream, and a server drops slow readers: the events are requested again
         // later.
         let first = loop {
-            match events.next().await {
+            let item = tokio::select! {
+                item = events.next() => item,
+                () = self.interrupt.first() => break None,
+            };
+            match item {
                 Some(Ok(StreamItem::Event(record))) => break Some(record.session_seq),
                 Some(Ok(_)) => {}
                 Some(Err(_)) | None => break None,
