@@ -39,6 +39,7 @@ pub(crate) use traces::Traces;
 pub(crate) use usage::{Usage, UsageBy};
 
 use clap::{ArgAction, Args, CommandFactory, Parser, Subcommand, builder::PossibleValuesParser, error::ErrorKind};
+use soong::protocol::RecoveryMode;
 use soong_tui::terminal::Color;
 pub(crate) use suggestion::{nearest_of, with_suggestion};
 pub(crate) use values::duration;
@@ -396,6 +397,35 @@ pub(crate) struct Serve {
     /// Address and port to listen on [default: server.addr in config.toml, else 127.0.0.1:7788]
     #[arg(long, value_name = "ADDR:PORT")]
     pub(crate) addr: Option<std::net::SocketAddr>,
+
+    /// Treatment of runs that an earlier process left unfinished [default: runtime.recovery in config.toml, else ask at a
+    /// terminal, else resume]
+    #[arg(long, value_enum, value_name = "MODE")]
+    pub(crate) recovery: Option<Recovery>,
+}
+
+/// Treatment of interrupted runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Recovery {
+    /// Ask at the terminal
+    Ask,
+    /// Resume them
+    Resume,
+    /// Leave them interrupted
+    None,
+    /// End them as failed
+    Fail,
+}
+
+impl From<Recovery> for RecoveryMode {
+    fn from(recovery: Recovery) -> Self {
+        match recovery {
+            Recovery::Ask => Self::Ask,
+            Recovery::Resume => Self::Resume,
+            Recovery::None => Self::None,
+            Recovery::Fail => Self::Fail,
+        }
+    }
 }
 
 /// Options of `config`.

@@ -109,8 +109,8 @@ pub struct RuntimeConfig {
     /// Whether requests to models and their answers, calls of hooks, and crashes of actors are stored as debug
     /// artifacts. Default: false.
     pub debug_artifacts: bool,
-    /// Treatment of runs that an earlier process left unfinished. Default: resume them.
-    pub recovery: RecoveryMode,
+    /// Treatment of runs that an earlier process left unfinished. Default: they resume; `soong serve` at a terminal asks.
+    pub recovery: Option<RecoveryMode>,
     /// Idle time after which a session is passivated, in seconds. Default: 300.
     pub idle_session_s: u64,
     /// Maximum number of idle sessions that are not passivated. If there are more, those that have been idle longest are
@@ -124,9 +124,13 @@ pub struct RuntimeConfig {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RecoveryMode {
+    /// A user decides. Where nobody can be asked, like [`RecoveryMode::None`].
+    Ask,
     /// They resume.
     #[default]
     Resume,
+    /// They stay interrupted until their session is used.
+    None,
     /// They end as `failed` with the end reason `interrupted`.
     Fail,
 }
@@ -138,7 +142,7 @@ impl Default for RuntimeConfig {
             close_timeout_ms: 10_000,
             max_turns: 200,
             debug_artifacts: false,
-            recovery: RecoveryMode::Resume,
+            recovery: None,
             idle_session_s: 300,
             max_idle_sessions: 64,
             stuck_after_s: 120,

@@ -282,7 +282,7 @@ async fn reopened_home_ends_interrupted_run_with_real_outcomes() {
         wait_until("the edit is written", || *full.lock().unwrap()).await;
         let ending = |builder: soong::RuntimeBuilder| {
             let mut config = quick_config();
-            config.runtime.recovery = RecoveryMode::Fail;
+            config.runtime.recovery = Some(RecoveryMode::Fail);
             builder.config(config)
         };
         world.reopen_with(prompt_driven_model() as Arc<dyn Model>, ending).await;

@@ -39,7 +39,7 @@ fn look(dir: &Path) -> SqliteReader {
 /// Opens a copy for use. Runs that were active when the copy was made are ended.
 async fn open_copy(world: &TestRuntime, dir: &Path) -> Runtime {
     let mut config = Config::default();
-    config.runtime.recovery = RecoveryMode::Fail;
+    config.runtime.recovery = Some(RecoveryMode::Fail);
     let builder = Runtime::builder().home(dir).project_dir(world.project()).config(config);
     builder.model("default", prompt_driven_model()).build().await.unwrap()
 }

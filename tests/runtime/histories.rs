@@ -142,7 +142,7 @@ fn left_behind(ends: bool) -> impl FnOnce(RuntimeBuilder) -> RuntimeBuilder {
         if !ends {
             return small(builder);
         }
-        config.runtime.recovery = soong::protocol::RecoveryMode::Fail;
+        config.runtime.recovery = Some(soong::protocol::RecoveryMode::Fail);
         builder.config(config)
     }
 }

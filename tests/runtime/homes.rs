@@ -16,7 +16,7 @@ use crate::support::{
 /// Configuration that ends interrupted runs.
 fn ending() -> Config {
     let mut config = quick_config();
-    config.runtime.recovery = RecoveryMode::Fail;
+    config.runtime.recovery = Some(RecoveryMode::Fail);
     config
 }
 

@@ -393,7 +393,7 @@ async fn interrupted_sub_agent_calls_say_how_to_continue() {
         });
         let ends = |builder: RuntimeBuilder| {
             let mut config = quick_config();
-            config.runtime.recovery = soong::protocol::RecoveryMode::Fail;
+            config.runtime.recovery = Some(soong::protocol::RecoveryMode::Fail);
             builder.config(config)
         };
         world.reopen_with(second.clone(), ends).await;

@@ -244,7 +244,7 @@ async fn next_owner_writes_the_last_line_of_an_interrupted_run() {
         }
         let ending = |builder: soong::RuntimeBuilder| {
             let mut config = crate::support::world::quick_config();
-            config.runtime.recovery = soong::protocol::RecoveryMode::Fail;
+            config.runtime.recovery = Some(soong::protocol::RecoveryMode::Fail);
             builder.config(config)
         };
         world.reopen_with(planner(), ending).await;

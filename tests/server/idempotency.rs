@@ -157,6 +157,27 @@ async fn repeated_upload_with_another_boundary_is_the_same_request() {
     assert_eq!(artifacts["artifacts"].as_array().unwrap().len(), 1, "{artifacts}");
 }
 
+/// A resumed run is not created by the request; it is named again nevertheless, and not continued by another run.
+#[tokio::test]
+async fn repeated_resume_names_the_same_run() {
+    let service = ManualModelService::new();
+    let config = format!("[model]\nbase_url = \"{}\"\nname = \"m\"\n[runtime]\nrecovery = \"none\"\n", service.address);
+    let mut served = TestServer::new(&config);
+    let (_, run) = answer(keyed(&served, "/api/traces", "k", &start("wait"))).await;
+    let asked = service.next();
+    served.kill();
+    drop(asked);
+    served.restart();
+    let resume =
+        || keyed(&served, "/api/traces", "r", &json!({ "session_id": "s" })).header("accept", "text/event-stream");
+    let first = accepted(Frames::open(resume()).await).await;
+    assert_eq!(first["run_id"], run["run_id"]);
+    service.next().answer("done");
+    served.ended_run(&served.token(), first["run_id"].as_str().unwrap()).await;
+    let again = accepted(Frames::open(resume()).await).await;
+    assert_eq!(again["run_id"], run["run_id"]);
+}
+
 #[tokio::test]
 async fn keys_belong_to_their_user_and_to_a_session() {
     let served = TestServer::with_users(OFFLINE);

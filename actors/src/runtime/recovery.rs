@@ -21,7 +21,7 @@ use crate::{
 /// Which interrupted runs are resumed when a home is opened.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum RecoveryPolicy {
-    /// All interrupted runs.
+    /// All interrupted runs, unless `runtime.recovery` is `"none"` or `"ask"`.
     #[default]
     All,
     /// Those of one session.
@@ -42,9 +42,9 @@ pub struct InterruptedRuns {
 }
 
 impl RecoveryPolicy {
-    fn includes(&self, run: &Run) -> bool {
+    fn includes(&self, run: &Run, mode: RecoveryMode) -> bool {
         match self {
-            Self::All => true,
+            Self::All => matches!(mode, RecoveryMode::Resume | RecoveryMode::Fail),
             Self::Session(id) => run.session_id == *id,
             Self::Nothing => false,
         }
@@ -56,10 +56,11 @@ impl RecoveryPolicy {
         services: &Arc<Services>,
     ) -> Result<(InterruptedRuns, Vec<Run>), ErrorInfo> {
         let found = services.reader.read(|reader| reader.live_runs(None)).await?;
-        let (included, others): (Vec<Run>, Vec<Run>) = found.into_iter().partition(|run| self.includes(run));
+        let mode = services.config.runtime.recovery.unwrap_or_default();
+        let (included, others): (Vec<Run>, Vec<Run>) = found.into_iter().partition(|run| self.includes(run, mode));
         let ids = |runs: &[Run]| runs.iter().map(|run| run.run_id.clone()).collect::<Vec<_>>();
         let (included_ids, unchanged) = (ids(&included), ids(&others));
-        if services.config.runtime.recovery == RecoveryMode::Fail {
+        if mode == RecoveryMode::Fail {
             services.finalizer.finalize_interrupted(included).await?;
             return Ok((InterruptedRuns { ended: included_ids, unchanged, ..InterruptedRuns::default() }, Vec::new()));
         }
@@ -134,7 +135,7 @@ impl Sessions<'_> {
         if runs.is_empty() {
             return Ok(None);
         }
-        if services.config.runtime.recovery == RecoveryMode::Fail {
+        if services.config.runtime.recovery == Some(RecoveryMode::Fail) {
             let ids = runs.iter().map(|run| run.run_id.clone()).collect();
             services.finalizer.finalize_interrupted(runs).await?;
             services.task_journals.complete_ended(ids);

@@ -360,7 +360,7 @@ impl<'a> RuntimeSession<'a> {
         let info = owner.runtime().info();
         let interrupted = &info.interrupted_runs().unchanged;
         let records = || OfflineStore::open(self.home).ok();
-        info.config().runtime.recovery == RecoveryMode::Resume
+        info.config().runtime.recovery != Some(RecoveryMode::Fail)
             && !interrupted.is_empty()
             && records().is_some_and(|records| records.has_user_run(session, interrupted))
     }
@@ -384,7 +384,7 @@ impl<'a> RuntimeSession<'a> {
     /// `runtime.recovery = "fail"` prevents that another process resumes the run.
     pub(super) async fn hand_over(self, session: &SessionId) -> Result<bool, Failure> {
         let HomeConnection::Own(owner) = &self.owner else { return Ok(true) };
-        let can_resume = owner.runtime().info().config().runtime.recovery == RecoveryMode::Resume;
+        let can_resume = owner.runtime().info().config().runtime.recovery != Some(RecoveryMode::Fail);
         // A request that is in progress may start a run.
         while !(can_resume && owner.shut_if_only(session)) {
             if !can_resume || owner.has_runs_besides(session) {

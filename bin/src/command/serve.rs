@@ -1,8 +1,10 @@
 //! `soong serve`: owns the home and serves it over HTTP until it is asked to stop.
 
+mod interrupted;
+
 use std::net::SocketAddr;
 
-use soong::RecoveryPolicy;
+use soong::{RecoveryPolicy, protocol::RecoveryMode};
 use soong_server::{
     http::{self, Api, BodyLimits},
     server::{
@@ -30,7 +32,7 @@ const TOKEN_SECRET_NAME: &str = "SOONG_SERVER_TOKEN";
 
 pub(super) async fn serve(context: &Context<'_>, options: &cli::Serve) -> Result<Exit, Failure> {
     let home = context.home()?;
-    let settings = config::read(&context.global, &home)?;
+    let mut settings = config::read(&context.global, &home)?;
     log::start(context.global.verbose, LogTarget::Home { home: &home, has_picture: false });
     let interrupt = Interrupt::listen();
     let server = &settings.config.server;
@@ -58,7 +60,13 @@ pub(super) async fn serve(context: &Context<'_>, options: &cli::Serve) -> Result
             "Stop the program that uses the address, or choose another one: --addr 127.0.0.1:0.",
         )
     })?;
-    // Resume the runs that were active when the last server ended.
+    let setting = options.recovery.map(RecoveryMode::from).or(settings.config.runtime.recovery);
+    let recovery = tokio::select! {
+        recovery = interrupted::decide(context, &home, setting) => recovery?,
+        () = interrupt.first() => return Err(Failure::new(Exit::Interrupted, "interrupted before the server started", "")),
+    };
+    settings.config.runtime.recovery = Some(recovery);
+    let server = &settings.config.server;
     let runtime = builder(context, &home, &settings).environment(environment);
     let owner = Owner::open(runtime, RecoveryPolicy::All).await?;
     let api = Api { limits: BodyLimits::of(server), ..owner.api().clone() };
@@ -93,15 +101,20 @@ fn announce(context: &Context<'_>, addr: SocketAddr, owner: &Owner) -> Result<()
             "warning: {addr} is reachable from other machines without encryption: use a TLS proxy"
         ));
     }
-    let resumed = owner.runtime().info().interrupted_runs().resumed.len();
+    let soong::InterruptedRuns { resumed, ended, unchanged } = owner.runtime().info().interrupted_runs();
+    let resumed = resumed.len();
     if context.global.json {
         let ready = serde_json::json!({ "url": url, "home": home, "pid": std::process::id(), "resumed": resumed });
         return print::json_line(&ready);
     }
-    let resumed = match resumed {
-        0 => String::new(),
-        runs => format!("; {} resumed", format::plural(runs, "run", "runs")),
-    };
-    print::line(&format!("serving {} on {url}{resumed}", text::safe_line(&home)))?;
+    let mut outcomes = String::new();
+    for (count, outcome) in
+        [(resumed, "resumed"), (ended.len(), "ended as failed"), (unchanged.len(), "left interrupted")]
+    {
+        if count > 0 {
+            outcomes.push_str(&format!("; {} {outcome}", format::plural(count, "run", "runs")));
+        }
+    }
+    print::line(&format!("serving {} on {url}{outcomes}", text::safe_line(&home)))?;
     print::line(&format!("the token is in {}", text::safe_line(&format!("{home}/server.token"))))
 }

@@ -30,7 +30,7 @@ pub(crate) fn builder(home: &Path, model: ScriptedModel) -> RuntimeBuilder {
     let mut config = Config::default();
     config.agents.max_concurrent_children_per_session = 4;
     // Interrupted runs fail, so that nothing changes while the home is checked. `crash_runs` covers resumed runs.
-    config.runtime.recovery = RecoveryMode::Fail;
+    config.runtime.recovery = Some(RecoveryMode::Fail);
     Runtime::builder()
         .permission_handler(Arc::new(soong::permission::AllowAll))
         .home(home)

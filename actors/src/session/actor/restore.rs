@@ -29,7 +29,7 @@ impl SessionActor {
             // The empty append completes after every append that the previous incarnation had submitted.
             let _ = services.journal.append_and_wait(Append::default()).await;
             let attempt = || async {
-                if is_recovery && services.config.runtime.recovery == RecoveryMode::Fail {
+                if is_recovery && services.config.runtime.recovery == Some(RecoveryMode::Fail) {
                     fail_interrupted(&services, &id).await?;
                 }
                 let wanted = id.clone();
