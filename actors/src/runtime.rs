@@ -29,6 +29,7 @@ mod run_request;
 mod services;
 mod sessions;
 mod settings;
+mod settings_digests;
 pub(crate) mod supervisor;
 mod tasks;
 mod text_stream;

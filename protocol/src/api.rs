@@ -7,6 +7,7 @@ mod permission;
 mod question;
 mod run;
 mod session;
+mod settings;
 mod trace;
 
 pub use self::{
@@ -17,6 +18,7 @@ pub use self::{
     question::{AnswerBody, QuestionQuery, Questions},
     run::{Accepted, IfBusy, RunView, SettingUpdate, StartBody},
     session::{ForkBody, HeadBody, HeadView, NewSessionBody, PermissionModeBody, SessionPage, SessionView},
+    settings::SettingsDigests,
     trace::{ERROR_FRAME, EventPage, KEEP_ALIVE_INTERVAL, Messages, TracePage, TraceView},
 };
 

@@ -618,3 +618,45 @@ fn client_of_a_silent_server_reacts_to_signals() {
         }
     }
 }
+
+#[test]
+fn configuration_that_the_owner_does_not_use_is_an_error() {
+    let (world, service) = (TestHome::new(), ManualModelService::new());
+    std::fs::create_dir_all(world.home()).unwrap();
+    let model = format!("[model]\nbase_url = \"{}\"\nname = \"m\"\n", service.address);
+    std::fs::write(world.home().join("config.toml"), &model).unwrap();
+    let owner = KillOnDrop { child: world.command(&["run", "--session", "s", "Wait."]).spawn().unwrap() };
+    let asked = service.next();
+
+    let other = world.dir.path().join("other.toml");
+    let path = other.to_str().unwrap();
+    let header = "[model.headers]\nx-key = \"sk-secret\"\n[runtime]\nmax_turns = 7\n";
+    std::fs::write(&other, format!("{model}{header}")).unwrap();
+    for args in [&["--config", path, "run", "Work."][..], &["--config", path, "run", "--json", "Work."]] {
+        let refused = world.run(args).expect_code(4);
+        for part in
+            ["owns this home with other settings than", "model.headers.x-key", "runtime.max_turns", "home_locked"]
+        {
+            assert!(refused.err.contains(part), "{part:?} is missing in {}", refused.err);
+        }
+        assert!(!refused.err.contains("sk-secret") && !refused.err.contains("model.name"), "{}", refused.err);
+    }
+    // The same settings, written in another way.
+    std::fs::write(&other, format!("{model}max_output_tokens = 1000\n[runtime]\nmax_turns = 200\n")).unwrap();
+    world.run(&["--config", path, "run", "Work."]).expect_code(4).expect_stderr(&["model.max_output_tokens"]);
+    std::fs::write(&other, format!("{model}[runtime]\nmax_turns = 200\n")).unwrap();
+    let run = begin(&world, &service, &["--config", path, "run", "Work."]);
+    service.next().answer("Worked.");
+    run.finish().expect_code(0);
+
+    // Without --config, the settings of the owner apply. Variables that it does not have are named.
+    let mut command = world.command(&["run", "Work."]);
+    command.env("OPENAI_BASE_URL", "http://elsewhere.invalid").env("ANTHROPIC_API_KEY", "sk-mine");
+    let run = KillOnDrop { child: command.spawn().unwrap() };
+    service.next().answer("Worked.");
+    let ended = run.finish().expect_code(0);
+    let note = "its own settings and key, not with ANTHROPIC_API_KEY, OPENAI_BASE_URL of this terminal";
+    assert!(ended.err.contains(note) && !ended.err.contains("sk-mine"), "{}", ended.err);
+    asked.answer("Done.");
+    owner.finish().expect_code(0);
+}

@@ -179,6 +179,8 @@ async fn every_documented_operation_works() {
     let numbers: Vec<u64> = page["events"].as_array().unwrap().iter().filter_map(|e| e["event_id"].as_u64()).collect();
     assert_eq!(numbers, [1, 2, 3]);
     walk.ask(&get("/api/usage"), "/api/usage?by=model", None, 200).await;
+    let settings = walk.ask(&get("/api/settings"), "/api/settings", None, 200).await;
+    assert!(settings["settings"]["model.name"].is_string() && settings["environment"].is_object(), "{settings}");
 
     // The session is forked, rewound, continued, reflected on and deleted.
     let head = messages.last().unwrap()["sequence"].as_u64().unwrap();

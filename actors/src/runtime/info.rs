@@ -9,7 +9,7 @@ use std::{
 };
 
 use soong_model::TokenDeviation;
-use soong_protocol::{Config, SessionId, ToolSpec};
+use soong_protocol::{Config, SessionId, ToolSpec, api::SettingsDigests};
 
 use super::{Runtime, metrics};
 use crate::{metrics::Metrics, preset::KnownPreset, run::RunEntry, skill::Skills};
@@ -71,6 +71,11 @@ impl<'a> RuntimeInfo<'a> {
     /// Returns the configuration in use.
     pub fn config(self) -> &'a Config {
         &self.runtime.inner.services.config
+    }
+
+    /// Returns digests of the settings in use.
+    pub fn settings_digests(self) -> &'a SettingsDigests {
+        &self.runtime.inner.services.settings_digests
     }
 
     /// Returns the home directory.

@@ -3,7 +3,7 @@
 use std::{path::PathBuf, sync::Arc};
 
 use soong_model::tokens::TokenDeviations;
-use soong_protocol::Config;
+use soong_protocol::{Config, api::SettingsDigests};
 
 use crate::{
     actor_base::Lifetime,
@@ -23,6 +23,7 @@ pub(super) struct Services {
     pub(super) config: Arc<Config>,
     pub(super) home: PathBuf,
     pub(super) disk_checks: DiskChecks,
+    pub(super) settings_digests: SettingsDigests,
     pub(super) reader: StoreReader,
     pub(super) journal: JournalHandle,
     pub(super) hub: Arc<EventBus>,

@@ -3,7 +3,7 @@
 use std::{path::PathBuf, sync::Arc};
 
 use soong_model::tokens::TokenDeviations;
-use soong_protocol::{Config, ErrorCode, ErrorInfo};
+use soong_protocol::{Config, ErrorCode, ErrorInfo, api::SettingsDigests};
 use soong_storage::{
     blob::BlobStore,
     store::{Reader, Store},
@@ -38,6 +38,7 @@ pub(super) struct OpenStore {
 /// Settings from which the parts of a runtime are built.
 pub(super) struct Settings {
     pub(super) home: PathBuf,
+    pub(super) settings_digests: SettingsDigests,
     pub(super) resolver: RunResolver,
     pub(super) permissions: Permissions,
     pub(super) faults: Faults,
@@ -54,7 +55,7 @@ pub(super) struct Wired {
 
 /// Starts the journal, and creates all handles of a runtime.
 pub(super) fn wire(open: OpenStore, settings: Settings) -> Result<Wired, ErrorInfo> {
-    let Settings { home, resolver, permissions, faults, task_place } = settings;
+    let Settings { home, settings_digests, resolver, permissions, faults, task_place } = settings;
     let (resolver, permissions) = (Arc::new(resolver), Arc::new(permissions));
     let (config, redactor) = (Arc::clone(&resolver.config), resolver.redactor.clone());
     let (lifetime, hub, actor_tree) =
@@ -91,6 +92,7 @@ pub(super) fn wire(open: OpenStore, settings: Settings) -> Result<Wired, ErrorIn
     let services = Services {
         config,
         disk_checks: DiskChecks::new(home.clone()),
+        settings_digests,
         home,
         reader,
         journal,

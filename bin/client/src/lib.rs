@@ -29,7 +29,7 @@ use soong_protocol::{
     api::{
         Accepted, AnswerBody, CLIENT_HEADER, DecisionBody, ErrorBody, ForkBody, HeadBody, HeadView, IDEMPOTENCY_KEY,
         Messages, PermissionModeBody, PermissionQuery, Permissions, QuestionQuery, Questions, Ready, RunView,
-        SessionPage, SessionView, StartBody, TraceView,
+        SessionPage, SessionView, SettingsDigests, StartBody, TraceView,
     },
     tree::ActorView,
 };
@@ -351,6 +351,11 @@ impl Client {
     /// Reads a trace.
     pub async fn trace(&self, id: &str) -> Result<TraceView, ErrorInfo> {
         self.get(&format!("/api/traces/{}", path_segment(id))).await
+    }
+
+    /// Reads digests of the settings of the owner.
+    pub async fn settings_digests(&self) -> Result<SettingsDigests, ErrorInfo> {
+        self.get("/api/settings").await
     }
 
     /// Reads the supervision tree.

@@ -29,6 +29,7 @@ mod question;
 mod request;
 mod run;
 mod session;
+mod settings;
 mod stream;
 mod task;
 mod trace;
@@ -243,6 +244,7 @@ pub fn router(api: Api) -> Router {
         .route("/api/experiences", get(memory::experiences))
         .route("/api/skills", get(memory::skills))
         .route("/api/presets", get(preset::list))
+        .route("/api/settings", get(settings::show))
         .route("/api/usage", get(usage::show))
         .route("/api/tree", get(tree::show))
         .route("/api/tree/watch", get(watch::tree))

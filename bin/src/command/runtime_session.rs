@@ -49,6 +49,8 @@ pub(super) struct RuntimeSession<'a> {
     build: Box<dyn Fn() -> RuntimeBuilder + 'a>,
     owner: HomeConnection,
     interrupt: Interrupt,
+    /// Variables with keys and addresses that are set here and that another owner does not have like this.
+    changed_variables: Vec<String>,
 }
 
 /// Result of a run.
@@ -111,7 +113,14 @@ impl<'a> RuntimeSession<'a> {
             owner = with_note("opening the home", Owner::open(build(), RecoveryPolicy::Nothing)) => owner?,
             () = interrupt.first() => return Err(interrupted_before_start()),
         };
-        let session = Self { context, home, build: Box::new(build), owner: HomeConnection::Own(owner), interrupt };
+        let session = Self {
+            context,
+            home,
+            build: Box::new(build),
+            owner: HomeConnection::Own(owner),
+            interrupt,
+            changed_variables: Vec::new(),
+        };
         session.print_owner_note();
         Ok(session)
     }
@@ -127,7 +136,52 @@ impl<'a> RuntimeSession<'a> {
             reached = HomeConnection::connect_or_own(&address, &build) => reached?,
             () = interrupt.first() => return Err(interrupted_before_start()),
         };
-        Ok(Self { context, home, build: Box::new(build), owner, interrupt })
+        let session = Self { context, home, build: Box::new(build), owner, interrupt, changed_variables: Vec::new() };
+        tokio::select! {
+            compared = session.compare_settings() => {
+                let changed_variables = compared?;
+                Ok(Self { changed_variables, ..session })
+            }
+            () = session.interrupt.first() => Err(interrupted_before_start()),
+        }
+    }
+
+    /// Compares the settings of this process with those of another owner on this machine. Returns the variables with keys
+    /// and addresses that differ.
+    ///
+    /// Fails if a configuration was given with `--config` that the owner does not use. Without one, the owner's settings
+    /// apply.
+    async fn compare_settings(&self) -> Result<Vec<String>, Failure> {
+        let HomeConnection::Other(client, ready) = &self.owner else { return Ok(Vec::new()) };
+        if self.context.remote.is_some() {
+            return Ok(Vec::new());
+        }
+        let owner_digests = match client.settings_digests().await {
+            // Of an earlier version, or it is exiting: the next request finds the next owner.
+            Err(error) if matches!(error.code, ErrorCode::RouteNotFound | ErrorCode::Closing) => return Ok(Vec::new()),
+            digests => digests?,
+        };
+        let own_digests = (self.build)().settings_digests()?;
+        let changed_settings = own_digests.changed_settings(&owner_digests);
+        if let Some(path) = self.context.global.config.as_ref().filter(|_| !changed_settings.is_empty()) {
+            let names = text::safe_line(&changed_settings.join(", "));
+            let message = format!(
+                "process {} owns this home with other settings than {}: {names}",
+                ready.pid,
+                text::safe_line(&path.display().to_string())
+            );
+            let error = ErrorInfo::new(ErrorCode::HomeLocked, message);
+            let advice = "Stop that process, leave out --config to use its settings, or use another --home.";
+            return Err(Failure { advice: advice.to_owned(), ..Failure::from(error) });
+        }
+        Ok(own_digests.changed_variables(&owner_digests))
+    }
+
+    /// Connects to the next owner of the home, or becomes it.
+    async fn reconnect(&mut self) -> Result<(), Failure> {
+        self.owner = HomeConnection::connect_or_own(&self.context.address(self.home), &self.build).await?;
+        self.changed_variables = self.compare_settings().await?;
+        Ok(())
     }
 
     /// Prints a note if another process owns the home, or if an earlier process left runs unfinished.
@@ -157,8 +211,6 @@ impl<'a> RuntimeSession<'a> {
                 }
             }
             HomeConnection::Other(_, ready) => {
-                let has_own = self.context.global.config.is_some();
-                let config = if has_own { " (--config is ignored)" } else { "" };
                 let own = env!("CARGO_PKG_VERSION");
                 let version = match ready.version.as_str() {
                     same if same == own => String::new(),
@@ -170,8 +222,12 @@ impl<'a> RuntimeSession<'a> {
                     return;
                 }
                 let pid = ready.pid;
+                let not_used = match self.changed_variables.as_slice() {
+                    [] => String::new(),
+                    changed => format!(", not with {} of this terminal", changed.join(", ")),
+                };
                 print::note(&format!(
-                    "process {pid}{version} owns this home and executes the runs, with its own settings and key{config}"
+                    "process {pid}{version} owns this home and executes the runs, with its own settings and key{not_used}"
                 ));
             }
         }
@@ -180,11 +236,12 @@ impl<'a> RuntimeSession<'a> {
     /// Starts a run. If the owner is shutting down, connects again or becomes the owner, and starts it there.
     async fn start(&mut self, request: &StartBody) -> Result<(Accepted, EventStream), Failure> {
         if matches!(self.owner, HomeConnection::Own(_)) {
-            // A Ctrl-C cancels the run when it is accepted, which takes no longer than this process itself.
+            // In this process a start is accepted quickly. A Ctrl-C then cancels the run.
             return self.start_at_owner(request).await;
         }
         let interrupted = self.interrupt.signal();
         tokio::select! {
+            biased;
             started = self.start_at_owner(request) => started,
             () = interrupted => {
                 let what = "interrupted while the owner was starting the run, which may have been started";
@@ -198,7 +255,7 @@ impl<'a> RuntimeSession<'a> {
         match with_note(STARTING, self.client().start_and_watch(request)).await {
             // The owner certainly did not accept the run.
             Err(error) if error.code == ErrorCode::Closing && error.retryable => {
-                self.owner = HomeConnection::connect_or_own(&self.context.address(self.home), &self.build).await?;
+                self.reconnect().await?;
                 self.print_owner_note();
                 Ok(with_note(STARTING, self.client().start_and_watch(request)).await?)
             }
@@ -225,7 +282,7 @@ impl<'a> RuntimeSession<'a> {
                 // The owner certainly did not accept the request.
                 Err(error) if error.code == ErrorCode::Closing && error.retryable && Instant::now() < deadline => {
                     tokio::time::sleep(POLL_INTERVAL).await;
-                    self.owner = HomeConnection::connect_or_own(&self.context.address(self.home), &self.build).await?;
+                    self.reconnect().await?;
                 }
                 other => return Ok(other?),
             }

@@ -3,7 +3,7 @@
 use std::{
     borrow::Cow,
     collections::BTreeMap,
-    path::Path,
+    path::{Path, PathBuf},
     sync::{Arc, Mutex},
     time::Duration,
 };
@@ -11,7 +11,9 @@ use std::{
 use futures::future::BoxFuture;
 use ractor::{Actor, ActorRef};
 use soong_model::{ModelCatalog, selection::complete_default_model};
-use soong_protocol::{Config, Durability, ErrorCode, ErrorInfo, ModelConfig, Preset, Provider, Run, RunId};
+use soong_protocol::{
+    Config, Durability, ErrorCode, ErrorInfo, ModelConfig, Preset, Provider, Run, RunId, api::SettingsDigests,
+};
 use soong_storage::{
     blob::{BlobLocation, BlobStore},
     fault::FaultStore,
@@ -43,6 +45,7 @@ use crate::{
         provider::{self, config_error},
         recovery::{self, InterruptedRuns, RecoveryPolicy},
         services::Services,
+        settings_digests::digests_of,
         supervisor::RuntimeSupervisorActor,
         wiring::{self, OpenStore, Settings},
     },
@@ -65,6 +68,22 @@ impl RuntimeBuilder {
         Box::pin(self.open_home())
     }
 
+    /// Returns digests of the settings that [`build`](Self::build) would use, to compare them with those of the process
+    /// that owns the home: see [`RuntimeInfo::settings_digests`](crate::RuntimeInfo::settings_digests).
+    ///
+    /// # Errors
+    /// `config_error`.
+    pub fn settings_digests(mut self) -> Result<SettingsDigests, ErrorInfo> {
+        let environment = self.environment.clone().unwrap_or_else(Environment::from_process);
+        let home = self.home_folder(&environment)?;
+        Ok(self.configuration(&home, &environment)?.digests)
+    }
+
+    fn home_folder(&self, environment: &Environment) -> Result<PathBuf, ErrorInfo> {
+        let home = self.home.clone().or_else(|| environment.home());
+        home.ok_or_else(|| config_error("no home directory: set SOONG_AGENT_HOME, or pass one".to_owned()))
+    }
+
     async fn open_home(mut self) -> Result<Runtime, ErrorInfo> {
         let environment = self.environment.clone().unwrap_or_else(Environment::from_process);
         self.faults.program.plan = self.fault_plan()?;
@@ -75,11 +94,7 @@ impl RuntimeBuilder {
             Some(dir) => resolve_project(dir)?,
             None => resolve_project(Path::new("."))?,
         };
-        let home = self
-            .home
-            .clone()
-            .or_else(|| environment.home())
-            .ok_or_else(|| config_error("no home directory: set SOONG_AGENT_HOME, or pass one".to_owned()))?;
+        let home = self.home_folder(&environment)?;
         let configuration = self.configuration(&home, &environment)?;
         let config = &configuration.config;
         let place = BlobLocation::parse(&config.artifacts.store)
@@ -90,10 +105,11 @@ impl RuntimeBuilder {
         let user_home = environment.user_home();
         let rejected_home = user_home.filter(|_| self.rejects_home_projects);
         let (resolver, presets) = self.resolver(&configuration, environment.clone(), &home, redactor)?;
+        let settings_digests = configuration.digests.clone();
         let (home, lock) = home::open(&home)?;
         let open = self.open_store(&home, config.storage.durability, place, environment).await?;
         let (faults, task_place) = (self.faults.program, self.task_journal_location);
-        let wired = wiring::wire(open, Settings { home, resolver, permissions, faults, task_place })?;
+        let wired = wiring::wire(open, Settings { home, settings_digests, resolver, permissions, faults, task_place })?;
         let (services, threads) = (Arc::new(wired.services), wired.threads);
         let unfinished = match UnfinishedWork::find(&services, &self.recover).await {
             Ok(unfinished) => unfinished,
@@ -193,14 +209,16 @@ impl RuntimeBuilder {
             (model.api_key_env, model.headers, model.header_env, model.query, model.params) = service;
         }
         config.tools.env_allowlist = config.command_variables();
+        // The default model may follow from a key, whose digest is compared on its own.
+        let digests = digests_of(&config, environment);
         let default_takes_names = complete_default_model(&mut config, &catalog, environment);
-        Ok(Configuration { config: Arc::new(config), catalog, default_takes_names })
+        Ok(Configuration { config: Arc::new(config), catalog, default_takes_names, digests })
     }
 
     /// Reads the hooks, skills, presets and memory of the home, and registers tools and models.
     fn resolver(
         &self,
-        Configuration { config, catalog, default_takes_names }: &Configuration,
+        Configuration { config, catalog, default_takes_names, .. }: &Configuration,
         environment: Environment,
         home: &Path,
         redactor: Redactor,
@@ -290,6 +308,7 @@ struct Configuration {
     catalog: Cow<'static, ModelCatalog>,
     /// Whether the service of the default model is configured, so that model names belong to it.
     default_takes_names: bool,
+    digests: SettingsDigests,
 }
 
 /// Work that earlier owners of the home did not finish.

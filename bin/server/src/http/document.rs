@@ -21,7 +21,7 @@ use super::{
     artifact::{self, UPLOAD},
     call, health,
     keyed::MAX_KEY_BYTES,
-    memory, metrics, permission, preset, question, run, session, stream, task, trace, tree, usage, watch,
+    memory, metrics, permission, preset, question, run, session, settings, stream, task, trace, tree, usage, watch,
 };
 
 const ABOUT: &str = "\
@@ -75,6 +75,7 @@ stable `code`. Times are RFC 3339 in UTC, amounts in USD are decimal strings. Re
         memory::experiences,
         memory::skills,
         preset::list,
+        settings::show,
         usage::show,
         tree::show,
         watch::tree,
