@@ -25,7 +25,8 @@ pub(crate) struct BaseUrl {
     url: Url,
     /// The URL as text, without a final slash.
     address: String,
-    query: Vec<(String, String)>,
+    /// Query of each request, encoded; empty if there is none.
+    query: String,
     is_vendor: bool,
     /// The first endpoint that was used, with its path; mostly the only one.
     first_endpoint: OnceLock<(String, Url)>,
@@ -58,10 +59,7 @@ impl BaseUrl {
         if !matches!(url.scheme(), "http" | "https") || !url.has_host() {
             return Err(refused());
         }
-        let own = url.query_pairs().filter(|(name, _)| !config.query.contains_key(name.as_ref()));
-        let mut query: Vec<(String, String)> =
-            own.map(|(name, value)| (name.into_owned(), value.into_owned())).collect();
-        query.extend(config.query.iter().map(|(name, value)| (name.clone(), value.clone())));
+        let query = query_of(&url, config);
         let path = url.path().trim_end_matches('/');
         let path = path.strip_suffix(endpoint).unwrap_or(path).to_owned();
         url.set_path(&path);
@@ -109,11 +107,37 @@ impl BaseUrl {
         let mut url = Url::parse(&format!("{}{path}", self.address))
             .map_err(|error| ModelError::new(Failure::Rejected, format!("the base URL cannot be used: {error}")))?;
         if !self.query.is_empty() {
-            url.query_pairs_mut().extend_pairs(&self.query);
+            // A path can have parameters of its own.
+            let query = match url.query() {
+                Some(of_path) => format!("{of_path}&{}", self.query),
+                None => self.query.clone(),
+            };
+            url.set_query(Some(&query));
         }
         let _ = self.first_endpoint.set((path.to_owned(), url.clone())); // kept if there is one
         Ok(url)
     }
+}
+
+/// Returns the query of requests: that of the URL as it is written, without the names that are configured, and the
+/// configured names and values. Spaces are `%20`, because not every service reads `+` as a space.
+fn query_of(url: &Url, config: &ModelConfig) -> String {
+    let mut part_url = url.clone();
+    let mut parts = Vec::new();
+    for part in url.query().unwrap_or_default().split('&').filter(|part| !part.is_empty()) {
+        part_url.set_query(Some(part));
+        let is_configured = part_url.query_pairs().any(|(name, _)| config.query.contains_key(name.as_ref()));
+        if !is_configured {
+            parts.push(part.to_owned());
+        }
+    }
+    if !config.query.is_empty() {
+        part_url.set_query(None);
+        part_url.query_pairs_mut().extend_pairs(&config.query);
+        // A plus sign in a value is encoded, so each `+` is a space.
+        parts.push(part_url.query().unwrap_or_default().replace('+', "%20"));
+    }
+    parts.join("&")
 }
 
 /// Sends requests to one service, and keeps its connections.
@@ -192,16 +216,18 @@ mod tests {
     #[test]
     fn url_of_requests_has_the_query_but_no_user() {
         for (url, address, want) in [
-            ("https://h/v1", "https://h/v1", "https://h/v1/x?b=2+3"),
-            ("https://h/v1/", "https://h/v1", "https://h/v1/x?b=2+3"),
-            ("https://h/v1/chat/completions", "https://h/v1", "https://h/v1/x?b=2+3"),
-            ("https://h/v1/chat/completions?a=1", "https://h/v1", "https://h/v1/x?a=1&b=2+3"),
+            ("https://h/v1", "https://h/v1", "https://h/v1/x?b=2%203"),
+            ("https://h/v1/", "https://h/v1", "https://h/v1/x?b=2%203"),
+            ("https://h/v1/chat/completions", "https://h/v1", "https://h/v1/x?b=2%203"),
+            ("https://h/v1/chat/completions?a=1", "https://h/v1", "https://h/v1/x?a=1&b=2%203"),
             (
                 "https://h/openai/deployments/d?b=1",
                 "https://h/openai/deployments/d",
-                "https://h/openai/deployments/d/x?b=2+3",
+                "https://h/openai/deployments/d/x?b=2%203",
             ),
-            ("http://me:secret@127.0.0.1:1", "http://127.0.0.1:1", "http://127.0.0.1:1/x?b=2+3"),
+            ("https://h/v1?a=x%20y+z%2B&c", "https://h/v1", "https://h/v1/x?a=x%20y+z%2B&c&b=2%203"),
+            ("https://h/v1?%62=1", "https://h/v1", "https://h/v1/x?b=2%203"),
+            ("http://me:secret@127.0.0.1:1", "http://127.0.0.1:1", "http://127.0.0.1:1/x?b=2%203"),
         ] {
             let base_url = base_url(url, &[("b", "2 3")]);
             assert_eq!((base_url.address(), base_url.endpoint("/x").unwrap().as_str()), (address, want), "{url}");
