@@ -38,7 +38,9 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         context.set_collaborator(person(&to, CollaboratorStatus::Completed, answer.clone()))?;
         Ok(answer)
     };
+    // A call that is repeated after a crash gets the answer to its first question.
     let chat = tool::function("send_chat_message", "Writes to a person, and waits for the answer.", send);
+    let chat = chat.writes().idempotent().without_permission();
     let sign = Callback::new("sign").before_tool(|_, mut call| async move {
         let Some(text) = call.arguments["text"].as_str() else { return Ok(Before::Continue) };
         call.arguments["text"] = json!(format!("{text} (sent by an agent)"));

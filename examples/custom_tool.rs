@@ -42,7 +42,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         text("counted and noted"),
     ]);
     let runtime = Runtime::builder().home(home.path().join("home")).project_dir(home.path()).model("default", model);
-    let runtime = runtime.tool(count.build()).tool(note.writes().build()).on_permission(|request| async move {
+    let runtime = runtime.tool(count.reads().build()).tool(note.writes().build()).on_permission(|request| async move {
         match request.arguments_as::<Note>() {
             Ok(note) if note.text.len() <= 20 => Decision::AllowOnce,
             _ => Decision::Deny,

@@ -108,7 +108,7 @@
 //!     context.named_artifacts()?.save("review.md", "text/markdown", report.clone()).await?;
 //!     Ok(report)
 //! });
-//! # let _ = review.timeout_ms(600_000).build();
+//! # let _ = review.reads().timeout_ms(600_000).build();
 //! ```
 //!
 //! # Callbacks

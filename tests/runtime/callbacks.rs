@@ -48,6 +48,7 @@ fn echo(log: &Log) -> Arc<dyn Tool> {
         note(&log, format!("echo {text}"));
         async move { Ok(text) }
     })
+    .reads()
     .build()
 }
 

@@ -43,6 +43,7 @@ fn share_out(name: &str) -> Arc<dyn Tool> {
         }
         Ok(answers.join(" and "))
     })
+    .reads()
     .build()
 }
 
@@ -200,7 +201,7 @@ async fn tool_keeps_a_person_as_collaborator() {
     });
     let mut config = quick_config();
     config.context.inject_every_turns = 1;
-    let build = |builder: RuntimeBuilder| builder.config(config).tool(chat.build());
+    let build = |builder: RuntimeBuilder| builder.config(config).tool(chat.reads().build());
     let world = TestRuntime::with(model, build).await;
     let run = world.runtime().start("ask Ada").await.unwrap();
     with_timeout(run.wait()).await.unwrap();
@@ -229,7 +230,7 @@ async fn tool_saves_and_loads_artifacts_by_name() {
         let names = artifacts.names().await?.join(" ");
         Ok(format!("{first}{second} {} {} {names}", text(old), text(new)))
     });
-    let world = TestRuntime::with(calling("report", json!({})), with_tool(tool.build())).await;
+    let world = TestRuntime::with(calling("report", json!({})), with_tool(tool.reads().build())).await;
     let run = world.runtime().start("report").await.unwrap();
     assert_eq!(with_timeout(run.wait()).await.unwrap().output, "12 one two report.md user:logo.png");
     world.finish().await;
@@ -246,7 +247,7 @@ fn asking(calls: &Arc<AtomicUsize>) -> Arc<dyn Tool> {
             Ok(format!("{color} {size}"))
         }
     };
-    tool::function("order", "Orders.", ask).build()
+    tool::function("order", "Orders.", ask).reads().build()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -313,7 +314,7 @@ async fn misused_requests_of_tools_are_named() {
         let errors: Vec<String> = [empty, no_task, preset].into_iter().flatten().map(|error| error.message).collect();
         Ok::<_, ToolError>(errors.join(" | "))
     });
-    let world = TestRuntime::with(calling("misuse", json!({})), with_tool(tool.build())).await;
+    let world = TestRuntime::with(calling("misuse", json!({})), with_tool(tool.reads().build())).await;
     let run = world.runtime().start("misuse").await.unwrap();
     let output = with_timeout(run.wait()).await.unwrap().output.clone();
     for part in ["the question is empty", "no task may be empty", "there is no agent_type \"nobody\""] {
@@ -346,7 +347,7 @@ async fn child_of_an_earlier_turn_is_not_that_of_an_equal_call_id() {
             }
         }
     });
-    let world = TestRuntime::with(model.clone(), with_tool(fire.build())).await;
+    let world = TestRuntime::with(model.clone(), with_tool(fire.reads().build())).await;
     let run = world.runtime().start("the parent").await.unwrap();
     wait_until("both children work", || model.calls() == 4).await;
     left.notify_waiters();
@@ -373,7 +374,7 @@ async fn children_of_a_failed_tool_are_cancelled() {
         (true, _) => Turn::say("gave up"),
         (false, _) => Turn::Hang("half"),
     });
-    let world = TestRuntime::with(model, with_tool(slow.timeout_ms(100).build())).await;
+    let world = TestRuntime::with(model, with_tool(slow.reads().timeout_ms(100).build())).await;
     let run = world.runtime().start("the parent").await.unwrap();
     assert_eq!(with_timeout(run.wait()).await.unwrap().output, "gave up");
     assert_eq!(run.children().await.unwrap()[0].status, RunStatus::Cancelled);

@@ -46,17 +46,28 @@ impl<E: std::error::Error + 'static> From<E> for ToolError {
     }
 }
 
-/// Builder of a tool made from a function; see [`function`].
+/// State of a [`FunctionTool`] that does not say yet whether its calls change anything. It cannot be built.
+#[derive(Debug)]
+pub struct UnstatedEffect;
+
+/// State of a [`FunctionTool`] that says whether its calls change anything.
+#[derive(Debug)]
+pub struct StatedEffect;
+
+/// Builder of a tool made from a function; see [`function`]. `E`: whether the effect of its calls has been stated.
 #[must_use = "a tool has no effect until it is registered with `RuntimeBuilder::tool`"]
-pub struct FunctionTool<A> {
+pub struct FunctionTool<A, E = UnstatedEffect> {
     spec: ToolSpec,
     call: Box<CallFn<A>>,
     required_access: Option<Box<AccessFn<A>>>,
     arguments: PhantomData<fn(A)>,
+    effect: PhantomData<E>,
 }
 
-/// Makes a tool from a function. By default it is a reading tool: its calls run in parallel, require no permission, and
-/// are repeated after a crash.
+/// Makes a tool from a function.
+///
+/// Whether its calls change anything must be stated, because it decides whether they run in parallel, require permission,
+/// and are repeated after a crash: [`FunctionTool::reads`], [`FunctionTool::writes`] or [`FunctionTool::dangerous`].
 ///
 /// `name` is the name that models call, and `description` helps them to choose the tool. The fields of `A` and their
 /// doc comments describe the arguments to models. With `#[serde(deny_unknown_fields)]`, unknown arguments are reported
@@ -78,8 +89,21 @@ pub struct FunctionTool<A> {
 /// let tool = function("count_words", "Counts the words of a text.", |_, Text { text }| async move {
 ///     Ok(text.split_whitespace().count().to_string())
 /// })
+/// .reads()
 /// .build();
 /// assert_eq!(tool.spec().parameters["required"][0], "text");
+/// ```
+///
+/// Without an effect, it is no tool:
+///
+/// ```compile_fail,E0599
+/// # use soong_tool::function;
+/// # #[derive(serde::Deserialize, schemars::JsonSchema)]
+/// # struct Text { text: String }
+/// let tool = function("count_words", "Counts the words of a text.", |_, Text { text }| async move {
+///     Ok(text.split_whitespace().count().to_string())
+/// })
+/// .build();
 /// ```
 pub fn function<A, F, R, O>(name: &str, description: &str, call: F) -> FunctionTool<A>
 where
@@ -90,36 +114,51 @@ where
 {
     let title = name.replace(['_', '-', '.'], " ");
     FunctionTool {
-        spec: ToolSpec::read(name, &title, description, schema_of::<A>()),
+        spec: ToolSpec { idempotent: false, ..ToolSpec::read(name, &title, description, schema_of::<A>()) },
         call: Box::new(move |context, arguments| {
             let result = call(context, arguments);
             async move { result.await.map(Into::into).map_err(|ToolError(info)| info) }.boxed()
         }),
         required_access: None,
         arguments: PhantomData,
+        effect: PhantomData,
     }
 }
 
-impl<A: DeserializeOwned + Send + 'static> FunctionTool<A> {
-    /// Sets the title for users. Default: the name, with `_`, `-` and `.` replaced by spaces.
-    pub fn title(mut self, title: &str) -> Self {
-        title.clone_into(&mut self.spec.title);
-        self
+impl<A> FunctionTool<A, UnstatedEffect> {
+    /// States that calls only read: they run in parallel, require no permission, and are repeated after a crash.
+    pub fn reads(self) -> FunctionTool<A, StatedEffect> {
+        self.effect(ToolEffect::Read)
     }
 
-    /// Marks the tool as writing: its calls run alone, require permission, and are not repeated after a crash.
-    pub fn writes(self) -> Self {
+    /// States that calls write: they run alone, require permission, and are not repeated after a crash.
+    pub fn writes(self) -> FunctionTool<A, StatedEffect> {
         self.effect(ToolEffect::Write)
     }
 
-    /// Marks the tool as dangerous: its changes cannot be known in advance. Otherwise the same as
-    /// [`FunctionTool::writes`].
-    pub fn dangerous(self) -> Self {
+    /// States that what calls change cannot be known in advance. Otherwise the same as [`FunctionTool::writes`].
+    pub fn dangerous(self) -> FunctionTool<A, StatedEffect> {
         self.effect(ToolEffect::Dangerous)
     }
 
-    fn effect(mut self, effect: ToolEffect) -> Self {
-        (self.spec.effect, self.spec.idempotent) = (effect, false);
+    fn effect(self, effect: ToolEffect) -> FunctionTool<A, StatedEffect> {
+        let mut spec = self.spec;
+        spec.idempotent |= effect == ToolEffect::Read;
+        spec.effect = effect;
+        FunctionTool {
+            spec,
+            call: self.call,
+            required_access: self.required_access,
+            arguments: PhantomData,
+            effect: PhantomData,
+        }
+    }
+}
+
+impl<A: DeserializeOwned + Send + 'static, E> FunctionTool<A, E> {
+    /// Sets the title for users. Default: the name, with `_`, `-` and `.` replaced by spaces.
+    pub fn title(mut self, title: &str) -> Self {
+        title.clone_into(&mut self.spec.title);
         self
     }
 
@@ -157,14 +196,16 @@ impl<A: DeserializeOwned + Send + 'static> FunctionTool<A> {
     pub fn without_permission(self) -> Self {
         self.requires_access(|_, _| None)
     }
+}
 
+impl<A: DeserializeOwned + Send + 'static> FunctionTool<A, StatedEffect> {
     /// Builds the tool, for `RuntimeBuilder::tool`.
     pub fn build(self) -> Arc<dyn Tool> {
         Arc::new(self)
     }
 }
 
-impl<A: DeserializeOwned + Send + 'static> Tool for FunctionTool<A> {
+impl<A: DeserializeOwned + Send + 'static> Tool for FunctionTool<A, StatedEffect> {
     fn spec(&self) -> &ToolSpec {
         &self.spec
     }
@@ -219,7 +260,7 @@ mod tests {
     #[tokio::test]
     async fn function_tool_has_schema_of_its_arguments() {
         let project = TestProject::new(&[]);
-        let tool = tool().build();
+        let tool = tool().reads().build();
         assert_eq!(
             (tool.spec().title.as_str(), tool.spec().effect, tool.spec().idempotent),
             ("say it", ToolEffect::Read, true)
@@ -234,16 +275,19 @@ mod tests {
     #[test]
     fn function_tool_requires_permission_as_declared() {
         let context = TestProject::new(&[]).context();
-        let demand = |tool: FunctionTool<TestArguments>| tool.required_access(&context, &json!({"times": 3})).unwrap();
-        assert_eq!(demand(tool()), None);
-        for asks in [tool().writes(), tool().dangerous(), tool().network()] {
+        let demand = |tool: FunctionTool<TestArguments, StatedEffect>| {
+            tool.required_access(&context, &json!({"times": 3})).unwrap()
+        };
+        assert_eq!(demand(tool().reads()), None);
+        for asks in [tool().writes(), tool().dangerous(), tool().network().reads(), tool().reads().network()] {
             assert_eq!(demand(asks).unwrap().scope, Scope::Tool);
         }
         assert_eq!(demand(tool().writes().without_permission()), None);
         let by_arguments = |_: &ToolContext, arguments: &TestArguments| {
             (arguments.times > 2).then(|| AccessRequest::whole_tool("many"))
         };
-        assert_eq!(demand(tool().requires_access(by_arguments)).unwrap().target, "many");
-        assert!(!tool().writes().spec.idempotent && tool().writes().idempotent().spec.idempotent);
+        assert_eq!(demand(tool().reads().requires_access(by_arguments)).unwrap().target, "many");
+        assert!(!tool().writes().spec.idempotent && tool().reads().spec.idempotent);
+        assert!(tool().writes().idempotent().spec.idempotent && tool().idempotent().writes().spec.idempotent);
     }
 }

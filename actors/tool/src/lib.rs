@@ -45,7 +45,7 @@ pub use child_spec::ChildSpec;
 pub use coercion::with_note;
 pub use diff::unified_diff;
 pub use file_change::sha256;
-pub use function::{FunctionTool, ToolError, function};
+pub use function::{FunctionTool, StatedEffect, ToolError, UnstatedEffect, function};
 use futures::future::BoxFuture;
 pub use json_schema::JsonSchema;
 pub use path_policy::PathPolicy;

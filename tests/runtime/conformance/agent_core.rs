@@ -104,7 +104,7 @@ async fn large_output_is_stored_and_explicit_calls_delete_it() {
         _ => Turn::say(last_of(request)),
     });
     let log = |_: ToolContext, Nothing {}| async { Ok("a line of the log\n".repeat(1_000)) };
-    let tool = tool::function("build_log", "Builds.", log).build();
+    let tool = tool::function("build_log", "Builds.", log).reads().build();
     let mut config = quick_config();
     config.artifacts.max_inline_bytes = 2_000;
     let world = TestRuntime::with(model, |builder| builder.config(config).tool(tool)).await;

@@ -37,7 +37,7 @@ where
         let work = context.named_artifacts().map(&work);
         async move { work?.await }
     };
-    tool::function(name, "Works with artifacts.", call).build()
+    tool::function(name, "Works with artifacts.", call).reads().build()
 }
 
 /// Model that calls these tools one after the other, and answers with the last result.
@@ -146,7 +146,8 @@ async fn callbacks_cache_the_result_of_a_tool_as_an_artifact() {
             }
             Ok(After::Keep)
         });
-    let build = |builder: soong::RuntimeBuilder| builder.config(quick_config()).tool(draw.build()).callback(cache);
+    let build =
+        |builder: soong::RuntimeBuilder| builder.config(quick_config()).tool(draw.reads().build()).callback(cache);
     let world = TestRuntime::with(calling(&["draw_logo"]), build).await;
     for session in ["one", "two"] {
         assert_eq!(answer(&world, session).await, "logo number 1");

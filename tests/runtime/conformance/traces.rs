@@ -195,7 +195,7 @@ async fn collaborators_are_in_the_prompt_every_ten_turns() {
         }
         Ok("sent")
     });
-    let world = TestRuntime::with(model, |builder| builder.config(quick_config()).tool(message.build())).await;
+    let world = TestRuntime::with(model, |builder| builder.config(quick_config()).tool(message.reads().build())).await;
     let (run, _) = ended(&world, RunRequest::new("work")).await;
     let trace = serde_json::to_value(world.runtime().traces().get(run.trace_id()).await.unwrap()).unwrap();
     let kept = trace["context"]["collaborators"].as_array().unwrap();
@@ -260,7 +260,7 @@ async fn tool_of_a_program_has_a_schema_and_two_memories() {
         1 => Turn::call("fetch", json!({"url": "example.org"})),
         _ => Turn::say(last_of(request)),
     });
-    let world = TestRuntime::with(model, |builder| builder.config(quick_config()).tool(fetch.build())).await;
+    let world = TestRuntime::with(model, |builder| builder.config(quick_config()).tool(fetch.reads().build())).await;
     let tools = world.runtime().info().tools();
     let spec = tools.iter().find(|tool| tool.name == "fetch").unwrap();
     assert_eq!(spec.parameters["properties"]["url"]["description"], "Address of the page.");
