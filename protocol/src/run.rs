@@ -265,6 +265,9 @@ pub struct Run {
     /// Settings that the caller chose. They are serialized among the fields of the run.
     #[serde(flatten)]
     pub settings: RunSettings,
+    /// Name of the model with which the run started. Absent until then. `model` is the profile that was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model_name: Option<String>,
     /// User that owns the run.
     pub uid: String,
     /// Status of the run.
@@ -326,6 +329,7 @@ impl Run {
             created_at,
             started_at: None,
             completed_at: None,
+            model_name: None,
         }
     }
 }

@@ -53,6 +53,7 @@ const CHECKS: &[fn(TestStore)] = &[
     rows::lists_are_paged_newest_first_and_filtered,
     rows::runs_are_found_by_trace_parent_and_status,
     owners::lists_and_usage_can_be_filtered_by_user,
+    usage::run_names_the_model_that_it_started_with,
     usage::usage_is_summed_once,
     usage::run_counts_for_model_and_time_of_its_start,
     usage::run_started_in_the_batch_of_a_deletion_is_counted,

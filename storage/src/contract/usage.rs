@@ -2,7 +2,9 @@
 
 use soong_protocol::{RunEvent, RunMode, SessionWrite, UsageBy, UsageReport, UsageRow, Write};
 
-use super::world::{TestStore, answered, at, child_run, completed, event, new_run, session_id, started, sub_trace};
+use super::world::{
+    TestStore, answered, at, child_run, completed, event, new_run, run_id, session_id, started, sub_trace,
+};
 use crate::store::UsageFilter;
 
 fn format_rows(rows: &[UsageRow]) -> Vec<String> {
@@ -45,6 +47,16 @@ pub(super) fn sums_saturate(mut world: TestStore) {
     let sessions = UsageReport::from_rows(world.reader.usage(UsageBy::Session, &UsageFilter::default()).unwrap());
     assert_eq!(sessions.total.runs, 2);
     assert!(sessions.total.prompt_tokens >= most && sessions.total.total_tokens >= sessions.total.prompt_tokens);
+}
+
+pub(super) fn run_names_the_model_that_it_started_with(mut world: TestStore) {
+    world.start_run("a");
+    let model_name = |world: &TestStore| world.reader.run(&run_id("a")).unwrap().unwrap().model_name;
+    assert_eq!(model_name(&world), None);
+    world.write(vec![event("a", Some("a"), 0, loop_started_with("m7"))]);
+    assert_eq!(model_name(&world).as_deref(), Some("m7"));
+    world.write(vec![event("a", Some("a"), 1, loop_started_with("m8"))]);
+    assert_eq!(model_name(&world).as_deref(), Some("m7"), "a later start continues the run");
 }
 
 pub(super) fn usage_is_summed_once(mut world: TestStore) {

@@ -268,7 +268,8 @@ macro_rules! select {
                     run.mode, run.task, run.settings, run.uid, state.status, state.cancel_requested, state.end_reason,
                     state.turn, ",
             stats_columns!(),
-            ", state.error, run.created_at, state.started_at, state.completed_at
+            ", state.error, run.created_at, state.started_at, state.completed_at,
+                    (SELECT model FROM usage_sum WHERE usage_sum.usage_key = state.usage_key)
              FROM run_state AS state
              JOIN run ON run.run_key = state.run_key
              JOIN trace ON trace.trace_key = run.trace_key
@@ -292,6 +293,7 @@ fn read(row: &Row<'_>) -> rusqlite::Result<Run> {
         mode: columns.enum_value()?,
         task: columns.next()?,
         settings: columns.json()?,
+        model_name: None,
         uid: columns.next()?,
         status: columns.enum_value()?,
         cancel_requested: columns.next()?,
@@ -304,6 +306,7 @@ fn read(row: &Row<'_>) -> rusqlite::Result<Run> {
         started_at: columns.maybe_time()?,
         completed_at: columns.maybe_time()?,
     };
+    run.model_name = columns.next()?;
     run.cost = run.usage.cost;
     run.cancel_requested &= !run.status.is_terminal();
     Ok(run)

@@ -85,6 +85,7 @@ fn run(id: &str, trace: &TraceId, parent: Option<&str>) -> Run {
         created_at: at(0),
         started_at: None,
         completed_at: None,
+        model_name: None,
     }
 }
 

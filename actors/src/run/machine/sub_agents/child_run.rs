@@ -11,7 +11,7 @@ use crate::run::machine::{input::ChildRequest, spec::RunSpec, state::phase::Phas
 /// Maximum length of the name of a sub-agent without its number, in characters.
 const MAX_NAME_CHARS: usize = 32;
 
-/// Added to the numbers of sub-traces that a queued run creates.
+/// Offset of the numbers that a queued run gives to its sub-traces.
 const QUEUED_NUMBERS: u64 = 1_000;
 
 impl Transition<'_, '_> {
@@ -21,7 +21,7 @@ impl Transition<'_, '_> {
         let spec = &self.state.spec;
         let mut number = (self.state.sub_agents.earlier.len() + self.state.sub_agents.children.len()) as u64 + 1;
         if self.state.phase == Phase::New {
-            // The run ahead of this one counts the sub-traces of the trace too, without those of this run.
+            // The active run numbers its sub-traces without counting those of this run. The offset keeps the ids different.
             number += QUEUED_NUMBERS;
         }
         let request = &order.spec;
@@ -50,6 +50,7 @@ impl Transition<'_, '_> {
             created_at: self.context.now,
             started_at: None,
             completed_at: None,
+            model_name: None,
         };
         let mode = self.state.waiting.permission_mode;
         run.settings.permissions.mode = (mode != PermissionMode::default()).then_some(mode);
