@@ -63,12 +63,8 @@ impl Interrupt {
     }
 
     /// Waits for an interrupt. Returns immediately if one arrived since the last [`Interrupt::reset`].
-    pub(crate) async fn first(&self) {
-        self.signal().await;
-    }
-
-    /// Like [`Interrupt::first`], but the future does not borrow `self`.
-    pub(crate) fn signal(&self) -> impl Future<Output = ()> + use<> {
+    /// The future does not borrow `self`.
+    pub(crate) fn first(&self) -> impl Future<Output = ()> + use<> {
         wait(self.interrupted.subscribe())
     }
 

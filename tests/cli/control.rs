@@ -564,7 +564,8 @@ impl SilentProxy {
         let (silent, is_silent) = mpsc::channel();
         std::thread::spawn(move || {
             for client in listener.incoming() {
-                let (server, silent) = (TcpStream::connect(&server).unwrap(), silent.clone());
+                let server = TcpStream::connect(&server).unwrap();
+                let silent = silent.clone();
                 std::thread::spawn(move || forward(client.unwrap(), server, silent_at, &silent));
             }
         });
@@ -573,7 +574,8 @@ impl SilentProxy {
 }
 
 fn forward(mut client: TcpStream, mut server: TcpStream, silent_at: &str, silent: &mpsc::Sender<()>) {
-    let (mut from_server, mut to_client) = (server.try_clone().unwrap(), client.try_clone().unwrap());
+    let mut from_server = server.try_clone().unwrap();
+    let mut to_client = client.try_clone().unwrap();
     std::thread::spawn(move || std::io::copy(&mut from_server, &mut to_client));
     let proxy_host = client.local_addr().unwrap().to_string();
     let server_host = server.peer_addr().unwrap().to_string();
@@ -605,7 +607,6 @@ fn client_of_a_silent_server_reacts_to_signals() {
             let mut command = served.world.command(&["--url", &proxy.url, "run", "Wait."]);
             let child = KillOnDrop { child: command.env("SOONG_TOKEN", &token).spawn().unwrap() };
             proxy.is_silent.recv_timeout(TIMEOUT).expect(silent_at);
-            // It may be later, or never, that the run calls its model.
             child.signal(signal);
             let ended = child.finish();
             assert_eq!(ended.code, Some(130), "{silent_at} {signal:?}: {ended:?}");
@@ -621,12 +622,13 @@ fn client_of_a_silent_server_reacts_to_signals() {
 
 #[test]
 fn configuration_that_the_owner_does_not_use_is_an_error() {
-    let (world, service) = (TestHome::new(), ManualModelService::new());
+    let world = TestHome::new();
+    let service = ManualModelService::new();
     std::fs::create_dir_all(world.home()).unwrap();
     let model = format!("[model]\nbase_url = \"{}\"\nname = \"m\"\n", service.address);
     std::fs::write(world.home().join("config.toml"), &model).unwrap();
     let owner = KillOnDrop { child: world.command(&["run", "--session", "s", "Wait."]).spawn().unwrap() };
-    let asked = service.next();
+    let request_of_owner = service.next();
 
     let other = world.dir.path().join("other.toml");
     let path = other.to_str().unwrap();
@@ -641,9 +643,9 @@ fn configuration_that_the_owner_does_not_use_is_an_error() {
         }
         assert!(!refused.err.contains("sk-secret") && !refused.err.contains("model.name"), "{}", refused.err);
     }
-    // The same settings, written in another way.
     std::fs::write(&other, format!("{model}max_output_tokens = 1000\n[runtime]\nmax_turns = 200\n")).unwrap();
     world.run(&["--config", path, "run", "Work."]).expect_code(4).expect_stderr(&["model.max_output_tokens"]);
+    // The same settings, written in another way.
     std::fs::write(&other, format!("{model}[runtime]\nmax_turns = 200\n")).unwrap();
     let run = begin(&world, &service, &["--config", path, "run", "Work."]);
     service.next().answer("Worked.");
@@ -657,6 +659,6 @@ fn configuration_that_the_owner_does_not_use_is_an_error() {
     let ended = run.finish().expect_code(0);
     let note = "its own settings and key, not with ANTHROPIC_API_KEY, OPENAI_BASE_URL of this terminal";
     assert!(ended.err.contains(note) && !ended.err.contains("sk-mine"), "{}", ended.err);
-    asked.answer("Done.");
+    request_of_owner.answer("Done.");
     owner.finish().expect_code(0);
 }

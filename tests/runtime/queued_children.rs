@@ -78,8 +78,11 @@ async fn children_of_a_queued_run_start_with_it() {
         .filter(|event| event.run_id.as_ref() == Some(queued.run_id()))
         .collect();
     let kinds = kinds(&of_run);
-    let place = |kind: &str| kinds.iter().position(|one| *one == kind).unwrap();
-    assert!(place("run_queued") < place("sub_trace_started") && place("sub_trace_started") < place("loop_started"));
+    let index_of = |kind: &str| kinds.iter().position(|one| *one == kind).unwrap();
+    assert!(
+        index_of("run_queued") < index_of("sub_trace_started")
+            && index_of("sub_trace_started") < index_of("loop_started")
+    );
     check_session(world.runtime(), queued.session_id()).await;
     world.finish().await;
 }
@@ -122,7 +125,8 @@ async fn children_of_a_queued_run_survive_a_restart() {
     let children = with_timeout(queued.spawn_all([ChildSpec::new("one"), ChildSpec::new("two")])).await.unwrap();
     let child = children.into_iter().next().unwrap();
     with_timeout(child.spawn(ChildSpec::new("below"))).await.unwrap();
-    let (run_id, child_id) = (queued.run_id().clone(), child.run_id().clone());
+    let run_id = queued.run_id().clone();
+    let child_id = child.run_id().clone();
     drop((queued, child));
 
     let gate = Arc::new(Semaphore::new(0));

@@ -194,17 +194,17 @@ impl RunActor {
     }
 
     fn loaded(&self, loaded: LoadedRun, state: &mut RunActorState) {
+        let begun = loaded.stored.started_at.is_some();
         // The children of a passivated run are running already.
         if !matches!(state.resume_reason, Some(ResumeReason::Reactivated)) {
             self.entry.limits.clock.reset_time_limit();
-            if loaded.stored.started_at.is_some() {
+            if begun {
                 self.restore_children(loaded.children);
             } else {
                 state.has_added_children = !loaded.children.is_empty();
             }
         }
         state.appends.epoch = loaded.epoch;
-        let begun = loaded.stored.started_at.is_some();
         let run = RunState::rebuild(Arc::clone(&self.spec), loaded.stored);
         let reason = match state.resume_reason.take() {
             // Also if the actor that should have resumed the run crashed before it could record that.
@@ -216,8 +216,7 @@ impl RunActor {
         let first_input = if begun { RunInput::Resume(reason) } else { RunInput::Start };
         self.entry.set_started();
         state.inputs.push_front(first_input);
-        // A child that waited for a slot may have been recorded in a less restrictive mode.
-        // The mode of the parent may have changed while the run was queued.
+        // The mode of the parent may have changed while the run was queued. A run that has begun takes only a stricter one.
         let own_mode = run.permission_mode();
         let of_parent = self.services.runs.permission_mode_of_parent(&self.entry);
         let of_parent = of_parent.filter(|mode| if begun { *mode < own_mode } else { *mode != own_mode });

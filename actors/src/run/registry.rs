@@ -308,15 +308,15 @@ impl RunRegistry {
     }
 }
 
-/// Returns the sessions that await input. Each item of `runs` is a run's session, whether it starts only after another run
-/// of the session has ended, and its phase.
+/// Returns the sessions that await input. Each item of `runs` is a run's session, whether it waits for the run ahead of it
+/// or for the start of its parent, and its phase.
 fn awaiting_input(runs: impl Iterator<Item = (SessionId, bool, RunPhase)>) -> HashSet<SessionId> {
     let (mut waiting, mut running) = (HashSet::new(), HashSet::new());
     for (session, is_behind, phase) in runs {
         match phase {
             RunPhase::WaitingForUser => drop(waiting.insert(session)),
             RunPhase::WaitingForChildren => {}
-            // It waits for the run ahead of it, or of its parent, or is being removed from the queue.
+            // It waits, or is being removed from the queue.
             _ if is_behind => {}
             _ => drop(running.insert(session)),
         }

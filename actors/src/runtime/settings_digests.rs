@@ -3,9 +3,9 @@
 //! Only digests leave a process, because settings can contain secrets. They go to the user of the home alone, so they do
 //! not need to resist guessing. Elsewhere: the comparison (`soong_protocol::api::SettingsDigests`).
 
-use sha2::{Digest, Sha256};
 use soong_protocol::{Config, Provider, api::SettingsDigests};
 use soong_text::Environment;
+use soong_tool::sha256;
 
 /// Settings that may differ: they matter only when the home is opened.
 const IGNORED: [&str; 1] = ["runtime.recovery"];
@@ -18,29 +18,17 @@ pub(super) fn digests_of(config: &Config, environment: &Environment) -> Settings
             continue;
         }
         if let Some(value) = setting.value {
-            let digest = digest(&setting.key, &value.to_string());
-            digests.settings.insert(setting.key, digest);
+            digests.settings.insert(setting.key, sha256(value.to_string().as_bytes()));
         }
     }
     let mut names = config.secret_variables();
     names.extend(Provider::ALL.into_iter().map(|provider| -> &str { provider.base_url_env() }));
     for name in names {
         if let Some(value) = environment.get(name) {
-            digests.environment.insert(name.to_owned(), digest(name, value));
+            digests.environment.insert(name.to_owned(), sha256(value.as_bytes()));
         }
     }
     digests
-}
-
-/// Returns a digest of a value. The same value has another digest under another name.
-fn digest(name: &str, value: &str) -> String {
-    let mut hasher = Sha256::new();
-    for text in [name, value] {
-        hasher.update((text.len() as u64).to_le_bytes());
-        hasher.update(text);
-    }
-    let hash = hasher.finalize();
-    hash[..16].iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]

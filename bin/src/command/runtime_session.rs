@@ -239,14 +239,14 @@ impl<'a> RuntimeSession<'a> {
             // In this process a start is accepted quickly. A Ctrl-C then cancels the run.
             return self.start_at_owner(request).await;
         }
-        let interrupted = self.interrupt.signal();
+        let interrupted = self.interrupt.first();
         tokio::select! {
             biased;
             started = self.start_at_owner(request) => started,
             () = interrupted => {
                 let what = "interrupted while the owner was starting the run, which may have been started";
                 let soong = report::command(self.context.global.home.as_deref(), self.context.global.url.as_deref());
-                Err(Failure::new(Exit::Interrupted, what, format!("See what is running: {soong} traces list --running")))
+                Err(Failure::new(Exit::Interrupted, what, format!("See what is running: {soong} traces list")))
             }
         }
     }

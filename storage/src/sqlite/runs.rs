@@ -293,7 +293,6 @@ fn read(row: &Row<'_>) -> rusqlite::Result<Run> {
         mode: columns.enum_value()?,
         task: columns.next()?,
         settings: columns.json()?,
-        model_name: None,
         uid: columns.next()?,
         status: columns.enum_value()?,
         cancel_requested: columns.next()?,
@@ -305,8 +304,8 @@ fn read(row: &Row<'_>) -> rusqlite::Result<Run> {
         created_at: columns.time()?,
         started_at: columns.maybe_time()?,
         completed_at: columns.maybe_time()?,
+        model_name: columns.next()?,
     };
-    run.model_name = columns.next()?;
     run.cost = run.usage.cost;
     run.cancel_requested &= !run.status.is_terminal();
     Ok(run)

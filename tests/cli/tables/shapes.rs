@@ -46,7 +46,8 @@ const ARTIFACT: &str = "artifact_id scope session_id? uid? name title filename c
 const PROVENANCE: &str = "run_id? trace_id? message_sequence? tool_call_id?";
 const VERSION: &str = "version size content_type update_type source provenance changes? created_at";
 const RUN: &str = "run_id trace_id session_id depth mode task agent_type model max_iterations? timeout_ms? goes_on? \
-                   model_name uid status end_reason turn usage cost error? created_at started_at completed_at output artifacts stats";
+                   model_name uid status end_reason turn usage cost error? created_at started_at completed_at output \
+                   artifacts stats";
 const ACTOR: &str = "actor_id kind id name parent state activity since started_at restarts restart_limit mailbox \
                      handled last_error run? gateway? children";
 const ACTOR_RUN: &str = "trace_id parent_run_id mode agent_type task turn goal tokens cost events asks last_progress \

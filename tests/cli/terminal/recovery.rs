@@ -89,13 +89,13 @@ fn interrupted_home(service: &ManualModelService) -> TestHome {
     std::fs::write(world.home().join("config.toml"), format!("{model}{prices}")).unwrap();
     let mut command = world.command(&["run", "--session", "s", "Build the lighthouse"]);
     let running = KillOnDrop { child: command.spawn().unwrap() };
-    let mut asked = service.next();
-    asked.call("list_files", &json!({}));
-    asked.end();
-    let asked = service.next();
+    let mut first_request = service.next();
+    first_request.call("list_files", &json!({}));
+    first_request.end();
+    let interrupted_request = service.next();
     running.signal(Signal::KILL);
     running.finish();
-    drop(asked);
+    drop(interrupted_request);
     world
 }
 

@@ -102,7 +102,7 @@ impl ModelCaller {
                         let discarded = observer.meter.take_discarded();
                         Ok(AuxiliaryAnswer { completion, prices, discarded })
                     }
-                    // What the discarded attempts have used is charged with the error: see `used_by_failure`.
+                    // `used_by_failure` charges the usage of discarded attempts together with the error.
                     Err(error) => Err(error_of_first.filter(|_| !is_of_run(&error)).unwrap_or(error)),
                 };
             };
