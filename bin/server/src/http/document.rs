@@ -118,13 +118,10 @@ const PRECONDITION_ERROR: (&str, &str) = (
     "412",
     "The artifact does not have a version that the request allows: see `details.version`. Nothing was changed.",
 );
-/// Headers with a condition on the version of an artifact, and what they do.
+/// Headers of changes with a condition on the version of an artifact, and what they do.
 const CONDITIONS: [(&str, &str); 2] = [
     ("If-Match", "Changes the artifact only if its version is one of these ETags, or exists (`*`)."),
-    (
-        "If-None-Match",
-        "Changes or sends the artifact only if its version is none of these ETags, or does not exist (`*`).",
-    ),
+    ("If-None-Match", "Changes the artifact only if its version is none of these ETags, or does not exist (`*`)."),
 ];
 /// Additional error of starting a run.
 const START_ERRORS: [(&str, &str); 1] = [("500", "The configuration does not allow this run.")];
@@ -160,10 +157,9 @@ fn add_common_parts(document: &mut utoipa::openapi::OpenApi) {
                 operation.parameters.get_or_insert_default().push(RefOr::T(idempotency_key()));
             }
             let is_conditional = path.ends_with("/artifacts/{name}") && method != "post";
-            if is_conditional || path.ends_with("/content") {
-                let names = if method == "get" { &CONDITIONS[1..] } else { &CONDITIONS[..] };
+            if writes && is_conditional {
                 let parameters = operation.parameters.get_or_insert_default();
-                parameters.extend(names.iter().map(|(name, about)| RefOr::T(version_condition(name, about))));
+                parameters.extend(CONDITIONS.map(|(name, about)| RefOr::T(version_condition(name, about))));
             }
             let has_body = operation.request_body.is_some();
             if let Some(RefOr::T(body)) = &mut operation.request_body
@@ -217,7 +213,7 @@ fn idempotency_key() -> Parameter {
 
 /// Describes a header with a condition on the version of an artifact.
 fn version_condition(name: &str, about: &str) -> Parameter {
-    let tags = r#"^(\*|"[0-9]{1,18}"(, "[0-9]{1,18}")*)$"#;
+    let tags = r#"^(\*|(W/)?"[!#-~]*"(, (W/)?"[!#-~]*")*)$"#;
     ParameterBuilder::new()
         .name(name)
         .parameter_in(ParameterIn::Header)
