@@ -133,6 +133,7 @@ fn sessions(services: &Services, permissions: &Arc<Permissions>, faults: Faults)
     };
     let deleter = SessionDeleter {
         sessions: Arc::clone(&services.sessions),
+        runs: Arc::clone(&services.runs),
         journal: services.journal.clone(),
         reader: services.reader.clone(),
         artifacts: Arc::clone(&services.artifacts),

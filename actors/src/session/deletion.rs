@@ -25,6 +25,7 @@ use crate::{
     events::EventBus,
     journal::JournalHandle,
     permission::Permissions,
+    run::RunRegistry,
     session::SessionRegistry,
     store_reader::StoreReader,
 };
@@ -35,6 +36,7 @@ const BATCH_ROWS: u64 = 500;
 /// Deletes sessions.
 pub(crate) struct SessionDeleter {
     pub(crate) sessions: Arc<SessionRegistry>,
+    pub(crate) runs: Arc<RunRegistry>,
     pub(crate) journal: JournalHandle,
     pub(crate) reader: StoreReader,
     pub(crate) artifacts: Arc<ArtifactStore>,
@@ -73,6 +75,7 @@ impl SessionDeleter {
             }
         }
         self.mark(id).await?;
+        self.wait_for_ended_runs(id).await;
         self.sessions.send_to_supervisor(SessionSupervisorMsg::Deleted(id.clone()));
         self.artifacts.evict_session(id);
         self.permissions.revoke_session_grants(id);
@@ -85,6 +88,17 @@ impl SessionDeleter {
         while self.lifetime.keep_trying("removing rows of a session", || self.remove_batch(id)).await? {}
         self.hub.end_session(id);
         Ok(())
+    }
+
+    /// Waits until the callers of all runs know their outcome. A session is marked only if the ends of all its runs are
+    /// recorded, but the actor of such a run, which the session's actor takes with it, may not have handled that yet.
+    async fn wait_for_ended_runs(&self, id: &SessionId) {
+        for run in self.runs.select(|run| run.identity.session_id == *id) {
+            tokio::select! {
+                _ = run.wait_outcome() => {}
+                () = self.lifetime.closing().cancelled() => return,
+            }
+        }
     }
 
     async fn append(&self, write: Write) -> Result<(), StoreError> {
