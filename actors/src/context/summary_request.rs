@@ -21,23 +21,30 @@ pub(crate) const GOALS_HEADING: &str = "=== Goals ===";
 pub(crate) const CONVERSATION_HEADING: &str = "=== Conversation ===";
 /// Text after the conversation.
 const CLOSING_INSTRUCTION: &str = "=== End ===\nWrite the summary now, with all sections.";
+/// Minimum budget for the conversation, in tokens.
+const MIN_CONVERSATION_TOKENS: u64 = 256;
 /// Maximum number of notes about omitted messages, and maximum tokens of one note.
 const MAX_NOTES: u64 = 4;
 const NOTE_TOKENS: u64 = 24;
 
-/// Returns the request: system prompt and user message, together within `budget_tokens` by estimate.
-///
-/// The budget should be thousands of tokens; if it barely fits the system prompt, nothing useful remains.
-pub(crate) fn summary_request(covered: &[SizedMessage], goals: &GoalTree, budget_tokens: u64) -> (String, String) {
+/// Returns the request: system prompt and user message, together within `budget_tokens` by estimate. `None` if the budget
+/// leaves less than [`MIN_CONVERSATION_TOKENS`] for the conversation: a summary would replace messages that the model has
+/// not seen.
+pub(crate) fn summary_request(
+    covered: &[SizedMessage],
+    goals: &GoalTree,
+    budget_tokens: u64,
+) -> Option<(String, String)> {
     let system = system();
     let budget = budget_tokens.saturating_sub(estimate_tokens(&system));
     let plan = format!("{GOALS_HEADING}\n{}\n{CONVERSATION_HEADING}\n", plan(goals, budget / 4));
     let frame = estimate_tokens(&plan) + estimate_tokens(CLOSING_INSTRUCTION);
-    let conversation = conversation(covered, budget.saturating_sub(frame));
+    let conversation_budget = budget.checked_sub(frame).filter(|rest| *rest >= MIN_CONVERSATION_TOKENS)?;
+    let conversation = conversation(covered, conversation_budget);
     let user = format!("{plan}{conversation}{CLOSING_INSTRUCTION}");
     // The estimate of a whole can exceed the sum of the estimates of its parts, so the result is truncated again.
     let user = truncate_tokens(&user, budget);
-    (system, user)
+    Some((system, user))
 }
 
 /// Formats a conversation as text for a reflection on it, within `budget_tokens` by estimate.

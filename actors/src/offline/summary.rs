@@ -292,7 +292,7 @@ mod tests {
     }
 
     fn summed_up(covered: &[SizedMessage], goals: &GoalTree) -> String {
-        let (system, user) = summary_request(covered, goals, 50_000);
+        let (system, user) = summary_request(covered, goals, 50_000).unwrap();
         asked(&system, &user)
     }
 

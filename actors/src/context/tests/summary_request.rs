@@ -19,7 +19,7 @@ fn the_request_holds_sections_plan_and_conversation() {
         .calls(Some("1"), &["read"])
         .says(Some("2"), "Half of it is done.")
         .0;
-    let (system, user) = summary_request(&path, &tree, 100_000);
+    let (system, user) = summary_request(&path, &tree, 100_000).unwrap();
     assert!(system.starts_with(SUMMARY_PROMPT_START));
     for section in SECTIONS {
         assert!(system.contains(&format!("\n## {section}\n")), "{section}");
@@ -46,7 +46,7 @@ fn long_texts_are_truncated_with_a_note() {
         message.tool_calls = vec![call];
     });
     talk.add(Role::Tool, None, &"é".repeat(5_000), |message| message.tool_call_id = Some("c".into()));
-    let (_, user) = summary_request(&talk.0, &GoalTree::new("m"), 100_000);
+    let (_, user) = summary_request(&talk.0, &GoalTree::new("m"), 100_000).unwrap();
     for part in ["[… 14000 characters left out …]", "[… 9400 characters left out …]", "[… 3800 characters left out …]"]
     {
         assert!(user.contains(part), "{part}: {user}");
@@ -60,7 +60,7 @@ fn oldest_messages_are_omitted_and_counted_to_fit_budget() {
         |talk, n| talk.calls(None, &["read"]).says(None, &format!("step {n} {}", "word ".repeat(20))),
     );
     let path = path.user("LAST").calls(None, &["read"]).0;
-    let (system, user) = summary_request(&path, &GoalTree::new("m"), 3_000);
+    let (system, user) = summary_request(&path, &GoalTree::new("m"), 3_000).unwrap();
     assert!(estimate_tokens(&system) + estimate_tokens(&user) <= 3_000);
     for part in ["KEEP ME", "  FIRST\n[… ", " messages left out …]\n", "step 199", "  LAST\n", "=== End ==="] {
         assert!(user.contains(part), "{part}: {user}");
@@ -84,12 +84,15 @@ fn text_is_truncated_to_token_limit() {
 proptest! {
     #[test]
     fn request_never_exceeds_its_budget(
-        path in any_path(), goals in any_goals(), long in 0usize..3000, budget in 600u64..4000
+        path in any_path(), goals in any_goals(), long in 1usize..3000, budget in 600u64..4000
     ) {
         let mut talk = Talk(path);
         talk.add(Role::User, None, &"long ".repeat(long), |_| {});
-        let (system, user) = summary_request(&talk.0, &goals, budget);
+        let Some((system, user)) = summary_request(&talk.0, &goals, budget) else {
+            prop_assert!(budget < 1_200, "there is room");
+            return Ok(());
+        };
         prop_assert!(estimate_tokens(&system) + estimate_tokens(&user) <= budget);
-        prop_assert!(user.contains(CONVERSATION_HEADING) || budget < 800);
+        prop_assert!(user.contains(CONVERSATION_HEADING) && user.contains("  long "), "{user}");
     }
 }

@@ -150,7 +150,8 @@ impl Transition<'_, '_> {
         } else {
             state.spec.auxiliary_models.summary.max_prompt_tokens
         };
-        let (system, user) = summary_request(covered, &state.goals, max_tokens >> state.compaction.failed);
+        let request = summary_request(covered, &state.goals, max_tokens >> state.compaction.failed);
+        let Some((system, user)) = request else { return false };
         let call = AuxiliaryCall { system, user };
         let plan = PendingCompaction { covers, tokens_before: tokens, request: Some(call.clone()) };
         // Not with the last part of a budget.
