@@ -82,6 +82,8 @@ pub mod tool;
 pub use actor_tree::{ActorKind, ActorView, BudgetShare, GatewayView, RunEnd, RunView, TreeEvent, TreeWatch};
 pub use backup::{BackupReport, MissingFile, backup};
 pub use events::{EventStream, LiveDelta, StreamItem, UnrecordedRun};
+#[cfg(any(test, feature = "testing"))]
+pub use fault::DifferenceHook;
 pub use fault::FaultHook;
 pub use home_file::HomeFileError;
 pub use hook::count_hooks;

@@ -297,7 +297,8 @@ fn run(event: &RunEvent) -> Option<String> {
         RunEvent::Waiting { r#for } => format!("waiting for an answer ({})", text::safe_line(r#for)),
         RunEvent::Resumed { .. } => "resumed".to_owned(),
         RunEvent::Stuck { since } => format!("stuck: no progress since {since}"),
-        RunEvent::Dequeued { .. } => return None,
+        // `run_failed` follows with the same error.
+        RunEvent::Ending { .. } | RunEvent::Dequeued { .. } => return None,
     })
 }
 

@@ -167,7 +167,8 @@ impl Event {
                 RunEvent::ActorRestarted { .. }
                 | RunEvent::Recovered { .. }
                 | RunEvent::Cancelled { .. }
-                | RunEvent::Stuck { .. },
+                | RunEvent::Stuck { .. }
+                | RunEvent::Ending { .. },
             )
             | Self::Budget(BudgetEvent::Warning { .. })
             | Self::Context(ContextEvent::CompactionFailed { .. })

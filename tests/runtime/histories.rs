@@ -318,7 +318,7 @@ fn walk(messages: &BTreeMap<u64, &Message>, head: u64) -> Vec<u64> {
             })
         });
         if let Some((summary, covers)) = summary {
-            let asked = path.iter().any(|sequence| messages[sequence].role == Role::User);
+            let asked = path.iter().any(|sequence| *sequence < summary && messages[sequence].role == Role::User);
             path.extend(covers.request.filter(|_| !asked));
             path.push(summary);
             path.extend(covers.system);

@@ -46,6 +46,7 @@ mod prompt_cache;
 mod provider;
 mod questions;
 mod queued_children;
+mod rebuilt_states;
 mod recovery;
 mod reflection_before_summary;
 mod rewind;

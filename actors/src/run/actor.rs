@@ -11,6 +11,8 @@ mod append;
 pub(in crate::run) mod effects;
 pub(in crate::run) mod passivation;
 mod state;
+#[cfg(any(test, feature = "testing"))]
+mod state_check;
 pub(in crate::run) mod time_limit;
 
 use std::{sync::Arc, time::Duration};
@@ -145,7 +147,15 @@ impl Actor for RunActor {
                 let ticket = Some(state.replies.mode_changes.add(reply));
                 state.inputs.push_back(RunInput::PermissionMode { mode, ticket });
             }
-            RunMsg::Appended(outcome) => self.appended(&myself, *outcome, state)?,
+            RunMsg::Appended(outcome) => {
+                #[cfg(any(test, feature = "testing"))]
+                if outcome.is_ok()
+                    && let Some(stored) = self.rows_to_compare().await
+                {
+                    self.compare_rebuilt_state(stored, state);
+                }
+                self.appended(&myself, *outcome, state)?;
+            }
             RunMsg::Loaded(loaded) => {
                 self.loaded(*loaded, state);
                 if state.run.as_ref().is_some_and(RunState::is_ended) {

@@ -13,6 +13,8 @@ use soong_text::Environment;
 use soong_tool::Tool;
 
 use super::recovery::RecoveryPolicy;
+#[cfg(any(test, feature = "testing"))]
+use crate::fault::DifferenceHook;
 use crate::{
     callback::Callback,
     fault::{FaultHook, Faults, plan_from_env},
@@ -250,6 +252,15 @@ impl RuntimeBuilder {
     #[must_use]
     pub fn fault_hook(mut self, hook: FaultHook) -> Self {
         self.faults.program.hook = Some(hook);
+        self
+    }
+
+    /// Compares the live state of each run with the state rebuilt from the store, after each of its appends, and calls
+    /// `hook` if they differ. Each comparison reads all events of the run.
+    #[cfg(any(test, feature = "testing"))]
+    #[must_use]
+    pub fn difference_hook(mut self, hook: DifferenceHook) -> Self {
+        self.faults.program.difference_hook = Some(hook);
         self
     }
 

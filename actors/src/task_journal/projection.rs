@@ -95,6 +95,7 @@ impl Projection {
             | RunEvent::Waiting { .. }
             | RunEvent::Resumed { .. }
             | RunEvent::Stuck { .. }
+            | RunEvent::Ending { .. }
             | RunEvent::ActorRestarted { .. } => return None,
         })
     }

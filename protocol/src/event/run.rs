@@ -40,6 +40,14 @@ events! {
             /// Time of the last progress.
             since: Timestamp,
         },
+        /// The run fails, but has not ended yet: it starts nothing, and ends when its sub-agents and its work in progress
+        /// have ended.
+        Ending = "run_ending" {
+            /// Why the run fails, and what to do.
+            error: ErrorInfo,
+            /// End reason.
+            end_reason: EndReason,
+        },
         /// The run ended with an answer.
         Completed = "run_completed" {
             /// The answer, shortened.

@@ -151,14 +151,26 @@ pub(super) fn summary_replaces_covered_messages(mut world: TestStore) {
     let origin = Some(MessageOrigin::Correction);
     world.write(vec![add_message(Message { origin, ..message("a", 11, Some(9), Role::User) })]);
     assert_eq!(path(&world, "a", MessagePath::Main), [1, 10, 6, 9, 11]);
-    // After a new request, the earlier one is in the summary only; on the path to 9 it is still the last request.
+    // A new request does not change the path before it.
     world.write(vec![add_message(message("a", 12, Some(11), Role::User))]);
-    assert_eq!(path(&world, "a", MessagePath::Main), [1, 10, 9, 11, 12]);
+    assert_eq!(path(&world, "a", MessagePath::Main), [1, 10, 6, 9, 11, 12]);
     assert_eq!(path(&world, "a", MessagePath::To(9)), [1, 10, 6, 9]);
     world.write(vec![event("a", Some("a"), 3, rewind(7, 12))]);
     assert_eq!(path(&world, "a", MessagePath::Main), [8, 6, 7]);
     world.write(vec![event("a", Some("a"), 3, rewind(2, 7))]);
     assert_eq!(path(&world, "a", MessagePath::Main), [1, 2]);
+}
+
+pub(super) fn summary_keeps_a_request_only_if_no_later_one_precedes_it(mut world: TestStore) {
+    for (trace, role, want) in [("a", Role::User, vec![5, 3, 4]), ("b", Role::Assistant, vec![5, 2, 3, 4])] {
+        world.start_run(trace);
+        for (sequence, role) in [(1, Role::User), (2, Role::User), (3, role), (4, Role::Assistant)] {
+            world.write(vec![add_message(message(trace, sequence, (sequence > 1).then(|| sequence - 1), role))]);
+        }
+        let covers = Covers { first: 1, last: 2, next: 3, system: None, request: Some(2) };
+        world.write(vec![add_message(Message { covers: Some(covers), ..message(trace, 5, None, Role::User) })]);
+        assert_eq!(path(&world, trace, MessagePath::Main), want, "{trace}");
+    }
 }
 
 pub(super) fn head_moves_only_between_resume_points(mut world: TestStore) {

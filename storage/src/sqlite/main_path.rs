@@ -177,14 +177,16 @@ pub(super) fn main_path(conn: &Connection, key: i64, head: u64, sequence: u64) -
     let Some((summary, covers)) = last_boundary(conn, key, &ranges)? else { return Ok(ranges) };
     let after_summary = ranges.into_iter().filter(|(_, last)| *last >= covers.next);
     let behind: Vec<Range> = after_summary.map(|(first, last)| (first.max(covers.next), last)).collect();
-    // Only the last request of the caller is part of the path; an earlier one is contained in the summary.
+    // Of the requests of the caller up to the summary, only the last one is part of the path. So a later request does not
+    // change the path before it.
     let mut has_request = conn.prepare_cached(
         "SELECT 1 FROM message WHERE trace_key = ?1 AND sequence BETWEEN ?2 AND ?3 AND role = 'user'
          AND coalesce(origin, 'request') = 'request' LIMIT 1",
     )?;
     let mut request = covers.request;
     for (first, last) in &behind {
-        if request.is_some() && has_request.exists((key, clamp_to_i64(*first), clamp_to_i64(*last)))? {
+        let last = (*last).min(summary);
+        if request.is_some() && has_request.exists((key, clamp_to_i64(*first), clamp_to_i64(last)))? {
             request = None;
         }
     }

@@ -90,12 +90,13 @@ pub(super) fn apply_run_event(event: &RunEvent, ts: Timestamp, run: &mut RunRow,
             run.cancel_requested = true;
             return;
         }
-        // For these events the status follows later: with `run_cancelled` or `loop_started`.
+        // For these events the status follows later: with `run_cancelled`, `run_failed` or `loop_started`.
         RunEvent::Dequeued { .. }
         | RunEvent::CancelTimeout { .. }
         | RunEvent::Recovered { .. }
         | RunEvent::SessionForked { .. }
         | RunEvent::Stuck { .. }
+        | RunEvent::Ending { .. }
         | RunEvent::ActorRestarted { .. } => return,
     };
     end_run(&end, ts, run, trace);

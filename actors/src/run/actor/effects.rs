@@ -115,9 +115,9 @@ impl RunActor {
                     reply.send(answer);
                 }
             }
-            ChildEffect::NotifyParent { parent, collaborator } => {
+            ChildEffect::NotifyParent { parent, run_id, collaborator } => {
                 if let Some(parent) = self.services.runs.get(&parent) {
-                    let changed = ChildInput::Changed(Box::new(collaborator));
+                    let changed = ChildInput::Changed { run_id, collaborator: Box::new(collaborator) };
                     self.services.runs.notify(&parent, RunInput::Child(changed));
                 }
             }

@@ -80,7 +80,7 @@ pub(crate) enum ChildEffect {
     /// Replies to the program or tool that requested child runs.
     AnswerSpawn { ticket: u64, answer: Result<Vec<RequestedChild>, ErrorInfo> },
     /// Reports the current status of the run to its parent.
-    NotifyParent { parent: RunId, collaborator: Collaborator },
+    NotifyParent { parent: RunId, run_id: RunId, collaborator: Collaborator },
 }
 
 /// A call to the configured hooks.

@@ -3,8 +3,8 @@
 use soong_model::Completion;
 use soong_protocol::{
     ArtifactRef, ChildMode, ChildResult, Collaborator, ErrorCode, ErrorInfo, Event, ExperienceId, FlushReport,
-    ModelEvent, OpenModelCall, Permission, PermissionDecision, PermissionMode, Prices, QuestionId, RunSettings, Tags,
-    Timestamp, Usage, Usd,
+    ModelEvent, OpenModelCall, Permission, PermissionDecision, PermissionMode, Prices, QuestionId, RunId, RunSettings,
+    Tags, Timestamp, Usage, Usd,
 };
 use soong_tool::ChildSpec;
 
@@ -122,7 +122,7 @@ pub(crate) enum ChildInput {
     /// A child ended; its result is recorded.
     Ended(Box<ChildResult>),
     /// The activity of a child changed, or the child waits; that is recorded.
-    Changed(Box<Collaborator>),
+    Changed { run_id: RunId, collaborator: Box<Collaborator> },
     /// A program or tool requests children.
     Spawn { request: SpawnRequest, ticket: u64 },
     /// A tool or callback adds or replaces a collaborator that is no sub-agent.

@@ -15,6 +15,8 @@ pub(in crate::run) mod answer;
 pub(in crate::run) mod calls;
 pub(in crate::run) mod children;
 pub(in crate::run) mod compaction;
+#[cfg(any(test, feature = "testing"))]
+pub(in crate::run) mod comparison;
 pub(in crate::run) mod conversation;
 pub(in crate::run) mod cut_calls;
 pub(in crate::run) mod documents;
@@ -29,8 +31,8 @@ use std::sync::Arc;
 
 use soong_model::is_refusal;
 use soong_protocol::{
-    EndReason, ErrorCode, Event, GoalChanges, GoalEvent, GoalTree, Message, MessageEvent, ModelEvent, Role, RunEvent,
-    RunStatus, Stats, Timestamp, ToolEvent,
+    EndReason, ErrorCode, Event, GoalChanges, GoalEvent, GoalTree, Message, MessageEvent, MessageOrigin, ModelEvent,
+    Role, RunEvent, RunStatus, Stats, Timestamp, ToolEvent,
 };
 
 use crate::run::machine::{
@@ -147,8 +149,10 @@ impl RunState {
                     self.goal_summarized(goal_id);
                 }
             }
-            Event::Message(MessageEvent::Rewind { head_sequence, goal_tree, collaborators, .. }) => {
+            Event::Message(MessageEvent::Rewind { head_sequence, goal_tree, collaborators, restored, .. }) => {
                 self.conversation.head = Some(*head_sequence);
+                // The restored documents become versions when the run ends.
+                self.edited_documents.wrote |= !restored.is_empty();
                 self.goals.restore(GoalTree::clone(goal_tree));
                 self.replace_collaborators(collaborators.as_deref());
             }
@@ -196,17 +200,11 @@ impl RunState {
             }
             ModelEvent::FallbackEnded { .. } => self.turn.fallback = None,
             ModelEvent::NamingStarted { .. } | ModelEvent::NamingEnded { .. } => self.conversation.apply_naming(event),
-            ModelEvent::Retrying { error, .. } => {
-                match error.code {
-                    // The context window is smaller than assumed, or the provider counts more tokens.
-                    ErrorCode::PromptTooLong => {
-                        self.conversation.window =
-                            self.conversation.window.min(self.conversation.prompt_tokens / 10 * 9)
-                    }
-                    ErrorCode::ModelAnswerTooLarge => self.turn.answers_too_large += 1,
-                    _ => {}
-                }
-            }
+            ModelEvent::Retrying { error, .. } => match error.code {
+                ErrorCode::PromptTooLong => self.conversation.window = self.conversation.reduced_window(),
+                ErrorCode::ModelAnswerTooLarge => self.turn.answers_too_large += 1,
+                _ => {}
+            },
             ModelEvent::Failed { error, waited_ms, .. } => {
                 self.clock.idle_ms += waited_ms;
                 self.phase = Phase::Halted;
@@ -243,6 +241,13 @@ impl RunState {
                 if self.spec.settings.driven {
                     self.phase = Phase::Driven;
                 }
+            }
+            RunEvent::Ending { error, end_reason } => {
+                self.end.ending.get_or_insert_with(|| Termination {
+                    status: RunStatus::Failed,
+                    reason: *end_reason,
+                    error: Some(error.clone()),
+                });
             }
             RunEvent::CancelRequested {} => {
                 let reason = match self.phase {
@@ -328,6 +333,8 @@ impl RunState {
                 calls.message_sequence = Some(message.sequence);
                 self.phase = Phase::RunningTools { calls: Box::new(calls) };
             }
+            // The model is asked for another answer.
+            Role::User if message.origin == Some(MessageOrigin::Correction) => self.answer.unfit = None,
             Role::User | Role::Tool => {}
         }
         self.conversation.transcript.push(self.entry(message));
@@ -375,6 +382,13 @@ impl RunState {
         // A summarizer that failed repeatedly does not get all its attempts again in every turn.
         (self.compaction.completed, self.compaction.failed) =
             (0, self.compaction.failed.min(MAX_CARRIED_OVER_FAILURES));
+    }
+
+    /// Halts the run after its last call, if it is ending (R6).
+    pub(in crate::run::machine) fn halt_if_ending(&mut self) {
+        if self.end.ending.is_some() {
+            self.phase = Phase::Halted;
+        }
     }
 
     pub(crate) fn calls_mut(&mut self) -> Option<&mut OpenCalls> {

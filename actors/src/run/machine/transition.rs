@@ -17,14 +17,13 @@ use std::sync::Arc;
 use soong_model::Completion;
 use soong_protocol::{
     ChildResult, EndReason, ErrorInfo, Event, EventDraft, GoalEvent, Message, MessageContent, MessageEvent,
-    MessageOrigin, ModelEvent, Role, RunEvent, RunId, RunStatus, Timestamp, Usage, Write,
+    MessageOrigin, ModelEvent, Role, RunEvent, RunId, Timestamp, Usage, Write,
 };
 
 use crate::{
     budget::{self, BudgetAccount, LimitStatus},
     run::machine::{
         effect::{ChildEffect, Effect, Step, ToolCallEffect},
-        ending::Termination,
         errors,
         inline::preview,
         input::{
@@ -109,7 +108,9 @@ impl Transition<'_, '_> {
             RunInput::Memory(MemoryInput::Learned { changes, outcome }) => self.experiences_written(*changes, outcome),
             RunInput::Tool(input) => self.tool_input(input),
             RunInput::Child(ChildInput::Ended(result)) => self.child_ended(*result),
-            RunInput::Child(ChildInput::Changed(collaborator)) => self.state.set_collaborator(*collaborator),
+            RunInput::Child(ChildInput::Changed { run_id, collaborator }) => {
+                self.state.child_changed(&run_id, *collaborator);
+            }
             RunInput::Child(ChildInput::Spawn { request, ticket }) => self.spawn_for_program(request, ticket),
             RunInput::Child(ChildInput::Named(collaborator)) => self.set_named_collaborator(*collaborator),
             RunInput::PermissionMode { mode, ticket } => self.set_permission_mode(mode, ticket),
@@ -193,7 +194,7 @@ impl Transition<'_, '_> {
 
     /// Ends the run as failed, and aborts its work.
     fn fail(&mut self, reason: EndReason, error: ErrorInfo) {
-        self.set_ending(Termination { status: RunStatus::Failed, reason, error: Some(error) });
+        self.set_failure(reason, error);
         self.abort();
     }
 
@@ -247,6 +248,7 @@ impl Transition<'_, '_> {
     pub(crate) fn record(&mut self, mut message: Message, to_event: impl FnOnce(&Message) -> MessageEvent) {
         self.state.spec.redactor.redact_message(&mut message);
         let message = Arc::new(message);
+        self.state.start.has_spoken = true;
         self.state.apply_message(&message);
         let draft = self.draft(to_event(&message));
         self.step.writes.extend([Write::Message(message), Write::Event(draft)]);
@@ -372,9 +374,11 @@ impl Transition<'_, '_> {
         self.abort();
     }
 
-    /// Sets the ending, unless one is set already.
-    pub(crate) fn set_ending(&mut self, ending: Termination) {
-        self.state.end.ending.get_or_insert(ending);
+    /// Records that the run fails, unless it is ending already.
+    pub(crate) fn set_failure(&mut self, end_reason: EndReason, error: ErrorInfo) {
+        if self.state.end.ending.is_none() {
+            self.emit(RunEvent::Ending { error, end_reason });
+        }
     }
 
     /// Cancels all running tasks and children of the run.

@@ -11,14 +11,13 @@ use std::sync::Arc;
 
 use soong_protocol::{
     ContextEvent, EndReason, ErrorCode, ErrorInfo, FallbackReason, Message, MessageOrigin, ModelEvent, OmittedGoal,
-    PartFile, Role, RunStatus,
+    PartFile, Role,
 };
 
 use crate::{
     context::{SizedMessage, goals_to_omit, prune},
     run::machine::{
         effect::{Effect, ModelCall, ModelEffect},
-        ending::Termination,
         input::{Used, usage_and_cost},
         permission_mode,
         state::{RunState, conversation::Conversation, phase::Phase},
@@ -96,7 +95,7 @@ impl Transition<'_, '_> {
                 ErrorCode::BudgetExceeded,
                 format!("the run used all of its {limit} turns: raise max_iterations, or continue the session"),
             );
-            self.set_ending(Termination { status: RunStatus::Failed, reason: EndReason::MaxTurns, error: Some(error) });
+            self.set_failure(EndReason::MaxTurns, error);
             return;
         }
         // The timer of the run enforces every other time budget.
@@ -113,7 +112,7 @@ impl Transition<'_, '_> {
         if self.state.end.ending.is_some() {
             return;
         }
-        if let Some(why) = self.state.answer.unfit.take() {
+        if let Some(why) = self.state.answer.unfit.clone() {
             let text = format!(
                 "Your answer does not match the requested JSON schema: {why}. Answer again with one matching JSON value and \
                  nothing else."
@@ -281,7 +280,6 @@ impl Transition<'_, '_> {
             "the prompt has {tokens} tokens, the context window has {window}, and {why}: use a model with a larger \
              window (model.context_window), or rewind to an earlier message"
         );
-        let error = Some(ErrorInfo::new(ErrorCode::PromptTooLong, message));
-        self.set_ending(Termination { status: RunStatus::Failed, reason: EndReason::PromptTooLong, error });
+        self.set_failure(EndReason::PromptTooLong, ErrorInfo::new(ErrorCode::PromptTooLong, message));
     }
 }

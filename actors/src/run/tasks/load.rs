@@ -5,8 +5,8 @@
 use std::collections::{HashMap, HashSet};
 
 use soong_protocol::{
-    ChildResult, DocumentEdit, ErrorCode, ErrorInfo, Event, Message, PermissionDecision, QuestionId, Role, Run, RunId,
-    RunSettings, RunStatus, Stats, StatsPair, SubAgentEvent, Timestamp, TraceId,
+    ChildResult, DocumentEdit, ErrorCode, ErrorInfo, Event, GoalTree, Message, PermissionDecision, QuestionId, Role,
+    Run, RunId, RunSettings, RunStatus, Stats, StatsPair, SubAgentEvent, Timestamp, TraceId,
 };
 use soong_storage::store::{MessagePath, PermissionFilter, QuestionFilter, Reader, StoreError};
 use soong_tool::{ToolOutput, artifact::Edited};
@@ -79,7 +79,7 @@ pub(crate) fn read_stored(
     let stored = StoredRun {
         messages,
         last_sequence: trace.last_sequence,
-        goals: reader.goal_tree(trace_id)?,
+        goals: reader.goal_tree(trace_id)?.map(GoalTree::without_computed_fields),
         collaborators: trace.context.collaborators,
         events,
         open_model_calls: reader.open_model_calls(run_id)?,

@@ -81,14 +81,8 @@ impl Transition<'_, '_> {
                 let (usage, cost) = usage_and_cost(charged);
                 self.emit(ModelEvent::Failed { error, usage, cost, waited_ms: 0 });
             }
-            Phase::Reflecting => {
-                self.close_lost_reflection();
-                self.state.phase = Phase::Halted;
-            }
-            Phase::Compacting => {
-                self.close_lost_summary();
-                self.state.phase = Phase::Halted;
-            }
+            Phase::Reflecting => self.close_lost_reflection(),
+            Phase::Compacting => self.close_lost_summary(),
             Phase::RunningTools { .. } => {
                 self.withdraw_pending_calls();
                 self.interrupt_calls();

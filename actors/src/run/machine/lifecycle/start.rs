@@ -11,12 +11,11 @@ use std::{collections::HashSet, sync::Arc};
 use serde_json::Value;
 use soong_protocol::{
     ChildResult, CollaboratorStatus, EndReason, ErrorInfo, GoalChanges, GoalEvent, GoalStatus, MessageEvent, Role,
-    RunEvent, RunStatus, ToolCall, ToolEvent, Write,
+    RunEvent, ToolCall, ToolEvent, Write,
 };
 
 use crate::run::machine::{
     effect::{ArtifactEffect, Effect},
-    ending::Termination,
     errors::call_interrupted,
     outcome,
     rewind::RewindPlan,
@@ -131,7 +130,7 @@ impl Transition<'_, '_> {
     /// Ends a run that cannot continue after the requested message. The trace does not change.
     fn reject(&mut self, error: ErrorInfo) {
         self.state.phase = Phase::Halted;
-        self.set_ending(Termination { status: RunStatus::Failed, reason: EndReason::Failed, error: Some(error) });
+        self.set_failure(EndReason::Failed, error);
     }
 
     fn rewind(&mut self, way_back: RewindPlan) {
@@ -160,8 +159,6 @@ impl Transition<'_, '_> {
             left,
             collaborators: Some(collaborators),
         });
-        // The restored documents become versions when the run ends.
-        self.state.edited_documents.wrote |= !edits.is_empty();
         for edit in edits {
             if let Write::Event(draft) = &edit {
                 self.state.apply(&draft.event, self.context.now);

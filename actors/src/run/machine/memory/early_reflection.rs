@@ -31,7 +31,10 @@ impl RunState {
                 self.compaction.reflected_to = self.compaction.reflected_to.max(covered.1);
                 self.compaction.open_reflection = Some((*covered, *estimated_tokens));
             }
-            MemoryEvent::ReflectionEnded { .. } => self.compaction.open_reflection = None,
+            MemoryEvent::ReflectionEnded { .. } => {
+                self.compaction.open_reflection = None;
+                self.halt_if_ending();
+            }
             _ => {}
         }
     }
@@ -91,7 +94,7 @@ impl Transition<'_, '_> {
         };
         self.close_reflection(used, error);
         match self.state.compaction.plan.take() {
-            _ if self.state.end.ending.is_some() => self.state.phase = Phase::Halted, // R6
+            _ if self.state.end.ending.is_some() => {} // R6
             Some(PendingCompaction { covers, tokens_before, request: Some(call) }) => {
                 let plan = PendingCompaction { covers, tokens_before, request: Some(call.clone()) };
                 self.request_summary(plan, call);

@@ -9,14 +9,13 @@
 
 use std::{collections::HashSet, sync::Arc};
 
-use soong_protocol::{EndReason, ErrorInfo, ExperienceId, MemoryEvent, Message, Role, RunStatus};
+use soong_protocol::{EndReason, ErrorInfo, ExperienceId, MemoryEvent, Message, Role};
 
 use crate::{
     context::conversation_text,
     memory::{Changes, experiences_in, read_reflection},
     run::machine::{
         effect::{Effect, MemoryEffect},
-        ending::Termination,
         state::{RunState, phase::Phase, reflection::ReflectionState},
         transition::Transition,
     },
@@ -89,10 +88,7 @@ impl Transition<'_, '_> {
         reflection.is_written = true;
         match outcome {
             Ok(added) => self.state.answer.text = self.record_experiences(changes, added),
-            Err(error) => {
-                let (status, reason) = (RunStatus::Failed, EndReason::Failed);
-                self.set_ending(Termination { status, reason, error: Some(error) });
-            }
+            Err(error) => self.set_failure(EndReason::Failed, error),
         }
     }
 

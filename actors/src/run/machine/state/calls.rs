@@ -26,7 +26,7 @@ pub(crate) struct OpenCall {
     pub(in crate::run::machine) call: ToolCall,
     pub(in crate::run::machine) state: CallState,
     /// Whether the call runs alone, and its failure causes the later calls of the turn to be skipped.
-    barrier: bool,
+    pub(in crate::run::machine) barrier: bool,
     /// Indexes of the children of the call.
     pub(in crate::run::machine) children: Vec<usize>,
     /// Number of children that have not ended.

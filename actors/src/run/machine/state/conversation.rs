@@ -38,15 +38,21 @@ pub(in crate::run::machine) struct Conversation {
 }
 
 /// The rebuild of a prompt.
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub(in crate::run::machine) struct RebuiltPrompt {
-    /// Sequence of the last message when the prompt was rebuilt.
+    /// Sequence of the last message of the main path when the prompt was rebuilt.
     through: u64,
     /// Goals whose messages up to `through` are left out.
     pub(in crate::run::machine) omitted_goals: Vec<OmittedGoal>,
 }
 
 impl Conversation {
+    /// Returns the context window after a service has rejected the last prompt: the window is smaller than assumed, or
+    /// the service counts more tokens.
+    pub(in crate::run::machine) fn reduced_window(&self) -> u64 {
+        self.window.min(self.prompt_tokens / 10 * 9)
+    }
+
     /// Splits the transcript into the part that was changed when the prompt was rebuilt, and the rest.
     pub(in crate::run::machine) fn split_at_rebuild(&self) -> (&[SizedMessage], &[SizedMessage]) {
         let through = self.rebuilt.as_ref().map_or(0, |rebuilt| rebuilt.through);
@@ -58,7 +64,7 @@ impl Conversation {
     /// Changes the prompt up to the last message: leaves out the messages of finished goals, shortens tool outputs that
     /// the model has read and that are shown only once (ART-9), and drops the data that is bound to the old beginning.
     pub(in crate::run::machine) fn rebuild(&mut self, spec: &RunSpec, omitted_goals: Vec<OmittedGoal>) {
-        self.rebuilt = Some(RebuiltPrompt { through: self.last_sequence, omitted_goals });
+        self.rebuilt = Some(RebuiltPrompt { through: self.head.unwrap_or_default(), omitted_goals });
         let last_answer = self.transcript.iter().rposition(|entry| entry.message.role == Role::Assistant);
         for entry in self.transcript.iter_mut().take(last_answer.unwrap_or(0)) {
             if entry.message.include_output_only_once {

@@ -4,7 +4,7 @@
 
 use soong_protocol::{
     ChildResult, Collaborator, CollaboratorStatus, EventDraft, GoalChanges, GoalEvent, GoalId, MessageOrigin, Role,
-    SubAgentEvent, Timestamp, Write,
+    RunId, SubAgentEvent, Timestamp, Write,
 };
 
 use crate::run::machine::{
@@ -92,6 +92,15 @@ impl RunState {
         }
     }
 
+    /// Sets the status that a child has recorded. After the end of the child it has no effect: a run whose actor was
+    /// stopped or restarted may know the result first.
+    pub(crate) fn child_changed(&mut self, run_id: &RunId, collaborator: Collaborator) {
+        let child = self.sub_agents.index.get(run_id).map(|index| &self.sub_agents.children[*index]);
+        if child.is_some_and(|child| child.result.is_none()) {
+            self.set_collaborator(collaborator);
+        }
+    }
+
     /// Applies the result of a child. A second result of the same child has no effect.
     ///
     /// Returns the index of the child if the result is new.
@@ -121,6 +130,12 @@ impl RunState {
         }
         self.sub_agents.children[index].result = Some(Box::new(result));
         Some(index)
+    }
+
+    /// Returns the results of the children that have ended.
+    #[cfg(any(test, feature = "testing"))]
+    pub(crate) fn child_results(&self) -> impl Iterator<Item = &ChildResult> {
+        self.sub_agents.children.iter().filter_map(|child| child.result.as_deref())
     }
 
     /// Returns the children that have not ended.
@@ -207,6 +222,11 @@ impl Transition<'_, '_> {
         let collaborator = outcome::running_collaborator(self.state, status);
         let event = SubAgentEvent::CollaboratorUpdated { collaborator: collaborator.clone() };
         self.step.writes.push(Write::Event(EventDraft::new(parent.trace_id, Some(parent.run_id.clone()), at, event)));
-        self.step.effects.push(Effect::Child(ChildEffect::NotifyParent { parent: parent.run_id, collaborator }));
+        let run_id = self.state.spec.identity.run_id.clone();
+        self.step.effects.push(Effect::Child(ChildEffect::NotifyParent {
+            parent: parent.run_id,
+            run_id,
+            collaborator,
+        }));
     }
 }

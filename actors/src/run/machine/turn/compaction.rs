@@ -21,7 +21,7 @@ use crate::{
         summary_message, summary_request,
     },
     run::machine::{
-        effect::{AuxiliaryCall, Effect, ModelEffect},
+        effect::{AuxiliaryCall, Effect, ModelEffect, ReflectionCall},
         input::{AuxiliaryAnswer, Used, usage_and_cost},
         state::{RunState, compaction::PendingCompaction, phase::Phase},
         transition::Transition,
@@ -43,6 +43,14 @@ const MIN_SAVING_DIVISOR: u64 = 5;
 /// next attempt.
 const MIN_GROWTH_DIVISOR: u64 = 10;
 
+/// A summary that may be requested.
+struct SummaryPlan {
+    pending: PendingCompaction,
+    call: AuxiliaryCall,
+    /// The reflection on the messages that precedes it, if one is due.
+    reflection: Option<ReflectionCall>,
+}
+
 impl RunState {
     /// Updates the usage and the compaction state from a context event.
     pub(crate) fn apply_context(&mut self, event: &ContextEvent) {
@@ -55,8 +63,10 @@ impl RunState {
             ContextEvent::FilesOmitted { sequence, .. } => self.conversation.files_omitted_to = *sequence,
             ContextEvent::CompactionCompleted { .. } => {
                 self.compaction.completed += 1;
-                (self.compaction.failed, self.compaction.consecutive_failures, self.compaction.retry_above_tokens) =
-                    (0, 0, 0);
+                self.compaction.failed = 0;
+                self.compaction.consecutive_failures = 0;
+                self.compaction.retry_above_tokens = 0;
+                self.halt_if_ending();
             }
             ContextEvent::CompactionFailed { error, .. } => {
                 // A summary request that a crash interrupted does not count as a failure of the summarizer.
@@ -71,6 +81,7 @@ impl RunState {
                         .tokens_before
                         .saturating_add(growth.max(self.compaction.tokens_before / MIN_GROWTH_DIVISOR));
                 }
+                self.halt_if_ending();
             }
         }
     }
@@ -112,14 +123,21 @@ impl RunState {
 }
 
 impl Transition<'_, '_> {
-    /// Requests a summary of the older part of the conversation. Returns `false` if nothing can be summarized, the run
-    /// is a reflection, or [`MAX_COMPACTION_ATTEMPTS`] is reached.
+    /// Requests a summary of the older part of the conversation, if one is possible. Returns whether it is.
     pub(super) fn begin_compaction(&mut self, tokens: u64) -> bool {
+        let Some(plan) = self.plan_summary(tokens) else { return false };
+        self.request_plan(plan);
+        true
+    }
+
+    /// Prepares a summary of the older part of the conversation. Returns `None` if nothing can be summarized, the run is a
+    /// reflection, or [`MAX_COMPACTION_ATTEMPTS`] is reached.
+    fn plan_summary(&self, tokens: u64) -> Option<SummaryPlan> {
         let state = &*self.state;
         // A reflection must not compact the conversation that it reviews.
         if state.reflection.is_some() || state.compaction.completed + state.compaction.failed >= MAX_COMPACTION_ATTEMPTS
         {
-            return false;
+            return None;
         }
         let budget = state.compaction_threshold().saturating_sub(state.fixed_tokens());
         let keep_recent = match state.is_compaction_requested() {
@@ -127,15 +145,11 @@ impl Transition<'_, '_> {
             // After each completed summary, the next one keeps only a quarter as many recent messages.
             false => state.spec.context.keep_recent_messages >> (2 * state.compaction.completed),
         };
-        let Some(cut) = plan_compaction(&state.conversation.transcript, keep_recent.max(1), budget) else {
-            return false;
-        };
+        let cut = plan_compaction(&state.conversation.transcript, keep_recent.max(1), budget)?;
         let covered = &state.conversation.transcript[..cut.covered];
-        let Some(first) = covered.first() else { return false };
+        let first = covered.first()?;
         let last_of = |entry: &SizedMessage| entry.message.covers.map_or(entry.message.sequence, |covers| covers.last);
-        let Some(next) = state.conversation.transcript.get(cut.covered).map(|entry| entry.message.sequence) else {
-            return false;
-        };
+        let next = state.conversation.transcript.get(cut.covered)?.message.sequence;
         let covers = Covers {
             first: first.message.covers.map_or(first.message.sequence, |covers| covers.first),
             last: covered.iter().map(last_of).max().unwrap_or_default(),
@@ -150,17 +164,19 @@ impl Transition<'_, '_> {
         } else {
             state.spec.auxiliary_models.summary.max_prompt_tokens
         };
-        let request = summary_request(covered, &state.goals, max_tokens >> state.compaction.failed);
-        let Some((system, user)) = request else { return false };
+        let (system, user) = summary_request(covered, &state.goals, max_tokens >> state.compaction.failed)?;
         let call = AuxiliaryCall { system, user };
-        let plan = PendingCompaction { covers, tokens_before: tokens, request: Some(call.clone()) };
+        let pending = PendingCompaction { covers, tokens_before: tokens, request: Some(call.clone()) };
         // Not with the last part of a budget.
         let reflection = state.reflection_call(covered, max_tokens).filter(|_| self.nearly_used().is_empty());
-        match reflection {
-            Some(reflection) => self.request_reflection(reflection, plan),
-            None => self.request_summary(plan, call),
+        Some(SummaryPlan { pending, call, reflection })
+    }
+
+    fn request_plan(&mut self, plan: SummaryPlan) {
+        match plan.reflection {
+            Some(reflection) => self.request_reflection(reflection, plan.pending),
+            None => self.request_summary(plan.pending, plan.call),
         }
-        true
     }
 
     pub(in crate::run::machine) fn request_summary(&mut self, plan: PendingCompaction, call: AuxiliaryCall) {
@@ -222,9 +238,7 @@ impl Transition<'_, '_> {
     }
 
     fn continue_or_halt(&mut self) {
-        if self.state.end.ending.is_some() {
-            self.state.phase = Phase::Halted; // R6
-        } else {
+        if self.state.end.ending.is_none() {
             self.call_model();
         }
     }
@@ -263,23 +277,23 @@ impl Transition<'_, '_> {
         if error.code != ErrorCode::PromptTooLong || self.state.end.ending.is_some() {
             return false;
         }
-        let tokens = self.state.conversation.prompt_tokens;
-        if self.state.compaction.completed + self.state.compaction.failed >= MAX_COMPACTION_ATTEMPTS {
+        let attempt = self.state.turn.attempt;
+        let retries_reflection = self.state.reflection.is_some() && attempt <= MAX_COMPACTION_ATTEMPTS;
+        // The summary must fit into the smaller window that the event leads to. Without a summary there is no retry, and
+        // no event.
+        let window = self.state.conversation.window;
+        self.state.conversation.window = self.state.conversation.reduced_window();
+        let plan = self.plan_summary(self.state.conversation.prompt_tokens);
+        self.state.conversation.window = window;
+        if plan.is_none() && !retries_reflection {
             return false;
         }
-        let attempt = self.state.turn.attempt;
-        let before = self.step.writes.len();
         self.emit(ModelEvent::Retrying { attempt, error: error.clone(), wait_ms: 0, usage: None, cost: None });
-        if self.state.reflection.is_some() && attempt <= MAX_COMPACTION_ATTEMPTS {
+        match plan {
+            Some(plan) => self.request_plan(plan),
             // The window was reduced, so the next prompt includes less of the conversation under review.
-            self.call_model();
-            return true;
+            None => self.call_model(),
         }
-        if self.begin_compaction(tokens) {
-            return true;
-        }
-        // No retry follows, so the `retrying` event must not be written.
-        self.step.writes.truncate(before);
-        false
+        true
     }
 }
