@@ -13,9 +13,9 @@
 mod check;
 #[path = "crash_artifacts/load.rs"]
 mod load;
-#[path = "crash_artifacts/process.rs"]
+#[path = "shared/process.rs"]
 mod process;
-#[path = "crash_artifacts/random.rs"]
+#[path = "shared/random.rs"]
 mod random;
 #[path = "crash_artifacts/report.rs"]
 mod report;

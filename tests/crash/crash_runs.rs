@@ -14,14 +14,18 @@
 mod check;
 #[path = "crash_runs/child.rs"]
 mod child;
+#[path = "shared/effect.rs"]
+mod effect;
 #[path = "crash_runs/incarnation.rs"]
 mod incarnation;
+#[path = "shared/invariants.rs"]
+mod invariants;
 #[path = "../support/pairing.rs"]
 #[allow(unreachable_pub, reason = "tests use it as well")]
 mod pairing;
-#[path = "crash_artifacts/process.rs"]
+#[path = "shared/process.rs"]
 mod process;
-#[path = "crash_artifacts/random.rs"]
+#[path = "shared/random.rs"]
 mod random;
 #[path = "crash_runs/report.rs"]
 mod report;
@@ -39,8 +43,8 @@ use std::{
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
-use check::Violation;
 use incarnation::{ChildEnd, PlannedEnd};
+use invariants::Violation;
 use random::Random;
 use report::ReportLedger;
 use scene::CycleDir;
@@ -174,7 +178,7 @@ fn cycle(
     let judged = server.take();
     counts.histories += judged.histories;
     cycle.violations.extend(judged.wrong);
-    let made = check::effects(&stage)?;
+    let made = effect::effects(&stage.effects())?;
     counts.effects += made.len();
     counts.reported += cycle.ledger.events.len();
     cycle.violations.extend(check::all(&stage, &cycle.ledger, &made)?);

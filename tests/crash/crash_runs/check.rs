@@ -1,60 +1,23 @@
 //! Invariants after a job is done, however often its process was killed.
 //!
-//! The checks use the rows, the file of effects and the children's reports. Nothing is repaired.
+//! The checks use the rows, the file of effects and the children's reports. Nothing is repaired. Elsewhere: invariants of
+//! every history (`shared/invariants.rs`).
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use soong::{
     MessagePath, TraceFilter,
-    protocol::{
-        ArtifactScope, ChildResult, Event, EventRecord, Message, RunId, RunStatus, Stats, StatsPair, ToolEvent, Trace,
-    },
+    protocol::{ArtifactScope, ChildResult, Event, Message, RunId, RunStatus, Stats, StatsPair, ToolEvent, Trace},
     storage::{sqlite::SqliteReader, store::Reader},
 };
 
 use super::{
     Failed,
+    effect::Effect,
+    invariants::{Violation, Violations, repeated, timeline},
     report::{ObservedEvent, ReportLedger},
-    scene::{self, ANSWER, CHILDREN, CycleDir, DOCUMENT, EFFECT, Effect},
+    scene::{self, ANSWER, CHILDREN, CycleDir, DOCUMENT},
 };
-
-/// A violated invariant.
-#[derive(Debug, Clone)]
-pub(crate) struct Violation {
-    pub(crate) kind: &'static str,
-    pub(crate) what: String,
-}
-
-impl Violation {
-    pub(crate) fn new(kind: &'static str, what: impl Into<String>) -> Self {
-        Self { kind, what: what.into() }
-    }
-}
-
-/// Violations of one cycle.
-#[derive(Debug, Default)]
-struct Violations(Vec<Violation>);
-
-impl Violations {
-    fn add(&mut self, kind: &'static str, what: impl Into<String>) {
-        self.0.push(Violation::new(kind, what));
-    }
-
-    fn check(&mut self, holds: bool, kind: &'static str, what: impl FnOnce() -> String) {
-        if !holds {
-            self.add(kind, what());
-        }
-    }
-}
-
-/// Reads the effects that were made.
-pub(crate) fn effects(stage: &CycleDir<'_>) -> Result<Vec<Effect>, Failed> {
-    let text = match std::fs::read_to_string(stage.effects()) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
-        text => text?,
-    };
-    text.lines().map(|line| serde_json::from_str(line).map_err(|error| format!("{error}: {line}").into())).collect()
-}
 
 /// Checks everything. Returns the violations.
 pub(crate) fn all(stage: &CycleDir<'_>, ledger: &ReportLedger, made: &[Effect]) -> Result<Vec<Violation>, Failed> {
@@ -94,49 +57,6 @@ pub(crate) fn all(stage: &CycleDir<'_>, ledger: &ReportLedger, made: &[Effect]) 
     Ok(wrong.0)
 }
 
-/// Checks the events of a trace: ids are contiguous, also within each run, and each call is closed once.
-fn timeline(trace: &Trace, events: &[EventRecord], wrong: &mut Violations) {
-    let mut of_runs: BTreeMap<&RunId, Vec<&EventRecord>> = BTreeMap::new();
-    for (place, event) in events.iter().enumerate() {
-        wrong.check(event.event_id == place as u64 + 1, "event ids not contiguous", || {
-            format!("event {} of {} is at position {}", event.event_id, trace.trace_id, place + 1)
-        });
-        if let Some(run) = &event.run_id {
-            of_runs.entry(run).or_default().push(event);
-        }
-    }
-    let last = events.last().map_or(0, |event| event.event_id);
-    wrong.check(trace.last_event_id == last, "event ids not contiguous", || {
-        format!("{} records {} events but has {last}", trace.trace_id, trace.last_event_id)
-    });
-    for (run, events) in of_runs {
-        let mut open = BTreeSet::new();
-        for (place, record) in events.iter().enumerate() {
-            let is_last = place + 1 == events.len();
-            let fits = match &record.event {
-                Event::Tool(ToolEvent::Started { tool_call_id, .. }) => open.insert(tool_call_id),
-                Event::Tool(
-                    ToolEvent::Completed { tool_call_id, .. }
-                    | ToolEvent::Failed { tool_call_id, .. }
-                    | ToolEvent::Denied { tool_call_id, .. },
-                ) => open.remove(tool_call_id),
-                _ => true,
-            };
-            let holds = fits && record.run_seq == Some(place as u64 + 1) && record.event.is_terminal() == is_last;
-            wrong.check(holds, "timeline", || {
-                format!(
-                    "run {run}, position {}: {} {:?} {}",
-                    place + 1,
-                    record.event.kind(),
-                    record.run_seq,
-                    record.data
-                )
-            });
-        }
-        wrong.check(open.is_empty(), "timeline", || format!("run {run} does not close {open:?}"));
-    }
-}
-
 /// Checks the messages of a trace: sequences are unique, parents precede their children, and the main path is
 /// complete.
 fn messages(reader: &SqliteReader, trace: &Trace, wrong: &mut Violations) -> Result<(), Failed> {
@@ -167,28 +87,6 @@ fn messages(reader: &SqliteReader, trace: &Trace, wrong: &mut Violations) -> Res
     let main: Vec<u64> = reader.messages(id, MessagePath::Main)?.iter().map(|message| message.sequence).collect();
     wrong.check(main == path, "main path broken", || format!("{id}: {main:?} instead of {path:?}"));
     Ok(())
-}
-
-/// Compares effects with events: no effect that must not be repeated was made twice, and each recorded effect was
-/// made.
-fn repeated(made: &[Effect], events: &[EventRecord], wrong: &mut Violations) {
-    let mut lines: BTreeMap<(&RunId, &str), Vec<&Effect>> = BTreeMap::new();
-    for effect in made {
-        lines.entry((&effect.run, &effect.call)).or_default().push(effect);
-    }
-    for (key, of) in &lines {
-        let is_once = of[0].tool != EFFECT || of.len() == 1;
-        wrong.check(is_once, "effect repeated", || format!("{key:?}: {of:?}"));
-    }
-    for record in events {
-        if let (Some(run), Event::Tool(ToolEvent::Completed { tool_call_id, name, .. })) =
-            (&record.run_id, &record.event)
-            && (name == EFFECT || name == scene::NOTE)
-        {
-            let count = lines.get(&(run, tool_call_id.as_str())).map_or(0, Vec::len);
-            wrong.check(count > 0, "recorded effect not made", || format!("{tool_call_id} of {run} ({name})"));
-        }
-    }
 }
 
 /// Checks the orchestrator and its children: all exist, each child has one result, and the sums are right.

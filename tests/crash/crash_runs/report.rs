@@ -14,7 +14,7 @@ use soong::{
     protocol::{EndReason, EventRecord, RunStatus, StatsPair, TraceId},
 };
 
-use super::check::Violation;
+use super::invariants::Violation;
 
 /// Returns a hash of event data.
 pub(crate) fn hash(data: &str) -> u64 {

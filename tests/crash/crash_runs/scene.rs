@@ -4,20 +4,16 @@
 //! run makes two effects, edits the document and answers.
 
 use std::{
-    fs::OpenOptions,
-    io::Write,
     path::{Path, PathBuf},
     sync::Arc,
 };
 
-use futures::future::{BoxFuture, FutureExt};
-use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
 use soong::{
-    ErrorCode, ErrorInfo, Runtime, RuntimeBuilder,
-    protocol::{Config, RunId, SessionId, ToolSpec, TraceId, builtin_presets},
-    tool::{self, Tool, ToolContext, ToolOutput, ToolResult},
+    Runtime, RuntimeBuilder,
+    protocol::{Config, SessionId, TraceId, builtin_presets},
 };
+
+use super::effect::{EFFECT, EffectTool, NOTE};
 
 /// Number of child runs.
 pub(crate) const CHILDREN: u64 = 8;
@@ -25,10 +21,6 @@ pub(crate) const CHILDREN: u64 = 8;
 pub(crate) const DOCUMENT: &str = "board";
 /// Answer of the orchestrator.
 pub(crate) const ANSWER: &str = "all parts are explored";
-/// Name of the tool whose calls must not be repeated.
-pub(crate) const EFFECT: &str = "effect";
-/// Name of the tool whose calls may be repeated.
-pub(crate) const NOTE: &str = "note";
 
 /// Returns the session of the job.
 pub(crate) fn session() -> SessionId {
@@ -84,64 +76,4 @@ pub(crate) fn builder(stage: &CycleDir<'_>, base_url: &str, slots: usize) -> Run
         }
     }
     builder
-}
-
-/// An external effect: a line in a file that no restart reverts.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub(crate) struct Effect {
-    pub(crate) run: RunId,
-    pub(crate) turn: u32,
-    pub(crate) call: String,
-    pub(crate) tool: String,
-    pub(crate) n: u64,
-}
-
-/// A tool that makes an effect durable.
-struct EffectTool {
-    spec: ToolSpec,
-    file: PathBuf,
-}
-
-#[derive(Deserialize)]
-struct Arguments {
-    n: u64,
-}
-
-impl EffectTool {
-    fn new(name: &str, idempotent: bool, file: PathBuf) -> Self {
-        let schema = json!({
-            "type": "object", "properties": {"n": {"type": "integer", "minimum": 0}}, "required": ["n"]
-        });
-        Self { spec: ToolSpec { idempotent, ..ToolSpec::write(name, name, "Writes a line.", schema) }, file }
-    }
-}
-
-impl Tool for EffectTool {
-    fn spec(&self) -> &ToolSpec {
-        &self.spec
-    }
-
-    fn call(&self, context: ToolContext, arguments: Value) -> BoxFuture<'static, ToolResult> {
-        let (file, tool) = (self.file.clone(), self.spec.name.clone());
-        async move {
-            let Arguments { n } = tool::arguments(arguments)?;
-            let effect = Effect { run: context.run_id, turn: context.turn, call: context.tool_call_id, tool, n };
-            let written = tokio::task::spawn_blocking(move || append(&file, &effect)).await;
-            match written {
-                Ok(Ok(())) => Ok(ToolOutput::text("written", format!("wrote {n}"))),
-                Ok(Err(error)) => Err(ErrorInfo::new(ErrorCode::InternalError, error.to_string())),
-                Err(error) => Err(ErrorInfo::new(ErrorCode::InternalError, error.to_string())),
-            }
-        }
-        .boxed()
-    }
-}
-
-/// Appends a line with a single write, so that it is written completely or not at all.
-fn append(file: &Path, effect: &Effect) -> std::io::Result<()> {
-    let mut line = serde_json::to_vec(effect)?;
-    line.push(b'\n');
-    let mut file = OpenOptions::new().create(true).append(true).open(file)?;
-    file.write_all(&line)?;
-    file.sync_data()
 }

@@ -11,9 +11,10 @@ use std::{
 use serde_json::{Value, json};
 
 use super::{
-    check::Violation,
+    effect::{EFFECT, NOTE},
+    invariants::Violation,
     pairing,
-    scene::{ANSWER, CHILDREN, DOCUMENT, EFFECT, NOTE, task},
+    scene::{ANSWER, CHILDREN, DOCUMENT, task},
     scripted::{Reply, Request, ScriptedServer},
 };
 

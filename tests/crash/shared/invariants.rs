@@ -1,0 +1,103 @@
+//! Invariants of every history, however often its processes were killed.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use soong::protocol::{Event, EventRecord, RunId, ToolEvent, Trace};
+
+use super::effect::{EFFECT, Effect, NOTE};
+
+/// A violated invariant.
+#[derive(Debug, Clone)]
+pub(crate) struct Violation {
+    pub(crate) kind: &'static str,
+    pub(crate) what: String,
+}
+
+impl Violation {
+    pub(crate) fn new(kind: &'static str, what: impl Into<String>) -> Self {
+        Self { kind, what: what.into() }
+    }
+}
+
+/// Violations of one cycle.
+#[derive(Debug, Default)]
+pub(crate) struct Violations(pub(crate) Vec<Violation>);
+
+impl Violations {
+    pub(crate) fn add(&mut self, kind: &'static str, what: impl Into<String>) {
+        self.0.push(Violation::new(kind, what));
+    }
+
+    pub(crate) fn check(&mut self, holds: bool, kind: &'static str, what: impl FnOnce() -> String) {
+        if !holds {
+            self.add(kind, what());
+        }
+    }
+}
+
+/// Checks the events of a trace: ids are contiguous, also within each run, and each call is closed once.
+pub(crate) fn timeline(trace: &Trace, events: &[EventRecord], wrong: &mut Violations) {
+    let mut of_runs: BTreeMap<&RunId, Vec<&EventRecord>> = BTreeMap::new();
+    // The numbers of a session whose id was used before continue those of the deleted one.
+    let first_id = events.first().map_or(0, |event| event.event_id);
+    for (place, event) in events.iter().enumerate() {
+        wrong.check(event.event_id == first_id + place as u64, "event ids not contiguous", || {
+            format!("event {} of {} is at position {}", event.event_id, trace.trace_id, place + 1)
+        });
+        if let Some(run) = &event.run_id {
+            of_runs.entry(run).or_default().push(event);
+        }
+    }
+    let last = events.last().map_or(0, |event| event.event_id);
+    wrong.check(trace.last_event_id == last, "event ids not contiguous", || {
+        format!("{} records {} events but has {last}", trace.trace_id, trace.last_event_id)
+    });
+    for (run, events) in of_runs {
+        let mut open = BTreeSet::new();
+        for (place, record) in events.iter().enumerate() {
+            let is_last = place + 1 == events.len();
+            let fits = match &record.event {
+                Event::Tool(ToolEvent::Started { tool_call_id, .. }) => open.insert(tool_call_id),
+                Event::Tool(
+                    ToolEvent::Completed { tool_call_id, .. }
+                    | ToolEvent::Failed { tool_call_id, .. }
+                    | ToolEvent::Denied { tool_call_id, .. },
+                ) => open.remove(tool_call_id),
+                _ => true,
+            };
+            let holds = fits && record.run_seq == Some(place as u64 + 1) && record.event.is_terminal() == is_last;
+            wrong.check(holds, "timeline", || {
+                format!(
+                    "run {run}, position {}: {} {:?} {}",
+                    place + 1,
+                    record.event.kind(),
+                    record.run_seq,
+                    record.data
+                )
+            });
+        }
+        wrong.check(open.is_empty(), "timeline", || format!("run {run} does not close {open:?}"));
+    }
+}
+
+/// Compares effects with events: no effect that must not be repeated was made twice, and each recorded effect was
+/// made.
+pub(crate) fn repeated(made: &[Effect], events: &[EventRecord], wrong: &mut Violations) {
+    let mut lines: BTreeMap<(&RunId, &str), Vec<&Effect>> = BTreeMap::new();
+    for effect in made {
+        lines.entry((&effect.run, &effect.call)).or_default().push(effect);
+    }
+    for (key, of) in &lines {
+        let is_once = of[0].tool != EFFECT || of.len() == 1;
+        wrong.check(is_once, "effect repeated", || format!("{key:?}: {of:?}"));
+    }
+    for record in events {
+        if let (Some(run), Event::Tool(ToolEvent::Completed { tool_call_id, name, .. })) =
+            (&record.run_id, &record.event)
+            && (name == EFFECT || name == NOTE)
+        {
+            let count = lines.get(&(run, tool_call_id.as_str())).map_or(0, Vec::len);
+            wrong.check(count > 0, "recorded effect not made", || format!("{tool_call_id} of {run} ({name})"));
+        }
+    }
+}
