@@ -1,0 +1,226 @@
+//! Random actions on a home whose processes are killed at any time, by seeds.
+//!
+//! The program runs itself as a child (`child.rs`), which carries out actions (`action.rs`): starts, children, cancels,
+//! decisions, answers, forks, heads, regenerates, deletions with ids that are used again, crashes of actors, budgets.
+//! A model in the child chooses what the runs do (`../support/family.rs`). The parent kills the child a few times, also
+//! while it recovers; the next child continues. The last one waits for all runs. After each append, every run compares its
+//! live state with the state rebuilt from the store. Then everything is checked (`check.rs`): nothing hangs, each call
+//! has one outcome, no event is missing, no effect is repeated, every conversation is valid for the services, and no
+//! more is charged than the calls that were made, and the worst case of those that were cut off.
+//!
+//! `cargo run --release -p soong --example random_runs -- [SEEDS=100] [FIRST_SEED=1]`
+
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "an example shows its result")]
+
+#[path = "random_runs/action.rs"]
+mod action;
+#[path = "random_runs/check.rs"]
+mod check;
+#[path = "random_runs/child.rs"]
+mod child;
+#[path = "shared/effect.rs"]
+mod effect;
+#[path = "../support/family.rs"]
+#[allow(unreachable_pub, reason = "tests use it as well")]
+mod family;
+#[path = "shared/invariants.rs"]
+mod invariants;
+#[path = "../support/pairing.rs"]
+#[allow(unreachable_pub, reason = "tests use it as well")]
+mod pairing;
+#[path = "shared/process.rs"]
+mod process;
+#[path = "shared/random.rs"]
+mod random;
+#[path = "random_runs/scene.rs"]
+mod scene;
+
+use std::{
+    collections::BTreeMap,
+    path::Path,
+    process::{Command, ExitCode},
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering::SeqCst},
+        mpsc::RecvTimeoutError,
+    },
+    time::{Duration, Instant},
+};
+
+use action::ACTIONS;
+use invariants::Violation;
+use process::Running;
+use random::Random;
+use scene::HistoryDir;
+
+type Failed = Box<dyn std::error::Error + Send + Sync>;
+
+/// Maximum time without a report of the child; a child that is silent for longer is stuck.
+const SILENCE: Duration = Duration::from_secs(90);
+/// Number of histories that run at the same time: they mostly wait.
+const PARALLEL: usize = 4;
+
+/// A planned kill.
+#[derive(Debug)]
+struct Kill {
+    /// Number of actions that the child carries out first.
+    after_actions: u64,
+    then: Duration,
+}
+
+/// Result of one history.
+#[derive(Default)]
+struct History {
+    kills: u64,
+    violations: Vec<Violation>,
+    counts: check::Counts,
+}
+
+/// Returns the kills of a history: up to three, each at a random moment. Half of them strike while the home is opened, or
+/// soon after.
+fn kills(random: &mut Random) -> Vec<Kill> {
+    let count = random.below(4);
+    let kill = |_| {
+        let is_early = random.below(2) == 0;
+        Kill {
+            after_actions: if is_early { 0 } else { 1 + random.below(ACTIONS / 2) },
+            then: Duration::from_micros(random.below(if is_early { 150_000 } else { 15_000 })),
+        }
+    };
+    (0..count).map(kill).collect()
+}
+
+/// Runs one child. Returns the number of actions that it has carried out, and whether it has ended by itself.
+fn run_child(
+    folder: &Path,
+    seed: u64,
+    first_action: u64,
+    kill: Option<&Kill>,
+    history: &mut History,
+) -> Result<(u64, bool), Failed> {
+    let mut command = Command::new(std::env::current_exe()?);
+    command.arg("--child").arg(folder).arg(seed.to_string()).arg(first_action.to_string());
+    let mut running = Running::start(&mut command)?;
+    let mut done = 0;
+    let mut kill_at = kill.filter(|kill| kill.after_actions == 0).map(|kill| Instant::now() + kill.then);
+    loop {
+        let wait = kill_at.map_or(SILENCE, |at| at.saturating_duration_since(Instant::now()));
+        match running.lines.recv_timeout(wait) {
+            Ok(line) if line.trim_end() == "done" => {
+                done += 1;
+                if let Some(kill) = kill.filter(|kill| kill.after_actions == done) {
+                    kill_at = Some(Instant::now() + kill.then);
+                }
+            }
+            Ok(line) => {
+                let (kind, what) = line.trim_end().split_once(": ").unwrap_or(("child", line.trim_end()));
+                history.violations.push(Violation::new(child::violation_kind(kind), what));
+            }
+            Err(RecvTimeoutError::Disconnected) => {
+                let status = running.child.wait()?;
+                if !status.success() {
+                    history.violations.push(Violation::new("child exited by itself", status.to_string()));
+                }
+                return Ok((done, true));
+            }
+            Err(RecvTimeoutError::Timeout) => {
+                let is_stuck = kill_at.is_none();
+                running.kill()?;
+                if is_stuck {
+                    let what = format!("silent for {SILENCE:?} after {done} actions");
+                    history.violations.push(Violation::new("child is stuck", what));
+                    return Ok((done, true));
+                }
+                history.kills += 1;
+                return Ok((done, false));
+            }
+        }
+    }
+}
+
+/// Runs the history of a seed in its own folder. If there are violations, the folder is kept.
+fn history(seed: u64) -> Result<History, Failed> {
+    let folder = tempfile::tempdir()?;
+    let place = HistoryDir(folder.path());
+    place.create()?;
+    let mut random = Random::new(seed.wrapping_mul(1_000_003));
+    let mut history = History::default();
+    let kills = kills(&mut random);
+    let mut next_action = 0;
+    let mut is_over = false;
+    for kill in kills.iter().map(Some).chain([None]) {
+        if is_over {
+            break;
+        }
+        let (done, ended) = run_child(folder.path(), seed, next_action, kill, &mut history)?;
+        // An action that was cut off is sometimes repeated.
+        next_action += done + random.below(2);
+        is_over = ended;
+    }
+    // The last child may have been killed by nobody: then it has waited for all runs.
+    let (violations, counts) = check::all(&place)?;
+    history.violations.extend(violations);
+    history.counts = counts;
+    if !history.violations.is_empty() {
+        println!("seed {seed}, kept in {}: {kills:?}", folder.keep().display());
+        for Violation { kind, what } in &history.violations {
+            println!("VIOLATION {kind}: {what}");
+        }
+    }
+    Ok(history)
+}
+
+/// Runs the histories of these seeds, several at a time. Returns whether all invariants hold.
+fn drill(first_seed: u64, seeds: u64) -> Result<bool, Failed> {
+    let start = Instant::now();
+    let next = AtomicU64::new(first_seed);
+    let results = Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        for _ in 0..PARALLEL {
+            scope.spawn(|| {
+                while let seed = next.fetch_add(1, SeqCst)
+                    && seed < first_seed + seeds
+                {
+                    let result = history(seed);
+                    results.lock().unwrap_or_else(PoisonError::into_inner).push(result);
+                }
+            });
+        }
+    });
+    let mut kills = 0;
+    let mut counts = check::Counts::default();
+    let mut violations: BTreeMap<&str, u64> = BTreeMap::new();
+    for result in results.into_inner().unwrap_or_else(PoisonError::into_inner) {
+        let history = result?;
+        kills += history.kills;
+        counts.add(&history.counts);
+        for violation in &history.violations {
+            *violations.entry(violation.kind).or_default() += 1;
+        }
+    }
+    println!(
+        "seeds {first_seed} to {}, {:.1} s: {kills} kills, {counts}",
+        first_seed + seeds - 1,
+        start.elapsed().as_secs_f64()
+    );
+    let total: u64 = violations.values().sum();
+    let kinds: Vec<String> = violations.iter().map(|(kind, count)| format!("{kind} {count}")).collect();
+    println!("violations: {total} {}", kinds.join(", "));
+    Ok(total == 0)
+}
+
+fn main() -> Result<ExitCode, Failed> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    if let [flag, folder, seed, first_action] = arguments.as_slice()
+        && flag == "--child"
+    {
+        let tokio = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+        let work = child::work(Path::new(folder), seed.parse()?, first_action.parse()?);
+        return tokio.block_on(work).map(|()| ExitCode::SUCCESS);
+    }
+    let number = |place: usize| arguments.get(place).map(|text| text.parse::<u64>()).transpose();
+    let seeds = number(0)?.unwrap_or(100);
+    let first_seed = number(1)?.unwrap_or(1);
+    let holds = drill(first_seed, seeds)?;
+    Ok(if holds { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}

@@ -1,0 +1,139 @@
+//! Definitions shared by parent and child: the files of a history, the runtime, and the model with its log of calls.
+
+use std::{
+    fs::OpenOptions,
+    io::Write,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use soong::{
+    Runtime, RuntimeBuilder,
+    model::ModelRequest,
+    protocol::{Config, Durability, Preset, builtin_presets},
+    testing::{ScriptedModel, respond},
+};
+
+use super::{
+    effect::{EFFECT, EffectTool, NOTE},
+    family::{Family, reported_usage},
+    pairing,
+};
+
+/// Maximum number of tokens of an answer.
+pub(crate) const MAX_OUTPUT_TOKENS: u64 = 400;
+
+/// Folder of one history, with its home, project and files.
+pub(crate) struct HistoryDir<'a>(pub(crate) &'a Path);
+
+impl HistoryDir<'_> {
+    pub(crate) fn home(&self) -> PathBuf {
+        self.0.join("home")
+    }
+
+    pub(crate) fn project(&self) -> PathBuf {
+        self.0.join("project")
+    }
+
+    /// File with the effects, one per line.
+    pub(crate) fn effects(&self) -> PathBuf {
+        self.0.join("effects.jsonl")
+    }
+
+    /// File with the requests that the model received, one per line.
+    pub(crate) fn calls(&self) -> PathBuf {
+        self.0.join("calls.jsonl")
+    }
+
+    /// Creates the project.
+    pub(crate) fn create(&self) -> std::io::Result<()> {
+        std::fs::create_dir_all(self.project())?;
+        std::fs::write(self.project().join("a.txt"), "alpha\nbeta\n")?;
+        std::fs::write(self.project().join("long.txt"), "word ".repeat(900))
+    }
+}
+
+/// A request that the model received.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct ModelCall {
+    /// Most tokens that may be charged for it: what the model reports, or the worst case if it is cut off.
+    pub(crate) max_tokens: u64,
+    /// Why a service would reject the conversation.
+    pub(crate) rejected: Option<String>,
+}
+
+/// Returns the runtime builder of a history.
+pub(crate) fn builder(place: &HistoryDir<'_>, seed: u64) -> RuntimeBuilder {
+    let mut config = Config::default();
+    // Processes are killed, but no power is lost.
+    config.storage.durability = Durability::Normal;
+    config.model.retry.initial_backoff_ms = 1;
+    config.model.retry.max_backoff_ms = 5;
+    config.model.context_window = Some(6_000);
+    config.model.max_output_tokens = Some(MAX_OUTPUT_TOKENS);
+    config.context.keep_recent_messages = 4;
+    config.runtime.max_turns = 8;
+    // In a third of the histories, runs that wait are passivated at once.
+    config.runtime.idle_session_s = if seed.is_multiple_of(3) { 0 } else { 300 };
+    config.agents.max_concurrent_children_per_session = if seed.is_multiple_of(2) { 2 } else { 16 };
+    config.memory.reflect_before_summary = seed.is_multiple_of(4);
+    let mut builder = Runtime::builder()
+        .home(place.home())
+        .project_dir(place.project())
+        .config(config)
+        .permissions_by_users()
+        .model("default", Arc::new(model(seed, place.calls())))
+        .tool(Arc::new(EffectTool::new(EFFECT, false, place.effects())))
+        .tool(Arc::new(EffectTool::new(NOTE, true, place.effects())));
+    for preset in builtin_presets() {
+        if ["explore", "orchestrator"].contains(&preset.name.as_str()) {
+            builder = builder.preset(Preset { allowed_tools: None, ..preset });
+        }
+    }
+    builder
+}
+
+/// Creates the model. It records each request before it responds.
+fn model(seed: u64, log: PathBuf) -> ScriptedModel {
+    let family = Family::new(seed);
+    respond(move |request| {
+        let call = ModelCall { max_tokens: max_tokens(request), rejected: reason_to_reject(request) };
+        // A call that cannot be recorded is missing in the sum, which the check reports.
+        let _ = append(&log, &call);
+        family.step(request)
+    })
+}
+
+fn append(file: &Path, call: &ModelCall) -> std::io::Result<()> {
+    let mut line = serde_json::to_vec(call)?;
+    line.push(b'\n');
+    OpenOptions::new().create(true).append(true).open(file)?.write_all(&line)
+}
+
+/// Returns the most that may be charged for a request: what the model reports for it, or an estimate of its prompt, which
+/// has at most one token per two bytes, and the largest answer.
+fn max_tokens(request: &ModelRequest) -> u64 {
+    let messages: usize = request.messages.iter().map(|message| message.content.len() + 200).sum();
+    let calls = request.messages.iter().flat_map(|message| &message.tool_calls);
+    let calls: usize = calls.map(|call| call.arguments.len() + call.name.len() + 50).sum();
+    let tools: usize =
+        request.tools.iter().map(|tool| tool.description.len() + tool.parameters.to_string().len()).sum();
+    let system: usize = request.system_and_context().len();
+    let estimate = (messages + calls + tools + system) as u64 / 2 + MAX_OUTPUT_TOKENS;
+    estimate.max(reported_usage(request).total_tokens())
+}
+
+/// Returns why a service would reject the conversation of a request.
+fn reason_to_reject(request: &ModelRequest) -> Option<String> {
+    let messages: Vec<Value> =
+        request.messages.iter().filter_map(|message| serde_json::to_value(&**message).ok()).collect();
+    for rules in [pairing::openai as fn(&[Value]) -> Result<(), String>, pairing::anthropic] {
+        if let Err(why) = rules(&messages) {
+            let shown = serde_json::to_string(&messages).unwrap_or_default();
+            return Some(format!("{why}: {shown}"));
+        }
+    }
+    None
+}
