@@ -54,6 +54,8 @@ const MAX_CONCURRENT_DELETES: usize = 16;
 
 /// Folder of the versions of sessions.
 const SESSIONS: &str = "sessions";
+/// Folder of the artifacts of a session or user, below its own folder.
+const ARTIFACTS: &str = "artifacts";
 /// Folder of the versions of users.
 const USERS: &str = "users";
 
@@ -346,7 +348,7 @@ pub fn version_path(scope: &ArtifactScope, id: &ArtifactId, version: u64, filena
         ArtifactScope::User { uid } => (USERS, uid.as_str()),
     };
     let (owner, id, filename) = (path_segment(owner), path_segment(id.as_str()), path_segment(filename));
-    format!("{kind}/{owner}/artifacts/{id}/v{version}/{filename}")
+    format!("{kind}/{owner}/{ARTIFACTS}/{id}/v{version}/{filename}")
 }
 
 /// Converts a text to one path segment. Different texts always have different segments. Letters of all scripts are

@@ -17,7 +17,7 @@ use std::{
 use soong_protocol::SessionId;
 
 use super::{
-    Backend, BlobStore,
+    ARTIFACTS, Backend, BlobStore,
     body::blocking,
     files::{is_not_found, sync_folder},
     path_segment,
@@ -78,6 +78,22 @@ impl BlobStore {
             }
         }?;
         self.hit_fault_point(FaultPoint::AfterRemoval).map_err(not_removed)
+    }
+}
+
+impl BlobStore {
+    /// Removes the folders of a session if they are empty: a save that the deletion of the session rejected may have
+    /// created them again. Other writers create them when they need them.
+    pub async fn remove_empty_session_folders(&self, id: &SessionId) {
+        let Backend::Files(files) = &self.backend else { return };
+        let folder = SessionFolder::new(files.home(), id).folder;
+        let removed = blocking(move || {
+            // Fails if the folder has files, or does not exist.
+            let _ = fs::remove_dir(folder.join(ARTIFACTS));
+            let _ = fs::remove_dir(folder);
+            Ok(())
+        });
+        let _ = removed.await;
     }
 }
 

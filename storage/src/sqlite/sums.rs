@@ -43,6 +43,11 @@ impl Sums {
         self.0.iter_mut().zip(other.0).for_each(|(sum, value)| *sum = sum.saturating_add(value));
     }
 
+    /// Returns whether a value has reached its limit.
+    pub(super) fn is_limited(&self) -> bool {
+        self.0.contains(&i64::MAX)
+    }
+
     /// Subtracts down to zero only, because a sum that was limited to `i64::MAX` is not exact.
     pub(super) fn subtract(&mut self, other: &Self) {
         self.0.iter_mut().zip(other.0).for_each(|(sum, value)| *sum = sum.saturating_sub(value).max(0));

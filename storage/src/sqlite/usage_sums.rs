@@ -55,7 +55,13 @@ impl UsageSums {
         // SQLite may assign the key to another session later.
         self.keys.retain(|(session, ..), _| *session != session_key);
         for (key, sums) in of_session(conn, session_key)? {
-            self.sums_mut(conn, key)?.subtract(&sums);
+            let row = self.sums_mut(conn, key)?;
+            if row.is_limited() {
+                // It is smaller than what was added to it, so it is summed up again.
+                *row = of_other_sessions(conn, key, session_key)?;
+            } else {
+                row.subtract(&sums);
+            }
         }
         Ok(())
     }
@@ -135,6 +141,23 @@ impl UsageSums {
         *is_changed = true;
         Ok(sums)
     }
+}
+
+/// Sums up the usage of the runs that are counted in a row, without those of a session and of sessions that are being
+/// deleted.
+fn of_other_sessions(conn: &Connection, key: i64, session_key: i64) -> rusqlite::Result<Sums> {
+    let mut query = conn.prepare_cached(concat!(
+        "SELECT ",
+        stats_columns!(),
+        " FROM run_state JOIN session USING (session_key)
+         WHERE usage_key = ?1 AND session_key <> ?2 AND removal IS NULL"
+    ))?;
+    let mut sums = Sums::default();
+    let mut rows = query.query([key, session_key])?;
+    while let Some(row) = rows.next()? {
+        sums.add(&Sums::of_run(&Columns::of(row).stats()?));
+    }
+    Ok(sums)
 }
 
 /// Sums up the usage of a session's runs, by the rows in which they are counted.

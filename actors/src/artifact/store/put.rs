@@ -102,11 +102,17 @@ impl ArtifactStore {
         let content = std::mem::replace(&mut put.save.content, Content::Bytes(Bytes::new()));
         // Receive the body before taking the lock, because its sender may be slow.
         let body = self.receive(&put.scope, &label, is_text, content).await?;
+        let scope = put.scope.clone();
         let outcome = self.put_body(put, &body, expect).await;
         if let ReceivedContent::Staged(path) = &body
             && let Err(error) = self.delete_blob(path).await
         {
             tracing::warn!(path, %error, "a staged upload could not be deleted; it is deleted when the home is opened next");
+        }
+        if outcome.is_err()
+            && let ArtifactScope::Session { session_id } = &scope
+        {
+            self.blobs.remove_empty_session_folders(session_id).await;
         }
         outcome
     }
