@@ -145,6 +145,57 @@ async fn interrupted_model_call_is_charged_what_it_had_used() {
     assert_eq!(lost_call(Duration::from_secs(2), budget).await.completion_tokens, 100);
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn estimates_of_ended_sub_agents_do_not_count_after_another_restart() {
+    let (run, estimate, prompt_tokens) = lost_call_of_a_child(Budget::default()).await;
+    assert_eq!(run.status, RunStatus::Completed);
+    assert!(estimate > 100, "{estimate}");
+    // Two answers of 15 tokens, the next call, and half of what the child's lost call is estimated to have used.
+    let budget = Budget { tokens: Some(30 + prompt_tokens + estimate / 2), ..Budget::default() };
+    let (run, _, _) = lost_call_of_a_child(budget).await;
+    assert_eq!(run.status, RunStatus::Completed, "{:?}", run.error);
+}
+
+/// Interrupts the model call of a child, resumes both runs, interrupts the parent's call when the child has ended, and
+/// resumes the parent. Returns the parent, what the child's lost call was charged, and the size of the parent's last
+/// prompt, both in tokens.
+async fn lost_call_of_a_child(budget: Budget) -> (Run, u64, u64) {
+    let configured = |builder: RuntimeBuilder| {
+        let mut config = quick_config();
+        config.model.max_output_tokens = Some(50);
+        builder.config(config)
+    };
+    let model = |process: usize| {
+        scripted_model(move |request| match (task_of(request), assistant_count(request), process) {
+            ("parent", 0, _) => Turn::call("agent", json!({ "task": "child" })),
+            ("parent", _, 2) => Turn::Hang("half"),
+            ("child", _, 1) => Turn::Hang("half"),
+            _ => Turn::say("whole"),
+        })
+    };
+    let first = model(1);
+    let mut world = TestRuntime::with(first.clone(), configured).await;
+    let request = RunRequest::new("parent").session("s").budget(budget);
+    let run = world.runtime().start(request).await.unwrap();
+    wait_until("the child calls the model", || first.calls() == 2 && first.in_flight() == 1).await;
+    let second = model(2);
+    world.reopen_with(second.clone(), configured).await;
+    wait_until("the parent calls the model", || second.calls() == 2 && second.in_flight() == 1).await;
+    world.reopen_with(model(3), configured).await;
+    let run = resumed(&world, &run);
+    with_timeout(run.wait()).await.unwrap();
+    let child = run.children().await.unwrap().remove(0);
+    let of_parent = stored(world.runtime(), run.trace_id()).await;
+    let prompts = of_parent.iter().filter_map(|event| match event.event {
+        Event::Model(ModelEvent::ContextBuilt { estimated_tokens, .. }) => Some(estimated_tokens),
+        _ => None,
+    });
+    let prompt_tokens = prompts.last().unwrap();
+    let record = world.runtime().traces().run(run.run_id()).await.unwrap();
+    world.finish().await;
+    (record, child.usage.total_tokens - 15, prompt_tokens)
+}
+
 /// Interrupts the model call of a run when it has streamed 100 tokens, `answered_after` its start, and resumes the run.
 /// Returns what the call is charged.
 async fn lost_call(answered_after: Duration, budget: Budget) -> Usage {

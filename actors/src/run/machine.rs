@@ -10,7 +10,7 @@ pub(in crate::run) mod hooks;
 pub(in crate::run) mod inline;
 pub(in crate::run) mod input;
 pub(in crate::run) mod lifecycle;
-mod lost_calls;
+pub(in crate::run) mod lost_calls;
 pub(in crate::run) mod memory;
 pub(in crate::run) mod naming;
 pub(in crate::run) mod outcome;

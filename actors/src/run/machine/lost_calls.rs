@@ -5,13 +5,13 @@
 //! its prompt if nothing was: calls that last less than a second record nothing. Elsewhere: counting what a call uses
 //! (`tasks/call_meter.rs`).
 
-use soong_protocol::{ModelCallKind, OpenModelCall, RunWrite, Usage, Write};
+use soong_protocol::{Event, ModelCallKind, OpenModelCall, RunWrite, Timestamp, Usage, Write};
 
 use crate::{
     budget::Consumed,
     run::machine::{
         input::Used,
-        state::{RunState, naming::Naming, phase::Phase},
+        state::{self, RunState, naming::Naming, phase::Phase},
         transition::Transition,
     },
 };
@@ -33,6 +33,15 @@ impl RunState {
         let own = Consumed::of(&self.own_stats_with_running_calls(), self.child_count());
         own.minus(self.usage.excused)
     }
+}
+
+/// Returns what the events of a run charge for calls that were lost with an earlier process; see [`RunState::consumed`].
+pub(in crate::run) fn excused_consumption(events: &[(Timestamp, Event)]) -> Consumed {
+    let mut usage = state::usage::Usage::default();
+    for (_, event) in events {
+        usage.excuse(event);
+    }
+    usage.excused
 }
 
 impl Transition<'_, '_> {

@@ -4,7 +4,7 @@
 //! interrupted when an earlier owner of the home exited. A run is ended after its children (R7).
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{HashMap, HashSet, VecDeque},
     sync::Arc,
 };
 
@@ -20,6 +20,7 @@ use crate::{
         machine::{
             ending::Termination,
             input::{EndInput, RunInput},
+            lost_calls::excused_consumption,
             outcome::{RunOutcome, run_outcome},
             state::RunState,
         },
@@ -30,7 +31,7 @@ use crate::{
         resolver::RunResolver,
         step::run_step,
         tasks::{
-            load::{read_ended, read_stored},
+            load::{read_ended, read_stored, run_events},
             unknown_flush,
         },
     },
@@ -41,9 +42,9 @@ use crate::{
 /// The outcome of a run, and its result for the parent.
 type Finalized = (RunOutcome, Option<Box<ChildResult>>);
 
-/// Runs of the interrupted run trees, each with its number of children. Ended runs are included, and parents precede
-/// their children. Empty if no interrupted run has a budget.
-pub(crate) type BudgetUsage = Vec<(Run, usize)>;
+/// Runs of the interrupted run trees, each with what it has consumed. Ended runs are included, and parents precede their
+/// children. Empty if no interrupted run has a budget.
+pub(crate) type BudgetUsage = Vec<(Run, Consumed)>;
 
 /// Ends runs that have no actor.
 pub(crate) struct Finalizer {
@@ -223,13 +224,16 @@ impl Finalizer {
             return Ok(Vec::new());
         }
         let read = move |reader: &dyn Reader| {
-            let mut tree: BudgetUsage = roots.iter().map(|top| (top.clone(), 0)).collect();
-            let mut next = 0;
-            while next < tree.len() {
-                let children = reader.children(&tree[next].0.run_id)?;
-                tree[next].1 = children.len();
-                tree.extend(children.into_iter().map(|child| (child, 0)));
-                next += 1;
+            let mut tree = Vec::new();
+            let mut open: VecDeque<Run> = roots.into();
+            while let Some(run) = open.pop_front() {
+                let children = reader.children(&run.run_id)?;
+                let mut consumed = Consumed::of(&run.usage, children.len());
+                if run.usage.estimated {
+                    consumed = consumed.minus(excused_consumption(&run_events(reader, &run.run_id)?));
+                }
+                tree.push((run, consumed));
+                open.extend(children);
             }
             Ok(tree)
         };
@@ -257,11 +261,11 @@ impl Finalizer {
         // A run without a budget account of its own, such as an ended run, counts against the account of its parent.
         // Parents come first in `used`, so that account is already known.
         let mut accounts: HashMap<&RunId, BudgetAccount> = HashMap::new();
-        for (run, children) in used {
+        for (run, consumed) in used {
             let parent_account = || accounts.get(run.parent_run_id.as_ref()?).cloned();
             let own = self.runs.get(&run.run_id).and_then(|live| live.limits.budget.clone());
             if let Some(account) = own.or_else(parent_account) {
-                account.report_for(&run.run_id, run.parent_run_id.as_ref(), Consumed::of(&run.usage, *children));
+                account.report_for(&run.run_id, run.parent_run_id.as_ref(), *consumed);
                 accounts.insert(&run.run_id, account);
             }
         }

@@ -111,7 +111,8 @@ fn decisions(reader: &dyn Reader, run_id: &RunId) -> Result<Vec<PermissionDecisi
     Ok(decided.into_iter().filter_map(PermissionDecision::from_request).collect())
 }
 
-fn run_events(reader: &dyn Reader, run: &RunId) -> Result<Vec<(Timestamp, Event)>, StoreError> {
+/// Reads the events of a run in order, with their timestamps.
+pub(crate) fn run_events(reader: &dyn Reader, run: &RunId) -> Result<Vec<(Timestamp, Event)>, StoreError> {
     Ok(reader.run_events(run)?.into_iter().map(|record| (record.ts, record.event)).collect())
 }
 
