@@ -7,7 +7,7 @@ use std::sync::{
 
 use serde_json::{Value, json};
 use soong::{
-    FaultPoint, RunRequest, RuntimeBuilder,
+    Environment, FaultPoint, RunRequest, Runtime, RuntimeBuilder,
     model::{Failure, ModelError},
     protocol::{Artifact, Cleanup, RunStatus},
 };
@@ -15,8 +15,12 @@ use soong::{
 use crate::support::{
     artifacts::{local_owner, text},
     model::{ScriptedModel, Turn, assistant_count, scripted_model},
-    world::{TestRuntime, with_timeout},
+    scripted::{Reply, Request, ScriptedServer, delta},
+    world::{TestRuntime, quick_config, with_timeout},
 };
+
+/// A key that no artifact may contain.
+const SECRET: &str = "sk-never-show-this-0123456789";
 
 /// Opens a runtime with hooks. `is_on`: whether debug artifacts are stored.
 async fn open(
@@ -122,4 +126,49 @@ async fn crash_of_an_actor_is_stored_with_its_backtrace() {
         assert!(report.contains(part), "{part}: {report}");
     }
     world.finish().await;
+}
+
+/// Opens a home whose model is this server. Its key is a secret.
+async fn open_with_server(server: &ScriptedServer) -> (Runtime, tempfile::TempDir) {
+    let dir = tempfile::tempdir().unwrap();
+    let mut config = quick_config();
+    config.runtime.debug_artifacts = true;
+    config.model.base_url = Some(format!("{}?key={SECRET}", server.base_url()));
+    let environment = Environment::of([("OPENAI_API_KEY", SECRET)]);
+    let builder = Runtime::builder().home(dir.path().join("home")).project_dir(dir.path());
+    let runtime = builder.config(config).environment(environment).build().await.unwrap();
+    (runtime, dir)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn exchanges_with_the_service_are_stored_as_they_were() {
+    for (parts, is_left_out) in [(["all is", " well"], false), (["sk-never-show-", "this-0123456789"], true)] {
+        let server = ScriptedServer::start(move |request: &Request| match request.number {
+            0 => Reply::status(500, r#"{"error":{"message":"boom"}}"#),
+            1 => Reply::sse([delta(json!({"content": "half of it"}), Value::Null)]).then_cut(),
+            _ => Reply::sse(parts.map(|part| delta(json!({"content": part}), json!("stop")))),
+        });
+        let (runtime, _dir) = open_with_server(&server).await;
+        let run = runtime.start(RunRequest::new("say it").session("s")).await.unwrap();
+        let outcome = with_timeout(run.wait()).await.unwrap();
+        assert_eq!(outcome.status, RunStatus::Completed, "{:?}", outcome.error);
+        let mut all = runtime.artifacts().list(&local_owner("s")).await.unwrap();
+        all.retain(|artifact| artifact.title == "model call: turn 1");
+        let [stored] = &all[..] else { panic!("one call: {all:?}") };
+        let loaded = runtime.artifacts().load(&local_owner("s"), stored.artifact_id.as_str(), None).await.unwrap();
+        let content = loaded.text().await.unwrap();
+        assert!(!content.contains(SECRET), "{content}");
+        let traffic: Value = serde_json::from_str(&content).unwrap();
+        let exchanges = traffic["exchanges"].as_array().unwrap();
+        let statuses: Vec<&Value> = exchanges.iter().map(|exchange| &exchange["status"]).collect();
+        assert_eq!(statuses, [&json!(500), &json!(200), &json!(200)], "{traffic}");
+        assert_eq!(exchanges[0]["response"]["error"]["message"], "boom");
+        assert_eq!(exchanges[0]["request"]["messages"][1]["content"], "say it");
+        assert!(!exchanges[0]["url"].as_str().unwrap().contains('?'));
+        assert!(exchanges[1]["response"].as_str().unwrap().contains("half of it"), "{traffic}");
+        let answer = exchanges[2]["response"].as_str().unwrap();
+        assert_eq!(answer.starts_with("left out"), is_left_out, "{answer}");
+        assert_eq!(answer.contains(parts[0]), !is_left_out, "{answer}");
+        with_timeout(runtime.close()).await;
+    }
 }

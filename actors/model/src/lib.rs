@@ -8,6 +8,7 @@
 mod anthropic;
 pub mod breaker;
 pub mod catalog;
+mod exchange;
 #[cfg(feature = "openai")]
 mod gemini;
 pub mod limiter;
@@ -28,6 +29,7 @@ pub mod tokens;
 use std::{collections::HashMap, sync::Arc};
 
 pub use catalog::ModelCatalog;
+pub use exchange::{Exchange, ExchangeLog};
 use futures::future::BoxFuture;
 #[cfg(feature = "openai")]
 pub use openai::served_models::{ServedModel, served_models};
@@ -70,6 +72,8 @@ pub struct ModelRequest {
     pub output_schema: Option<Arc<Value>>,
     /// How the service can cache the prompt.
     pub cache: CacheHints,
+    /// Records what is sent to the service and what it answers. Default: nothing is recorded.
+    pub exchanges: Option<Arc<ExchangeLog>>,
 }
 
 /// Facts about a prompt that help its service to cache it.

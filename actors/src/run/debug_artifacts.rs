@@ -2,10 +2,10 @@
 //!
 //! They have no name, are marked as debug artifacts, and are cleaned up first. A failure to store one is only logged.
 
-use std::sync::Arc;
+use std::{borrow::Cow, collections::BTreeMap, sync::Arc};
 
 use serde_json::{Value, json};
-use soong_model::{Completion, ModelRequest};
+use soong_model::{Completion, Exchange, ModelRequest};
 use soong_protocol::{ErrorInfo, Provenance};
 use soong_text::Redactor;
 use soong_tool::artifact::{ArtifactOwner, ArtifactService, Save};
@@ -31,7 +31,8 @@ impl DebugArtifacts {
         Arc::new(Self { artifacts, redactor, lifetime })
     }
 
-    /// Stores the request and the answer of a model call. `purpose`: the turn, or the work besides the turns.
+    /// Stores the request and the answer of a model call, and what was exchanged with its service in all attempts.
+    /// `purpose`: the turn, or the work besides the turns.
     pub(crate) async fn store_model_call(
         &self,
         run: &RunIdentity,
@@ -40,6 +41,7 @@ impl DebugArtifacts {
         outcome: &Result<Completion, ErrorInfo>,
     ) {
         let tools: Vec<&str> = request.tools.iter().map(|tool| tool.name.as_str()).collect();
+        let log = request.exchanges.as_deref();
         let answer = match outcome {
             Ok(answer) => json!({
                 "text": answer.text,
@@ -58,7 +60,9 @@ impl DebugArtifacts {
             "messages": request.messages,
             "tools": tools,
         });
-        let traffic = json!({ "request": request, "answer": answer });
+        let exchanges = log.map(|log| log.take()).unwrap_or_default();
+        let exchanges: Vec<Value> = exchanges.iter().map(|exchange| exchange_json(exchange, &self.redactor)).collect();
+        let traffic = json!({ "request": request, "answer": answer, "exchanges": exchanges });
         self.store_json(run, format!("model call: {purpose}"), traffic).await;
     }
 
@@ -95,5 +99,52 @@ impl DebugArtifacts {
         if let Err(error) = self.artifacts.save(&owner, save).await {
             tracing::warn!(run = %run.run_id, %error, "failed to store a debug artifact");
         }
+    }
+}
+
+/// Returns an exchange for an artifact. Bodies that are JSON become values.
+fn exchange_json(exchange: &Exchange, redactor: &Redactor) -> Value {
+    let is_secret = has_split_secret(&exchange.response, redactor);
+    let response = if is_secret { json!("left out: it has a secret") } else { body_json(&exchange.response) };
+    json!({
+        "url": exchange.url,
+        "request": body_json(&exchange.request),
+        "status": exchange.status,
+        "response": response,
+    })
+}
+
+fn body_json(body: &[u8]) -> Value {
+    serde_json::from_slice(body).unwrap_or_else(|_| Value::String(String::from_utf8_lossy(body).into_owned()))
+}
+
+/// Returns whether the texts that a stream brings in pieces have a secret together: the texts in the same field of
+/// consecutive events.
+fn has_split_secret(stream: &[u8], redactor: &Redactor) -> bool {
+    let mut texts: BTreeMap<String, String> = BTreeMap::new();
+    for line in stream.split(|byte| *byte == b'\n') {
+        let data = line.strip_prefix(b"data:").unwrap_or(line);
+        if let Ok(event) = serde_json::from_slice::<Value>(data) {
+            add_texts(&event, String::new(), &mut texts);
+        }
+    }
+    texts.values().any(|text| matches!(redactor.text(text), Cow::Owned(_)))
+}
+
+/// Adds the texts in an event to those of earlier events, by their place.
+fn add_texts(value: &Value, place: String, texts: &mut BTreeMap<String, String>) {
+    match value {
+        Value::String(text) => texts.entry(place).or_default().push_str(text),
+        Value::Array(items) => {
+            for (index, item) in items.iter().enumerate() {
+                add_texts(item, format!("{place}/{index}"), texts);
+            }
+        }
+        Value::Object(fields) => {
+            for (name, field) in fields {
+                add_texts(field, format!("{place}/{name}"), texts);
+            }
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
     }
 }

@@ -15,7 +15,7 @@ use super::{
     failure::{ErrorBody, ServiceInfo},
 };
 use crate::{
-    AnswerProgress, Completion, DeltaSink, ModelError,
+    AnswerProgress, Completion, DeltaSink, ExchangeLog, ModelError,
     limits::{AnswerLimits, AnswerSize},
 };
 
@@ -83,14 +83,22 @@ impl From<ModelError> for EventError {
     }
 }
 
+/// Where an answer comes from.
+pub(crate) struct AnswerSource<'a> {
+    pub(crate) response: Response,
+    pub(crate) service: &'a ServiceInfo,
+    /// Records the bytes of the answer, if they are wanted.
+    pub(crate) exchanges: Option<&'a ExchangeLog>,
+}
+
 /// Reads the answer to its end. Also returns its parts for the service.
 pub(crate) async fn read<F: AnswerFormat>(
-    mut response: Response,
-    service: &ServiceInfo,
+    source: AnswerSource<'_>,
     limits: AnswerLimits,
     answer: F,
     deltas: &mut dyn DeltaSink,
 ) -> Result<(Completion, Vec<ProviderItem>), ModelError> {
+    let AnswerSource { mut response, service, exchanges } = source;
     let mut reader = AnswerReader::new(service, limits, answer);
     loop {
         let piece = match reader.read_timeout() {
@@ -101,7 +109,12 @@ pub(crate) async fn read<F: AnswerFormat>(
             },
         };
         match piece {
-            Ok(Some(bytes)) => reader.take(&bytes, deltas)?,
+            Ok(Some(bytes)) => {
+                if let Some(exchanges) = exchanges {
+                    exchanges.receive(&bytes);
+                }
+                reader.take(&bytes, deltas)?;
+            }
             Ok(None) => break,
             Err(_) if reader.answer.progress() != Progress::Open => break,
             Err(error) => return Err(service.transport_error(&error)),

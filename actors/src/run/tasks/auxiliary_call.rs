@@ -138,6 +138,7 @@ impl ModelCaller {
             tools: Arc::from([]),
             model: model.map(str::to_owned),
             max_output_tokens: granted,
+            exchanges: self.exchange_log(),
             ..ModelRequest::default()
         };
         let limits = CallLimits {

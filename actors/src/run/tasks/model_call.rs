@@ -7,7 +7,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use soong_model::{AnswerProgress, Completion, DeltaSink, ModelRequest, tokens::TokenDeviations};
+use soong_model::{AnswerProgress, Completion, DeltaSink, ExchangeLog, ModelRequest, tokens::TokenDeviations};
 use soong_protocol::{Delta, ErrorCode, ErrorInfo, FallbackReason, ModelCallKind, ModelEvent};
 use soong_text::StreamRedactor;
 use tokio::time::{Instant, sleep};
@@ -360,8 +360,14 @@ impl ModelCaller {
             effort: model.effort,
             reasoning_budget_tokens: model.reasoning_budget_tokens,
             output_schema: spec.output_schema.as_ref().and_then(|schema| schema.for_service.clone()),
+            exchanges: self.exchange_log(),
             ..ModelRequest::default()
         }
+    }
+
+    /// Returns the log of a call, if debug artifacts are stored.
+    pub(super) fn exchange_log(&self) -> Option<Arc<ExchangeLog>> {
+        self.debug_artifacts.as_ref().map(|_| Arc::default())
     }
 
     /// Calls the model of the run, or a fallback. `fallback_reasons`: the reasons for which the call has a next fallback.
