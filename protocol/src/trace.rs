@@ -133,7 +133,8 @@ pub struct Trace {
     pub uid: String,
     /// Model of the last run.
     pub model: String,
-    /// Tools to which the last run was limited. Absent if it was not limited.
+    /// Names of the tools that the last run has offered to its model. If it has not started, or was started by version
+    /// 0.1, the tools to which it is limited; absent if it is not limited.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tools: Option<Vec<String>>,
     /// Sampling parameters of the last run, including `temperature`.

@@ -233,6 +233,13 @@ pub enum RunWrite {
         /// The calls.
         calls: Vec<OpenModelCall>,
     },
+    /// Sets the names of the tools that a run offers to its model.
+    OfferedTools {
+        /// The run.
+        run_id: RunId,
+        /// The names.
+        tools: Vec<String>,
+    },
     /// Records that the task journal of a run is complete and on disk (TASK-1). Has no effect if the run has no
     /// journal.
     TaskJournalCompleted(RunId),

@@ -86,7 +86,7 @@ CREATE TABLE run_state (
     append_number INTEGER NOT NULL,
     last_run_seq INTEGER NOT NULL,
     error TEXT
-, cancel_requested INTEGER NOT NULL DEFAULT 0, model_calls INTEGER NOT NULL DEFAULT 0, tool_calls INTEGER NOT NULL DEFAULT 0, usage_key INTEGER, cache_write_tokens INTEGER NOT NULL DEFAULT 0, open_model_calls TEXT) STRICT;
+, cancel_requested INTEGER NOT NULL DEFAULT 0, model_calls INTEGER NOT NULL DEFAULT 0, tool_calls INTEGER NOT NULL DEFAULT 0, usage_key INTEGER, cache_write_tokens INTEGER NOT NULL DEFAULT 0, open_model_calls TEXT, tools_key INTEGER) STRICT;
 CREATE TABLE event (
     lsn INTEGER PRIMARY KEY,
     trace_key INTEGER NOT NULL,

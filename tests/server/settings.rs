@@ -34,6 +34,10 @@ async fn further_message_keeps_settings_until_they_are_reset() {
         let settings = answer_and_read_settings(&service);
         let ended = served.ended_run(&served.token(), accepted["run_id"].as_str().unwrap()).await;
         assert_eq!(ended["status"], "completed", "a limit of calls begins anew: {ended}");
+        let trace = served.get("/api/traces/s").await;
+        let tools = trace["trace"]["tools"].as_array().unwrap();
+        let tools = if tools.len() > 3 { json!("all") } else { json!(tools) };
+        assert_eq!(tools, settings[1], "the record names the tools that were offered");
         settings
     };
     assert_eq!(run("/api/traces", start).await, kept);

@@ -1,6 +1,6 @@
 //! Usage of runs, summed by day, model and session.
 
-use soong_protocol::{RunEvent, RunMode, SessionWrite, UsageBy, UsageReport, UsageRow, Write};
+use soong_protocol::{RunEvent, RunMode, RunWrite, SessionWrite, UsageBy, UsageReport, UsageRow, Write};
 
 use super::world::{
     TestStore, answered, at, child_run, completed, event, new_run, run_id, session_id, started, sub_trace,
@@ -47,6 +47,36 @@ pub(super) fn sums_saturate(mut world: TestStore) {
     let sessions = UsageReport::from_rows(world.reader.usage(UsageBy::Session, &UsageFilter::default()).unwrap());
     assert_eq!(sessions.total.runs, 2);
     assert!(sessions.total.prompt_tokens >= most && sessions.total.total_tokens >= sessions.total.prompt_tokens);
+    // Without the usage that exceeds the limit, the sum is exact again.
+    world.start_run("c");
+    world.write(vec![
+        event("c", Some("c"), 0, started()),
+        event("c", Some("c"), 1, answered(70, 10, Some(1))),
+        event("c", Some("c"), 2, completed("done")),
+    ]);
+    for name in ["a", "b"] {
+        world.write(vec![event(name, Some(name), 3, completed("done"))]);
+        world.write(vec![Write::Session(SessionWrite::BeginRemoval(session_id(name)))]);
+    }
+    let rows = world.reader.usage(UsageBy::Model, &UsageFilter::default()).unwrap();
+    assert_eq!((rows[0].sum.runs, rows[0].sum.prompt_tokens, rows[0].sum.completion_tokens), (1, 70, 10));
+}
+
+pub(super) fn trace_names_the_tools_that_its_last_run_offers(mut world: TestStore) {
+    let tools = |world: &TestStore| world.trace("a").tools;
+    let offer = |run: &str, tools: &[&str]| {
+        let tools = tools.iter().map(|tool| (*tool).to_owned()).collect();
+        Write::Run(RunWrite::OfferedTools { run_id: run_id(run), tools })
+    };
+    world.start_run("a");
+    assert_eq!(tools(&world), None);
+    world.write(vec![offer("a", &["read", "list_files"])]);
+    assert_eq!(tools(&world).unwrap(), ["read", "list_files"]);
+    world.write(vec![offer("a", &[])]);
+    assert_eq!(tools(&world).unwrap(), [""; 0], "none were offered");
+    world.write(vec![event("a", Some("a"), 1, completed("done")), child_run("next", "a", "a", "a")]);
+    world.write(vec![offer("next", &["read"])]);
+    assert_eq!(tools(&world).unwrap(), ["read"]);
 }
 
 pub(super) fn run_names_the_model_that_it_started_with(mut world: TestStore) {

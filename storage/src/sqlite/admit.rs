@@ -125,7 +125,9 @@ impl<'a> AdmissionCheck<'a, '_> {
     fn check_run_write(&mut self, write: &'a RunWrite) -> Result<(), WriteError> {
         match write {
             RunWrite::Create(run) => self.run(run),
-            RunWrite::NewEpoch(run_id) | RunWrite::OpenModelCalls { run_id, .. } => self.require_run(run_id),
+            RunWrite::NewEpoch(run_id)
+            | RunWrite::OpenModelCalls { run_id, .. }
+            | RunWrite::OfferedTools { run_id, .. } => self.require_run(run_id),
             RunWrite::ChildResult(result) => {
                 self.require_run(&result.run_id)?;
                 let stored = match self.cache.runs.get(self.conn, &result.run_id)? {

@@ -84,6 +84,10 @@ impl<'c> Batch<'c> {
                     let run = self.cache.runs.get(self.conn, run_id)?.ok_or_else(|| not_found("run", run_id))?;
                     runs::set_open_model_calls(self.conn, run.key, calls)?;
                 }
+                Write::Run(RunWrite::OfferedTools { run_id, tools }) => {
+                    let run = self.cache.runs.get(self.conn, run_id)?.ok_or_else(|| not_found("run", run_id))?;
+                    runs::set_offered_tools(self.conn, run, tools)?;
+                }
                 Write::Run(RunWrite::TaskJournalCompleted(run_id)) => task_journals::end(self.conn, run_id)?,
                 Write::Message(message) => {
                     self.message(message)?;

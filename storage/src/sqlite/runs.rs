@@ -9,6 +9,7 @@ use soong_protocol::{
 use super::{
     columns::{Columns, clamp_to_i64, collect_rows, json, stats_columns, word},
     hot_row::HotRow,
+    prompts,
     sums::Sums,
 };
 
@@ -250,6 +251,13 @@ pub(super) fn insert(
 pub(super) fn set_open_model_calls(conn: &Connection, key: i64, calls: &[OpenModelCall]) -> rusqlite::Result<()> {
     let calls = (!calls.is_empty()).then(|| json(calls));
     conn.prepare_cached("UPDATE run_state SET open_model_calls = ?2 WHERE run_key = ?1")?.execute((key, calls))?;
+    Ok(())
+}
+
+/// Sets the tools that a run offers to its model. Runs of a session that offer the same tools share one row.
+pub(super) fn set_offered_tools(conn: &Connection, run: &RunRow, tools: &[String]) -> rusqlite::Result<()> {
+    let tools_key = prompts::key(conn, run.session_key, &json(tools))?;
+    conn.prepare_cached("UPDATE run_state SET tools_key = ?2 WHERE run_key = ?1")?.execute((run.key, tools_key))?;
     Ok(())
 }
 

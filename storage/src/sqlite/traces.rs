@@ -215,11 +215,13 @@ macro_rules! select {
             ", state.last_sequence, state.head_sequence, session.event_base, state.last_event_id, trace.uid, trace.model,
                     goal_tree.current_id, state.result_summary, state.error_message, trace.created_at,
                     state.completed_at,
-                    (SELECT json_object('tools', json_extract(settings, '$.tools'),
+                    (SELECT json_object('tools', json(coalesce((SELECT content FROM prompt WHERE prompt_key = tools_key),
+                                                               json_extract(settings, '$.tools'))),
                                         'temperature', json_extract(settings, '$.temperature'),
                                         'llm_params', json_extract(settings, '$.llm_params'),
                                         'system_prompt', json_extract(settings, '$.system_prompt') IS NOT NULL)
-                     FROM run WHERE run.trace_key = trace.trace_key AND json_extract(settings, '$.reflects') IS NULL
+                     FROM run JOIN run_state USING (run_key)
+                     WHERE run.trace_key = trace.trace_key AND json_extract(settings, '$.reflects') IS NULL
                      ORDER BY run_key DESC LIMIT 1)
              FROM trace
              JOIN trace_state AS state ON state.trace_key = trace.trace_key

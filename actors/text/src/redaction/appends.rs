@@ -59,7 +59,10 @@ impl Redactor {
                     result.error = Some(self.redact_error(error));
                 }
             }
-            RunWrite::NewEpoch(_) | RunWrite::OpenModelCalls { .. } | RunWrite::TaskJournalCompleted(_) => {}
+            RunWrite::NewEpoch(_)
+            | RunWrite::OpenModelCalls { .. }
+            | RunWrite::OfferedTools { .. }
+            | RunWrite::TaskJournalCompleted(_) => {}
         }
     }
 

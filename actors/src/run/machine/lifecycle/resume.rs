@@ -28,6 +28,8 @@ impl Transition<'_, '_> {
                 ResumeReason::ProcessRestart => {
                     let interrupted_calls = to_u64(self.calls_with_unknown_outcome().len());
                     self.emit(RunEvent::Recovered { healed_calls: interrupted_calls });
+                    // The configuration may have changed.
+                    self.record_offered_tools();
                 }
             }
         }

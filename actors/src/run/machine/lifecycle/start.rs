@@ -11,7 +11,7 @@ use std::{collections::HashSet, sync::Arc};
 use serde_json::Value;
 use soong_protocol::{
     ChildResult, CollaboratorStatus, EndReason, ErrorInfo, GoalChanges, GoalEvent, GoalStatus, MessageEvent, Role,
-    RunEvent, ToolCall, ToolEvent, Write,
+    RunEvent, RunWrite, ToolCall, ToolEvent, Write,
 };
 
 use crate::run::machine::{
@@ -41,6 +41,7 @@ impl Transition<'_, '_> {
                 agent_type: spec.preset.name.clone(),
                 model: spec.model.name.clone(),
             });
+            self.record_offered_tools();
             self.notify_parent_trace(CollaboratorStatus::Running);
             for (server, error) in &spec.catalog.absent_servers {
                 self.emit(ToolEvent::McpServerFailed { server: server.clone(), error: error.clone() });
@@ -60,6 +61,14 @@ impl Transition<'_, '_> {
         if !self.awaits_before_agent() {
             self.recall_or_start();
         }
+    }
+
+    /// Records the names of the tools that the model is offered.
+    pub(super) fn record_offered_tools(&mut self) {
+        let spec = &self.state.spec;
+        let run_id = spec.identity.run_id.clone();
+        let tools = spec.tools.specs.iter().map(|tool| tool.name.clone()).collect();
+        self.step.writes.push(Write::Run(RunWrite::OfferedTools { run_id, tools }));
     }
 
     /// Searches experiences if that is due, and starts the conversation.
