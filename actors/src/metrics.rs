@@ -102,6 +102,8 @@ impl MetricsCounter {
                 Event::Run(RunEvent::Failed { .. }) => add(&self.failed, 1),
                 Event::Run(RunEvent::Cancelled { .. }) => add(&self.cancelled, 1),
                 Event::Model(ModelEvent::Started { attempt: 1, .. }) => add(&self.turns, 1),
+                // The counters only increase.
+                Event::Model(ModelEvent::UsageCorrected { .. }) => {}
                 Event::Model(event) => self.add_usage(|stats| stats.add_model_event(event)),
                 Event::Context(
                     event @ (ContextEvent::CompactionCompleted { .. } | ContextEvent::CompactionFailed { .. }),

@@ -280,6 +280,19 @@ impl Stats {
         self.cost = [self.cost, cost].into_iter().sum();
     }
 
+    /// Subtracts the tokens and the cost of one model call, which were added before. Does not change the number of calls.
+    pub fn subtract_usage(&mut self, usage: &Usage, cost: Option<Usd>) {
+        self.total_tokens = self.total_tokens.saturating_sub(usage.total_tokens());
+        self.prompt_tokens = self.prompt_tokens.saturating_sub(usage.prompt_tokens);
+        self.completion_tokens = self.completion_tokens.saturating_sub(usage.completion_tokens);
+        self.cached_tokens = self.cached_tokens.saturating_sub(usage.cached_tokens);
+        self.cache_write_tokens = self.cache_write_tokens.saturating_sub(usage.cache_write_tokens);
+        self.reasoning_tokens = self.reasoning_tokens.saturating_sub(usage.reasoning_tokens);
+        if let (Some(total), Some(cost)) = (self.cost, cost) {
+            self.cost = Some(Usd::from_nanos(total.as_nanos().saturating_sub(cost.as_nanos())));
+        }
+    }
+
     /// Adds the statistics of a descendant, except its duration: descendants run while their ancestors are active.
     pub fn add_descendant(&mut self, child: &Stats) {
         self.messages = self.messages.saturating_add(child.messages);

@@ -11,7 +11,8 @@ use std::{
 
 use serde_json::{Value, json};
 use soong::{
-    EventStream, RecoveryPolicy, RunHandle, RunRequest, RuntimeBuilder, StreamItem,
+    ChildSpec, EventStream, RecoveryPolicy, RunHandle, RunRequest, RuntimeBuilder, StreamItem,
+    model::Completion,
     protocol::{
         Budget, Config, EndReason, ErrorCode, Event, EventRecord, ModelEvent, PermissionMode, Role, Run, RunEvent,
         RunMode, RunStatus, SessionId, TraceId, Usage,
@@ -24,7 +25,7 @@ use crate::support::{
     history::{check_session, stored},
     model::{ScriptedModel, Turn, assistant_count, is_parent, last_of, scripted_model, task_of},
     tool::HangOnceTool,
-    world::{TestRuntime, kinds, quick_config, wait_until, with_timeout},
+    world::{TestRuntime, kinds, quick_config, read_until, wait_for_questions, wait_until, with_timeout},
 };
 
 fn kind(events: &[Arc<EventRecord>], kind: &str) -> usize {
@@ -145,20 +146,54 @@ async fn interrupted_model_call_is_charged_what_it_had_used() {
     assert_eq!(lost_call(Duration::from_secs(2), budget).await.completion_tokens, 100);
 }
 
+/// A run that has failed, and only waits for a child, starts nothing in the next process, whose limits allow more.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn failure_is_kept_while_the_run_waits_for_a_child() {
+    let limited = |turns: u32| {
+        move |builder: RuntimeBuilder| {
+            let mut config = quick_config();
+            config.runtime.max_turns = turns;
+            builder.config(config)
+        }
+    };
+    let model = scripted_model(|request| match task_of(request) {
+        "parent" => Turn::call("ask_human", json!({ "question": "which one?" })),
+        _ => Turn::Hang("half"),
+    });
+    let mut world = TestRuntime::with(model, limited(1)).await;
+    let run = world.runtime().start(RunRequest::new("parent").session("s")).await.unwrap();
+    let question = with_timeout(wait_for_questions(world.runtime(), 1)).await.remove(0);
+    run.spawn(ChildSpec::new("child")).await.unwrap();
+    world.runtime().questions().answer(&question.question_id, "the first one").await.unwrap();
+    let mut events = run.events().unwrap();
+    read_until(&mut events, "run_ending").await;
+    drop(events);
+    let next = scripted_model(|_| Turn::say("whole"));
+    world.reopen_with(next.clone(), limited(30)).await;
+    let run = resumed(&world, &run);
+    let outcome = with_timeout(run.wait()).await.unwrap();
+    assert_eq!((outcome.status, outcome.end_reason), (RunStatus::Failed, EndReason::MaxTurns));
+    assert_eq!(next.calls(), 1, "only the child calls the model");
+    let events = stored(world.runtime(), run.trace_id()).await;
+    assert_eq!(kind(&events, "run_ending"), 1);
+    check_session(world.runtime(), run.session_id()).await;
+    world.finish().await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn estimates_of_ended_sub_agents_do_not_count_after_another_restart() {
-    let (run, estimate, prompt_tokens) = lost_call_of_a_child(Budget::default()).await;
+    let (run, used, estimate) = lost_call_of_a_child(Budget::default()).await;
     assert_eq!(run.status, RunStatus::Completed);
     assert!(estimate > 100, "{estimate}");
-    // Two answers of 15 tokens, the next call, and half of what the child's lost call is estimated to have used.
-    let budget = Budget { tokens: Some(30 + prompt_tokens + estimate / 2), ..Budget::default() };
+    // The budget has no room for what the child's lost call is estimated to have used.
+    let budget = Budget { tokens: Some(used + estimate / 2), ..Budget::default() };
     let (run, _, _) = lost_call_of_a_child(budget).await;
     assert_eq!(run.status, RunStatus::Completed, "{:?}", run.error);
 }
 
 /// Interrupts the model call of a child, resumes both runs, interrupts the parent's call when the child has ended, and
-/// resumes the parent. Returns the parent, what the child's lost call was charged, and the size of the parent's last
-/// prompt, both in tokens.
+/// resumes the parent. Returns the parent, what both runs use before the end of the parent's last call, and what the
+/// child's lost call was charged, both in tokens.
 async fn lost_call_of_a_child(budget: Budget) -> (Run, u64, u64) {
     let configured = |builder: RuntimeBuilder| {
         let mut config = quick_config();
@@ -170,6 +205,8 @@ async fn lost_call_of_a_child(budget: Budget) -> (Run, u64, u64) {
             ("parent", 0, _) => Turn::call("agent", json!({ "task": "child" })),
             ("parent", _, 2) => Turn::Hang("half"),
             ("child", _, 1) => Turn::Hang("half"),
+            // It reports no usage, so the estimate of the lost call is not corrected.
+            ("child", _, _) => Turn::Whole(Vec::new(), Box::new(Completion::text("whole"))),
             _ => Turn::say("whole"),
         })
     };
@@ -185,15 +222,22 @@ async fn lost_call_of_a_child(budget: Budget) -> (Run, u64, u64) {
     let run = resumed(&world, &run);
     with_timeout(run.wait()).await.unwrap();
     let child = run.children().await.unwrap().remove(0);
-    let of_parent = stored(world.runtime(), run.trace_id()).await;
-    let prompts = of_parent.iter().filter_map(|event| match event.event {
-        Event::Model(ModelEvent::ContextBuilt { estimated_tokens, .. }) => Some(estimated_tokens),
-        _ => None,
-    });
-    let prompt_tokens = prompts.last().unwrap();
+    let mut estimate = 0;
+    for event in stored(world.runtime(), &child.trace_id).await {
+        if let Event::Model(ModelEvent::Retrying { usage: Some(usage), .. }) = &event.event {
+            estimate = usage.total_tokens();
+        }
+    }
+    let mut prompt_tokens = 0;
+    for event in stored(world.runtime(), run.trace_id()).await {
+        if let Event::Model(ModelEvent::ContextBuilt { estimated_tokens, .. }) = event.event {
+            prompt_tokens = estimated_tokens;
+        }
+    }
     let record = world.runtime().traces().run(run.run_id()).await.unwrap();
     world.finish().await;
-    (record, child.usage.total_tokens - 15, prompt_tokens)
+    // The parent's first answer, the child's answer, and the parent's next call.
+    (record, 15 + child.usage.total_tokens - estimate + prompt_tokens, estimate)
 }
 
 /// Interrupts the model call of a run when it has streamed 100 tokens, `answered_after` its start, and resumes the run.
@@ -229,13 +273,21 @@ async fn lost_call(answered_after: Duration, budget: Budget) -> Usage {
     let charged = charged.expect("the call is charged");
     assert!(charged.estimated && charged.prompt_tokens > 0, "{charged:?}");
     let record = world.runtime().traces().run(run.run_id()).await.unwrap();
-    assert_eq!(record.usage.total_tokens, charged.total_tokens() + 15);
+    // The model reports 10 tokens for the same prompt, so that part of the charge is corrected.
+    assert_eq!(record.usage.prompt_tokens, 20);
+    assert_eq!(record.usage.completion_tokens, charged.completion_tokens + 5);
+    assert_eq!(record.usage.total_tokens, record.usage.prompt_tokens + record.usage.completion_tokens);
+    assert_eq!(trace_tokens(&world, &run).await, record.usage.total_tokens);
     assert_eq!(outcome.stats.own.total_tokens, record.usage.total_tokens, "the state says what the row says");
     assert_eq!(record.turn, 1, "it is the same turn");
     let trace = world.runtime().traces().get(run.trace_id()).await.unwrap();
     assert!(trace.estimated && record.usage.estimated);
     world.finish().await;
     charged
+}
+
+async fn trace_tokens(world: &TestRuntime, run: &RunHandle) -> u64 {
+    world.runtime().traces().get(run.trace_id()).await.unwrap().total_tokens
 }
 
 /// Waits until a text of the model was streamed.

@@ -62,6 +62,20 @@ events! {
             #[serde(default, skip_serializing_if = "Option::is_none")]
             cost: Option<Usd>,
         },
+        /// The service reported the size of a prompt that it had received before, in a call that was lost. What was charged
+        /// for that call is corrected.
+        UsageCorrected = "usage_corrected" {
+            /// Usage that was charged as an estimate.
+            estimate: Usage,
+            /// Cost of the estimate. Absent if the price is unknown.
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            estimated_cost: Option<Usd>,
+            /// Usage that is charged instead.
+            usage: Usage,
+            /// Cost of that usage. Absent if the price is unknown.
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            cost: Option<Usd>,
+        },
         /// The model lacks the configured level of reasoning, and another one is used. Reported once per run.
         EffortAdjusted = "effort_adjusted" {
             /// Name of the model.

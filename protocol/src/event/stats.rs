@@ -14,6 +14,10 @@ impl Stats {
             ModelEvent::Retrying { usage, cost, .. }
             | ModelEvent::Fallback { usage, cost, .. }
             | ModelEvent::NamingEnded { usage, cost, .. } => (usage.as_ref(), cost),
+            ModelEvent::UsageCorrected { estimate, estimated_cost, usage, cost } => {
+                self.subtract_usage(estimate, *estimated_cost);
+                return self.add_usage(usage, *cost);
+            }
             // The call was not made, because the budget does not suffice.
             ModelEvent::Failed { error, .. } if error.code == ErrorCode::BudgetExceeded => return,
             ModelEvent::Failed { usage, cost, .. } => (usage.as_ref(), cost),

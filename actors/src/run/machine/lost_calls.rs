@@ -5,13 +5,13 @@
 //! its prompt if nothing was: calls that last less than a second record nothing. Elsewhere: counting what a call uses
 //! (`tasks/call_meter.rs`).
 
-use soong_protocol::{Event, ModelCallKind, OpenModelCall, RunWrite, Timestamp, Usage, Write};
+use soong_protocol::{Event, ModelCallKind, ModelEvent, OpenModelCall, RunWrite, Timestamp, Usage, Write};
 
 use crate::{
     budget::Consumed,
     run::machine::{
         input::Used,
-        state::{self, RunState, naming::Naming, phase::Phase},
+        state::{self, RunState, naming::Naming, phase::Phase, usage::LostCall},
         transition::Transition,
     },
 };
@@ -39,7 +39,7 @@ impl RunState {
 pub(in crate::run) fn excused_consumption(events: &[(Timestamp, Event)]) -> Consumed {
     let mut usage = state::usage::Usage::default();
     for (_, event) in events {
-        usage.excuse(event);
+        usage.track_lost_calls(event);
     }
     usage.excused
 }
@@ -62,6 +62,26 @@ impl Transition<'_, '_> {
         let calls = open_model_calls.calls.clone();
         let run_id = self.state.spec.identity.run_id.clone();
         self.step.writes.push(Write::Run(RunWrite::OpenModelCalls { run_id, calls }));
+    }
+
+    /// Corrects the charges for lost calls of the turn after the same model has reported the size of their prompt, which the
+    /// answered call repeated. What the service had cached of it when the lost calls were made is unknown, so they are
+    /// charged the full price. `fallback`: the model that has answered.
+    pub(in crate::run::machine) fn correct_lost_calls(&mut self, fallback: Option<usize>, reported: &Usage) {
+        if reported.estimated {
+            return;
+        }
+        let model = self.state.spec.model_or_fallback(fallback);
+        let prices = model.prices;
+        let is_same_model = |call: &&LostCall| call.model() == model.name;
+        let calls: Vec<LostCall> = self.state.usage.lost_calls.calls.iter().filter(is_same_model).cloned().collect();
+        for LostCall { estimate, cost: estimated_cost, .. } in calls {
+            let usage = Usage { prompt_tokens: reported.prompt_tokens, ..estimate };
+            if usage != estimate {
+                let cost = prices.map(|prices| prices.cost(&usage));
+                self.emit(ModelEvent::UsageCorrected { estimate, estimated_cost, usage, cost });
+            }
+        }
     }
 
     /// Returns what is charged for a lost call. `default_usage` is charged if nothing was recorded: its prompt alone.

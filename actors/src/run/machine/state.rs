@@ -116,7 +116,7 @@ impl RunState {
             self.usage.own.add_tool_event(event);
         }
         self.usage.open_model_calls.apply(event);
-        self.usage.excuse(event);
+        self.usage.track_lost_calls(event);
         match event {
             Event::Run(event) => self.apply_run(event, at),
             Event::Model(event) => self.apply_model(event),
@@ -221,7 +221,7 @@ impl RunState {
                 });
             }
             ModelEvent::ProviderDataRejected { .. } => self.conversation.drop_provider_data(&self.spec),
-            ModelEvent::Waiting { .. } | ModelEvent::EffortAdjusted { .. } => {}
+            ModelEvent::Waiting { .. } | ModelEvent::EffortAdjusted { .. } | ModelEvent::UsageCorrected { .. } => {}
         }
     }
 
@@ -384,7 +384,7 @@ impl RunState {
             (0, self.compaction.failed.min(MAX_CARRIED_OVER_FAILURES));
     }
 
-    /// Halts the run after its last call, if it is ending (R6).
+    /// Halts an ending run whose summary or reflection has just ended (R6).
     pub(in crate::run::machine) fn halt_if_ending(&mut self) {
         if self.end.ending.is_some() {
             self.phase = Phase::Halted;

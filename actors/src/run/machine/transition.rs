@@ -1,8 +1,8 @@
 //! The run state machine: computes the rows to write and the effects that follow from one input.
 //!
 //! Pure: time and new ids are arguments. Durable state changes only through `emit` and `add_message`, which apply a
-//! change and record it in one step. State that is set directly (the ending, a halted phase) follows from the events
-//! again on rebuild. The actor (`actor.rs`) appends the rows, and executes the effects once they are durable (DUR-1).
+//! change and record it in one step. A halted phase, which is set directly, follows from the events again on rebuild. The
+//! actor (`actor.rs`) appends the rows, and executes the effects once they are durable (DUR-1).
 //!
 //! Invariants:
 //! - R4: each tool call has exactly one outcome.
@@ -283,6 +283,7 @@ impl Transition<'_, '_> {
             duration_ms,
             waited_ms,
         });
+        self.correct_lost_calls(fallback, &usage);
         let was_cut_off = completion.tool_calls.is_empty() && completion.finish_reason == "length";
         if let Some(mark) = short_of.filter(|_| was_cut_off) {
             self.end_if_budget_exceeded(&budget::budget_exceeded_error(&mark));

@@ -86,16 +86,16 @@ impl OpenCall {
 /// All calls of a turn, in order.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(crate) struct OpenCalls {
-    calls: Vec<OpenCall>,
-    index: HashMap<String, usize>,
+    pub(in crate::run::machine) calls: Vec<OpenCall>,
+    pub(in crate::run::machine) index: HashMap<String, usize>,
     /// Sequence of the message that contains the calls.
     pub(in crate::run::machine) message_sequence: Option<u64>,
     /// Number of calls that are not done.
-    open_count: usize,
+    pub(in crate::run::machine) open_count: usize,
     /// No call before this index waits.
-    next_waiting: usize,
-    in_flight: usize,
-    barrier_in_flight: bool,
+    pub(in crate::run::machine) next_waiting: usize,
+    pub(in crate::run::machine) in_flight: usize,
+    pub(in crate::run::machine) barrier_in_flight: bool,
     /// Name of the tool of the first writing call that failed.
     pub(in crate::run::machine) failed_write: Option<String>,
 }

@@ -1,6 +1,6 @@
 //! Compares the live state of a run with the state that is rebuilt from its stored rows (ACT-3). For tests.
 //!
-//! Every field is named here: the compiler reports a new one. Each is compared, except
+//! Every field of the state is named here, so that the compiler reports a new one. Each is compared, except
 //! - clocks, which measure the time of this process;
 //! - work in flight (requested tasks, tickets of waiting callers, the plan of a summary), which the next incarnation
 //!   requests again;
@@ -9,8 +9,8 @@
 //! - what others record on the trace before the run is notified: the status of its open children, and the sub-agents of other
 //!   runs of the trace.
 //!
-//! A check before the end of a run (hooks, callbacks, stored documents) may be made again. So the rebuilt state may lack
-//! one that has passed, but may not have one that the live state lacks.
+//! A check before the end of a run (hooks, callbacks, stored documents) may be made again, so a passed check may be missing
+//! in the rebuilt state, but not the other way round.
 
 use std::{
     collections::{BTreeMap, HashSet},
@@ -60,7 +60,7 @@ impl Recorded {
 
 /// Sub-traces that the live run knows.
 struct KnownTraces<'a> {
-    /// Those of its children that have all ended. Other sub-agents record their status themselves.
+    /// Those of its children, if no child is open on them. Other sub-agents record their status themselves.
     ended: HashSet<&'a TraceId>,
     /// Those with a name among the collaborators, and those of its children.
     named: HashSet<&'a TraceId>,
@@ -171,8 +171,20 @@ fn add_phase(phase: &Phase, is_ending: bool, recorded: &mut Recorded) {
 }
 
 fn add_calls(calls: &OpenCalls, recorded: &mut Recorded) {
-    recorded.add("calls.message_sequence", &calls.message_sequence);
-    recorded.add("calls.failed_write", &calls.failed_write);
+    let OpenCalls {
+        calls,
+        // Derived from `calls`, except which of them were started in this incarnation.
+        index: _,
+        open_count,
+        next_waiting: _,
+        in_flight: _,
+        barrier_in_flight: _,
+        message_sequence,
+        failed_write,
+    } = calls;
+    recorded.add("calls.message_sequence", message_sequence);
+    recorded.add("calls.open_count", open_count);
+    recorded.add("calls.failed_write", failed_write);
     let calls: Vec<String> = calls.iter().map(call_text).collect();
     recorded.add("calls", &calls);
 }
@@ -318,7 +330,7 @@ fn branches_text(branches: &GoalChildren) -> String {
 }
 
 fn add_usage(usage: &Usage, recorded: &mut Recorded) {
-    let Usage { own, below, warned, open_model_calls, excused, lost_process } = usage;
+    let Usage { own, below, warned, open_model_calls, excused, lost_process, lost_calls } = usage;
     // `recorded` is what was last written; it follows `calls` at the end of each step.
     let OpenModelCalls { calls, recorded: _ } = open_model_calls;
     recorded.add("usage.own", own);
@@ -327,6 +339,7 @@ fn add_usage(usage: &Usage, recorded: &mut Recorded) {
     recorded.add("usage.open_model_calls", calls);
     recorded.add("usage.excused", excused);
     recorded.add("usage.lost_process", lost_process);
+    recorded.add("usage.lost_calls", lost_calls);
 }
 
 fn add_waiting(waiting: &Waiting, recorded: &mut Recorded) {

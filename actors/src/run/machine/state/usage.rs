@@ -20,15 +20,77 @@ pub(in crate::run::machine) struct Usage {
     pub(in crate::run::machine) excused: Consumed,
     /// Whether the calls without an outcome were lost with their process, not only with their actor.
     pub(in crate::run::machine) lost_process: bool,
+    /// The lost calls of the current turn, as long as its prompt stays the same.
+    pub(in crate::run::machine) lost_calls: LostCalls,
+}
+
+/// Lost calls of a turn whose charge is estimated. It is corrected when the service reports the size of their prompt.
+#[derive(Debug, Default)]
+pub(in crate::run::machine) struct LostCalls {
+    /// Model and size of the last prompt by our own count, in tokens.
+    prompt: (String, u64),
+    pub(in crate::run::machine) calls: Vec<LostCall>,
+}
+
+/// A lost call.
+#[derive(Debug, Clone)]
+pub(in crate::run::machine) struct LostCall {
+    /// Model and size of its prompt by our own count, in tokens.
+    prompt: (String, u64),
+    pub(in crate::run::machine) estimate: soong_protocol::Usage,
+    pub(in crate::run::machine) cost: Option<Usd>,
+    /// Whether the estimate does not count against budgets.
+    is_excused: bool,
+}
+
+impl LostCall {
+    /// Returns the name of the model that was called.
+    pub(in crate::run::machine) fn model(&self) -> &str {
+        &self.prompt.0
+    }
+}
+
+impl LostCalls {
+    fn apply(&mut self, event: &ModelEvent, lost_process: bool) {
+        match event {
+            ModelEvent::ContextBuilt { estimated_tokens, .. } => self.prompt.1 = *estimated_tokens,
+            ModelEvent::Started { model, attempt } => {
+                self.prompt.0.clone_from(model);
+                // A new turn, or another prompt: nobody will report the size of the lost one.
+                let prompt = &self.prompt;
+                self.calls.retain(|call| *attempt > 1 && call.prompt == *prompt);
+            }
+            ModelEvent::Retrying { error, usage: Some(estimate), cost, .. }
+                if error.code == ErrorCode::Interrupted && estimate.estimated =>
+            {
+                let prompt = self.prompt.clone();
+                self.calls.push(LostCall { prompt, estimate: *estimate, cost: *cost, is_excused: lost_process });
+            }
+            _ => {}
+        }
+    }
 }
 
 impl Usage {
-    /// Excuses the charge of an event for a call that was lost with its process. The reservations of a killed process are
-    /// unknown, so the charge is a guess. The call was made, so it still counts as one.
-    pub(in crate::run::machine) fn excuse(&mut self, event: &Event) {
+    /// Applies an event to the charges for lost calls.
+    ///
+    /// The charge for a call that was lost with its process is excused: the reservations of a killed process are unknown, so
+    /// the charge is a guess. The call was made, so it still counts as one.
+    pub(in crate::run::machine) fn track_lost_calls(&mut self, event: &Event) {
+        if let Event::Model(event) = event {
+            self.lost_calls.apply(event, self.lost_process);
+        }
         match event {
             Event::Run(RunEvent::Recovered { .. }) => self.lost_process = true,
             Event::Run(RunEvent::ActorRestarted { .. }) => self.lost_process = false,
+            Event::Model(ModelEvent::UsageCorrected { estimate, estimated_cost, usage, cost }) => {
+                let is_corrected = |call: &LostCall| call.estimate == *estimate && call.cost == *estimated_cost;
+                let Some(index) = self.lost_calls.calls.iter().position(is_corrected) else { return };
+                if self.lost_calls.calls.remove(index).is_excused {
+                    self.excused = self.excused.minus(consumed_by(estimate, *estimated_cost));
+                    self.excused = self.excused.plus(consumed_by(usage, *cost));
+                }
+            }
             // It is recorded before the first turn, when neither of those events is.
             Event::Memory(MemoryEvent::Injected { usage: Some(usage), cost, error: Some(error), .. })
                 if error.code == ErrorCode::Interrupted =>
@@ -46,11 +108,13 @@ impl Usage {
 
     fn excuse_estimate(&mut self, usage: &soong_protocol::Usage, cost: Option<Usd>) {
         if usage.estimated {
-            let tokens = usage.total_tokens();
-            let usd = cost.unwrap_or_default();
-            self.excused = self.excused.plus(Consumed { tokens, usd, ..Consumed::default() });
+            self.excused = self.excused.plus(consumed_by(usage, cost));
         }
     }
+}
+
+fn consumed_by(usage: &soong_protocol::Usage, cost: Option<Usd>) -> Consumed {
+    Consumed { tokens: usage.total_tokens(), usd: cost.unwrap_or_default(), ..Consumed::default() }
 }
 
 /// Returns the charge that an event records for a call that was interrupted.
@@ -79,6 +143,7 @@ impl Default for Usage {
             open_model_calls: OpenModelCalls::default(),
             excused: Consumed::default(),
             lost_process: false,
+            lost_calls: LostCalls::default(),
         }
     }
 }
@@ -134,10 +199,48 @@ mod tests {
         ] {
             let mut usage = Usage::default();
             for event in &events {
-                usage.excuse(event);
+                usage.track_lost_calls(event);
             }
             assert_eq!(usage.excused.tokens, excused_tokens, "{events:?}");
             assert_eq!(usage.excused.usd.as_nanos(), excused_tokens / 10 * 3, "{events:?}");
+        }
+    }
+
+    #[test]
+    fn estimate_is_corrected_only_for_the_same_prompt_of_the_same_model() {
+        let built = |estimated_tokens| {
+            Event::Model(ModelEvent::ContextBuilt {
+                messages: 1,
+                tools: 0,
+                estimated_tokens,
+                left_out: 0,
+                rebuilt: None,
+            })
+        };
+        let started = |model: &str, attempt| Event::Model(ModelEvent::Started { model: model.to_owned(), attempt });
+        let lost = || retrying(ErrorCode::Interrupted, true);
+        let recovered = Event::Run(RunEvent::Recovered { healed_calls: 0 });
+        for (next, is_known) in [
+            (vec![built(7), started("a", 2)], true),
+            (vec![built(8), started("a", 2)], false),
+            (vec![built(7), started("b", 2)], false),
+            (vec![built(7), started("a", 1)], false),
+        ] {
+            let mut usage = Usage::default();
+            let first = [built(7), started("a", 1), recovered.clone(), lost()];
+            for event in first.iter().chain(&next) {
+                usage.track_lost_calls(event);
+            }
+            assert_eq!(usage.lost_calls.calls.len(), usize::from(is_known), "{next:?}");
+            let estimate = soong_protocol::Usage { prompt_tokens: 10, estimated: true, ..Default::default() };
+            usage.track_lost_calls(&Event::Model(ModelEvent::UsageCorrected {
+                estimate,
+                estimated_cost: Some(Usd::from_nanos(3)),
+                usage: soong_protocol::Usage { prompt_tokens: 25, ..estimate },
+                cost: Some(Usd::from_nanos(8)),
+            }));
+            let expected = if is_known { (25, 8) } else { (10, 3) };
+            assert_eq!((usage.excused.tokens, usage.excused.usd.as_nanos()), expected, "{next:?}");
         }
     }
 }
