@@ -17,8 +17,8 @@ const FAULTS_VARIABLE: &str = "SOONG_FAULTS";
 /// Hook that is called at each fault point of a run with the id of the run. It may panic to crash the run's actor.
 pub type FaultHook = Arc<dyn Fn(&RunId, FaultPoint) + Send + Sync>;
 
-/// Hook that is called with the id of a run, and with the fields in which the state rebuilt from the store differs from
-/// the live state, a line each.
+/// Hook that is called after each comparison of a run, with its id and with the fields in which the state rebuilt from the
+/// store differs from the live state, a line each.
 #[cfg(any(test, feature = "testing"))]
 pub type DifferenceHook = Arc<dyn Fn(&RunId, &[String]) + Send + Sync>;
 

@@ -4,8 +4,8 @@
 //! dropping its future. The runtime retries, applies limits and cancels.
 
 pub use soong_model::{
-    Completion, DeltaSink, Failure, Model, ModelCatalog, ModelError, ModelRequest, ReasoningSupport, TokenDeviation,
-    catalog, create_model, retry, selection,
+    Completion, DeltaSink, Exchange, ExchangeLog, Failure, Model, ModelCatalog, ModelError, ModelRequest,
+    ReasoningSupport, TokenDeviation, catalog, create_model, retry, selection,
 };
 #[cfg(feature = "openai")]
 pub use soong_model::{ServedModel, served_models};

@@ -23,6 +23,10 @@ const SEEDS: u64 = 200;
 /// Fields in which a rebuilt state differs, each with the run.
 type Differences = Arc<Mutex<Vec<String>>>;
 
+/// Number of comparisons, and of crashes of actors.
+static COMPARISONS: AtomicU64 = AtomicU64::new(0);
+static CRASHES: AtomicU64 = AtomicU64::new(0);
+
 fn builder(builder: RuntimeBuilder, seed: u64, differences: &Differences) -> RuntimeBuilder {
     let mut config = quick_non_durable_config();
     config.model.context_window = Some(6_000);
@@ -33,14 +37,16 @@ fn builder(builder: RuntimeBuilder, seed: u64, differences: &Differences) -> Run
     config.memory.reflect_before_summary = seed.is_multiple_of(2);
     let found = Arc::clone(differences);
     let builder = builder.config(config).difference_hook(Arc::new(move |run, lines| {
+        COMPARISONS.fetch_add(1, SeqCst);
         let mut found = found.lock().unwrap();
         found.extend(lines.iter().map(|line| format!("{run}: {line}")));
     }));
-    // Every fourth family has an actor that crashes a few times.
+    // In every fourth family, every 17th append crashes its actor.
     let points = AtomicU64::new(0);
     builder.fault_hook(Arc::new(move |_, point| {
         let is_crash_point = matches!(point, FaultPoint::BeforeAppend | FaultPoint::AfterAppend);
         if is_crash_point && seed % 4 == 1 && points.fetch_add(1, SeqCst) % 17 == 16 {
+            CRASHES.fetch_add(1, SeqCst);
             std::panic::resume_unwind(Box::new("a crash of the drill"));
         }
     }))
@@ -89,7 +95,7 @@ async fn family(seed: u64) -> Vec<String> {
         let budget = Budget {
             tool_calls: (seed % 7 == 3).then_some(6),
             children: (seed % 7 == 4).then_some(2),
-            tokens: (seed % 7 == 5).then_some(9_000),
+            tokens: (seed % 7 == 5).then_some(40_000),
             ..Budget::default()
         };
         let mut request = RunRequest::new(format!("job {seed} {round}")).session("s").mode(RunMode::Orchestrator);
@@ -97,11 +103,11 @@ async fn family(seed: u64) -> Vec<String> {
             request = request.budget(budget);
         }
         let Ok(run) = runtime.start(request).await else { continue };
-        if (seed + round) % 3 == 0 {
+        if (seed + round).is_multiple_of(3) {
             let child = ChildSpec::new(format!("program {round}")).deliver();
             let _ = run.spawn(child).await;
         }
-        if (seed + round) % 11 == 0 {
+        if (seed + round).is_multiple_of(11) {
             let _ = run.request_cancel().await;
         }
         wait_and_answer(runtime, &run, seed).await;
@@ -123,4 +129,7 @@ fn rebuilt_states_equal_live_states() {
     });
     let wrong = wrong.into_inner().unwrap();
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    let comparisons = COMPARISONS.load(SeqCst);
+    let crashes = CRASHES.load(SeqCst);
+    assert!(comparisons > 20 * SEEDS && crashes > SEEDS / 4, "{comparisons} comparisons, {crashes} crashes: too few");
 }

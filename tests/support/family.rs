@@ -1,5 +1,6 @@
 //! A model that chooses by a seed and by the conversation what a run does next: it reads, plans, asks a person, starts
-//! sub-agents, writes artifacts, makes mistakes, and answers. The same conversation always gets the same answer.
+//! sub-agents, writes artifacts, makes mistakes, and answers. The same conversation always gets the same answer; the first
+//! attempt of some calls fails, once in each process.
 
 use std::{
     collections::HashSet,
@@ -112,16 +113,21 @@ fn edit(key: u64) -> (&'static str, Value) {
 
 /// Returns calls with ids that no other conversation has.
 fn calls(key: u64, requested: &[(&str, Value)]) -> Step {
-    let calls = requested.iter().enumerate().map(|(place, (name, arguments))| ToolCall {
-        id: format!("call_{key:x}_{place}"),
+    let calls = requested.iter().enumerate().map(|(index, (name, arguments))| ToolCall {
+        id: format!("call_{key:x}_{index}"),
         name: (*name).to_owned(),
         arguments: arguments.to_string(),
     });
     Step::from(Completion::tool_calls(calls.collect()))
 }
 
-/// Returns the usage that the service reports, in proportion to the size of the prompt.
+/// Returns the usage that the service reports: one token for two bytes of the prompt, and 100 for the answer. The runtime
+/// estimates less for a call that is cut off.
 pub fn reported_usage(request: &ModelRequest) -> Usage {
-    let bytes: usize = request.messages.iter().map(|message| message.content.len()).sum();
-    Usage { prompt_tokens: bytes as u64 / 4 + 1, completion_tokens: 7, ..Usage::default() }
+    let messages: usize = request.messages.iter().map(|message| message.content.len() + 100).sum();
+    let calls = request.messages.iter().flat_map(|message| &message.tool_calls);
+    let calls: usize = calls.map(|call| call.arguments.len() + call.name.len() + 50).sum();
+    let tools = request.tools.iter().map(|tool| tool.description.len() + tool.parameters.to_string().len() + 50);
+    let bytes = messages + calls + tools.sum::<usize>() + request.system_and_context().len();
+    Usage { prompt_tokens: bytes as u64 / 2, completion_tokens: 100, ..Usage::default() }
 }

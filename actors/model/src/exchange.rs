@@ -1,4 +1,5 @@
-//! The HTTP exchanges of a request: what was sent to a service and what it answered, byte by byte, for debugging.
+//! The HTTP exchanges of a request, for debugging: the bodies that were sent to a service and that it answered, byte for
+//! byte, up to 1 MiB each.
 //!
 //! Only requests with a log are recorded ([`ModelRequest::exchanges`](crate::ModelRequest)). Headers are not: they carry
 //! keys.

@@ -21,15 +21,15 @@ pub(crate) const GOALS_HEADING: &str = "=== Goals ===";
 pub(crate) const CONVERSATION_HEADING: &str = "=== Conversation ===";
 /// Text after the conversation.
 const CLOSING_INSTRUCTION: &str = "=== End ===\nWrite the summary now, with all sections.";
-/// Minimum budget for the conversation, in tokens.
+/// Minimum budget for a conversation that does not fit as a whole, in tokens.
 const MIN_CONVERSATION_TOKENS: u64 = 256;
 /// Maximum number of notes about omitted messages, and maximum tokens of one note.
 const MAX_NOTES: u64 = 4;
 const NOTE_TOKENS: u64 = 24;
 
-/// Returns the request: system prompt and user message, together within `budget_tokens` by estimate. `None` if the budget
-/// leaves less than [`MIN_CONVERSATION_TOKENS`] for the conversation: a summary would replace messages that the model has
-/// not seen.
+/// Returns the request: system prompt and user message, together within `budget_tokens` by estimate. `None` if fewer than
+/// [`MIN_CONVERSATION_TOKENS`] are left for a longer conversation: the summarizer would see almost nothing of what its
+/// summary replaces.
 pub(crate) fn summary_request(
     covered: &[SizedMessage],
     goals: &GoalTree,
@@ -39,7 +39,11 @@ pub(crate) fn summary_request(
     let budget = budget_tokens.saturating_sub(estimate_tokens(&system));
     let plan = format!("{GOALS_HEADING}\n{}\n{CONVERSATION_HEADING}\n", plan(goals, budget / 4));
     let frame = estimate_tokens(&plan) + estimate_tokens(CLOSING_INSTRUCTION);
-    let conversation_budget = budget.checked_sub(frame).filter(|rest| *rest >= MIN_CONVERSATION_TOKENS)?;
+    let conversation_budget = budget.checked_sub(frame)?;
+    let conversation_tokens: u64 = covered.iter().map(|entry| entry.tokens).sum();
+    if conversation_budget < conversation_tokens.min(MIN_CONVERSATION_TOKENS) {
+        return None;
+    }
     let conversation = conversation(covered, conversation_budget);
     let user = format!("{plan}{conversation}{CLOSING_INSTRUCTION}");
     // The estimate of a whole can exceed the sum of the estimates of its parts, so the result is truncated again.

@@ -255,8 +255,8 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Compares the live state of each run with the state rebuilt from the store, after each of its appends, and calls
-    /// `hook` if they differ. Each comparison reads all events of the run.
+    /// Compares the live state of each run with the state rebuilt from the store, after each of its appends except the
+    /// last, and calls `hook` with the differences. Each comparison reads all events of the run.
     #[cfg(any(test, feature = "testing"))]
     #[must_use]
     pub fn difference_hook(mut self, hook: DifferenceHook) -> Self {

@@ -90,8 +90,9 @@ impl SessionDeleter {
         Ok(())
     }
 
-    /// Waits until the callers of all runs know their outcome. A session is marked only if the ends of all its runs are
-    /// recorded, but the actor of such a run, which the session's actor takes with it, may not have handled that yet.
+    /// Waits until the callers of all runs have their outcome. All runs of a marked session have recorded their end, but an
+    /// actor may not have reported it yet. Stopping the session's actor stops that actor too, and the callers would wait
+    /// for ever.
     async fn wait_for_ended_runs(&self, id: &SessionId) {
         for run in self.runs.select(|run| run.identity.session_id == *id) {
             tokio::select! {

@@ -40,8 +40,8 @@ events! {
             /// Time of the last progress.
             since: Timestamp,
         },
-        /// The run fails, but has not ended yet: it starts nothing, and ends when its sub-agents and its work in progress
-        /// have ended.
+        /// Why the run fails, if no other event says it. `run_failed` follows when its sub-agents and its open work have
+        /// ended.
         Ending = "run_ending" {
             /// Why the run fails, and what to do.
             error: ErrorInfo,

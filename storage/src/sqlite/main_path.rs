@@ -177,8 +177,8 @@ pub(super) fn main_path(conn: &Connection, key: i64, head: u64, sequence: u64) -
     let Some((summary, covers)) = last_boundary(conn, key, &ranges)? else { return Ok(ranges) };
     let after_summary = ranges.into_iter().filter(|(_, last)| *last >= covers.next);
     let behind: Vec<Range> = after_summary.map(|(first, last)| (first.max(covers.next), last)).collect();
-    // Of the requests of the caller up to the summary, only the last one is part of the path. So a later request does not
-    // change the path before it.
+    // The covered request is part of the path only if no other request lies between the cut and the summary. A request after
+    // the summary does not count, because it must not change the path before it.
     let mut has_request = conn.prepare_cached(
         "SELECT 1 FROM message WHERE trace_key = ?1 AND sequence BETWEEN ?2 AND ?3 AND role = 'user'
          AND coalesce(origin, 'request') = 'request' LIMIT 1",

@@ -50,14 +50,14 @@ impl UsageSums {
         Ok(())
     }
 
-    /// Subtracts the usage of the runs of a session that is about to be deleted. Its run rows must have been saved.
+    /// Subtracts the usage of the runs of a session that is about to be deleted. All run rows must have been saved.
     pub(super) fn subtract_session(&mut self, conn: &Connection, session_key: i64) -> rusqlite::Result<()> {
         // SQLite may assign the key to another session later.
         self.keys.retain(|(session, ..), _| *session != session_key);
         for (key, sums) in of_session(conn, session_key)? {
             let row = self.sums_mut(conn, key)?;
             if row.is_limited() {
-                // It is smaller than what was added to it, so it is summed up again.
+                // The row was limited, so that subtracting from it would give too little.
                 *row = of_other_sessions(conn, key, session_key)?;
             } else {
                 row.subtract(&sums);

@@ -28,7 +28,7 @@ pub(crate) enum Action {
     Crash { choice: u64 },
     /// Decides about all permissions, and answers all questions.
     Decide { allows: bool },
-    /// Changes the permission mode of an active run.
+    /// Changes the permission mode of the active runs of a session.
     SetMode { session: SessionId, mode: PermissionMode },
     /// Copies a session.
     Fork { session: SessionId, copy: SessionId, choice: u64 },
@@ -51,7 +51,7 @@ pub(crate) fn action(seed: u64, number: u64) -> Action {
         0..8 => {
             let budget = match random.below(8) {
                 0 => Some(Budget { tool_calls: Some(random.below(6)), ..Budget::default() }),
-                1 => Some(Budget { tokens: Some(3_000 + random.below(20_000)), ..Budget::default() }),
+                1 => Some(Budget { tokens: Some(10_000 + random.below(60_000)), ..Budget::default() }),
                 2 => Some(Budget { children: Some(random.below(3)), ..Budget::default() }),
                 3 => Some(Budget { model_calls: Some(1 + random.below(5)), ..Budget::default() }),
                 _ => None,
@@ -105,7 +105,7 @@ async fn try_action(runtime: &Runtime, action: &Action) -> Result<(), ErrorInfo>
         Action::Start { session, number, budget, mode } => {
             let mut request = RunRequest::new(format!("job {number}")).session(session.as_str()).mode(*mode);
             if let Some(budget) = budget {
-                request = request.budget(budget.clone());
+                request = request.budget(*budget);
             }
             runtime.start(request).await?;
         }
@@ -143,7 +143,7 @@ async fn try_action(runtime: &Runtime, action: &Action) -> Result<(), ErrorInfo>
             let messages = runtime.traces().messages(&TraceId::root(session), MessagePath::Main).await?;
             let requests: Vec<Message> = messages.into_iter().filter(|message| message.role == Role::User).collect();
             let Some(message) = pick(&requests, *choice) else { return Ok(()) };
-            let request = if choice % 2 == 0 {
+            let request = if choice.is_multiple_of(2) {
                 RunRequest::resume(session.as_str())
             } else {
                 RunRequest::new(format!("again {number}")).session(session.as_str())
@@ -183,7 +183,6 @@ fn ignore_late<T>(answered: Result<T, ErrorInfo>) -> Result<(), ErrorInfo> {
 fn crashable_actors(runtime: &Runtime) -> Vec<String> {
     fn collect(actor: &ActorView, found: &mut Vec<String>) {
         let kinds = [
-            ActorKind::Run,
             ActorKind::Run,
             ActorKind::WorkingSet,
             ActorKind::Session,

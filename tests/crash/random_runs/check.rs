@@ -3,8 +3,8 @@
 use std::fmt;
 
 use soong::{
-    MessagePath, TraceFilter,
-    protocol::{Message, UsageBy},
+    ErrorCode, MessagePath, TraceFilter,
+    protocol::{ContextEvent, Event, EventRecord, MemoryEvent, Message, ModelEvent, UsageBy},
     storage::{
         sqlite::SqliteReader,
         store::{Reader, UsageFilter},
@@ -25,6 +25,8 @@ pub(crate) struct Counts {
     events: u64,
     effects: u64,
     model_calls: u64,
+    /// Comparisons of a live state with the rebuilt one.
+    pub(crate) comparisons: u64,
 }
 
 impl Counts {
@@ -34,19 +36,21 @@ impl Counts {
         self.events += other.events;
         self.effects += other.effects;
         self.model_calls += other.model_calls;
+        self.comparisons += other.comparisons;
     }
 }
 
 impl fmt::Display for Counts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { sessions, runs, events, effects, model_calls } = self;
-        write!(f, "{sessions} sessions, {runs} runs, {events} events, {effects} effects, {model_calls} model calls")
+        let Self { sessions, runs, events, effects, model_calls, comparisons } = self;
+        write!(f, "{sessions} sessions, {runs} runs, {events} events, {effects} effects, {model_calls} model calls, ")?;
+        write!(f, "{comparisons} states compared")
     }
 }
 
 /// Checks everything. Returns the violations.
-pub(crate) fn all(place: &HistoryDir<'_>) -> Result<(Vec<Violation>, Counts), Failed> {
-    let reader = SqliteReader::open(place.home().join("sessions.sqlite"))?;
+pub(crate) fn all(dir: &HistoryDir<'_>) -> Result<(Vec<Violation>, Counts), Failed> {
+    let reader = SqliteReader::open(dir.home().join("sessions.sqlite"))?;
     let mut wrong = Violations::default();
     let mut counts = Counts::default();
     for fault in reader.check_integrity()? {
@@ -68,11 +72,11 @@ pub(crate) fn all(place: &HistoryDir<'_>) -> Result<(Vec<Violation>, Counts), Fa
         counts.runs += of_trace.iter().filter(|record| record.event.is_terminal()).count() as u64;
         events.extend(of_trace);
     }
-    let effects = effect::effects(&place.effects())?;
+    let effects = effect::effects(&dir.effects())?;
     repeated(&effects, &events, &mut wrong);
     counts.events = events.len() as u64;
     counts.effects = effects.len() as u64;
-    counts.model_calls = charges(place, &reader, &mut wrong)?;
+    counts.model_calls = charges(dir, &reader, &events, &mut wrong)?;
     Ok((wrong.0, counts))
 }
 
@@ -91,18 +95,24 @@ fn messages(messages: &[Message], wrong: &mut Violations) {
     }
 }
 
-/// Checks the model calls: services accept all of them, and no more is charged than they can have used. Returns their
-/// number.
-fn charges(place: &HistoryDir<'_>, reader: &SqliteReader, wrong: &mut Violations) -> Result<u64, Failed> {
-    let log = match std::fs::read_to_string(place.calls()) {
+/// Checks the model calls: services accept all of them, and no more is charged than the model reports for all of them,
+/// answered or not, and than was estimated for calls that were lost before the model received them. The calls of deleted
+/// sessions are included, their charges are not. Returns the number of calls.
+fn charges(
+    dir: &HistoryDir<'_>,
+    reader: &SqliteReader,
+    events: &[EventRecord],
+    wrong: &mut Violations,
+) -> Result<u64, Failed> {
+    let log = match std::fs::read_to_string(dir.calls()) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
         log => log?,
     };
-    let mut limit = 0;
+    let mut limit: u64 = events.iter().map(|record| estimate_for_lost_call(&record.event)).sum();
     let mut count = 0;
     for line in log.lines() {
         let call: ModelCall = serde_json::from_str(line)?;
-        limit += call.max_tokens;
+        limit += call.tokens;
         count += 1;
         if let Some(why) = call.rejected {
             wrong.add("conversation rejected", why);
@@ -112,4 +122,17 @@ fn charges(place: &HistoryDir<'_>, reader: &SqliteReader, wrong: &mut Violations
     let charged: u64 = rows.iter().map(|row| row.sum.total_tokens).sum();
     wrong.check(charged <= limit, "charged too much", || format!("{charged} tokens of at most {limit}"));
     Ok(count)
+}
+
+/// Returns the tokens that an event charges, or corrects, for a call that was lost with its actor or process.
+fn estimate_for_lost_call(event: &Event) -> u64 {
+    let (error, usage) = match event {
+        Event::Model(ModelEvent::UsageCorrected { usage, .. }) => return usage.total_tokens(),
+        Event::Model(ModelEvent::Retrying { error, usage, .. } | ModelEvent::Failed { error, usage, .. })
+        | Event::Context(ContextEvent::CompactionFailed { error, usage, .. }) => (error, usage),
+        Event::Memory(MemoryEvent::ReflectionEnded { error: Some(error), usage, .. }) => (&**error, usage),
+        _ => return 0,
+    };
+    let is_lost = error.code == ErrorCode::Interrupted;
+    usage.filter(|_| is_lost).map_or(0, |usage| usage.total_tokens())
 }

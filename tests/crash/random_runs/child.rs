@@ -13,6 +13,10 @@ use super::{
 /// Maximum time that the runs may need after the last action.
 const TIME_TO_END: Duration = Duration::from_secs(60);
 
+/// Line that reports that an action was carried out.
+pub(crate) const ACTION_DONE: &str = "action done";
+/// Line that reports that a rebuilt state equals the live one.
+pub(crate) const COMPARED: &str = "state compared";
 /// Kind of the line that reports an unexpected error of an action.
 const ACTION_FAILED: &str = "action failed";
 /// Kind of the line that reports runs without end.
@@ -39,7 +43,11 @@ fn report(line: &str) {
 pub(crate) async fn work(folder: &Path, seed: u64, first_action: u64) -> Result<(), Failed> {
     let builder = scene::builder(&HistoryDir(folder), seed);
     let builder = builder.difference_hook(Arc::new(|run, lines| {
-        report(&format!("{STATE_DIFFERS}: {run}: {}", lines.join("; ")));
+        if lines.is_empty() {
+            report(COMPARED);
+        } else {
+            report(&format!("{STATE_DIFFERS}: {run}: {}", lines.join("; ")));
+        }
     }));
     let runtime = builder.build().await?;
     for number in first_action..ACTIONS {
@@ -47,7 +55,7 @@ pub(crate) async fn work(folder: &Path, seed: u64, first_action: u64) -> Result<
         if let Err(error) = carry_out(&runtime, &action).await {
             report(&format!("{ACTION_FAILED}: {number} {action:?}: {error}"));
         }
-        report("done");
+        report(ACTION_DONE);
     }
     if tokio::time::timeout(TIME_TO_END, wait_for_runs(&runtime)).await.is_err() {
         let mut runs = Vec::new();

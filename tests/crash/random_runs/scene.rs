@@ -22,9 +22,6 @@ use super::{
     pairing,
 };
 
-/// Maximum number of tokens of an answer.
-pub(crate) const MAX_OUTPUT_TOKENS: u64 = 400;
-
 /// Folder of one history, with its home, project and files.
 pub(crate) struct HistoryDir<'a>(pub(crate) &'a Path);
 
@@ -58,21 +55,21 @@ impl HistoryDir<'_> {
 /// A request that the model received.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct ModelCall {
-    /// Most tokens that may be charged for it: what the model reports, or the worst case if it is cut off.
-    pub(crate) max_tokens: u64,
+    /// Tokens that the model reports if it answers. The estimate for a call that is cut off is smaller.
+    pub(crate) tokens: u64,
     /// Why a service would reject the conversation.
     pub(crate) rejected: Option<String>,
 }
 
 /// Returns the runtime builder of a history.
-pub(crate) fn builder(place: &HistoryDir<'_>, seed: u64) -> RuntimeBuilder {
+pub(crate) fn builder(dir: &HistoryDir<'_>, seed: u64) -> RuntimeBuilder {
     let mut config = Config::default();
     // Processes are killed, but no power is lost.
     config.storage.durability = Durability::Normal;
     config.model.retry.initial_backoff_ms = 1;
     config.model.retry.max_backoff_ms = 5;
     config.model.context_window = Some(6_000);
-    config.model.max_output_tokens = Some(MAX_OUTPUT_TOKENS);
+    config.model.max_output_tokens = Some(400);
     config.context.keep_recent_messages = 4;
     config.runtime.max_turns = 8;
     // In a third of the histories, runs that wait are passivated at once.
@@ -80,13 +77,13 @@ pub(crate) fn builder(place: &HistoryDir<'_>, seed: u64) -> RuntimeBuilder {
     config.agents.max_concurrent_children_per_session = if seed.is_multiple_of(2) { 2 } else { 16 };
     config.memory.reflect_before_summary = seed.is_multiple_of(4);
     let mut builder = Runtime::builder()
-        .home(place.home())
-        .project_dir(place.project())
+        .home(dir.home())
+        .project_dir(dir.project())
         .config(config)
         .permissions_by_users()
-        .model("default", Arc::new(model(seed, place.calls())))
-        .tool(Arc::new(EffectTool::new(EFFECT, false, place.effects())))
-        .tool(Arc::new(EffectTool::new(NOTE, true, place.effects())));
+        .model("default", Arc::new(model(seed, dir.calls())))
+        .tool(Arc::new(EffectTool::new(EFFECT, false, dir.effects())))
+        .tool(Arc::new(EffectTool::new(NOTE, true, dir.effects())));
     for preset in builtin_presets() {
         if ["explore", "orchestrator"].contains(&preset.name.as_str()) {
             builder = builder.preset(Preset { allowed_tools: None, ..preset });
@@ -99,7 +96,8 @@ pub(crate) fn builder(place: &HistoryDir<'_>, seed: u64) -> RuntimeBuilder {
 fn model(seed: u64, log: PathBuf) -> ScriptedModel {
     let family = Family::new(seed);
     respond(move |request| {
-        let call = ModelCall { max_tokens: max_tokens(request), rejected: reason_to_reject(request) };
+        let tokens = reported_usage(request).total_tokens();
+        let call = ModelCall { tokens, rejected: reason_to_reject(request) };
         // A call that cannot be recorded is missing in the sum, which the check reports.
         let _ = append(&log, &call);
         family.step(request)
@@ -110,19 +108,6 @@ fn append(file: &Path, call: &ModelCall) -> std::io::Result<()> {
     let mut line = serde_json::to_vec(call)?;
     line.push(b'\n');
     OpenOptions::new().create(true).append(true).open(file)?.write_all(&line)
-}
-
-/// Returns the most that may be charged for a request: what the model reports for it, or an estimate of its prompt, which
-/// has at most one token per two bytes, and the largest answer.
-fn max_tokens(request: &ModelRequest) -> u64 {
-    let messages: usize = request.messages.iter().map(|message| message.content.len() + 200).sum();
-    let calls = request.messages.iter().flat_map(|message| &message.tool_calls);
-    let calls: usize = calls.map(|call| call.arguments.len() + call.name.len() + 50).sum();
-    let tools: usize =
-        request.tools.iter().map(|tool| tool.description.len() + tool.parameters.to_string().len()).sum();
-    let system: usize = request.system_and_context().len();
-    let estimate = (messages + calls + tools + system) as u64 / 2 + MAX_OUTPUT_TOKENS;
-    estimate.max(reported_usage(request).total_tokens())
 }
 
 /// Returns why a service would reject the conversation of a request.

@@ -58,7 +58,8 @@ impl Tool for EffectTool {
     }
 
     fn call(&self, context: ToolContext, arguments: Value) -> BoxFuture<'static, ToolResult> {
-        let (file, tool) = (self.file.clone(), self.spec.name.clone());
+        let file = self.file.clone();
+        let tool = self.spec.name.clone();
         async move {
             let Arguments { n } = tool::arguments(arguments)?;
             let effect = Effect { run: context.run_id, turn: context.turn, call: context.tool_call_id, tool, n };

@@ -39,16 +39,17 @@ impl Violations {
 pub(crate) fn timeline(trace: &Trace, events: &[EventRecord], wrong: &mut Violations) {
     let mut of_runs: BTreeMap<&RunId, Vec<&EventRecord>> = BTreeMap::new();
     // The numbers of a session whose id was used before continue those of the deleted one.
-    let first_id = events.first().map_or(0, |event| event.event_id);
-    for (place, event) in events.iter().enumerate() {
-        wrong.check(event.event_id == first_id + place as u64, "event ids not contiguous", || {
-            format!("event {} of {} is at position {}", event.event_id, trace.trace_id, place + 1)
+    let first_id = trace.first_event_id;
+    for (index, event) in events.iter().enumerate() {
+        let expected_id = first_id + index as u64;
+        wrong.check(event.event_id == expected_id, "event ids not contiguous", || {
+            format!("{} has event {} instead of {expected_id}", trace.trace_id, event.event_id)
         });
         if let Some(run) = &event.run_id {
             of_runs.entry(run).or_default().push(event);
         }
     }
-    let last = events.last().map_or(0, |event| event.event_id);
+    let last = events.last().map_or(first_id - 1, |event| event.event_id);
     wrong.check(trace.last_event_id == last, "event ids not contiguous", || {
         format!("{} records {} events but has {last}", trace.trace_id, trace.last_event_id)
     });

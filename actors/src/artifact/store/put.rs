@@ -93,7 +93,20 @@ enum ReceivedContent {
 
 impl ArtifactStore {
     /// Stores a version. Returns `None` if the precondition is not met.
-    pub(super) async fn put(&self, mut put: PutRequest, expect: Precondition) -> Result<Option<Artifact>, ErrorInfo> {
+    pub(super) async fn put(&self, put: PutRequest, expect: Precondition) -> Result<Option<Artifact>, ErrorInfo> {
+        let scope = put.scope.clone();
+        let outcome = self.receive_and_put(put, expect).await;
+        if outcome.is_err()
+            && let ArtifactScope::Session { session_id } = &scope
+            && self.require_session(&scope).await.is_err_and(|error| error.code == ErrorCode::SessionNotFound)
+        {
+            // The session was deleted meanwhile, and the save may have created its folders again.
+            self.blobs.remove_empty_session_folders(session_id).await;
+        }
+        outcome
+    }
+
+    async fn receive_and_put(&self, mut put: PutRequest, expect: Precondition) -> Result<Option<Artifact>, ErrorInfo> {
         let label = put.name.as_ref().map_or("the output", ArtifactName::as_str).to_owned();
         let is_text = is_text(&put.save.content_type);
         if let Content::Bytes(bytes) = &put.save.content {
@@ -102,17 +115,11 @@ impl ArtifactStore {
         let content = std::mem::replace(&mut put.save.content, Content::Bytes(Bytes::new()));
         // Receive the body before taking the lock, because its sender may be slow.
         let body = self.receive(&put.scope, &label, is_text, content).await?;
-        let scope = put.scope.clone();
         let outcome = self.put_body(put, &body, expect).await;
         if let ReceivedContent::Staged(path) = &body
             && let Err(error) = self.delete_blob(path).await
         {
             tracing::warn!(path, %error, "a staged upload could not be deleted; it is deleted when the home is opened next");
-        }
-        if outcome.is_err()
-            && let ArtifactScope::Session { session_id } = &scope
-        {
-            self.blobs.remove_empty_session_folders(session_id).await;
         }
         outcome
     }

@@ -273,7 +273,7 @@ impl Transition<'_, '_> {
         self.state.phase = Phase::Halted;
         let window = self.state.conversation.window;
         let why = match self.state.compaction.consecutive_failures {
-            0 => "there is nothing left to summarize".to_owned(),
+            0 => "nothing of it can be summarized".to_owned(),
             times => format!("the last {times} summaries failed (see the trace's compaction_failed events)"),
         };
         let message = format!(

@@ -112,7 +112,7 @@ pub(super) async fn show(access: Access, Path((session, name)): ArtifactPath) ->
 /// Reads the current content of an artifact, or that of a stored version, as bytes.
 #[cfg_attr(feature = "openapi", utoipa::path(get, path = "/api/sessions/{session_id}/artifacts/{name}/content", tag = "artifacts",
     params(("session_id" = String, Path), ("name" = String, Path), VersionQuery,
-           ("if-none-match" = Option<String>, Header, description = "ETags of the versions that the client has. Ignored if it is not a list of ETags.")),
+           ("If-None-Match" = Option<String>, Header, description = "ETags of the versions that the client has. Ignored if it is not a list of ETags.")),
     responses((status = OK, content_type = "*/*", body = [u8]), (status = NOT_MODIFIED))))]
 pub(super) async fn content(
     access: Access,

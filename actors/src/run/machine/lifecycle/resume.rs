@@ -17,6 +17,7 @@ impl Transition<'_, '_> {
     pub(crate) fn resume(&mut self, reason: ResumeReason) {
         // Budget reservations are known only to the process that made them.
         let same_process = matches!(reason, ResumeReason::Crashed { .. });
+        let is_new_process = matches!(reason, ResumeReason::ProcessRestart);
         if self.state.phase != Phase::New {
             match reason {
                 ResumeReason::Reactivated => {}
@@ -28,14 +29,17 @@ impl Transition<'_, '_> {
                 ResumeReason::ProcessRestart => {
                     let interrupted_calls = to_u64(self.calls_with_unknown_outcome().len());
                     self.emit(RunEvent::Recovered { healed_calls: interrupted_calls });
-                    // The configuration may have changed.
-                    self.record_offered_tools();
                 }
             }
+        }
+        if is_new_process && self.state.start.loop_started {
+            // The configuration may have changed.
+            self.record_offered_tools();
         }
         self.summarize_goals();
         self.close_naming();
         match self.state.phase {
+            Phase::New if self.state.end.ending.is_some() => self.close_in_flight(same_process), // R6
             // It stopped before its first model call, or has not added a message yet.
             Phase::New if self.state.start.has_spoken => self.open_turn(),
             Phase::New => {

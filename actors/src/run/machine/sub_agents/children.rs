@@ -92,8 +92,8 @@ impl RunState {
         }
     }
 
-    /// Sets the status that a child has recorded. After the end of the child it has no effect: a run whose actor was
-    /// stopped or restarted may know the result first.
+    /// Sets the recorded status of a child that has no result. A late report must not overwrite the result, which may arrive
+    /// first after a restart.
     pub(crate) fn child_changed(&mut self, run_id: &RunId, collaborator: Collaborator) {
         let child = self.sub_agents.index.get(run_id).map(|index| &self.sub_agents.children[*index]);
         if child.is_some_and(|child| child.result.is_none()) {

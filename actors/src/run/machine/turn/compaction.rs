@@ -130,8 +130,8 @@ impl Transition<'_, '_> {
         true
     }
 
-    /// Prepares a summary of the older part of the conversation. Returns `None` if nothing can be summarized, the run is a
-    /// reflection, or [`MAX_COMPACTION_ATTEMPTS`] is reached.
+    /// Prepares a summary of the older part of the conversation. Returns `None` if nothing can be summarized, the request has
+    /// too little room for the conversation, the run is a reflection, or [`MAX_COMPACTION_ATTEMPTS`] is reached.
     fn plan_summary(&self, tokens: u64) -> Option<SummaryPlan> {
         let state = &*self.state;
         // A reflection must not compact the conversation that it reviews.
