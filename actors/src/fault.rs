@@ -27,6 +27,7 @@ pub type DifferenceHook = Arc<dyn Fn(&RunId, &[String]) + Send + Sync>;
 pub(crate) struct Faults {
     pub(crate) hook: Option<FaultHook>,
     pub(crate) plan: Option<FaultPlan>,
+    /// Not a fault, but set by tests in the same way: see [`DifferenceHook`].
     #[cfg(any(test, feature = "testing"))]
     pub(crate) difference_hook: Option<DifferenceHook>,
 }

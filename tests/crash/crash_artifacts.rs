@@ -19,6 +19,8 @@ mod process;
 mod random;
 #[path = "crash_artifacts/report.rs"]
 mod report;
+#[path = "shared/run_timeline.rs"]
+mod run_timeline;
 #[path = "crash_artifacts/scene.rs"]
 mod scene;
 

@@ -14,6 +14,8 @@
 mod check;
 #[path = "crash_runs/child.rs"]
 mod child;
+#[path = "shared/drill_dir.rs"]
+mod drill_dir;
 #[path = "shared/effect.rs"]
 mod effect;
 #[path = "crash_runs/incarnation.rs"]
@@ -29,6 +31,8 @@ mod process;
 mod random;
 #[path = "crash_runs/report.rs"]
 mod report;
+#[path = "shared/run_timeline.rs"]
+mod run_timeline;
 #[path = "crash_runs/scene.rs"]
 mod scene;
 #[path = "../support/scripted.rs"]
@@ -43,11 +47,11 @@ use std::{
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
+use drill_dir::DrillDir;
 use incarnation::{ChildEnd, PlannedEnd};
 use invariants::Violation;
 use random::Random;
 use report::ReportLedger;
-use scene::CycleDir;
 use server::Server;
 use soong::{FaultComponent, FaultPoint};
 
@@ -149,7 +153,7 @@ fn cycle(
     mut fate: impl FnMut(usize) -> PlannedEnd,
     counts: &mut Counts,
 ) -> Result<CycleResult, Failed> {
-    let (stage, server) = (CycleDir(folder), Server::start());
+    let (stage, server) = (DrillDir(folder), Server::start());
     std::fs::create_dir_all(stage.project())?;
     std::fs::write(stage.project().join("readme.txt"), "A project.\n")?;
     counts.cycles += 1;

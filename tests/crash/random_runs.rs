@@ -18,6 +18,8 @@ mod action;
 mod check;
 #[path = "random_runs/child.rs"]
 mod child;
+#[path = "shared/drill_dir.rs"]
+mod drill_dir;
 #[path = "shared/effect.rs"]
 mod effect;
 #[path = "../support/family.rs"]
@@ -32,6 +34,8 @@ mod pairing;
 mod process;
 #[path = "shared/random.rs"]
 mod random;
+#[path = "shared/run_timeline.rs"]
+mod run_timeline;
 #[path = "random_runs/scene.rs"]
 mod scene;
 
@@ -48,10 +52,11 @@ use std::{
 };
 
 use action::ACTIONS;
+use drill_dir::DrillDir;
 use invariants::Violation;
 use process::Running;
 use random::Random;
-use scene::HistoryDir;
+use scene::create_project;
 
 type Failed = Box<dyn std::error::Error + Send + Sync>;
 
@@ -151,8 +156,8 @@ fn run_child(
 /// Runs the history of a seed in its own folder. If there are violations, the folder is kept.
 fn run_history(seed: u64) -> Result<History, Failed> {
     let folder = tempfile::tempdir()?;
-    let dir = HistoryDir(folder.path());
-    dir.create()?;
+    let dir = DrillDir(folder.path());
+    create_project(&dir)?;
     let mut random = Random::new(seed.wrapping_mul(1_000_003));
     let mut history = History::default();
     let kills = random_kills(&mut random);
@@ -232,7 +237,7 @@ fn main() -> Result<ExitCode, Failed> {
         let work = child::work(Path::new(folder), seed.parse()?, first_action.parse()?);
         return tokio.block_on(work).map(|()| ExitCode::SUCCESS);
     }
-    let number = |place: usize| arguments.get(place).map(|text| text.parse::<u64>()).transpose();
+    let number = |index: usize| arguments.get(index).map(|text| text.parse::<u64>()).transpose();
     let seeds = number(0)?.unwrap_or(100);
     let first_seed = number(1)?.unwrap_or(1);
     let holds = drill(first_seed, seeds)?;

@@ -318,8 +318,9 @@ fn walk(messages: &BTreeMap<u64, &Message>, head: u64) -> Vec<u64> {
             })
         });
         if let Some((summary, covers)) = summary {
-            let asked = path.iter().any(|sequence| *sequence < summary && messages[sequence].role == Role::User);
-            path.extend(covers.request.filter(|_| !asked));
+            let has_later_request =
+                path.iter().any(|sequence| *sequence < summary && messages[sequence].role == Role::User);
+            path.extend(covers.request.filter(|_| !has_later_request));
             path.push(summary);
             path.extend(covers.system);
             break;

@@ -133,8 +133,8 @@ async fn children_of_a_repeated_request_are_added_once() {
     let of_queued = format!("/api/runs/{}/children", queued["run_id"].as_str().unwrap());
     let (status, added) = answer(keyed(&served, &of_queued, "e", &json!({ "task": "four" }))).await;
     assert_eq!((status.as_u16(), &added["children"][0]["status"]), (202, &json!("queued")), "{added}");
-    let shown = served.get("/api/traces/s").await;
-    assert_eq!(shown["sub_traces"].as_array().unwrap().len(), 4, "{shown}");
+    let trace = served.get("/api/traces/s").await;
+    assert_eq!(trace["sub_traces"].as_array().unwrap().len(), 4, "{trace}");
 }
 
 #[tokio::test]

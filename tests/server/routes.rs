@@ -162,8 +162,8 @@ async fn every_documented_operation_works() {
     walk.taken.insert("POST /api/runs/{run_id}/cancel".to_owned());
     let ended = served.ended_run(&served.token(), &run).await;
     assert_eq!((&ended["status"], &ended["output"]), (&json!("completed"), &json!("Done.")));
-    let shown = walk.ask(&get("/api/runs/{run_id}"), &format!("/api/runs/{run}"), None, 200).await;
-    assert!(shown["model_name"].is_string(), "the model and not only its profile: {shown}");
+    let record = walk.ask(&get("/api/runs/{run_id}"), &format!("/api/runs/{run}"), None, 200).await;
+    assert!(record["model_name"].is_string(), "the model and not only its profile: {record}");
 
     // The records of the run.
     let shown = walk.ask(&get("/api/traces/{trace_id}"), "/api/traces/s", None, 200).await;

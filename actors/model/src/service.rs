@@ -41,7 +41,7 @@ use soong_protocol::{
 use soong_text::{Environment, Redactor};
 
 use self::{
-    answer::{AnswerFormat, AnswerSource},
+    answer::AnswerFormat,
     failure::{ErrorBody, ServiceInfo},
     headers::Headers,
     http::{BaseUrl, HttpClient, error_body},
@@ -364,21 +364,11 @@ impl<A: Api> Service<A> {
         let mut changes = 0;
         loop {
             let body = json(&A::body(call))?;
-            let exchanges = request.exchanges.as_deref();
-            if let Some(exchanges) = exchanges {
-                // The query may carry a key.
-                let mut url = endpoint.clone();
-                url.set_query(None);
-                exchanges.begin(url.as_str(), &body);
-            }
-            let response = self.http.send(&endpoint, body, &self.info).await?;
-            if let Some(exchanges) = exchanges {
-                exchanges.set_status(response.status().as_u16());
-            }
+            let response = self.http.send(&endpoint, body, &self.info, request.exchanges.as_deref()).await?;
             if response.status().is_success() {
                 self.learn(&call, known);
-                let source = AnswerSource { response, service: &self.info, exchanges };
-                let (mut completion, items) = answer::read(source, self.limits, A::answer(self.limits), deltas).await?;
+                let (mut completion, items) =
+                    answer::read(response, &self.info, self.limits, A::answer(self.limits), deltas).await?;
                 names.restore(&mut completion.tool_calls);
                 completion.provider_data_rejected = call.adaptation.no_provider_data && !known.no_provider_data;
                 if !items.is_empty() {
@@ -389,11 +379,7 @@ impl<A: Api> Service<A> {
             }
             let status = response.status().as_u16();
             let headers = response.headers().clone();
-            let body = error_body(response).await;
-            if let Some(exchanges) = exchanges {
-                exchanges.receive(&body);
-            }
-            let error = ErrorBody::read(&body);
+            let error = ErrorBody::read(&error_body(response).await);
             let is_rejected = matches!(status, 400 | 422) && !error.is_about_length() && changes < MAX_ADAPTATIONS;
             match A::next_adaptation(&call, &error).filter(|_| is_rejected) {
                 Some(adaptation) => call.adaptation = adaptation,

@@ -79,9 +79,7 @@ impl BlobStore {
         }?;
         self.hit_fault_point(FaultPoint::AfterRemoval).map_err(not_removed)
     }
-}
 
-impl BlobStore {
     /// Removes the folders of a session if they are empty: a save that the deletion of the session rejected may have
     /// created them again. Other writers create them when they need them.
     pub async fn remove_empty_session_folders(&self, id: &SessionId) {

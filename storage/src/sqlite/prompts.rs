@@ -1,8 +1,8 @@
-//! Texts that many rows of a session have in common, stored once per session and addressed by their hash: system messages,
-//! and the names of the tools that a run offers.
+//! Texts that many rows of a session have in common, stored once per session and addressed by their hash: system
+//! messages, and the names of the tools that a run offers.
 //!
-//! Messages and runs refer to them. They belong to one session: a copy of a conversation gets rows of its own, and the deletion
-//! of a session deletes its rows. The texts are hashed as they are stored, without secrets.
+//! Messages and runs refer to them. They belong to one session: a copy of a conversation gets rows of its own, and the
+//! deletion of a session deletes its rows. The texts are hashed as they are stored, without secrets.
 
 use rusqlite::{Connection, OptionalExtension};
 use sha2::{Digest, Sha256};

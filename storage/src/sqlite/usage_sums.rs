@@ -57,7 +57,7 @@ impl UsageSums {
         for (key, sums) in of_session(conn, session_key)? {
             let row = self.sums_mut(conn, key)?;
             if row.is_limited() {
-                // The row was limited, so that subtracting from it would give too little.
+                // The row was limited, so subtracting from it would give too little.
                 *row = of_other_sessions(conn, key, session_key)?;
             } else {
                 row.subtract(&sums);

@@ -22,6 +22,7 @@ use soong::{
 use super::{
     Failed,
     report::{self, ReportLedger},
+    run_timeline::first_violation,
 };
 
 /// Counters of what was checked.
@@ -319,38 +320,12 @@ fn histories(reader: &SqliteReader, wrong: &mut Vec<String>) -> Result<BTreeMap<
                 runs.entry(run).or_default().push(event);
             }
         }
-        wrong.extend(runs.iter().filter_map(|(run, events)| Some(format!("run {run}: {}", timeline(events)?))));
+        wrong.extend(runs.iter().filter_map(|(run, events)| Some(format!("run {run}: {}", first_violation(events)?))));
         let messages = reader.messages(&trace.trace_id, MessagePath::Main)?;
         wrong.extend(conversation(&messages).map(|why| format!("conversation {}: {why}", trace.trace_id)));
         all.insert(trace.trace_id.to_string(), events);
     }
     Ok(all)
-}
-
-/// Returns the first violation in the events of a run.
-fn timeline(events: &[&EventRecord]) -> Option<String> {
-    let mut open = BTreeSet::new();
-    for (place, record) in events.iter().enumerate() {
-        if record.run_seq != Some(place as u64 + 1) {
-            return Some(format!("a gap before {:?}", record.run_seq));
-        }
-        if record.event.is_terminal() != (place + 1 == events.len()) {
-            return Some(format!("{} is event {} of {}", record.event.kind(), place + 1, events.len()));
-        }
-        let fits = match &record.event {
-            Event::Tool(ToolEvent::Started { tool_call_id, .. }) => open.insert(tool_call_id),
-            Event::Tool(
-                ToolEvent::Completed { tool_call_id, .. }
-                | ToolEvent::Failed { tool_call_id, .. }
-                | ToolEvent::Denied { tool_call_id, .. },
-            ) => open.remove(tool_call_id),
-            _ => true,
-        };
-        if !fits {
-            return Some(format!("event {} opens or closes a call twice", record.event_id));
-        }
-    }
-    (!open.is_empty()).then(|| format!("{open:?} have no closing event"))
 }
 
 /// Returns the first violation in a conversation that a provider would reject: each call must be answered once,

@@ -13,25 +13,18 @@ use soong::{
 
 use super::{
     Failed,
+    drill_dir::DrillDir,
     effect::Effect,
-    invariants::{Violation, Violations, repeated, timeline},
+    invariants::{Violation, Violations, repeated, store, timeline},
     report::{ObservedEvent, ReportLedger},
-    scene::{self, ANSWER, CHILDREN, CycleDir, DOCUMENT},
+    scene::{self, ANSWER, CHILDREN, DOCUMENT},
 };
 
 /// Checks everything. Returns the violations.
-pub(crate) fn all(stage: &CycleDir<'_>, ledger: &ReportLedger, made: &[Effect]) -> Result<Vec<Violation>, Failed> {
+pub(crate) fn all(stage: &DrillDir<'_>, ledger: &ReportLedger, made: &[Effect]) -> Result<Vec<Violation>, Failed> {
     let reader = SqliteReader::open(stage.home().join("sessions.sqlite"))?;
     let mut wrong = Violations::default();
-    for fault in reader.check_integrity()? {
-        wrong.add("damaged database", fault);
-    }
-    for path in reader.blob_intents()? {
-        wrong.add("announced file left over", path);
-    }
-    for run in reader.live_runs(None)? {
-        wrong.add("run without owner", format!("{} ({}) is {}", run.run_id, run.task, run.status.as_str()));
-    }
+    store(&reader, &mut wrong)?;
     let traces = reader.traces(&TraceFilter::default(), usize::MAX / 2, None)?.items;
     let mut events = BTreeMap::new();
     for trace in &traces {
@@ -136,7 +129,7 @@ fn same(one: &Stats, other: &Stats) -> bool {
 }
 
 /// Checks that the document contains every edit whose call is recorded as completed, and is stored as a version.
-fn document(stage: &CycleDir<'_>, reader: &SqliteReader, wrong: &mut Violations) -> Result<(), Failed> {
+fn document(stage: &DrillDir<'_>, reader: &SqliteReader, wrong: &mut Violations) -> Result<(), Failed> {
     let scope = ArtifactScope::Session { session_id: scene::session() };
     let Some(artifact) = reader.artifact(&scope, DOCUMENT)? else {
         // The run may have been interrupted before the creation of the document was recorded.

@@ -10,14 +10,15 @@ use soong::{
 
 use super::{
     Failed,
+    drill_dir::DrillDir,
     report::{ObservedEvent, Report},
-    scene::{self, CycleDir},
+    scene,
 };
 
 /// Does the job. With `counts`, no faults are injected, and the child reports how often each fault point was reached.
 pub(crate) async fn work(folder: &Path, base_url: &str, slots: usize, counts: bool) -> Result<(), Failed> {
     let counting = FaultPlan::new();
-    let mut builder = scene::builder(&CycleDir(folder), base_url, slots);
+    let mut builder = scene::builder(&DrillDir(folder), base_url, slots);
     if counts {
         builder = builder.faults(counting.clone());
     }

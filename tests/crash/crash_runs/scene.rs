@@ -3,17 +3,17 @@
 //! The job: an orchestrator creates a document, starts eight child runs, edits the document and answers. Each child
 //! run makes two effects, edits the document and answers.
 
-use std::{
-    path::{Path, PathBuf},
-    sync::Arc,
-};
+use std::sync::Arc;
 
 use soong::{
     Runtime, RuntimeBuilder,
     protocol::{Config, SessionId, TraceId, builtin_presets},
 };
 
-use super::effect::{EFFECT, EffectTool, NOTE};
+use super::{
+    drill_dir::DrillDir,
+    effect::{EFFECT, EffectTool, NOTE},
+};
 
 /// Number of child runs.
 pub(crate) const CHILDREN: u64 = 8;
@@ -37,26 +37,8 @@ pub(crate) fn task(child: u64) -> String {
     format!("explore part {child}")
 }
 
-/// Folder of one cycle, with its home, project and files.
-pub(crate) struct CycleDir<'a>(pub(crate) &'a Path);
-
-impl CycleDir<'_> {
-    pub(crate) fn home(&self) -> PathBuf {
-        self.0.join("home")
-    }
-
-    pub(crate) fn project(&self) -> PathBuf {
-        self.0.join("project")
-    }
-
-    /// File with the effects, one per line.
-    pub(crate) fn effects(&self) -> PathBuf {
-        self.0.join("effects.jsonl")
-    }
-}
-
 /// Returns the runtime builder. At most `slots` child runs work at a time.
-pub(crate) fn builder(stage: &CycleDir<'_>, base_url: &str, slots: usize) -> RuntimeBuilder {
+pub(crate) fn builder(stage: &DrillDir<'_>, base_url: &str, slots: usize) -> RuntimeBuilder {
     let mut config = Config::default();
     config.agents.max_concurrent_children_per_session = slots;
     config.model.base_url = Some(base_url.to_owned());

@@ -12,9 +12,11 @@ use soong::{
 };
 
 use super::{
-    Failed, effect,
-    invariants::{Violation, Violations, repeated, timeline},
-    scene::{HistoryDir, ModelCall},
+    Failed,
+    drill_dir::DrillDir,
+    effect,
+    invariants::{Violation, Violations, repeated, store, timeline},
+    scene::{ModelCall, calls_file},
 };
 
 /// Numbers of one history, or of several.
@@ -49,19 +51,11 @@ impl fmt::Display for Counts {
 }
 
 /// Checks everything. Returns the violations.
-pub(crate) fn all(dir: &HistoryDir<'_>) -> Result<(Vec<Violation>, Counts), Failed> {
+pub(crate) fn all(dir: &DrillDir<'_>) -> Result<(Vec<Violation>, Counts), Failed> {
     let reader = SqliteReader::open(dir.home().join("sessions.sqlite"))?;
     let mut wrong = Violations::default();
     let mut counts = Counts::default();
-    for fault in reader.check_integrity()? {
-        wrong.add("damaged database", fault);
-    }
-    for path in reader.blob_intents()? {
-        wrong.add("announced file left over", path);
-    }
-    for run in reader.live_runs(None)? {
-        wrong.add("run without owner", format!("{} ({}) is {}", run.run_id, run.task, run.status.as_str()));
-    }
+    store(&reader, &mut wrong)?;
     let traces = reader.traces(&TraceFilter::default(), usize::MAX / 2, None)?.items;
     let mut events = Vec::new();
     for trace in &traces {
@@ -99,12 +93,12 @@ fn messages(messages: &[Message], wrong: &mut Violations) {
 /// answered or not, and than was estimated for calls that were lost before the model received them. The calls of deleted
 /// sessions are included, their charges are not. Returns the number of calls.
 fn charges(
-    dir: &HistoryDir<'_>,
+    dir: &DrillDir<'_>,
     reader: &SqliteReader,
     events: &[EventRecord],
     wrong: &mut Violations,
 ) -> Result<u64, Failed> {
-    let log = match std::fs::read_to_string(dir.calls()) {
+    let log = match std::fs::read_to_string(calls_file(dir)) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
         log => log?,
     };

@@ -7,7 +7,8 @@ use soong::{RunFilter, Runtime};
 use super::{
     Failed,
     action::{ACTIONS, action, answer_people, carry_out},
-    scene::{self, HistoryDir},
+    drill_dir::DrillDir,
+    scene,
 };
 
 /// Maximum time that the runs may need after the last action.
@@ -41,7 +42,7 @@ fn report(line: &str) {
 
 /// Carries out the actions from this one on, waits for all runs, and closes the runtime.
 pub(crate) async fn work(folder: &Path, seed: u64, first_action: u64) -> Result<(), Failed> {
-    let builder = scene::builder(&HistoryDir(folder), seed);
+    let builder = scene::builder(&DrillDir(folder), seed);
     let builder = builder.difference_hook(Arc::new(|run, lines| {
         if lines.is_empty() {
             report(COMPARED);

@@ -17,39 +17,22 @@ use soong::{
 };
 
 use super::{
+    drill_dir::DrillDir,
     effect::{EFFECT, EffectTool, NOTE},
     family::{Family, reported_usage},
     pairing,
 };
 
-/// Folder of one history, with its home, project and files.
-pub(crate) struct HistoryDir<'a>(pub(crate) &'a Path);
+/// Returns the file with the requests that the model received, one per line.
+pub(crate) fn calls_file(dir: &DrillDir<'_>) -> PathBuf {
+    dir.0.join("calls.jsonl")
+}
 
-impl HistoryDir<'_> {
-    pub(crate) fn home(&self) -> PathBuf {
-        self.0.join("home")
-    }
-
-    pub(crate) fn project(&self) -> PathBuf {
-        self.0.join("project")
-    }
-
-    /// File with the effects, one per line.
-    pub(crate) fn effects(&self) -> PathBuf {
-        self.0.join("effects.jsonl")
-    }
-
-    /// File with the requests that the model received, one per line.
-    pub(crate) fn calls(&self) -> PathBuf {
-        self.0.join("calls.jsonl")
-    }
-
-    /// Creates the project.
-    pub(crate) fn create(&self) -> std::io::Result<()> {
-        std::fs::create_dir_all(self.project())?;
-        std::fs::write(self.project().join("a.txt"), "alpha\nbeta\n")?;
-        std::fs::write(self.project().join("long.txt"), "word ".repeat(900))
-    }
+/// Creates the project.
+pub(crate) fn create_project(dir: &DrillDir<'_>) -> std::io::Result<()> {
+    std::fs::create_dir_all(dir.project())?;
+    std::fs::write(dir.project().join("a.txt"), "alpha\nbeta\n")?;
+    std::fs::write(dir.project().join("long.txt"), "word ".repeat(900))
 }
 
 /// A request that the model received.
@@ -62,7 +45,7 @@ pub(crate) struct ModelCall {
 }
 
 /// Returns the runtime builder of a history.
-pub(crate) fn builder(dir: &HistoryDir<'_>, seed: u64) -> RuntimeBuilder {
+pub(crate) fn builder(dir: &DrillDir<'_>, seed: u64) -> RuntimeBuilder {
     let mut config = Config::default();
     // Processes are killed, but no power is lost.
     config.storage.durability = Durability::Normal;
@@ -81,7 +64,7 @@ pub(crate) fn builder(dir: &HistoryDir<'_>, seed: u64) -> RuntimeBuilder {
         .project_dir(dir.project())
         .config(config)
         .permissions_by_users()
-        .model("default", Arc::new(model(seed, dir.calls())))
+        .model("default", Arc::new(model(seed, calls_file(dir))))
         .tool(Arc::new(EffectTool::new(EFFECT, false, dir.effects())))
         .tool(Arc::new(EffectTool::new(NOTE, true, dir.effects())));
     for preset in builtin_presets() {
@@ -116,8 +99,8 @@ fn reason_to_reject(request: &ModelRequest) -> Option<String> {
         request.messages.iter().filter_map(|message| serde_json::to_value(&**message).ok()).collect();
     for rules in [pairing::openai as fn(&[Value]) -> Result<(), String>, pairing::anthropic] {
         if let Err(why) = rules(&messages) {
-            let shown = serde_json::to_string(&messages).unwrap_or_default();
-            return Some(format!("{why}: {shown}"));
+            let json = serde_json::to_string(&messages).unwrap_or_default();
+            return Some(format!("{why}: {json}"));
         }
     }
     None

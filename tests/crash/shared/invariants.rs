@@ -1,10 +1,17 @@
 //! Invariants of every history, however often its processes were killed.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
-use soong::protocol::{Event, EventRecord, RunId, ToolEvent, Trace};
+use soong::{
+    protocol::{Event, EventRecord, RunId, ToolEvent, Trace},
+    storage::{sqlite::SqliteReader, store::Reader},
+};
 
-use super::effect::{EFFECT, Effect, NOTE};
+use super::{
+    Failed,
+    effect::{EFFECT, Effect, NOTE},
+    run_timeline::first_violation,
+};
 
 /// A violated invariant.
 #[derive(Debug, Clone)]
@@ -35,6 +42,20 @@ impl Violations {
     }
 }
 
+/// Checks that the database is whole, and that no file and no run is left over.
+pub(crate) fn store(reader: &SqliteReader, wrong: &mut Violations) -> Result<(), Failed> {
+    for fault in reader.check_integrity()? {
+        wrong.add("damaged database", fault);
+    }
+    for path in reader.blob_intents()? {
+        wrong.add("announced file left over", path);
+    }
+    for run in reader.live_runs(None)? {
+        wrong.add("run without owner", format!("{} ({}) is {}", run.run_id, run.task, run.status.as_str()));
+    }
+    Ok(())
+}
+
 /// Checks the events of a trace: ids are contiguous, also within each run, and each call is closed once.
 pub(crate) fn timeline(trace: &Trace, events: &[EventRecord], wrong: &mut Violations) {
     let mut of_runs: BTreeMap<&RunId, Vec<&EventRecord>> = BTreeMap::new();
@@ -54,30 +75,9 @@ pub(crate) fn timeline(trace: &Trace, events: &[EventRecord], wrong: &mut Violat
         format!("{} records {} events but has {last}", trace.trace_id, trace.last_event_id)
     });
     for (run, events) in of_runs {
-        let mut open = BTreeSet::new();
-        for (place, record) in events.iter().enumerate() {
-            let is_last = place + 1 == events.len();
-            let fits = match &record.event {
-                Event::Tool(ToolEvent::Started { tool_call_id, .. }) => open.insert(tool_call_id),
-                Event::Tool(
-                    ToolEvent::Completed { tool_call_id, .. }
-                    | ToolEvent::Failed { tool_call_id, .. }
-                    | ToolEvent::Denied { tool_call_id, .. },
-                ) => open.remove(tool_call_id),
-                _ => true,
-            };
-            let holds = fits && record.run_seq == Some(place as u64 + 1) && record.event.is_terminal() == is_last;
-            wrong.check(holds, "timeline", || {
-                format!(
-                    "run {run}, position {}: {} {:?} {}",
-                    place + 1,
-                    record.event.kind(),
-                    record.run_seq,
-                    record.data
-                )
-            });
+        if let Some(violation) = first_violation(&events) {
+            wrong.add("timeline", format!("run {run}: {violation}"));
         }
-        wrong.check(open.is_empty(), "timeline", || format!("run {run} does not close {open:?}"));
     }
 }
 

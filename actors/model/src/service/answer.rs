@@ -7,15 +7,15 @@
 use std::{str::Utf8Error, time::Duration};
 
 use bytes::Bytes;
-use reqwest::Response;
 use soong_protocol::{ProviderItem, Usage};
 
 use super::{
     events::EventReader,
     failure::{ErrorBody, ServiceInfo},
+    http::RecordedResponse,
 };
 use crate::{
-    AnswerProgress, Completion, DeltaSink, ExchangeLog, ModelError,
+    AnswerProgress, Completion, DeltaSink, ModelError,
     limits::{AnswerLimits, AnswerSize},
 };
 
@@ -83,22 +83,14 @@ impl From<ModelError> for EventError {
     }
 }
 
-/// Where an answer comes from.
-pub(crate) struct AnswerSource<'a> {
-    pub(crate) response: Response,
-    pub(crate) service: &'a ServiceInfo,
-    /// Records the bytes of the answer, if they are wanted.
-    pub(crate) exchanges: Option<&'a ExchangeLog>,
-}
-
 /// Reads the answer to its end. Also returns its parts for the service.
 pub(crate) async fn read<F: AnswerFormat>(
-    source: AnswerSource<'_>,
+    mut response: RecordedResponse<'_>,
+    service: &ServiceInfo,
     limits: AnswerLimits,
     answer: F,
     deltas: &mut dyn DeltaSink,
 ) -> Result<(Completion, Vec<ProviderItem>), ModelError> {
-    let AnswerSource { mut response, service, exchanges } = source;
     let mut reader = AnswerReader::new(service, limits, answer);
     loop {
         let piece = match reader.read_timeout() {
@@ -109,12 +101,7 @@ pub(crate) async fn read<F: AnswerFormat>(
             },
         };
         match piece {
-            Ok(Some(bytes)) => {
-                if let Some(exchanges) = exchanges {
-                    exchanges.receive(&bytes);
-                }
-                reader.take(&bytes, deltas)?;
-            }
+            Ok(Some(bytes)) => reader.take(&bytes, deltas)?,
             Ok(None) => break,
             Err(_) if reader.answer.progress() != Progress::Open => break,
             Err(error) => return Err(service.transport_error(&error)),

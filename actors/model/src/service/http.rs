@@ -4,8 +4,9 @@
 
 use std::{sync::OnceLock, time::Duration};
 
+use bytes::Bytes;
 use reqwest::{
-    Method, Request, Response, Url,
+    Method, Request, Response, StatusCode, Url,
     header::{CONTENT_TYPE, HeaderMap, HeaderValue},
     redirect,
 };
@@ -13,7 +14,7 @@ use soong_protocol::{ModelConfig, Provider};
 use soong_text::Environment;
 
 use super::failure::ServiceInfo;
-use crate::{Failure, ModelError};
+use crate::{ExchangeLog, Failure, ModelError};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum number of bytes read from an error body.
@@ -176,22 +177,58 @@ impl HttpClient {
         self.client.execute(request).await
     }
 
-    /// Sends one request and returns the response, whatever its status.
-    pub(crate) async fn send(
+    /// Sends one request and returns the response, whatever its status. `exchanges` records both.
+    pub(crate) async fn send<'a>(
         &self,
         endpoint: &Url,
         json: Vec<u8>,
         service: &ServiceInfo,
-    ) -> Result<Response, ModelError> {
+        exchanges: Option<&'a ExchangeLog>,
+    ) -> Result<RecordedResponse<'a>, ModelError> {
+        if let Some(exchanges) = exchanges {
+            // The query may carry a key.
+            let mut url = endpoint.clone();
+            url.set_query(None);
+            exchanges.begin(url.as_str(), &json);
+        }
         let mut request = Request::new(Method::POST, endpoint.clone());
         request.headers_mut().clone_from(&self.headers);
         *request.body_mut() = Some(json.into());
-        self.client.execute(request).await.map_err(|error| service.transport_error(&error))
+        let response = self.client.execute(request).await.map_err(|error| service.transport_error(&error))?;
+        if let Some(exchanges) = exchanges {
+            exchanges.set_status(response.status().as_u16());
+        }
+        Ok(RecordedResponse { response, exchanges })
+    }
+}
+
+/// A response whose body is recorded as it is read, if the request has a log.
+pub(crate) struct RecordedResponse<'a> {
+    response: Response,
+    exchanges: Option<&'a ExchangeLog>,
+}
+
+impl RecordedResponse<'_> {
+    pub(crate) fn status(&self) -> StatusCode {
+        self.response.status()
+    }
+
+    pub(crate) fn headers(&self) -> &HeaderMap {
+        self.response.headers()
+    }
+
+    /// Reads the next bytes of the body. `None` at its end.
+    pub(crate) async fn chunk(&mut self) -> reqwest::Result<Option<Bytes>> {
+        let chunk = self.response.chunk().await?;
+        if let (Some(exchanges), Some(bytes)) = (self.exchanges, &chunk) {
+            exchanges.receive(bytes);
+        }
+        Ok(chunk)
     }
 }
 
 /// Returns the beginning of an error body. Read errors are ignored.
-pub(crate) async fn error_body(mut response: Response) -> Vec<u8> {
+pub(crate) async fn error_body(mut response: RecordedResponse<'_>) -> Vec<u8> {
     let mut body = Vec::new();
     while let Ok(Some(bytes)) = response.chunk().await {
         let room = MAX_ERROR_BYTES - body.len();

@@ -88,15 +88,22 @@ impl RunState {
 
     /// Returns the maximum size of a prompt, in tokens.
     pub(in crate::run) fn prompt_room(&self) -> u64 {
-        let window = self.conversation.window;
+        self.prompt_room_in(self.conversation.window)
+    }
+
+    fn prompt_room_in(&self, window: u64) -> u64 {
         // The service may report a smaller window than the one that is configured.
         window.saturating_sub(self.spec.model.answer_room.min(window / 2))
     }
 
     /// Returns the prompt size in tokens above which older messages are summarized.
     pub(super) fn compaction_threshold(&self) -> u64 {
-        let available_tokens = self.prompt_room();
-        let share = self.conversation.window as f64 * self.spec.context.threshold_ratio;
+        self.compaction_threshold_in(self.conversation.window)
+    }
+
+    fn compaction_threshold_in(&self, window: u64) -> u64 {
+        let available_tokens = self.prompt_room_in(window);
+        let share = window as f64 * self.spec.context.threshold_ratio;
         // The threshold always leaves room for the answer, whatever ratio is configured.
         (share as u64).min(available_tokens)
     }
@@ -125,21 +132,22 @@ impl RunState {
 impl Transition<'_, '_> {
     /// Requests a summary of the older part of the conversation, if one is possible. Returns whether it is.
     pub(super) fn begin_compaction(&mut self, tokens: u64) -> bool {
-        let Some(plan) = self.plan_summary(tokens) else { return false };
+        let Some(plan) = self.plan_summary(tokens, self.state.conversation.window) else { return false };
         self.request_plan(plan);
         true
     }
 
-    /// Prepares a summary of the older part of the conversation. Returns `None` if nothing can be summarized, the request has
-    /// too little room for the conversation, the run is a reflection, or [`MAX_COMPACTION_ATTEMPTS`] is reached.
-    fn plan_summary(&self, tokens: u64) -> Option<SummaryPlan> {
+    /// Prepares a summary of the older part of the conversation for a context window of this size. Returns `None` if nothing
+    /// can be summarized, the request has too little room for the conversation, the run is a reflection, or
+    /// [`MAX_COMPACTION_ATTEMPTS`] is reached.
+    fn plan_summary(&self, tokens: u64, window: u64) -> Option<SummaryPlan> {
         let state = &*self.state;
         // A reflection must not compact the conversation that it reviews.
         if state.reflection.is_some() || state.compaction.completed + state.compaction.failed >= MAX_COMPACTION_ATTEMPTS
         {
             return None;
         }
-        let budget = state.compaction_threshold().saturating_sub(state.fixed_tokens());
+        let budget = state.compaction_threshold_in(window).saturating_sub(state.fixed_tokens());
         let keep_recent = match state.is_compaction_requested() {
             true => 1,
             // After each completed summary, the next one keeps only a quarter as many recent messages.
@@ -158,7 +166,7 @@ impl Transition<'_, '_> {
             request: covered.iter().rev().find(|entry| entry.message.is_request()).map(|entry| entry.message.sequence),
         };
         // The summarizer's context window may be smaller than configured, so each failure halves the next request.
-        let available_tokens = state.prompt_room();
+        let available_tokens = state.prompt_room_in(window);
         let max_tokens = if state.spec.auxiliary_models.summary_is_own_model {
             state.spec.auxiliary_models.summary.max_prompt_tokens.min(available_tokens)
         } else {
@@ -281,10 +289,8 @@ impl Transition<'_, '_> {
         let retries_reflection = self.state.reflection.is_some() && attempt <= MAX_COMPACTION_ATTEMPTS;
         // The summary must fit into the smaller window that the event leads to. Without a summary there is no retry, and
         // no event.
-        let window = self.state.conversation.window;
-        self.state.conversation.window = self.state.conversation.reduced_window();
-        let plan = self.plan_summary(self.state.conversation.prompt_tokens);
-        self.state.conversation.window = window;
+        let conversation = &self.state.conversation;
+        let plan = self.plan_summary(conversation.prompt_tokens, conversation.reduced_window());
         if plan.is_none() && !retries_reflection {
             return false;
         }
