@@ -22,6 +22,7 @@ mod stream;
 
 use std::{
     borrow::Cow,
+    cmp::Reverse,
     fmt::{self, Write as _},
     ops::Range,
     sync::{Arc, LazyLock},
@@ -43,6 +44,8 @@ const SECRET_SUFFIXES: [&str; 9] =
     ["KEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "PASSPHRASE", "CREDENTIAL", "CREDENTIALS", "PWD"];
 /// Variables that have such a suffix but contain a working directory, not a secret.
 const EXCLUDED_NAMES: [&str; 2] = ["PWD", "OLDPWD"];
+/// Replacement of a token after `Bearer`.
+const BEARER_MARK: &str = "[redacted]";
 /// Minimum length of a word after `Bearer` to be treated as a token even if it looks like prose, in characters.
 const MIN_LONG_TOKEN_CHARS: usize = 20;
 
@@ -118,8 +121,10 @@ impl Redactor {
                 forms.push((form, mark.clone()));
             }
         }
-        // Longest form first. If forms are equal, the one with the smallest replacement is kept.
-        forms.sort_by(|a, b| b.0.len().cmp(&a.0.len()).then_with(|| a.cmp(b)));
+        forms.extend(marks_with_secrets(&forms, &prefixes));
+        // Longest form first. If forms are equal, a mark is kept, else the one with the smallest replacement.
+        let rank = |(form, mark): &(String, String)| (Reverse(form.len()), form.clone(), form != mark, mark.clone());
+        forms.sort_by_cached_key(rank);
         forms.dedup_by(|a, b| a.0 == b.0);
         let (forms, marks): (Vec<String>, Vec<String>) = forms.into_iter().unzip();
         let finder = AhoCorasick::builder().match_kind(MatchKind::LeftmostLongest).build(&forms);
@@ -202,7 +207,9 @@ fn secrets<'a>(environment: &'a Environment, config: &Config) -> impl Iterator<I
 
 impl SecretIndex {
     fn redacted<'a>(&self, text: &'a str) -> Cow<'a, str> {
-        let spans = self.spans(text);
+        let mut spans = self.spans(text);
+        // Text that stays the same is not copied.
+        spans.retain(|(span, mark)| text[span.clone()] != **mark);
         if spans.is_empty() {
             return Cow::Borrowed(text);
         }
@@ -216,7 +223,8 @@ impl SecretIndex {
         Cow::Owned(clean)
     }
 
-    /// Returns the ranges to redact in a text, in order, each with its replacement.
+    /// Returns the ranges to redact in a text, in order, each with its replacement. They include marks that contain
+    /// a secret, each replaced by itself.
     fn spans(&self, text: &str) -> Vec<(Range<usize>, &str)> {
         let mut spans = Vec::new();
         let mut copied_to = 0;
@@ -243,6 +251,21 @@ impl SecretIndex {
             spans.push((start..copied_to, self.prefix_replacements[found.pattern()].as_str()));
         }
     }
+}
+
+/// Returns the marks that contain a secret, as "[redacted:A_TOKEN]" does if a secret is "redacted". Each replaces itself:
+/// a text that is redacted again stays the same. Other marks need no search.
+fn marks_with_secrets(forms: &[(String, String)], prefixes: &[String]) -> Vec<(String, String)> {
+    let mut marks: Vec<&str> = forms.iter().map(|(_, mark)| mark.as_str()).collect();
+    marks.push(BEARER_MARK);
+    marks.sort_unstable();
+    marks.dedup();
+    let contains_secret = |mark: &str| {
+        forms.iter().any(|(form, _)| mark.contains(form.as_str()))
+            || prefixes.iter().any(|prefix| mark.contains(prefix.as_str()))
+    };
+    marks.retain(|mark| contains_secret(mark));
+    marks.into_iter().map(|mark| (mark.to_owned(), mark.to_owned())).collect()
 }
 
 /// Returns whether the name of a variable indicates that its value is a secret.
@@ -330,7 +353,7 @@ fn redact_bearer(text: &str) -> Cow<'_, str> {
         let is_token = !header.is_empty()
             || token.len() >= MIN_LONG_TOKEN_CHARS
             || token.bytes().any(|byte| byte.is_ascii_digit() || matches!(byte, b'_' | b'.' | b'='));
-        let shown = if is_token { "[redacted]" } else { token };
+        let shown = if is_token { BEARER_MARK } else { token };
         format!("{header}{scheme}{shown}")
     })
 }

@@ -61,6 +61,42 @@ fn secret_is_redacted_in_every_encoding() {
     }
 }
 
+/// Secrets that occur in the marks with which secrets are replaced.
+#[test]
+fn mark_that_contains_a_secret_is_kept() {
+    let environment = Environment::of([
+        ("ONE_TOKEN", "redacted"),
+        ("TWO_API_KEY", "ONE_TOKEN"),
+        ("THREE_SECRET", "sk-TWO_API_KEY-and-more-of-it"),
+        ("SK_TWO_API_KEY", "[redacted"),
+        ("FOUR_TOKEN", "]-0123456789"),
+        ("FIVE_TOKEN", "[redacted]"),
+    ]);
+    let redactor = Redactor::new(&environment, &Config::default());
+    for (text, want) in [
+        ("redacted", "[redacted:ONE_TOKEN]"),
+        ("ONE_TOKEN", "[redacted:TWO_API_KEY]"),
+        ("[redacted:ONE_TOKEN]", "[redacted:ONE_TOKEN]"),
+        ("a [redacted:ONE_TOKEN] and redacted", "a [redacted:ONE_TOKEN] and [redacted:ONE_TOKEN]"),
+        ("[redacted", "[redacted:SK_TWO_API_KEY]"),
+        ("Bearer abcdefghij0123456789", "Bearer [redacted]"),
+        ("Bearer [redacted]", "Bearer [redacted]"),
+        ("sk-TWO_API_KEY-and-more-of-it", "[redacted:THREE_SECRET]"),
+        ("[redacted:ONE_TOKEN]-012", "[redacted:ONE_TOKEN]-012"),
+        // The name of no secret: only marks of this redactor are known.
+        ("[redacted:redacted]", "[redacted:SK_TWO_API_KEY]:[redacted:ONE_TOKEN]]"),
+    ] {
+        assert_eq!(redactor.text(text), want, "{text}");
+        assert_eq!(redactor.text(want), want, "once redacted it stays: {text}");
+        for cut in 1..text.len() {
+            let mut stream = StreamRedactor::new(&redactor);
+            let pieces = [stream.push(&text[..cut]), stream.push(&text[cut..]), stream.end()];
+            assert_eq!(pieces.concat(), want, "{text} in pieces, cut at {cut}");
+        }
+    }
+    assert!(matches!(redactor.text("[redacted:ONE_TOKEN]"), Cow::Borrowed(_)));
+}
+
 #[test]
 fn bearer_token_is_redacted() {
     let redactor = Redactor::default();
