@@ -2,13 +2,17 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, atomic::Ordering::SeqCst},
+    sync::{
+        Arc, Mutex, OnceLock,
+        atomic::{AtomicBool, Ordering::SeqCst},
+        mpsc,
+    },
     time::{Duration, Instant},
 };
 
 use serde_json::json;
 use soong::{
-    ErrorCode, FaultComponent, FaultPoint, RunRequest, Runtime, StreamItem,
+    ErrorCode, FaultComponent, FaultPoint, RunFilter, RunRequest, Runtime, StreamItem,
     protocol::{EndReason, Event, RunEvent, RunId, RunMode, RunStatus},
     storage::store::{Ack, Append, Store, StoreError},
 };
@@ -251,6 +255,59 @@ async fn idle_session_is_passivated_and_reactivated() {
         wait_until("its actors go", is_idle).await;
     }
     check_session(world.runtime(), &soong::protocol::SessionId::new("s")).await;
+    world.finish().await;
+}
+
+/// A parent that crashed reads the end of its child from the store, and may end before the child's actor has reported it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn session_with_an_unreported_end_is_not_passivated() {
+    let model = scripted_model(|request| match (is_parent(request), assistant_count(request)) {
+        (true, 0) => Turn::call("agent", json!({"task": "a"})),
+        (true, _) => Turn::say("the end"),
+        (false, _) => Turn::say("looked"),
+    });
+    let parent: Arc<OnceLock<RunId>> = Arc::default();
+    let is_stored = Arc::new(AtomicBool::new(false));
+    let (release, released) = mpsc::channel::<()>();
+    let released = Mutex::new(Some(released));
+    let known = Arc::clone(&parent);
+    let reached = Arc::clone(&is_stored);
+    // The actor of the child crashes in its last step, when its parent has crashed and ended.
+    let hook = Arc::new(move |run: &RunId, point: FaultPoint| {
+        if point != FaultPoint::Ended || run == known.wait() {
+            return;
+        }
+        let released = released.lock().unwrap().take();
+        if let Some(released) = released {
+            reached.store(true, SeqCst);
+            released.recv().unwrap();
+            std::panic::resume_unwind(Box::new("a crash before the report"));
+        }
+    });
+    let world = TestRuntime::with(model, |builder| {
+        let mut config = quick_config();
+        config.runtime.idle_session_s = 0;
+        builder.config(config).fault_hook(hook)
+    })
+    .await;
+    let run = world.runtime().start(RunRequest::new("x").session("s")).await.unwrap();
+    let _ = parent.set(run.run_id().clone());
+    wait_until("the end of the child is stored", || is_stored.load(SeqCst)).await;
+    world.runtime().tree().inject_crash(&format!("run:{}", run.run_id())).unwrap();
+    assert_eq!(with_timeout(run.wait()).await.unwrap().output, "the end");
+    let open = world.runtime().runs(RunFilter::active());
+    assert_eq!(open.len(), 1, "the child has not reported its end");
+    let tree = || serde_json::to_string(&world.runtime().tree().snapshot()).unwrap();
+    let passivated = async {
+        while tree().contains("session:s") {
+            tokio::task::yield_now().await;
+        }
+    };
+    let passivated = tokio::time::timeout(Duration::from_millis(200), passivated).await;
+    assert!(passivated.is_err(), "the session stopped together with the actor of the child");
+    release.send(()).unwrap();
+    assert_eq!(with_timeout(open[0].wait()).await.unwrap().output, "looked");
+    wait_until("the actors of the session go", || !tree().contains("session:s")).await;
     world.finish().await;
 }
 

@@ -80,6 +80,8 @@ pub(crate) struct SessionState {
     starts: u64,
     generation: u64,
     idle_timer: Option<AbortOnDropHandle<()>>,
+    /// Task that waits for runs that have ended, but whose actors have not reported it.
+    end_waiter: Option<AbortOnDropHandle<()>>,
 }
 
 impl Actor for SessionActor {
@@ -144,6 +146,7 @@ impl Actor for SessionActor {
             starts: 0,
             generation: 0,
             idle_timer: None,
+            end_waiter: None,
         })
     }
 
@@ -171,6 +174,7 @@ impl Actor for SessionActor {
                     state.active = None;
                 }
             }
+            SessionMsg::EndsReported => state.end_waiter = None,
             SessionMsg::CancelQueued(run) => self.cancel_queued(state, &run),
             SessionMsg::Restored { known, runs, used } => {
                 self.restored(state, runs, &used);
@@ -400,7 +404,11 @@ impl SessionActor {
             let start = RunStart::Load { restarted: None };
             state.runs.send(RunSupervisorMsg::Start { run: Box::new(queued.run), start });
         }
-        if state.active.is_some() || state.is_holding || !state.queue.is_empty() {
+        let has_work = state.active.is_some() || state.is_holding || !state.queue.is_empty();
+        if !has_work && state.end_waiter.is_none() {
+            self.wait_for_unreported_ends(myself, state);
+        }
+        if has_work || state.end_waiter.is_some() {
             state.generation += 1;
             state.idle_timer = None;
             let waiting = state.queue.len();
@@ -418,6 +426,25 @@ impl SessionActor {
                 session.send(SessionMsg::Idle { generation });
             })));
         }
+    }
+
+    /// Starts to wait for runs of an otherwise idle session that have not reported their end, if there are any.
+    ///
+    /// A parent that was restarted reads the end of a child from the store, possibly before the actor of the child has
+    /// reported it. If that actor stopped with its session, callers would wait for the child forever.
+    fn wait_for_unreported_ends(&self, myself: &ActorRef<SessionMsg>, state: &mut SessionState) {
+        let unreported = self.live_runs(|_| true);
+        if unreported.is_empty() {
+            return;
+        }
+        let session = Mailbox::new(myself.clone(), Arc::clone(&self.status));
+        state.end_waiter = Some(AbortOnDropHandle::new(tokio::spawn(async move {
+            for run in unreported {
+                // The outcome does not matter: the run has left the registry.
+                let _ = run.wait_outcome().await;
+            }
+            session.send(SessionMsg::EndsReported);
+        })));
     }
 
     fn start_held(&self, myself: &ActorRef<SessionMsg>, state: &mut SessionState) {

@@ -20,6 +20,8 @@ pub(crate) enum SessionMsg {
     QueryIdle(oneshot::Sender<bool>),
     /// From a run: it has ended, or was never started.
     RunEnded(RunId),
+    /// From its own task: all runs that the session has waited for have reported their end.
+    EndsReported,
     /// From a handle: cancel a queued run.
     CancelQueued(RunId),
     /// From its own loading task: whether the session is stored, and its runs that have not ended.

@@ -65,7 +65,7 @@ impl SessionActor {
     }
 
     /// Returns the live runs of the session that match `wanted`.
-    fn live_runs(&self, wanted: impl Fn(&RunId) -> bool) -> Vec<Arc<RunEntry>> {
+    pub(super) fn live_runs(&self, wanted: impl Fn(&RunId) -> bool) -> Vec<Arc<RunEntry>> {
         self.services.runs.select(|run| run.identity.session_id == self.key.session_id && wanted(&run.identity.run_id))
     }
 
