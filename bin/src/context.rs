@@ -75,11 +75,27 @@ impl Context<'_> {
 
     /// Returns the source of the home's records: its owner or the disk.
     pub(crate) async fn source(&self) -> Result<Source, Failure> {
+        let read_from_disk = || {
+            print::note("the owner process of the home does not respond; reading from disk");
+            Ok(())
+        };
+        self.find_source(read_from_disk).await
+    }
+
+    /// Same as [`source`](Self::source), for a command that changes what it reads: an owner that does not respond is an
+    /// error, because the change needs it.
+    pub(crate) async fn source_to_change(&self) -> Result<Source, Failure> {
+        self.find_source(|| Err(soong_client::unresponsive().into())).await
+    }
+
+    /// Returns the source of the home's records. `if_unresponsive` decides whether they are read from disk if the owner does
+    /// not respond.
+    async fn find_source(&self, if_unresponsive: impl FnOnce() -> Result<(), Failure>) -> Result<Source, Failure> {
         let home = self.home()?;
         match Client::find(&self.address(&home)).await {
             Discovery::Owner(client, ready) => return Ok(Source::Owner(client, ready)),
             Discovery::Unreachable(error) => return Err(error.into()),
-            Discovery::Unresponsive => print::note("the owner process of the home does not respond; reading from disk"),
+            Discovery::Unresponsive => if_unresponsive()?,
             Discovery::None => {}
         }
         Ok(Source::Disk(OfflineStore::open(&home)?))

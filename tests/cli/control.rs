@@ -387,6 +387,27 @@ fn suspended_owner_blocks_no_command() {
     tree.expect_stderr(&["does not respond", "reading from disk"]);
     assert_eq!(tree.json()["source"], "disk");
     world.run(&["run", "--model", "offline", "Second"]).expect_code(4).expect_stderr(&["does not respond", "fg"]);
+    // A command that changes something needs the owner, so it reads nothing from disk first.
+    let changes: [&[&str]; 12] = [
+        &["traces", "stop", "s"],
+        &["traces", "reflect", "s"],
+        &["run", "--model", "offline", "--session", "s", "Next"],
+        &["run", "--model", "offline", "--continue", "Next"],
+        &["permissions", "mode", "edits", "s"],
+        &["permissions", "allow", "s.p1"],
+        &["questions", "answer", "s.q1", "Yes."],
+        &["sessions", "fork", "s"],
+        &["sessions", "switch", "s", "1"],
+        &["sessions", "delete", "s"],
+        &["sessions", "cleanup", "--older-than", "1d", "--yes"],
+        &["artifacts", "delete", "notes", "--session", "s"],
+    ];
+    let started = changes.map(|change| (change, world.start(change)));
+    for (change, process) in started {
+        let refused = process.finish().expect_code(4);
+        refused.expect_stderr(&["does not respond", "fg"]);
+        assert!(!refused.err.contains("reading from disk"), "{change:?}: {}", refused.err);
+    }
     owner.signal(Signal::CONT);
     assert_eq!(world.run(&["tree", "--json"]).expect_code(0).json()["source"], "owner");
     asked.answer("One.");

@@ -97,7 +97,8 @@ pub(super) async fn read_command(context: &Context<'_>, options: &cli::Artifacts
 /// Executes the subcommands that change artifacts, at the owner of the home or as a temporary owner.
 pub(super) async fn write_command(context: &Context<'_>, options: &cli::Artifacts) -> Result<Exit, Failure> {
     use cli::Artifacts as A;
-    let (settings, source) = open_source(context).await?;
+    let settings = config::read(&context.global, &context.home()?)?;
+    let source = context.source_to_change().await?;
     let session = match options {
         A::Put { name, of, .. } | A::Edit { name, of, .. } | A::Delete { name, of, .. } => {
             if let Some(session) = &of.session {

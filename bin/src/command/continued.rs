@@ -28,7 +28,7 @@ async fn records(context: &Context<'_>) -> Result<Option<Source>, Failure> {
     if must_migrate(context)? {
         return Ok(None);
     }
-    match context.source().await {
+    match context.source_to_change().await {
         Err(failure) if failure.exit == Exit::NotFound => Ok(None),
         found => found.map(Some),
     }
@@ -47,7 +47,7 @@ pub(super) async fn existing(
     if let Some(Some(reference)) = continued
         && !must_migrate(context)?
     {
-        *session = Some(context.source().await?.session(reference).await?.session_id.to_string());
+        *session = Some(context.source_to_change().await?.session(reference).await?.session_id.to_string());
         *continued = None;
     }
     Ok(())

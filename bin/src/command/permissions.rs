@@ -62,7 +62,7 @@ fn print(context: &Context<'_>, asked: &Permission, mode: PermissionMode) -> Res
 
 /// Sets the permission mode of the active run of a session.
 pub(super) async fn set_mode(context: &Context<'_>, mode: PermissionMode, session: &str) -> Result<Exit, Failure> {
-    let source = context.source().await?;
+    let source = context.source_to_change().await?;
     let id = source.exact_session(session).await?.session_id;
     match source {
         Source::Owner(client, _) => client.set_permission_mode(id.as_str(), mode).await?,
@@ -89,7 +89,7 @@ pub(super) async fn decide(
     reason: Option<String>,
 ) -> Result<Exit, Failure> {
     // Check that the permission exists and is pending before starting an owner process.
-    let asked = context.source().await?.permission(id).await?;
+    let asked = context.source_to_change().await?.permission(id).await?;
     if asked.status != PermissionStatus::Pending {
         return Err(already_decided_error(&asked).into());
     }

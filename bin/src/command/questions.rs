@@ -149,7 +149,7 @@ pub(super) async fn answer(context: &Context<'_>, id: &str, answer: &str) -> Res
         return Err(Failure::usage("the answer is empty", "Give an answer: soong questions answer ID TEXT"));
     }
     // Check that the question exists and is pending before starting an owner process.
-    let question = context.source().await?.question(id).await?;
+    let question = context.source_to_change().await?.question(id).await?;
     if question.status != QuestionStatus::Pending {
         return Err(already_decided(&question).into());
     }

@@ -33,7 +33,15 @@ pub(super) async fn sessions(context: &Context<'_>, options: &cli::Sessions) -> 
     if matches!(options, cli::Sessions::List { .. }) && context.print_if_unused(&[(); 0])? {
         return Ok(Exit::Success);
     }
-    let source = context.source().await?;
+    let source = match options {
+        cli::Sessions::List { .. } | cli::Sessions::Show { .. } | cli::Sessions::Cleanup { yes: false, .. } => {
+            context.source().await?
+        }
+        cli::Sessions::Fork { .. }
+        | cli::Sessions::Switch { .. }
+        | cli::Sessions::Delete { .. }
+        | cli::Sessions::Cleanup { yes: true, .. } => context.source_to_change().await?,
+    };
     match options {
         cli::Sessions::List { all, columns } => list(context, &source, *all, &columns.columns).await,
         cli::Sessions::Show { id } => show(context, &source, id).await,

@@ -66,7 +66,7 @@ pub(super) async fn traces(context: &Context<'_>, options: &cli::Traces) -> Resu
 pub(super) async fn reflect(context: &Context<'_>, id: &str, focus: Option<&str>) -> Result<Exit, Failure> {
     let home = context.home()?;
     let settings = config::read(&context.global, &home)?;
-    let id = context.source().await?.trace_to_change(id).await?.trace.trace_id;
+    let id = context.source_to_change().await?.trace_to_change(id).await?.trace.trace_id;
     let mut place = RuntimeSession::connect(context, &home, || builder(context, &home, &settings)).await?;
     let build_request = async |place: &mut RuntimeSession<'_>| {
         let (session, trace_id) = session_of(place.client(), id.as_str()).await?;
@@ -248,7 +248,7 @@ fn total(trace: &Trace, traces: &[Trace]) -> Option<String> {
 
 /// Stops the active run of a trace and waits until it has ended.
 async fn stop(context: &Context<'_>, id: &str) -> Result<Exit, Failure> {
-    let source = context.source().await?;
+    let source = context.source_to_change().await?;
     let trace = source.trace_to_change(id).await?.trace;
     if let Source::Owner(client, ready) = &source {
         return stop_run(context, client, ready.pid, &trace).await;
