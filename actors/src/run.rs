@@ -15,11 +15,12 @@
 //! 5. The [model call](tasks::model_call) is a task. It reserves budget, waits for its turn at the gateway, and streams
 //!    deltas. Its answer comes back as an input.
 //! 6. The machine records the usage and stores the answer as a message. An answer without tool calls is the result of
-//!    the run. If it does not match the [output schema](machine::output_schema), the model is asked once more.
+//!    the run. If it does not match the [output schema](machine::output_schema), as the task has checked, the model is
+//!    asked once more.
 //! 7. The [scheduler](machine::tool_calls::scheduler) starts the tool calls: reads in parallel, writes one at a time
 //!    (TOOL-3). The run executes `goal`, `agent`, `evaluate` and `ask_human` [itself](machine::tools), after their
 //!    hooks. The [children](machine::sub_agents) of `agent` and `evaluate` are runs with their own actors.
-//! 8. Every other call is a [task](tasks::tool_call): hooks first, then [authorization](tasks::authorize), then the
+//! 8. Every other call is a [task](tasks::tool_call): it checks the arguments, then hooks, then [authorization](tasks::authorize), then the
 //!    tool. If the call requires permission, it stays pending in the machine until there is a
 //!    [decision](machine::tool_calls::approval). A large output becomes an [artifact](tasks::tool_output).
 //! 9. Each outcome is stored as a message. When every call has one (R4), the next turn opens.

@@ -10,7 +10,9 @@ use serde_json::{Value, json};
 use soong::{
     ChildSpec, ErrorCode, MessagePath, RunHandle, RunRequest,
     model::{Failure, ModelError, ModelRequest},
-    protocol::{ChildMode, CollaboratorStatus, Event, GivenMessage, Role, RunMode, RunStatus, SubAgentEvent},
+    protocol::{
+        ChildMode, CollaboratorStatus, Event, GivenMessage, ModelEvent, Role, RunMode, RunStatus, SubAgentEvent,
+    },
 };
 
 use crate::support::{
@@ -285,6 +287,46 @@ async fn user_run_can_have_a_schema_and_return_a_typed_value() {
     assert_eq!(with_timeout(free.wait_as::<String>()).await.unwrap_err().code, ErrorCode::ValidationError);
     let refused = world.runtime().start(RunRequest::new("x").expect(json!({"type": 7}))).await.unwrap_err();
     assert_eq!(refused.code, ErrorCode::ValidationError);
+    world.finish().await;
+}
+
+/// The check of an answer is recorded, so that a rebuild does not repeat it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn check_of_an_answer_is_recorded_with_the_answer() {
+    let model = scripted_model(|request| match task_of(request).split_whitespace().next() {
+        Some("good") => Turn::say("```json\n{\"n\": 7}\n```"),
+        Some("mended") if assistant_count(request) > 0 => Turn::say("{\"n\": 9}"),
+        _ => Turn::say("{\"n\": \"seven\"}"),
+    });
+    let differences = Arc::new(Mutex::new(Vec::new()));
+    let found = Arc::clone(&differences);
+    let world = TestRuntime::with(model, |builder| {
+        builder
+            .config(quick_config())
+            .difference_hook(Arc::new(move |_, lines| found.lock().unwrap().extend_from_slice(lines)))
+    })
+    .await;
+    let matches = json!({"result": "match"});
+    let mismatch = json!({"result": "mismatch", "violations": "at /n: \"seven\" is not of type \"integer\""});
+    for (message, has_schema, wanted) in [
+        ("good", true, vec![matches.clone()]),
+        ("mended", true, vec![mismatch.clone(), matches]),
+        ("bad", true, vec![mismatch.clone(), mismatch]),
+        ("bad", false, vec![Value::Null]),
+    ] {
+        let request = RunRequest::new(message);
+        let request = if has_schema { request.expect(number_schema()) } else { request };
+        let run = world.runtime().start(request).await.unwrap();
+        with_timeout(run.wait()).await.unwrap();
+        let mut checks = Vec::new();
+        for record in read_to_end(run.events().unwrap()).await {
+            if let Event::Model(ModelEvent::Completed { answer_check, .. }) = &record.event {
+                checks.push(serde_json::to_value(answer_check).unwrap());
+            }
+        }
+        assert_eq!(checks, wanted, "{message}");
+    }
+    assert_eq!(*differences.lock().unwrap(), Vec::<String>::new());
     world.finish().await;
 }
 

@@ -8,6 +8,7 @@ pub(in crate::run) mod authorize;
 mod auxiliary_call;
 mod call_meter;
 pub(in crate::run) mod callbacks;
+mod checked_call;
 pub(in crate::run) mod child_starter;
 mod context_update;
 mod control;
@@ -52,7 +53,7 @@ use crate::{
     memory::MemoryFiles,
     run::{
         machine::{
-            effect::{AuxiliaryCall, ModelCall, OversizedResults, ToolCallTask},
+            effect::{AuxiliaryCall, ModelCall, OversizedResults, ToolCallRequest},
             input::{EndInput, HookReport, ModelInput, RunInput, StoredInput, SummaryInput, ToolInput},
             outcome,
             spec::RunSpec,
@@ -62,6 +63,7 @@ use crate::{
         registry::entry::RunEntry,
         tasks::{
             callbacks::{CallbackCalls, CallbackRun},
+            checked_call::{check_answer, check_call},
             hook_calls::HookCalls,
             load::{last_settings, read_stored},
             model_call::{CallObserver, ModelCaller},
@@ -142,6 +144,7 @@ impl RunTasks {
             let input = match outcome {
                 Ok(completion) => {
                     let limited_by = observer.reservation.as_ref().and_then(|held| held.limited_by.clone());
+                    let answer_check = check_answer(&spec, &completion).await;
                     RunInput::Model(ModelInput::Answered {
                         completion: Box::new(completion),
                         fallback: observer.fallback,
@@ -149,6 +152,7 @@ impl RunTasks {
                         duration_ms: elapsed_ms(start),
                         waited_ms,
                         short_of: limited_by,
+                        answer_check,
                     })
                 }
                 Err(error) => {
@@ -181,22 +185,36 @@ impl RunTasks {
         });
     }
 
-    /// Runs a tool; reports its outcome.
-    pub(crate) fn run_tool(&self, myself: ActorRef<RunMsg>, spec: &Arc<RunSpec>, job: ToolCallTask) {
+    /// Checks the arguments of a call and runs its tool; reports the outcome.
+    pub(crate) fn run_tool(&self, myself: ActorRef<RunMsg>, spec: &Arc<RunSpec>, request: ToolCallRequest) {
         let (services, live, token) = (Arc::clone(&self.services), Arc::clone(&self.live), self.token.clone());
         let (spec, mailbox) = (Arc::clone(spec), self.mailbox(myself));
         self.spawn(async move {
             let start = Instant::now();
-            let (id, turn, writes) = (job.id.clone(), job.turn, job.spec.effect.is_mutating());
+            let id = request.id.clone();
+            let send = |input: RunInput| {
+                mailbox.send(RunMsg::Input(Box::new(input)));
+            };
+            let (job, coercion_note) = match check_call(request, &spec).await {
+                Ok(checked) => checked,
+                Err(error) => {
+                    return send(RunInput::Tool(ToolInput::Ended {
+                        id,
+                        result: Box::new(Err(error)),
+                        reports: Vec::new(),
+                        duration_ms: elapsed_ms(start),
+                        coercion_note: None,
+                    }));
+                }
+            };
+            let turn = job.request.turn;
+            let writes = job.request.spec.effect.is_mutating();
             // Writes that the call has started are completed before its outcome is reported, whatever the outcome is.
             let storing = TaskTracker::new();
             let context = services.tools.context(&live, &spec, &job, &token, &storing);
             let after = hook_calls::after_call(&spec, &job, resolved_path(&spec, &job, &context));
-            let send = |input: RunInput| {
-                mailbox.send(RunMsg::Input(Box::new(input)));
-            };
             let note = |event| send(RunInput::Hook(HookReport::Event(Box::new(event))));
-            let span = otel_spans::tool_span(&job.id, &job.spec.name, &live.span());
+            let span = otel_spans::tool_span(job.id(), job.name(), &live.span());
             let run = CallbackRun { spec: &spec, live: &live, token: &token };
             let work = services.tools.run(run, job, context, note).instrument(span.clone());
             let attempt = until_cancelled(("the tool", &token, &services.redactor), pin!(work)).await;
@@ -225,13 +243,13 @@ impl RunTasks {
                 let outcome = Some(hook_calls::outcome(&result, |text| services.redactor.redact(text)));
                 services.hooks.notify(&live, &spec, HookInput { outcome, ..hook_input });
             }
-            let input = RunInput::Tool(ToolInput::Ended {
+            send(RunInput::Tool(ToolInput::Ended {
                 id,
                 result: Box::new(result),
                 reports,
                 duration_ms: elapsed_ms(start),
-            });
-            mailbox.send(RunMsg::Input(Box::new(input)));
+                coercion_note,
+            }));
         });
     }
 
@@ -306,6 +324,7 @@ impl RunTasks {
                 result: Box::new(Ok(output)),
                 reports: Vec::new(),
                 duration_ms: elapsed_ms(start),
+                coercion_note: None,
             });
             mailbox.send(RunMsg::Input(Box::new(input)));
         });

@@ -18,6 +18,11 @@ const MAX_STEPS_FOR_VIOLATIONS: usize = 20_000;
 /// Maximum number of steps back of the match of a pattern that needs them (look-around, backreferences).
 const MAX_BACKTRACKS: usize = 10_000;
 
+/// Maximum number of steps of a check that takes no more than some tens of microseconds.
+const MAX_FAST_STEPS: usize = 2_000;
+/// Maximum length of a text whose value is checked as fast, in bytes.
+const MAX_FAST_BYTES: usize = 8 * 1024;
+
 /// A compiled schema.
 #[derive(Debug)]
 pub struct JsonSchema {
@@ -37,6 +42,20 @@ impl JsonSchema {
         let validator = jsonschema::options().with_pattern_options(patterns).build(schema);
         let validator = validator.map_err(|error| truncated(&error.to_string()))?;
         Ok(Self { steps, validator })
+    }
+
+    /// Returns whether the check of a JSON text is so fast that it need not run on a blocking thread.
+    pub fn is_fast_for(&self, json: &str) -> bool {
+        if json.len() > MAX_FAST_BYTES {
+            return false;
+        }
+        match serde_json::from_str(json) {
+            // It may contain an object, which is checked in its place.
+            Ok(Value::String(_)) => false,
+            Ok(value) => self.steps.count_up_to(MAX_FAST_STEPS, &value).is_ok(),
+            // There is no value to check.
+            Err(_) => true,
+        }
     }
 
     /// Returns whether a value matches. A value whose check takes too many steps does not match.
@@ -174,6 +193,24 @@ mod tests {
             definitions.insert(format!("a{level}"), json!({"allOf": [reference, reference]}));
         }
         json!({"$ref": format!("#/$defs/a{levels}"), "$defs": definitions})
+    }
+
+    #[test]
+    fn check_is_fast_if_it_takes_few_steps() {
+        let usual = json!({"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]});
+        for (schema, json, is_fast) in [
+            (usual.clone(), r#"{"path": "a"}"#.to_owned(), true),
+            (usual.clone(), format!(r#"{{"path": "{}"}}"#, "a".repeat(10_000)), false),
+            (usual.clone(), "no JSON".to_owned(), true),
+            // It may contain an object, which is checked in its place.
+            (usual, r#""{\"path\": \"a\"}""#.to_owned(), false),
+            (doubling(5), "1".to_owned(), true),
+            (doubling(14), "1".to_owned(), false),
+            (json!({"items": {"$ref": "#"}}), nested(3).to_string(), true),
+        ] {
+            let compiled = JsonSchema::compile(&schema).unwrap();
+            assert_eq!(compiled.is_fast_for(&json), is_fast, "{schema}");
+        }
     }
 
     /// Returns `[[…]]` with this depth.

@@ -51,7 +51,7 @@ pub use json_schema::JsonSchema;
 pub use path_policy::PathPolicy;
 pub use project_path::{OutputPage, blocking};
 pub use redaction::redacted;
-pub use registry::{RegisterError, RegisteredTool, ToolRegistry};
+pub use registry::{CheckedArguments, RegisterError, RegisteredTool, ToolRegistry};
 pub use run_control::{RunControl, SpawnedChild};
 pub use safe_fs::{list_dir_names, read_text};
 pub use schema::schema_of;

@@ -56,6 +56,7 @@ pub struct RegisteredTool {
     pub spec: Arc<ToolSpec>,
     /// Compiled schema. That of a built-in tool is compiled for its first call.
     schema: OnceLock<JsonSchema>,
+    is_built_in: bool,
     tokens: u64,
 }
 
@@ -71,14 +72,14 @@ impl RegisteredTool {
             return Err(invalid("the top level must have \"type\": \"object\"".to_owned()));
         }
         let schema = JsonSchema::compile(&spec.parameters).map_err(invalid)?;
-        Ok(Self { schema: schema.into(), ..Self::built_in(tool, spec) })
+        Ok(Self { schema: schema.into(), is_built_in: false, ..Self::built_in(tool, spec) })
     }
 
     /// Makes the entry of a built-in tool, whose description is known to be valid.
     fn built_in(tool: Option<Arc<dyn Tool>>, spec: ToolSpec) -> Self {
         // The parts that the model receives.
         let tokens = estimate_tokens(&spec.description) + estimate_tokens(&spec.parameters.to_string());
-        Self { tool, spec: Arc::new(spec), schema: OnceLock::new(), tokens }
+        Self { tool, spec: Arc::new(spec), schema: OnceLock::new(), is_built_in: true, tokens }
     }
 
     fn schema(&self) -> &JsonSchema {
@@ -93,6 +94,15 @@ impl RegisteredTool {
     pub fn missing_requirement(&self) -> Option<String> {
         self.tool.as_ref().and_then(|tool| tool.missing_requirement())
     }
+}
+
+/// Arguments of a call that match the schema of its tool.
+#[derive(Debug)]
+pub struct CheckedArguments {
+    /// The arguments.
+    pub value: Value,
+    /// Note for the model if the arguments were accepted in a different shape than the model sent.
+    pub coercion_note: Option<String>,
 }
 
 /// Tools of a runtime, in the order of registration.
@@ -141,6 +151,11 @@ impl ToolRegistry {
         self.by_name.get(name).and_then(|index| self.entries.get(*index)).map(Arc::as_ref)
     }
 
+    /// Returns whether the check of arguments is so fast that it need not run on a blocking thread.
+    pub fn is_fast_check(&self, name: &str, raw: &str) -> bool {
+        self.get(name).is_none_or(|entry| entry.is_built_in || entry.schema().is_fast_for(raw))
+    }
+
     /// Returns the size of a tool in a prompt, in estimated tokens; 0 if there is no such tool.
     pub fn tokens(&self, name: &str) -> u64 {
         self.get(name).map_or(0, |entry| entry.tokens)
@@ -159,17 +174,9 @@ impl ToolRegistry {
     /// Parses the text that a model wrote as arguments of `name`, and checks it against the schema.
     ///
     /// Empty text counts as `{}`, because some providers send it for tools without arguments. An error states each
-    /// violation and its location (a JSON pointer), and lists at most three.
-    pub fn check_arguments(&self, name: &str, raw: &str) -> Result<Value, ErrorInfo> {
-        self.read_arguments(name, raw).map(|(arguments, _)| arguments)
-    }
-
-    /// Returns a note for the model if the arguments of a call were accepted in a different shape than the model sent.
-    pub fn coercion_note(&self, name: &str, raw: &str) -> Option<String> {
-        self.read_arguments(name, raw).ok()?.1
-    }
-
-    fn read_arguments(&self, name: &str, raw: &str) -> Result<(Value, Option<String>), ErrorInfo> {
+    /// violation and its location (a JSON pointer), and lists at most three. The time is bounded, but the schema of
+    /// another party may use it up: do not call this in an actor for tools that are not built in.
+    pub fn check_arguments(&self, name: &str, raw: &str) -> Result<CheckedArguments, ErrorInfo> {
         let Some(entry) = self.get(name) else {
             let message = format!("there is no tool named {name:?}: use one of the tools that are offered");
             return Err(ErrorInfo::new(ErrorCode::ToolNotAvailable, message));
@@ -195,11 +202,11 @@ impl ToolRegistry {
             ));
         }
         if entry.schema().is_valid(&arguments) {
-            return Ok((arguments, None));
+            return Ok(CheckedArguments { value: arguments, coercion_note: None });
         }
         let coerced = coerce(&entry.spec, &arguments).filter(|coerced| entry.schema().is_valid(&coerced.arguments));
         if let Some(CoercedArguments { arguments, note }) = coerced {
-            return Ok((arguments, Some(note)));
+            return Ok(CheckedArguments { value: arguments, coercion_note: Some(note) });
         }
         refuse(entry.schema().violations(&arguments).join("; "))
     }
@@ -267,7 +274,7 @@ mod tests {
             ("read", r#"{"path": 1, "start_line": 0, "max_lines": 0, "x": 1}"#, Some("and more")),
         ] {
             match (registry.check_arguments(name, raw), want) {
-                (Ok(value), None) => assert!(value.is_object()),
+                (Ok(checked), None) => assert!(checked.value.is_object()),
                 (Err(error), Some(want)) => {
                     assert_eq!(error.code, ErrorCode::ValidationError, "{raw}");
                     assert!(error.message.contains(want) && error.message.contains(name), "{raw}: {error}");

@@ -72,6 +72,7 @@ impl Author {
             cost: Some(Usd::default()),
             duration_ms: 740,
             waited_ms: 0,
+            answer_check: None,
         })
     }
 

@@ -14,6 +14,20 @@ pub struct OmittedGoal {
     pub text: String,
 }
 
+/// Result of checking an answer against `expected_output_schema`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(tag = "result", rename_all = "snake_case")]
+pub enum AnswerCheck {
+    /// It matches.
+    Match,
+    /// It does not match.
+    Mismatch {
+        /// At most three violations with their locations, or why the check was not possible.
+        violations: String,
+    },
+}
+
 events! {
     /// A step of a model call.
     ModelEvent {
@@ -150,6 +164,9 @@ events! {
             /// Part of the duration that was spent waiting for limits, pauses and retries, in milliseconds.
             #[serde(default, skip_serializing_if = "crate::is_zero")]
             waited_ms: u64,
+            /// Result of the check of the answer. Absent without a schema, and if the answer contains tool calls.
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            answer_check: Option<AnswerCheck>,
         },
         /// The call failed permanently or was interrupted.
         Failed = "model_failed" {

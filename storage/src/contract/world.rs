@@ -143,6 +143,7 @@ pub(super) fn answered(prompt: u64, completion: u64, cost: Option<u64>) -> Model
         cost: cost.map(Usd::from_nanos),
         duration_ms: 5,
         waited_ms: 0,
+        answer_check: None,
     }
 }
 

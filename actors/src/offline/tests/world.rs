@@ -100,7 +100,7 @@ impl TestSession {
 
     async fn call(&self, call: &ToolCall) -> String {
         let arguments = match self.registry.check_arguments(&call.name, &call.arguments) {
-            Ok(arguments) => arguments,
+            Ok(checked) => checked.value,
             Err(error) => panic!("{}: {error}", call.name),
         };
         let text = |name: &str| arguments.get(name).and_then(Value::as_str).map(str::to_owned);

@@ -79,9 +79,9 @@ impl RunActor {
 
     fn perform_tool_effect(&self, myself: &ActorRef<RunMsg>, effect: ToolCallEffect, state: &mut RunActorState) {
         match effect {
-            ToolCallEffect::Run(job) => {
+            ToolCallEffect::Run(request) => {
                 self.services.faults.at_run_point(&self.entry.identity.run_id, FaultPoint::RunTool);
-                state.tasks.run_tool(myself.clone(), &self.spec, job);
+                state.tasks.run_tool(myself.clone(), &self.spec, request);
             }
             ToolCallEffect::RequestPermission(id) => self.services.approvals.request(id),
             ToolCallEffect::ReadSettings { id, trace_id } => state.tasks.read_settings(myself.clone(), id, trace_id),

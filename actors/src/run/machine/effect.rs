@@ -2,7 +2,6 @@
 
 use std::{collections::HashSet, sync::Arc};
 
-use serde_json::Value;
 use soong_protocol::{Collaborator, ErrorInfo, GoalId, Message, PermissionId, Run, RunId, ToolSpec, TraceId, Write};
 
 use crate::{hook::HookPoint, memory::Changes};
@@ -46,7 +45,7 @@ pub(crate) enum MemoryEffect {
 #[derive(Debug)]
 pub(crate) enum ToolCallEffect {
     /// Runs a tool.
-    Run(ToolCallTask),
+    Run(ToolCallRequest),
     /// Requests permission for a call.
     RequestPermission(PermissionId),
     /// Reads the settings of the last run of the sub-trace that the tool call `id` continues.
@@ -142,16 +141,15 @@ pub(crate) struct ReflectionCall {
     pub(crate) request: AuxiliaryCall,
 }
 
-/// A tool call to run.
+/// A tool call to run. Its task checks the arguments.
 #[derive(Debug)]
-pub(crate) struct ToolCallTask {
+pub(crate) struct ToolCallRequest {
     pub(crate) id: String,
     /// Turn that contains the call.
     pub(crate) turn: u32,
     /// Sequence number of the message that contains the call.
     pub(crate) message_sequence: Option<u64>,
     pub(crate) spec: Arc<ToolSpec>,
-    pub(crate) arguments: Value,
     /// The arguments as the model wrote them.
     pub(crate) raw_arguments: String,
     /// Position of the call in its turn, from 0.

@@ -2,9 +2,9 @@
 
 use soong_model::Completion;
 use soong_protocol::{
-    ArtifactRef, ChildMode, ChildResult, Collaborator, ErrorCode, ErrorInfo, Event, ExperienceId, FlushReport,
-    ModelEvent, OpenModelCall, Permission, PermissionDecision, PermissionMode, Prices, QuestionId, RunId, RunSettings,
-    Tags, Timestamp, Usage, Usd,
+    AnswerCheck, ArtifactRef, ChildMode, ChildResult, Collaborator, ErrorCode, ErrorInfo, Event, ExperienceId,
+    FlushReport, ModelEvent, OpenModelCall, Permission, PermissionDecision, PermissionMode, Prices, QuestionId, RunId,
+    RunSettings, Tags, Timestamp, Usage, Usd,
 };
 use soong_tool::ChildSpec;
 
@@ -61,6 +61,7 @@ pub(crate) enum RunInput {
 pub(crate) enum ModelInput {
     /// The model answered. `fallback`: index of the fallback that did, if it was one. `context_update`: what the request
     /// added to the conversation. `short_of`: the budget that made the answer shorter than it could have been.
+    /// `answer_check`: whether an answer without tool calls matches the output schema, if there is one.
     Answered {
         completion: Box<Completion>,
         fallback: Option<usize>,
@@ -68,6 +69,7 @@ pub(crate) enum ModelInput {
         duration_ms: u64,
         waited_ms: u64,
         short_of: Option<LimitStatus>,
+        answer_check: Option<AnswerCheck>,
     },
     /// The model call failed for good or was aborted; `partial` is the text that had arrived, `used` what is charged.
     Failed { error: ErrorInfo, partial: String, used: Option<Used>, waited_ms: u64 },
@@ -98,8 +100,14 @@ pub(crate) enum MemoryInput {
 /// An input that concerns one tool call.
 #[derive(Debug)]
 pub(crate) enum ToolInput {
-    /// The call ended.
-    Ended { id: String, result: Box<soong_tool::ToolResult>, reports: Reports, duration_ms: u64 },
+    /// The call ended. `coercion_note`: note for the model about the shape of its arguments.
+    Ended {
+        id: String,
+        result: Box<soong_tool::ToolResult>,
+        reports: Reports,
+        duration_ms: u64,
+        coercion_note: Option<String>,
+    },
     /// Hooks allow a call that the run answers itself.
     HooksPassed { id: String },
     /// Callbacks have changed the arguments of a call.

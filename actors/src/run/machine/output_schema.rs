@@ -5,7 +5,7 @@
 use std::sync::{Arc, LazyLock};
 
 use serde_json::{Value, json};
-use soong_protocol::{ErrorCode, ErrorInfo};
+use soong_protocol::{AnswerCheck, ErrorCode, ErrorInfo};
 use soong_text::find_json;
 use soong_tool::JsonSchema;
 
@@ -67,17 +67,39 @@ impl OutputSchema {
         Self { compiled: Arc::clone(&REFLECTION), prompt_text: String::new(), for_service: None }
     }
 
+    /// Returns whether the check of an answer is so fast that it need not run on a blocking thread.
+    pub(crate) fn is_fast_for(&self, answer: &str) -> bool {
+        self.compiled.is_fast_for(matching_text(answer))
+    }
+
     /// Returns the text that is added to the task to request the schema.
     pub(crate) fn prompt_text(&self) -> &str {
         &self.prompt_text
     }
 
-    /// Returns the JSON text of a matching answer, or why the answer does not match.
-    pub(crate) fn check(&self, answer: &str) -> Result<String, String> {
+    /// Checks an answer, and returns its JSON text. The time is bounded, but a schema may use it up, so the check of a
+    /// model's answer runs in the task of the call.
+    ///
+    /// # Errors
+    /// Why the answer does not match.
+    pub(crate) fn check<'a>(&self, answer: &'a str) -> Result<&'a str, String> {
         let (text, value) = find_json(answer).ok_or("it contains no JSON value, neither alone nor in a code fence")?;
         let violations = self.compiled.violations(&value);
-        if violations.is_empty() { Ok(text.to_owned()) } else { Err(violations.join("; ")) }
+        if violations.is_empty() { Ok(text) } else { Err(violations.join("; ")) }
     }
+
+    /// Returns the result of the check as `model_completed` records it.
+    pub(crate) fn answer_check(&self, answer: &str) -> AnswerCheck {
+        match self.check(answer) {
+            Ok(_) => AnswerCheck::Match,
+            Err(violations) => AnswerCheck::Mismatch { violations },
+        }
+    }
+}
+
+/// Returns the JSON text in an answer; the answer itself if it contains none.
+pub(crate) fn matching_text(answer: &str) -> &str {
+    find_json(answer).map_or(answer, |(text, _)| text)
 }
 
 #[cfg(test)]
@@ -90,7 +112,9 @@ mod tests {
             "type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]
         }))
         .unwrap();
-        assert_eq!(schema.check("```json\n{\"n\": 3}\n```").unwrap(), "{\"n\": 3}");
+        let answer = "```json\n{\"n\": 3}\n```";
+        assert_eq!(schema.answer_check(answer), AnswerCheck::Match);
+        assert_eq!(matching_text(answer), "{\"n\": 3}");
         assert!(schema.check("{\"n\": \"x\"}").unwrap_err().contains("/n"));
         assert!(schema.check("{}").unwrap_err().contains('n'));
         assert!(schema.check("three").unwrap_err().contains("no JSON"));

@@ -31,13 +31,14 @@ use std::sync::Arc;
 
 use soong_model::is_refusal;
 use soong_protocol::{
-    EndReason, ErrorCode, Event, GoalChanges, GoalEvent, GoalTree, Message, MessageEvent, MessageOrigin, ModelEvent,
-    Role, RunEvent, RunStatus, Stats, Timestamp, ToolEvent,
+    AnswerCheck, EndReason, ErrorCode, Event, GoalChanges, GoalEvent, GoalTree, Message, MessageEvent, MessageOrigin,
+    ModelEvent, Role, RunEvent, RunStatus, Stats, Timestamp, ToolEvent,
 };
 
 use crate::run::machine::{
     ending::Termination,
     errors::{answer_truncated, content_refused, schema_mismatch},
+    output_schema::matching_text,
     spec::{ModelSpec, RunSpec},
     state::{
         answer::AnswerState,
@@ -191,9 +192,10 @@ impl RunState {
                     self.turn.number += 1; // R2
                 }
             }
-            ModelEvent::Completed { waited_ms, .. } => {
+            ModelEvent::Completed { waited_ms, answer_check, .. } => {
                 self.clock.idle_ms += waited_ms;
                 self.turn.answers_too_large = 0;
+                self.answer.check.clone_from(answer_check);
             }
             ModelEvent::Fallback { to, .. } => {
                 self.turn.fallback = self.spec.fallbacks.entries.iter().position(|fallback| fallback.name == *to);
@@ -289,6 +291,8 @@ impl RunState {
             self.begin_side_branch();
         }
         self.usage.own.messages += 1;
+        // It belongs to the next message only.
+        let recorded_check = self.answer.check.take();
         if message.partial {
             return self.apply_partial(message);
         }
@@ -315,7 +319,7 @@ impl RunState {
                 }
                 self.close_turn();
                 self.phase = Phase::Answered;
-                self.set_answer(&message.content, is_replaced || self.turn.number == 0);
+                self.set_answer(&message.content, recorded_check, is_replaced || self.turn.number == 0);
             }
             Role::Assistant if self.spec.settings.returns_tool_calls() => {
                 self.close_turn();
@@ -355,9 +359,15 @@ impl RunState {
 
     /// Sets the final answer. If a schema is required, the second mismatch in a row ends the run, and so does the first
     /// one in the answer of a callback.
-    fn set_answer(&mut self, text: &str, by_callback: bool) {
+    fn set_answer(&mut self, text: &str, recorded_check: Option<AnswerCheck>, by_callback: bool) {
         self.answer.forget_storage();
-        let checked = self.spec.output_schema.as_ref().map_or_else(|| Ok(text.to_owned()), |schema| schema.check(text));
+        let checked = match (&self.spec.output_schema, recorded_check) {
+            (None, _) => Ok(text.to_owned()),
+            // Recorded: the check is not repeated.
+            (Some(_), Some(AnswerCheck::Match)) => Ok(matching_text(text).to_owned()),
+            (Some(_), Some(AnswerCheck::Mismatch { violations })) => Err(violations),
+            (Some(schema), None) => schema.check(text).map(str::to_owned),
+        };
         match checked {
             Ok(answer) => {
                 self.answer.text = answer;

@@ -16,8 +16,8 @@ use std::sync::Arc;
 
 use soong_model::Completion;
 use soong_protocol::{
-    ChildResult, EndReason, ErrorInfo, Event, EventDraft, GoalEvent, Message, MessageContent, MessageEvent,
-    MessageOrigin, ModelEvent, Role, RunEvent, RunId, Timestamp, Usage, Write,
+    AnswerCheck, ChildResult, EndReason, ErrorInfo, Event, EventDraft, GoalEvent, Message, MessageContent,
+    MessageEvent, MessageOrigin, ModelEvent, Role, RunEvent, RunId, Timestamp, Usage, Write,
 };
 
 use crate::{
@@ -125,8 +125,23 @@ impl Transition<'_, '_> {
 
     fn model_input(&mut self, input: ModelInput) {
         match input {
-            ModelInput::Answered { completion, fallback, context_update, duration_ms, waited_ms, short_of } => {
-                self.model_answered(*completion, fallback, context_update, (duration_ms, waited_ms), short_of);
+            ModelInput::Answered {
+                completion,
+                fallback,
+                context_update,
+                duration_ms,
+                waited_ms,
+                short_of,
+                answer_check,
+            } => {
+                self.model_answered(
+                    *completion,
+                    fallback,
+                    context_update,
+                    (duration_ms, waited_ms),
+                    short_of,
+                    answer_check,
+                );
             }
             ModelInput::Failed { error, partial, used, waited_ms } => {
                 self.model_failed(error, partial, used, waited_ms)
@@ -144,8 +159,8 @@ impl Transition<'_, '_> {
 
     fn tool_input(&mut self, input: ToolInput) {
         match input {
-            ToolInput::Ended { id, result, reports, duration_ms } => {
-                self.tool_ended(&id, *result, reports, duration_ms);
+            ToolInput::Ended { id, result, reports, duration_ms, coercion_note } => {
+                self.tool_ended(&id, *result, reports, duration_ms, coercion_note);
             }
             ToolInput::HooksPassed { id } => self.hooks_allowed(&id),
             ToolInput::Changed { id, reports } => self.callbacks_changed(&id, reports),
@@ -267,6 +282,7 @@ impl Transition<'_, '_> {
         context_update: Option<String>,
         (duration_ms, waited_ms): (u64, u64),
         short_of: Option<LimitStatus>,
+        answer_check: Option<AnswerCheck>,
     ) {
         let model = self.state.spec.model_or_fallback(fallback);
         let usage = completion.usage.unwrap_or_else(|| self.estimated_usage(model, &completion));
@@ -282,6 +298,7 @@ impl Transition<'_, '_> {
             cost,
             duration_ms,
             waited_ms,
+            answer_check,
         });
         self.correct_lost_calls(fallback, &usage);
         let was_cut_off = completion.tool_calls.is_empty() && completion.finish_reason == "length";

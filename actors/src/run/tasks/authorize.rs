@@ -22,7 +22,10 @@ use soong_tool::{Tool, ToolContext, command::CommandVerdict};
 use crate::{
     clock::now,
     permission::{Permissions, UNCONFINED, exact_grants, fingerprint},
-    run::machine::{effect::ToolCallTask, inline, spec::RunSpec, tools::changes_only_artifacts},
+    run::{
+        machine::{inline, spec::RunSpec, tools::changes_only_artifacts},
+        tasks::checked_call::CheckedToolCall,
+    },
     store_reader::StoreReader,
 };
 
@@ -53,7 +56,7 @@ impl Authorizer {
     pub(crate) async fn authorize(
         &self,
         (spec, mode): (&RunSpec, PermissionMode),
-        job: &ToolCallTask,
+        job: &CheckedToolCall,
         tool: &Arc<dyn Tool>,
         context: &ToolContext,
     ) -> Authorization {
@@ -66,11 +69,11 @@ impl Authorizer {
     async fn check(
         &self,
         (spec, mode): (&RunSpec, PermissionMode),
-        job: &ToolCallTask,
+        job: &CheckedToolCall,
         tool: &Arc<dyn Tool>,
         context: &ToolContext,
     ) -> Result<Authorization, ErrorInfo> {
-        let name = &job.spec.name;
+        let name = job.name();
         if self.permissions.denies_tool(&spec.settings, name) {
             return Err(denied_tool(name));
         }
@@ -79,13 +82,13 @@ impl Authorizer {
             return Err(denied_tool(name));
         }
         // Also calls that need no permission, such as those to an allowed host.
-        if mode == PermissionMode::Plan && job.spec.requires_permission() && !changes_only_artifacts(name) {
+        if mode == PermissionMode::Plan && job.request.spec.requires_permission() && !changes_only_artifacts(name) {
             return Err(refused_in_plan(name));
         }
         let Some(demand) = tool.required_access(context, &job.arguments)? else {
             return Ok(Authorization::Allowed(None));
         };
-        if let Some(id) = &job.permission_id {
+        if let Some(id) = &job.request.permission_id {
             return match self.is_allowed(spec, (tool, context, job), id, &demand).await? {
                 true => Ok(Authorization::Allowed(Some(demand))),
                 false => Err(access_changed(name)),
@@ -93,7 +96,7 @@ impl Authorizer {
         }
         let verdict =
             self.permissions.verdict((&spec.identity.session_id, &spec.settings), &context.project_dir, name, &demand);
-        match self.network_policy(&job.spec, &demand) {
+        match self.network_policy(&job.request.spec, &demand) {
             _ if verdict == CommandVerdict::Deny => return Err(denied_tool(name)),
             _ if verdict == CommandVerdict::Allow => return Ok(Authorization::Allowed(Some(demand))),
             NetworkPolicy::Allow => return Ok(Authorization::Allowed(Some(demand))),
@@ -124,27 +127,27 @@ impl Authorizer {
     async fn permission_request(
         &self,
         spec: &RunSpec,
-        job: &ToolCallTask,
+        job: &CheckedToolCall,
         demand: AccessRequest,
         diff: Option<String>,
     ) -> Result<Permission, ErrorInfo> {
-        let name = &job.spec.name;
-        let fingerprint = fingerprint(name, &job.raw_arguments, &demand, diff.as_deref());
-        let (run_id, place) = (spec.identity.run_id.clone(), job.index);
+        let name = job.name();
+        let fingerprint = fingerprint(name, &job.request.raw_arguments, &demand, diff.as_deref());
+        let (run_id, place) = (spec.identity.run_id.clone(), job.request.index);
         let chain = self.reader.read(move |reader| chain(reader, &run_id)).await?;
         let mut permission = Permission {
             permission_id: PermissionId::asked_in(
                 &spec.identity.trace_id,
                 spec.identity.session_incarnation,
-                job.message_sequence.unwrap_or_default(),
+                job.request.message_sequence.unwrap_or_default(),
                 place,
             ),
             run_id: spec.identity.run_id.clone(),
             trace_id: spec.identity.trace_id.clone(),
             session_id: spec.identity.session_id.clone(),
-            tool_call_id: job.id.clone(),
-            tool: name.clone(),
-            arguments: job.raw_arguments.clone(),
+            tool_call_id: job.id().to_owned(),
+            tool: name.to_owned(),
+            arguments: job.request.raw_arguments.clone(),
             fingerprint,
             demand,
             diff,
@@ -182,7 +185,7 @@ impl Authorizer {
     async fn is_allowed(
         &self,
         spec: &RunSpec,
-        (tool, context, job): (&Arc<dyn Tool>, &ToolContext, &ToolCallTask),
+        (tool, context, job): (&Arc<dyn Tool>, &ToolContext, &CheckedToolCall),
         id: &PermissionId,
         demand: &AccessRequest,
     ) -> Result<bool, ErrorInfo> {
@@ -192,7 +195,7 @@ impl Authorizer {
             Some(_) => self.preview(spec, tool, context, &job.arguments).await,
             None => None,
         };
-        let fingerprint = fingerprint(&job.spec.name, &job.raw_arguments, demand, diff.as_deref());
+        let fingerprint = fingerprint(job.name(), &job.request.raw_arguments, demand, diff.as_deref());
         Ok(row.status == PermissionStatus::Allowed
             && row.run_id == spec.identity.run_id
             && row.fingerprint == fingerprint)

@@ -18,13 +18,14 @@ use crate::{
     gateway::make_ids_unique,
     run::{
         machine::{
-            effect::ToolCallTask,
             input::{AgentCallbackResult, HookReport, RunInput},
             spec::RunSpec,
         },
         message::RunMsg,
         registry::entry::RunEntry,
-        tasks::{RunTasks, artifact_owner, child_starter::ChildStarter, control::RunAccess},
+        tasks::{
+            RunTasks, artifact_owner, checked_call::CheckedToolCall, child_starter::ChildStarter, control::RunAccess,
+        },
     },
 };
 
@@ -43,7 +44,7 @@ pub(in crate::run) struct CallbackRun<'a> {
 }
 
 impl CallbackCalls {
-    fn context(&self, run: CallbackRun<'_>, call: Option<&ToolCallTask>) -> CallbackContext {
+    fn context(&self, run: CallbackRun<'_>, call: Option<&CheckedToolCall>) -> CallbackContext {
         let CallbackRun { spec, live, token } = run;
         let identity = &spec.identity;
         CallbackContext {
@@ -62,8 +63,8 @@ impl CallbackCalls {
                 provenance: Provenance {
                     run_id: Some(identity.run_id.clone()),
                     trace_id: Some(identity.trace_id.clone()),
-                    message_sequence: call.and_then(|call| call.message_sequence),
-                    tool_call_id: call.map(|call| call.id.clone()),
+                    message_sequence: call.and_then(|call| call.request.message_sequence),
+                    tool_call_id: call.map(|call| call.request.id.clone()),
                 },
             },
             control: Arc::new(RunAccess { starter: Arc::clone(&self.starter), entry: Arc::clone(live), call: None }),
@@ -142,11 +143,11 @@ impl CallbackCalls {
     pub(super) async fn before_tool(
         &self,
         run: CallbackRun<'_>,
-        job: &ToolCallTask,
+        job: &CheckedToolCall,
     ) -> (BeforeResult<CallbackToolCall, ToolResult>, Reports) {
-        let call = tool_call(&job.id, &job.spec, &job.arguments);
+        let call = tool_call(job.id(), &job.request.spec, &job.arguments);
         let context = self.context(run, Some(job));
-        let step = CallbackStep { point: "before_tool", context: &context, tool_call_id: Some(&job.id) };
+        let step = CallbackStep { point: "before_tool", context: &context, tool_call_id: Some(job.id()) };
         let change = |call: &mut CallbackToolCall, arguments: Value| {
             call.arguments = arguments;
             Some(call.arguments.clone())
@@ -157,12 +158,12 @@ impl CallbackCalls {
     pub(super) async fn after_tool(
         &self,
         run: CallbackRun<'_>,
-        job: &ToolCallTask,
+        job: &CheckedToolCall,
         result: ToolResult,
     ) -> (AfterResult<ToolResult>, Reports) {
-        let call = tool_call(&job.id, &job.spec, &job.arguments);
+        let call = tool_call(job.id(), &job.request.spec, &job.arguments);
         let context = self.context(run, Some(job));
-        let step = CallbackStep { point: "after_tool", context: &context, tool_call_id: Some(&job.id) };
+        let step = CallbackStep { point: "after_tool", context: &context, tool_call_id: Some(job.id()) };
         run.spec.catalog.callbacks.after(&step, |functions| functions.after_tool.as_ref(), call, result).await
     }
 }

@@ -19,11 +19,11 @@ use crate::{
     run::{
         debug_artifacts::DebugArtifacts,
         machine::{
-            effect::ToolCallTask,
             input::{HookReport, RunInput},
             spec::RunSpec,
         },
         registry::{RunRegistry, entry::RunEntry},
+        tasks::checked_call::CheckedToolCall,
     },
 };
 
@@ -43,18 +43,18 @@ fn run_input(spec: &RunSpec, event: HookPoint) -> HookInput {
     }
 }
 
-fn call_input(spec: &RunSpec, job: &ToolCallTask, event: HookPoint, resolved_path: Option<PathBuf>) -> HookInput {
+fn call_input(spec: &RunSpec, job: &CheckedToolCall, event: HookPoint, resolved_path: Option<PathBuf>) -> HookInput {
     HookInput {
         resolved_path,
-        tool: Some(job.spec.name.clone()),
+        tool: Some(job.name().to_owned()),
         arguments: Some(job.arguments.clone()),
-        tags: job.spec.tags.clone(),
+        tags: job.request.spec.tags.clone(),
         ..run_input(spec, event)
     }
 }
 
 /// Returns the hook input for a call that has an outcome; `None` if no hook listens.
-pub(crate) fn after_call(spec: &RunSpec, job: &ToolCallTask, resolved_path: Option<PathBuf>) -> Option<HookInput> {
+pub(crate) fn after_call(spec: &RunSpec, job: &CheckedToolCall, resolved_path: Option<PathBuf>) -> Option<HookInput> {
     let event = HookPoint::PostToolUse;
     spec.hooks.has_hooks(event).then(|| call_input(spec, job, event, resolved_path))
 }
@@ -83,14 +83,14 @@ impl HookCalls {
     pub(crate) async fn before_call(
         &self,
         spec: &RunSpec,
-        job: &ToolCallTask,
+        job: &CheckedToolCall,
         project: &Path,
         resolved_path: Option<PathBuf>,
         mut on_event: impl FnMut(Event),
     ) -> Result<(), ErrorInfo> {
         let event = HookPoint::PreToolUse;
         // A call that has passed its hooks and was then approved is not checked by them again.
-        if job.permission_id.is_some() || !spec.hooks.has_hooks(event) {
+        if job.request.permission_id.is_some() || !spec.hooks.has_hooks(event) {
             return Ok(());
         }
         let HookResult { denied: refused, failures, .. } =
@@ -101,7 +101,7 @@ impl HookCalls {
         on_event(HookEvent::Denied { event, reason: reason.clone() }.into());
         let message = format!(
             "`{}` was not run: a hook denied it: {reason}. Find another way, or report what you could not do",
-            job.spec.name
+            job.name()
         );
         Err(ErrorInfo { details: json!({ "by": "hook" }), ..ErrorInfo::new(ErrorCode::PermissionDenied, message) })
     }

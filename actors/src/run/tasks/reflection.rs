@@ -89,14 +89,13 @@ async fn reflect(
         Ok(answer) => answer,
         Err(error) => return failed(None, observer.meter.used_by_failure(&error), error),
     };
-    let text = match OutputSchema::reflection().check(&answer.completion.text) {
-        Ok(text) => text,
+    let (new, rated) = match OutputSchema::reflection().check(&answer.completion.text) {
+        Ok(text) => read_reflection(text, &shown),
         Err(why) => {
             let message = format!("the answer does not match the format: {why}");
             return failed(Some(answer), None, ErrorInfo::new(ErrorCode::ProviderError, message));
         }
     };
-    let (new, rated) = read_reflection(&text, &shown);
     let changes = Changes {
         reflection: format!("{}-{}", spec.identity.run_id, covered.1),
         trace_id: Some(spec.identity.trace_id.clone()),

@@ -20,12 +20,13 @@ use crate::{
     journal::JournalHandle,
     message_files::MessageFiles,
     run::{
-        machine::{effect::ToolCallTask, inline::InlineLimits, spec::RunSpec, tools::is_internal_tool},
+        machine::{inline::InlineLimits, spec::RunSpec, tools::is_internal_tool},
         registry::{RunRegistry, entry::RunEntry},
         tasks::{
             artifact_owner,
             authorize::{Authorization, Authorizer},
             callbacks::{CallbackCalls, CallbackRun, refused_call},
+            checked_call::CheckedToolCall,
             child_starter::ChildStarter,
             control::RunAccess,
             hook_calls::HookCalls,
@@ -60,13 +61,13 @@ impl ToolAttempt {
 /// Returns the path that a call would open now; `None` if no hook needs it.
 pub(in crate::run::tasks) fn resolved_path(
     spec: &RunSpec,
-    job: &ToolCallTask,
+    job: &CheckedToolCall,
     context: &ToolContext,
 ) -> Option<PathBuf> {
     if !spec.hooks.has_hooks(HookPoint::PreToolUse) && !spec.hooks.has_hooks(HookPoint::PostToolUse) {
         return None;
     }
-    spec.catalog.registry.get(&job.spec.name)?.tool.as_ref()?.resolved_path(context, &job.arguments)
+    spec.catalog.registry.get(job.name())?.tool.as_ref()?.resolved_path(context, &job.arguments)
 }
 
 /// Returns the error of a call whose path changed after its hooks were asked.
@@ -97,7 +98,7 @@ impl ToolRunner {
         &self,
         live: &Arc<RunEntry>,
         spec: &RunSpec,
-        job: &ToolCallTask,
+        job: &CheckedToolCall,
         token: &CancellationToken,
         storing: &TaskTracker,
     ) -> ToolContext {
@@ -110,10 +111,10 @@ impl ToolRunner {
             trace_id: spec.identity.trace_id.clone(),
             run_id: spec.identity.run_id.clone(),
             uid: Arc::clone(&spec.identity.uid),
-            turn: job.turn,
-            message_sequence: job.message_sequence,
-            tool_call_id: job.id.clone(),
-            goal_id: job.goal_id.clone(),
+            turn: job.request.turn,
+            message_sequence: job.request.message_sequence,
+            tool_call_id: job.id().to_owned(),
+            goal_id: job.request.goal_id.clone(),
             project_dir,
             output_limit: OutputLimit {
                 kinds: Arc::clone(&spec.model.input.kinds),
@@ -122,14 +123,14 @@ impl ToolRunner {
             },
             cancel: token.clone(),
             granted_access: None,
-            progress: self.progress(live, &job.id),
+            progress: self.progress(live, job.id()),
             cleanup_tasks: storing.clone(),
             services: ToolServices {
                 artifacts: Some(Arc::new(artifact_service)),
                 run: Some(Arc::new(RunAccess {
                     starter: Arc::clone(&self.starter),
                     entry: Arc::clone(live),
-                    call: Some(job.id.clone()),
+                    call: Some(job.id().to_owned()),
                 })),
             },
         }
@@ -160,12 +161,12 @@ impl ToolRunner {
     pub(in crate::run::tasks) async fn run(
         &self,
         run: CallbackRun<'_>,
-        job: ToolCallTask,
+        job: CheckedToolCall,
         mut context: ToolContext,
         mut on_event: impl FnMut(Event),
     ) -> ToolAttempt {
         let spec = run.spec;
-        if !job.has_passed_callbacks
+        if !job.request.has_passed_callbacks
             && spec.has_callback(|functions| functions.before_tool.as_ref())
             && let Some(decided) = Box::pin(self.before_callbacks(run, &job, &context, &mut on_event)).await
         {
@@ -177,11 +178,11 @@ impl ToolRunner {
         {
             return ToolAttempt::ended(Err(error));
         }
-        if is_internal_tool(&job.spec.name) {
+        if is_internal_tool(job.name()) {
             return ToolAttempt::HooksAllowed;
         }
-        let Some(tool) = spec.catalog.registry.get(&job.spec.name).and_then(|entry| entry.tool.as_ref()) else {
-            let message = format!("tool {} is not registered", job.spec.name);
+        let Some(tool) = spec.catalog.registry.get(job.name()).and_then(|entry| entry.tool.as_ref()) else {
+            let message = format!("tool {} is not registered", job.name());
             return ToolAttempt::ended(Err(ErrorInfo::new(ErrorCode::ToolNotAvailable, message)));
         };
         // Read after hooks and callbacks: they may have taken a while.
@@ -192,7 +193,7 @@ impl ToolRunner {
             Authorization::Denied(error) => return ToolAttempt::ended(Err(error)),
         }
         if hooked_path != resolved_path(spec, &job, &context) {
-            return ToolAttempt::ended(Err(path_changed(&job.spec.name)));
+            return ToolAttempt::ended(Err(path_changed(job.name())));
         }
         let result = self.call_tool(&job, tool, &context).await;
         let (result, reports) = self.after_callbacks(run, &job, result).await;
@@ -206,7 +207,7 @@ impl ToolRunner {
     async fn before_callbacks(
         &self,
         run: CallbackRun<'_>,
-        job: &ToolCallTask,
+        job: &CheckedToolCall,
         context: &ToolContext,
         mut on_event: impl FnMut(Event),
     ) -> Option<ToolAttempt> {
@@ -224,7 +225,7 @@ impl ToolRunner {
                 Some(ToolAttempt::Ended(Box::new(result), reports))
             }
             BeforeResult::Refused(error) => {
-                Some(ToolAttempt::Ended(Box::new(Err(refused_call(&job.spec.name, &error))), reports))
+                Some(ToolAttempt::Ended(Box::new(Err(refused_call(job.name(), &error))), reports))
             }
             BeforeResult::Failed(error) => Some(ToolAttempt::RunFailed(error, reports)),
         }
@@ -234,7 +235,7 @@ impl ToolRunner {
     async fn after_callbacks(
         &self,
         run: CallbackRun<'_>,
-        job: &ToolCallTask,
+        job: &CheckedToolCall,
         result: ToolResult,
     ) -> (Result<ToolResult, ErrorInfo>, Reports) {
         if !run.spec.has_callback(|functions| functions.after_tool.as_ref()) {
@@ -248,8 +249,8 @@ impl ToolRunner {
         (result, reports)
     }
 
-    async fn call_tool(&self, job: &ToolCallTask, tool: &Arc<dyn Tool>, context: &ToolContext) -> ToolResult {
-        let limit_ms = job.spec.timeout_ms.unwrap_or(self.config.tools.default_timeout_ms);
+    async fn call_tool(&self, job: &CheckedToolCall, tool: &Arc<dyn Tool>, context: &ToolContext) -> ToolResult {
+        let limit_ms = job.request.spec.timeout_ms.unwrap_or(self.config.tools.default_timeout_ms);
         let call = tool.call(context.clone(), job.arguments.clone());
         let Ok(result) = tokio::time::timeout(Duration::from_millis(limit_ms), call).await else {
             return Err(ErrorInfo::new(ErrorCode::Timeout, format!("the tool took longer than {limit_ms} ms")));
@@ -261,7 +262,7 @@ impl ToolRunner {
     async fn finish_output(
         &self,
         CallbackRun { spec, token, .. }: CallbackRun<'_>,
-        job: &ToolCallTask,
+        job: &CheckedToolCall,
         context: &ToolContext,
         result: ToolResult,
     ) -> ToolResult {
@@ -281,7 +282,8 @@ impl ToolRunner {
         if !output.files.is_empty() {
             Box::pin(self.store_files(&mut output, spec, context)).await;
         }
-        tool_output::store_if_needed(output, &job.spec, context, limits, spec.tool("read_artifact").is_some()).await
+        tool_output::store_if_needed(output, &job.request.spec, context, limits, spec.tool("read_artifact").is_some())
+            .await
     }
 
     /// Stores the images and files of an output. A file that cannot be stored is described in the output: the effect of

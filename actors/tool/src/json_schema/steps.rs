@@ -114,9 +114,14 @@ impl Steps {
     /// # Errors
     /// Returns the reason if it takes too many; the reason names the path in the schema.
     pub(super) fn count(&self, value: &Value) -> Result<usize, String> {
-        let mut walk = Walk::new(self, MAX_STEPS);
+        self.count_up_to(MAX_STEPS, value)
+    }
+
+    /// Same as [`count`](Self::count), with another limit.
+    pub(super) fn count_up_to(&self, max_steps: usize, value: &Value) -> Result<usize, String> {
+        let mut walk = Walk::new(self, max_steps);
         walk.check(0, Some(value)).map_err(|stop| match stop {
-            Stop::Limit(path) => format!("checking it takes more than {MAX_STEPS} steps, at {path} of the schema"),
+            Stop::Limit(path) => format!("checking it takes more than {max_steps} steps, at {path} of the schema"),
             Stop::Depth(path) => format!("it nests more than {MAX_DEPTH} schemas, at {path} of the schema"),
         })?;
         Ok(walk.count)

@@ -341,6 +341,7 @@ mod tests {
             cost: None,
             duration_ms: 1,
             waited_ms: 0,
+            answer_check: None,
         };
         board.apply(&record("c", 8, answered));
         assert_eq!(
@@ -365,6 +366,7 @@ mod tests {
             cost,
             duration_ms: 1,
             waited_ms: 0,
+            answer_check: None,
         };
         let (cent, two) = (Usd::from_nanos(10_000_000), Usd::from_nanos(20_000_000));
         let seen = |tokens, cost| RunUsage { turn: 1, spent: Spent { tokens, cost, estimated: false } };

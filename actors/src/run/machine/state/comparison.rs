@@ -351,8 +351,9 @@ fn add_waiting(waiting: &Waiting, recorded: &mut Recorded) {
 }
 
 fn add_answer(answer: &AnswerState, recorded: &mut Recorded) {
-    let AnswerState { text, unexecuted_calls, unfit, unfit_answers, stored, storing: _, is_kept } = answer;
+    let AnswerState { text, check, unexecuted_calls, unfit, unfit_answers, stored, storing: _, is_kept } = answer;
     recorded.add("answer.text", text);
+    recorded.add("answer.check", check);
     recorded.add("answer.unexecuted_calls", unexecuted_calls);
     recorded.add("answer.unfit", unfit);
     recorded.add("answer.unfit_answers", unfit_answers);

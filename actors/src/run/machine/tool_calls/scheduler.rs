@@ -7,7 +7,6 @@
 
 use std::sync::Arc;
 
-use serde_json::Value;
 use soong_protocol::{
     ChildResult, ErrorCode, ErrorInfo, MessageContent, PermissionId, Role, RunId, RunSettings, RunStatus, ToolCall,
     ToolEvent, ToolSpec,
@@ -18,14 +17,14 @@ use crate::{
     callback::Reports,
     hook::HookPoint,
     run::machine::{
-        effect::{ChildEffect, Effect, OversizedResults, ToolCallEffect, ToolCallTask},
+        effect::{ChildEffect, Effect, OversizedResults, ToolCallEffect, ToolCallRequest},
         inline::preview,
         outcome,
         state::{
             calls::{CallState, OpenCall},
             phase::Phase,
         },
-        tools::{is_internal_tool, is_spawning_tool},
+        tools::{changes_only_artifacts, is_internal_tool, is_spawning_tool},
         transition::Transition,
     },
 };
@@ -117,8 +116,8 @@ impl Transition<'_, '_> {
         self.schedule();
     }
 
-    /// Finds the tool of a call, and parses the arguments.
-    fn read_call(&self, call: &ToolCall) -> Result<(Arc<ToolSpec>, Value), ErrorInfo> {
+    /// Returns the tool of a call. Fails if it is not offered, or if the call was cut off.
+    fn offered_tool(&self, call: &ToolCall) -> Result<Arc<ToolSpec>, ErrorInfo> {
         let spec = &self.state.spec;
         let tool = spec.tool(&call.name).ok_or_else(|| {
             let offered: Vec<&str> = spec.tools.specs.iter().map(|tool| tool.name.as_str()).collect();
@@ -133,7 +132,7 @@ impl Transition<'_, '_> {
             );
             return Err(ErrorInfo::new(ErrorCode::ValidationError, message));
         }
-        Ok((Arc::clone(tool), spec.catalog.registry.check_arguments(&call.name, &call.arguments)?))
+        Ok(Arc::clone(tool))
     }
 
     fn execute_internal(
@@ -141,7 +140,8 @@ impl Transition<'_, '_> {
         call: &ToolCall,
         previous_settings: Option<Box<RunSettings>>,
     ) -> Result<(), ErrorInfo> {
-        let (_, arguments) = self.read_call(call)?;
+        self.offered_tool(call)?;
+        let arguments = self.state.spec.catalog.registry.check_arguments(&call.name, &call.arguments)?.value;
         match call.name.as_str() {
             "agent" => self.run_agent(call, arguments, previous_settings),
             "evaluate" => self.run_evaluate(call, arguments, previous_settings),
@@ -156,38 +156,46 @@ impl Transition<'_, '_> {
 
     /// Requests the execution of a call, with the permission that was granted for it.
     pub(crate) fn request_tool(&mut self, call: &ToolCall, granted_by: Option<PermissionId>) -> Result<(), ErrorInfo> {
-        let (spec, arguments) = self.read_call(call)?;
+        let spec = self.offered_tool(call)?;
         let (goal_id, turn) = (self.state.goals.current_id.clone(), self.state.turn.number);
         let Some(calls) = self.state.calls_mut() else { return Ok(()) };
         let (asked_in, place) = (calls.message_sequence, calls.index_of(&call.id));
         let is_changed = calls.get(&call.id).is_some_and(|open| open.is_changed_by_callback);
         let (id, raw) = (call.id.clone(), call.arguments.clone());
-        let job = ToolCallTask {
+        let request = ToolCallRequest {
             id,
             turn,
             message_sequence: asked_in,
             spec,
-            arguments,
             raw_arguments: raw,
             index: place,
             has_passed_callbacks: granted_by.is_some() || is_changed,
             permission_id: granted_by,
             goal_id,
         };
-        self.step.effects.push(Effect::Tool(ToolCallEffect::Run(job)));
+        self.step.effects.push(Effect::Tool(ToolCallEffect::Run(request)));
         Ok(())
     }
 
     /// Records the outcome of a call: its event and its tool message (R4).
     pub(crate) fn close_call(&mut self, call: &ToolCall, result: ToolResult) {
         let duration_ms = self.call_duration(&call.id);
-        self.close_call_after(call, result, duration_ms);
+        self.close_call_after(call, result, duration_ms, self.built_in_note(call));
     }
 
-    fn close_call_after(&mut self, call: &ToolCall, result: ToolResult, duration_ms: u64) {
+    /// Returns the note about the shape of the arguments, for a call whose outcome comes from no task: that of a built-in
+    /// tool, whose schema is checked fast. Other calls that no task ends have failed, and get no note.
+    fn built_in_note(&self, call: &ToolCall) -> Option<String> {
+        if !is_internal_tool(&call.name) && !changes_only_artifacts(&call.name) {
+            return None;
+        }
+        self.state.spec.catalog.registry.check_arguments(&call.name, &call.arguments).ok()?.coercion_note
+    }
+
+    /// Records the outcome of a call. `note`: note for the model about the shape of the arguments.
+    fn close_call_after(&mut self, call: &ToolCall, result: ToolResult, duration_ms: u64, note: Option<String>) {
         self.withdraw_tool_question(&call.id);
         let (tool_call_id, name) = (call.id.clone(), call.name.clone());
-        let note = self.state.spec.catalog.registry.coercion_note(&call.name, &call.arguments);
         let result = redacted(result, &self.state.spec.redactor);
         let mut memory = (None, false);
         let mut files = Vec::new();
@@ -246,14 +254,23 @@ impl Transition<'_, '_> {
         }
     }
 
-    pub(crate) fn tool_ended(&mut self, id: &str, result: ToolResult, reports: Reports, duration_ms: u64) {
+    pub(crate) fn tool_ended(
+        &mut self,
+        id: &str,
+        result: ToolResult,
+        reports: Reports,
+        duration_ms: u64,
+        coercion_note: Option<String>,
+    ) {
         let started = self.state.calls_mut().and_then(|calls| calls.started(id)).map(|open| open.call.clone());
         if let Some(call) = started {
             self.record_reports(reports);
             if result.is_err() {
                 self.cancel_children_of(id);
             }
-            self.close_call_after(&call, result, duration_ms);
+            let is_internal = is_internal_tool(&call.name);
+            let note = if is_internal { self.built_in_note(&call) } else { coercion_note };
+            self.close_call_after(&call, result, duration_ms, note);
             self.schedule();
         }
     }

@@ -269,6 +269,7 @@ mod tests {
                     cost: None,
                     duration_ms: 1,
                     waited_ms: 0,
+                    answer_check: None,
                 },
             ),
             record(
