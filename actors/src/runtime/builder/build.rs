@@ -106,7 +106,7 @@ impl RuntimeBuilder {
         let rejected_home = user_home.filter(|_| self.rejects_home_projects);
         let (resolver, presets) = self.resolver(&configuration, environment.clone(), &home, redactor)?;
         let settings_digests = configuration.digests.clone();
-        let (home, lock) = home::open(&home)?;
+        let (home, lock) = home::open(&home).await?;
         let open = self.open_store(&home, config.storage.durability, place, environment).await?;
         let (faults, task_place) = (self.faults.program, self.task_journal_location);
         let wired = wiring::wire(open, Settings { home, settings_digests, resolver, permissions, faults, task_place })?;
