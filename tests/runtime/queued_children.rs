@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use soong::{
-    ChildSpec, ErrorCode, RunHandle, RunRequest,
-    protocol::{Budget, Config, RunStatus},
+    ChildSpec, ErrorCode, MessagePath, RunHandle, RunRequest,
+    protocol::{Budget, Config, Event, MessageEvent, RunStatus},
     testing::respond_async,
 };
 use tokio::sync::Semaphore;
@@ -83,6 +83,41 @@ async fn children_of_a_queued_run_start_with_it() {
         index_of("run_queued") < index_of("sub_trace_started")
             && index_of("sub_trace_started") < index_of("loop_started")
     );
+    check_session(world.runtime(), queued.session_id()).await;
+    world.finish().await;
+}
+
+/// A run that rewinds its conversation replaces the collaborators, but not its own children.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn children_of_a_queued_run_stay_collaborators_if_it_rewinds() {
+    let world = TestRuntime::with(model(), |builder| builder.config(config())).await;
+    let first = world.runtime().start(RunRequest::new("first").session("s")).await.unwrap();
+    with_timeout(first.wait()).await.unwrap();
+    let messages = world.runtime().traces().messages(first.trace_id(), MessagePath::Main).await.unwrap();
+    let (ahead, discarded) = queue_behind(&world, RunRequest::new("discarded")).await;
+    let old = with_timeout(ahead.spawn(ChildSpec::new("old"))).await.unwrap();
+    with_timeout(old.wait()).await.unwrap();
+    with_timeout(ahead.cancel()).await.unwrap();
+    with_timeout(discarded.wait()).await.unwrap();
+
+    // A run on the trace of a sub-agent does not move the end of the conversation, so a rewinding run waits for it.
+    let ahead = world.runtime().start(RunRequest::new("ahead").trace(old.trace_id())).await.unwrap();
+    let rewinding = RunRequest::new("again").session("s").after(messages.last().unwrap().sequence);
+    let queued = world.runtime().start(rewinding).await.unwrap();
+    let child = with_timeout(queued.spawn(ChildSpec::new("one"))).await.unwrap();
+    with_timeout(ahead.cancel()).await.unwrap();
+    with_timeout(child.wait()).await.unwrap();
+    with_timeout(queued.wait()).await.unwrap();
+    let mut after_rewind = Vec::new();
+    for record in stored(world.runtime(), queued.trace_id()).await {
+        if let Event::Message(MessageEvent::Rewind { collaborators, .. }) = &record.event {
+            let collaborators = collaborators.clone().unwrap();
+            after_rewind.extend(collaborators.into_iter().map(|collaborator| collaborator.trace_id));
+        }
+    }
+    assert_eq!(after_rewind, [Some(child.trace_id().clone())]);
+    let trace = world.runtime().traces().get(queued.trace_id()).await.unwrap();
+    assert_eq!(trace.context.collaborators.len(), 1);
     check_session(world.runtime(), queued.session_id()).await;
     world.finish().await;
 }

@@ -148,13 +148,18 @@ impl Transition<'_, '_> {
             head_sequence,
             from_sequence,
             goals,
-            collaborators,
+            mut collaborators,
             document_writes: edits,
             restored,
             unchanged: left,
             ..
         } = way_back;
         let goal_tree_snapshot = Box::new(self.state.goals.clone());
+        // Children that were added while the run was queued belong to this run, not to what it discards.
+        for collaborator in self.state.own_collaborators() {
+            collaborators.retain(|other| other.name != collaborator.name);
+            collaborators.push(collaborator.clone());
+        }
         if !restored.is_empty() {
             self.step.effects.push(Effect::Artifact(ArtifactEffect::Invalidate(restored.clone())));
         }

@@ -68,6 +68,15 @@ impl RunState {
         }
     }
 
+    /// Returns the collaborators that are children of this run.
+    pub(crate) fn own_collaborators(&self) -> impl Iterator<Item = &Collaborator> {
+        let children = &self.sub_agents.children;
+        self.sub_agents
+            .collaborators
+            .iter()
+            .filter(|collaborator| children.iter().any(|child| Some(&child.trace_id) == collaborator.trace_id.as_ref()))
+    }
+
     /// Replaces the collaborators by those of a rewind. `None` leaves them unchanged.
     pub(crate) fn replace_collaborators(&mut self, by: Option<&[Collaborator]>) {
         let Some(collaborators) = by else { return };
