@@ -76,6 +76,11 @@ impl CachedProject {
 }
 
 impl ProjectInstructionsCache {
+    /// Returns the paths that the file tools may use.
+    pub(crate) fn roots(&self) -> Arc<PathPolicy> {
+        Arc::clone(&self.roots)
+    }
+
     pub(crate) fn new(roots: Arc<PathPolicy>) -> Self {
         Self { roots, ..Self::default() }
     }

@@ -4,6 +4,7 @@
 //! [`Runtime::traces`], [`Runtime::artifacts`], [`Runtime::permissions`], [`Runtime::questions`],
 //! [`Runtime::memory`], [`Runtime::tree`] and [`Runtime::info`]. A run is controlled by its [`RunHandle`].
 
+mod abandoned_drafts;
 mod admission;
 mod artifacts;
 mod builder;

@@ -25,7 +25,10 @@ use crate::support::{
     history::{check_session, stored},
     model::{ScriptedModel, Turn, assistant_count, is_parent, last_of, scripted_model, task_of},
     tool::HangOnceTool,
-    world::{TestRuntime, kinds, quick_config, read_until, wait_for_questions, wait_until, with_timeout},
+    world::{
+        TestRuntime, kinds, quick_config, read_until, wait_for_permissions, wait_for_questions, wait_until,
+        with_timeout,
+    },
 };
 
 fn kind(events: &[Arc<EventRecord>], kind: &str) -> usize {
@@ -531,4 +534,28 @@ async fn interrupted_sub_agent_calls_say_how_to_continue() {
         check_session(world.runtime(), run.session_id()).await;
         world.finish().await;
     }
+}
+
+/// The temporary file of a `write` that was cut off by a kill goes when the home is opened again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn temporary_file_of_a_killed_write_is_removed() {
+    let model = scripted_model(|request| match assistant_count(request) {
+        0 => Turn::call("write", json!({"path": "sub/new.txt", "content": "x"})),
+        _ => Turn::say("done"),
+    });
+    let mut world = TestRuntime::with(model.clone(), |builder| builder.permissions_by_users()).await;
+    let run = world.runtime().start(RunRequest::new("x").session("s")).await.unwrap();
+    wait_for_permissions(world.runtime(), 1).await;
+    drop(run);
+    world.close_runtime().await;
+    let folder = world.project().join("sub");
+    std::fs::create_dir_all(&folder).unwrap();
+    let abandoned = folder.join(".soong-0199c0de9e7b7a6b8d1f0a1b2c3d4e5f.tmp");
+    std::fs::write(&abandoned, "half of it").unwrap();
+    let beside = world.project().join(".soong-0199c0de9e7b7a6b8d1f0a1b2c3d4e5f.tmp");
+    std::fs::write(&beside, "in a folder that no call wrote").unwrap();
+    world.reopen_with(model, |builder| builder.permissions_by_users().recover(RecoveryPolicy::Nothing)).await;
+    wait_until("the temporary file is removed", || !abandoned.exists()).await;
+    assert!(beside.exists());
+    world.finish().await;
 }

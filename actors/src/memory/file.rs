@@ -1,16 +1,15 @@
 //! The experiences file on disk (MEM-2): reread when it has changed, and always written as a whole.
 //!
-//! Writers hold a lock and write a temporary copy next to the file, which is then renamed over it, so a crash leaves
-//! either the old or the new content. Users edit the file without the lock: if it was saved in the meantime, it is
-//! read again before it is written.
+//! Writers hold a lock, and replace the file atomically, so a crash leaves either the old or the new content. Users edit the
+//! file without the lock: if it was saved in the meantime, it is read again before it is written.
 //!
 //! All functions block; async callers run them on a blocking thread.
 
 use std::{
     collections::HashSet,
     fs::{self, File, Metadata},
-    io::{self, Write},
-    os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt},
+    io,
+    os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt},
     path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant, SystemTime},
@@ -18,7 +17,7 @@ use std::{
 
 use soong_protocol::{Config, ErrorCode, ErrorInfo, ExperienceId};
 use soong_text::Environment;
-use uuid::Uuid;
+use soong_tool::{create_new, has_content, remove_drafts_in, replace_locked_if};
 
 use super::experience_file::{Changes, ExperienceFault, ExperienceText, is_id};
 
@@ -34,6 +33,8 @@ const MAX_ATTEMPTS: usize = 20;
 #[derive(Debug)]
 pub struct MemoryFile {
     path: PathBuf,
+    /// Temporary files from before are left over. Tools of this process may write others in the same folder.
+    opened_at: SystemTime,
     /// Content that was read last, and the stamp of the file at that time.
     cache: Mutex<Option<(FileVersion, Arc<ExperienceText>)>>,
     /// Faults that have been logged.
@@ -74,7 +75,7 @@ impl MemoryFile {
     }
 
     pub(super) fn at(path: PathBuf) -> Self {
-        Self { path, cache: Mutex::default(), logged: Mutex::default() }
+        Self { path, opened_at: SystemTime::now(), cache: Mutex::default(), logged: Mutex::default() }
     }
 
     /// Returns the path of the file, which may not exist.
@@ -142,11 +143,19 @@ impl MemoryFile {
 
     fn try_change(&self, changes: &Changes) -> io::Result<Vec<(ExperienceId, bool)>> {
         // If the path is a symlink, replace its target and keep the link.
-        let path = self.path.canonicalize().unwrap_or_else(|_| self.path.clone());
-        let folder = path.parent().ok_or(io::ErrorKind::NotFound)?;
+        let folder = self.path.parent().ok_or(io::ErrorKind::NotFound)?;
         fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+        let path = match self.path.canonicalize() {
+            // It does not exist yet, or its target does not.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let target = fs::read_link(&self.path).map_or_else(|_| self.path.clone(), |target| folder.join(target));
+                let parent = target.parent().ok_or(io::ErrorKind::NotFound)?.canonicalize()?;
+                parent.join(target.file_name().ok_or(io::ErrorKind::NotFound)?)
+            }
+            path => path?,
+        };
         let _lock = Lock::take(&path)?;
-        remove_stale_temp_files(&path);
+        remove_stale_temp_files(&path, self.opened_at);
         for _ in 0..MAX_ATTEMPTS {
             let (stamp, bytes) = self.load()?;
             let book = ExperienceText::read(bytes);
@@ -154,11 +163,12 @@ impl MemoryFile {
             if after == book.bytes() {
                 return Ok(added);
             }
-            let mode = path.metadata().map_or(0o600, |metadata| metadata.permissions().mode() & 0o777);
-            let draft = TempFile::write(&path, &after, mode)?;
-            // The file may have been saved by an editor in the meantime.
-            if path.metadata().ok().map(|metadata| FileVersion::of(&metadata)) == stamp {
-                draft.rename_over(&path)?;
+            // An editor that saves the file in the meantime is not overwritten.
+            let is_written = match stamp {
+                None => create_new(&path, &after, 0o600)?,
+                Some(_) => replace_locked_if(&path, &after, |file| has_content(file, book.bytes()))?,
+            };
+            if is_written {
                 return Ok(added);
             }
         }
@@ -219,45 +229,11 @@ impl Drop for Lock {
     }
 }
 
-/// Temporary copy of the file. It is removed on drop unless it was renamed into place.
-struct TempFile {
-    path: PathBuf,
-    is_renamed: bool,
-}
-
-impl TempFile {
-    fn write(of: &Path, bytes: &[u8], mode: u32) -> io::Result<Self> {
-        let path = sibling_path(of, &format!(".{}.tmp", Uuid::now_v7().simple()));
-        let mut file = File::options().create_new(true).write(true).mode(mode).open(&path)?;
-        let draft = Self { path, is_renamed: false };
-        file.write_all(bytes)?;
-        file.sync_all()?;
-        Ok(draft)
-    }
-
-    fn rename_over(mut self, over: &Path) -> io::Result<()> {
-        fs::rename(&self.path, over)?;
-        self.is_renamed = true;
-        // Sync the folder too, so that the rename is as durable as the content.
-        match over.parent().map_or(Ok(()), |folder| File::open(folder)?.sync_all()) {
-            // Some file systems cannot sync a folder.
-            Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(()),
-            synced => synced,
-        }
-    }
-}
-
-impl Drop for TempFile {
-    fn drop(&mut self) {
-        if !self.is_renamed {
-            let _ = fs::remove_file(&self.path);
-        }
-    }
-}
-
-/// Removes copies left by a crash. The caller holds the lock, so no other writer has one.
-fn remove_stale_temp_files(path: &Path) {
+/// Removes copies left by a crash, also those of earlier versions, which were named after the file. The caller holds the
+/// lock, so no other writer has one.
+fn remove_stale_temp_files(path: &Path, opened_at: SystemTime) {
     let (Some(folder), Some(name)) = (path.parent(), path.file_name().and_then(|name| name.to_str())) else { return };
+    remove_drafts_in(folder, opened_at);
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         let other = entry.file_name();
         let is_draft = other

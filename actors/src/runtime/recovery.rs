@@ -11,7 +11,7 @@ use std::{collections::HashSet, path::Path, sync::Arc};
 
 use soong_protocol::{EndReason, ErrorCode, ErrorInfo, RecoveryMode, Run, RunId, RunStatus, SessionId, TraceId};
 
-use super::{RunHandle, Runtime, RuntimeInfo, Sessions, Traces, services::Services};
+use super::{RunHandle, Runtime, RuntimeInfo, Sessions, Traces, abandoned_drafts, services::Services};
 use crate::{
     actor_base::closing,
     run::{RunEntry, Termination},
@@ -56,6 +56,7 @@ impl RecoveryPolicy {
         services: &Arc<Services>,
     ) -> Result<(InterruptedRuns, Vec<Run>), ErrorInfo> {
         let found = services.reader.read(|reader| reader.live_runs(None)).await?;
+        abandoned_drafts::remove_in_background(services, &found);
         let mode = services.config.runtime.recovery.unwrap_or_default();
         let (included, others): (Vec<Run>, Vec<Run>) = found.into_iter().partition(|run| self.includes(run, mode));
         let ids = |runs: &[Run]| runs.iter().map(|run| run.run_id.clone()).collect::<Vec<_>>();

@@ -53,7 +53,10 @@ pub use project_path::{OutputPage, blocking};
 pub use redaction::redacted;
 pub use registry::{CheckedArguments, RegisterError, RegisteredTool, ToolRegistry};
 pub use run_control::{RunControl, SpawnedChild};
-pub use safe_fs::{list_dir_names, read_text};
+pub use safe_fs::{
+    create_new, has_content, list_dir_names, read_text, remove_drafts_beside, remove_drafts_in, remove_if, replace_if,
+    replace_locked_if,
+};
 pub use schema::schema_of;
 use serde_json::Value;
 use soong_protocol::{

@@ -9,12 +9,19 @@
 //! is replaced and its replacement. Other programs know no lock: the new file is exchanged with the old one, which is
 //! checked again, and exchanged back if it was changed meanwhile. A program that has the old file open still writes to it.
 //!
+//! The temporary file is locked until it is in place, so a process that finds an older one without a lock knows that its
+//! writer was killed. After the exchange, its name may hold another program's file, so it gets a name before that is never
+//! cleaned up.
+//!
 //! Elsewhere: which paths may be opened (`path_policy.rs`), and which require permission (the tools).
 
 use std::{
+    ffi::OsStr,
     fs::{File, Metadata},
     io::{self, Read, Write},
+    os::fd::OwnedFd,
     path::Path,
+    time::SystemTime,
 };
 
 use rustix::fs::FileType;
@@ -130,7 +137,7 @@ pub(super) fn write_file(
     let lock = unix::lock_entry(&folder, file_name).map_err(fail)?;
     check_cancelled(cancel)?;
     let is_in_place = match &before {
-        Some(before) => draft.replace(file_name, before, &mut is_expected),
+        Some(before) => draft.take_exchange_name().and_then(|()| draft.replace(file_name, before, &mut is_expected)),
         None => draft.persist_new(file_name),
     };
     drop(lock);
@@ -141,8 +148,92 @@ pub(super) fn write_file(
     Ok(before.is_none())
 }
 
+/// Opens the folder of a file for [`replace_if`] and the like. `path` must be absolute, without symlinks.
+fn parent_of(path: &Path) -> io::Result<(OwnedFd, &OsStr)> {
+    let no_file = || io::Error::new(io::ErrorKind::InvalidInput, "the path names no file");
+    let name = path.file_name().ok_or_else(no_file)?;
+    let folder = path.parent().ok_or_else(no_file)?;
+    Ok((unix::open_root(folder)?, name))
+}
+
+/// Creates a file atomically, with these permissions. Returns `false` if the name exists. `path` must be absolute, without
+/// symlinks.
+pub fn create_new(path: &Path, content: &[u8], mode: u32) -> io::Result<bool> {
+    let (folder, name) = parent_of(path)?;
+    let mut draft = unix::TempFile::create(&folder, None)?;
+    draft.set_mode(mode)?;
+    draft.file.write_all(content)?;
+    draft.file.sync_all()?;
+    let is_created = draft.persist_new(name)?;
+    unix::sync_folder(&folder)?;
+    Ok(is_created)
+}
+
+/// Replaces the content of a file atomically, if it has the expected content. Returns `false`, and changes nothing, if it
+/// does not, or if it is no regular file. Owner and permissions stay. `path` must be absolute, without symlinks.
+///
+/// `is_expected` is called before and after the replacement, as in the tools that write.
+pub fn replace_if(path: &Path, content: &[u8], is_expected: impl FnMut(&mut File) -> bool) -> io::Result<bool> {
+    replace(path, content, false, is_expected)
+}
+
+/// Same as [`replace_if`], for a file whose writers hold a lock, except for editors. What a killed writer has left is always
+/// removed by [`remove_drafts_in`], even if it is what an editor saved at the very moment of the kill.
+pub fn replace_locked_if(path: &Path, content: &[u8], is_expected: impl FnMut(&mut File) -> bool) -> io::Result<bool> {
+    replace(path, content, true, is_expected)
+}
+
+fn replace(
+    path: &Path,
+    content: &[u8],
+    is_locked: bool,
+    mut is_expected: impl FnMut(&mut File) -> bool,
+) -> io::Result<bool> {
+    let (folder, name) = parent_of(path)?;
+    let Some(before) = unix::regular_entry_stat(&folder, name)? else { return Ok(false) };
+    let mut draft = unix::TempFile::create(&folder, Some(&before))?;
+    draft.file.write_all(content)?;
+    draft.file.sync_all()?;
+    if !is_locked {
+        draft.take_exchange_name()?;
+    }
+    let lock = unix::lock_entry(&folder, name)?;
+    let is_replaced = draft.replace(name, &before, &mut is_expected)?;
+    drop(lock);
+    unix::sync_folder(&folder)?;
+    Ok(is_replaced)
+}
+
+/// Removes a file if it has the expected content. Returns `false`, and changes nothing, if it does not, or if it is no
+/// regular file. `path` must be absolute, without symlinks. Where files cannot be renamed without replacing others, the
+/// content is only checked before the removal.
+pub fn remove_if(path: &Path, mut is_expected: impl FnMut(&mut File) -> bool) -> io::Result<bool> {
+    let (folder, name) = parent_of(path)?;
+    let Some(before) = unix::regular_entry_stat(&folder, name)? else { return Ok(false) };
+    let lock = unix::lock_entry(&folder, name)?;
+    let is_removed = unix::remove_if(&folder, name, &before, &mut is_expected)?;
+    drop(lock);
+    unix::sync_folder(&folder)?;
+    Ok(is_removed)
+}
+
+/// Removes the temporary files from before `started` that killed processes left in the folder of `path`, which is relative
+/// to the project or absolute. Returns their number. Does nothing if the folder does not exist or may not be used.
+///
+/// `started` must be before any write that may be in progress and has not locked its file yet.
+pub fn remove_drafts_beside(roots: &PathPolicy, project: &Path, path: &str, started: SystemTime) -> usize {
+    let Ok(resolved) = roots.resolve_new(project, path) else { return 0 };
+    let Ok(folder) = unix::open_parent_dir(&resolved, false) else { return 0 };
+    unix::remove_abandoned_drafts(&folder, started)
+}
+
+/// Same as [`remove_drafts_beside`], for a folder.
+pub fn remove_drafts_in(folder: &Path, started: SystemTime) -> usize {
+    unix::open_root(folder).map_or(0, |folder| unix::remove_abandoned_drafts(&folder, started))
+}
+
 /// Returns whether an open file has this content.
-pub(super) fn has_content(file: &mut File, content: &[u8]) -> bool {
+pub fn has_content(file: &mut File, content: &[u8]) -> bool {
     read_exactly(file, content.len()).is_some_and(|found| found == content)
 }
 
@@ -181,12 +272,16 @@ mod unix {
         os::fd::OwnedFd,
         path::Path,
         sync::{Mutex, MutexGuard, PoisonError},
+        time::{Duration, SystemTime},
     };
 
     #[cfg(target_os = "linux")]
     use rustix::fs::{ResolveFlags, openat2};
     use rustix::{
-        fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat, fstat, linkat, mkdirat, openat, renameat, statat, unlinkat},
+        fs::{
+            AtFlags, CWD, FileType, FlockOperation, Mode, OFlags, Stat, flock, fstat, linkat, mkdirat, openat,
+            renameat, statat, unlinkat,
+        },
         io::Errno,
     };
 
@@ -198,19 +293,19 @@ mod unix {
 
     /// Opens the root. On Linux no component of its path may be a symlink, because the path was resolved when it was
     /// allowed.
-    fn open_root(place: &ResolvedPath) -> io::Result<OwnedFd> {
+    pub(super) fn open_root(root: &Path) -> io::Result<OwnedFd> {
         #[cfg(target_os = "linux")]
-        match openat2(CWD, &place.root, FOLDER, Mode::empty(), ResolveFlags::NO_SYMLINKS) {
+        match openat2(CWD, root, FOLDER, Mode::empty(), ResolveFlags::NO_SYMLINKS) {
             // Old kernels and some containers do not support this system call.
             Err(Errno::NOSYS | Errno::PERM) => {}
             opened => return Ok(opened?),
         }
-        Ok(openat(CWD, &place.root, FOLDER, Mode::empty())?)
+        Ok(openat(CWD, root, FOLDER, Mode::empty())?)
     }
 
     /// Opens the folder that contains a file. If `create` is set, creates the missing folders of its path.
     pub(super) fn open_parent_dir(place: &ResolvedPath, create: bool) -> io::Result<OwnedFd> {
-        let root = open_root(place)?;
+        let root = open_root(&place.root)?;
         let parent = place.relative.parent().unwrap_or(Path::new(""));
         // Because of the `.`, a symlink at the end fails with `ELOOP` like any other, not with `ENOTDIR`.
         #[cfg(target_os = "linux")]
@@ -267,6 +362,12 @@ mod unix {
         }
     }
 
+    /// Returns the metadata of a regular file in a folder; `None` if the name does not exist or is something else.
+    pub(super) fn regular_entry_stat(folder: &OwnedFd, name: &OsStr) -> io::Result<Option<Stat>> {
+        let stat = entry_stat(folder, name)?;
+        Ok(stat.filter(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile))
+    }
+
     /// Locks of entries of folders. An entry has the lock that its hash selects.
     static LOCKS: [Mutex<()>; 64] = [const { Mutex::new(()) }; 64];
 
@@ -303,6 +404,80 @@ mod unix {
         return Err(Errno::NOSYS);
     }
 
+    /// Beginning of the names of temporary files.
+    const DRAFT_PREFIX: &str = ".soong-";
+    /// End of the names of temporary files that are being written. A file with this name is never another program's.
+    const DRAFT_SUFFIX: &str = ".tmp";
+    /// End of the names of temporary files that are being exchanged. A file with this name may be another program's.
+    const EXCHANGE_SUFFIX: &str = ".replaced";
+
+    fn unique_name(suffix: &str) -> String {
+        format!("{DRAFT_PREFIX}{}{suffix}", uuid::Uuid::now_v7().simple())
+    }
+
+    /// Returns when a temporary file with this name was created; `None` if it is not the name of one.
+    fn draft_time(name: &str) -> Option<SystemTime> {
+        let id = name.strip_prefix(DRAFT_PREFIX)?.strip_suffix(DRAFT_SUFFIX)?;
+        let (seconds, nanos) = uuid::Uuid::try_parse(id).ok()?.get_timestamp()?.to_unix();
+        Some(SystemTime::UNIX_EPOCH + Duration::new(seconds, nanos))
+    }
+
+    /// Removes the temporary files of a folder from before `started` whose writers were killed. Returns their number.
+    pub(super) fn remove_abandoned_drafts(folder: &OwnedFd, started: SystemTime) -> usize {
+        let mut removed = 0;
+        let Ok(entries) = rustix::fs::Dir::read_from(folder) else { return removed };
+        for entry in entries.flatten() {
+            let created = entry.file_name().to_str().ok().and_then(draft_time);
+            if created.is_none_or(|created| created >= started) {
+                continue;
+            }
+            let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+            let Ok(file) = openat(folder, entry.file_name(), flags, Mode::empty()) else { continue };
+            let is_regular =
+                fstat(&file).is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile);
+            if is_regular
+                && flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok()
+                && unlinkat(folder, entry.file_name(), AtFlags::empty()).is_ok()
+            {
+                removed += 1;
+            }
+        }
+        removed
+    }
+
+    /// Removes a file if it is as expected. It is checked again under another name, where other programs do not replace it.
+    pub(super) fn remove_if(
+        folder: &OwnedFd,
+        name: &OsStr,
+        before: &Stat,
+        is_expected: &mut dyn FnMut(&mut File) -> bool,
+    ) -> io::Result<bool> {
+        if !is_as_expected(folder, name, before, is_expected)? {
+            return Ok(false);
+        }
+        let taken_name = unique_name(EXCHANGE_SUFFIX);
+        let taken: &OsStr = taken_name.as_ref();
+        match rename_new(folder, name, taken) {
+            Ok(()) => {}
+            Err(Errno::NOENT) => return Ok(false),
+            // Not supported.
+            Err(Errno::INVAL | Errno::NOSYS | Errno::PERM) => {
+                unlinkat(folder, name, AtFlags::empty())?;
+                return Ok(true);
+            }
+            Err(error) => return Err(error.into()),
+        }
+        if is_as_expected(folder, taken, before, is_expected).unwrap_or(false) {
+            unlinkat(folder, taken, AtFlags::empty())?;
+            return Ok(true);
+        }
+        match rename_new(folder, taken, name) {
+            // Another program has created the name again: its newest file stays, and the older one keeps the other name.
+            Ok(()) | Err(Errno::EXIST) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+
     /// A temporary file that is removed unless it is moved into place.
     pub(super) struct TempFile<'a> {
         folder: &'a OwnedFd,
@@ -316,9 +491,11 @@ mod unix {
         /// Creates the file with owner and permissions of `like`, the file that it will replace. The owner stays if it cannot
         /// be set.
         pub(super) fn create(folder: &'a OwnedFd, like: Option<&Stat>) -> io::Result<Self> {
-            let name = format!(".soong-{}.tmp", uuid::Uuid::now_v7().simple());
+            let name = unique_name(DRAFT_SUFFIX);
             let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             let file = File::from(openat(folder, &name, flags, Mode::from_raw_mode(0o666))?);
+            // Not all file systems have locks. Without one, the file of a killed process stays.
+            let _ = flock(&file, FlockOperation::NonBlockingLockExclusive);
             let draft = Self { folder, name, file, keeps_entry: false };
             if let Some(stat) = like {
                 let own = fstat(&draft.file)?;
@@ -333,6 +510,10 @@ mod unix {
                 rustix::fs::fchmod(&draft.file, Mode::from_raw_mode(stat.st_mode & 0o777))?;
             }
             Ok(draft)
+        }
+
+        pub(super) fn set_mode(&mut self, mode: u32) -> io::Result<()> {
+            Ok(rustix::fs::fchmod(&self.file, Mode::from_raw_mode(mode))?)
         }
 
         /// Moves the file into place. Returns `false` if an entry with the name exists.
@@ -352,6 +533,14 @@ mod unix {
             }
         }
 
+        /// Gives the file a name that is never cleaned up, because after the exchange it may hold another program's file.
+        pub(super) fn take_exchange_name(&mut self) -> io::Result<()> {
+            let exchange_name = unique_name(EXCHANGE_SUFFIX);
+            renameat(self.folder, self.name.as_str(), self.folder, exchange_name.as_str())?;
+            self.name = exchange_name;
+            Ok(())
+        }
+
         /// Replaces the entry with the name, which had the metadata `before`. Returns `false`, and changes nothing, if it is
         /// no longer as expected.
         pub(super) fn replace(
@@ -360,11 +549,11 @@ mod unix {
             before: &Stat,
             is_expected: &mut dyn FnMut(&mut File) -> bool,
         ) -> io::Result<bool> {
-            let own_name = self.name.clone();
-            let own_name: &OsStr = own_name.as_ref();
             if !is_as_expected(self.folder, name, before, is_expected)? {
                 return Ok(false);
             }
+            let own_name = self.name.clone();
+            let own_name: &OsStr = own_name.as_ref();
             match exchange(self.folder, own_name, name) {
                 Ok(()) => {}
                 // Removed since the check.
@@ -384,7 +573,10 @@ mod unix {
             match exchange(self.folder, own_name, name) {
                 Ok(()) => {}
                 // The other program has removed the name.
-                Err(Errno::NOENT) => return Ok(false),
+                Err(Errno::NOENT) => {
+                    self.take_exchange_name()?;
+                    return Ok(false);
+                }
                 Err(error) => return Err(error.into()),
             }
             let own = fstat(&self.file)?;
@@ -393,6 +585,7 @@ mod unix {
                 // It has written once more in between: its newest file stays. The older one keeps the temporary name, in
                 // case that it has written yet again.
                 exchange(self.folder, own_name, name)?;
+                self.take_exchange_name()?;
                 return Ok(false);
             }
             self.keeps_entry = false;
@@ -408,7 +601,12 @@ mod unix {
         is_expected: &mut dyn FnMut(&mut File) -> bool,
     ) -> io::Result<bool> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-        let mut file = File::from(openat(folder, name, flags, Mode::empty())?);
+        let mut file = match openat(folder, name, flags, Mode::empty()) {
+            Ok(file) => File::from(file),
+            // Removed meanwhile, or replaced by a symlink.
+            Err(Errno::NOENT | Errno::LOOP) => return Ok(false),
+            Err(error) => return Err(error.into()),
+        };
         let now = fstat(&file)?;
         let is_regular = FileType::from_raw_mode(now.st_mode) == FileType::RegularFile;
         let is_same_owner = (now.st_mode, now.st_uid, now.st_gid) == (before.st_mode, before.st_uid, before.st_gid);

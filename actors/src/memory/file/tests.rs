@@ -1,5 +1,7 @@
 //! Tests of the file with several writers, with an editor saving in between, and after a crash.
 
+use std::os::unix::fs::PermissionsExt;
+
 use soong_protocol::{Tags, Timestamp};
 
 use super::*;
@@ -91,6 +93,18 @@ fn symlink_is_kept_and_its_target_is_changed() {
     own.change(&new("r", "First.")).unwrap();
     assert!(own.path().symlink_metadata().unwrap().is_symlink());
     assert!(fs::read_to_string(&real).unwrap().starts_with("Mine.\n"));
+    assert_eq!(own.read().unwrap().experiences().len(), 1);
+}
+
+#[test]
+fn missing_target_of_a_symlink_is_created() {
+    let folder = tempfile::tempdir().unwrap();
+    let own = file(folder.path());
+    fs::create_dir(folder.path().join("memory")).unwrap();
+    std::os::unix::fs::symlink("../dotfiles.md", own.path()).unwrap();
+    own.change(&new("r", "First.")).unwrap();
+    assert!(own.path().symlink_metadata().unwrap().is_symlink());
+    assert!(folder.path().join("dotfiles.md").is_file());
     assert_eq!(own.read().unwrap().experiences().len(), 1);
 }
 

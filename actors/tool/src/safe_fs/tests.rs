@@ -3,7 +3,7 @@
 use std::{
     fs,
     sync::atomic::{AtomicBool, Ordering::SeqCst},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use rustix::io::Errno;
@@ -267,4 +267,102 @@ fn second_write_waits_for_the_first() {
     let second = receiver.recv().unwrap();
     assert_eq!(second.unwrap_err().code, ErrorCode::PathConflict);
     assert_eq!(fs::read_to_string(project.path().join("a")).unwrap(), "first");
+}
+
+/// What another program writes between the check and the change stays.
+#[test]
+fn file_that_changes_meanwhile_is_neither_replaced_nor_removed() {
+    type Change = fn(&Path);
+    let nothing: Change = |_| {};
+    let other: Change = |path| fs::rename(path.with_file_name("other"), path).unwrap();
+    let rewritten: Change = |path| fs::write(path, "two").unwrap();
+    let removed: Change = |path| fs::remove_file(path).unwrap();
+    for (content, change, is_changed, kept) in [
+        ("one", nothing, false, None),
+        ("two", nothing, true, Some("two")),
+        ("one", other, true, Some("two")),
+        ("one", rewritten, true, Some("two")),
+        ("one", removed, true, None),
+    ] {
+        for removes in [false, true] {
+            let project = TestProject::new(&[("a", content), ("other", "two")]);
+            let path = project.path().canonicalize().unwrap().join("a");
+            fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o640)).unwrap();
+            let mut checks = 0;
+            let check = |file: &mut fs::File| {
+                let is_expected = has_content(file, b"one");
+                checks += 1;
+                if checks == 1 {
+                    change(&path);
+                }
+                is_expected
+            };
+            let outcome = if removes { remove_if(&path, check) } else { replace_if(&path, b"new", check) };
+            assert_eq!(outcome.unwrap(), !is_changed, "{content} {removes}");
+            let wanted = if is_changed || removes { kept } else { Some("new") };
+            assert_eq!(fs::read_to_string(&path).ok().as_deref(), wanted, "{content} {removes}");
+            if !is_changed && !removes {
+                let mode = std::os::unix::fs::PermissionsExt::mode(&path.metadata().unwrap().permissions());
+                assert_eq!(mode & 0o777, 0o640);
+            }
+            assert!(names(&project).iter().all(|name| !name.starts_with(".soong-")), "{:?}", names(&project));
+        }
+    }
+}
+
+#[test]
+fn new_file_does_not_replace_another() {
+    let project = TestProject::new(&[("a", "one")]);
+    let folder = project.path().canonicalize().unwrap();
+    assert!(!create_new(&folder.join("a"), b"new", 0o600).unwrap());
+    assert!(create_new(&folder.join("b"), b"new", 0o600).unwrap());
+    assert_eq!(fs::read_to_string(folder.join("a")).unwrap(), "one");
+    let mode = std::os::unix::fs::PermissionsExt::mode(&folder.join("b").metadata().unwrap().permissions());
+    assert_eq!(mode & 0o777, 0o600);
+    assert_eq!(names(&project), ["a", "b"]);
+}
+
+#[test]
+fn draft_of_a_killed_writer_is_removed() {
+    let id = uuid::Uuid::now_v7().simple();
+    let abandoned = format!("sub/.soong-{id}.tmp");
+    let written = format!("sub/.soong-{}.tmp", uuid::Uuid::now_v7().simple());
+    let replaced = format!("sub/.soong-{id}.replaced");
+    let project = TestProject::new(&[
+        (&abandoned, "half"),
+        (&written, "half"),
+        (&replaced, "of another program"),
+        ("sub/.soong-notes.tmp", "of a user"),
+        ("sub/a", "one"),
+    ]);
+    // A living writer holds the lock of its file.
+    let held = fs::File::open(project.path().join(&written)).unwrap();
+    held.try_lock().unwrap();
+    let roots = PathPolicy::default();
+    let now = SystemTime::now();
+    let before = now - Duration::from_secs(3_600);
+    for (path, started, removed) in
+        [("sub/a", before, 0), ("sub/a", now, 1), ("sub/new", now, 0), ("missing/new", now, 0), ("../a", now, 0)]
+    {
+        assert_eq!(remove_drafts_beside(&roots, &project.path(), path, started), removed, "{path}");
+    }
+    assert!(!project.path().join(&abandoned).exists());
+    for kept in [written.as_str(), &replaced, "sub/.soong-notes.tmp", "sub/a"] {
+        assert!(project.path().join(kept).exists(), "{kept}");
+    }
+    drop(held);
+    assert_eq!(remove_drafts_in(&project.path().canonicalize().unwrap().join("sub"), now), 1);
+}
+
+/// A draft is locked as long as it is written.
+#[test]
+fn draft_that_is_being_written_is_not_removed() {
+    let project = TestProject::new(&[("a", "one")]);
+    let resolved = PathPolicy::default().resolve_existing(&project.path(), "a").unwrap();
+    let outcome = write_file(&resolved, b"new", modes(true), &CancellationToken::new(), |_| {
+        assert_eq!(remove_drafts_beside(&PathPolicy::default(), &project.path(), "a", SystemTime::now()), 0);
+        true
+    });
+    assert!(!outcome.unwrap());
+    assert_eq!(fs::read_to_string(project.path().join("a")).unwrap(), "new");
 }

@@ -7,6 +7,8 @@
 
 use std::{
     collections::BTreeSet,
+    fs::File,
+    io::Read,
     path::{Path, PathBuf},
 };
 
@@ -16,15 +18,12 @@ use soong::{
     protocol::{
         ArtifactEvent, Event, EventRecord, FileChange, MessageEvent, PreviousContent, SessionId, ToolEvent, TraceId,
     },
-    tool::sha256,
+    tool::{self, sha256},
 };
 use soong_client::{Client, artifact_path};
 use soong_tui::{format, text};
 
-use crate::{
-    exit::{Exit, Failure},
-    file,
-};
+use crate::exit::{Exit, Failure};
 
 /// Changes in a session after a message of its main trace.
 #[derive(Debug, Default)]
@@ -51,6 +50,17 @@ struct ChangedFile {
     changes: Vec<FileChange>,
     /// Content before the first change, if it is kept.
     previous: Option<Bytes>,
+}
+
+/// The files that [`ChangesAfter::revert`] has handled.
+#[derive(Debug, Default)]
+pub(super) struct Reverted<'a> {
+    /// Files that were reverted.
+    pub(super) files: Vec<&'a Path>,
+    /// Files that stay as they are, each with the reason.
+    pub(super) kept: Vec<(&'a Path, &'static str)>,
+    /// The error that ended it.
+    pub(super) failure: Option<Failure>,
 }
 
 /// How a file is reverted.
@@ -155,23 +165,38 @@ impl ChangesAfter {
         lines.iter().map(|line| text::safe_line(line)).collect()
     }
 
-    /// Reverts the files. Returns the paths of those that were reverted. Stops at the first error.
-    pub(super) async fn revert(&self) -> Result<Vec<&Path>, Failure> {
-        let mut reverted = Vec::new();
+    /// Reverts the files, and stops at the first error.
+    pub(super) fn revert(&self) -> Reverted<'_> {
+        let mut reverted = Reverted::default();
         for file in &self.files {
-            match file.reversion() {
-                Reversion::Keep(_) | Reversion::Unneeded => continue,
-                Reversion::Delete => std::fs::remove_file(&file.path).map_err(|error| {
-                    let what = format!("the file {} cannot be deleted: {error}", file.path.display());
-                    Failure::new(Exit::Failed, what, "Check its folder and its permissions.")
-                })?,
-                Reversion::Restore(content) => {
-                    file::write(&file.path, futures::stream::iter([Ok(content.clone())]).boxed()).await?;
+            let reversion = file.reversion();
+            // The file may be changed at any time, so its content is checked again when it is replaced.
+            let is_expected = |current: &mut File| {
+                let mut bytes = Vec::new();
+                let is_read = current.read_to_end(&mut bytes).is_ok();
+                is_read && file.reversion_from(Some(&sha256(&bytes))) == reversion
+            };
+            let outcome = match &reversion {
+                Reversion::Unneeded => continue,
+                Reversion::Keep(why) => {
+                    reverted.kept.push((&file.path, why));
+                    continue;
+                }
+                Reversion::Delete => tool::remove_if(&file.path, is_expected),
+                Reversion::Restore(content) => tool::replace_if(&file.path, content, is_expected),
+            };
+            match outcome {
+                Ok(true) => reverted.files.push(&file.path),
+                Ok(false) => reverted.kept.push((&file.path, "it was changed meanwhile")),
+                Err(error) => {
+                    let what = format!("the file {} cannot be reverted: {error}", file.path.display());
+                    let failure = Failure::new(Exit::Failed, what, "Check its folder and its permissions.");
+                    reverted.failure = Some(failure);
+                    break;
                 }
             }
-            reverted.push(file.path.as_path());
         }
-        Ok(reverted)
+        reverted
     }
 }
 

@@ -128,23 +128,29 @@ impl Conversation<'_> {
             self.continue_before(place, message).await?;
         }
         if scope != Scope::Conversation {
-            self.revert_files(&changes, scope).await?;
+            self.revert_files(&changes, scope)?;
         }
         Ok(())
     }
 
     /// Reverts files. If the conversation continues, the next message says so.
-    async fn revert_files(&mut self, changes: &ChangesAfter, scope: Scope) -> Result<(), Failure> {
-        let reverted = changes.revert().await?;
-        print::line(&format!("reverted {}", format::plural(reverted.len(), "file", "files")))?;
-        if scope == Scope::Files && !reverted.is_empty() {
-            let names: Vec<String> = reverted.iter().map(|path| path.display().to_string()).collect();
+    fn revert_files(&mut self, changes: &ChangesAfter, scope: Scope) -> Result<(), Failure> {
+        let reverted = changes.revert();
+        print::line(&format!("reverted {}", format::plural(reverted.files.len(), "file", "files")))?;
+        for (path, why) in &reverted.kept {
+            print::line(&text::safe_line(&format!("left {} alone: {why}", path.display())))?;
+        }
+        if scope == Scope::Files && !reverted.files.is_empty() {
+            let names: Vec<String> = reverted.files.iter().map(|path| path.display().to_string()).collect();
             self.additions.texts.push(format!(
                 "I have reverted these files to their content before your changes: {}",
                 names.join(", ")
             ));
         }
-        Ok(())
+        match reverted.failure {
+            Some(failure) => Err(failure),
+            None => Ok(()),
+        }
     }
 
     /// Continues from the message before one of the user's, whose text can be edited and sent again.
