@@ -269,7 +269,7 @@ fn second_write_waits_for_the_first() {
     assert_eq!(fs::read_to_string(project.path().join("a")).unwrap(), "first");
 }
 
-/// What another program writes between the check and the change stays.
+/// A file that another program writes between the check and the change stays.
 #[test]
 fn file_that_changes_meanwhile_is_neither_replaced_nor_removed() {
     type Change = fn(&Path);
