@@ -93,6 +93,6 @@ proptest! {
             return Ok(());
         };
         prop_assert!(estimate_tokens(&system) + estimate_tokens(&user) <= budget);
-        prop_assert!(user.contains(CONVERSATION_HEADING) && user.contains("  long "), "{user}");
+        prop_assert!(user.contains(CONVERSATION_HEADING) && user.contains("\n  long"), "{user}");
     }
 }
