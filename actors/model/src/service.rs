@@ -20,11 +20,11 @@ pub(crate) mod headers;
 pub(crate) mod http;
 pub(crate) mod names;
 pub(crate) mod parts;
+mod result_order;
 #[cfg(test)]
 pub(crate) mod testing;
 
 use std::{
-    borrow::Cow,
     collections::HashMap,
     marker::PhantomData,
     sync::{Arc, Mutex, PoisonError},
@@ -46,6 +46,7 @@ use self::{
     headers::Headers,
     http::{BaseUrl, HttpClient, error_body},
     names::ToolNames,
+    result_order::in_call_order,
 };
 use super::{
     AnswerProgress, Completion, DeltaSink, Failure, Model, ModelCatalog, ModelError, ModelRequest,
@@ -127,6 +128,8 @@ pub(crate) struct Adaptation {
     pub(crate) no_cache_control: bool,
     /// The schema of the answer is omitted; the run checks the answer in any case.
     pub(crate) no_output_schema: bool,
+    /// Calls and results have no ids.
+    pub(crate) no_call_ids: bool,
 }
 
 /// Everything that a request is made of. Borrows all of it.
@@ -308,12 +311,12 @@ impl<A: Api> Service<A> {
 
     /// Completes a request. An answer that the service paused is continued.
     async fn attempt(&self, request: &ModelRequest, deltas: &mut dyn DeltaSink) -> Result<Completion, ModelError> {
+        let mut request = in_call_order(request);
         let mut parts = AnswerParts { sink: deltas, earlier: AnswerProgress::default() };
-        let mut completion = self.one_answer(request, &mut parts).await?;
+        let mut completion = self.one_answer(&request, &mut parts).await?;
         let mut continuations = 0;
         // It precedes the answer that is continued.
         let context = request.context_update.as_deref().map(str::to_owned);
-        let mut request = Cow::Borrowed(request);
         while completion.finish_reason == PAUSED && continuations < MAX_CONTINUATIONS {
             request.to_mut().context_update = None;
             let messages = &mut request.to_mut().messages;
