@@ -68,6 +68,8 @@ impl Api for Gemini {
             Some(Adaptation { no_temperature: true, ..now })
         } else if !now.no_reasoning && !call.has_reasoning_settings() && error.mentions(&["thinking"]) {
             Some(Adaptation { no_reasoning: true, ..now })
+        } else if !now.no_call_ids && error.mentions(&["name \"id\" at"]) {
+            Some(Adaptation { no_call_ids: true, ..now })
         } else {
             call.without_rejected_schema(error)
         }

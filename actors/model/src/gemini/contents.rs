@@ -87,7 +87,7 @@ struct Writer<'a> {
     request: &'a ModelRequest,
     /// Whether calls need signatures, and results may contain files: Gemini 3 and later.
     is_gemini_3: bool,
-    /// Whether ids of calls are sent; Vertex AI rejects them.
+    /// Whether ids of calls are sent.
     has_ids: bool,
 }
 
@@ -100,7 +100,9 @@ pub(super) struct Contents<'a> {
 impl<'a> Contents<'a> {
     pub(super) fn of(call: &Call<'a>) -> Self {
         let is_gemini_3 = thinking::is_gemini_3(call.model);
-        let has_ids = !call.source.base_url.contains(super::VERTEX);
+        // Vertex AI accepts ids of calls only for Gemini 3 and later.
+        let takes_ids = is_gemini_3 || !call.source.base_url.contains(super::VERTEX);
+        let has_ids = takes_ids && !call.adaptation.no_call_ids;
         Self { turns: turns(call, false), writer: Writer { request: call.request, is_gemini_3, has_ids } }
     }
 

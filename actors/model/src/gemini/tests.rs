@@ -1,6 +1,9 @@
 //! Tests of the Gemini API against a scripted service.
 
-use std::sync::Arc;
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering::SeqCst},
+};
 
 use serde_json::{Value, json};
 use soong_protocol::{Effort, ModelConfig, Provider, ToolCall, Usage};
@@ -12,7 +15,7 @@ use crate::{
     service::{
         Service,
         testing::{
-            KEY, ask, config, data_of, events, full_request, request, result,
+            KEY, ask, caller, config, data_of, events, full_request, request, result,
             scripted::{Reply, ScriptedServer},
             service, stored, tool,
         },
@@ -156,6 +159,52 @@ async fn rejected_signature_is_replaced() {
     assert!(ask(&service, &request).await.unwrap().provider_data_rejected);
     let parts = &server.requests()[2].body["contents"][1]["parts"];
     assert_eq!(parts[1]["thoughtSignature"], "skip_thought_signature_validator");
+}
+
+/// Vertex AI takes ids of models that send some. Without ids, only the order of the results tells to which call each belongs.
+#[tokio::test]
+async fn calls_have_ids_if_the_service_takes_them() {
+    let rejects_ids = Arc::new(AtomicBool::new(false));
+    let rejects = Arc::clone(&rejects_ids);
+    let server = ScriptedServer::start(move |asked| {
+        if !rejects.load(SeqCst) || !asked.body.to_string().contains("\"id\"") {
+            return Reply::stream(answer("ok"));
+        }
+        let message = "Invalid JSON payload received. Unknown name \"id\" at 'contents[1].parts[0].function_call': Cannot \
+                       find field.";
+        Reply::status(
+            400,
+            json!({"error": {"code": 400, "message": message, "status": "INVALID_ARGUMENT"}}).to_string(),
+        )
+    });
+    let vertex = format!("{}/aiplatform.googleapis.com/v1", server.base_url());
+    for (model, base_url, rejects, expected) in [
+        (MODEL, server.base_url(), false, vec![true]),
+        ("gemini-2.5-flash", server.base_url(), false, vec![true]),
+        (MODEL, vertex.clone(), false, vec![true]),
+        ("gemini-2.5-flash", vertex.clone(), false, vec![false]),
+        // The second request of the same service has learned it.
+        (MODEL, vertex, true, vec![true, false, false]),
+    ] {
+        rejects_ids.store(rejects, SeqCst);
+        let seen = server.requests().len();
+        let config = ModelConfig { provider: Some(Provider::Gemini), name: Some(model.to_owned()), ..config(base_url) };
+        let service = Service::<Gemini>::new(&config, &Environment::default()).unwrap();
+        let mut request = request();
+        request.messages.push(Arc::new(caller("", &[("c1", "read", "{}"), ("c2", "read", "{}")])));
+        request.messages.extend([result("c2", "B"), result("c1", "A")].map(Arc::new));
+        for _ in 0..expected.len().div_ceil(2) {
+            ask(&service, &request).await.unwrap();
+        }
+        let mut with_ids = Vec::new();
+        for asked in &server.requests()[seen..] {
+            let parts = &asked.body["contents"][2]["parts"];
+            let outputs: Vec<&Value> = (0..2).map(|n| &parts[n]["functionResponse"]["response"]["output"]).collect();
+            assert_eq!(outputs, [&json!("A"), &json!("B")], "in the order of the calls");
+            with_ids.push(parts[0]["functionResponse"]["id"] == "c1");
+        }
+        assert_eq!(with_ids, expected, "{model}");
+    }
 }
 
 #[test]
