@@ -18,6 +18,7 @@ pub(crate) mod events;
 pub(crate) mod failure;
 pub(crate) mod headers;
 pub(crate) mod http;
+pub(crate) mod lenient;
 pub(crate) mod names;
 pub(crate) mod parts;
 mod result_order;

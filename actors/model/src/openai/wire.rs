@@ -14,6 +14,8 @@ use serde::{
 use serde_json::value::RawValue;
 use soong_protocol::Usage;
 
+use crate::service::lenient::LenientNumber;
+
 /// One event of a stream, or a whole completion. They differ only in `delta` versus `message`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
@@ -124,35 +126,6 @@ impl WireUsage {
             reasoning_tokens: count(self.completion_tokens_details.as_ref().and_then(|d| d.reasoning_tokens)),
             estimated: false,
         })
-    }
-}
-
-/// A count or an index. Also accepts floats and strings.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct LenientNumber(pub(super) u64);
-
-impl<'de> Deserialize<'de> for LenientNumber {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct AnyNumber;
-        impl Visitor<'_> for AnyNumber {
-            type Value = LenientNumber;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a number")
-            }
-            fn visit_u64<E>(self, value: u64) -> Result<LenientNumber, E> {
-                Ok(LenientNumber(value))
-            }
-            fn visit_i64<E>(self, value: i64) -> Result<LenientNumber, E> {
-                Ok(LenientNumber(u64::try_from(value).unwrap_or(0)))
-            }
-            fn visit_f64<E>(self, value: f64) -> Result<LenientNumber, E> {
-                Ok(LenientNumber(value as u64)) // saturates; fractions are dropped
-            }
-            fn visit_str<E: serde::de::Error>(self, value: &str) -> Result<LenientNumber, E> {
-                value.trim().parse().map(LenientNumber).map_err(E::custom)
-            }
-        }
-        deserializer.deserialize_any(AnyNumber)
     }
 }
 
