@@ -1,9 +1,11 @@
 //! Events of an answer.
 //!
-//! An answer is a list of items, each with an index. Texts arrive in pieces; the complete item follows, and is what must
-//! be sent back.
-
-use std::collections::BTreeMap;
+//! An answer is a list of items. Texts arrive in pieces; the complete item follows, and is what must be sent back. The end
+//! repeats all items.
+//!
+//! Servers that call themselves compatible leave out the index of an item, count it from another number, or change its id
+//! from event to event. So an item is found by its id or that of its call, else by its index, else it is the last one that
+//! is not done. The index tells the order. The same call occurs once.
 
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -16,6 +18,7 @@ use crate::{
         answer::{AnswerFormat, EventError, Progress},
         draft::Draft,
         failure::ErrorBody,
+        lenient::LenientNumber,
     },
 };
 
@@ -23,10 +26,10 @@ use crate::{
 pub(crate) struct ResponseAnswer {
     limits: AnswerLimits,
     size: AnswerSize,
-    /// Items by index.
-    items: BTreeMap<u64, Item>,
+    /// Items in the order in which they arrived.
+    items: Vec<Item>,
     progress: Progress,
-    usage: Option<WireUsage>,
+    usage: Option<Usage>,
     finish_reason: Option<String>,
     is_refused: bool,
 }
@@ -34,6 +37,10 @@ pub(crate) struct ResponseAnswer {
 /// An item of the answer.
 #[derive(Default)]
 struct Item {
+    /// Place in the order of the items, if the service has sent one.
+    index: Option<u64>,
+    /// Whether the service has sent the whole item.
+    is_done: bool,
     /// Text, reasoning or arguments as streamed.
     streamed: String,
     /// Number of the part of the summary that arrived last.
@@ -46,12 +53,19 @@ struct Item {
 #[serde(default)]
 struct Event {
     r#type: String,
-    output_index: u64,
-    item: Map<String, Value>,
+    output_index: Option<LenientNumber>,
+    item_id: Option<String>,
+    item: Option<Map<String, Value>>,
     delta: Option<String>,
     /// Number of the part of a summary.
-    summary_index: u64,
+    summary_index: Option<LenientNumber>,
     response: Option<WireResponse>,
+}
+
+impl Event {
+    fn index(&self) -> Option<u64> {
+        self.output_index.map(|index| index.0)
+    }
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -73,8 +87,8 @@ struct IncompleteDetails {
 #[derive(Debug, Default, Clone, Copy, Deserialize)]
 #[serde(default)]
 struct WireUsage {
-    input_tokens: u64,
-    output_tokens: u64,
+    input_tokens: Option<LenientNumber>,
+    output_tokens: Option<LenientNumber>,
     input_tokens_details: Option<InputDetails>,
     output_tokens_details: Option<OutputDetails>,
 }
@@ -82,36 +96,42 @@ struct WireUsage {
 #[derive(Debug, Default, Clone, Copy, Deserialize)]
 #[serde(default)]
 struct InputDetails {
-    cached_tokens: Option<u64>,
-    cache_write_tokens: Option<u64>,
+    cached_tokens: Option<LenientNumber>,
+    cache_write_tokens: Option<LenientNumber>,
     cache_write_tokens_details: Option<CacheWriteDetails>,
 }
 
 #[derive(Debug, Default, Clone, Copy, Deserialize)]
 #[serde(default)]
 struct CacheWriteDetails {
-    ttl_12h_tokens: Option<u64>,
+    ttl_12h_tokens: Option<LenientNumber>,
 }
 
 #[derive(Debug, Default, Clone, Copy, Deserialize)]
 #[serde(default)]
 struct OutputDetails {
-    reasoning_tokens: Option<u64>,
+    reasoning_tokens: Option<LenientNumber>,
 }
 
-impl From<WireUsage> for Usage {
-    fn from(wire: WireUsage) -> Self {
-        let (input, output) =
-            (wire.input_tokens_details.unwrap_or_default(), wire.output_tokens_details.unwrap_or_default());
-        Self {
-            prompt_tokens: wire.input_tokens,
-            completion_tokens: wire.output_tokens,
-            cached_tokens: input.cached_tokens.unwrap_or(0),
-            cache_write_tokens: input.cache_write_tokens.unwrap_or(0),
-            long_cache_write_tokens: input.cache_write_tokens_details.and_then(|d| d.ttl_12h_tokens).unwrap_or(0),
-            reasoning_tokens: output.reasoning_tokens.unwrap_or(0),
-            estimated: false,
+impl WireUsage {
+    /// Returns the usage. `None` if it contains no counts.
+    fn usage(self) -> Option<Usage> {
+        if self.input_tokens.is_none() && self.output_tokens.is_none() {
+            return None;
         }
+        let count = |number: Option<LenientNumber>| number.map_or(0, |number| number.0);
+        let input = self.input_tokens_details.unwrap_or_default();
+        let output = self.output_tokens_details.unwrap_or_default();
+        let written = input.cache_write_tokens_details.unwrap_or_default();
+        Some(Usage {
+            prompt_tokens: count(self.input_tokens),
+            completion_tokens: count(self.output_tokens),
+            cached_tokens: count(input.cached_tokens),
+            cache_write_tokens: count(input.cache_write_tokens),
+            long_cache_write_tokens: count(written.ttl_12h_tokens),
+            reasoning_tokens: count(output.reasoning_tokens),
+            estimated: false,
+        })
     }
 }
 
@@ -120,7 +140,7 @@ impl ResponseAnswer {
         Self {
             limits,
             size: AnswerSize::default(),
-            items: BTreeMap::new(),
+            items: Vec::new(),
             progress: Progress::Open,
             usage: None,
             finish_reason: None,
@@ -128,20 +148,84 @@ impl ResponseAnswer {
         }
     }
 
+    /// Returns the position of an item of the same kind with the same id, or with the same id of the call, that `may_be` it.
+    fn position_of_same(&self, item: &Map<String, Value>, may_be: impl Fn(usize) -> bool) -> Option<usize> {
+        let has_same = |known: &Item, name: &str| {
+            let id = text_field(item, name);
+            !id.is_empty() && known.field(name) == id
+        };
+        let position = |name: &str| {
+            let is_same =
+                |(position, known): (usize, &Item)| may_be(position) && known.fits(item) && has_same(known, name);
+            self.items.iter().enumerate().position(is_same)
+        };
+        position("call_id").or_else(|| position("id"))
+    }
+
+    /// Returns the position of the item with this index, or of the last one if there is no index. `None` if it is done.
+    fn position_of_open(&self, index: Option<u64>) -> Option<usize> {
+        let position = match index {
+            Some(_) => self.items.iter().rposition(|item| item.index == index)?,
+            None => self.items.len().checked_sub(1)?,
+        };
+        if self.items[position].is_done { None } else { Some(position) }
+    }
+
+    /// Returns the position of the item to which an event belongs that carries the item itself. Adds an item if there is
+    /// none.
+    fn find_or_add(&mut self, index: Option<u64>, item: &Map<String, Value>) -> usize {
+        // Some gateways give several calls the same id. With another index, the next one is another call.
+        let may_be = |position: usize| {
+            let known = &self.items[position];
+            !known.is_done || index.is_none() || known.index.is_none() || known.index == index
+        };
+        let open = || self.position_of_open(index).filter(|position| self.items[*position].fits(item));
+        match self.position_of_same(item, may_be).or_else(open) {
+            Some(position) => position,
+            None => self.add_item(index),
+        }
+    }
+
+    /// Returns the position of the item to which a piece of a text, or of the arguments of a call, belongs. Adds an item if
+    /// there is none.
+    fn find_or_add_for_piece(&mut self, event: &Event) -> usize {
+        let is_argument = event.r#type == "response.function_call_arguments.delta";
+        let takes = |item: &Item| item.item.is_empty() || (item.kind() == "function_call") == is_argument;
+        let id = event.item_id.as_deref().unwrap_or_default();
+        let has_id = |item: &Item| !id.is_empty() && item.field("id") == id && takes(item);
+        let open = || self.position_of_open(event.index()).filter(|position| takes(&self.items[*position]));
+        match self.items.iter().position(has_id).or_else(open) {
+            Some(position) => position,
+            None => self.add_item(event.index()),
+        }
+    }
+
+    fn add_item(&mut self, index: Option<u64>) -> usize {
+        self.items.push(Item { index, ..Item::default() });
+        self.items.len() - 1
+    }
+
     /// Sets an item that started, or that is complete. Text that was not streamed is passed on now.
-    fn set_item(&mut self, index: u64, item: Map<String, Value>, deltas: &mut dyn DeltaSink) -> Result<(), EventError> {
-        let is_call = item.get("type").and_then(Value::as_str) == Some("function_call");
-        let is_new = !self.items.contains_key(&index);
-        self.size.tool_calls += usize::from(is_new && is_call);
+    fn set_item(
+        &mut self,
+        position: usize,
+        item: Map<String, Value>,
+        is_done: bool,
+        deltas: &mut dyn DeltaSink,
+    ) -> Result<(), EventError> {
+        let is_call = text_field(&item, "type") == "function_call";
         self.is_refused |= !texts(&item, "content", "refusal").is_empty();
-        let entry = self.items.entry(index).or_default();
+        let entry = &mut self.items[position];
+        self.size.tool_calls += usize::from(is_call && entry.kind() != "function_call");
         entry.item = item;
+        entry.is_done |= is_done;
         self.size.text_bytes += entry.field("encrypted_content").len();
         if is_call && entry.streamed.is_empty() {
             self.size.argument_bytes += entry.field("arguments").len();
         }
         if entry.streamed.is_empty() {
-            let (text, reasoning) = (entry.text(), entry.reasoning());
+            let text = entry.text();
+            let reasoning = entry.reasoning();
             entry.streamed = format!("{text}{reasoning}");
             self.size.text_bytes += entry.streamed.len();
             if !text.is_empty() {
@@ -155,38 +239,60 @@ impl ResponseAnswer {
     }
 
     /// Adds a piece of text to an item.
-    fn stream(&mut self, index: u64, piece: String) -> Result<(), EventError> {
+    fn stream(&mut self, position: usize, piece: &str) -> Result<(), EventError> {
         self.size.text_bytes += piece.len();
-        self.items.entry(index).or_default().streamed.push_str(&piece);
+        self.items[position].streamed.push_str(piece);
         Ok(self.limits.check(self.size)?)
     }
 
     fn stream_reasoning(&mut self, event: Event, deltas: &mut dyn DeltaSink) -> Result<(), EventError> {
+        let position = self.find_or_add_for_piece(&event);
         let mut piece = event.delta.unwrap_or_default();
-        let entry = self.items.entry(event.output_index).or_default();
-        if event.summary_index > entry.summary_index && !piece.is_empty() {
-            entry.summary_index = event.summary_index;
+        let summary_index = event.summary_index.map_or(0, |index| index.0);
+        let entry = &mut self.items[position];
+        if summary_index > entry.summary_index && !piece.is_empty() {
+            entry.summary_index = summary_index;
             piece.insert_str(0, PARAGRAPH);
         }
-        deltas.push(Delta::Reasoning { text: piece.clone() });
-        self.stream(event.output_index, piece)
+        self.stream(position, &piece)?;
+        deltas.push(Delta::Reasoning { text: piece });
+        Ok(())
     }
 
     /// Ends the answer with the whole response.
     fn end(&mut self, response: WireResponse, deltas: &mut dyn DeltaSink) -> Result<(), EventError> {
         self.progress = Progress::Ended;
-        self.usage = response.usage.or(self.usage);
+        self.usage = response.usage.and_then(WireUsage::usage).or(self.usage);
         let reason = response.incomplete_details.and_then(|details| details.reason);
         self.finish_reason = Some(reason.unwrap_or_else(|| match response.status.as_deref() {
             Some("incomplete") => "length".to_owned(),
             _ => "stop".to_owned(),
         }));
-        for (index, item) in (0..).zip(response.output.unwrap_or_default()) {
+        let output = response.output.unwrap_or_default();
+        let mut is_matched = vec![false; self.items.len()];
+        let mut positions: Vec<Option<usize>> = Vec::with_capacity(output.len());
+        for item in &output {
+            let position = self.position_of_same(item, |position| !is_matched[position]);
+            if let Some(position) = position {
+                is_matched[position] = true;
+            }
+            positions.push(position);
+        }
+        for (index, (item, position)) in (0..).zip(output.into_iter().zip(positions)) {
+            // If the ids have changed, it is the next item of its kind; a call must also do the same.
+            let alike = || (0..is_matched.len()).find(|at| !is_matched[*at] && self.items[*at].is_like(&item));
+            let position = match position.or_else(alike) {
+                Some(position) => position,
+                None => self.add_item(None),
+            };
+            if let Some(is_matched) = is_matched.get_mut(position) {
+                *is_matched = true;
+            }
+            let entry = &mut self.items[position];
+            entry.index = Some(index);
             // Some services send an item, or its encrypted content, only here.
-            let known = self.items.get(&index);
-            let is_known = known.is_some_and(|known| known.item.get("id") == item.get("id") && known.is_complete());
-            if !is_known && known.is_none_or(|known| known.item.get("type") == item.get("type")) {
-                self.set_item(index, item, deltas)?;
+            if !entry.is_done || !entry.is_complete() {
+                self.set_item(position, item, true, deltas)?;
             }
         }
         Ok(())
@@ -198,11 +304,47 @@ const PARAGRAPH: &str = "\n\n";
 
 impl Item {
     fn kind(&self) -> &str {
-        self.item.get("type").and_then(Value::as_str).unwrap_or_default()
+        text_field(&self.item, "type")
     }
 
     fn field(&self, name: &str) -> &str {
-        self.item.get(name).and_then(Value::as_str).unwrap_or_default()
+        text_field(&self.item, name)
+    }
+
+    /// Returns whether an item that was sent can be this one, as far as kind and call tell.
+    fn fits(&self, item: &Map<String, Value>) -> bool {
+        let is_same_kind = self.item.is_empty() || self.kind() == text_field(item, "type");
+        let known_call = self.field("call_id");
+        let call = text_field(item, "call_id");
+        is_same_kind && (known_call == call || known_call.is_empty() || call.is_empty())
+    }
+
+    /// Returns whether an item that was sent can be this one with other ids.
+    fn is_like(&self, item: &Map<String, Value>) -> bool {
+        if self.item.is_empty() {
+            return true;
+        }
+        if self.kind() != text_field(item, "type") {
+            return false;
+        }
+        self.kind() != "function_call" || (self.has_name(item) && self.has_arguments(text_field(item, "arguments")))
+    }
+
+    fn has_name(&self, item: &Map<String, Value>) -> bool {
+        self.field("name").is_empty() || self.field("name") == text_field(item, "name")
+    }
+
+    /// Returns whether these are the arguments of the call, in whatever notation.
+    fn has_arguments(&self, arguments: &str) -> bool {
+        let json = |text: &str| serde_json::from_str::<Value>(text).ok();
+        let known = self.arguments();
+        known == arguments || (json(known).is_some() && json(known) == json(arguments))
+    }
+
+    /// Returns the arguments of a call: of the whole item, else as streamed.
+    fn arguments(&self) -> &str {
+        let whole = self.field("arguments");
+        if whole.is_empty() { &self.streamed } else { whole }
     }
 
     /// Returns whether everything has arrived that must be sent back.
@@ -228,6 +370,11 @@ impl Item {
     }
 }
 
+/// Returns a field of an item; empty if it is no text.
+fn text_field<'a>(item: &'a Map<String, Value>, name: &str) -> &'a str {
+    item.get(name).and_then(Value::as_str).unwrap_or_default()
+}
+
 /// Returns the texts in a list of parts.
 fn texts(item: &Map<String, Value>, list: &str, field: &str) -> String {
     let parts = item.get(list).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
@@ -240,21 +387,32 @@ impl AnswerFormat for ResponseAnswer {
         let event: Event = serde_json::from_slice(data).map_err(|_| EventError::Unknown)?;
         match event.r#type.as_str() {
             "response.output_item.added" | "response.output_item.done" => {
-                self.set_item(event.output_index, event.item, deltas)
+                let index = event.index();
+                let item = event.item.unwrap_or_default();
+                let position = self.find_or_add(index, &item);
+                self.set_item(position, item, event.r#type == "response.output_item.done", deltas)
             }
             "response.output_text.delta" | "response.refusal.delta" => {
                 self.is_refused |= event.r#type == "response.refusal.delta";
+                let position = self.find_or_add_for_piece(&event);
                 let text = event.delta.unwrap_or_default();
-                deltas.push(Delta::Text { text: text.clone() });
-                self.stream(event.output_index, text)
+                self.stream(position, &text)?;
+                deltas.push(Delta::Text { text });
+                Ok(())
             }
             "response.reasoning_summary_text.delta" | "response.reasoning_text.delta" => {
                 self.stream_reasoning(event, deltas)
             }
             "response.function_call_arguments.delta" => {
+                let position = self.find_or_add_for_piece(&event);
                 let json = event.delta.unwrap_or_default();
                 self.size.argument_bytes += json.len();
-                self.items.entry(event.output_index).or_default().streamed.push_str(&json);
+                let entry = &mut self.items[position];
+                entry.streamed.push_str(&json);
+                if entry.item.is_empty() {
+                    entry.item.insert("type".to_owned(), "function_call".into());
+                    self.size.tool_calls += 1;
+                }
                 Ok(self.limits.check(self.size)?)
             }
             "response.completed" | "response.incomplete" => self.end(event.response.unwrap_or_default(), deltas),
@@ -286,18 +444,29 @@ impl AnswerFormat for ResponseAnswer {
     }
 
     fn usage(&self) -> Option<Usage> {
-        self.usage.map(Usage::from)
+        self.usage
     }
 
-    fn finish(self) -> Result<(Completion, Vec<ProviderItem>), &'static str> {
+    fn finish(mut self) -> Result<(Completion, Vec<ProviderItem>), &'static str> {
+        if self.items.iter().all(|item| item.index.is_some()) {
+            self.items.sort_by_key(|item| item.index);
+        }
+        // A call that occurs twice with the same id is made once.
+        let mut calls: Vec<(String, String)> = Vec::new();
+        self.items.retain(|item| {
+            let call = (item.field("call_id").to_owned(), item.arguments().to_owned());
+            let is_repeated = item.kind() == "function_call" && !call.0.is_empty() && calls.contains(&call);
+            calls.push(call);
+            !is_repeated
+        });
         let mut draft = Draft::new(self.limits);
         // Items that follow reasoning without encrypted content are rejected if they have an id.
         let mut keeps_id = true;
-        for item in self.items.into_values() {
+        for item in self.items {
             keeps_id = item.add_to(&mut draft, keeps_id).map_err(|_| "an item that is too large")?;
         }
         draft.has_usage = self.usage.is_some();
-        draft.usage = self.usage.map_or_else(Usage::default, Usage::from);
+        draft.usage = self.usage.unwrap_or_default();
         draft.finish_reason = if self.is_refused { Some("refusal".to_owned()) } else { self.finish_reason };
         draft.finish()
     }
@@ -325,9 +494,8 @@ impl Item {
                 draft.push_text(&self.streamed, &mut NoDeltas)?;
             }
             "function_call" => {
-                let (id, name, arguments) = (self.field("call_id"), self.field("name"), self.field("arguments"));
-                draft.begin_call(id, name)?;
-                draft.push_arguments(if arguments.is_empty() { &self.streamed } else { arguments })?;
+                draft.begin_call(self.field("call_id"), self.field("name"))?;
+                draft.push_arguments(self.arguments())?;
             }
             // An item of which only text arrived.
             "" if !self.streamed.is_empty() => {

@@ -273,6 +273,215 @@ async fn rejected_parts_are_left_out() {
     }
 }
 
+/// Returns the events of an item with its text in two pieces.
+fn streamed(index: usize, item: &Value) -> Vec<Value> {
+    let (kind, whole) = match item["type"].as_str() {
+        Some("message") => ("output_text", item["content"][0]["text"].as_str().unwrap()),
+        Some("reasoning") => ("reasoning_summary_text", "Let me\n\nlook."),
+        _ => ("function_call_arguments", item["arguments"].as_str().unwrap()),
+    };
+    let (first, second) = whole.split_at(3);
+    let piece = |text: &str| {
+        let kind = format!("response.{kind}.delta");
+        json!({"type": kind, "output_index": index, "item_id": item["id"], "delta": text})
+    };
+    let [added, done] = done(index, item);
+    vec![added, piece(first), piece(second), done]
+}
+
+/// Gives the fields with a name in all events another value, or removes them.
+fn change(events: &mut [Value], field: &str, change: impl Fn(&Value) -> Option<Value>) {
+    for event in events {
+        let Some(event) = event.as_object_mut() else { continue };
+        let Some(value) = event.get(field).and_then(&change) else {
+            event.remove(field);
+            continue;
+        };
+        event.insert(field.to_owned(), value);
+    }
+}
+
+/// Items are found by their ids, then by index and place: no text is lost, and no call is lost or made twice.
+#[tokio::test]
+async fn index_of_an_item_only_tells_its_order() {
+    type Shape = fn(&mut Vec<Value>);
+    let shapes: [(&str, Shape); 11] = [
+        ("as documented", |_| {}),
+        ("no index", |events| change(events, "output_index", |_| None)),
+        ("index null", |events| change(events, "output_index", |_| Some(Value::Null))),
+        ("index as text", |events| change(events, "output_index", |index| Some(index.to_string().into()))),
+        ("all at 0", |events| change(events, "output_index", |_| Some(0.into()))),
+        ("shifted by one", |events| {
+            change(events, "output_index", |index| index.as_u64().map(|index| json!(index + 1)));
+        }),
+        ("pieces without id", |events| change(events, "item_id", |_| None)),
+        ("neither index nor id", |events| {
+            change(events, "output_index", |_| None);
+            change(events, "item_id", |_| None);
+        }),
+        ("pieces with other ids", |events| change(events, "item_id", |_| Some("other".into()))),
+        ("ids that change", |events| {
+            for (number, event) in events.iter_mut().enumerate() {
+                if event["item"].is_object() {
+                    event["item"]["id"] = format!("id_{number}").into();
+                }
+            }
+        }),
+        ("no ids", |events| {
+            for event in events.iter_mut().filter(|event| event["item"].is_object()) {
+                event["item"].as_object_mut().unwrap().remove("id");
+            }
+            change(events, "item_id", |_| None);
+        }),
+    ];
+    let items = [
+        reasoning_item(Some("ENC")),
+        message_item("I look."),
+        call_item(1, "list", "{\"path\": \"a\"}"),
+        call_item(2, "list", "{\"path\": \"b\"}"),
+    ];
+    for (shape, change_events) in shapes {
+        for has_output in [true, false] {
+            let mut data: Vec<Value> = (0..).zip(&items).flat_map(|(index, item)| streamed(index, item)).collect();
+            change_events(&mut data);
+            data.push(completed(if has_output { &items } else { &[] }));
+            let server = ScriptedServer::start(move |_| Reply::stream(events(&data)));
+            let request = ModelRequest { tools: Arc::from([tool("list")]), ..request() };
+            let answer = ask(&service::<Responses>(&server, MODEL), &request).await.unwrap();
+            let what = format!("{shape}, {has_output}");
+            assert_eq!(answer.text, "I look.", "{what}");
+            assert_eq!(answer.reasoning.as_deref(), Some("Let me\n\nlook."), "{what}");
+            let calls: Vec<(&str, &str)> =
+                answer.tool_calls.iter().map(|call| (call.id.as_str(), call.arguments.as_str())).collect();
+            assert_eq!(calls, [("call_1", "{\"path\": \"a\"}"), ("call_2", "{\"path\": \"b\"}")], "{what}");
+        }
+    }
+}
+
+/// Two items whose pieces alternate keep their texts apart.
+#[tokio::test]
+async fn pieces_of_several_items_may_alternate() {
+    let items = [call_item(1, "list", "{\"path\": \"a\"}"), call_item(2, "list", "{\"path\": \"b\"}")];
+    let first = streamed(0, &items[0]);
+    let second = streamed(1, &items[1]);
+    let mut data: Vec<Value> = first.into_iter().zip(second).flat_map(|(first, second)| [first, second]).collect();
+    for event in &mut data {
+        // Only the pieces have the arguments.
+        if event["type"] == "response.output_item.done" {
+            event["item"]["arguments"] = "".into();
+        }
+    }
+    data.push(completed(&[]));
+    let server = ScriptedServer::start(move |_| Reply::stream(events(&data)));
+    let request = ModelRequest { tools: Arc::from([tool("list")]), ..request() };
+    let answer = ask(&service::<Responses>(&server, MODEL), &request).await.unwrap();
+    let arguments: Vec<&str> = answer.tool_calls.iter().map(|call| call.arguments.as_str()).collect();
+    assert_eq!(arguments, ["{\"path\": \"a\"}", "{\"path\": \"b\"}"]);
+}
+
+/// Returns text, ids and arguments of an answer with these events.
+async fn outcome(data: Vec<Value>) -> (String, Vec<(String, String)>) {
+    let server = ScriptedServer::start(move |_| Reply::stream(events(&data)));
+    let request = ModelRequest { tools: Arc::from([tool("list")]), ..request() };
+    let answer = ask(&service::<Responses>(&server, MODEL), &request).await.unwrap();
+    let calls = answer.tool_calls.into_iter().map(|call| (call.id, call.arguments)).collect();
+    (answer.text, calls)
+}
+
+#[tokio::test]
+async fn text_is_neither_lost_nor_repeated() {
+    let message = message_item("I look.");
+    let [added, whole] = done(0, &message);
+    let piece = |text: &str| json!({"type": "response.output_text.delta", "item_id": "msg_1", "delta": text});
+    let mut half = whole.clone();
+    half["item"]["content"][0]["text"] = "I ".into();
+    for (what, data) in [
+        ("pieces without the item", vec![piece("I "), piece("look.")]),
+        ("pieces after the item is done", vec![added.clone(), piece("I "), half, piece("look.")]),
+        ("no pieces", vec![added.clone(), whole.clone()]),
+        ("pieces, and the whole item", vec![added, piece("I "), piece("look."), whole]),
+    ] {
+        for output in [vec![], vec![message.clone()]] {
+            let mut data = data.clone();
+            data.push(completed(&output));
+            assert_eq!(outcome(data).await.0, "I look.", "{what}, {}", output.len());
+        }
+    }
+    assert_eq!(outcome(vec![completed(&[message])]).await.0, "I look.", "only at the end");
+}
+
+#[tokio::test]
+async fn calls_are_neither_lost_nor_repeated() {
+    let one = call_item(1, "list", r#"{"path": "a"}"#);
+    let two = call_item(2, "list", r#"{"path": "b"}"#);
+    let with_id = |item: &Value, id: &str| {
+        let mut item = item.clone();
+        item["call_id"] = id.into();
+        item["id"] = format!("fc_{id}").into();
+        item
+    };
+    let mut compact = with_id(&one, "other");
+    compact["arguments"] = r#"{"path":"a"}"#.into();
+    let mut same_id_as_message = one.clone();
+    same_id_as_message["id"] = "msg_1".into();
+    let stream = |items: &[&Value]| -> Vec<Value> {
+        items.iter().enumerate().flat_map(|(index, item)| streamed(index, item)).collect()
+    };
+    for (what, items, output, calls) in [
+        ("two calls with one id", vec![one.clone(), with_id(&two, "call_1")], vec![], 2),
+        (
+            "two calls with one id, also at the end",
+            vec![one.clone(), with_id(&two, "call_1")],
+            vec![one.clone(), with_id(&two, "call_1")],
+            2,
+        ),
+        ("one call twice", vec![one.clone(), one.clone()], vec![], 1),
+        ("other ids and notation at the end", vec![one.clone()], vec![compact], 1),
+        (
+            "two calls that do the same",
+            vec![one.clone(), with_id(&one, "call_2")],
+            vec![one.clone(), with_id(&one, "call_2")],
+            2,
+        ),
+        ("the id of a message", vec![message_item("I look."), same_id_as_message], vec![], 1),
+    ] {
+        let items: Vec<&Value> = items.iter().collect();
+        let mut data = stream(&items);
+        data.push(completed(&output));
+        let (text, made) = outcome(data).await;
+        assert_eq!(made.len(), calls, "{what}: {made:?}");
+        let has_message = items[0]["type"] == "message";
+        assert_eq!(text, if has_message { "I look." } else { "" }, "{what}");
+    }
+    // A call of which only the arguments arrived is no text.
+    let mut pieces = stream(&[&one]);
+    pieces.retain(|event| event["type"] == "response.function_call_arguments.delta");
+    pieces.push(completed(std::slice::from_ref(&one)));
+    assert_eq!(outcome(pieces).await, (String::new(), vec![("call_1".to_owned(), r#"{"path": "a"}"#.to_owned())]));
+}
+
+#[tokio::test]
+async fn counts_are_read_leniently() {
+    for (counts, expected) in [
+        (json!({"input_tokens": 20.0, "output_tokens": "5"}), Some((20, 5))),
+        (json!({"input_tokens": "20.0", "output_tokens": "N/A"}), Some((20, 0))),
+        (json!({"input_tokens": 1e30, "output_tokens": true}), Some((u64::MAX, 0))),
+        (json!({"input_tokens": 20, "output_tokens": null, "input_tokens_details": null}), Some((20, 0))),
+        (json!({"input_tokens": null, "output_tokens": null, "total_tokens": null}), None),
+        (Value::Null, None),
+    ] {
+        let item = message_item("ok");
+        let mut data: Vec<Value> = done(0, &item).into();
+        let mut end = completed(&[item]);
+        end["response"]["usage"] = counts.clone();
+        data.push(end);
+        let server = ScriptedServer::start(move |_| Reply::stream(events(&data)));
+        let answer = ask(&service::<Responses>(&server, MODEL), &request()).await.unwrap();
+        let usage = answer.usage.map(|usage| (usage.prompt_tokens, usage.completion_tokens));
+        assert_eq!(usage, expected, "{counts}");
+    }
+}
+
 #[tokio::test]
 async fn odd_streams_and_errors_have_clear_results() {
     let incomplete = |reason: &str| json!({"type": "response.incomplete", "response": {"status": "incomplete", "incomplete_details": {"reason": reason}}});
