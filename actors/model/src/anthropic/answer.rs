@@ -1,35 +1,62 @@
 //! Events of an answer.
+//!
+//! An answer is a list of blocks, each with an index. Pieces of several blocks may alternate. Compatible servers leave out
+//! indexes and starts: a piece is added to the last block with its index and kind, else, if it has no index, to the last
+//! block of its kind.
 
-use serde::Deserialize;
+use std::collections::HashSet;
+
+use serde::{Deserialize, de::IgnoredAny};
 use serde_json::{Map, Value};
-use soong_protocol::{ProviderItem, Usage};
+use soong_protocol::{Delta, ProviderItem, Usage};
 
 use crate::{
-    Completion, DeltaSink,
+    Completion, DeltaSink, ModelError,
     limits::{AnswerLimits, AnswerSize},
     service::{
         answer::{AnswerFormat, EventError, Progress},
-        draft::Draft,
+        draft::{Draft, NoDeltas},
         failure::ErrorBody,
+        lenient::LenientNumber,
     },
 };
 
 /// An answer in progress.
 pub(crate) struct MessageAnswer {
-    draft: Draft,
+    limits: AnswerLimits,
+    size: AnswerSize,
+    /// Blocks in the order in which they arrived.
+    blocks: Vec<Block>,
     progress: Progress,
-    /// The block that is being received.
-    block: BlockKind,
-    /// Input of a call that the service executes itself, as far as received.
-    service_input: String,
+    finish_reason: Option<String>,
     usage: WireUsage,
+    /// Whether the service reported the usage.
+    has_usage: bool,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// A block of the answer.
+struct Block {
+    /// Place in the order of the blocks, if the service has sent one.
+    index: Option<u64>,
+    kind: BlockKind,
+    /// Text or reasoning.
+    text: String,
+    /// Input of a call as text, as far as streamed.
+    streamed_input: String,
+    /// Further fields for the service; all of them for a block that only the service can read.
+    fields: Map<String, Value>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
 enum BlockKind {
     Text,
     Thinking,
-    Call,
+    /// `input`: as the start of the block contains it; empty if it is streamed.
+    Call {
+        id: String,
+        name: String,
+        input: String,
+    },
     /// It arrived complete, or is not known.
     Other,
 }
@@ -39,9 +66,10 @@ enum BlockKind {
 #[serde(default)]
 struct Event {
     r#type: String,
+    index: Option<LenientNumber>,
     message: Option<StartedMessage>,
-    content_block: Map<String, Value>,
-    delta: EventDelta,
+    content_block: Option<Map<String, Value>>,
+    delta: Option<EventDelta>,
     usage: Option<WireUsage>,
 }
 
@@ -67,24 +95,24 @@ struct EventDelta {
 #[derive(Debug, Default, Clone, Copy, Deserialize)]
 #[serde(default)]
 struct WireUsage {
-    input_tokens: Option<u64>,
-    cache_creation_input_tokens: Option<u64>,
+    input_tokens: Option<LenientNumber>,
+    cache_creation_input_tokens: Option<LenientNumber>,
     cache_creation: Option<CacheCreation>,
-    cache_read_input_tokens: Option<u64>,
-    output_tokens: Option<u64>,
+    cache_read_input_tokens: Option<LenientNumber>,
+    output_tokens: Option<LenientNumber>,
     output_tokens_details: Option<OutputDetails>,
 }
 
 #[derive(Debug, Default, Clone, Copy, Deserialize)]
 #[serde(default)]
 struct CacheCreation {
-    ephemeral_1h_input_tokens: Option<u64>,
+    ephemeral_1h_input_tokens: Option<LenientNumber>,
 }
 
 #[derive(Debug, Default, Clone, Copy, Deserialize)]
 #[serde(default)]
 struct OutputDetails {
-    thinking_tokens: Option<u64>,
+    thinking_tokens: Option<LenientNumber>,
 }
 
 impl WireUsage {
@@ -96,119 +124,232 @@ impl WireUsage {
         self.output_tokens = later.output_tokens.or(self.output_tokens);
         self.output_tokens_details = later.output_tokens_details.or(self.output_tokens_details);
     }
+
+    fn usage(&self) -> Usage {
+        let count = |number: Option<LenientNumber>| number.map_or(0, |number| number.0);
+        let written = count(self.cache_creation_input_tokens);
+        let read = count(self.cache_read_input_tokens);
+        let creation = self.cache_creation.unwrap_or_default();
+        let details = self.output_tokens_details.unwrap_or_default();
+        Usage {
+            prompt_tokens: count(self.input_tokens).saturating_add(written).saturating_add(read),
+            completion_tokens: count(self.output_tokens),
+            cached_tokens: read,
+            cache_write_tokens: written,
+            long_cache_write_tokens: count(creation.ephemeral_1h_input_tokens),
+            reasoning_tokens: count(details.thinking_tokens),
+            estimated: false,
+        }
+    }
+}
+
+impl BlockKind {
+    /// Returns whether pieces of this type belong to such a block.
+    fn takes(&self, delta: &str) -> bool {
+        match delta {
+            "text_delta" | "citations_delta" => *self == Self::Text,
+            "thinking_delta" | "signature_delta" => *self == Self::Thinking,
+            "input_json_delta" => matches!(self, Self::Call { .. } | Self::Other),
+            _ => false,
+        }
+    }
+}
+
+impl Block {
+    fn new(index: Option<u64>, kind: BlockKind) -> Self {
+        Self { index, kind, text: String::new(), streamed_input: String::new(), fields: Map::new() }
+    }
+
+    /// Returns whether the streamed input is complete.
+    fn has_whole_input(&self) -> bool {
+        serde_json::from_str::<IgnoredAny>(&self.streamed_input).is_ok()
+    }
+
+    /// Adds the block to the answer.
+    fn add_to(mut self, draft: &mut Draft) -> Result<(), ModelError> {
+        let has_whole_input = self.has_whole_input();
+        match self.kind {
+            BlockKind::Text => {
+                draft.begin_text();
+                draft.push_text(&self.text, &mut NoDeltas)?;
+            }
+            BlockKind::Thinking => {
+                draft.begin_reasoning();
+                draft.push_reasoning(&self.text, &mut NoDeltas)?;
+            }
+            BlockKind::Call { id, name, input } => {
+                draft.begin_call(&id, &name)?;
+                // Some servers send the whole input at the start, and stream it again.
+                let uses_start_input = !input.is_empty() && !has_whole_input;
+                draft.push_arguments(if uses_start_input { &input } else { &self.streamed_input })?;
+            }
+            BlockKind::Other => {
+                if let Ok(input) = serde_json::from_str::<Value>(&self.streamed_input) {
+                    self.fields.insert("input".to_owned(), input);
+                }
+                return draft.push_opaque(Value::Object(self.fields));
+            }
+        }
+        draft.set_fields(self.fields)
+    }
 }
 
 impl MessageAnswer {
     pub(super) fn new(limits: AnswerLimits) -> Self {
-        let (progress, block) = (Progress::Open, BlockKind::Other);
-        Self { draft: Draft::new(limits), progress, block, service_input: String::new(), usage: WireUsage::default() }
+        Self {
+            limits,
+            size: AnswerSize::default(),
+            blocks: Vec::new(),
+            progress: Progress::Open,
+            finish_reason: None,
+            usage: WireUsage::default(),
+            has_usage: false,
+        }
     }
 
     fn add_usage(&mut self, usage: Option<WireUsage>) {
-        let Some(usage) = usage else { return };
-        self.usage.update(usage);
-        let count = |tokens: Option<u64>| tokens.unwrap_or(0);
-        let now = &self.usage;
-        let (written, read) = (count(now.cache_creation_input_tokens), count(now.cache_read_input_tokens));
-        self.draft.has_usage = true;
-        self.draft.usage.prompt_tokens = count(now.input_tokens) + written + read;
-        self.draft.usage.cached_tokens = read;
-        self.draft.usage.cache_write_tokens = written;
-        self.draft.usage.long_cache_write_tokens =
-            now.cache_creation.and_then(|creation| creation.ephemeral_1h_input_tokens).unwrap_or(0);
-        self.draft.usage.completion_tokens = count(now.output_tokens);
-        self.draft.usage.reasoning_tokens = now.output_tokens_details.map_or(0, |all| count(all.thinking_tokens));
+        if let Some(usage) = usage {
+            self.usage.update(usage);
+            self.has_usage = true;
+        }
     }
 
     /// Starts a block. What it contains beyond its text or arguments is kept for the service.
-    fn begin_block(&mut self, mut block: Map<String, Value>, deltas: &mut dyn DeltaSink) -> Result<(), EventError> {
+    fn begin_block(
+        &mut self,
+        index: Option<u64>,
+        mut block: Map<String, Value>,
+        deltas: &mut dyn DeltaSink,
+    ) -> Result<(), EventError> {
         let mut take = |name: &str| match block.remove(name) {
             Some(Value::String(text)) => text,
             _ => String::new(),
         };
         let kind = take("type");
-        self.block = match kind.as_str() {
+        let mut text = String::new();
+        let kind = match kind.as_str() {
             "text" => {
-                let text = take("text");
-                self.draft.begin_text();
-                self.draft.push_text(&text, deltas)?;
+                text = take("text");
                 BlockKind::Text
             }
             "thinking" => {
-                let text = take("thinking");
-                self.draft.begin_reasoning();
-                self.draft.push_reasoning(&text, deltas)?;
+                text = take("thinking");
                 BlockKind::Thinking
             }
             "tool_use" => {
-                self.draft.begin_call(&take("id"), &take("name"))?;
-                match block.remove("input") {
-                    Some(Value::Object(input)) if !input.is_empty() => {
-                        self.draft.push_arguments(&Value::Object(input).to_string())?;
-                    }
-                    _ => {}
-                }
-                BlockKind::Call
+                let id = take("id");
+                let name = take("name");
+                let input = match block.remove("input") {
+                    Some(Value::Object(input)) if !input.is_empty() => Value::Object(input).to_string(),
+                    _ => String::new(),
+                };
+                self.size.tool_calls += 1;
+                self.size.text_bytes += id.len() + name.len();
+                self.size.argument_bytes += input.len();
+                BlockKind::Call { id, name, input }
             }
             _ => {
                 block.insert("type".to_owned(), kind.into());
-                self.draft.push_opaque(Value::Object(block))?;
-                self.block = BlockKind::Other;
-                return Ok(());
+                BlockKind::Other
             }
         };
-        block.retain(|_, value| !value.is_null());
-        if block.get("signature").and_then(Value::as_str) == Some("") {
-            block.remove("signature");
+        if kind != BlockKind::Other {
+            block.retain(|_, value| !value.is_null());
+            if block.get("signature").and_then(Value::as_str) == Some("") {
+                block.remove("signature");
+            }
         }
-        Ok(self.draft.set_fields(block)?)
+        self.size.text_bytes += block.values().map(|value| value.to_string().len()).sum::<usize>();
+        self.blocks.push(Block { fields: block, ..Block::new(index, kind) });
+        self.push_text(self.blocks.len() - 1, text, deltas)
     }
 
-    fn end_block(&mut self) -> Result<(), EventError> {
-        let json = std::mem::take(&mut self.service_input);
-        if !json.is_empty() {
-            let input = serde_json::from_str(&json).map_err(|_| EventError::Unknown)?;
-            self.draft.set_field("input", input)?;
+    /// Adds text or reasoning to a block.
+    fn push_text(&mut self, position: usize, text: String, deltas: &mut dyn DeltaSink) -> Result<(), EventError> {
+        let block = &mut self.blocks[position];
+        block.text.push_str(&text);
+        self.size.text_bytes += text.len();
+        if !text.is_empty() {
+            let is_text = block.kind == BlockKind::Text;
+            deltas.push(if is_text { Delta::Text { text } } else { Delta::Reasoning { text } });
         }
-        Ok(())
+        Ok(self.limits.check(self.size)?)
     }
 
-    fn add_delta(&mut self, delta: EventDelta, deltas: &mut dyn DeltaSink) -> Result<(), EventError> {
-        match (delta.r#type.as_str(), self.block) {
-            ("text_delta", BlockKind::Text) => self.draft.push_text(&delta.text.unwrap_or_default(), deltas)?,
-            ("thinking_delta", BlockKind::Thinking) => {
-                self.draft.push_reasoning(&delta.thinking.unwrap_or_default(), deltas)?;
+    /// Returns the position of the block to which a piece belongs. Text without a block starts one; other pieces without a
+    /// block belong to none.
+    fn position(&mut self, index: Option<u64>, delta: &str) -> Option<usize> {
+        let takes = |block: &Block| block.kind.takes(delta);
+        let of_index = self.blocks.iter().rposition(|block| block.index == index && takes(block));
+        let position = match index {
+            Some(_) => of_index,
+            None => of_index.or_else(|| self.blocks.iter().rposition(takes)),
+        };
+        let kind = match delta {
+            "text_delta" => BlockKind::Text,
+            "thinking_delta" => BlockKind::Thinking,
+            // A piece with the index of no call continues the last call whose input is not complete.
+            "input_json_delta" => {
+                let is_open = |block: &Block| takes(block) && !block.has_whole_input();
+                return position.or_else(|| self.blocks.iter().rposition(is_open));
             }
-            ("signature_delta", BlockKind::Thinking) => {
-                self.draft.set_field("signature", delta.signature.unwrap_or_default().into())?;
+            _ => return position,
+        };
+        position.or_else(|| {
+            self.blocks.push(Block::new(index, kind));
+            Some(self.blocks.len() - 1)
+        })
+    }
+
+    fn add_delta(
+        &mut self,
+        index: Option<u64>,
+        delta: EventDelta,
+        deltas: &mut dyn DeltaSink,
+    ) -> Result<(), EventError> {
+        let Some(position) = self.position(index, &delta.r#type) else { return Ok(()) };
+        let block = &mut self.blocks[position];
+        match delta.r#type.as_str() {
+            "text_delta" => self.push_text(position, delta.text.unwrap_or_default(), deltas),
+            "thinking_delta" => self.push_text(position, delta.thinking.unwrap_or_default(), deltas),
+            "signature_delta" => {
+                let signature = delta.signature.unwrap_or_default();
+                self.size.text_bytes += signature.len();
+                block.fields.insert("signature".to_owned(), signature.into());
+                Ok(self.limits.check(self.size)?)
             }
-            ("input_json_delta", BlockKind::Call) => {
-                self.draft.push_arguments(&delta.partial_json.unwrap_or_default())?;
+            "input_json_delta" => {
+                let json = delta.partial_json.unwrap_or_default();
+                self.size.argument_bytes += json.len();
+                block.streamed_input.push_str(&json);
+                Ok(self.limits.check(self.size)?)
             }
-            ("input_json_delta", BlockKind::Other) => {
-                self.service_input.push_str(&delta.partial_json.unwrap_or_default());
+            "citations_delta" => {
+                let citation = delta.citation.unwrap_or_default();
+                self.size.text_bytes += citation.to_string().len();
+                match block.fields.entry("citations").or_insert_with(|| Value::Array(Vec::new())) {
+                    Value::Array(list) => list.push(citation),
+                    other => *other = Value::Array(vec![citation]),
+                }
+                Ok(self.limits.check(self.size)?)
             }
-            ("citations_delta", BlockKind::Text) => {
-                self.draft.append_to_field("citations", delta.citation.unwrap_or_default())?;
-            }
-            _ => {}
+            _ => Ok(()),
         }
-        Ok(())
     }
 }
 
 impl AnswerFormat for MessageAnswer {
     fn take_event(&mut self, data: &[u8], deltas: &mut dyn DeltaSink) -> Result<(), EventError> {
         let event: Event = serde_json::from_slice(data).map_err(|_| EventError::Unknown)?;
+        let index = event.index.map(|index| index.0);
         match event.r#type.as_str() {
             "message_start" => self.add_usage(event.message.and_then(|message| message.usage)),
-            "content_block_start" => self.begin_block(event.content_block, deltas)?,
-            "content_block_delta" => self.add_delta(event.delta, deltas)?,
-            "content_block_stop" => self.end_block()?,
+            "content_block_start" => self.begin_block(index, event.content_block.unwrap_or_default(), deltas)?,
+            "content_block_delta" => self.add_delta(index, event.delta.unwrap_or_default(), deltas)?,
             "message_delta" => {
                 self.add_usage(event.usage);
-                if let Some(reason) = event.delta.stop_reason {
-                    self.draft.finish_reason = Some(reason);
+                if let Some(reason) = event.delta.and_then(|delta| delta.stop_reason) {
+                    self.finish_reason = Some(reason);
                     self.progress = Progress::Finished;
                 }
             }
@@ -231,10 +372,10 @@ impl AnswerFormat for MessageAnswer {
             return Err(EventError::of_body(body));
         };
         for block in whole.content {
-            self.begin_block(block, deltas)?;
+            self.begin_block(None, block, deltas)?;
         }
         self.add_usage(whole.usage);
-        self.draft.finish_reason = whole.stop_reason;
+        self.finish_reason = whole.stop_reason;
         self.progress = Progress::Ended;
         Ok(())
     }
@@ -244,16 +385,27 @@ impl AnswerFormat for MessageAnswer {
     }
 
     fn size(&self) -> AnswerSize {
-        let mut size = self.draft.size();
-        size.argument_bytes += self.service_input.len();
-        size
+        self.size
     }
 
     fn usage(&self) -> Option<Usage> {
-        self.draft.reported_usage()
+        if self.has_usage { Some(self.usage.usage()) } else { None }
     }
 
-    fn finish(self) -> Result<(Completion, Vec<ProviderItem>), &'static str> {
-        self.draft.finish()
+    fn finish(mut self) -> Result<(Completion, Vec<ProviderItem>), &'static str> {
+        let usage = self.usage();
+        // Some servers count from 0 again after each kind of block. Then the order of arrival counts.
+        let indexes: HashSet<u64> = self.blocks.iter().filter_map(|block| block.index).collect();
+        if indexes.len() == self.blocks.len() {
+            self.blocks.sort_by_key(|block| block.index);
+        }
+        let mut draft = Draft::new(self.limits);
+        for block in self.blocks {
+            block.add_to(&mut draft).map_err(|_| "a block that is too large")?;
+        }
+        draft.has_usage = usage.is_some();
+        draft.usage = usage.unwrap_or_default();
+        draft.finish_reason = self.finish_reason;
+        draft.finish()
     }
 }

@@ -275,6 +275,158 @@ async fn odd_streams_and_errors_have_clear_results() {
     }
 }
 
+fn start(index: Value, block: Value) -> Value {
+    json!({"type": "content_block_start", "index": index, "content_block": block})
+}
+
+fn piece(index: impl Into<Value>, field: &str, text: &str) -> Value {
+    let kind = if field == "partial_json" { "input_json_delta".to_owned() } else { format!("{field}_delta") };
+    json!({"type": "content_block_delta", "index": index.into(), "delta": {"type": kind, field: text}})
+}
+
+fn call_block(id: &str, input: Value) -> Value {
+    json!({"type": "tool_use", "id": id, "name": "list", "input": input})
+}
+
+/// A piece belongs to the block with its index, however the pieces of several blocks alternate.
+#[tokio::test]
+async fn pieces_are_added_to_the_block_with_their_index() {
+    let (a, b) = (r#"{"path": "a"}"#, r#"{"path": "b"}"#);
+    let text = || json!({"type": "text", "text": ""});
+    let null = Value::Null;
+    for (what, data, said, calls) in [
+        (
+            "two calls",
+            vec![
+                start(0.into(), call_block("c1", json!({}))),
+                start(1.into(), call_block("c2", json!({}))),
+                piece(0, "partial_json", &a[..6]),
+                piece(1, "partial_json", &b[..6]),
+                piece(0, "partial_json", &a[6..]),
+                piece(1, "partial_json", &b[6..]),
+            ],
+            "",
+            vec![("c1", a), ("c2", b)],
+        ),
+        (
+            "text while a call is open",
+            vec![
+                start(0.into(), text()),
+                piece(0, "text", "I "),
+                start(1.into(), call_block("c1", json!({}))),
+                piece(1, "partial_json", &a[..6]),
+                piece(0, "text", "look."),
+                piece(1, "partial_json", &a[6..]),
+            ],
+            "I look.",
+            vec![("c1", a)],
+        ),
+        (
+            "blocks in another order",
+            vec![
+                start(1.into(), call_block("c1", json!({}))),
+                piece(1, "partial_json", a),
+                start(0.into(), text()),
+                piece(0, "text", "I look."),
+            ],
+            "I look.",
+            vec![("c1", a)],
+        ),
+        (
+            "text without a start",
+            vec![
+                piece(0, "text", "I "),
+                piece(0, "text", "look."),
+                start(1.into(), call_block("c1", json!({}))),
+                piece(1, "partial_json", a),
+            ],
+            "I look.",
+            vec![("c1", a)],
+        ),
+        (
+            "text with the index of a call",
+            vec![
+                start(0.into(), call_block("c1", json!({}))),
+                piece(0, "text", "I look."),
+                piece(0, "partial_json", a),
+            ],
+            "I look.",
+            vec![("c1", a)],
+        ),
+        (
+            "no index",
+            vec![
+                start(null.clone(), text()),
+                piece(null.clone(), "text", "I look."),
+                start(null.clone(), call_block("c1", json!({}))),
+                piece(null.clone(), "partial_json", a),
+                start(null.clone(), call_block("c2", json!({}))),
+                piece(null, "partial_json", b),
+            ],
+            "I look.",
+            vec![("c1", a), ("c2", b)],
+        ),
+        (
+            "the input at the start and again",
+            vec![start(0.into(), call_block("c1", json!({"path": "a"}))), piece(0, "partial_json", a)],
+            "",
+            vec![("c1", a)],
+        ),
+        (
+            "the input at the start, and an empty piece",
+            vec![start(0.into(), call_block("c1", json!({"path": "a"}))), piece(0, "partial_json", "")],
+            "",
+            vec![("c1", r#"{"path":"a"}"#)],
+        ),
+        (
+            "pieces of a call with another index",
+            vec![
+                start(0.into(), call_block("c1", json!({}))),
+                piece(1, "partial_json", &a[..6]),
+                piece(2, "partial_json", &a[6..]),
+                start(3.into(), call_block("c2", json!({}))),
+                piece(3, "partial_json", b),
+            ],
+            "",
+            vec![("c1", a), ("c2", b)],
+        ),
+        (
+            "indexes that begin again",
+            vec![
+                start(0.into(), text()),
+                piece(0, "text", "I "),
+                start(1.into(), call_block("c1", json!({}))),
+                piece(1, "partial_json", a),
+                start(0.into(), text()),
+                piece(0, "text", "look."),
+            ],
+            "I look.",
+            vec![("c1", a)],
+        ),
+        (
+            "a piece of a call without a start",
+            vec![piece(0, "partial_json", a), piece(1, "text", "Done.")],
+            "Done.",
+            vec![],
+        ),
+    ] {
+        let mut events_of_answer = vec![json!({"type": "message_start", "message": {"usage": {"input_tokens": null}}})];
+        events_of_answer.extend(data);
+        let usage = json!({"output_tokens": 9.0, "input_tokens": "10", "cache_read_input_tokens": null});
+        events_of_answer.push(json!({"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": usage}));
+        events_of_answer.push(json!({"type": "message_stop"}));
+        let server = ScriptedServer::start(move |_| Reply::stream(events(&events_of_answer)));
+        let request = ModelRequest { tools: Arc::from([tool("list")]), ..request() };
+        let answer = ask(&service::<Messages>(&server, MODEL), &request).await.unwrap();
+        assert_eq!(answer.text, said, "{what}");
+        let made: Vec<(&str, &str)> =
+            answer.tool_calls.iter().map(|call| (call.id.as_str(), call.arguments.as_str())).collect();
+        assert_eq!(made, calls, "{what}");
+        let usage = answer.usage.unwrap();
+        assert_eq!((usage.prompt_tokens, usage.completion_tokens), (10, 9), "{what}");
+    }
+}
+
 #[tokio::test]
 async fn answers_of_other_services_come_without_reasoning() {
     let server = ScriptedServer::start(|_| Reply::stream(answer(&[], "end_turn")));

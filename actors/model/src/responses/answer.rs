@@ -16,7 +16,7 @@ use crate::{
     limits::{AnswerLimits, AnswerSize},
     service::{
         answer::{AnswerFormat, EventError, Progress},
-        draft::Draft,
+        draft::{Draft, NoDeltas},
         failure::ErrorBody,
         lenient::LenientNumber,
     },
@@ -515,11 +515,4 @@ impl Item {
         }
         Ok(keeps_id)
     }
-}
-
-/// Ignores deltas, which were passed on when they arrived.
-struct NoDeltas;
-
-impl DeltaSink for NoDeltas {
-    fn push(&mut self, _: Delta) {}
 }

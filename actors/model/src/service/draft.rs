@@ -23,6 +23,13 @@ fn object(value: &mut Value) -> &mut Map<String, Value> {
     }
 }
 
+/// Ignores deltas, which were passed on when they arrived.
+pub(crate) struct NoDeltas;
+
+impl DeltaSink for NoDeltas {
+    fn push(&mut self, _: Delta) {}
+}
+
 /// An answer in progress.
 pub(crate) struct Draft {
     limits: AnswerLimits,
@@ -139,18 +146,6 @@ impl Draft {
     /// Sets fields of the service's data about the last part.
     pub(crate) fn set_fields(&mut self, fields: Map<String, Value>) -> Result<(), ModelError> {
         fields.into_iter().try_for_each(|(name, value)| self.set_field(&name, value))
-    }
-
-    /// Adds a value to a list in the service's data about the last part.
-    pub(crate) fn append_to_field(&mut self, name: &str, value: Value) -> Result<(), ModelError> {
-        let bytes = value.to_string().len();
-        if let Some(data) = self.data() {
-            match object(data).entry(name).or_insert_with(|| Value::Array(Vec::new())) {
-                Value::Array(list) => list.push(value),
-                other => *other = Value::Array(vec![value]),
-            }
-        }
-        self.grow(bytes)
     }
 
     fn grow(&mut self, bytes: usize) -> Result<(), ModelError> {
