@@ -1,10 +1,11 @@
 //! Reading one answer from its connection: a stream of events, or a whole completion.
 //!
-//! Decides how long to wait for data after a finished answer, and limits the size of an answer.
+//! Decides how long to wait for data after a finished answer, and limits the size of an answer. Data between events that is
+//! no JSON object is skipped; an object that cannot be read is an error, because a piece of the answer would be missing.
 //!
 //! Elsewhere: error statuses (`failure.rs`), and the events of each API (implementations of [`AnswerFormat`]).
 
-use std::{str::Utf8Error, time::Duration};
+use std::time::Duration;
 
 use bytes::Bytes;
 use soong_protocol::{ProviderItem, Usage};
@@ -24,6 +25,8 @@ const USAGE_GRACE: Duration = Duration::from_secs(2);
 /// Maximum time to wait for the end of the body after the last event. A connection whose body was read to the end can be
 /// reused.
 const END_GRACE: Duration = Duration::from_millis(100);
+/// Description of an answer with data that is no event.
+const NOT_A_CHUNK: &str = "contains an event that is not a chunk";
 /// Maximum number of bytes of an invalid answer that an error quotes.
 const QUOTED_BYTES: usize = 1024;
 
@@ -134,6 +137,10 @@ struct AnswerState<F> {
     event_count: u64,
     /// Whether `[DONE]` has arrived.
     is_done: bool,
+    /// The beginning of the first data that was skipped.
+    skipped: Option<Vec<u8>>,
+    /// Size of all skipped data.
+    skipped_bytes: usize,
 }
 
 impl<'a, F: AnswerFormat> AnswerReader<'a, F> {
@@ -144,7 +151,7 @@ impl<'a, F: AnswerFormat> AnswerReader<'a, F> {
             kind: BodyKind::Unknown,
             events: EventReader::default(),
             body: Vec::new(),
-            answer: AnswerState { answer, event_count: 0, is_done: false },
+            answer: AnswerState { answer, event_count: 0, is_done: false, skipped: None, skipped_bytes: 0 },
         }
     }
 
@@ -178,7 +185,7 @@ impl<'a, F: AnswerFormat> AnswerReader<'a, F> {
             outcome?;
         }
         let mut held = self.answer.answer.size();
-        held.text_bytes += self.body.len() + self.events.pending_bytes();
+        held.text_bytes += self.body.len() + self.events.pending_bytes() + self.answer.skipped_bytes;
         self.limits.check(held)
     }
 
@@ -200,6 +207,12 @@ impl<'a, F: AnswerFormat> AnswerReader<'a, F> {
                 let outcome = self.events.end(|data| answer.take_event(data, service, deltas));
                 deltas.progress(self.answer.reported());
                 outcome?;
+                // What was skipped may be why the answer is not complete, also if the stream has a proper end.
+                if let Some(skipped) = &self.answer.skipped
+                    && self.answer.answer.progress() == Progress::Open
+                {
+                    return Err(service.invalid_response(NOT_A_CHUNK, skipped));
+                }
                 if self.answer.event_count == 0 {
                     return Err(service.invalid_response("contains no event", quoted(&self.body)));
                 }
@@ -230,15 +243,13 @@ impl<F: AnswerFormat> AnswerState<F> {
 
     fn take_event(
         &mut self,
-        data: Result<String, Utf8Error>,
+        data: String,
         service: &ServiceInfo,
         deltas: &mut dyn DeltaSink,
     ) -> Result<(), ModelError> {
         if self.progress() == Progress::Ended {
             return Ok(());
         }
-        let unknown = |data: &[u8]| service.invalid_response("contains an event that is not a chunk", quoted(data));
-        let data = data.map_err(|error| unknown(error.to_string().as_bytes()))?;
         let data = data.as_bytes().trim_ascii();
         if data.is_empty() {
             return Ok(());
@@ -247,16 +258,142 @@ impl<F: AnswerFormat> AnswerState<F> {
             self.is_done = true;
             return Ok(());
         }
-        self.answer.take_event(data, deltas).map_err(|error| match error {
-            EventError::Unknown => unknown(data),
-            EventError::Service(error) => service.stream_error(&error),
-            EventError::TooLarge(error) => error,
-        })?;
-        self.event_count += 1;
+        let mut outcome = self.answer.take_event(data, deltas);
+        if let Err(EventError::Unknown) = outcome
+            && let Some(repaired) = without_non_numbers(data)
+        {
+            outcome = self.answer.take_event(&repaired, deltas);
+        }
+        match outcome {
+            Ok(()) => self.event_count += 1,
+            Err(EventError::Unknown) if data.starts_with(b"{") => {
+                return Err(service.invalid_response(NOT_A_CHUNK, quoted(data)));
+            }
+            Err(EventError::Unknown) => {
+                self.skipped_bytes += data.len();
+                if self.skipped.is_none() {
+                    tracing::warn!(host = service.host, "skipped data of a stream that is no JSON object");
+                    self.skipped = Some(quoted(data).to_vec());
+                }
+            }
+            Err(EventError::Service(error)) => return Err(service.stream_error(&error)),
+            Err(EventError::TooLarge(error)) => return Err(error),
+        }
         Ok(())
     }
 }
 
+/// Returns JSON with `null` in place of `NaN` and `Infinity`, which some servers write. `None` if it contains neither.
+fn without_non_numbers(json: &[u8]) -> Option<Vec<u8>> {
+    const NON_NUMBERS: [&[u8]; 3] = [b"NaN", b"-Infinity", b"Infinity"];
+    let mut repaired = Vec::with_capacity(json.len());
+    let mut is_repaired = false;
+    let mut is_in_text = false;
+    let mut rest = json;
+    while let Some(first) = rest.first() {
+        let found = if is_in_text { None } else { NON_NUMBERS.iter().find(|word| rest.starts_with(word)) };
+        if let Some(word) = found {
+            repaired.extend_from_slice(b"null");
+            rest = &rest[word.len()..];
+            is_repaired = true;
+            continue;
+        }
+        // An escaped quote does not end the text.
+        let length = if is_in_text && *first == b'\\' { rest.len().min(2) } else { 1 };
+        is_in_text ^= *first == b'"';
+        repaired.extend_from_slice(&rest[..length]);
+        rest = &rest[length..];
+    }
+    is_repaired.then_some(repaired)
+}
+
 fn quoted(body: &[u8]) -> &[u8] {
     &body[..body.len().min(QUOTED_BYTES)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        anthropic::Messages,
+        gemini::Gemini,
+        openai::ChatCompletions,
+        responses::Responses,
+        service::{
+            Api,
+            testing::{
+                ask, request,
+                scripted::{Reply, ScriptedServer},
+                service,
+            },
+        },
+    };
+
+    /// Returns the answers of a service with an API that streams these events with others between them: with data that is no
+    /// JSON object, with an object that is cut off, and without the last event.
+    async fn answers_with_odd_events<A: Api>(events: [&'static str; 3]) -> [Result<Completion, ModelError>; 3] {
+        let [first, second, last] = events;
+        let cut = &second[..second.len() / 2];
+        let mut answers = Vec::new();
+        for data in [
+            vec![first, "stray", "[1]", second, "-", last],
+            vec![first, cut, last],
+            vec![first, second, "the server failed", "[DONE]"],
+        ] {
+            let stream: Vec<String> = data.iter().map(|data| format!("data: {data}\n\n")).collect();
+            let server = ScriptedServer::start(move |_| Reply::stream(stream.clone()));
+            answers.push(ask(&service::<A>(&server, "m"), &request()).await);
+        }
+        answers.try_into().unwrap()
+    }
+
+    #[tokio::test]
+    async fn data_that_is_no_object_is_skipped_and_a_cut_object_is_an_error() {
+        let chat = [
+            r#"{"choices": [{"delta": {"content": "one "}, "logprob": NaN}]}"#,
+            r#"{"choices": [{"delta": {"content": "two"}}]}"#,
+            r#"{"choices": [{"delta": {}, "finish_reason": "stop"}]}"#,
+        ];
+        let responses = [
+            r#"{"type": "response.output_text.delta", "delta": "one ", "score": NaN}"#,
+            r#"{"type": "response.output_text.delta", "delta": "two"}"#,
+            r#"{"type": "response.completed", "response": {"status": "completed"}}"#,
+        ];
+        let messages = [
+            r#"{"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": "one "}, "p": NaN}"#,
+            r#"{"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "two"}}"#,
+            r#"{"type": "message_delta", "delta": {"stop_reason": "end_turn"}}"#,
+        ];
+        let gemini = [
+            r#"{"candidates": [{"content": {"parts": [{"text": "one "}]}, "avgLogprobs": NaN}]}"#,
+            r#"{"candidates": [{"content": {"parts": [{"text": "two"}]}}]}"#,
+            r#"{"candidates": [{"finishReason": "STOP"}]}"#,
+        ];
+        for (api, [answer, cut, failed]) in [
+            ("chat completions", answers_with_odd_events::<ChatCompletions>(chat).await),
+            ("responses", answers_with_odd_events::<Responses>(responses).await),
+            ("messages", answers_with_odd_events::<Messages>(messages).await),
+            ("gemini", answers_with_odd_events::<Gemini>(gemini).await),
+        ] {
+            assert_eq!(answer.unwrap().text, "one two", "{api}");
+            for (error, part) in [(cut.unwrap_err(), "not a chunk"), (failed.unwrap_err(), "the server failed")] {
+                assert!(error.message.contains(part), "{api}: {error}");
+            }
+        }
+    }
+
+    #[test]
+    fn non_numbers_outside_texts_become_null() {
+        for (json, wanted) in [
+            (r#"{"a": NaN, "b": [-Infinity, Infinity]}"#, Some(r#"{"a": null, "b": [null, null]}"#)),
+            (r#"{"a": "NaN \" NaN", "b": NaN}"#, Some(r#"{"a": "NaN \" NaN", "b": null}"#)),
+            (r#"{"a": "\\", "b": NaN}"#, Some(r#"{"a": "\\", "b": null}"#)),
+            (r#"{"NaN": "Infinity"}"#, None),
+            (r#"{"a": 1}"#, None),
+            ("\"\\", None),
+        ] {
+            let repaired = without_non_numbers(json.as_bytes()).map(|bytes| String::from_utf8(bytes).unwrap());
+            assert_eq!(repaired.as_deref(), wanted, "{json}");
+        }
+    }
 }

@@ -2,14 +2,14 @@
 //!
 //! No I/O. The input is chunks of bytes with any boundaries, even inside a character. Only the data of events is
 //! returned. Comments and everything that is not a valid field are ignored, and no blank line is required at the end of
-//! the stream. JSON without a field name is kept: Gemini reports errors within a stream that way.
+//! the stream. Bytes that are no UTF-8 become `U+FFFD`. JSON without a field name is kept: Gemini reports errors within a
+//! stream that way.
 //!
 //! Elsewhere: interpreting the data (`answer.rs`).
 
 use std::{
     convert::Infallible,
     pin::Pin,
-    str::Utf8Error,
     sync::{Arc, Mutex, PoisonError},
     task::{Context, Poll},
 };
@@ -50,6 +50,8 @@ pub(crate) struct EventReader {
     unframed: Vec<u8>,
     /// Whether the next byte begins a line.
     is_line_start: bool,
+    /// First bytes of a character whose remaining bytes have not arrived.
+    partial_character: Vec<u8>,
 }
 
 impl Default for EventReader {
@@ -61,18 +63,15 @@ impl Default for EventReader {
             pending_bytes: 0,
             unframed: Vec::new(),
             is_line_start: true,
+            partial_character: Vec::new(),
         }
     }
 }
 
 impl EventReader {
-    /// Parses the next chunk, and calls `event` with the data of each event that it completes, or with the error if a
-    /// field is not UTF-8.
-    pub(crate) fn take<E>(
-        &mut self,
-        bytes: &Bytes,
-        mut event: impl FnMut(Result<String, Utf8Error>) -> Result<(), E>,
-    ) -> Result<(), E> {
+    /// Parses the next chunk, and calls `event` with the data of each event that it completes.
+    pub(crate) fn take<E>(&mut self, bytes: &Bytes, mut event: impl FnMut(String) -> Result<(), E>) -> Result<(), E> {
+        let bytes = self.decode(bytes);
         // After an error the parser drops the rest of its input, so it receives at most one line at a time.
         for piece in bytes.split_inclusive(|byte| matches!(byte, b'\r' | b'\n')) {
             self.pending_bytes += piece.len();
@@ -83,10 +82,9 @@ impl EventReader {
                     self.pending_bytes = 0;
                     self.unframed.clear();
                     if let Some(data) = parsed.data {
-                        event(Ok(data))?;
+                        event(data)?;
                     }
                 }
-                Some(Err(Error::Utf8Parse(error))) => event(Err(error))?,
                 // The line is ignored, but not its end: a comment tells the parser that `\n` may follow the `\r`.
                 Some(Err(_)) if piece.ends_with(b"\r") => drop(self.parse(Bytes::from_static(b":\r"))),
                 Some(Err(_)) => {}
@@ -96,8 +94,30 @@ impl EventReader {
     }
 
     /// Ends the stream. If the last event has no blank line after it, calls `event` with its data.
-    pub(crate) fn end<E>(&mut self, event: impl FnMut(Result<String, Utf8Error>) -> Result<(), E>) -> Result<(), E> {
+    pub(crate) fn end<E>(&mut self, event: impl FnMut(String) -> Result<(), E>) -> Result<(), E> {
         self.take(&Bytes::from_static(b"\n\n"), event)
+    }
+
+    /// Returns the next bytes as valid UTF-8. The beginning of a character at their end waits for the rest.
+    fn decode(&mut self, bytes: &Bytes) -> Bytes {
+        if self.partial_character.is_empty() && std::str::from_utf8(bytes).is_ok() {
+            return bytes.clone();
+        }
+        let mut received = std::mem::take(&mut self.partial_character);
+        received.extend_from_slice(bytes);
+        let mut valid = Vec::with_capacity(received.len());
+        let mut chunks = received.utf8_chunks().peekable();
+        while let Some(chunk) = chunks.next() {
+            valid.extend_from_slice(chunk.valid().as_bytes());
+            let invalid = chunk.invalid();
+            let is_cut = std::str::from_utf8(invalid).is_err_and(|error| error.error_len().is_none());
+            if is_cut && chunks.peek().is_none() {
+                self.partial_character = invalid.to_vec();
+            } else if !invalid.is_empty() {
+                valid.extend_from_slice("\u{fffd}".as_bytes());
+            }
+        }
+        valid.into()
     }
 
     /// Returns the maximum number of buffered bytes of incomplete events.
@@ -137,8 +157,8 @@ mod tests {
     fn events(pieces: &[&[u8]]) -> Vec<String> {
         let mut seen = Vec::new();
         let mut reader = EventReader::default();
-        let mut note = |data: Result<String, Utf8Error>| -> Result<(), ()> {
-            seen.push(data.unwrap_or_else(|error| error.to_string()));
+        let mut note = |data: String| -> Result<(), ()> {
+            seen.push(data);
             Ok(())
         };
         for piece in pieces {
@@ -171,9 +191,17 @@ mod tests {
     }
 
     #[test]
-    fn data_that_is_not_utf8_is_an_error() {
-        let seen = events(&[b"data: \xffa\n\ndata: b\n\n"]);
-        assert_eq!(seen, ["invalid utf-8 sequence of 1 bytes from index 0", "b"]);
+    fn bytes_that_are_no_utf8_are_replaced() {
+        for (pieces, want) in [
+            (vec![&b"data: \xffa\n\ndata: b\n\n"[..]], vec!["\u{fffd}a", "b"]),
+            // Half a character, at the end of an event and of the stream.
+            (vec![b"data: a\xc3\n\ndata: b\n\n"], vec!["a\u{fffd}", "b"]),
+            (vec![b"data: a\xe2\x82"], vec!["a\u{fffd}"]),
+            (vec![b"data: a\xe2", b"\x82", b"\xac\n\n"], vec!["a\u{20ac}"]),
+            (vec![b"data: a\xe2", b"\n\n"], vec!["a\u{fffd}"]),
+        ] {
+            assert_eq!(events(&pieces), want, "{pieces:?}");
+        }
     }
 
     #[test]

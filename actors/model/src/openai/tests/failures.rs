@@ -16,11 +16,6 @@ async fn malformed_answers_are_invalid_responses() {
         ("other JSON", Reply::status(200, "{\"ok\": true}"), "{\"ok\": true}"),
         ("half a chunk", Reply::stream(["data: {\"choices\": [\n\n"]), "{\"choices\": ["),
         (
-            "bad UTF-8",
-            Reply::stream([b"data: {\"choices\": [{\"delta\": {\"content\": \"\xff\"}}]}\n\n".to_vec()]),
-            "not a chunk",
-        ),
-        (
             "nameless call",
             Reply::sse([call_piece(json!({"index": 0, "id": "x", "function": {"arguments": "{}"}})), stop()]),
             "without a name",
@@ -31,6 +26,13 @@ async fn malformed_answers_are_invalid_responses() {
         assert_eq!(error.failure, Failure::InvalidResponse, "{row}: {error}");
         assert!(error.message.contains(part), "{row}: {error}");
     }
+}
+
+#[tokio::test]
+async fn bytes_that_are_no_utf8_are_replaced() {
+    let chunk =
+        b"data: {\"choices\": [{\"delta\": {\"content\": \"a\xff\"}, \"finish_reason\": \"stop\"}]}\n\n".to_vec();
+    assert_eq!(answer_to(Reply::stream([chunk])).await.unwrap().text, "a\u{fffd}");
 }
 
 #[tokio::test]
