@@ -12,6 +12,7 @@ use crate::{
         answer::{AnswerFormat, EventError, Progress},
         draft::Draft,
         failure::ErrorBody,
+        lenient::LenientNumber,
     },
 };
 
@@ -37,7 +38,7 @@ struct Chunk {
 struct Candidate {
     content: Option<CandidateContent>,
     finish_reason: Option<String>,
-    index: u64,
+    index: Option<LenientNumber>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -56,21 +57,21 @@ struct PromptFeedback {
 #[derive(Debug, Default, Clone, Copy, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct WireUsage {
-    prompt_token_count: Option<u64>,
-    cached_content_token_count: Option<u64>,
-    candidates_token_count: Option<u64>,
-    thoughts_token_count: Option<u64>,
-    tool_use_prompt_token_count: Option<u64>,
+    prompt_token_count: Option<LenientNumber>,
+    cached_content_token_count: Option<LenientNumber>,
+    candidates_token_count: Option<LenientNumber>,
+    thoughts_token_count: Option<LenientNumber>,
+    tool_use_prompt_token_count: Option<LenientNumber>,
 }
 
 impl WireUsage {
     /// Returns the usage. `None` if it contains no counts.
     fn usage(self) -> Option<Usage> {
-        let count = |tokens: Option<u64>| tokens.unwrap_or(0);
+        let count = |number: Option<LenientNumber>| number.map_or(0, |number| number.0);
         let thoughts = count(self.thoughts_token_count);
         self.prompt_token_count.map(|prompt| Usage {
-            prompt_tokens: prompt + count(self.tool_use_prompt_token_count),
-            completion_tokens: count(self.candidates_token_count) + thoughts,
+            prompt_tokens: prompt.0.saturating_add(count(self.tool_use_prompt_token_count)),
+            completion_tokens: count(self.candidates_token_count).saturating_add(thoughts),
             cached_tokens: count(self.cached_content_token_count),
             reasoning_tokens: thoughts,
             ..Usage::default()
@@ -92,7 +93,11 @@ impl GeminiAnswer {
             self.draft.finish_reason = Some("content_filter".to_owned());
             self.progress = Progress::Finished;
         }
-        let first = chunk.candidates.unwrap_or_default().into_iter().find(|candidate| candidate.index == 0);
+        let first = chunk
+            .candidates
+            .unwrap_or_default()
+            .into_iter()
+            .find(|candidate| candidate.index.is_none_or(|index| index.0 == 0));
         let Some(candidate) = first else { return Ok(()) };
         for part in candidate.content.and_then(|content| content.parts).unwrap_or_default() {
             self.add_part(part, deltas)?;

@@ -133,19 +133,34 @@ impl Assembler {
         Ok(())
     }
 
-    /// Adds a piece to its call, which is found by index, else by id, else the last call.
+    /// Returns the position of the call to which a piece belongs: that with its index, else with its id, else the last one. A
+    /// piece with a new index but neither id nor name continues the last call, unless its arguments are complete JSON.
+    fn position_of_call(&self, index: Option<u64>, id: &str, name: &str) -> Option<usize> {
+        let of_index = self.calls.iter().rposition(|call| index.is_some() && call.index == index);
+        if of_index.is_some() {
+            return of_index;
+        }
+        // Some servers give several calls the same id.
+        let begins_call = index.is_some() && !name.is_empty();
+        if begins_call {
+            return None;
+        }
+        if !id.is_empty() {
+            return self.calls.iter().rposition(|call| call.id == id);
+        }
+        let last = self.calls.len().checked_sub(1)?;
+        let is_next = index.is_some() && self.calls[last].has_whole_arguments();
+        if is_next { None } else { Some(last) }
+    }
+
+    /// Adds a piece to its call.
     fn call(&mut self, piece: CallPiece<'_>, is_whole: bool) -> Result<(), ModelError> {
         let index = piece.index.map(|index| index.0);
         let LenientText(id) = piece.id;
         let extra = piece.extra_content.map(|extra| self.opaque(extra));
         let FunctionPiece { name: LenientText(name), arguments } = piece.function.unwrap_or_default();
         let (arguments, is_object) = arguments_of(arguments);
-        let position = match index {
-            _ if is_whole => None,
-            Some(_) => self.calls.iter().rposition(|call| call.index == index),
-            None if !id.is_empty() => self.calls.iter().rposition(|call| call.id == id),
-            None => self.calls.len().checked_sub(1),
-        };
+        let position = if is_whole { None } else { self.position_of_call(index, &id, &name) };
         let same = position.filter(|at| !self.calls[*at].is_complete_before(index.is_some(), &id, &name, &arguments));
         let call = match same {
             Some(at) => &mut self.calls[at],
@@ -279,8 +294,12 @@ impl PartialCall {
             // With the same index and no id, another name continues the name.
             return other_id || (other_name && !has_index);
         }
-        let is_complete = serde_json::from_str::<IgnoredAny>(&self.arguments).is_ok();
-        is_complete && (other_id || other_name || !arguments.is_empty())
+        self.has_whole_arguments() && (other_id || other_name || !arguments.is_empty())
+    }
+
+    /// Returns whether the arguments are complete JSON.
+    fn has_whole_arguments(&self) -> bool {
+        serde_json::from_str::<IgnoredAny>(&self.arguments).is_ok()
     }
 }
 

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Deserializer, de::Visitor};
 
-/// A count or an index. Also accepts floats and strings.
+/// A count or an index. Also accepts floats and strings; what cannot be read counts as 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct LenientNumber(pub(crate) u64);
 
@@ -25,8 +25,12 @@ impl<'de> Deserialize<'de> for LenientNumber {
             fn visit_f64<E>(self, value: f64) -> Result<LenientNumber, E> {
                 Ok(LenientNumber(value as u64)) // saturates; fractions are dropped
             }
-            fn visit_str<E: serde::de::Error>(self, value: &str) -> Result<LenientNumber, E> {
-                value.trim().parse().map(LenientNumber).map_err(E::custom)
+            fn visit_str<E>(self, value: &str) -> Result<LenientNumber, E> {
+                let number: Option<f64> = value.trim().parse().ok();
+                Ok(LenientNumber(number.map_or(0, |number| number as u64)))
+            }
+            fn visit_bool<E>(self, _: bool) -> Result<LenientNumber, E> {
+                Ok(LenientNumber(0))
             }
         }
         deserializer.deserialize_any(AnyNumber)

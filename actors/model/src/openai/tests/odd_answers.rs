@@ -186,6 +186,45 @@ async fn nonstandard_tool_calls_are_completed_with_unique_ids() {
             vec![a],
         ),
         (
+            "pieces with other indexes",
+            vec![
+                json!({"index": 0, "id": "x", "function": f("read", "")}),
+                json!({"index": 1, "function": more("{\"a\"")}),
+                json!({"index": 2, "function": more(":1}")}),
+                json!({"index": 3, "id": "y", "function": f("grep", "{}")}),
+            ],
+            vec![a, b],
+        ),
+        (
+            "pieces with the id and other indexes",
+            vec![
+                json!({"index": 0, "id": "x", "function": f("read", "{\"a\"")}),
+                json!({"index": 1, "id": "y", "function": f("grep", "{")}),
+                json!({"index": 2, "id": "x", "function": more(":1}")}),
+                json!({"index": 3, "id": "y", "function": more("}")}),
+            ],
+            vec![a, b],
+        ),
+        (
+            "the same id with another index",
+            vec![
+                json!({"index": 0, "id": "x", "function": f("read", "")}),
+                json!({"index": 1, "id": "x", "function": f("grep", "")}),
+                json!({"index": 0, "function": more("{\"a\":1}")}),
+                json!({"index": 1, "function": more("{}")}),
+            ],
+            vec![a, ("x_2", "grep", "{}")],
+        ),
+        (
+            "a name after the arguments",
+            vec![
+                json!({"index": 0, "id": "x", "function": f("read", "{\"a\":1}")}),
+                json!({"index": 1, "function": more("{}")}),
+                json!({"index": 1, "id": "y", "function": {"name": "grep"}}),
+            ],
+            vec![a, b],
+        ),
+        (
             "a name in pieces",
             vec![
                 json!({"index": 0, "id": "x", "function": {"name": "re"}}),
