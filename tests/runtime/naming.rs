@@ -126,7 +126,9 @@ async fn run_does_not_wait_for_a_name_and_the_next_one_tries_again() {
     *go.lock().unwrap() = true;
     let outcome = with_timeout(run.wait()).await.unwrap();
     assert_eq!((outcome.status, outcome.output.as_str()), (RunStatus::Completed, "for tests"));
-    assert!(outcome.stats.own.total_tokens > 100, "the call that was cut off is charged: {:?}", outcome.stats);
+    let own = outcome.stats.own;
+    let tokens_of_turns = 15 * (own.model_calls - 1);
+    assert!(own.total_tokens > tokens_of_turns, "the call that was cut off is charged: {own:?}");
     wait_until("the call is cut off", || small.in_flight() == 0).await;
     drop(run);
 
