@@ -20,9 +20,10 @@
 //! 7. The [scheduler](machine::tool_calls::scheduler) starts the tool calls: reads in parallel, writes one at a time
 //!    (TOOL-3). The run executes `goal`, `agent`, `evaluate` and `ask_human` [itself](machine::tools), after their
 //!    hooks. The [children](machine::sub_agents) of `agent` and `evaluate` are runs with their own actors.
-//! 8. Every other call is a [task](tasks::tool_call): it checks the arguments, then hooks, then [authorization](tasks::authorize), then the
-//!    tool. If the call requires permission, it stays pending in the machine until there is a
-//!    [decision](machine::tool_calls::approval). A large output becomes an [artifact](tasks::tool_output).
+//! 8. Every other call is a [task](tasks::tool_call). It checks the arguments, runs the hooks, asks for
+//!    [authorization](tasks::authorize), and runs the tool. If the call requires permission, it stays pending in the
+//!    machine until there is a [decision](machine::tool_calls::approval). A large output becomes an
+//!    [artifact](tasks::tool_output).
 //! 9. Each outcome is stored as a message. When every call has one (R4), the next turn opens.
 //! 10. The run [finishes](machine::lifecycle::finish) when it has an answer or a reason to end, and all of its children
 //!     have ended (R7). Stop hooks can send a user run back to another turn. Documents become versions, and the

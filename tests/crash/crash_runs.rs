@@ -153,9 +153,10 @@ fn cycle(
     mut fate: impl FnMut(usize) -> PlannedEnd,
     counts: &mut Counts,
 ) -> Result<CycleResult, Failed> {
-    let (stage, server) = (DrillDir(folder), Server::start());
-    std::fs::create_dir_all(stage.project())?;
-    std::fs::write(stage.project().join("readme.txt"), "A project.\n")?;
+    let dir = DrillDir(folder);
+    let server = Server::start();
+    std::fs::create_dir_all(dir.project())?;
+    std::fs::write(dir.project().join("readme.txt"), "A project.\n")?;
     counts.cycles += 1;
     let mut cycle = CycleResult { deaths: Vec::new(), violations: Vec::new(), ledger: ReportLedger::default() };
     loop {
@@ -182,10 +183,10 @@ fn cycle(
     let judged = server.take();
     counts.histories += judged.histories;
     cycle.violations.extend(judged.wrong);
-    let made = effect::effects(&stage.effects())?;
+    let made = effect::effects(&dir.effects())?;
     counts.effects += made.len();
     counts.reported += cycle.ledger.events.len();
-    cycle.violations.extend(check::all(&stage, &cycle.ledger, &made)?);
+    cycle.violations.extend(check::all(&dir, &cycle.ledger, &made)?);
     for violation in &cycle.violations {
         *counts.violations.entry(violation.kind).or_default() += 1;
     }

@@ -353,8 +353,8 @@ fn redact_bearer(text: &str) -> Cow<'_, str> {
         let is_token = !header.is_empty()
             || token.len() >= MIN_LONG_TOKEN_CHARS
             || token.bytes().any(|byte| byte.is_ascii_digit() || matches!(byte, b'_' | b'.' | b'='));
-        let shown = if is_token { BEARER_MARK } else { token };
-        format!("{header}{scheme}{shown}")
+        let replacement = if is_token { BEARER_MARK } else { token };
+        format!("{header}{scheme}{replacement}")
     })
 }
 

@@ -17,7 +17,7 @@ use crate::{
         answer::{AnswerFormat, EventError, Progress},
         draft::{Draft, NoDeltas},
         failure::ErrorBody,
-        lenient::LenientNumber,
+        lenient::{LenientNumber, count},
     },
 };
 
@@ -126,7 +126,6 @@ impl WireUsage {
     }
 
     fn usage(&self) -> Usage {
-        let count = |number: Option<LenientNumber>| number.map_or(0, |number| number.0);
         let written = count(self.cache_creation_input_tokens);
         let read = count(self.cache_read_input_tokens);
         let creation = self.cache_creation.unwrap_or_default();

@@ -291,10 +291,11 @@ fn call_block(id: &str, input: Value) -> Value {
 /// A piece belongs to the block with its index, however the pieces of several blocks alternate.
 #[tokio::test]
 async fn pieces_are_added_to_the_block_with_their_index() {
-    let (a, b) = (r#"{"path": "a"}"#, r#"{"path": "b"}"#);
+    let a = r#"{"path": "a"}"#;
+    let b = r#"{"path": "b"}"#;
     let text = || json!({"type": "text", "text": ""});
     let null = Value::Null;
-    for (what, data, said, calls) in [
+    for (what, data, text_of_answer, calls) in [
         (
             "two calls",
             vec![
@@ -418,7 +419,7 @@ async fn pieces_are_added_to_the_block_with_their_index() {
         let server = ScriptedServer::start(move |_| Reply::stream(events(&events_of_answer)));
         let request = ModelRequest { tools: Arc::from([tool("list")]), ..request() };
         let answer = ask(&service::<Messages>(&server, MODEL), &request).await.unwrap();
-        assert_eq!(answer.text, said, "{what}");
+        assert_eq!(answer.text, text_of_answer, "{what}");
         let made: Vec<(&str, &str)> =
             answer.tool_calls.iter().map(|call| (call.id.as_str(), call.arguments.as_str())).collect();
         assert_eq!(made, calls, "{what}");

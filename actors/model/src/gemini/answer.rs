@@ -12,7 +12,7 @@ use crate::{
         answer::{AnswerFormat, EventError, Progress},
         draft::Draft,
         failure::ErrorBody,
-        lenient::LenientNumber,
+        lenient::{LenientNumber, count},
     },
 };
 
@@ -67,7 +67,6 @@ struct WireUsage {
 impl WireUsage {
     /// Returns the usage. `None` if it contains no counts.
     fn usage(self) -> Option<Usage> {
-        let count = |number: Option<LenientNumber>| number.map_or(0, |number| number.0);
         let thoughts = count(self.thoughts_token_count);
         self.prompt_token_count.map(|prompt| Usage {
             prompt_tokens: prompt.0.saturating_add(count(self.tool_use_prompt_token_count)),

@@ -14,7 +14,7 @@ use serde::{
 use serde_json::value::RawValue;
 use soong_protocol::Usage;
 
-use crate::service::lenient::LenientNumber;
+use crate::service::lenient::{LenientNumber, count};
 
 /// One event of a stream, or a whole completion. They differ only in `delta` versus `message`.
 #[derive(Debug, Default, Deserialize)]
@@ -114,7 +114,6 @@ impl WireUsage {
         if self.prompt_tokens.is_none() && self.completion_tokens.is_none() {
             return None;
         }
-        let count = |number: Option<LenientNumber>| number.map_or(0, |number| number.0);
         let details = self.prompt_tokens_details.as_ref();
         let cached = details.and_then(|details| details.cached_tokens);
         Some(Usage {

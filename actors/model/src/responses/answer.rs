@@ -18,7 +18,7 @@ use crate::{
         answer::{AnswerFormat, EventError, Progress},
         draft::{Draft, NoDeltas},
         failure::ErrorBody,
-        lenient::LenientNumber,
+        lenient::{LenientNumber, count},
     },
 };
 
@@ -119,7 +119,6 @@ impl WireUsage {
         if self.input_tokens.is_none() && self.output_tokens.is_none() {
             return None;
         }
-        let count = |number: Option<LenientNumber>| number.map_or(0, |number| number.0);
         let input = self.input_tokens_details.unwrap_or_default();
         let output = self.output_tokens_details.unwrap_or_default();
         let written = input.cache_write_tokens_details.unwrap_or_default();

@@ -207,7 +207,7 @@ impl<'a, F: AnswerFormat> AnswerReader<'a, F> {
                 let outcome = self.events.end(|data| answer.take_event(data, service, deltas));
                 deltas.progress(self.answer.reported());
                 outcome?;
-                // What was skipped may be why the answer is not complete, also if the stream has a proper end.
+                // Skipped data may be the reason that the answer is not complete, also if the stream has a proper end.
                 if let Some(skipped) = &self.answer.skipped
                     && self.answer.answer.progress() == Progress::Open
                 {

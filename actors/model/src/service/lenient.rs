@@ -8,6 +8,11 @@ use serde::{Deserialize, Deserializer, de::Visitor};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct LenientNumber(pub(crate) u64);
 
+/// Returns a count that a server may leave out, which then is 0.
+pub(crate) fn count(number: Option<LenientNumber>) -> u64 {
+    number.map_or(0, |number| number.0)
+}
+
 impl<'de> Deserialize<'de> for LenientNumber {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct AnyNumber;

@@ -133,14 +133,14 @@ impl Authorizer {
     ) -> Result<Permission, ErrorInfo> {
         let name = job.name();
         let fingerprint = fingerprint(name, &job.request.raw_arguments, &demand, diff.as_deref());
-        let (run_id, place) = (spec.identity.run_id.clone(), job.request.index);
+        let run_id = spec.identity.run_id.clone();
         let chain = self.reader.read(move |reader| chain(reader, &run_id)).await?;
         let mut permission = Permission {
             permission_id: PermissionId::asked_in(
                 &spec.identity.trace_id,
                 spec.identity.session_incarnation,
                 job.request.message_sequence.unwrap_or_default(),
-                place,
+                job.request.index,
             ),
             run_id: spec.identity.run_id.clone(),
             trace_id: spec.identity.trace_id.clone(),

@@ -277,7 +277,7 @@ fn file_that_changes_meanwhile_is_neither_replaced_nor_removed() {
     let other: Change = |path| fs::rename(path.with_file_name("other"), path).unwrap();
     let rewritten: Change = |path| fs::write(path, "two").unwrap();
     let removed: Change = |path| fs::remove_file(path).unwrap();
-    for (content, change, is_changed, kept) in [
+    for (content, change, is_changed, remaining) in [
         ("one", nothing, false, None),
         ("two", nothing, true, Some("two")),
         ("one", other, true, Some("two")),
@@ -299,7 +299,7 @@ fn file_that_changes_meanwhile_is_neither_replaced_nor_removed() {
             };
             let outcome = if removes { remove_if(&path, check) } else { replace_if(&path, b"new", check) };
             assert_eq!(outcome.unwrap(), !is_changed, "{content} {removes}");
-            let wanted = if is_changed || removes { kept } else { Some("new") };
+            let wanted = if is_changed || removes { remaining } else { Some("new") };
             assert_eq!(fs::read_to_string(&path).ok().as_deref(), wanted, "{content} {removes}");
             if !is_changed && !removes {
                 let mode = std::os::unix::fs::PermissionsExt::mode(&path.metadata().unwrap().permissions());
@@ -336,8 +336,8 @@ fn draft_of_a_killed_writer_is_removed() {
         ("sub/a", "one"),
     ]);
     // A living writer holds the lock of its file.
-    let held = fs::File::open(project.path().join(&written)).unwrap();
-    held.try_lock().unwrap();
+    let locked_file = fs::File::open(project.path().join(&written)).unwrap();
+    locked_file.try_lock().unwrap();
     let roots = PathPolicy::default();
     let now = SystemTime::now();
     let before = now - Duration::from_secs(3_600);
@@ -350,7 +350,7 @@ fn draft_of_a_killed_writer_is_removed() {
     for kept in [written.as_str(), &replaced, "sub/.soong-notes.tmp", "sub/a"] {
         assert!(project.path().join(kept).exists(), "{kept}");
     }
-    drop(held);
+    drop(locked_file);
     assert_eq!(remove_drafts_in(&project.path().canonicalize().unwrap().join("sub"), now), 1);
 }
 
