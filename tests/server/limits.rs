@@ -192,13 +192,16 @@ async fn half_closed_connection_still_gets_its_response() {
     assert_eq!(served.get("/api/traces?limit=100").await["traces"].as_array().unwrap().len(), 20);
 }
 
-/// Many connections at once from one address, each with a valid token, are all answered.
+/// Many connections at once from one address, each with a valid token, are all answered: those that the slots of the
+/// address and the reserved ones hold with the response, those beyond them at least with a refusal.
 #[test]
 fn burst_of_new_connections_is_answered() {
-    let served = TestServer::new(OFFLINE);
+    // So few that all are open within the 2 s in which a new connection is not closed for another one.
+    let limits = "[server]\nmax_connections_per_address = 32\nreserved_connections = 32\n";
+    let served = TestServer::new(&format!("{OFFLINE}{limits}"));
     let token = served.token();
     let address = served.url.trim_start_matches("http://").to_owned();
-    for (count, all_succeed) in [(300, true), (700, false)] {
+    for (count, may_refuse) in [(48, false), (700, true)] {
         // All are open before the first one sends anything.
         let mut connections: Vec<TcpStream> = (0..count).map(|_| TcpStream::connect(&address).unwrap()).collect();
         let request = format!(
@@ -209,15 +212,13 @@ fn burst_of_new_connections_is_answered() {
             // The server may have answered, and closed its side, already.
             let _ = connection.write_all(request.as_bytes());
         }
-        let mut refused = 0;
         for (number, connection) in connections.iter_mut().enumerate() {
             let mut answer = Vec::new();
             let read = connection.read_to_end(&mut answer);
             let answer = String::from_utf8_lossy(&answer);
             let is_refusal = answer.starts_with("HTTP/1.1 503 ") && answer.contains("\"overloaded\"");
-            refused += usize::from(is_refusal);
-            assert!(answer.starts_with("HTTP/1.1 200 ") || is_refusal, "{number} of {count}: {read:?} {answer:?}");
+            let is_expected = answer.starts_with("HTTP/1.1 200 ") || (may_refuse && is_refusal);
+            assert!(is_expected, "{number} of {count}: {read:?} {answer:?}");
         }
-        assert_eq!(refused == 0, all_succeed, "{refused} of {count} were refused");
     }
 }
