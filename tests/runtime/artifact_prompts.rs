@@ -252,7 +252,7 @@ fn tool_results(model: &ScriptedModel) -> Vec<String> {
 async fn read_once_output_is_shortened_when_the_prompt_is_rebuilt() {
     for (memory, later) in [(Some("a page was read"), "a page was read"), (None, "what it was told")] {
         let model = recording_model();
-        // The prompt passes 60 % of the window with the second large file.
+        // The prompt passes 60 % of the window with one of the large files.
         let with_window = |builder: soong::RuntimeBuilder| {
             let mut config = quick_config();
             config.model.context_window = Some(8_500);
@@ -265,11 +265,13 @@ async fn read_once_output_is_shortened_when_the_prompt_is_rebuilt() {
             arguments["memory"] = memory.into();
         }
         let look = json!(["read", {"path": "large.txt"}]);
-        let (first, outcome) = run(&world, "s", &[json!(["parrot", arguments]), look.clone(), look.clone()]).await;
-        assert_eq!(outcome.status, RunStatus::Completed);
+        let (first, outcome) =
+            run(&world, "s", &[json!(["parrot", arguments]), look.clone(), look.clone(), look.clone()]).await;
+        assert_eq!(outcome.status, RunStatus::Completed, "{:?}", outcome.error);
         let seen = tool_results(&model);
-        assert_eq!((seen.len(), &*seen[0], &*seen[1]), (3, "the whole page", "the whole page"));
-        assert!(seen[2].contains(later) && !seen[2].contains("whole page"), "{seen:?}");
+        assert_eq!((seen.len(), &*seen[0], &*seen[1]), (4, "the whole page", "the whole page"));
+        let last = &seen[3];
+        assert!(last.contains(later) && !last.contains("whole page"), "{seen:?}");
         let trace = first.trace_id().clone();
         drop(first);
         let again = recording_model();
@@ -305,8 +307,8 @@ async fn output_shown_once_can_be_read_again() {
         let page = "x".repeat(1_000);
         let parrot = json!(["parrot", {"line": page, "once": true, "memory": "a page was read"}]);
         let look = json!(["read", {"path": "large.txt"}]);
-        let (_, outcome) = run(&world, "s", &[parrot, look.clone(), look]).await;
-        assert_eq!(outcome.status, RunStatus::Completed);
+        let (_, outcome) = run(&world, "s", &[parrot, look.clone(), look.clone(), look]).await;
+        assert_eq!(outcome.status, RunStatus::Completed, "{:?}", outcome.error);
         let seen = tool_results(&model);
         assert_eq!((&*seen[0], &*seen[1]), (&*page, &*page));
         let stored = world.runtime().artifacts().list(&local_owner("s")).await.unwrap();
@@ -319,7 +321,7 @@ async fn output_shown_once_can_be_read_again() {
             }
             None => "a page was read".to_owned(),
         };
-        assert_eq!(seen[2], line);
+        assert_eq!(seen[3], line);
         // It is not a result of the run.
         assert!(outcome.artifacts.is_empty());
         world.finish().await;

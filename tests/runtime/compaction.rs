@@ -111,7 +111,7 @@ async fn prompt_keeps_essentials_after_a_hundred_compactions() {
             _ => Turn::call("read", json!({ "path": "long.txt" })),
         }
     });
-    let world = TestRuntime::with(model.clone(), small(4_000)).await;
+    let world = TestRuntime::with(model.clone(), small(7_500)).await;
     std::fs::write(world.project().join("long.txt"), prose(300)).unwrap();
     let start = RunRequest::new("the job, whose every word counts").mode(RunMode::Orchestrator).session("s");
     let start = start.system_prompt("Do it.");
@@ -175,7 +175,7 @@ async fn failed_summary_leaves_the_conversation_unchanged() {
             let mut config: Config = quick_config();
             config.model.context_window = Some(20_000);
             config.model.max_output_tokens = Some(100);
-            config.context.threshold_ratio = 0.2;
+            config.context.threshold_ratio = 0.3;
             config.context.keep_recent_messages = 4;
             builder.config(config)
         })
@@ -211,7 +211,7 @@ async fn summary_without_sections_is_retried_once_then_accepted() {
             let is_summed_up = request.messages.iter().any(|message| message.covers.is_some());
             if is_summed_up { Turn::say("read") } else { Turn::call("read", json!({ "path": "long.txt" })) }
         });
-        let world = TestRuntime::with(model, small(4_000)).await;
+        let world = TestRuntime::with(model, small(7_500)).await;
         std::fs::write(world.project().join("long.txt"), prose(300)).unwrap();
         let run = world.runtime().start(RunRequest::new("the job").session("s")).await.unwrap();
         let outcome = with_timeout(run.wait()).await.unwrap();
@@ -246,7 +246,7 @@ async fn failing_summaries_are_retried_less_and_less_often() {
     });
     // The tokenizer of the model is unknown, so only its provider can report that a prompt is too long. Each turn
     // adds more tokens than the first retry of a failed summary waits for.
-    let world = TestRuntime::with(model, small(4_000)).await;
+    let world = TestRuntime::with(model, small(7_500)).await;
     std::fs::write(world.project().join("long.txt"), prose(300)).unwrap();
     let run = world.runtime().start(RunRequest::new("the job").session("s")).await.unwrap();
     let outcome = tokio::time::timeout(std::time::Duration::from_secs(60), run.wait()).await.unwrap().unwrap();
@@ -305,7 +305,7 @@ async fn prompt_too_long_ends_run_if_nothing_can_be_compacted() {
             _ => Turn::say("it fits"),
         }
     });
-    let world = TestRuntime::with(model, small(4_000)).await;
+    let world = TestRuntime::with(model, small(7_500)).await;
     // By the estimate of the runtime, this exceeds the window. It is sent anyway, and the model accepts it.
     let run = world.runtime().start(RunRequest::new(prose(2_200)).session("fits")).await.unwrap();
     let outcome = with_timeout(run.wait()).await.unwrap();
@@ -341,7 +341,7 @@ async fn summarized_conversation_continues_in_next_run_and_process() {
         let script = Arc::clone(&script);
         scripted_model(move |request| script(request))
     };
-    let mut world = TestRuntime::with(model(), small(4_000)).await;
+    let mut world = TestRuntime::with(model(), small(7_500)).await;
     std::fs::write(world.project().join("long.txt"), prose(300)).unwrap();
     for (round, text) in ["one", "two", "three"].into_iter().enumerate() {
         let run = world.runtime().start(RunRequest::new(text).session("s")).await.unwrap();
@@ -349,7 +349,7 @@ async fn summarized_conversation_continues_in_next_run_and_process() {
         let last = seen.lock().unwrap().last().cloned().unwrap();
         assert!(last.iter().any(|message| message.content == text), "{round}: the last request is kept");
         assert!(last.iter().filter(|message| message.covers.is_some()).count() <= 1, "one summary stands for all");
-        world.reopen_with(model(), small(4_000)).await;
+        world.reopen_with(model(), small(7_500)).await;
     }
     let path = world.runtime().traces().messages(&TraceId::new("s"), MessagePath::Main).await.unwrap();
     assert!(path.iter().filter(|message| message.covers.is_some()).count() == 1);
@@ -463,7 +463,7 @@ async fn request_and_schema_stay_after_messages_of_the_runtime() {
                 _ => Turn::call("read", json!({ "path": "long.txt" })),
             }
         });
-        let world = TestRuntime::with(model.clone(), small(4_000)).await;
+        let world = TestRuntime::with(model.clone(), small(7_500)).await;
         std::fs::write(world.project().join("long.txt"), prose(300)).unwrap();
         let schema = json!({"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]});
         let start = RunRequest::new("the job, whose every word counts").session("s").system_prompt("Do it.");
@@ -488,4 +488,141 @@ async fn request_and_schema_stay_after_messages_of_the_runtime() {
         drop(run);
         world.finish().await;
     }
+}
+
+/// A service that rejects a nearly full prompt in unknown words gets one shorter prompt.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nearly_full_prompt_that_is_rejected_for_an_unknown_reason_is_summarized_once() {
+    for recovers in [true, false] {
+        let summaries = Arc::new(AtomicUsize::new(0));
+        let refused = Arc::new(AtomicUsize::new(0));
+        let made = Arc::clone(&summaries);
+        let counted = Arc::clone(&refused);
+        let model = scripted_model(move |request| {
+            if is_summary(request) {
+                made.fetch_add(1, SeqCst);
+                return Turn::say(SUMMARY);
+            }
+            check(request);
+            let bytes: usize = request.messages.iter().map(|message| message.content.len()).sum();
+            let is_summarized = request.messages.iter().any(|message| message.covers.is_some());
+            let is_rejected = bytes > 12_000 || is_summarized && !recovers;
+            if is_rejected {
+                counted.fetch_add(1, SeqCst);
+                let error = ModelError::new(Failure::Rejected, "no, not this one");
+                return Turn::Fail(ModelError { status: Some(400), ..error });
+            }
+            match is_summarized {
+                true => Turn::say("done"),
+                false => Turn::call("read", json!({ "path": "long.txt" })),
+            }
+        });
+        let world = TestRuntime::with(model, small(8_500)).await;
+        std::fs::write(world.project().join("long.txt"), prose(300)).unwrap();
+        let run = world.runtime().start(RunRequest::new("the job").session("s")).await.unwrap();
+        let outcome = with_timeout(run.wait()).await.unwrap();
+        assert_eq!(outcome.status == RunStatus::Completed, recovers, "{:?}", outcome.error);
+        let expected = if recovers { 1 } else { 2 };
+        assert_eq!((summaries.load(SeqCst), refused.load(SeqCst)), (1, expected));
+        check_session(world.runtime(), run.session_id()).await;
+        world.finish().await;
+    }
+}
+
+/// The window that a service states in its error is used from then on.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn window_that_an_error_states_replaces_a_larger_one() {
+    let refused = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&refused);
+    let model = scripted_model(move |request| {
+        if is_summary(request) {
+            return Turn::say(SUMMARY);
+        }
+        check(request);
+        let bytes: usize = request.messages.iter().map(|message| message.content.len()).sum();
+        if bytes > 20_000 {
+            counted.fetch_add(1, SeqCst);
+            let error = ModelError::new(Failure::PromptTooLong, "too long");
+            return Turn::Fail(ModelError { context_window: Some(6_000), ..error });
+        }
+        match request.messages.iter().filter(|message| message.covers.is_some()).count() {
+            0 => Turn::call("read", json!({ "path": "long.txt" })),
+            _ if request.messages.len() < 8 => Turn::call("read", json!({ "path": "long.txt" })),
+            _ => Turn::say("done"),
+        }
+    });
+    let world = TestRuntime::with(model, small(100_000)).await;
+    std::fs::write(world.project().join("long.txt"), prose(300)).unwrap();
+    let run = world.runtime().start(RunRequest::new("the job").session("s")).await.unwrap();
+    let outcome = with_timeout(run.wait()).await.unwrap();
+    assert_eq!(outcome.status, RunStatus::Completed, "{:?}", outcome.error);
+    assert_eq!(refused.load(SeqCst), 1);
+    let events = stored(world.runtime(), run.trace_id()).await;
+    let built = events.iter().rev().find_map(|event| match &event.event {
+        Event::Model(ModelEvent::ContextBuilt { estimated_tokens, .. }) => Some(*estimated_tokens),
+        _ => None,
+    });
+    assert!(built.is_some_and(|tokens| tokens <= 4_800), "80 % of the stated window: {built:?}");
+    check_session(world.runtime(), run.session_id()).await;
+    world.finish().await;
+}
+
+/// What a tool returns at once is bounded by the window: several outputs of a turn fit into the next prompt.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn outputs_of_a_turn_fit_into_a_small_window() {
+    for calls in [1, 5] {
+        let model = scripted_model(move |request| {
+            if is_summary(request) {
+                return Turn::say(SUMMARY);
+            }
+            check(request);
+            if request.messages.iter().any(|message| message.role == Role::Tool) {
+                let outputs = request.messages.iter().filter(|message| message.role == Role::Tool);
+                let bytes: usize = outputs.map(|message| message.content.len()).sum();
+                return Turn::say(bytes.to_string());
+            }
+            let files = (0..calls).map(|_| ("read", json!({ "path": "large.txt" })));
+            Turn::Call(files.collect())
+        });
+        let world = TestRuntime::with(model, small(16_000)).await;
+        let lines: String = (0..2_000).map(|line| format!("line {line} of a large file\n")).collect();
+        std::fs::write(world.project().join("large.txt"), lines).unwrap();
+        let run = world.runtime().start(RunRequest::new("the job").session("s")).await.unwrap();
+        let outcome = with_timeout(run.wait()).await.unwrap();
+        assert_eq!(outcome.status, RunStatus::Completed, "{:?}", outcome.error);
+        let bytes: usize = outcome.output.parse().unwrap();
+        assert!((5_000..40_000).contains(&bytes), "{calls} calls: {bytes}");
+        let events = stored(world.runtime(), run.trace_id()).await;
+        assert!(compactions(&events).is_empty(), "{calls} calls");
+        world.finish().await;
+    }
+}
+
+/// Two summaries in a row that gain little end the attempts, until the prompt has grown.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn summaries_stop_if_they_gain_little() {
+    let summaries = Arc::new(AtomicUsize::new(0));
+    let made = Arc::clone(&summaries);
+    let turns = AtomicUsize::new(0);
+    let model = scripted_model(move |request| {
+        if is_summary(request) {
+            made.fetch_add(1, SeqCst);
+            // It saves enough of the messages, but hardly anything of the prompt, which is mostly tools.
+            let bytes: usize = request.messages.iter().map(|message| message.content.len()).sum();
+            return Turn::say(format!("{SUMMARY}\n{}", prose(bytes * 6 / 10 / 7)));
+        }
+        check(request);
+        match turns.fetch_add(1, SeqCst) {
+            0..40 => Turn::call("read", json!({ "path": "short.txt" })),
+            _ => Turn::say("done"),
+        }
+    });
+    let world = TestRuntime::with(model, small(5_000)).await;
+    std::fs::write(world.project().join("short.txt"), prose(60)).unwrap();
+    let run = world.runtime().start(RunRequest::new("the job").session("s")).await.unwrap();
+    let outcome = with_timeout(run.wait()).await.unwrap();
+    assert_eq!(outcome.status, RunStatus::Completed, "{:?}", outcome.error);
+    assert!((2..12).contains(&summaries.load(SeqCst)), "{} summaries in 40 turns", summaries.load(SeqCst));
+    check_session(world.runtime(), run.session_id()).await;
+    world.finish().await;
 }

@@ -32,7 +32,7 @@ fn small(builder: RuntimeBuilder) -> RuntimeBuilder {
 fn with_config(builder: RuntimeBuilder, change: impl FnOnce(&mut Config)) -> RuntimeBuilder {
     let mut config = quick_config();
     config.memory.reflect_before_summary = true;
-    config.model.context_window = Some(4_000);
+    config.model.context_window = Some(7_500);
     config.model.max_output_tokens = Some(100);
     config.context.keep_recent_messages = 4;
     config.agents.max_depth = 1;

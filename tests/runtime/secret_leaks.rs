@@ -395,7 +395,7 @@ async fn no_secret_in_summaries_or_messages_after_them() {
         let mut config = naming("http://127.0.0.1:9");
         config.model.context_window = Some(20_000);
         config.model.max_output_tokens = Some(100);
-        config.context.threshold_ratio = 0.2;
+        config.context.threshold_ratio = 0.35;
         config.context.keep_recent_messages = 4;
         builder.config(config).environment(environment(&[]))
     })

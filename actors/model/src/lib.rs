@@ -212,12 +212,14 @@ pub struct ModelError {
     pub message: String,
     /// HTTP status of the response, if there was one.
     pub status: Option<u16>,
+    /// Context window in tokens, if the service has stated it: with [`Failure::PromptTooLong`].
+    pub context_window: Option<u64>,
 }
 
 impl ModelError {
-    /// Creates an error without an HTTP status.
+    /// Creates an error without an HTTP status and window.
     pub fn new(failure: Failure, message: impl Into<String>) -> Self {
-        Self { failure, message: message.into(), status: None }
+        Self { failure, message: message.into(), status: None, context_window: None }
     }
 
     /// Returns whether a retry may succeed (MOD-3).
@@ -240,7 +242,10 @@ impl From<&ModelError> for ErrorInfo {
             Failure::AnswerTooLarge => ErrorCode::ModelAnswerTooLarge,
             Failure::Unsupported => ErrorCode::UnsupportedCapability,
         };
-        let details = error.status.map_or(Value::Null, |status| json!({ "status": status }));
+        let mut details = error.status.map_or(Value::Null, |status| json!({ "status": status }));
+        if let Some(context_window) = error.context_window {
+            details["context_window"] = context_window.into();
+        }
         Self { code, message: error.message.clone(), retryable: error.is_retryable(), details }
     }
 }

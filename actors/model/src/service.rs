@@ -2,7 +2,8 @@
 //!
 //! [`Service`] makes one attempt per call and always streams. An [`Api`] writes the requests and reads the answers; all
 //! else is shared: `http` sends a request with the `headers` of the profile, `answer` reads the response (`events`),
-//! `failure` builds the errors, `names` renames tools.
+//! `failure` builds the errors (`prompt_length` recognizes those about a prompt that is too long), `names`
+//! renames tools.
 //!
 //! Architecture invariant: a service does not retry failures. A request is only repeated if the model rejects one of its
 //! parts, without that part.
@@ -21,6 +22,7 @@ pub(crate) mod http;
 pub(crate) mod lenient;
 pub(crate) mod names;
 pub(crate) mod parts;
+mod prompt_length;
 mod result_order;
 #[cfg(test)]
 pub(crate) mod testing;

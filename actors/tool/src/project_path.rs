@@ -182,7 +182,7 @@ pub(super) fn check_cancelled(cancel: &CancellationToken) -> Result<(), ErrorInf
 }
 
 /// Space that a [`OutputPage`] reserves for its closing note, in bytes.
-const RESERVED_NOTE_BYTES: usize = 512;
+pub(super) const RESERVED_NOTE_BYTES: usize = 512;
 
 /// Output that ends with a whole line before it exceeds its limit.
 pub struct OutputPage {

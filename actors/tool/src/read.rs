@@ -20,7 +20,9 @@ use tokio_util::sync::CancellationToken;
 use super::{
     Tool, ToolContext, ToolOutput, ToolResult, arguments,
     path_policy::{PathPolicy, path_changed_error},
-    project_path::{OutputPage, ResolvedPath, blocking, check_cancelled, has_other_names, io_error},
+    project_path::{
+        OutputPage, RESERVED_NOTE_BYTES, ResolvedPath, blocking, check_cancelled, has_other_names, io_error,
+    },
     safe_fs::open_file,
 };
 
@@ -30,6 +32,8 @@ const DEFAULT_LINES: u64 = 200;
 const MAX_LINES: u64 = 1000;
 /// Maximum number of bytes of a line that are shown (TOOL-4).
 const MAX_LINE_BYTES: usize = 4096;
+/// Maximum size of what is shown around a line: its number, and that it was cut.
+const LINE_FRAME_BYTES: usize = 80;
 /// Number of bytes that are checked to distinguish text from binary files.
 const TEXT_DETECTION_BYTES: u64 = 8 * 1024;
 /// Maximum number of bytes read after a page to count the remaining lines.
@@ -265,6 +269,8 @@ struct LinePage {
     page: OutputPage,
     first: u64,
     max: u64,
+    /// Maximum number of bytes that are shown of a line, so that at least one line fits.
+    max_line_bytes: usize,
     /// Number of the last line shown.
     last: u64,
     cut_lines: u64,
@@ -278,6 +284,7 @@ impl LinePage {
             page: OutputPage::new(limit_bytes),
             first: wanted.start_line,
             max: wanted.max_lines.clamp(1, MAX_LINES),
+            max_line_bytes: limit_bytes.saturating_sub(RESERVED_NOTE_BYTES + LINE_FRAME_BYTES).min(MAX_LINE_BYTES),
             last: wanted.start_line.saturating_sub(1),
             cut_lines: 0,
             has_invalid_utf8: false,
@@ -289,9 +296,9 @@ impl LinePage {
         if line.number < self.first {
             return ControlFlow::Continue(());
         }
-        let (mut kept, too_long) = (line.start, line.length > MAX_LINE_BYTES as u64);
+        let (mut kept, too_long) = (line.start, line.length > self.max_line_bytes as u64);
         if too_long {
-            kept = &kept[..character_start(kept, MAX_LINE_BYTES)];
+            kept = &kept[..character_start(kept, self.max_line_bytes)];
         } else if let Some(text) = kept.strip_suffix(b"\r") {
             self.has_crlf = true;
             kept = text;
@@ -322,7 +329,7 @@ impl LinePage {
             note.push_str("; the page is shorter than asked because the output is limited");
         }
         if self.cut_lines > 0 {
-            note.push_str(&format!("; {} lines cut at {MAX_LINE_BYTES} bytes", self.cut_lines));
+            note.push_str(&format!("; {} lines cut at {} bytes", self.cut_lines, self.max_line_bytes));
         }
         if self.has_invalid_utf8 {
             note.push_str("; not valid UTF-8: � stands for bytes that are no text");

@@ -14,6 +14,7 @@ use reqwest::header::{HeaderMap, LOCATION, RETRY_AFTER};
 use serde_json::Value;
 use soong_text::Redactor;
 
+use super::prompt_length::{is_about_prompt_length, stated_window};
 use crate::{Failure, ModelError};
 
 /// Maximum length of an error message, in characters.
@@ -50,6 +51,8 @@ pub(crate) struct ErrorBody {
     status: Option<u16>,
     /// Delay that the body asks for, in milliseconds.
     retry_after_ms: Option<u64>,
+    /// Context window in tokens that an error about the length of the prompt states.
+    context_window: Option<u64>,
 }
 
 impl ErrorBody {
@@ -66,6 +69,14 @@ impl ErrorBody {
 
     /// Parses any error body: of OpenAI, FastAPI, Ollama, a gateway, or an HTML page.
     pub(crate) fn read(body: &[u8]) -> Self {
+        let mut error = Self::read_words(body);
+        if error.is_about_length() {
+            error.context_window = stated_window(&String::from_utf8_lossy(body).to_ascii_lowercase());
+        }
+        error
+    }
+
+    fn read_words(body: &[u8]) -> Self {
         let text = || Self { message: String::from_utf8_lossy(body).into_owned(), ..Self::default() };
         let Ok(mut value) = serde_json::from_slice::<Value>(body) else { return text() };
         if let Some(first) = value.get_mut(0) {
@@ -97,7 +108,7 @@ impl ErrorBody {
         let delay = delays.iter().find_map(|detail| detail["retryDelay"].as_str()?.strip_suffix('s')?.parse().ok());
         let retry_after_ms =
             delay.filter(|seconds: &f64| *seconds >= 0.0).map(|seconds| (seconds * 1000.0).ceil() as u64);
-        Self { message, codes: words, status, retry_after_ms }
+        Self { message, codes: words, status, retry_after_ms, context_window: None }
     }
 
     /// Returns the HTTP status that matches an error that arrived without one.
@@ -119,20 +130,7 @@ impl ErrorBody {
     }
 
     pub(crate) fn is_about_length(&self) -> bool {
-        const PATTERNS: [&str; 8] = [
-            "maximum context length",
-            "prompt is too long",
-            "context window",
-            "context length",
-            "context size",
-            "input is too long",
-            "input too long",
-            "exceeds the maximum number of tokens",
-        ];
-        let message = self.message.to_ascii_lowercase();
-        self.codes.contains("context_length_exceeded")
-            || self.codes.contains("exceed_context_size")
-            || PATTERNS.iter().any(|pattern| message.contains(pattern))
+        is_about_prompt_length(&self.message.to_ascii_lowercase(), &self.codes)
     }
 
     /// Returns whether the account has used up its credit or its spending limit. Waiting does not help.
@@ -205,7 +203,8 @@ impl ServiceInfo {
                 advice.push_str(", longer than the call timeout (`model.timeout_ms`)");
             }
         }
-        ModelError { status: Some(status), ..self.error(failure, &what, &error_body.message, &advice) }
+        let error = self.error(failure, &what, &error_body.message, &advice);
+        ModelError { status: Some(status), context_window: error_body.context_window, ..error }
     }
 
     /// Returns the error that a service reported inside a stream.
@@ -214,7 +213,7 @@ impl ServiceInfo {
         let failure = error_body.failure(status, error_body.retry_after_ms);
         let what = format!("{} reported an error instead of an answer", self.host);
         let error = self.error(failure, &what, &error_body.message, &self.advice(failure, status, error_body));
-        ModelError { status: Some(status), ..error }
+        ModelError { status: Some(status), context_window: error_body.context_window, ..error }
     }
 
     /// Returns the error for a failed connection.

@@ -4,7 +4,7 @@ use std::{collections::HashSet, sync::Arc};
 
 use soong_protocol::{Collaborator, ErrorInfo, GoalId, Message, PermissionId, Run, RunId, ToolSpec, TraceId, Write};
 
-use crate::{hook::HookPoint, memory::Changes};
+use crate::{hook::HookPoint, memory::Changes, run::machine::inline::InlineLimits};
 
 /// Work that the run's actor performs once the writes of its [`Step`] are durable.
 #[derive(Debug)]
@@ -154,6 +154,8 @@ pub(crate) struct ToolCallRequest {
     pub(crate) raw_arguments: String,
     /// Position of the call in its turn, from 0.
     pub(crate) index: usize,
+    /// Limits of the output that the model reads in full.
+    pub(crate) output_limits: InlineLimits,
     /// The permission that was granted for the call.
     pub(crate) permission_id: Option<PermissionId>,
     /// Whether the callbacks before the call were called already.

@@ -20,7 +20,22 @@ pub(crate) struct InlineLimits {
     pub(crate) stored_bytes: u64,
 }
 
+/// Minimum size of a shown output, in tokens, however small the context window is.
+const MIN_SHOWN_TOKENS: u64 = 512;
+/// Number of bytes of a token, for tools that only count bytes. Code has fewer bytes per token than prose.
+const BYTES_PER_TOKEN: u64 = 3;
+
 impl InlineLimits {
+    /// Returns the limits of an output for which the context window has this room.
+    pub(crate) fn within(self, room_tokens: u64) -> Self {
+        let tokens = room_tokens.max(MIN_SHOWN_TOKENS);
+        if tokens >= self.tokens {
+            return self;
+        }
+        let bytes = usize::try_from(tokens * BYTES_PER_TOKEN).unwrap_or(usize::MAX);
+        Self { tokens, bytes: self.bytes.min(bytes), ..self }
+    }
+
     /// Returns whether a text exceeds the limits.
     pub(crate) fn are_exceeded_by(self, text: &str) -> bool {
         // A token has at least one byte, so most texts need no counting.

@@ -195,6 +195,7 @@ impl RunState {
             ModelEvent::Completed { waited_ms, answer_check, .. } => {
                 self.clock.idle_ms += waited_ms;
                 self.turn.answers_too_large = 0;
+                self.compaction.follows_rejection = false;
                 self.answer.check.clone_from(answer_check);
             }
             ModelEvent::Fallback { to, .. } => {
@@ -203,7 +204,8 @@ impl RunState {
             ModelEvent::FallbackEnded { .. } => self.turn.fallback = None,
             ModelEvent::NamingStarted { .. } | ModelEvent::NamingEnded { .. } => self.conversation.apply_naming(event),
             ModelEvent::Retrying { error, .. } => match error.code {
-                ErrorCode::PromptTooLong => self.conversation.window = self.conversation.reduced_window(),
+                ErrorCode::PromptTooLong => self.conversation.window = self.conversation.reduced_window(error),
+                ErrorCode::ProviderError if !error.retryable => self.compaction.follows_rejection = true,
                 ErrorCode::ModelAnswerTooLarge => self.turn.answers_too_large += 1,
                 _ => {}
             },

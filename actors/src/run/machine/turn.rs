@@ -273,6 +273,7 @@ impl Transition<'_, '_> {
         self.state.phase = Phase::Halted;
         let window = self.state.conversation.window;
         let why = match self.state.compaction.consecutive_failures {
+            _ if self.state.compaction.has_stopped(tokens) => "summaries of it gain too little".to_owned(),
             0 => "nothing of it can be summarized".to_owned(),
             times => format!("the last {times} summaries failed (see the trace's compaction_failed events)"),
         };

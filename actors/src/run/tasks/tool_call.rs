@@ -104,7 +104,7 @@ impl ToolRunner {
     ) -> ToolContext {
         let project_dir = self.runs.project_dir(&spec.identity.session_id);
         let artifact_service = self.artifacts.with_tasks(storing);
-        let (tools, artifacts) = (&self.config.tools, &self.config.artifacts);
+        let limits = job.request.output_limits;
         ToolContext {
             session_incarnation: spec.identity.session_incarnation,
             session_id: spec.identity.session_id.clone(),
@@ -118,8 +118,8 @@ impl ToolRunner {
             project_dir,
             output_limit: OutputLimit {
                 kinds: Arc::clone(&spec.model.input.kinds),
-                bytes: tools.output_limit_bytes.min(artifacts.max_inline_bytes),
-                tokens: artifacts.max_inline_tokens,
+                bytes: self.config.tools.output_limit_bytes.min(limits.bytes),
+                tokens: limits.tokens,
             },
             cancel: token.clone(),
             granted_access: None,
@@ -277,7 +277,7 @@ impl ToolRunner {
         let limits = InlineLimits {
             bytes: context.output_limit.bytes,
             tokens: context.output_limit.tokens,
-            stored_bytes: self.config.artifacts.max_text_bytes,
+            stored_bytes: job.request.output_limits.stored_bytes,
         };
         if !output.files.is_empty() {
             Box::pin(self.store_files(&mut output, spec, context)).await;

@@ -26,6 +26,12 @@ pub(in crate::run::machine) struct CompactionState {
     pub(in crate::run::machine) tokens_before: u64,
     /// Prompts up to this size, in tokens, are not summarised: a summary at this size has failed.
     pub(in crate::run::machine) retry_above_tokens: u64,
+    /// Number of summaries in a row that gained less than a tenth of the prompt.
+    pub(in crate::run::machine) small_gains: u32,
+    /// Prompts up to this size, in tokens, are not summarised, even if they exceed the window: summaries gain too little.
+    pub(in crate::run::machine) stopped_below_tokens: u64,
+    /// Whether a summary was attempted because a service has rejected a nearly full prompt for an unknown reason.
+    pub(in crate::run::machine) follows_rejection: bool,
     /// Last message that was reflected on before a summary.
     pub(in crate::run::machine) reflected_to: u64,
     /// First and last message of the reflection that has not ended, and the size of its request in tokens.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use soong_protocol::{Message, OmittedGoal, Role};
+use soong_protocol::{ErrorInfo, Message, OmittedGoal, Role};
 
 use crate::{
     context::SizedMessage,
@@ -47,10 +47,11 @@ pub(in crate::run::machine) struct RebuiltPrompt {
 }
 
 impl Conversation {
-    /// Returns the context window after a service has rejected the last prompt: the window is smaller than assumed, or
-    /// the service counts more tokens.
-    pub(in crate::run::machine) fn reduced_window(&self) -> u64 {
-        self.window.min(self.prompt_tokens / 10 * 9)
+    /// Returns the context window after a service has rejected the last prompt: the window is smaller than assumed, as
+    /// the error may state, or the service counts more tokens.
+    pub(in crate::run::machine) fn reduced_window(&self, error: &ErrorInfo) -> u64 {
+        let stated_window = error.details["context_window"].as_u64().unwrap_or(u64::MAX);
+        self.window.min(self.prompt_tokens / 10 * 9).min(stated_window)
     }
 
     /// Splits the transcript into the part that was changed when the prompt was rebuilt, and the rest.

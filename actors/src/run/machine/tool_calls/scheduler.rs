@@ -157,7 +157,9 @@ impl Transition<'_, '_> {
     /// Requests the execution of a call, with the permission that was granted for it.
     pub(crate) fn request_tool(&mut self, call: &ToolCall, granted_by: Option<PermissionId>) -> Result<(), ErrorInfo> {
         let spec = self.offered_tool(call)?;
-        let (goal_id, turn) = (self.state.goals.current_id.clone(), self.state.turn.number);
+        let goal_id = self.state.goals.current_id.clone();
+        let turn = self.state.turn.number;
+        let output_limits = self.state.output_limits();
         let Some(calls) = self.state.calls_mut() else { return Ok(()) };
         let (asked_in, place) = (calls.message_sequence, calls.index_of(&call.id));
         let is_changed = calls.get(&call.id).is_some_and(|open| open.is_changed_by_callback);
@@ -169,6 +171,7 @@ impl Transition<'_, '_> {
             spec,
             raw_arguments: raw,
             index: place,
+            output_limits,
             has_passed_callbacks: granted_by.is_some() || is_changed,
             permission_id: granted_by,
             goal_id,
@@ -296,9 +299,10 @@ impl Transition<'_, '_> {
             return;
         }
         let Some(output) = self.child_results_output(&open.call) else { return };
-        let limits = self.state.spec.limits.inline;
-        // A single result is already within the limits.
-        let is_long = open.children.len() > 1 && limits.are_exceeded_by(&output.output);
+        let limits = self.state.output_limits();
+        // A single result is within the limits already, unless the context window is small.
+        let may_be_long = open.children.len() > 1 || limits != self.state.spec.limits.inline;
+        let is_long = may_be_long && limits.are_exceeded_by(&output.output);
         if self.state.end.ending.is_some() || !is_long {
             self.close_call(&open.call, Ok(output));
             return self.schedule();

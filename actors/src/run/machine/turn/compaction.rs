@@ -11,6 +11,7 @@
 
 use std::sync::Arc;
 
+use serde_json::json;
 use soong_protocol::{
     ContextEvent, Covers, ErrorCode, ErrorInfo, Message, MessageEvent, ModelCallKind, ModelEvent, Role, Usage,
 };
@@ -22,8 +23,13 @@ use crate::{
     },
     run::machine::{
         effect::{AuxiliaryCall, Effect, ModelEffect, ReflectionCall},
+        inline::InlineLimits,
         input::{AuxiliaryAnswer, Used, usage_and_cost},
-        state::{RunState, compaction::PendingCompaction, phase::Phase},
+        state::{
+            RunState,
+            compaction::{CompactionState, PendingCompaction},
+            phase::Phase,
+        },
         transition::Transition,
     },
 };
@@ -43,6 +49,17 @@ const MIN_SAVING_DIVISOR: u64 = 5;
 /// next attempt.
 const MIN_GROWTH_DIVISOR: u64 = 10;
 
+/// Divisor of the prompt size: a summary that makes the prompt less than 1/10 shorter gains too little.
+const MIN_GAIN_DIVISOR: u64 = 10;
+/// Number of summaries in a row that may gain too little. After them, the prompt must grow by a quarter of the window
+/// before the next attempt.
+const MAX_SMALL_GAINS: u32 = 2;
+/// Divisor of the context window, see [`MAX_SMALL_GAINS`].
+const STOP_GROWTH_DIVISOR: u64 = 4;
+/// Share of the size above which prompts are summarized: a longer prompt that a service rejects for an unknown reason is
+/// probably too long.
+const NEARLY_FULL_RATIO: f64 = 0.8;
+
 /// A summary that may be requested.
 struct SummaryPlan {
     pending: PendingCompaction,
@@ -61,7 +78,8 @@ impl RunState {
                 self.compaction.tokens_before = *estimated_tokens;
             }
             ContextEvent::FilesOmitted { sequence, .. } => self.conversation.files_omitted_to = *sequence,
-            ContextEvent::CompactionCompleted { .. } => {
+            ContextEvent::CompactionCompleted { tokens_before, tokens_after, .. } => {
+                self.compaction.record_gain(*tokens_before, *tokens_after, self.conversation.window);
                 self.compaction.completed += 1;
                 self.compaction.failed = 0;
                 self.compaction.consecutive_failures = 0;
@@ -69,6 +87,10 @@ impl RunState {
                 self.halt_if_ending();
             }
             ContextEvent::CompactionFailed { error, .. } => {
+                // The error of a summary that saves too little states how long the prompt would have been.
+                if let Some(tokens_after) = error.details["tokens_after"].as_u64() {
+                    self.compaction.record_gain(self.compaction.tokens_before, tokens_after, self.conversation.window);
+                }
                 // A summary request that a crash interrupted does not count as a failure of the summarizer.
                 if error.code != ErrorCode::Interrupted {
                     self.compaction.failed += 1;
@@ -86,9 +108,27 @@ impl RunState {
         }
     }
 
+    /// Returns whether a service has rejected the last prompt probably because of its length: the prompt is nearly long
+    /// enough for a summary, and neither the status nor the code says another reason.
+    fn is_rejected_when_nearly_full(&self, error: &ErrorInfo) -> bool {
+        let is_bad_request = matches!(error.details["status"].as_u64(), Some(400 | 422));
+        let is_rejected = error.code == ErrorCode::ProviderError && !error.retryable && is_bad_request;
+        let nearly_full_tokens = self.compaction_threshold() as f64 * NEARLY_FULL_RATIO;
+        is_rejected && self.conversation.prompt_tokens as f64 > nearly_full_tokens
+    }
+
     /// Returns the maximum size of a prompt, in tokens.
     pub(in crate::run) fn prompt_room(&self) -> u64 {
         self.prompt_room_in(self.conversation.window)
+    }
+
+    /// Returns the limits of the output of one tool call. The outputs of a turn must fit into the next prompt together,
+    /// because the last messages are never summarized. If the context window is small, each gets an equal part of what it
+    /// leaves for messages, and two parts are for the messages before them.
+    pub(in crate::run::machine) fn output_limits(&mut self) -> InlineLimits {
+        let room_tokens = self.compaction_threshold().saturating_sub(self.fixed_tokens());
+        let calls = self.calls_mut().map_or(1, |calls| calls.iter().count());
+        self.spec.limits.inline.within(room_tokens / (calls as u64 + 2))
     }
 
     fn prompt_room_in(&self, window: u64) -> u64 {
@@ -129,6 +169,27 @@ impl RunState {
     }
 }
 
+impl CompactionState {
+    /// Records how much shorter a summary makes the prompt. All sizes are in tokens.
+    fn record_gain(&mut self, before: u64, after: u64, window: u64) {
+        let is_small = before.saturating_sub(after) < before / MIN_GAIN_DIVISOR;
+        if !is_small {
+            self.small_gains = 0;
+            self.stopped_below_tokens = 0;
+            return;
+        }
+        self.small_gains += 1;
+        if self.small_gains >= MAX_SMALL_GAINS {
+            self.stopped_below_tokens = after.min(before) + window / STOP_GROWTH_DIVISOR;
+        }
+    }
+
+    /// Returns whether the last summaries gained too little for a prompt of this size to be summarized again.
+    pub(super) fn has_stopped(&self, prompt_tokens: u64) -> bool {
+        prompt_tokens <= self.stopped_below_tokens
+    }
+}
+
 impl Transition<'_, '_> {
     /// Requests a summary of the older part of the conversation, if one is possible. Returns whether it is.
     pub(super) fn begin_compaction(&mut self, tokens: u64) -> bool {
@@ -138,13 +199,16 @@ impl Transition<'_, '_> {
     }
 
     /// Prepares a summary of the older part of the conversation for a context window of this size. Returns `None` if nothing
-    /// can be summarized, the request has too little room for the conversation, the run is a reflection, or
-    /// [`MAX_COMPACTION_ATTEMPTS`] is reached.
+    /// can be summarized, the request has too little room for the conversation, the run is a reflection,
+    /// [`MAX_COMPACTION_ATTEMPTS`] is reached, or the last summaries gained too little.
     fn plan_summary(&self, tokens: u64, window: u64) -> Option<SummaryPlan> {
         let state = &*self.state;
         // A reflection must not compact the conversation that it reviews.
         if state.reflection.is_some() || state.compaction.completed + state.compaction.failed >= MAX_COMPACTION_ATTEMPTS
         {
+            return None;
+        }
+        if state.compaction.has_stopped(tokens) {
             return None;
         }
         let budget = state.compaction_threshold_in(window).saturating_sub(state.fixed_tokens());
@@ -220,7 +284,9 @@ impl Transition<'_, '_> {
         let frame = self.state.fixed_tokens();
         let (before, after) = (tokens_before.saturating_sub(frame), tokens_after.saturating_sub(frame));
         if after > before - before / MIN_SAVING_DIVISOR {
-            return self.summary_failed(saves_too_little(before, after), Some((usage, cost)));
+            let mut error = saves_too_little(before, after);
+            error.details = json!({ "tokens_after": tokens_after });
+            return self.summary_failed(error, Some((usage, cost)));
         }
         let sequence = self.add_summary(content, covers);
         let covered = (covers.first, covers.last);
@@ -278,19 +344,23 @@ impl Transition<'_, '_> {
         message
     }
 
-    /// Retries with a shorter prompt after the provider rejected the prompt as too long.
+    /// Retries with a shorter prompt after the provider rejected the prompt as too long, or once after it rejected a nearly
+    /// full prompt for an unknown reason.
     ///
     /// Returns `false` for other errors, if the run is ending, and if the prompt cannot be shortened further.
     pub(crate) fn retry_with_compaction(&mut self, error: &ErrorInfo) -> bool {
-        if error.code != ErrorCode::PromptTooLong || self.state.end.ending.is_some() {
+        let is_too_long = error.code == ErrorCode::PromptTooLong;
+        let may_be_too_long =
+            self.state.is_rejected_when_nearly_full(error) && !self.state.compaction.follows_rejection;
+        if !(is_too_long || may_be_too_long) || self.state.end.ending.is_some() {
             return false;
         }
         let attempt = self.state.turn.attempt;
-        let retries_reflection = self.state.reflection.is_some() && attempt <= MAX_COMPACTION_ATTEMPTS;
+        let retries_reflection = is_too_long && self.state.reflection.is_some() && attempt <= MAX_COMPACTION_ATTEMPTS;
         // The summary must fit into the smaller window that the event leads to. Without a summary there is no retry, and
         // no event.
         let conversation = &self.state.conversation;
-        let plan = self.plan_summary(conversation.prompt_tokens, conversation.reduced_window());
+        let plan = self.plan_summary(conversation.prompt_tokens, conversation.reduced_window(error));
         if plan.is_none() && !retries_reflection {
             return false;
         }
@@ -301,5 +371,26 @@ impl Transition<'_, '_> {
             None => self.call_model(),
         }
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_small_gains_in_a_row_stop_summaries_until_the_prompt_has_grown() {
+        let mut compaction = CompactionState::default();
+        compaction.record_gain(1_000, 950, 1_200);
+        assert!(!compaction.has_stopped(1_000), "one small gain");
+        compaction.record_gain(1_000, 500, 1_200);
+        compaction.record_gain(1_000, 910, 1_200);
+        assert!(!compaction.has_stopped(1_000), "a large gain is between them");
+        compaction.record_gain(1_000, 1_010, 1_200);
+        for (prompt_tokens, has_stopped) in [(1_000, true), (1_300, true), (1_301, false)] {
+            assert_eq!(compaction.has_stopped(prompt_tokens), has_stopped, "{prompt_tokens}");
+        }
+        compaction.record_gain(1_301, 600, 1_200);
+        assert!(!compaction.has_stopped(1_000), "a large gain ends it");
     }
 }
