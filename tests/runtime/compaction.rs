@@ -9,8 +9,11 @@ use std::sync::{
 use serde_json::{Value, json};
 use soong::{
     ChildSpec, Config, MessagePath, RunRequest, RuntimeBuilder,
-    model::{Failure, ModelError, ModelRequest},
-    protocol::{ContextEvent, EndReason, Event, Message, ModelEvent, Role, RunMode, RunStatus, TraceId},
+    model::{Completion, Failure, ModelError, ModelRequest},
+    protocol::{
+        ContextEvent, EndReason, Event, Message, ModelEvent, ModelSource, ProviderData, ProviderItem, Role, RunMode,
+        RunStatus, ToolCall, TraceId,
+    },
 };
 
 use crate::support::{
@@ -625,4 +628,77 @@ async fn summaries_stop_if_they_gain_little() {
     assert!((2..12).contains(&summaries.load(SeqCst)), "{} summaries in 40 turns", summaries.load(SeqCst));
     check_session(world.runtime(), run.session_id()).await;
     world.finish().await;
+}
+
+/// A rebuild keeps the data of answers that is not bound to the messages before them. It happens once: later runs, also in
+/// another process, rebuild the prompt in the same way.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rebuild_happens_once_and_keeps_data_that_is_not_bound() {
+    let seen: Arc<Mutex<Vec<Vec<Arc<Message>>>>> = Arc::default();
+    let model = |dialect: &'static str| {
+        let seen = Arc::clone(&seen);
+        scripted_model(move |request| {
+            seen.lock().unwrap().push(request.messages.clone());
+            let source = ModelSource {
+                dialect: dialect.to_owned(),
+                base_url: "https://example.com".to_owned(),
+                api_key_env: "KEY".to_owned(),
+                model: "m".to_owned(),
+            };
+            let outputs = request.messages.iter().filter(|message| message.role == Role::Tool).count();
+            let is_done = outputs >= 5;
+            let mut completion = match is_done {
+                true => Completion::text("done"),
+                false => Completion::tool_calls(vec![ToolCall {
+                    id: format!("c{outputs}"),
+                    name: "read".to_owned(),
+                    arguments: json!({ "path": "long.txt" }).to_string(),
+                }]),
+            };
+            let text = ProviderItem::Text { bytes: completion.text.len(), data: Value::Null };
+            let call = ProviderItem::Call { data: json!({ "signature": "s" }) };
+            let items = if is_done { vec![text] } else { vec![call] };
+            completion.provider_data = Some(Box::new(ProviderData { source, items }));
+            Turn::Whole(Vec::new(), Box::new(completion))
+        })
+    };
+    for (dialect, is_kept) in [("openai", true), ("anthropic", false)] {
+        let configure = |builder: RuntimeBuilder| {
+            let mut config: Config = quick_config();
+            config.model.context_window = Some(8_800);
+            config.model.max_output_tokens = Some(100);
+            config.model.name = Some("m".to_owned());
+            config.context.threshold_ratio = 0.95;
+            config.agents.max_depth = 1;
+            builder.config(config)
+        };
+        let mut world = TestRuntime::with(model(dialect), configure).await;
+        std::fs::write(world.project().join("long.txt"), prose(300)).unwrap();
+        for round in 0..3 {
+            let run = world.runtime().start(RunRequest::new("the job").session("s")).await.unwrap();
+            let outcome = with_timeout(run.wait()).await.unwrap();
+            assert_eq!(outcome.status, RunStatus::Completed, "{:?}", outcome.error);
+            check_session(world.runtime(), run.session_id()).await;
+            let events = stored(world.runtime(), run.trace_id()).await;
+            let rebuilds = events.iter().filter(|event| {
+                matches!(&event.event, Event::Model(ModelEvent::ContextBuilt { rebuilt: Some(_), .. }))
+            });
+            // Bound data is only dropped between turns of the user.
+            let expected = usize::from(is_kept || round > 0);
+            assert_eq!(rebuilds.count(), expected, "{dialect}, run {round}");
+            assert!(compactions(&events).is_empty(), "{dialect}");
+            world.reopen_with(model(dialect), configure).await;
+        }
+        let requests = std::mem::take(&mut *seen.lock().unwrap());
+        let answers = |request: &[Arc<Message>]| {
+            let with_calls = request.iter().filter(|message| !message.tool_calls.is_empty());
+            let with_calls: Vec<&Arc<Message>> = with_calls.collect();
+            (with_calls.len(), with_calls.iter().filter(|message| message.provider_data.is_some()).count())
+        };
+        assert_eq!(answers(&requests[5]), (5, 5), "{dialect}: in the first run");
+        // The last call was made after the rebuild.
+        let kept = if is_kept { 5 } else { 1 };
+        assert_eq!(answers(requests.last().unwrap()), (5, kept), "{dialect}: in the last run");
+        world.finish().await;
+    }
 }

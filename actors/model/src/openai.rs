@@ -6,6 +6,7 @@
 mod assemble;
 mod content;
 pub(crate) mod reasoning;
+mod reasoning_details;
 mod request;
 mod returned;
 pub(crate) mod served_models;
@@ -30,7 +31,8 @@ use crate::{
 };
 
 /// Names of the data that services send with answers and expect back.
-const PROVIDER_DATA: [&str; 4] = ["reasoning_content", "thought_signature", "thought signature", "extra_content"];
+const PROVIDER_DATA: [&str; 5] =
+    ["reasoning_content", "reasoning_details", "thought_signature", "thought signature", "extra_content"];
 
 /// The API of chat completions.
 pub(crate) struct ChatCompletions;

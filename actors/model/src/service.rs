@@ -24,6 +24,7 @@ pub(crate) mod names;
 pub(crate) mod parts;
 mod prompt_length;
 mod result_order;
+pub(crate) mod surrogates;
 #[cfg(test)]
 pub(crate) mod testing;
 

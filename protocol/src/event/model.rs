@@ -14,6 +14,18 @@ pub struct OmittedGoal {
     pub text: String,
 }
 
+/// How a prompt was rebuilt.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PromptRebuild {
+    /// Name of the model that the prompt was for.
+    pub model: String,
+    /// Sequence of the last message of the main path when the prompt was rebuilt.
+    pub through: u64,
+    /// Goals whose messages up to `through` are left out.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub omitted_goals: Vec<OmittedGoal>,
+}
+
 /// Result of checking an answer against `expected_output_schema`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]

@@ -10,7 +10,10 @@ use serde::de::IgnoredAny;
 use serde_json::{Value, value::RawValue};
 use soong_protocol::{Delta, ProviderItem, ToolCall, Usage};
 
-use super::wire::{CallPiece, Choice, Chunk, FunctionPiece, LenientText, MessagePiece};
+use super::{
+    reasoning_details::ReasoningDetails,
+    wire::{CallPiece, Choice, Chunk, FunctionPiece, LenientText, MessagePiece},
+};
 use crate::{
     Completion, DeltaSink, ModelError,
     limits::{AnswerLimits, AnswerSize},
@@ -34,6 +37,8 @@ pub(crate) struct Assembler {
     reasoning: String,
     /// Whether the service names the reasoning `reasoning_content`: such services accept it back, and DeepSeek requires it.
     returns_reasoning: bool,
+    /// OpenRouter's parts of the reasoning.
+    details: ReasoningDetails,
     /// The service's data about the answer.
     extra: Value,
     /// Whether the text is a refusal.
@@ -62,6 +67,7 @@ impl Assembler {
             text: String::new(),
             reasoning: String::new(),
             returns_reasoning: false,
+            details: ReasoningDetails::default(),
             extra: Value::Null,
             is_refused: false,
             calls: Vec::new(),
@@ -108,9 +114,16 @@ impl Assembler {
         if let Some(extra) = piece.extra_content {
             self.extra = self.opaque(extra);
         }
-        // Some servers send the same text under both names.
-        let LenientText(reasoning) =
+        let details_text = piece.reasoning_details.map(|details| {
+            self.size.text_bytes += details.get().len();
+            self.details.add(details)
+        });
+        // Some servers send the same text under several names.
+        let LenientText(mut reasoning) =
             if piece.reasoning_content.0.is_empty() { piece.reasoning } else { piece.reasoning_content };
+        if reasoning.is_empty() {
+            reasoning = details_text.unwrap_or_default().into();
+        }
         if !reasoning.is_empty() {
             self.reasoning.push_str(&reasoning);
             self.size.text_bytes += reasoning.len();
@@ -200,16 +213,20 @@ impl Assembler {
         self.text.is_empty() && self.reasoning.is_empty() && self.calls.is_empty()
     }
 
-    fn provider_items(&self) -> Vec<ProviderItem> {
+    fn provider_items(&mut self) -> Vec<ProviderItem> {
         let has_extra = !self.extra.is_null() || self.calls.iter().any(|call| !call.extra.is_null());
-        if !self.returns_reasoning && !has_extra {
+        if !self.returns_reasoning && !has_extra && self.details.is_empty() {
             return Vec::new();
         }
-        let of_reasoning = if self.returns_reasoning { Value::Null } else { NOT_RETURNED.into() };
-        let reasoning = ProviderItem::Reasoning { bytes: self.reasoning.len(), data: of_reasoning };
-        let text = ProviderItem::Text { bytes: self.text.len(), data: self.extra.clone() };
-        let calls = self.calls.iter().map(|call| ProviderItem::Call { data: call.extra.clone() });
-        [reasoning, text].into_iter().chain(calls).collect()
+        let mut items = if self.details.is_empty() {
+            let of_reasoning = if self.returns_reasoning { Value::Null } else { NOT_RETURNED.into() };
+            vec![ProviderItem::Reasoning { bytes: self.reasoning.len(), data: of_reasoning }]
+        } else {
+            std::mem::take(&mut self.details).items(&self.reasoning)
+        };
+        items.push(ProviderItem::Text { bytes: self.text.len(), data: self.extra.clone() });
+        items.extend(self.calls.iter().map(|call| ProviderItem::Call { data: call.extra.clone() }));
+        items
     }
 }
 

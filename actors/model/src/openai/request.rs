@@ -5,7 +5,7 @@
 //!
 //! Elsewhere: detecting that a model rejects a parameter (`failure.rs`), and sending (`http.rs`).
 
-use std::{fmt, sync::Arc};
+use std::{collections::HashMap, fmt, sync::Arc};
 
 use serde::{
     Serialize, Serializer,
@@ -23,6 +23,9 @@ use crate::{
     ModelCatalog, ModelRequest,
     service::{Adaptation, Call, names::ToolNames},
 };
+
+/// Maximum length of the id of a call, in bytes. OpenAI rejects longer ones.
+const MAX_ID_BYTES: usize = 40;
 
 /// Body of one request.
 #[derive(Clone, Copy)]
@@ -66,6 +69,19 @@ impl Serialize for RequestBody<'_> {
     }
 }
 
+/// Returns a short id for each id of a call that is too long. It depends on earlier messages only, so that the beginning
+/// of a conversation stays the same. Other ids are kept: some models expect the ones that they have made.
+fn short_ids(messages: &[Arc<Message>]) -> HashMap<&str, String> {
+    let mut short_ids = HashMap::new();
+    for call in messages.iter().flat_map(|message| &message.tool_calls) {
+        let number = short_ids.len() + 1;
+        if call.id.len() > MAX_ID_BYTES {
+            short_ids.entry(call.id.as_str()).or_insert_with(|| format!("soong_call_{number}"));
+        }
+    }
+    short_ids
+}
+
 /// Returns the parameter name of the output limit.
 pub(super) fn limit_name(adaptation: Adaptation) -> &'static str {
     if adaptation.uses_max_completion_tokens { "max_completion_tokens" } else { "max_tokens" }
@@ -103,6 +119,8 @@ struct Messages<'a> {
     /// Breakpoints are at the same places as with the Responses API: at the end of the system prompt and of what sibling
     /// runs send too, before context, and at the end of the last two turns of the user.
     breakpoints: Option<[Option<usize>; 2]>,
+    /// Short ids of calls with ids that OpenAI would reject.
+    short_ids: HashMap<&'a str, String>,
 }
 
 impl<'a> Serialize for Messages<'a> {
@@ -139,7 +157,7 @@ impl<'a> Serialize for Messages<'a> {
             // before it.
             let is_result = message.role == Role::Tool;
             let content = if is_result { self.input_content(place) } else { Content::of(message, request) };
-            list.serialize_element(&OutgoingMessage { message, content, call: &self.call, data })?;
+            list.serialize_element(&OutgoingMessage { message, content, messages: self, data })?;
             if let Some(context) = self.context_after(place).filter(|_| !is_result) {
                 list.serialize_element(&InputMessage { role: "user", content: Content::Text(context.into()) })?;
             }
@@ -155,7 +173,11 @@ impl<'a> Messages<'a> {
         let is_answer = |place: usize| messages.get(place).is_none_or(|message| message.role == Role::Assistant);
         let mut turn_ends = (0..messages.len()).rev().filter(|place| !is_answer(*place) && is_answer(place + 1));
         let breakpoints = call.caches_at_breakpoints().then(|| [turn_ends.next(), turn_ends.next()]);
-        Self { call, breakpoints }
+        Self { call, breakpoints, short_ids: short_ids(messages) }
+    }
+
+    fn id_of<'s>(&'s self, id: &'s str) -> &'s str {
+        self.short_ids.get(id).map_or(id, String::as_str)
     }
 
     /// Returns the content of all messages of the user from here on, up to the next answer, and of the context after
@@ -240,7 +262,7 @@ impl Serialize for Blocks<'_> {
 struct OutgoingMessage<'a> {
     message: &'a Message,
     content: Content<'a>,
-    call: &'a Call<'a>,
+    messages: &'a Messages<'a>,
     data: MessageData<'a>,
 }
 
@@ -252,6 +274,8 @@ impl Serialize for OutgoingMessage<'_> {
             content: Option<&'a Content<'a>>,
             #[serde(skip_serializing_if = "Option::is_none")]
             reasoning_content: Option<&'a str>,
+            #[serde(skip_serializing_if = "<[Value]>::is_empty")]
+            reasoning_details: &'a [Value],
             #[serde(skip_serializing_if = "Option::is_none")]
             extra_content: Option<&'a Value>,
             #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -259,21 +283,22 @@ impl Serialize for OutgoingMessage<'_> {
             #[serde(skip_serializing_if = "Option::is_none")]
             tool_call_id: Option<&'a str>,
         }
-        let Self { message, content, call, data } = self;
-        let calls = call.names.outgoing_calls(&message.tool_calls);
+        let Self { message, content, messages, data } = self;
+        let calls = messages.call.names.outgoing_calls(&message.tool_calls);
         let only_calls =
             message.role == Role::Assistant && message.content.is_empty() && !message.tool_calls.is_empty();
         Form {
             role: message.role.as_str(),
             content: Some(content).filter(|_| !only_calls),
             reasoning_content: data.reasoning,
+            reasoning_details: &data.reasoning_details,
             extra_content: data.extra,
             tool_calls: calls
                 .iter()
                 .enumerate()
-                .map(|(place, call)| OutgoingCall::of(call, data.call(place)))
+                .map(|(place, call)| OutgoingCall::of(call, messages.id_of(&call.id), data.call(place)))
                 .collect(),
-            tool_call_id: message.tool_call_id.as_deref(),
+            tool_call_id: message.tool_call_id.as_deref().map(|id| messages.id_of(id)),
         }
         .serialize(serializer)
     }
@@ -296,9 +321,9 @@ struct OutgoingFunction<'a> {
 }
 
 impl<'a> OutgoingCall<'a> {
-    fn of(call: &'a ToolCall, extra_content: Option<&'a Value>) -> Self {
+    fn of(call: &'a ToolCall, id: &'a str, extra_content: Option<&'a Value>) -> Self {
         let function = OutgoingFunction { name: &call.name, arguments: &call.arguments };
-        Self { id: &call.id, r#type: "function", function, extra_content }
+        Self { id, r#type: "function", function, extra_content }
     }
 }
 

@@ -1,4 +1,5 @@
-//! Data of earlier answers that a service expects back: the reasoning, and Gemini's thought signatures.
+//! Data of earlier answers that a service expects back: the reasoning, OpenRouter's parts of it, and Gemini's thought
+//! signatures.
 //!
 //! Data is returned to the service, account and model that sent it. Gemini 3 and DeepSeek reject tool calls that lack it,
 //! so calls of other models get the substitute that these services accept.
@@ -10,7 +11,10 @@ use std::sync::LazyLock;
 use serde_json::{Value, json};
 use soong_protocol::{Message, ProviderData, ProviderItem, Role};
 
-use super::assemble::NOT_RETURNED;
+use super::{
+    assemble::NOT_RETURNED,
+    reasoning_details::{self, REASONING_DETAILS},
+};
 use crate::service::{Call, conversation::own_data};
 
 /// Signature that Gemini accepts for a call of another model.
@@ -30,6 +34,8 @@ pub(super) struct ReturnedData<'a> {
 #[derive(Default)]
 pub(super) struct MessageData<'a> {
     pub(super) reasoning: Option<&'a str>,
+    /// OpenRouter's parts of the reasoning.
+    pub(super) reasoning_details: Vec<Value>,
     pub(super) extra: Option<&'a Value>,
     /// Data of each call, in order; empty if there is none.
     calls: Vec<Option<&'a Value>>,
@@ -68,14 +74,24 @@ impl<'a> ReturnedData<'a> {
 
 fn of_items<'a>(own: &'a ProviderData, message: &'a Message) -> MessageData<'a> {
     let mut data = MessageData::default();
+    let mut reasoning = message.reasoning.as_deref().unwrap_or_default();
     for item in &own.items {
         match item {
-            ProviderItem::Reasoning { data: how, .. } if *how != NOT_RETURNED => {
-                data.reasoning = message.reasoning.as_deref();
+            ProviderItem::Reasoning { bytes, data: about } => {
+                let (text, rest) = reasoning.split_at_checked(*bytes).unwrap_or((reasoning, ""));
+                reasoning = rest;
+                match reasoning_details::restored(about, text) {
+                    Some(detail) => data.reasoning_details.push(detail),
+                    None if *about != NOT_RETURNED => data.reasoning = message.reasoning.as_deref(),
+                    None => {}
+                }
             }
             ProviderItem::Text { data: extra, .. } => data.extra = Some(extra).filter(|extra| !extra.is_null()),
             ProviderItem::Call { data: extra } => data.calls.push(Some(extra).filter(|extra| !extra.is_null())),
-            ProviderItem::Reasoning { .. } | ProviderItem::Opaque(_) => {}
+            ProviderItem::Opaque(opaque) => {
+                let details = opaque[REASONING_DETAILS].as_array();
+                data.reasoning_details.extend(details.into_iter().flatten().cloned());
+            }
         }
     }
     data

@@ -52,6 +52,9 @@ pub(super) struct MessagePiece<'a> {
     pub(super) reasoning_content: LenientText<'a>,
     #[serde(borrow)]
     pub(super) reasoning: LenientText<'a>,
+    /// OpenRouter's parts of the reasoning.
+    #[serde(borrow)]
+    pub(super) reasoning_details: Option<&'a RawValue>,
     /// Gemini's data about the answer.
     #[serde(borrow)]
     pub(super) extra_content: Option<&'a RawValue>,

@@ -5,7 +5,7 @@
 //!
 //! Elsewhere: error statuses (`failure.rs`), and the events of each API (implementations of [`AnswerFormat`]).
 
-use std::time::Duration;
+use std::{borrow::Cow, time::Duration};
 
 use bytes::Bytes;
 use soong_protocol::{ProviderItem, Usage};
@@ -14,6 +14,7 @@ use super::{
     events::EventReader,
     failure::{ErrorBody, ServiceInfo},
     http::RecordedResponse,
+    surrogates::without_lone_surrogates,
 };
 use crate::{
     AnswerProgress, Completion, DeltaSink, ModelError,
@@ -194,7 +195,12 @@ impl<'a, F: AnswerFormat> AnswerReader<'a, F> {
         match self.kind {
             BodyKind::Unknown => return Err(service.invalid_response("is empty", b"")),
             BodyKind::Whole => {
-                let outcome = self.answer.answer.take_whole(&self.body, deltas);
+                let mut outcome = self.answer.answer.take_whole(&self.body, deltas);
+                if let Err(EventError::Unknown) = outcome
+                    && let Some(repaired) = repaired(&self.body)
+                {
+                    outcome = self.answer.answer.take_whole(&repaired, deltas);
+                }
                 deltas.progress(self.answer.reported());
                 outcome.map_err(|error| match error {
                     EventError::Unknown => service.invalid_response("is not a completion", quoted(&self.body)),
@@ -260,7 +266,7 @@ impl<F: AnswerFormat> AnswerState<F> {
         }
         let mut outcome = self.answer.take_event(data, deltas);
         if let Err(EventError::Unknown) = outcome
-            && let Some(repaired) = without_non_numbers(data)
+            && let Some(repaired) = repaired(data)
         {
             outcome = self.answer.take_event(&repaired, deltas);
         }
@@ -280,6 +286,17 @@ impl<F: AnswerFormat> AnswerState<F> {
             Err(EventError::TooLarge(error)) => return Err(error),
         }
         Ok(())
+    }
+}
+
+/// Returns JSON that a tolerant client could read in a form that ours reads. `None` if nothing is repaired.
+fn repaired(json: &[u8]) -> Option<Vec<u8>> {
+    let text = String::from_utf8_lossy(json);
+    let whole = without_lone_surrogates(&text);
+    match without_non_numbers(whole.as_bytes()) {
+        Some(repaired) => Some(repaired),
+        None if matches!(whole, Cow::Owned(_)) => Some(whole.into_owned().into_bytes()),
+        None => None,
     }
 }
 
@@ -351,22 +368,22 @@ mod tests {
     async fn data_that_is_no_object_is_skipped_and_a_cut_object_is_an_error() {
         let chat = [
             r#"{"choices": [{"delta": {"content": "one "}, "logprob": NaN}]}"#,
-            r#"{"choices": [{"delta": {"content": "two"}}]}"#,
+            r#"{"choices": [{"delta": {"content": "two\ud83d"}}]}"#,
             r#"{"choices": [{"delta": {}, "finish_reason": "stop"}]}"#,
         ];
         let responses = [
             r#"{"type": "response.output_text.delta", "delta": "one ", "score": NaN}"#,
-            r#"{"type": "response.output_text.delta", "delta": "two"}"#,
+            r#"{"type": "response.output_text.delta", "delta": "two\ud83d"}"#,
             r#"{"type": "response.completed", "response": {"status": "completed"}}"#,
         ];
         let messages = [
             r#"{"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": "one "}, "p": NaN}"#,
-            r#"{"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "two"}}"#,
+            r#"{"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "two\ud83d"}}"#,
             r#"{"type": "message_delta", "delta": {"stop_reason": "end_turn"}}"#,
         ];
         let gemini = [
             r#"{"candidates": [{"content": {"parts": [{"text": "one "}]}, "avgLogprobs": NaN}]}"#,
-            r#"{"candidates": [{"content": {"parts": [{"text": "two"}]}}]}"#,
+            r#"{"candidates": [{"content": {"parts": [{"text": "two\ud83d"}]}}]}"#,
             r#"{"candidates": [{"finishReason": "STOP"}]}"#,
         ];
         for (api, [answer, cut, failed]) in [
@@ -375,7 +392,7 @@ mod tests {
             ("messages", answers_with_odd_events::<Messages>(messages).await),
             ("gemini", answers_with_odd_events::<Gemini>(gemini).await),
         ] {
-            assert_eq!(answer.unwrap().text, "one two", "{api}");
+            assert_eq!(answer.unwrap().text, "one two\u{fffd}", "half a character is replaced: {api}");
             for (error, part) in [(cut.unwrap_err(), "not a chunk"), (failed.unwrap_err(), "the server failed")] {
                 assert!(error.message.contains(part), "{api}: {error}");
             }

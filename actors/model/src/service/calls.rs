@@ -4,6 +4,8 @@ use std::collections::HashSet;
 
 use soong_protocol::ToolCall;
 
+use super::surrogates::without_lone_surrogates;
+
 /// Returns the calls with unique ids: missing ids are generated, repeated ones are numbered.
 ///
 /// The same answer always gets the same ids.
@@ -23,7 +25,10 @@ pub(crate) fn with_unique_ids(calls: impl IntoIterator<Item = ToolCall>) -> Vec<
         }
         used.insert(id.clone());
         // No arguments means that none are needed. An empty text is not valid JSON to send back.
-        let arguments = if call.arguments.trim().is_empty() { "{}".to_owned() } else { call.arguments };
+        let arguments = match call.arguments.trim().is_empty() {
+            true => "{}".to_owned(),
+            false => without_lone_surrogates(&call.arguments).into_owned(),
+        };
         unique.push(ToolCall { id, name: call.name, arguments });
     }
     unique
@@ -47,5 +52,18 @@ pub(crate) fn finish_reason(reason: &str, has_calls: bool) -> &str {
         | "model_length"
         | "model_context_window_exceeded" => "length",
         _ => reason,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arguments_have_no_half_characters() {
+        let call = |arguments: &str| ToolCall { id: "c".into(), name: "t".into(), arguments: arguments.into() };
+        let calls = with_unique_ids([call(r#"{"a": "\ud83d"}"#), call(" ")]);
+        let arguments: Vec<&str> = calls.iter().map(|call| call.arguments.as_str()).collect();
+        assert_eq!(arguments, [r#"{"a": "\ufffd"}"#, "{}"]);
     }
 }

@@ -14,6 +14,7 @@ use std::{
 use soong_protocol::ToolCall;
 use soong_text::{is_json_object, unwrap_json_string};
 
+use super::surrogates::without_lone_surrogates;
 use crate::ModelRequest;
 
 /// Maximum length of a name, in bytes.
@@ -59,14 +60,18 @@ impl ToolNames {
     /// Returns calls with the names to send, and with arguments that are JSON objects: services parse the arguments
     /// of earlier calls, and reject a request in which they are not objects.
     pub(crate) fn outgoing_calls<'a>(&self, calls: &'a [ToolCall]) -> Cow<'a, [ToolCall]> {
-        if calls.iter().all(|call| !self.outgoing.contains_key(&call.name) && is_json_object(&call.arguments)) {
+        let is_kept = |call: &ToolCall| {
+            let has_whole_characters = matches!(without_lone_surrogates(&call.arguments), Cow::Borrowed(_));
+            !self.outgoing.contains_key(&call.name) && has_whole_characters && is_json_object(&call.arguments)
+        };
+        if calls.iter().all(is_kept) {
             return Cow::Borrowed(calls);
         }
         let renamed = |call: &ToolCall| ToolCall {
             id: call.id.clone(),
             name: self.outgoing_name(&call.name).to_owned(),
             arguments: match is_json_object(&call.arguments) {
-                true => call.arguments.clone(),
+                true => without_lone_surrogates(&call.arguments).into_owned(),
                 false => unwrap_json_string(&call.arguments).unwrap_or_else(|| "{}".to_owned()),
             },
         };

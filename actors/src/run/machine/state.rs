@@ -174,7 +174,8 @@ impl RunState {
             ModelEvent::ContextBuilt { estimated_tokens, rebuilt, .. } => {
                 self.conversation.prompt_tokens = *estimated_tokens;
                 if let Some(omitted) = rebuilt {
-                    self.conversation.rebuild(&self.spec, omitted.clone());
+                    let model = self.model().name.clone();
+                    self.conversation.rebuild(&self.spec, &model, omitted.clone());
                 }
             }
             ModelEvent::Started { attempt, .. } => {
@@ -302,6 +303,7 @@ impl RunState {
             return self.apply_summary(message, covers);
         }
         self.conversation.head = Some(message.sequence);
+        self.conversation.apply_recorded_rebuild(&self.spec, message);
         match message.role {
             Role::System => {
                 let is_own = *self.spec.system_prompt.text == *message.content;

@@ -316,6 +316,8 @@ impl Transition<'_, '_> {
         if with_calls && may_plan && !calls.iter().any(|call| call.name == "goal") {
             self.plan_root_goal();
         }
+        let conversation = &self.state.conversation;
+        let rebuild = conversation.rebuilt.clone().filter(|_| !conversation.is_rebuild_recorded);
         self.add_message(Role::Assistant, completion.text, |message| {
             (message.reasoning, message.provider_data) = (completion.reasoning, completion.provider_data);
             message.context_update = context_update;
@@ -325,6 +327,7 @@ impl Transition<'_, '_> {
             }
             message.tool_calls = calls;
             message.partial = was_cut_off || was_refused;
+            message.prompt_rebuild = rebuild.filter(|_| !message.partial).map(Box::new);
             message.prompt_tokens = Some(usage.prompt_tokens);
             message.completion_tokens = Some(usage.completion_tokens);
             (message.cost, message.duration_ms) = (cost, Some(duration_ms));

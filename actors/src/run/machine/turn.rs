@@ -53,10 +53,16 @@ impl RunState {
     }
 
     /// Returns whether the prompt must be rebuilt: it fills much of the window for the first time. Until then its
-    /// beginning does not change, because services cache it and check it.
+    /// beginning does not change, because services cache it and check it. A rebuild in the middle of a turn of the user
+    /// drops reasoning that is bound to the beginning, so it waits until a summary would be due.
     fn is_rebuild_due(&self, prompt_tokens: u64) -> bool {
-        let limit = self.conversation.window as f64 * REBUILD_RATIO;
-        self.reflection.is_none() && self.conversation.rebuilt.is_none() && prompt_tokens as f64 > limit
+        let limit = if self.conversation.ends_in_bound_data() {
+            self.compaction_threshold() as f64
+        } else {
+            self.conversation.window as f64 * REBUILD_RATIO
+        };
+        let is_rebuilt = self.conversation.is_rebuilt_for(&self.model().name);
+        self.reflection.is_none() && !is_rebuilt && prompt_tokens as f64 > limit
     }
 
     /// Returns whether a fallback for prompts that are too long takes a prompt of this size.
@@ -132,7 +138,7 @@ impl Transition<'_, '_> {
         if self.state.is_rebuild_due(prompt.tokens) {
             let omitted = goals_to_omit(&self.state.goals);
             let mut candidate = self.state.conversation.clone();
-            candidate.rebuild(&self.state.spec, omitted.clone());
+            candidate.rebuild(&self.state.spec, &self.state.model().name, omitted.clone());
             // The event `context_built` changes the state.
             prompt = Prompt { newly_omitted: Some(omitted), ..self.prompt(&candidate) };
         }

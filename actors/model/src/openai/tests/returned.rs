@@ -131,3 +131,83 @@ async fn rejected_data_is_omitted_from_then_on_and_reported_once() {
     assert!(!ask(&provider, &request).await.unwrap().provider_data_rejected);
     assert_eq!(server.requests().len(), 4, "the answer, the rejected request, its repetition, and one more");
 }
+
+/// Sends an answer of these deltas back, and returns the answer as the service receives it.
+async fn returned(deltas: Vec<Value>) -> (Message, Value) {
+    let server = ScriptedServer::start(move |asked| match asked.body["messages"].as_array().unwrap().len() {
+        1 => {
+            let call = call_piece(json!({"index": 0, "id": "c", "function": {"name": "read", "arguments": "{}"}}));
+            let end = delta(json!({}), "tool_calls".into());
+            Reply::sse(deltas.iter().map(|piece| delta(piece.clone(), Value::Null)).chain([call, end]))
+        }
+        _ => Reply::answer("ok"),
+    });
+    let provider = provider(&server);
+    let first = ModelRequest { messages: vec![Arc::new(message(Role::User, "go"))], ..ModelRequest::default() };
+    let answer = as_message(ask(&provider, &first).await.unwrap());
+    let again = ModelRequest { model: None, ..conversation("", answer.clone()) };
+    ask(&provider, &again).await.unwrap();
+    (answer, server.requests()[1].body["messages"][1].clone())
+}
+
+#[tokio::test]
+async fn reasoning_details_are_returned_as_they_arrived() {
+    let text = |index: u64, text: &str| json!({"type": "reasoning.text", "text": text, "format": "f", "index": index});
+    let encrypted = json!({"type": "reasoning.encrypted", "data": "SIG", "id": "c", "format": "f", "index": 1});
+    let signed = json!({"type": "reasoning.text", "signature": "S", "index": 0});
+    for (name, deltas, reasoning, expected) in [
+        (
+            "pieces of one part, beside the text",
+            vec![
+                json!({"reasoning": "I ", "reasoning_details": [text(0, "I ")]}),
+                json!({"reasoning": "read.", "reasoning_details": [text(0, "read.")]}),
+                json!({"reasoning_details": [signed]}),
+                json!({"reasoning_details": [encrypted]}),
+            ],
+            Some("I read."),
+            json!([
+                {"type": "reasoning.text", "text": "I read.", "format": "f", "index": 0, "signature": "S"},
+                encrypted,
+            ]),
+        ),
+        (
+            "details alone",
+            vec![json!({"reasoning_details": [text(0, "One."), text(1, "Two.")]})],
+            Some("One.Two."),
+            json!([text(0, "One."), text(1, "Two.")]),
+        ),
+        (
+            "a summary that differs from the text",
+            vec![json!({
+                "reasoning": "other words",
+                "reasoning_details": [{"type": "reasoning.summary", "summary": "short", "index": 0}],
+            })],
+            Some("other words"),
+            json!([{"type": "reasoning.summary", "summary": "short", "index": 0}]),
+        ),
+        ("only encrypted parts", vec![json!({"reasoning_details": [encrypted]})], None, json!([encrypted])),
+        ("no list", vec![json!({"reasoning_details": "x"})], None, Value::Null),
+    ] {
+        let (answer, sent) = returned(deltas).await;
+        assert_eq!(answer.reasoning.as_deref(), reasoning, "{name}");
+        assert_eq!(sent["reasoning_details"], expected, "{name}");
+        assert_eq!(sent["reasoning_content"], Value::Null, "{name}");
+    }
+}
+
+#[tokio::test]
+async fn ids_of_calls_that_are_too_long_are_replaced_in_call_and_result() {
+    let server = ScriptedServer::start(|_| Reply::answer("ok"));
+    let provider = provider(&server);
+    let ids = ["x".repeat(64), "call_1".to_owned(), "functions.read:0".to_owned(), "y".repeat(41)];
+    let mut answer = message(Role::Assistant, "");
+    answer.tool_calls =
+        ids.iter().map(|id| ToolCall { id: id.clone(), name: "read".into(), arguments: "{}".into() }).collect();
+    ask(&provider, &conversation("gpt-5", answer)).await.unwrap();
+    let sent = server.requests()[0].body["messages"].as_array().unwrap().clone();
+    let calls: Vec<&str> =
+        sent[1]["tool_calls"].as_array().unwrap().iter().map(|call| call["id"].as_str().unwrap()).collect();
+    let results: Vec<&str> = sent[2..].iter().map(|result| result["tool_call_id"].as_str().unwrap()).collect();
+    assert_eq!(calls, ["soong_call_1", "call_1", "functions.read:0", "soong_call_2"]);
+    assert_eq!(calls, results);
+}

@@ -60,3 +60,11 @@ fn unknown_tool_name_is_not_restored() {
     names.restore(&mut calls);
     assert_eq!((calls[0].name.as_str(), calls[1].name.as_str()), ("mcp__s__sub", "mcp.s.add"));
 }
+
+#[test]
+fn half_characters_of_stored_arguments_are_replaced() {
+    let call = ToolCall { id: "c".into(), name: "t".into(), arguments: r#"{"a": "\ud83d", "b": 1}"#.into() };
+    let calls = [call];
+    let sent = ToolNames::default().outgoing_calls(&calls).into_owned();
+    assert_eq!(sent[0].arguments, r#"{"a": "\ufffd", "b": 1}"#);
+}

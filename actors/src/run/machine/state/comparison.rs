@@ -242,6 +242,7 @@ fn add_conversation(conversation: &Conversation, recorded: &mut Recorded) {
         window,
         naming,
         rebuilt,
+        is_rebuild_recorded,
     } = conversation;
     recorded.add("conversation.last_sequence", last_sequence);
     recorded.add("conversation.head", head);
@@ -253,6 +254,7 @@ fn add_conversation(conversation: &Conversation, recorded: &mut Recorded) {
     recorded.add("conversation.window", window);
     recorded.add("conversation.naming", naming);
     recorded.add("conversation.rebuilt", rebuilt);
+    recorded.add("conversation.is_rebuild_recorded", is_rebuild_recorded);
 }
 
 fn add_turn(turn: &TurnState, recorded: &mut Recorded) {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use soong_protocol::{ErrorInfo, Message, OmittedGoal, Role};
+use soong_protocol::{ErrorInfo, Message, OmittedGoal, PromptRebuild, Role};
 
 use crate::{
     context::SizedMessage,
@@ -34,16 +34,9 @@ pub(in crate::run::machine) struct Conversation {
     /// Whether a model was asked for the name of the trace.
     pub(in crate::run::machine) naming: Naming,
     /// How the prompt was rebuilt, if it was.
-    pub(in crate::run::machine) rebuilt: Option<RebuiltPrompt>,
-}
-
-/// The rebuild of a prompt.
-#[derive(Debug, Clone)]
-pub(in crate::run::machine) struct RebuiltPrompt {
-    /// Sequence of the last message of the main path when the prompt was rebuilt.
-    through: u64,
-    /// Goals whose messages up to `through` are left out.
-    pub(in crate::run::machine) omitted_goals: Vec<OmittedGoal>,
+    pub(in crate::run::machine) rebuilt: Option<PromptRebuild>,
+    /// Whether an answer records the rebuild, so that later runs rebuild the prompt in the same way.
+    pub(in crate::run::machine) is_rebuild_recorded: bool,
 }
 
 impl Conversation {
@@ -64,8 +57,35 @@ impl Conversation {
 
     /// Changes the prompt up to the last message: leaves out the messages of finished goals, shortens tool outputs that
     /// the model has read and that are shown only once (ART-9), and drops the data that is bound to the old beginning.
-    pub(in crate::run::machine) fn rebuild(&mut self, spec: &RunSpec, omitted_goals: Vec<OmittedGoal>) {
-        self.rebuilt = Some(RebuiltPrompt { through: self.head.unwrap_or_default(), omitted_goals });
+    pub(in crate::run::machine) fn rebuild(&mut self, spec: &RunSpec, model: &str, omitted_goals: Vec<OmittedGoal>) {
+        let through = self.head.unwrap_or_default();
+        self.apply_rebuild(spec, PromptRebuild { model: model.to_owned(), through, omitted_goals });
+        self.is_rebuild_recorded = false;
+    }
+
+    /// Applies the rebuild that an answer records, unless it was applied already or a summary replaced messages since.
+    pub(in crate::run::machine) fn apply_recorded_rebuild(&mut self, spec: &RunSpec, answer: &Message) {
+        let Some(rebuild) = &answer.prompt_rebuild else { return };
+        let is_summary = |entry: &SizedMessage| entry.message.covers.is_some();
+        let is_before_summary =
+            self.transcript.iter().any(|entry| is_summary(entry) && entry.message.sequence > answer.sequence);
+        if is_before_summary {
+            return;
+        }
+        if self.rebuilt.as_ref() != Some(rebuild) {
+            self.apply_rebuild(spec, PromptRebuild::clone(rebuild));
+        }
+        self.is_rebuild_recorded = true;
+    }
+
+    /// Returns whether the prompt was rebuilt for this model. Another model has nothing of it in its cache, so it may be
+    /// rebuilt again.
+    pub(in crate::run::machine) fn is_rebuilt_for(&self, model: &str) -> bool {
+        self.rebuilt.as_ref().is_some_and(|rebuild| rebuild.model == model)
+    }
+
+    fn apply_rebuild(&mut self, spec: &RunSpec, rebuild: PromptRebuild) {
+        self.rebuilt = Some(rebuild);
         let last_answer = self.transcript.iter().rposition(|entry| entry.message.role == Role::Assistant);
         for entry in self.transcript.iter_mut().take(last_answer.unwrap_or(0)) {
             if entry.message.include_output_only_once {
@@ -77,11 +97,17 @@ impl Conversation {
         self.drop_bound_data(spec);
     }
 
-    /// Drops the data of earlier answers, which services accept only after the same messages as before, and the context
+    /// Drops the data of earlier answers that services accept only after the same messages as before, and the context
     /// that was sent with them, which the next request sends again.
     pub(in crate::run::machine) fn drop_bound_data(&mut self, spec: &RunSpec) {
-        self.drop_provider_data(spec);
+        self.change(spec, has_bound_data, |message| message.provider_data = None);
         self.change(spec, |message| message.context_update.is_some(), |message| message.context_update = None);
+    }
+
+    /// Returns whether the answers since the last message of the user have data that is bound to the messages before.
+    pub(in crate::run::machine) fn ends_in_bound_data(&self) -> bool {
+        let since_user = self.transcript.iter().rev().take_while(|entry| entry.message.role != Role::User);
+        since_user.into_iter().any(|entry| has_bound_data(&entry.message))
     }
 
     /// Drops the data of earlier answers for their service.
@@ -97,6 +123,12 @@ impl Conversation {
             *entry = SizedMessage { tokens: spec.model.counter.count(&message), message: Arc::new(message) };
         }
     }
+}
+
+/// Returns whether a message has data that its service accepts only after the same messages as before: the signed reasoning
+/// of Anthropic's models.
+fn has_bound_data(message: &Message) -> bool {
+    message.provider_data.as_ref().is_some_and(|data| data.is_bound_to_beginning())
 }
 
 /// The current turn: one answer of the model and its tool calls.

@@ -165,6 +165,7 @@ impl RunState {
         self.conversation.transcript.retain(is_kept);
         self.conversation.transcript.insert(0, self.entry(summary));
         self.conversation.rebuilt = None;
+        self.conversation.is_rebuild_recorded = false;
         self.conversation.drop_bound_data(&self.spec);
     }
 }
