@@ -14,7 +14,7 @@ use bytes::{Bytes, BytesMut};
 use futures::{StreamExt, stream::BoxStream};
 use soong_protocol::{
     ArtifactId, ArtifactSource, ContentPart, ErrorCode, ErrorInfo, InlineFile, InputKind, Message, MessageContent,
-    ModelConfig, PartFile, Provenance,
+    ModelConfig, PartFile, Provenance, media_type,
 };
 use soong_text::{shorten, strip_invisible};
 use soong_tool::artifact::{ArtifactOwner, ArtifactService, Save};
@@ -23,6 +23,8 @@ use crate::artifact::ArtifactHandle;
 
 /// Maximum length of a file name, in characters.
 const MAX_NAME_CHARS: usize = 120;
+/// Number of bytes at the beginning and at the end of a PDF document in which readers look for its markers.
+const PDF_MARKER_RANGE: usize = 2_048;
 /// Factor by which an image may exceed the limit in bytes. Larger ones are not scaled but rejected.
 const MAX_IMAGE_EXCESS: u64 = 8;
 
@@ -238,14 +240,39 @@ impl Fitted {
 
 async fn fit(mut file: InlineFile, limits: &InputLimits) -> Result<Fitted, ErrorInfo> {
     file.content_type = essence(&file.content_type);
+    // Names and declared types of images are often wrong.
+    let is_image = |content_type: &str| InputKind::of_content_type(content_type) == Some(InputKind::Image);
+    if let Some(actual) = media_type(&file.bytes).filter(|actual| is_image(actual) && is_image(&file.content_type)) {
+        actual.clone_into(&mut file.content_type);
+    }
     let name = file.filename.take().map(|name| shorten(strip_invisible(&name).trim(), MAX_NAME_CHARS).to_string());
     file.filename = name.map(|name| name.replace('\n', " ")).filter(|name| !name.is_empty());
     let label = file.filename.clone().unwrap_or_else(|| file.content_type.clone());
     limits.check_readable(&label, &file.content_type, file.bytes.len() as u64)?;
     match InputKind::of_content_type(&file.content_type) {
         Some(InputKind::Image) => image::fit(file, label, limits).await,
+        Some(InputKind::Pdf) => {
+            check_pdf(&file.bytes, &label)?;
+            Ok(Fitted { file, pixels: None, scaled_from: None })
+        }
         _ => Ok(Fitted { file, pixels: None, scaled_from: None }),
     }
+}
+
+/// Fails with `validation_error` if a PDF document is no PDF document, or is cut off: services reject it, and with it each
+/// later request of the conversation.
+fn check_pdf(bytes: &[u8], label: &str) -> Result<(), ErrorInfo> {
+    let contains = |part: &[u8], marker: &[u8]| part.windows(marker.len()).any(|window| window == marker);
+    let head = &bytes[..bytes.len().min(PDF_MARKER_RANGE)];
+    let tail = &bytes[bytes.len().saturating_sub(PDF_MARKER_RANGE)..];
+    let fault = if !contains(head, b"%PDF-") {
+        "it does not begin with %PDF-"
+    } else if !contains(tail, b"%%EOF") {
+        "it is cut off: %%EOF is missing at its end"
+    } else {
+        return Ok(());
+    };
+    Err(ErrorInfo::new(ErrorCode::ValidationError, format!("{label:?} is not a valid application/pdf: {fault}")))
 }
 
 /// Returns a content type in lower case, without parameters, and with its usual name.

@@ -185,6 +185,12 @@ pub(crate) fn context(event: &ContextEvent) -> Option<String> {
         ContextEvent::CompactionFailed { error, .. } => {
             format!("the conversation could not be summarized: {}", short(&error.to_string()))
         }
+        ContextEvent::FilesOmitted { files, rejected, .. } if !rejected.is_empty() => {
+            format!(
+                "the service rejected these files, so the model reads descriptions only: {}",
+                short(&files.join("; "))
+            )
+        }
         ContextEvent::FilesOmitted { model, files, .. } => {
             format!("model {} reads descriptions only of: {}", text::safe_line(model), short(&files.join("; ")))
         }

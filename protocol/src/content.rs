@@ -216,6 +216,19 @@ impl MessageContent {
         *self = Self::from_parts(std::mem::take(&mut self.parts));
     }
 
+    /// Returns the content with descriptions in place of images and files.
+    #[must_use]
+    pub fn without_files(self) -> Self {
+        if self.parts.is_empty() {
+            return self;
+        }
+        let described = |part: ContentPart| match part {
+            ContentPart::Text { .. } => part,
+            _ => ContentPart::text(format!("[{}; not shown]", part.description())),
+        };
+        Self::from_parts(self.parts.into_iter().map(described).collect())
+    }
+
     /// Returns the parts in order, text included; none for plain text.
     pub fn parts(&self) -> &[ContentPart] {
         &self.parts

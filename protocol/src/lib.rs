@@ -60,8 +60,8 @@ pub use effort::Effort;
 pub use error::{ErrorCode, ErrorInfo};
 pub use event::{
     AnswerCheck, ArtifactEvent, BudgetEvent, ContextEvent, Delta, Event, EventDraft, EventRecord, HookEvent, Level,
-    MemoryEvent, MessageEvent, ModelEvent, OmittedGoal, PermissionEvent, PromptRebuild, RunEvent, SubAgentEvent,
-    ToolEvent,
+    MemoryEvent, MessageEvent, ModelEvent, OmittedGoal, PermissionEvent, PromptChanges, PromptRebuild, RunEvent,
+    SubAgentEvent, ToolEvent,
 };
 pub use experience::{Experience, Metrics, Tags};
 pub use file_change::{FileChange, PreviousContent};

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize, Serializer, ser::SerializeStruct};
 
-use crate::{GoalId, MessageContent, PromptRebuild, ProviderData, Timestamp, TraceId, Usd};
+use crate::{GoalId, MessageContent, PromptChanges, ProviderData, Timestamp, TraceId, Usd};
 
 /// Maximum length of the description of a message, in characters.
 const MAX_DESCRIPTION_CHARS: usize = 80;
@@ -144,10 +144,10 @@ pub struct Message {
     /// collaborators, budgets. Absent if nothing had changed. Later prompts contain it at the same place.
     #[serde(default)]
     pub context_update: Option<String>,
-    /// For an answer, how its prompt was rebuilt, if it was the first one after that. Later prompts are rebuilt in the same
-    /// way until a summary. Not shown to clients.
+    /// For an answer, the changes of its prompt, if it was the first one after them. Later prompts keep them until a summary.
+    /// Not shown to clients.
     #[serde(skip)]
-    pub prompt_rebuild: Option<Box<PromptRebuild>>,
+    pub prompt_changes: Option<Box<PromptChanges>>,
     /// Tool calls of an assistant message, in order.
     #[serde(default)]
     pub tool_calls: Vec<ToolCall>,
@@ -217,7 +217,7 @@ impl Message {
             reasoning: None,
             provider_data: None,
             context_update: None,
-            prompt_rebuild: None,
+            prompt_changes: None,
             tool_calls: Vec::new(),
             tool_call_id: None,
             goal_id: None,

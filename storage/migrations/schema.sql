@@ -118,7 +118,7 @@ CREATE TABLE message (
     description TEXT NOT NULL,
     content TEXT NOT NULL,
     reasoning TEXT,
-    tool_calls TEXT, long_term_memory TEXT, output_once INTEGER NOT NULL DEFAULT 0, lsn INTEGER NOT NULL DEFAULT 0, side_branch INTEGER NOT NULL DEFAULT 0, prompt_key INTEGER, parts TEXT, provider_data TEXT, context_update TEXT, origin TEXT, prompt_rebuild TEXT,
+    tool_calls TEXT, long_term_memory TEXT, output_once INTEGER NOT NULL DEFAULT 0, lsn INTEGER NOT NULL DEFAULT 0, side_branch INTEGER NOT NULL DEFAULT 0, prompt_key INTEGER, parts TEXT, provider_data TEXT, context_update TEXT, origin TEXT, prompt_changes TEXT,
     UNIQUE (trace_key, sequence)
 ) STRICT;
 CREATE TABLE goal_tree (

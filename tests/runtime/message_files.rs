@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use soong::{
     ErrorCode, RunRequest,
     artifact::ArtifactOwner,
-    model::{Completion, ModelRequest},
+    model::{Completion, Failure, ModelError, ModelRequest},
     protocol::{
         ContentPart, ContextEvent, Event, InputKind, Message, ModelSource, ProviderData, ProviderItem, Role, SessionId,
         TraceId,
@@ -15,7 +15,10 @@ use soong::{
     testing::{ScriptedModel, call, hang, respond, text},
 };
 
-use crate::support::world::{TestRuntime, read_to_end, with_timeout};
+use crate::support::{
+    history::check_session,
+    world::{TestRuntime, read_to_end, with_timeout},
+};
 
 /// Returns a PNG image of this size.
 fn png(width: u32, height: u32) -> Vec<u8> {
@@ -278,5 +281,95 @@ async fn invalid_and_unreadable_files_are_rejected() {
     assert_eq!(world.runtime().start(second).await.unwrap_err().code, ErrorCode::ValidationError);
     let error = world.runtime().sessions().get(&SessionId::new("s")).await.unwrap_err();
     assert_eq!(error.code, ErrorCode::SessionNotFound, "nothing is stored");
+    world.finish().await;
+}
+
+/// Returns a model that rejects images of 4 pixels in width, as a service does.
+fn rejecting() -> Arc<ScriptedModel> {
+    let model = respond(|request| {
+        let mut files = request.messages.iter().flat_map(|message| message.content.files());
+        if files.any(|file| file.width == Some(4) && request.files.contains_key(&file.artifact_id)) {
+            let error = ModelError::new(Failure::Rejected, "Could not process image");
+            return ModelError { status: Some(400), is_about_file: true, ..error }.into();
+        }
+        text(format!("{} files", request.files.len()))
+    });
+    Arc::new(model.taking([InputKind::Text, InputKind::Image]).recording())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn file_that_the_service_rejects_is_left_out_from_then_on() {
+    let model = rejecting();
+    let mut world = TestRuntime::open(model.clone()).await;
+    for (width, output) in [(8, "1 files"), (4, "1 files"), (6, "2 files")] {
+        let run = world.runtime().start(attached("What is it?", width, 6)).await.unwrap();
+        let outcome = with_timeout(run.wait()).await.unwrap();
+        assert_eq!(outcome.output, output, "width {width}: {:?}", outcome.error);
+        check_session(world.runtime(), run.session_id()).await;
+    }
+    assert_eq!(model.calls(), 4, "one call was rejected");
+    let described: Vec<Vec<String>> = omitted(&world).await;
+    assert!(described.len() == 1 && described[0][0].contains("4x6"), "{described:?}");
+    let model = rejecting();
+    world.reopen(model.clone()).await;
+    let run = world.runtime().start(RunRequest::new("And now?").session("s")).await.unwrap();
+    assert_eq!(with_timeout(run.wait()).await.unwrap().output, "2 files");
+    assert_eq!(model.calls(), 1, "later runs leave it out too");
+    let shown = last_with(&last(&model), Role::User).content.as_str().to_owned();
+    assert_eq!(shown, "And now?");
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rejection_of_a_prompt_without_files_is_no_reason_to_leave_files_out() {
+    let model = respond(|_| {
+        let error = ModelError::new(Failure::Rejected, "no image here");
+        ModelError { status: Some(400), is_about_file: true, ..error }.into()
+    });
+    let model = Arc::new(model.taking([InputKind::Text, InputKind::Image]).recording());
+    let world = TestRuntime::open(model.clone()).await;
+    let run = world.runtime().start(RunRequest::new("hello").session("s")).await.unwrap();
+    let outcome = with_timeout(run.wait()).await.unwrap();
+    assert_eq!((outcome.error.as_ref().unwrap().code, model.calls()), (ErrorCode::ProviderError, 1));
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn damaged_files_are_rejected_before_they_are_stored() {
+    let model =
+        Arc::new(respond(|_| text("ok")).taking([InputKind::Text, InputKind::Image, InputKind::Pdf]).recording());
+    let world = TestRuntime::open(model.clone()).await;
+    let whole = png(64, 64);
+    let mut flipped = whole.clone();
+    let middle = flipped.len() / 2;
+    flipped[middle] ^= 0xff;
+    let mut jpeg = Vec::new();
+    let image = image::DynamicImage::new_rgb8(64, 64);
+    image.write_to(&mut Cursor::new(&mut jpeg), image::ImageFormat::Jpeg).unwrap();
+    for (name, content_type, bytes, is_valid) in [
+        ("half.png", "image/png", whole[..whole.len() / 2].to_vec(), false),
+        ("header.png", "image/png", whole[..33].to_vec(), false),
+        ("flipped.png", "image/png", flipped, false),
+        ("half.jpg", "image/jpeg", jpeg[..jpeg.len() - 40].to_vec(), false),
+        ("whole.jpg", "image/jpeg", jpeg, true),
+        ("png.jpg", "image/jpeg", whole, true),
+        ("cut.pdf", "application/pdf", b"%PDF-1.4\nthis is cut off".to_vec(), false),
+        ("page.pdf", "application/pdf", b"<html>%%EOF".to_vec(), false),
+        ("whole.pdf", "application/pdf", b"%PDF-1.4\n...\nstartxref\n9\n%%EOF\n".to_vec(), true),
+    ] {
+        let part = ContentPart::inline(content_type, Some(name.into()), bytes);
+        let started = world.runtime().start(RunRequest::new("What is it?").session(name).attach(part)).await;
+        match started {
+            Ok(run) => {
+                with_timeout(run.wait()).await.unwrap();
+                assert!(is_valid, "{name}");
+            }
+            Err(error) => {
+                assert!(!is_valid, "{name}: {error}");
+                assert_eq!(error.code, ErrorCode::ValidationError, "{name}");
+                assert!(error.message.contains(name), "{error}");
+            }
+        }
+    }
     world.finish().await;
 }

@@ -214,12 +214,14 @@ pub struct ModelError {
     pub status: Option<u16>,
     /// Context window in tokens, if the service has stated it: with [`Failure::PromptTooLong`].
     pub context_window: Option<u64>,
+    /// Whether the service has rejected an image or a file of the request.
+    pub is_about_file: bool,
 }
 
 impl ModelError {
-    /// Creates an error without an HTTP status and window.
+    /// Creates an error without an HTTP status and other details.
     pub fn new(failure: Failure, message: impl Into<String>) -> Self {
-        Self { failure, message: message.into(), status: None, context_window: None }
+        Self { failure, message: message.into(), status: None, context_window: None, is_about_file: false }
     }
 
     /// Returns whether a retry may succeed (MOD-3).
@@ -245,6 +247,9 @@ impl From<&ModelError> for ErrorInfo {
         let mut details = error.status.map_or(Value::Null, |status| json!({ "status": status }));
         if let Some(context_window) = error.context_window {
             details["context_window"] = context_window.into();
+        }
+        if error.is_about_file {
+            details["is_about_file"] = true.into();
         }
         Self { code, message: error.message.clone(), retryable: error.is_retryable(), details }
     }

@@ -1,4 +1,4 @@
-//! Fits an image into the limits of a model: measures it, and scales it down if it is too large.
+//! Fits an image into the limits of a model: decodes and measures it, and scales it down if it is too large.
 //!
 //! Without the feature `images`, the size in pixels is unknown, and an image with too many bytes is rejected.
 
@@ -44,6 +44,8 @@ mod scaling {
 
     /// Quality of scaled JPEG images, in percent.
     const JPEG_QUALITY: u8 = 85;
+    /// Marker of the end of a JPEG image. The decoder accepts images without it.
+    const JPEG_END: [u8; 2] = [0xff, 0xd9];
     /// Factor by which the side of an image is reduced while its file is too large.
     const STEP: f64 = 0.75;
     /// Minimum side to which an image is reduced, in pixels.
@@ -61,14 +63,17 @@ mod scaling {
             .into_decoder()
             .map_err(|error| invalid(&error))?;
         let (width, height) = decoder.dimensions();
+        let orientation = decoder.orientation().map_err(|error| invalid(&error))?;
+        // Services reject a request with an image that they cannot decode, so it is decoded even if it fits.
+        let mut original = DynamicImage::from_decoder(decoder).map_err(|error| invalid(&error))?;
+        if format == ImageFormat::Jpeg && !file.bytes.windows(2).any(|marker| marker == JPEG_END) {
+            return Err(invalid(&"it is cut off"));
+        }
         let fits_side = width <= limits.image_side && height <= limits.image_side;
         if fits_side && file.bytes.len() as u64 <= limits.image_bytes {
-            drop(decoder);
             return Ok(Fitted { file, pixels: Some((width, height)), scaled_from: None });
         }
         // A scaled image has no EXIF data, so it is turned here.
-        let orientation = decoder.orientation().map_err(|error| invalid(&error))?;
-        let mut original = DynamicImage::from_decoder(decoder).map_err(|error| invalid(&error))?;
         original.apply_orientation(orientation);
         let scaled_from = Some((original.width(), original.height()));
         let mut side = limits.image_side.min(width.max(height));

@@ -36,7 +36,8 @@ events! {
             #[serde(default, skip_serializing_if = "Option::is_none")]
             cost: Option<Usd>,
         },
-        /// The model does not take some images or files of the conversation. It reads their descriptions instead.
+        /// The model does not take some images or files of the conversation, or the service has rejected them. The model
+        /// reads their descriptions instead.
         FilesOmitted = "files_omitted" {
             /// Name of the model.
             model: String,
@@ -44,6 +45,9 @@ events! {
             files: Vec<String>,
             /// Last message with one of them.
             sequence: u64,
+            /// If the service has rejected them, the messages with them. They are left out of all later prompts.
+            #[serde(default, skip_serializing_if = "Vec::is_empty")]
+            rejected: Vec<u64>,
         },
     }
 }

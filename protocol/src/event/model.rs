@@ -14,6 +14,17 @@ pub struct OmittedGoal {
     pub text: String,
 }
 
+/// Changes of a prompt that later prompts keep.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PromptChanges {
+    /// How the prompt was rebuilt, if it was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rebuild: Option<PromptRebuild>,
+    /// Sequences of the messages whose images and files are left out, because the service has rejected them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub rejected_files: Vec<u64>,
+}
+
 /// How a prompt was rebuilt.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PromptRebuild {

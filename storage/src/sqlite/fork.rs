@@ -74,11 +74,11 @@ impl CopyCounters {
                 "INSERT INTO message (trace_key, sequence, parent_sequence, role, goal_id, partial, prompt_tokens,
                      completion_tokens, cost_nanos, duration_ms, created_at, tool_call_id, finish_reason, description,
                      content, parts, provider_data, context_update, reasoning, tool_calls, long_term_memory, output_once, prompt_key,
-                     origin, prompt_rebuild, lsn)
+                     origin, prompt_changes, lsn)
                  SELECT ?1, sequence, parent_sequence, role, goal_id, partial, prompt_tokens,
                      completion_tokens, cost_nanos, duration_ms, created_at, tool_call_id, finish_reason, description,
                      content, parts, provider_data, context_update, reasoning, tool_calls, long_term_memory, output_once, prompt_key,
-                     origin, prompt_rebuild, ?5
+                     origin, prompt_changes, ?5
                  FROM message WHERE trace_key = ?2 AND sequence BETWEEN ?3 AND ?4 ORDER BY sequence",
             )?
             .execute((target, source, clamp_to_i64(first), clamp_to_i64(last), clamp_to_i64(lsn)))?;

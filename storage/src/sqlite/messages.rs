@@ -14,7 +14,7 @@ pub(super) const INSERT: &str = "INSERT INTO message (trace_key, sequence, paren
         prompt_tokens, completion_tokens, cost_nanos, duration_ms, created_at, tool_call_id, finish_reason,
         description, content, reasoning, tool_calls, long_term_memory, output_once, lsn, side_branch,
         prompt_key, parts, provider_data, context_update, origin,
-        prompt_rebuild)
+        prompt_changes)
      VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?24, ?25,
         ?26, ?27)";
 
@@ -55,7 +55,7 @@ pub(super) fn insert(
         message.provider_data.as_ref().map(json),
         message.context_update,
         message.origin.map(word),
-        message.prompt_rebuild.as_ref().map(json),
+        message.prompt_changes.as_ref().map(json),
     ])?;
     Ok(())
 }
@@ -66,7 +66,7 @@ macro_rules! select {
             "SELECT sequence, parent_sequence, role, goal_id, partial, prompt_tokens, completion_tokens, cost_nanos,
                     duration_ms, created_at, tool_call_id, finish_reason, description,
                     coalesce(prompt.content, message.content), reasoning, tool_calls, long_term_memory, output_once,
-                    side_branch, parts, provider_data, context_update, origin, prompt_rebuild
+                    side_branch, parts, provider_data, context_update, origin, prompt_changes
              FROM message LEFT JOIN prompt USING (prompt_key) WHERE trace_key = ?1 AND ",
             $tail
         )
@@ -99,7 +99,7 @@ fn read(row: &Row<'_>, trace_id: &TraceId) -> rusqlite::Result<Message> {
         side_branch: columns.next()?,
         provider_data: None,
         context_update: None,
-        prompt_rebuild: None,
+        prompt_changes: None,
         origin: None,
     };
     if let Some(parts) = columns.maybe_json::<Vec<ContentPart>>()? {
@@ -108,7 +108,7 @@ fn read(row: &Row<'_>, trace_id: &TraceId) -> rusqlite::Result<Message> {
     message.provider_data = columns.maybe_json()?;
     message.context_update = columns.next()?;
     message.origin = columns.maybe_enum()?;
-    message.prompt_rebuild = columns.maybe_json()?;
+    message.prompt_changes = columns.maybe_json()?;
     Ok(message)
 }
 

@@ -41,7 +41,7 @@ pub(crate) const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/0021_open_model_calls.sql"),
     include_str!("../../migrations/0022_keyed_requests.sql"),
     include_str!("../../migrations/0023_offered_tools.sql"),
-    include_str!("../../migrations/0024_prompt_rebuilds.sql"),
+    include_str!("../../migrations/0024_prompt_changes.sql"),
 ];
 
 /// The schema that all [`MIGRATIONS`] together create. A new database is created from it, because the steps take four

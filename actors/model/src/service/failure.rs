@@ -139,6 +139,24 @@ impl ErrorBody {
         CODES.iter().any(|code| self.codes.contains(code))
     }
 
+    /// Returns whether the error is about an image or a file of the request. A request without files gets none.
+    fn is_about_file(&self) -> bool {
+        const WORDS: [&str; 11] = [
+            "image",
+            "pdf",
+            "document",
+            "audio",
+            "file",
+            "media",
+            "attachment",
+            "base64",
+            "mime",
+            "decode",
+            "inline_data",
+        ];
+        self.mentions(&WORDS)
+    }
+
     fn is_about_tools(&self) -> bool {
         let message = self.message.to_ascii_lowercase();
         ["not support tool", "support tool use", "not support function call", "tools is not supported"]
@@ -204,7 +222,8 @@ impl ServiceInfo {
             }
         }
         let error = self.error(failure, &what, &error_body.message, &advice);
-        ModelError { status: Some(status), context_window: error_body.context_window, ..error }
+        let is_about_file = matches!(status, 400 | 415 | 422) && error_body.is_about_file();
+        ModelError { status: Some(status), context_window: error_body.context_window, is_about_file, ..error }
     }
 
     /// Returns the error that a service reported inside a stream.
@@ -213,7 +232,8 @@ impl ServiceInfo {
         let failure = error_body.failure(status, error_body.retry_after_ms);
         let what = format!("{} reported an error instead of an answer", self.host);
         let error = self.error(failure, &what, &error_body.message, &self.advice(failure, status, error_body));
-        ModelError { status: Some(status), context_window: error_body.context_window, ..error }
+        let is_about_file = matches!(status, 400 | 415 | 422) && error_body.is_about_file();
+        ModelError { status: Some(status), context_window: error_body.context_window, is_about_file, ..error }
     }
 
     /// Returns the error for a failed connection.

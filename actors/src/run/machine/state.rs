@@ -206,7 +206,9 @@ impl RunState {
             ModelEvent::NamingStarted { .. } | ModelEvent::NamingEnded { .. } => self.conversation.apply_naming(event),
             ModelEvent::Retrying { error, .. } => match error.code {
                 ErrorCode::PromptTooLong => self.conversation.window = self.conversation.reduced_window(error),
-                ErrorCode::ProviderError if !error.retryable => self.compaction.follows_rejection = true,
+                ErrorCode::ProviderError if !error.retryable && error.details["is_about_file"] != true => {
+                    self.compaction.follows_rejection = true;
+                }
                 ErrorCode::ModelAnswerTooLarge => self.turn.answers_too_large += 1,
                 _ => {}
             },
@@ -303,7 +305,7 @@ impl RunState {
             return self.apply_summary(message, covers);
         }
         self.conversation.head = Some(message.sequence);
-        self.conversation.apply_recorded_rebuild(&self.spec, message);
+        self.conversation.apply_recorded_changes(&self.spec, message);
         match message.role {
             Role::System => {
                 let is_own = *self.spec.system_prompt.text == *message.content;

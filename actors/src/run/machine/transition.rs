@@ -316,8 +316,7 @@ impl Transition<'_, '_> {
         if with_calls && may_plan && !calls.iter().any(|call| call.name == "goal") {
             self.plan_root_goal();
         }
-        let conversation = &self.state.conversation;
-        let rebuild = conversation.rebuilt.clone().filter(|_| !conversation.is_rebuild_recorded);
+        let changes = self.state.conversation.unrecorded_changes();
         self.add_message(Role::Assistant, completion.text, |message| {
             (message.reasoning, message.provider_data) = (completion.reasoning, completion.provider_data);
             message.context_update = context_update;
@@ -327,7 +326,7 @@ impl Transition<'_, '_> {
             }
             message.tool_calls = calls;
             message.partial = was_cut_off || was_refused;
-            message.prompt_rebuild = rebuild.filter(|_| !message.partial).map(Box::new);
+            message.prompt_changes = changes.filter(|_| !message.partial);
             message.prompt_tokens = Some(usage.prompt_tokens);
             message.completion_tokens = Some(usage.completion_tokens);
             (message.cost, message.duration_ms) = (cost, Some(duration_ms));
@@ -363,6 +362,9 @@ impl Transition<'_, '_> {
     /// Handles the failure of a model call. `used`: what is charged for it.
     fn model_failed(&mut self, error: ErrorInfo, partial: String, used: Option<Used>, waited_ms: u64) {
         if partial.is_empty() && self.retry_with_compaction(&error) {
+            return;
+        }
+        if partial.is_empty() && self.retry_without_files(&error) {
             return;
         }
         if self.retry_with_smaller_answer(&error, used) {

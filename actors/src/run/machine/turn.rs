@@ -212,8 +212,45 @@ impl Transition<'_, '_> {
             }
         }
         if !files.is_empty() {
-            self.emit(ContextEvent::FilesOmitted { model: self.state.model().name.clone(), files, sequence });
+            let model = self.state.model().name.clone();
+            self.emit(ContextEvent::FilesOmitted { model, files, sequence, rejected: Vec::new() });
         }
+    }
+
+    /// Retries without images and files after the service rejected one: without those that are new, else without all.
+    ///
+    /// Returns `false` for other errors, if the run is ending, and if the prompt contains no files.
+    pub(crate) fn retry_without_files(&mut self, error: &ErrorInfo) -> bool {
+        let is_about_file = error.details["is_about_file"] == true && !error.retryable;
+        if !is_about_file || self.state.end.ending.is_some() || self.state.reflection.is_some() {
+            return false;
+        }
+        let kinds = &self.state.model().input.kinds;
+        let is_sent = |file: &&PartFile| file.kind().is_some_and(|kind| kinds.contains(&kind));
+        let transcript = &self.state.conversation.transcript;
+        let with_files: Vec<&Arc<Message>> = transcript
+            .iter()
+            .map(|entry| &entry.message)
+            .filter(|message| message.content.files().any(|file| is_sent(&file)))
+            .collect();
+        let last_answer = transcript.iter().rev().find(|entry| entry.message.role == Role::Assistant);
+        let answered_to = last_answer.map_or(0, |entry| entry.message.sequence);
+        let is_new = |message: &&&Arc<Message>| message.sequence > answered_to;
+        let has_new = with_files.iter().any(|message| is_new(&message));
+        let dropped: Vec<&Arc<Message>> =
+            with_files.iter().filter(|message| !has_new || is_new(message)).copied().collect();
+        let Some(last) = dropped.last() else { return false };
+        let omitted = ContextEvent::FilesOmitted {
+            model: self.state.model().name.clone(),
+            files: dropped.iter().flat_map(|message| message.content.files()).map(PartFile::description).collect(),
+            sequence: last.sequence,
+            rejected: dropped.iter().map(|message| message.sequence).collect(),
+        };
+        let attempt = self.state.turn.attempt;
+        self.emit(ModelEvent::Retrying { attempt, error: error.clone(), wait_ms: 0, usage: None, cost: None });
+        self.emit(omitted);
+        self.call_model();
+        true
     }
 
     /// Builds the prompt: the messages and, at intervals, the goals and collaborators. Messages of finished goals are left

@@ -242,7 +242,8 @@ fn add_conversation(conversation: &Conversation, recorded: &mut Recorded) {
         window,
         naming,
         rebuilt,
-        is_rebuild_recorded,
+        rejected_files,
+        are_changes_recorded,
     } = conversation;
     recorded.add("conversation.last_sequence", last_sequence);
     recorded.add("conversation.head", head);
@@ -254,7 +255,8 @@ fn add_conversation(conversation: &Conversation, recorded: &mut Recorded) {
     recorded.add("conversation.window", window);
     recorded.add("conversation.naming", naming);
     recorded.add("conversation.rebuilt", rebuilt);
-    recorded.add("conversation.is_rebuild_recorded", is_rebuild_recorded);
+    recorded.add("conversation.rejected_files", rejected_files);
+    recorded.add("conversation.are_changes_recorded", are_changes_recorded);
 }
 
 fn add_turn(turn: &TurnState, recorded: &mut Recorded) {

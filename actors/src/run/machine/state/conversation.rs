@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use soong_protocol::{ErrorInfo, Message, OmittedGoal, PromptRebuild, Role};
+use soong_protocol::{ErrorInfo, Message, OmittedGoal, PromptChanges, PromptRebuild, Role};
 
 use crate::{
     context::SizedMessage,
@@ -35,8 +35,10 @@ pub(in crate::run::machine) struct Conversation {
     pub(in crate::run::machine) naming: Naming,
     /// How the prompt was rebuilt, if it was.
     pub(in crate::run::machine) rebuilt: Option<PromptRebuild>,
-    /// Whether an answer records the rebuild, so that later runs rebuild the prompt in the same way.
-    pub(in crate::run::machine) is_rebuild_recorded: bool,
+    /// Messages whose images and files are left out, because the service has rejected them.
+    pub(in crate::run::machine) rejected_files: Vec<u64>,
+    /// Whether an answer records the changes of the prompt, so that later runs make them too.
+    pub(in crate::run::machine) are_changes_recorded: bool,
 }
 
 impl Conversation {
@@ -60,22 +62,44 @@ impl Conversation {
     pub(in crate::run::machine) fn rebuild(&mut self, spec: &RunSpec, model: &str, omitted_goals: Vec<OmittedGoal>) {
         let through = self.head.unwrap_or_default();
         self.apply_rebuild(spec, PromptRebuild { model: model.to_owned(), through, omitted_goals });
-        self.is_rebuild_recorded = false;
+        self.are_changes_recorded = false;
     }
 
-    /// Applies the rebuild that an answer records, unless it was applied already or a summary replaced messages since.
-    pub(in crate::run::machine) fn apply_recorded_rebuild(&mut self, spec: &RunSpec, answer: &Message) {
-        let Some(rebuild) = &answer.prompt_rebuild else { return };
+    /// Returns the changes of the prompt that the next answer must record; `None` if an earlier one has.
+    pub(in crate::run::machine) fn unrecorded_changes(&self) -> Option<Box<PromptChanges>> {
+        if self.are_changes_recorded {
+            return None;
+        }
+        let changes = PromptChanges { rebuild: self.rebuilt.clone(), rejected_files: self.rejected_files.clone() };
+        (changes != PromptChanges::default()).then(|| Box::new(changes))
+    }
+
+    /// Makes the changes that an answer records, unless they were made already. A rebuild ends with a summary.
+    pub(in crate::run::machine) fn apply_recorded_changes(&mut self, spec: &RunSpec, answer: &Message) {
+        let Some(changes) = &answer.prompt_changes else { return };
         let is_summary = |entry: &SizedMessage| entry.message.covers.is_some();
         let is_before_summary =
             self.transcript.iter().any(|entry| is_summary(entry) && entry.message.sequence > answer.sequence);
-        if is_before_summary {
-            return;
+        if let Some(rebuild) = &changes.rebuild
+            && !is_before_summary
+            && self.rebuilt.as_ref() != Some(rebuild)
+        {
+            self.apply_rebuild(spec, rebuild.clone());
         }
-        if self.rebuilt.as_ref() != Some(rebuild) {
-            self.apply_rebuild(spec, PromptRebuild::clone(rebuild));
-        }
-        self.is_rebuild_recorded = true;
+        self.reject_files(spec, &changes.rejected_files);
+        self.are_changes_recorded = true;
+    }
+
+    /// Replaces the images and files of messages by their descriptions.
+    pub(in crate::run::machine) fn reject_files(&mut self, spec: &RunSpec, messages: &[u64]) {
+        let new: Vec<u64> =
+            messages.iter().copied().filter(|sequence| !self.rejected_files.contains(sequence)).collect();
+        self.change(
+            spec,
+            |message| new.contains(&message.sequence),
+            |message| message.content = std::mem::take(&mut message.content).without_files(),
+        );
+        self.rejected_files.extend(new);
     }
 
     /// Returns whether the prompt was rebuilt for this model. Another model has nothing of it in its cache, so it may be

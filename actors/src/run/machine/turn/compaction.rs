@@ -77,7 +77,13 @@ impl RunState {
                 self.phase = Phase::Compacting;
                 self.compaction.tokens_before = *estimated_tokens;
             }
-            ContextEvent::FilesOmitted { sequence, .. } => self.conversation.files_omitted_to = *sequence,
+            ContextEvent::FilesOmitted { sequence, rejected, .. } if rejected.is_empty() => {
+                self.conversation.files_omitted_to = *sequence;
+            }
+            ContextEvent::FilesOmitted { rejected, .. } => {
+                self.conversation.reject_files(&self.spec, rejected);
+                self.conversation.are_changes_recorded = false;
+            }
             ContextEvent::CompactionCompleted { tokens_before, tokens_after, .. } => {
                 self.compaction.record_gain(*tokens_before, *tokens_after, self.conversation.window);
                 self.compaction.completed += 1;
@@ -165,7 +171,6 @@ impl RunState {
         self.conversation.transcript.retain(is_kept);
         self.conversation.transcript.insert(0, self.entry(summary));
         self.conversation.rebuilt = None;
-        self.conversation.is_rebuild_recorded = false;
         self.conversation.drop_bound_data(&self.spec);
     }
 }
