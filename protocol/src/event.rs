@@ -173,7 +173,10 @@ impl Event {
             | Self::Budget(BudgetEvent::Warning { .. })
             | Self::Context(ContextEvent::CompactionFailed { .. })
             | Self::Model(
-                ModelEvent::Retrying { .. } | ModelEvent::Fallback { .. } | ModelEvent::ProviderDataRejected { .. },
+                ModelEvent::Retrying { .. }
+                | ModelEvent::Fallback { .. }
+                | ModelEvent::ProviderDataRejected { .. }
+                | ModelEvent::CallsFoundInText { .. },
             )
             | Self::Hook(HookEvent::Denied { .. } | HookEvent::Failed { .. } | HookEvent::CallbackFailed { .. })
             | Self::Tool(ToolEvent::Failed { .. } | ToolEvent::Denied { .. } | ToolEvent::McpServerFailed { .. }) => {

@@ -157,7 +157,7 @@ async fn failed_summary_leaves_the_conversation_unchanged() {
     // A summary that is longer than the messages it replaces is rejected as well.
     for refusal in [
         || Turn::say(format!("{SUMMARY}\n{}", prose(3_000))),
-        || Turn::say("   "),
+        || Turn::say("## Next step"),
         || Turn::Fail(ModelError::new(Failure::Rejected, "no")),
     ] {
         let asked = Arc::new(AtomicUsize::new(0));
@@ -242,7 +242,7 @@ async fn failing_summaries_are_retried_less_and_less_often() {
     let model = scripted_model(move |request| match request.messages.len() {
         _ if is_summary(request) => {
             counted.fetch_add(1, SeqCst);
-            Turn::say("   ")
+            Turn::say("## Next step")
         }
         length if length < 2 * TURNS => Turn::call("read", json!({ "path": "long.txt" })),
         _ => Turn::say("read"),

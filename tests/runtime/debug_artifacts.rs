@@ -163,7 +163,8 @@ async fn exchanges_with_the_service_are_stored_as_they_were() {
         let statuses: Vec<&Value> = exchanges.iter().map(|exchange| &exchange["status"]).collect();
         assert_eq!(statuses, [&json!(500), &json!(200), &json!(200)], "{traffic}");
         assert_eq!(exchanges[0]["response"]["error"]["message"], "boom");
-        assert_eq!(exchanges[0]["request"]["messages"][1]["content"], "say it");
+        let sent = exchanges[0]["request"]["messages"][1]["content"].as_str().unwrap();
+        assert!(sent.starts_with("say it\n\n[Context of this run"), "{sent}");
         assert!(!exchanges[0]["url"].as_str().unwrap().contains('?'));
         assert!(exchanges[1]["response"].as_str().unwrap().contains("half of it"), "{traffic}");
         let answer = exchanges[2]["response"].as_str().unwrap();

@@ -61,6 +61,7 @@ mod sub_agents;
 mod sub_traces;
 mod supervision;
 mod task_journals;
+mod text_calls;
 mod tool_call_pairing;
 mod tools_on_the_tree;
 mod unclear_commits;

@@ -24,6 +24,7 @@ pub mod retry;
 pub mod selection;
 #[cfg(feature = "openai")]
 mod service;
+pub mod text_calls;
 pub mod tokens;
 
 use std::{collections::HashMap, sync::Arc};

@@ -293,7 +293,7 @@ async fn attempt(
         is_complete: true,
     });
     let is_cut = completion.finish_reason == "length" || completion.is_refused();
-    if completion.text.is_empty() && completion.tool_calls.is_empty() && !is_cut {
+    if completion.text.trim().is_empty() && completion.tool_calls.is_empty() && !is_cut {
         return Err(ModelError::new(Failure::InvalidResponse, "the model answered with neither text nor tool calls"));
     }
     shared.limits.check_completion(&completion)?;

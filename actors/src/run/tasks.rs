@@ -22,6 +22,7 @@ mod prompt_cache;
 mod queued_children;
 pub(in crate::run) mod recall;
 mod reflection;
+mod text_calls;
 pub(in crate::run) mod tool_call;
 pub(in crate::run) mod tool_output;
 
@@ -68,6 +69,7 @@ use crate::{
             load::{last_settings, read_stored},
             model_call::{CallObserver, ModelCaller},
             panicked::panic_error,
+            text_calls::take_text_calls,
             tool_call::{ToolAttempt, ToolRunner, resolved_path},
             tool_output::TextSource,
         },
@@ -133,12 +135,21 @@ impl RunTasks {
     pub(crate) fn call_model(&self, myself: ActorRef<RunMsg>, spec: &Arc<RunSpec>, call: ModelCall) {
         let (services, live, token) = (Arc::clone(&self.services), Arc::clone(&self.live), self.token.clone());
         let (spec, mailbox) = (Arc::clone(spec), self.mailbox(myself));
+        let has_called_tools = call.has_called_tools;
         self.spawn(async move {
             let mut observer = CallObserver::new(&services.journal, &live, &spec, ModelCallKind::Turn, mailbox.clone());
             let start = Instant::now();
             let span = otel_spans::model_span(&spec, &live.span());
             let calling = services.models.call_model(&spec, call, &mut observer).instrument(span.clone());
             let outcome = until_cancelled((MODEL, &token, &services.redactor), pin!(calling)).await.flatten();
+            let outcome = outcome.and_then(|mut completion| {
+                let form = take_text_calls(&spec, &mut completion, has_called_tools)?;
+                Ok((completion, form))
+            });
+            let (outcome, text_call_form) = match outcome {
+                Ok((completion, form)) => (Ok(completion), form),
+                Err(error) => (Err(error), None),
+            };
             otel_spans::model_ended(&span, &spec.model_or_fallback(observer.fallback).name, &outcome);
             let waited_ms = observer.waited_ms;
             let input = match outcome {
@@ -153,6 +164,7 @@ impl RunTasks {
                         waited_ms,
                         short_of: limited_by,
                         answer_check,
+                        text_call_form,
                     })
                 }
                 Err(error) => {

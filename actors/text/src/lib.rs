@@ -50,21 +50,60 @@ pub fn fence_around(text: &str) -> String {
     "~".repeat(longest.unwrap_or(0).max(2) + 1)
 }
 
-/// Finds a JSON value in an answer: the whole answer, or the content of the last code fence with valid JSON. Returns
-/// its text and the parsed value.
+/// Maximum number of JSON values that are found in an answer.
+const MAX_JSON_VALUES: usize = 16;
+/// Maximum number of places of an answer at which a JSON value is looked for.
+const MAX_JSON_STARTS: usize = 256;
+
+/// Finds a JSON value in an answer, and returns its text and the parsed value: the first of [`json_values`].
 pub fn find_json(answer: &str) -> Option<(&str, Value)> {
+    json_values(answer).into_iter().next()
+}
+
+/// Finds the JSON values in an answer, the most likely one first: the whole answer, the code fences from the last to the
+/// first, then the objects and lists in other text, from the last to the first. Reasoning before `</think>` is skipped.
+/// At most 16 values are returned.
+pub fn json_values(answer: &str) -> Vec<(&str, Value)> {
     let read = |text: &'_ str| serde_json::from_str::<Value>(text).ok();
-    let alone = answer.trim();
+    let alone = after_reasoning(answer).trim();
     if let Some(value) = read(alone) {
-        return Some((alone, value));
+        return vec![(alone, value)];
     }
+    let mut values = Vec::new();
     // Every second piece is the content of a fence. Its first line may name a language.
-    let blocks: Vec<&str> = answer.split("```").skip(1).step_by(2).collect();
-    blocks.into_iter().rev().find_map(|block| {
+    let blocks: Vec<&str> = alone.split("```").skip(1).step_by(2).collect();
+    for block in blocks.into_iter().rev() {
         let body = block.split_once('\n').map_or(block, |(_, body)| body).trim();
         let text = if read(body).is_some() { body } else { block.trim() };
-        read(text).map(|value| (text, value))
-    })
+        values.extend(read(text).map(|value| (text, value)));
+    }
+    let mut embedded = embedded_json(alone);
+    embedded.reverse();
+    let in_fences: Vec<*const u8> = values.iter().map(|(text, _): &(&str, Value)| text.as_ptr()).collect();
+    values.extend(embedded.into_iter().filter(|(text, _)| !in_fences.contains(&text.as_ptr())));
+    values.truncate(MAX_JSON_VALUES);
+    values
+}
+
+/// Returns the text after the reasoning that some models write before their answer.
+pub fn after_reasoning(answer: &str) -> &str {
+    answer.rsplit_once("</think>").map_or(answer, |(_, answer)| answer)
+}
+
+/// Returns the objects and lists in a text, in order. Values inside of others are not returned.
+fn embedded_json(text: &str) -> Vec<(&str, Value)> {
+    let mut found = Vec::new();
+    let mut rest = text;
+    for _ in 0..MAX_JSON_STARTS {
+        let Some(start) = rest.find(['{', '[']) else { break };
+        rest = &rest[start..];
+        let mut values = serde_json::Deserializer::from_str(rest).into_iter::<Value>();
+        let value = values.next().and_then(Result::ok);
+        let length = value.as_ref().map_or(1, |_| values.byte_offset());
+        found.extend(value.map(|value| (&rest[..length], value)));
+        rest = &rest[length..];
+    }
+    found
 }
 
 /// Returns whether a text is one JSON object.
@@ -87,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn json_is_found_bare_or_in_fence() {
+    fn json_is_found_bare_in_fences_and_in_prose() {
         for (answer, found) in [
             ("{\"a\": 1}", Some("{\"a\": 1}")),
             ("  [1, 2]\n", Some("[1, 2]")),
@@ -96,11 +135,24 @@ mod tests {
             ("```{\"a\": 1}```", Some("{\"a\": 1}")),
             ("draft\n```json\n{\"a\": 1}\n```\nmended\n```json\n{\"a\": 2}\n```", Some("{\"a\": 2}")),
             ("```rust\nfn x() {}\n```\n```json\n3\n```", Some("3")),
-            ("it is {\"a\": 1}", None),
+            ("it is {\"a\": 1}, I think.", Some("{\"a\": 1}")),
+            ("first [1], then {\"a\": [2]}.", Some("{\"a\": [2]}")),
+            ("<think>{\"a\": 1}?</think>\n{\"a\": 2}", Some("{\"a\": 2}")),
+            ("<think>hm</think>{\"a\": {", None),
+            ("see {this} and [that]", None),
             ("", None),
             ("```json\n{\"a\": 1", None),
         ] {
             assert_eq!(find_json(answer).map(|(text, _)| text), found, "{answer:?}");
         }
+    }
+
+    #[test]
+    fn values_of_an_answer_are_found_most_likely_first_and_bounded() {
+        let answer = "For example {\"a\": 0}:\n```json\n{\"a\": 1}\n```\nor {\"a\": 2}.";
+        let values: Vec<&str> = json_values(answer).into_iter().map(|(text, _)| text).collect();
+        assert_eq!(values, ["{\"a\": 1}", "{\"a\": 2}", "{\"a\": 0}"]);
+        assert_eq!(json_values(&"[1] ".repeat(100)).len(), 16);
+        assert!(json_values(&"[".repeat(100_000)).is_empty());
     }
 }

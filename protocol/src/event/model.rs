@@ -43,12 +43,20 @@ pub struct PromptRebuild {
 #[serde(tag = "result", rename_all = "snake_case")]
 pub enum AnswerCheck {
     /// It matches.
-    Match,
+    Match {
+        /// Number of the JSON value of the answer that matches, from 0; 0 if the answer is nothing else.
+        #[serde(default, skip_serializing_if = "is_first")]
+        value: u32,
+    },
     /// It does not match.
     Mismatch {
         /// At most three violations with their locations, or why the check was not possible.
         violations: String,
     },
+}
+
+fn is_first(value: &u32) -> bool {
+    *value == 0
 }
 
 events! {
@@ -127,6 +135,16 @@ events! {
         ProviderDataRejected = "provider_data_rejected" {
             /// Name of the model.
             model: String,
+        },
+        /// The server left calls of tools in the text of an answer, instead of returning them as calls. They are run like
+        /// others.
+        CallsFoundInText = "calls_found_in_text" {
+            /// Name of the model.
+            model: String,
+            /// How the calls are written: `hermes`, `qwen`, `mistral`, `deepseek` or `json`.
+            form: String,
+            /// Number of calls.
+            tool_calls: u64,
         },
         /// A fallback takes over from `from`. It also makes the next calls, until the cool-down of `from` ends. Text that was
         /// streamed before belongs to a discarded answer.

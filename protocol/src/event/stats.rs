@@ -27,6 +27,7 @@ impl Stats {
             | ModelEvent::NamingStarted { .. }
             | ModelEvent::Started { .. }
             | ModelEvent::Waiting { .. }
+            | ModelEvent::CallsFoundInText { .. }
             | ModelEvent::ProviderDataRejected { .. } => return,
         };
         self.model_calls = self.model_calls.saturating_add(1);

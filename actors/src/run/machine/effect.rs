@@ -2,7 +2,7 @@
 
 use std::{collections::HashSet, sync::Arc};
 
-use soong_protocol::{Collaborator, ErrorInfo, GoalId, Message, PermissionId, Run, RunId, ToolSpec, TraceId, Write};
+use soong_protocol::{Collaborator, ErrorInfo, GoalId, Message, PermissionId, Run, RunId, Timestamp, ToolSpec, TraceId, Write};
 
 use crate::{hook::HookPoint, memory::Changes, run::machine::inline::InlineLimits};
 
@@ -117,11 +117,15 @@ pub(crate) struct ModelCall {
     pub(crate) budget_note: Option<String>,
     /// Section about the permission mode for the model.
     pub(crate) permission_note: Option<String>,
+    /// Time of the call, if the model is told the date.
+    pub(crate) dated: Option<Timestamp>,
     pub(crate) messages: Vec<Arc<Message>>,
     /// Number of prompt tokens, as counted by the runtime.
     pub(crate) tokens: u64,
     /// Index of the fallback that made the last call.
     pub(crate) fallback: Option<usize>,
+    /// Whether the run has had calls of tools that the service has read.
+    pub(crate) has_called_tools: bool,
 }
 
 /// A summary, a reflection or a name to request.

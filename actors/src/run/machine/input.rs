@@ -70,6 +70,8 @@ pub(crate) enum ModelInput {
         waited_ms: u64,
         short_of: Option<LimitStatus>,
         answer_check: Option<AnswerCheck>,
+        /// How the calls are written, if they were found in the text.
+        text_call_form: Option<&'static str>,
     },
     /// The model call failed for good or was aborted; `partial` is the text that had arrived, `used` what is charged.
     Failed { error: ErrorInfo, partial: String, used: Option<Used>, waited_ms: u64 },

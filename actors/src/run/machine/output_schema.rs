@@ -6,7 +6,7 @@ use std::sync::{Arc, LazyLock};
 
 use serde_json::{Value, json};
 use soong_protocol::{AnswerCheck, ErrorCode, ErrorInfo};
-use soong_text::find_json;
+use soong_text::json_values;
 use soong_tool::JsonSchema;
 
 use crate::memory::reflection_schema;
@@ -69,7 +69,7 @@ impl OutputSchema {
 
     /// Returns whether the check of an answer is so fast that it need not run on a blocking thread.
     pub(crate) fn is_fast_for(&self, answer: &str) -> bool {
-        self.compiled.is_fast_for(matching_text(answer))
+        json_values(answer).iter().all(|(text, _)| self.compiled.is_fast_for(text))
     }
 
     /// Returns the text that is added to the task to request the schema.
@@ -77,29 +77,36 @@ impl OutputSchema {
         &self.prompt_text
     }
 
-    /// Checks an answer, and returns its JSON text. The time is bounded, but a schema may use it up, so the check of a
-    /// model's answer runs in the task of the call.
+    /// Checks an answer, and returns the text of the JSON value that matches, and its number among the values of the
+    /// answer. The time is bounded, but a schema may use it up, so the check of a model's answer runs in the task of the
+    /// call.
     ///
     /// # Errors
-    /// Why the answer does not match.
-    pub(crate) fn check<'a>(&self, answer: &'a str) -> Result<&'a str, String> {
-        let (text, value) = find_json(answer).ok_or("it contains no JSON value, neither alone nor in a code fence")?;
-        let violations = self.compiled.violations(&value);
-        if violations.is_empty() { Ok(text) } else { Err(violations.join("; ")) }
+    /// Why the most likely value does not match.
+    pub(crate) fn check<'a>(&self, answer: &'a str) -> Result<(&'a str, u32), String> {
+        let mut first_violations = None;
+        for (number, (text, value)) in (0..).zip(json_values(answer)) {
+            let violations = self.compiled.violations(&value);
+            if violations.is_empty() {
+                return Ok((text, number));
+            }
+            first_violations.get_or_insert_with(|| violations.join("; "));
+        }
+        Err(first_violations.unwrap_or_else(|| "it contains no JSON value".to_owned()))
     }
 
     /// Returns the result of the check as `model_completed` records it.
     pub(crate) fn answer_check(&self, answer: &str) -> AnswerCheck {
         match self.check(answer) {
-            Ok(_) => AnswerCheck::Match,
+            Ok((_, value)) => AnswerCheck::Match { value },
             Err(violations) => AnswerCheck::Mismatch { violations },
         }
     }
 }
 
-/// Returns the JSON text in an answer; the answer itself if it contains none.
-pub(crate) fn matching_text(answer: &str) -> &str {
-    find_json(answer).map_or(answer, |(text, _)| text)
+/// Returns the JSON value of an answer with this number; the answer itself if it contains none.
+pub(crate) fn matching_text(answer: &str, value: u32) -> &str {
+    json_values(answer).get(value as usize).map_or(answer, |(text, _)| *text)
 }
 
 #[cfg(test)]
@@ -113,8 +120,11 @@ mod tests {
         }))
         .unwrap();
         let answer = "```json\n{\"n\": 3}\n```";
-        assert_eq!(schema.answer_check(answer), AnswerCheck::Match);
-        assert_eq!(matching_text(answer), "{\"n\": 3}");
+        assert_eq!(schema.answer_check(answer), AnswerCheck::Match { value: 0 });
+        assert_eq!(matching_text(answer, 0), "{\"n\": 3}");
+        let answer = "<think>{}</think>Not {\"n\": \"x\"}, but {\"n\": 4}. See [1].";
+        assert_eq!(schema.check(answer), Ok(("{\"n\": 4}", 1)), "the value that matches counts");
+        assert_eq!(matching_text(answer, 1), "{\"n\": 4}");
         assert!(schema.check("{\"n\": \"x\"}").unwrap_err().contains("/n"));
         assert!(schema.check("{}").unwrap_err().contains('n'));
         assert!(schema.check("three").unwrap_err().contains("no JSON"));

@@ -227,6 +227,7 @@ impl RunState {
                     error: Some(error.clone()),
                 });
             }
+            ModelEvent::CallsFoundInText { .. } => self.turn.are_calls_from_text = true,
             ModelEvent::ProviderDataRejected { .. } => self.conversation.drop_provider_data(&self.spec),
             ModelEvent::Waiting { .. } | ModelEvent::EffortAdjusted { .. } | ModelEvent::UsageCorrected { .. } => {}
         }
@@ -335,6 +336,7 @@ impl RunState {
             }
             Role::Assistant => {
                 self.close_turn();
+                self.turn.has_called_tools |= !std::mem::take(&mut self.turn.are_calls_from_text);
                 if let Some(ending) = self.turn.cut_calls.record(message) {
                     self.end.ending.get_or_insert(ending);
                 }
@@ -370,9 +372,9 @@ impl RunState {
         let checked = match (&self.spec.output_schema, recorded_check) {
             (None, _) => Ok(text.to_owned()),
             // Recorded: the check is not repeated.
-            (Some(_), Some(AnswerCheck::Match)) => Ok(matching_text(text).to_owned()),
+            (Some(_), Some(AnswerCheck::Match { value })) => Ok(matching_text(text, value).to_owned()),
             (Some(_), Some(AnswerCheck::Mismatch { violations })) => Err(violations),
-            (Some(schema), None) => schema.check(text).map(str::to_owned),
+            (Some(schema), None) => schema.check(text).map(|(text, _)| text.to_owned()),
         };
         match checked {
             Ok(answer) => {

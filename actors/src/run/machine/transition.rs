@@ -133,7 +133,15 @@ impl Transition<'_, '_> {
                 waited_ms,
                 short_of,
                 answer_check,
+                text_call_form,
             } => {
+                if let Some(form) = text_call_form {
+                    self.emit(ModelEvent::CallsFoundInText {
+                        model: self.state.spec.model_or_fallback(fallback).name.clone(),
+                        form: form.to_owned(),
+                        tool_calls: to_u64(completion.tool_calls.len()),
+                    });
+                }
                 self.model_answered(
                     *completion,
                     fallback,

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use soong_protocol::{
     ContextEvent, EndReason, ErrorCode, ErrorInfo, FallbackReason, Message, MessageOrigin, ModelEvent, OmittedGoal,
-    PartFile, Role,
+    PartFile, Role, RunMode,
 };
 
 use crate::{
@@ -172,6 +172,8 @@ impl Transition<'_, '_> {
         self.name_trace();
         let budget_note = self.budget_note();
         let permission_note = permission_mode::note(self.state.waiting.permission_mode, &prompt.messages);
+        // A single call sends its messages and nothing else.
+        let is_dated = self.state.spec.identity.mode != RunMode::Call && self.state.reflection.is_none();
         let attempt = if self.state.turn.is_open { self.state.turn.attempt + 1 } else { 1 };
         self.emit(ModelEvent::Started { model: self.state.model().name.clone(), attempt });
         let state = &self.state;
@@ -181,9 +183,11 @@ impl Transition<'_, '_> {
             reminder: prompt.reminder,
             budget_note,
             permission_note,
+            dated: is_dated.then_some(self.context.now),
             messages: prompt.messages,
             tokens: prompt.tokens,
             fallback: state.turn.fallback,
+            has_called_tools: state.turn.has_called_tools,
         })));
     }
 

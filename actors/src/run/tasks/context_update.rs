@@ -1,12 +1,13 @@
 //! Context of a run that the runtime sends after the newest message when it has changed: artifacts, goals,
-//! collaborators, the permission mode, budgets.
+//! collaborators, the date, the permission mode, budgets.
 //!
 //! An update is recorded with the answer to its request, and later prompts contain it at the same place. So the beginning
 //! of a prompt never changes: services cache it, and reject reasoning whose beginning has changed.
 
 use std::sync::Arc;
 
-use soong_protocol::Message;
+use chrono::{DateTime, Local};
+use soong_protocol::{Message, Timestamp};
 
 /// First line of an update.
 const MARK: &str = "[Context of this run, added by the runtime]";
@@ -18,8 +19,8 @@ pub(super) struct RunContext {
     pub(super) inventory: Option<String>,
     /// Sent always.
     pub(super) reminder: Option<String>,
-    /// The permission mode and the rest of a budget. Sent if they have changed.
-    pub(super) notes: [Option<String>; 2],
+    /// The date, the permission mode and the rest of a budget. Sent if they have changed.
+    pub(super) notes: [Option<String>; 3],
 }
 
 impl RunContext {
@@ -43,6 +44,12 @@ impl RunContext {
     }
 }
 
+/// Returns the section about the date: that of this machine's time zone, such as `2026-11-29 (Sunday, UTC+01:00)`.
+pub(super) fn date_note(at: Timestamp) -> String {
+    let local = DateTime::from_timestamp_millis(at.as_millis()).unwrap_or_default().with_timezone(&Local);
+    format!("## Date\n{}\n", local.format("%Y-%m-%d (%A, UTC%:z)"))
+}
+
 /// Returns whether an update contains a whole section.
 fn contains_section(update: &str, section: &str) -> bool {
     let found = update.match_indices(section).map(|(start, _)| &update[start + section.len()..]);
@@ -51,7 +58,7 @@ fn contains_section(update: &str, section: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use soong_protocol::{Role, Timestamp, TraceId};
+    use soong_protocol::{Role, TraceId};
 
     use super::*;
 
@@ -66,7 +73,7 @@ mod tests {
         let context = |inventory: Option<String>, reminder: Option<&str>| RunContext {
             inventory,
             reminder: reminder.map(str::to_owned),
-            notes: [None, None],
+            notes: [None, None, None],
         };
         let first = context(artifacts("- a"), None).update(&[]).unwrap();
         assert_eq!(first, format!("{MARK}\n\n## Artifacts\n- a"));

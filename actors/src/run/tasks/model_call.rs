@@ -37,7 +37,7 @@ use crate::{
             artifact_owner,
             call_meter::CallMeter,
             callbacks::{CallbackCalls, CallbackRun},
-            context_update::RunContext,
+            context_update::{RunContext, date_note},
             elapsed_ms,
         },
     },
@@ -295,7 +295,7 @@ impl ModelCaller {
         let context = RunContext {
             inventory,
             reminder: call.reminder.take(),
-            notes: [call.permission_note.take(), call.budget_note.take()],
+            notes: [call.dated.map(date_note), call.permission_note.take(), call.budget_note.take()],
         };
         let update = context.update(&call.messages);
         let update: Option<String> = update.map(|text: String| spec.redactor.text(&text).into_owned());

@@ -90,7 +90,7 @@ async fn reflect(
         Err(error) => return failed(None, observer.meter.used_by_failure(&error), error),
     };
     let (new, rated) = match OutputSchema::reflection().check(&answer.completion.text) {
-        Ok(text) => read_reflection(text, &shown),
+        Ok((text, _)) => read_reflection(text, &shown),
         Err(why) => {
             let message = format!("the answer does not match the format: {why}");
             return failed(Some(answer), None, ErrorInfo::new(ErrorCode::ProviderError, message));

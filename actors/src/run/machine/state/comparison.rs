@@ -260,12 +260,24 @@ fn add_conversation(conversation: &Conversation, recorded: &mut Recorded) {
 }
 
 fn add_turn(turn: &TurnState, recorded: &mut Recorded) {
-    let TurnState { number, is_open, attempt, kept_partial, fallback, answers_too_large, cut_calls } = turn;
+    let TurnState {
+        number,
+        is_open,
+        attempt,
+        kept_partial,
+        fallback,
+        has_called_tools,
+        are_calls_from_text,
+        answers_too_large,
+        cut_calls,
+    } = turn;
     recorded.add("turn.number", number);
     recorded.add("turn.is_open", is_open);
     recorded.add("turn.attempt", attempt);
     recorded.add("turn.kept_partial", kept_partial);
     recorded.add("turn.fallback", fallback);
+    recorded.add("turn.has_called_tools", has_called_tools);
+    recorded.add("turn.are_calls_from_text", are_calls_from_text);
     recorded.add("turn.answers_too_large", answers_too_large);
     recorded.add("turn.cut_calls", cut_calls);
 }

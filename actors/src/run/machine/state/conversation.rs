@@ -77,29 +77,39 @@ impl Conversation {
     /// Makes the changes that an answer records, unless they were made already. A rebuild ends with a summary.
     pub(in crate::run::machine) fn apply_recorded_changes(&mut self, spec: &RunSpec, answer: &Message) {
         let Some(changes) = &answer.prompt_changes else { return };
+        self.reject_files(spec, &changes.rejected_files);
         let is_summary = |entry: &SizedMessage| entry.message.covers.is_some();
         let is_before_summary =
             self.transcript.iter().any(|entry| is_summary(entry) && entry.message.sequence > answer.sequence);
+        if is_before_summary {
+            return;
+        }
         if let Some(rebuild) = &changes.rebuild
-            && !is_before_summary
             && self.rebuilt.as_ref() != Some(rebuild)
         {
             self.apply_rebuild(spec, rebuild.clone());
         }
-        self.reject_files(spec, &changes.rejected_files);
         self.are_changes_recorded = true;
     }
 
     /// Replaces the images and files of messages by their descriptions.
     pub(in crate::run::machine) fn reject_files(&mut self, spec: &RunSpec, messages: &[u64]) {
-        let new: Vec<u64> =
-            messages.iter().copied().filter(|sequence| !self.rejected_files.contains(sequence)).collect();
+        let is_new = |sequence: &u64| messages.contains(sequence) && !self.rejected_files.contains(sequence);
+        let new: Vec<u64> = self.transcript.iter().map(|entry| entry.message.sequence).filter(is_new).collect();
         self.change(
             spec,
             |message| new.contains(&message.sequence),
             |message| message.content = std::mem::take(&mut message.content).without_files(),
         );
         self.rejected_files.extend(new);
+    }
+
+    /// Forgets the changes of the messages that a summary has replaced. The next answer records the others again.
+    pub(in crate::run::machine) fn forget_summarized_changes(&mut self) {
+        self.rebuilt = None;
+        let transcript = &self.transcript;
+        self.rejected_files.retain(|sequence| transcript.iter().any(|entry| entry.message.sequence == *sequence));
+        self.are_changes_recorded = false;
     }
 
     /// Returns whether the prompt was rebuilt for this model. Another model has nothing of it in its cache, so it may be
@@ -168,6 +178,10 @@ pub(in crate::run::machine) struct TurnState {
     pub(in crate::run::machine) kept_partial: bool,
     /// Index of the fallback that makes the calls; `None`: the run's own model does.
     pub(in crate::run::machine) fallback: Option<usize>,
+    /// Whether the run has had calls of tools that the service has read.
+    pub(in crate::run::machine) has_called_tools: bool,
+    /// Whether the calls of the answer that follows were found in its text.
+    pub(in crate::run::machine) are_calls_from_text: bool,
     /// Number of consecutive answers that exceeded the size limit.
     pub(in crate::run::machine) answers_too_large: u32,
     /// Tool calls whose arguments were cut at the token limit.

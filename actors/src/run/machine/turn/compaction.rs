@@ -170,7 +170,7 @@ impl RunState {
         let is_kept = |entry: &SizedMessage| is_after_cut(entry) || Some(entry.message.sequence) == request;
         self.conversation.transcript.retain(is_kept);
         self.conversation.transcript.insert(0, self.entry(summary));
-        self.conversation.rebuilt = None;
+        self.conversation.forget_summarized_changes();
         self.conversation.drop_bound_data(&self.spec);
     }
 }
