@@ -21,6 +21,7 @@ mod http;
 mod message;
 mod probe;
 mod result;
+mod schema;
 mod stdio;
 mod supervisor;
 mod target;

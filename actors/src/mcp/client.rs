@@ -6,6 +6,7 @@
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex, PoisonError},
+    time::Duration,
 };
 
 use rmcp::{
@@ -63,19 +64,30 @@ impl ServerClient {
 
 /// Receivers of progress notifications, by token.
 #[derive(Default)]
-pub(super) struct ProgressListeners(Mutex<HashMap<ProgressToken, Progress>>);
+pub(super) struct ProgressListeners(Mutex<HashMap<ProgressToken, ProgressListener>>);
+
+/// Receiver of the progress of one call.
+#[derive(Clone)]
+struct ProgressListener {
+    progress: Progress,
+    /// Notified with each report.
+    reported: Arc<Notify>,
+}
 
 impl ProgressListeners {
     /// Forwards the progress of a call to `progress` until the returned guard is dropped.
     pub(super) fn subscribe(self: &Arc<Self>, token: ProgressToken, progress: Progress) -> ProgressSubscription {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(token.clone(), progress);
-        ProgressSubscription { listeners: Arc::clone(self), token }
+        let reported = Arc::<Notify>::default();
+        let listener = ProgressListener { progress, reported: Arc::clone(&reported) };
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(token.clone(), listener);
+        ProgressSubscription { listeners: Arc::clone(self), token, reported }
     }
 
     fn notify(&self, notification: &ProgressNotificationParam) {
         let listener = self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&notification.progress_token).cloned();
         if let Some(listener) = listener {
-            listener.report(format_progress(notification));
+            listener.progress.report(format_progress(notification));
+            listener.reported.notify_one();
         }
     }
 }
@@ -84,6 +96,14 @@ impl ProgressListeners {
 pub(super) struct ProgressSubscription {
     listeners: Arc<ProgressListeners>,
     token: ProgressToken,
+    reported: Arc<Notify>,
+}
+
+impl ProgressSubscription {
+    /// Waits until nothing has been reported for this time.
+    pub(super) async fn silence(&self, limit: Duration) {
+        while tokio::time::timeout(limit, self.reported.notified()).await.is_ok() {}
+    }
 }
 
 impl Drop for ProgressSubscription {

@@ -9,8 +9,9 @@ use std::{error::Error, sync::Arc, time::Duration};
 use futures::{FutureExt, future::BoxFuture};
 use rmcp::{
     ServiceError,
-    model::{ClientRequest, ListToolsRequest, PaginatedRequestParams},
+    model::{ClientRequest, ErrorCode as RpcCode, ListToolsRequest, PaginatedRequestParams},
     service::{ClientInitializeError, PeerRequestOptions, RunningServiceCancellationToken, serve_client},
+    transport::streamable_http_client::StreamableHttpError,
 };
 use soong_protocol::{ErrorCode, ErrorInfo, ToolsConfig};
 use soong_text::Environment;
@@ -180,6 +181,7 @@ impl Connection {
         Ok(listed)
     }
 
+    /// Requests a page of the tools. A server without the method has no tools.
     async fn page(&mut self, server: &Server, cursor: Option<String>) -> Result<ToolPage, ErrorInfo> {
         let params = PaginatedRequestParams::default().with_cursor(cursor);
         let request = ClientRequest::ListToolsRequest(ListToolsRequest::with_param(params));
@@ -191,7 +193,12 @@ impl Connection {
         };
         let result = tokio::select! {
             biased;
-            answer = answer => answer.map_err(|error| request_error("tools/list", &error))?,
+            answer = answer => match answer {
+                Err(ServiceError::McpError(error)) if error.code == RpcCode::METHOD_NOT_FOUND => {
+                    return Ok(ToolPage { tools: Vec::new(), next: None });
+                }
+                answer => answer.map_err(|error| request_error("tools/list", &error))?,
+            },
             error = too_long => return Err(error),
         };
         ToolPage::read(result).ok_or_else(|| {
@@ -243,14 +250,25 @@ fn initialize_error(error: &ClientInitializeError) -> ErrorInfo {
 /// Returns the reason why a request failed.
 pub(super) fn request_error(what: &str, error: &ServiceError) -> ErrorInfo {
     let (code, message) = match error {
-        ServiceError::McpError(data) => (ErrorCode::ProviderError, format!("it rejected `{what}`: {}", data.message)),
-        ServiceError::TransportSend(error) => {
-            (ErrorCode::ProviderError, format!("`{what}` could not be sent: {}", format_error_chain(&*error.error)))
+        // The transport itself answers so if a response is missing.
+        ServiceError::McpError(data) if data.message.ends_with(http::UNKNOWN_EFFECT) => {
+            (ErrorCode::ProviderError, format!("`{what}` failed: {}", data.message))
         }
-        ServiceError::TransportClosed => (
-            ErrorCode::Interrupted,
-            format!("its connection ended during `{what}`: it is unknown whether the request took effect"),
-        ),
+        ServiceError::McpError(data) => (ErrorCode::ProviderError, format!("it rejected `{what}`: {}", data.message)),
+        ServiceError::TransportSend(failed) => {
+            let why = format_error_chain(&*failed.error);
+            let message = match Delivery::of(error) {
+                Delivery::Unsent => format!("`{what}` could not be sent: {why}"),
+                Delivery::Rejected => format!("it rejected `{what}`: {why}"),
+                Delivery::Unknown => {
+                    format!("its answer to `{what}` cannot be read: {why}: {}", http::UNKNOWN_EFFECT)
+                }
+            };
+            (ErrorCode::ProviderError, message)
+        }
+        ServiceError::TransportClosed => {
+            (ErrorCode::Interrupted, format!("its connection ended during `{what}`: {}", http::UNKNOWN_EFFECT))
+        }
         ServiceError::Timeout { timeout } => {
             (ErrorCode::Timeout, format!("it did not answer `{what}` within {} ms", timeout.as_millis()))
         }
@@ -261,8 +279,37 @@ pub(super) fn request_error(what: &str, error: &ServiceError) -> ErrorInfo {
 
 /// Returns whether a request certainly did not reach the server, because no connection was established.
 pub(super) fn is_unsent(error: &ServiceError) -> bool {
-    let ServiceError::TransportSend(error) = error else { return false };
-    matches!(error.error.downcast_ref(), Some(http::TransportError::Client(error)) if error.is_connect())
+    matches!(error, ServiceError::TransportSend(_)) && Delivery::of(error) == Delivery::Unsent
+}
+
+/// Whether a request that failed reached the server.
+#[derive(Debug, PartialEq)]
+enum Delivery {
+    /// No connection was made, or the program does not read its input.
+    Unsent,
+    /// The server, or a proxy before it, answered that it does not take the request.
+    Rejected,
+    Unknown,
+}
+
+impl Delivery {
+    fn of(error: &ServiceError) -> Self {
+        use StreamableHttpError::{AuthRequired, Client, HttpStatus, InsufficientScope, UnexpectedServerResponse};
+        let ServiceError::TransportSend(error) = error else { return Self::Unknown };
+        let rejections =
+            ["HTTP 30", "HTTP 401", "HTTP 403", "HTTP 404", "HTTP 405", "HTTP 406", "HTTP 415", "HTTP 429"];
+        match error.error.downcast_ref::<http::TransportError>() {
+            // The other transport writes to a program.
+            None => Self::Unsent,
+            Some(Client(error)) if error.is_connect() || error.is_builder() => Self::Unsent,
+            Some(AuthRequired(_) | InsufficientScope(_)) => Self::Rejected,
+            Some(HttpStatus(error)) if error.status == 429 => Self::Rejected,
+            Some(UnexpectedServerResponse(said)) if rejections.iter().any(|start| said.starts_with(start)) => {
+                Self::Rejected
+            }
+            Some(_) => Self::Unknown,
+        }
+    }
 }
 
 /// Formats an error with its causes, without repeating a text.

@@ -14,8 +14,16 @@ use super::{
     connection::{Connection, ConnectionError},
     message::McpServerMsg,
     tool,
+    tool_list::ListedTool,
 };
 use crate::actor_base::Mailbox;
+
+/// Minimum time between a change of the tools that a server announces and the next list.
+const MIN_LIST_PAUSE: Duration = Duration::from_millis(500);
+/// Maximum time between them, if the lists before were the same.
+const MAX_LIST_PAUSE: Duration = Duration::from_secs(60);
+/// Maximum time for all pages of a list.
+const LIST_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// The task and its handles.
 pub(super) struct ConnectionTask {
@@ -66,15 +74,21 @@ impl ConnectionTask {
     /// Keeps the connection open. Returns the reason when it is no longer usable, or `None` if the task is cancelled.
     async fn serve(&self, connection: &mut Connection) -> Option<ConnectionError> {
         let mut is_open = false;
+        let mut listed = Vec::new();
+        let mut pause = MIN_LIST_PAUSE;
         loop {
             let tools = tokio::select! {
                 biased;
                 () = self.cancel.cancelled() => return None,
-                tools = self.tools(connection) => tools,
+                tools = self.tools(connection, &mut listed) => tools,
             };
+            // A server that announces changes without having any is asked less and less often.
+            let is_unchanged = matches!(tools, Ok(None));
+            pause = if is_unchanged { (pause * 2).min(MAX_LIST_PAUSE) } else { MIN_LIST_PAUSE };
             match tools {
-                Ok(tools) if is_open => drop(self.actor.send(McpServerMsg::Listed(tools))),
-                Ok(tools) => {
+                Ok(None) => {}
+                Ok(Some(tools)) if is_open => drop(self.actor.send(McpServerMsg::Listed(tools))),
+                Ok(Some(tools)) => {
                     is_open = true;
                     self.actor.send(McpServerMsg::Opened { line: connection.client(), tools });
                 }
@@ -94,19 +108,38 @@ impl ConnectionTask {
                 how = connection.ended() => {
                     return Some(ConnectionError { error: ErrorInfo::new(ErrorCode::ProviderError, how), is_retryable: true });
                 }
-                () = changed.notified() => {}
+                () = async {
+                    changed.notified().await;
+                    // Further changes in the meantime lead to the same list.
+                    tokio::time::sleep(pause).await;
+                } => {}
             }
         }
     }
 
-    async fn tools(&self, connection: &mut Connection) -> Result<Vec<Arc<RegisteredTool>>, ErrorInfo> {
+    /// Lists the tools, and registers them. Returns `None` if they are the ones in `known` that were listed last.
+    async fn tools(
+        &self,
+        connection: &mut Connection,
+        known: &mut Vec<ListedTool>,
+    ) -> Result<Option<Vec<Arc<RegisteredTool>>>, ErrorInfo> {
         let name = &self.server.name;
-        let listed = connection.list(&self.server, |why| log_omitted(name, &why)).await?;
+        let listing = connection.list(&self.server, |why| log_omitted(name, &why));
+        let Ok(listed) = tokio::time::timeout(LIST_TIMEOUT, listing).await else {
+            let message = format!("its list of tools was not complete after {} s", LIST_TIMEOUT.as_secs());
+            return Err(ErrorInfo::new(ErrorCode::Timeout, message));
+        };
+        let listed = listed?;
+        if !known.is_empty() && listed == *known {
+            return Ok(None);
+        }
+        known.clone_from(&listed);
         let server = Arc::clone(&self.server);
         // Compiling the schemas is slow: they are untrusted and may be numerous.
         let check = move || tool::register_all(&server, listed, |error| log_omitted(&server.name, &error.to_string()));
         tokio::task::spawn_blocking(check)
             .await
+            .map(Some)
             .map_err(|_| ErrorInfo::new(ErrorCode::ProviderError, "its tool schemas crash the schema compiler"))
     }
 }

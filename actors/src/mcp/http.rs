@@ -4,7 +4,9 @@
 //! - When a connection is given up, its requests end too, including those that are never answered.
 //! - A connection is given up as soon as a request cannot be sent to the URL, or an event stream cannot be resumed.
 //! - If the server does not know the MCP session (404, 400), the SDK initializes it again.
-//! - Redirects are not followed, because headers with secrets would be sent to the target.
+//! - Only redirects to the same origin that keep the method (307, 308) are followed, because headers with secrets would be
+//!   sent to the target. The error of another redirect names the target.
+//! - A request that is rejected with `Retry-After` (429, 503) is sent again after that time, if it is short.
 //!
 //! The URL comes from the configuration of the user, so private addresses are allowed.
 //!
@@ -34,6 +36,14 @@ use tokio_util::sync::CancellationToken;
 use super::{stdio::MAX_LINE_BYTES, task_tools::TaskTools};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// What is said of a request that the server may have received.
+pub(super) const UNKNOWN_EFFECT: &str = "it is unknown whether the request took effect";
+/// Maximum number of redirects of a request.
+const MAX_REDIRECTS: usize = 5;
+/// Maximum number of times that a request is sent again because of `Retry-After`.
+const MAX_RETRIES: usize = 2;
+/// Maximum time that `Retry-After` may ask for. A request that must wait longer fails.
+const MAX_RETRY_DELAY: Duration = Duration::from_secs(30);
 const KEEPALIVE: Duration = Duration::from_secs(3);
 /// Maximum number of concurrent calls of a server; further calls wait.
 const MAX_CONCURRENT_CALLS: usize = 256;
@@ -57,7 +67,7 @@ pub(super) fn transport(
         .tcp_keepalive(KEEPALIVE)
         .tcp_keepalive_interval(KEEPALIVE)
         .tcp_keepalive_retries(2)
-        .redirect(Policy::none());
+        .redirect(same_origin_only());
     let client = builder
         .build()
         .map_err(|error| ErrorInfo::new(ErrorCode::InternalError, format!("could not set up HTTP: {error}")))?;
@@ -69,6 +79,22 @@ pub(super) fn transport(
         CancellableHttpClient { client, cancel: given_up, task_tools: task_tools.clone() },
         config,
     ))
+}
+
+/// Returns the policy for redirects.
+fn same_origin_only() -> Policy {
+    Policy::custom(|attempt| {
+        let is_same_origin = attempt.previous().first().is_some_and(|first| first.origin() == attempt.url().origin());
+        let keeps_method = matches!(attempt.status().as_u16(), 307 | 308);
+        if is_same_origin && keeps_method && attempt.previous().len() <= MAX_REDIRECTS {
+            return attempt.follow();
+        }
+        let target = attempt.url().clone();
+        let status = attempt.status().as_u16();
+        attempt.error(format!(
+            "HTTP {status}: it redirects to {target}; set the URL of the server to that, if you trust it"
+        ))
+    })
 }
 
 /// HTTP client whose requests end when the connection is given up. The SDK alone would wait for the first response.
@@ -93,6 +119,13 @@ impl CancellableHttpClient {
             () = self.cancel.cancelled() => Err(StreamableHttpError::TransportChannelClosed),
             answer = request => answer,
         };
+        // The error of the SDK has no source, which names the target.
+        if let Err(StreamableHttpError::Client(error)) = &answer
+            && error.is_redirect()
+        {
+            let why = std::error::Error::source(error).map(ToString::to_string).unwrap_or_default();
+            return Err(StreamableHttpError::UnexpectedServerResponse(why.into()));
+        }
         if matches!(&answer, Err(StreamableHttpError::Client(error)) if error.is_connect() || error.is_request()) {
             self.cancel.cancel();
         }
@@ -127,14 +160,27 @@ impl StreamableHttpClient for CancellableHttpClient {
         headers: Headers,
         max_bytes: usize,
     ) -> Result<StreamableHttpPostResponse, TransportError> {
-        let client = &self.client;
         let id = match &message {
             ClientJsonRpcMessage::Request(request) => Some(request.id.clone()),
             _ => None,
         };
         let has_session = session.is_some();
-        let request = client.post_message_with_max_sse_event_size(uri, message, session, auth, headers, max_bytes);
-        Ok(match self.or_cancelled(request).await {
+        let mut retries = 0;
+        let answer = loop {
+            let request = self.client.post_message_with_max_sse_event_size(
+                Arc::clone(&uri),
+                message.clone(),
+                session.clone(),
+                auth.clone(),
+                headers.clone(),
+                max_bytes,
+            );
+            let answer = self.or_cancelled(request).await;
+            let Some(delay) = retry_delay(&answer).filter(|_| retries < MAX_RETRIES) else { break answer };
+            retries += 1;
+            self.or_cancelled(async { Ok(tokio::time::sleep(delay).await) }).await?;
+        };
+        Ok(match answer {
             Ok(StreamableHttpPostResponse::Sse(stream, session)) => {
                 let task_tools = self.task_tools.clone();
                 let stream = self.until_cancelled(stream).inspect(move |event| {
@@ -144,6 +190,13 @@ impl StreamableHttpClient for CancellableHttpClient {
                 });
                 let stream = with_missing_response(stream.boxed(), id);
                 StreamableHttpPostResponse::Sse(stream, session)
+            }
+            // A server may answer a notification with anything.
+            Err(StreamableHttpError::UnexpectedContentType(_)) if id.is_none() => StreamableHttpPostResponse::Accepted,
+            Ok(StreamableHttpPostResponse::Json(JsonRpcMessage::Error(error), _))
+                if has_session && is_about_session(&error.error.message) =>
+            {
+                return Err(StreamableHttpError::SessionExpired);
             }
             // An error that answers no request of this client: the SDK would wait for the answer forever.
             Ok(StreamableHttpPostResponse::Json(JsonRpcMessage::Error(error), _))
@@ -198,6 +251,21 @@ impl StreamableHttpClient for CancellableHttpClient {
     }
 }
 
+/// Returns the delay after which a rejected request may be sent again.
+fn retry_delay(answer: &Result<StreamableHttpPostResponse, TransportError>) -> Option<Duration> {
+    let Err(StreamableHttpError::HttpStatus(error)) = answer else { return None };
+    let seconds: u64 = error.retry_after.as_deref()?.trim().parse().ok()?;
+    let delay = Duration::from_secs(seconds);
+    (matches!(error.status, 429 | 503) && delay <= MAX_RETRY_DELAY).then_some(delay)
+}
+
+/// Returns whether an error says that the server does not know the MCP session.
+fn is_about_session(message: &str) -> bool {
+    let message = message.to_ascii_lowercase();
+    let is_unknown = ["not found", "unknown", "invalid", "expired", "no valid", "does not exist", "missing"];
+    message.contains("session") && is_unknown.iter().any(|word| message.contains(word))
+}
+
 /// Inserts an error response if the stream of a request ends without a response and cannot be resumed, or if an event
 /// is too large. Otherwise the SDK would wait for the response, or end the connection for all requests.
 fn with_missing_response(stream: EventStream, id: Option<RequestId>) -> EventStream {
@@ -210,7 +278,10 @@ fn with_missing_response(stream: EventStream, id: Option<RequestId>) -> EventStr
             let event = stream.next().await;
             match event {
                 None if is_over => None,
-                None => Some((Ok(error_response(&id, "its connection ended before the response")), None)),
+                None => Some((
+                    Ok(error_response(&id, &format!("its connection ended before the response: {UNKNOWN_EFFECT}"))),
+                    None,
+                )),
                 Some(Err(SseError::Body(error))) if error.to_string().contains("exceeded the maximum size") => {
                     let message = format!("the response is longer than {MAX_EVENT_BYTES} bytes");
                     Some((Ok(error_response(&id, &message)), Some((stream, true))))
@@ -220,9 +291,10 @@ fn with_missing_response(stream: EventStream, id: Option<RequestId>) -> EventStr
                     let is_answered = is_over || event.id.is_some() || is_response_to(&event, &id);
                     Some((Ok(event), Some((stream, is_answered))))
                 }
-                Some(Err(_)) if !is_over => {
-                    Some((Ok(error_response(&id, "its connection failed before the response")), None))
-                }
+                Some(Err(_)) if !is_over => Some((
+                    Ok(error_response(&id, &format!("its connection failed before the response: {UNKNOWN_EFFECT}"))),
+                    None,
+                )),
                 Some(Err(error)) => Some((Err(error), Some((stream, is_over)))),
             }
         }

@@ -1,13 +1,18 @@
 //! Converts the response of a server to a tool call into a result.
 //!
-//! Pure. Texts are joined. Images and files of the kinds that models take are passed on; other content is replaced by a
-//! note with its type and size. Structured content is used if
-//! there is no text. A response that is marked as an error becomes the error of the call, with the text of the
-//! server.
+//! Pure. Texts are joined. Images and files of the kinds that models take are passed on, whatever the server calls them;
+//! other content is replaced by a note with its type and size. Structured content is added unless the text repeats it. A
+//! response that is marked as an error becomes the error of the call, with the text of the server. A block that cannot be
+//! parsed is passed on as JSON without affecting the others.
 
-use base64::{Engine as _, prelude::BASE64_STANDARD};
+use base64::{
+    Engine as _,
+    alphabet::STANDARD,
+    engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig},
+};
 use rmcp::model::{CallToolResult, ContentBlock, ResourceContents, ServerResult};
-use soong_protocol::{ContentPart, ErrorCode, ErrorInfo, InputKind};
+use serde_json::{Map, Value, json};
+use soong_protocol::{ContentPart, ErrorCode, ErrorInfo, InputKind, media_type};
 use soong_text::{indented_json, strip_invisible};
 use soong_tool::{ToolOutput, ToolResult};
 
@@ -23,10 +28,11 @@ const MAX_NAME_CHARS: usize = 300;
 /// Converts a response to `tools/call`.
 pub(super) fn convert(server: &str, title: &str, result: ServerResult) -> ToolResult {
     match result {
-        ServerResult::CallToolResult(result) => convert_call(server, title, result),
-        // Content of an unknown kind is passed on as JSON, because the model may understand it.
-        ServerResult::CustomResult(custom) if custom.0.get("content").is_some() => {
-            Ok(ToolOutput::text(title, sanitize_and_truncate(&custom.0.to_string(), MAX_OUTPUT_BYTES)))
+        ServerResult::CallToolResult(result) => convert_call(server, title, result.into()),
+        ServerResult::CustomResult(custom)
+            if custom.0.get("content").is_some() || custom.0.get("structuredContent").is_some() =>
+        {
+            convert_call(server, title, CallResponse::of_json(&custom.0))
         }
         ServerResult::InputRequiredResult(_) => {
             let message = format!("MCP server {server:?} requests input during the call, which is not supported");
@@ -43,23 +49,87 @@ pub(super) fn convert(server: &str, title: &str, result: ServerResult) -> ToolRe
     }
 }
 
-fn convert_call(server: &str, title: &str, result: CallToolResult) -> ToolResult {
-    let has_text =
-        result.content.iter().any(|block| matches!(block, ContentBlock::Text(text) if !text.text.is_empty()));
+/// A response to a call.
+struct CallResponse {
+    /// Blocks of the content; one that cannot be parsed as JSON.
+    content: Vec<Result<ContentBlock, Value>>,
+    structured_content: Option<Value>,
+    is_error: bool,
+}
+
+impl From<CallToolResult> for CallResponse {
+    fn from(result: CallToolResult) -> Self {
+        Self {
+            content: result.content.into_iter().map(Ok).collect(),
+            structured_content: result.structured_content,
+            is_error: result.is_error == Some(true),
+        }
+    }
+}
+
+impl CallResponse {
+    /// Reads a response block by block.
+    fn of_json(response: &Value) -> Self {
+        let blocks = match &response["content"] {
+            Value::Array(blocks) => blocks.as_slice(),
+            Value::Null => &[],
+            block => std::slice::from_ref(block),
+        };
+        Self {
+            content: blocks.iter().map(read_block).collect(),
+            structured_content: Some(response["structuredContent"].clone()).filter(|value| !value.is_null()),
+            is_error: response["isError"] == true,
+        }
+    }
+}
+
+/// Parses a block. If it has details that are unknown, only what every block of its type has is read.
+fn read_block(block: &Value) -> Result<ContentBlock, Value> {
+    if let Ok(known) = serde_json::from_value(block.clone()) {
+        return Ok(known);
+    }
+    if let Value::String(text) = block {
+        return serde_json::from_value(json!({"type": "text", "text": text})).map_err(|_| block.clone());
+    }
+    const ESSENTIAL: [&str; 9] = ["type", "text", "data", "mimeType", "resource", "uri", "name", "blob", "size"];
+    let essential = |value: &Value| -> Value {
+        let fields = value.as_object().into_iter().flatten();
+        let kept = fields.filter(|(key, _)| ESSENTIAL.contains(&key.as_str()));
+        kept.map(|(key, value)| (key.clone(), value.clone())).collect::<Map<_, _>>().into()
+    };
+    let mut reduced = essential(block);
+    if let Some(resource) = reduced.get_mut("resource") {
+        *resource = essential(resource);
+    }
+    serde_json::from_value(reduced).map_err(|_| block.clone())
+}
+
+fn convert_call(server: &str, title: &str, result: CallResponse) -> ToolResult {
     let mut files = Vec::new();
     let mut parts: Vec<String> = Vec::new();
+    let mut is_repeated = false;
     for block in result.content {
+        let block = match block {
+            Ok(block) => block,
+            Err(unknown) => {
+                parts.push(unknown.to_string());
+                continue;
+            }
+        };
+        if let (ContentBlock::Text(text), Some(value)) = (&block, &result.structured_content) {
+            is_repeated |= is_same_data(&text.text, value);
+        }
         match file_of(&block) {
             Some(file) => files.push(file),
             None => parts.push(text_of(block)),
         }
     }
     parts.retain(|part| !part.is_empty());
-    if let Some(value) = result.structured_content.filter(|_| !has_text) {
-        parts.insert(0, indented_json(&value));
+    if let Some(value) = result.structured_content.filter(|_| !is_repeated) {
+        parts.push(indented_json(&value));
     }
     let text = parts.join("\n");
-    if result.is_error == Some(true) {
+    if result.is_error {
         let said =
             if text.is_empty() { "no details given".to_owned() } else { sanitize_and_truncate(&text, MAX_ERROR_BYTES) };
         return Err(ErrorInfo::new(
@@ -71,12 +141,21 @@ fn convert_call(server: &str, title: &str, result: CallToolResult) -> ToolResult
     Ok(ToolOutput { files, ..ToolOutput::text(title, sanitize_and_truncate(&text, MAX_OUTPUT_BYTES)) })
 }
 
+/// Returns whether a text is the JSON of structured content, or of the only value in it.
+fn is_same_data(text: &str, structured: &Value) -> bool {
+    let Ok(data) = serde_json::from_str::<Value>(text) else { return structured.as_str() == Some(text) };
+    let only_value =
+        structured.as_object().filter(|object| object.len() == 1).and_then(|object| object.values().next());
+    data == *structured || only_value == Some(&data)
+}
+
 /// Returns the image or file of a block. `None` if it has none, if no model takes its content type, or if it is not valid
-/// base64.
+/// base64. The first bytes decide about the type, because servers often name another one.
 fn file_of(block: &ContentBlock) -> Option<ContentPart> {
     let decoded = |content_type: &str, data: &str, filename: Option<String>| {
+        let bytes = decode_base64(data)?;
+        let content_type = media_type(&bytes).unwrap_or(content_type);
         InputKind::of_content_type(content_type)?;
-        let bytes = BASE64_STANDARD.decode(data.trim_ascii()).ok()?;
         Some(ContentPart::inline(content_type, filename, bytes))
     };
     match block {
@@ -91,6 +170,24 @@ fn file_of(block: &ContentBlock) -> Option<ContentPart> {
         },
         _ => None,
     }
+}
+
+/// Decodes base64, also as a `data:` URL, in lines, with the alphabet of URLs, or without padding.
+fn decode_base64(data: &str) -> Option<Vec<u8>> {
+    const LENIENT: GeneralPurposeConfig =
+        GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent);
+    const ENGINE: GeneralPurpose = GeneralPurpose::new(&STANDARD, LENIENT);
+    let data = match data.trim_start().strip_prefix("data:") {
+        Some(url) => url.split_once(',')?.1,
+        None => data,
+    };
+    let standard = |character: char| match character {
+        '-' => '+',
+        '_' => '/',
+        other => other,
+    };
+    let data: String = data.chars().filter(|character| !character.is_whitespace()).map(standard).collect();
+    ENGINE.decode(data).ok()
 }
 
 fn text_of(block: ContentBlock) -> String {

@@ -98,7 +98,7 @@ fn tool_description_is_sanitized_and_truncated() {
     assert!(spec.description.starts_with("Finds things.\nIn files. x"), "{}", spec.description);
     assert_eq!(spec.description.chars().count(), 2_001, "cut, and it shows");
     assert_eq!(spec.parameters["type"], "object", "arguments are one, whether it says so or not");
-    assert_eq!((spec.effect, spec.idempotent, spec.timeout_ms), (ToolEffect::Read, true, Some(7)));
+    assert_eq!((spec.effect, spec.idempotent, spec.timeout_ms), (ToolEffect::Read, true, Some(70)));
     assert_eq!(spec.tags, ["mcp", "network"]);
 }
 
@@ -166,7 +166,12 @@ fn call_results_map_to_output_or_error() {
         (json!({"content": []}), "(no output)"),
         (json!({"content": [text("\u{1b}[2Ja\r\n\tb\u{7}\u{202e}")]}), "[2Ja\n\tb"),
         (json!({"content": [text("")], "structuredContent": {"a": 1}}), "{\n  \"a\": 1\n}"),
-        (json!({"content": [text("said")], "structuredContent": {"a": 1}}), "said"),
+        (json!({"content": [text("said")], "structuredContent": {"a": 1}}), "said\n{\n  \"a\": 1\n}"),
+        (json!({"content": [text("{\"a\":1}")], "structuredContent": {"a": 1}}), "{\"a\":1}"),
+        (json!({"content": [text("[1]")], "structuredContent": {"result": [1]}}), "[1]"),
+        (json!({"content": [text("x"), {"type": "new", "a": 1}]}), "x\n{\"type\":\"new\",\"a\":1}"),
+        (json!({"content": [{"type": "text", "text": "x", "annotations": {"audience": ["system"]}}]}), "x"),
+        (json!({"content": "only a text"}), "only a text"),
         (
             json!({"content": [{"type": "image", "data": "AAAA", "mimeType": "image/tiff"}, text("x")]}),
             "[image image/tiff, about 3 bytes; not shown]\nx",
@@ -192,8 +197,11 @@ fn call_results_map_to_output_or_error() {
         ContentPart::inline("application/pdf", Some("a.pdf".to_owned()), [0, 1, 2]),
     ];
     assert_eq!((output.output.as_str(), output.files), ("x", files.to_vec()));
-    let unknown = json!({"content": [{"type": "hologram", "data": "x"}]});
-    assert_eq!(of(unknown.clone()).unwrap(), unknown.to_string(), "of a later protocol");
+    let unknown = json!({"type": "hologram", "data": "x"});
+    assert_eq!(of(json!({"content": [unknown]})).unwrap(), unknown.to_string(), "of a later protocol");
+    // One unknown detail must not hide that the call failed.
+    let failed = json!({"isError": true, "content": [{"type": "image", "data": "AAEC", "mimeType": 5}, text("no")]});
+    assert_eq!(of(failed).unwrap_err().0, ErrorCode::ProviderError);
     for (result, want) in [
         (json!({"content": [text("the moon")], "isError": true}), "server \"s\" returned an error: the moon"),
         (json!({"content": [text("\u{1b}[1mred")], "isError": true}), "error: [1mred"),
@@ -235,5 +243,22 @@ fn server_name_is_read_from_tool_name() {
         [("mcp.s.t", Some("s")), ("mcp.s.t.u", Some("s")), ("mcp.s", None), ("read", None), ("xmcp.s.t", None)]
     {
         assert_eq!(McpConfig::server_of(name), server, "{name}");
+    }
+}
+
+#[test]
+fn images_are_recognized_by_their_bytes_in_any_base64() {
+    // The signature of a PNG file and the beginning of its header.
+    let png = [0x89, b'P', b'N', b'G', 0x0d, 0x0a, 0x1a, 0x0a, 0xfb, 0xff];
+    let expected = ContentPart::inline("image/png", None, png);
+    for (data, content_type) in [
+        ("iVBORw0KGgr7/w==", "image/jpeg"),
+        ("iVBORw0KGgr7/w", "application/octet-stream"),
+        ("iVBORw0K\r\nGgr7_w==\n", "image/png"),
+        ("data:image/png;base64,iVBORw0KGgr7/w==", "image/png"),
+    ] {
+        let block = json!({"type": "image", "data": data, "mimeType": content_type});
+        let result: ServerResult = serde_json::from_value(json!({"content": [block]})).unwrap();
+        assert_eq!(convert("s", "Title", result).unwrap().files, [expected.clone()], "{data}");
     }
 }

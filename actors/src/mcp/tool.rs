@@ -19,6 +19,7 @@ use soong_tool::{RegisterError, RegisteredTool, Tool, ToolContext, ToolResult};
 use super::{
     Server,
     connection::{is_unsent, request_error},
+    http::UNKNOWN_EFFECT,
     result,
     tool_list::ListedTool,
 };
@@ -82,12 +83,21 @@ impl Tool for McpTool {
             };
             let pending = pending.map_err(failed)?;
             let mut guard = CancelOnDrop { peer: client.peer.clone(), id: Some(pending.id.clone()) };
-            let _listening = client.listeners.subscribe(pending.progress_token.clone(), context.progress.clone());
+            let listening = client.listeners.subscribe(pending.progress_token.clone(), context.progress.clone());
             let answer = tokio::select! {
                 biased;
                 () = context.cancel.cancelled() => return Err(ErrorInfo::new(ErrorCode::Cancelled, "cancelled")),
                 answer = pending.await_response() => answer,
                 error = too_long => return Err(with_server(error)),
+                () = listening.silence(server.timeout()) => {
+                    let limit_ms = server.timeout().as_millis();
+                    let message = format!(
+                        "it did not answer `tools/call` within {limit_ms} ms (mcp.{}.timeout_ms), and reported no progress: {}",
+                        server.name,
+                        UNKNOWN_EFFECT
+                    );
+                    return Err(with_server(ErrorInfo::new(ErrorCode::Timeout, message)));
+                }
             };
             guard.id = None;
             result::convert(&server.name, &title, answer.map_err(failed)?)

@@ -11,6 +11,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use soong_protocol::{McpConfig, NETWORK_TAG, ToolEffect, ToolSpec};
 
+use super::schema;
+
 /// Maximum number of tools of a server.
 pub(super) const MAX_TOOLS: usize = 200;
 /// Maximum size of the schema of a tool, in bytes as JSON.
@@ -18,6 +20,8 @@ const MAX_SCHEMA_BYTES: usize = 64 * 1024;
 /// Maximum lengths of a description and of a title, in characters.
 const MAX_DESCRIPTION_CHARS: usize = 2_000;
 const MAX_TITLE_CHARS: usize = 80;
+/// Factor by which the progress of a call extends its time limit, at most.
+const MAX_EXTENSION: u64 = 10;
 /// Tag of all tools of MCP servers.
 const TAG: &str = "mcp";
 
@@ -71,17 +75,14 @@ pub(super) fn convert_tool(server: &str, config: &McpConfig, offered: Offered) -
     if display_name.is_empty() {
         return Err("a tool has no name".to_owned());
     }
-    let mut schema = Value::Object((*offered.input_schema).clone());
+    let schema = Value::Object((*offered.input_schema).clone());
     let size = schema.to_string().len();
     if size > MAX_SCHEMA_BYTES {
         return Err(format!(
             "tool {display_name}: its schema has {size} bytes, at most {MAX_SCHEMA_BYTES} are allowed"
         ));
     }
-    // Arguments are always an object, but some servers omit the type.
-    if let Some(object) = schema.as_object_mut() {
-        object.entry("type").or_insert_with(|| "object".into());
-    }
+    let (schema, arguments_note) = schema::accepted(schema).map_err(|why| format!("tool {display_name}: {why}"))?;
     let hints = offered.annotations.unwrap_or_default();
     let title = offered.title.or(hints.title).unwrap_or_default();
     let title = match sanitize(&title, MAX_TITLE_CHARS) {
@@ -89,7 +90,10 @@ pub(super) fn convert_tool(server: &str, config: &McpConfig, offered: Offered) -
         title => title,
     };
     let description = sanitize_lines(&offered.description.unwrap_or_default(), MAX_DESCRIPTION_CHARS);
-    let description = if description.is_empty() { title.clone() } else { description };
+    let mut description = if description.is_empty() { title.clone() } else { description };
+    if let Some(note) = arguments_note {
+        description.push_str(&format!("\n{}", sanitize(&note, MAX_DESCRIPTION_CHARS)));
+    }
     // Only a hint of the server. Calls require permission in any case, because they reach beyond this machine.
     let is_read_only = hints.read_only_hint == Some(true);
     let spec = ToolSpec {
@@ -100,7 +104,7 @@ pub(super) fn convert_tool(server: &str, config: &McpConfig, offered: Offered) -
         effect: if is_read_only { ToolEffect::Read } else { ToolEffect::Dangerous },
         idempotent: is_read_only,
         tags: vec![TAG.to_owned(), NETWORK_TAG.to_owned()],
-        timeout_ms: Some(config.timeout_ms),
+        timeout_ms: Some(config.timeout_ms.saturating_mul(MAX_EXTENSION)),
         paged: false,
         json_as_text: Vec::new(),
     };

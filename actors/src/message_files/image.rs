@@ -44,6 +44,8 @@ mod scaling {
 
     /// Quality of scaled JPEG images, in percent.
     const JPEG_QUALITY: u8 = 85;
+    /// Text of the decoder's error about a wrong checksum.
+    const CHECKSUM_ERROR: &str = "CRC error";
     /// Marker of the end of a JPEG image. The decoder accepts images without it.
     const JPEG_END: [u8; 2] = [0xff, 0xd9];
     /// Factor by which the side of an image is reduced while its file is too large.
@@ -65,12 +67,20 @@ mod scaling {
         let (width, height) = decoder.dimensions();
         let orientation = decoder.orientation().map_err(|error| invalid(&error))?;
         // Services reject a request with an image that they cannot decode, so it is decoded even if it fits.
-        let mut original = DynamicImage::from_decoder(decoder).map_err(|error| invalid(&error))?;
+        let fits_side = width <= limits.image_side && height <= limits.image_side;
+        let fits = fits_side && file.bytes.len() as u64 <= limits.image_bytes;
+        let mut original = match DynamicImage::from_decoder(decoder) {
+            Ok(original) => original,
+            // Services differ in whether they check the checksums of an image that is whole otherwise.
+            Err(error) if fits && error.to_string().contains(CHECKSUM_ERROR) => {
+                return Ok(Fitted { file, pixels: Some((width, height)), scaled_from: None });
+            }
+            Err(error) => return Err(invalid(&error)),
+        };
         if format == ImageFormat::Jpeg && !file.bytes.windows(2).any(|marker| marker == JPEG_END) {
             return Err(invalid(&"it is cut off"));
         }
-        let fits_side = width <= limits.image_side && height <= limits.image_side;
-        if fits_side && file.bytes.len() as u64 <= limits.image_bytes {
+        if fits {
             return Ok(Fitted { file, pixels: Some((width, height)), scaled_from: None });
         }
         // A scaled image has no EXIF data, so it is turned here.

@@ -178,7 +178,7 @@ async fn call_without_an_answer_times_out() {
     let environment = Environment::of([("AUTH", "Bearer s3cret")]);
     let world = TestRuntime::with(model, |b| b.config(config([("web", web)])).environment(environment)).await;
     let outcome = with_timeout(world.runtime().start("go").await.unwrap().wait()).await.unwrap();
-    assert!(outcome.output.contains("longer than 1000 ms"), "{}", outcome.output);
+    assert!(outcome.output.contains("within 1000 ms") && outcome.output.contains("unknown"), "{}", outcome.output);
     let is_notified = || server.requests().iter().any(|request| request.body["method"] == "notifications/cancelled");
     wait_until("the server hears of it", is_notified).await;
     world.finish().await;
@@ -285,5 +285,108 @@ async fn a_tool_that_requires_a_task_is_not_offered() {
     let world = TestRuntime::with(model, |b| b.config(config([("web", at(&server))])).environment(environment)).await;
     let outcome = with_timeout(world.runtime().start("go").await.unwrap().wait()).await.unwrap();
     assert_eq!(outcome.output, "mcp.web.short");
+    world.finish().await;
+}
+
+/// Runs one call of `echo` with these replies to `tools/call`, and returns the output of the run, and the number of calls
+/// that the server has received.
+async fn output_of_call(reply: impl Fn(usize, &Request) -> Reply + Send + Sync + 'static) -> (String, usize) {
+    let calls = AtomicUsize::new(0);
+    let server = ScriptedServer::start(move |request| match request.body["method"] == "tools/call" {
+        true => reply(calls.fetch_add(1, SeqCst), request),
+        false => echo(request),
+    });
+    let model = caller(vec![("mcp.web.echo", json!({"text": "hello"}))]);
+    let environment = Environment::of([("AUTH", "Bearer s3cret")]);
+    let world = TestRuntime::with(model, |b| b.config(config([("web", at(&server))])).environment(environment)).await;
+    let outcome = with_timeout(world.runtime().start("go").await.unwrap().wait()).await.unwrap();
+    world.finish().await;
+    let received = server.requests().iter().filter(|request| request.body["method"] == "tools/call").count();
+    (outcome.output.clone(), received)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn call_that_the_server_may_have_made_is_not_said_to_be_unsent() {
+    for (name, status, content_type, body, is_unknown) in [
+        ("an error of the server", 500, "text/plain", "Internal Server Error", true),
+        ("an error of a proxy", 502, "text/html", "<html>bad gateway</html>", true),
+        ("an empty answer", 200, "application/json", "", true),
+        ("an answer that is cut off", 200, "application/json", "{\"jsonrpc\":\"2.0\",\"id\":", true),
+        ("a page", 200, "text/html", "<html>proxy</html>", true),
+        ("a rejection", 403, "text/plain", "no", false),
+        ("a limit", 429, "text/plain", "slow down", false),
+    ] {
+        let reply = move |_, _: &Request| Reply::status(status, body).header("content-type", content_type);
+        let (output, received) = output_of_call(reply).await;
+        assert_eq!(received, 1, "{name}: it is not sent again");
+        assert!(!output.contains("could not be sent"), "{name}: {output}");
+        assert_eq!(output.contains("it is unknown whether the request took effect"), is_unknown, "{name}: {output}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn call_is_sent_again_after_a_short_delay_that_the_server_asks_for() {
+    for status in [429, 503] {
+        let reply = move |number, request: &Request| match number {
+            0 => Reply::status(status, "busy").header("retry-after", "0"),
+            _ => echo(request),
+        };
+        assert_eq!(output_of_call(reply).await, ("hello".to_owned(), 2), "{status}");
+        let reply = move |_, _: &Request| Reply::status(status, "busy").header("retry-after", "3600");
+        assert_eq!(output_of_call(reply).await.1, 1, "{status}: the delay is too long");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn redirect_to_the_same_host_is_followed_and_another_one_is_named() {
+    let reply = |number, request: &Request| match number {
+        0 => Reply::status(307, "").header("location", "/moved"),
+        _ => echo(request),
+    };
+    assert_eq!(output_of_call(reply).await.0, "hello");
+    for (status, target) in [(307, "http://127.0.0.1:9/other"), (302, "/moved")] {
+        let reply = move |_, _: &Request| Reply::status(status, "").header("location", target);
+        let (output, received) = output_of_call(reply).await;
+        let path = target.rsplit('/').next().unwrap();
+        assert!(output.contains("redirects to") && output.contains(path), "{target}: {output}");
+        assert!(!output.contains("unknown whether"), "{output}");
+        assert_eq!(received, 1);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn any_success_answers_a_notification_and_a_server_may_have_no_tools() {
+    for (status, content_type, body) in
+        [(200, "text/plain; charset=utf-8", "Accepted"), (201, "text/plain", ""), (200, "text/html", "<p>ok</p>")]
+    {
+        let server = ScriptedServer::start(move |request| match request.body["method"].as_str().unwrap_or_default() {
+            "notifications/initialized" => Reply::status(status, body).header("content-type", content_type),
+            _ => echo(request),
+        });
+        let model = scripted_model(|request| Turn::say(offered(request).join(" ")));
+        let environment = Environment::of([("AUTH", "Bearer s3cret")]);
+        let servers = [("web", at(&server))];
+        let world = TestRuntime::with(model, |b| b.config(config(servers)).environment(environment)).await;
+        let outcome = with_timeout(world.runtime().start("go").await.unwrap().wait()).await.unwrap();
+        assert_eq!(outcome.output, "mcp.web.echo", "{status} {content_type}");
+        world.finish().await;
+    }
+    let server = ScriptedServer::start(|request| match request.body["method"] == "tools/list" {
+        true => {
+            let error = json!({"code": -32_601, "message": "Method not found"});
+            let body = json!({"jsonrpc": "2.0", "id": request.body["id"], "error": error});
+            Reply::status(200, body.to_string()).header("content-type", "application/json")
+        }
+        false => echo(request),
+    });
+    let model = scripted_model(|request| Turn::say(offered(request).join(" ")));
+    let environment = Environment::of([("AUTH", "Bearer s3cret")]);
+    let servers = [("web", at(&server))];
+    let world = TestRuntime::with(model, |b| b.config(config(servers)).environment(environment)).await;
+    let run = world.runtime().start("go").await.unwrap();
+    let events = run.events().unwrap();
+    assert_eq!(with_timeout(run.wait()).await.unwrap().output, "");
+    let events = read_to_end(events).await;
+    assert!(!kinds(&events).contains(&"mcp_server_failed"), "{:?}", kinds(&events));
     world.finish().await;
 }

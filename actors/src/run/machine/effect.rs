@@ -2,7 +2,9 @@
 
 use std::{collections::HashSet, sync::Arc};
 
-use soong_protocol::{Collaborator, ErrorInfo, GoalId, Message, PermissionId, Run, RunId, Timestamp, ToolSpec, TraceId, Write};
+use soong_protocol::{
+    Collaborator, ErrorInfo, GoalId, Message, PermissionId, Run, RunId, Timestamp, ToolSpec, TraceId, Write,
+};
 
 use crate::{hook::HookPoint, memory::Changes, run::machine::inline::InlineLimits};
 
