@@ -1,7 +1,7 @@
 //! Hooks: commands of the user that are notified of events and can deny them (HOOK-1).
 //!
 //! Hooks are read once, from `hooks.json` of the home, never from a project (SAFE-1). Only `PreToolUse` and `Stop`
-//! hooks can deny. A hook that fails, exceeds its time limit or returns an invalid answer is reported, and does not
+//! hooks can deny: by their answer or, with `hooks.json` of version 2, by exit code 2. A hook that fails, exceeds its time limit or returns an invalid answer is reported, and does not
 //! stop the run. No process that a hook starts outlives it.
 //!
 //! Elsewhere: when hooks are called (`run/machine/hooks.rs`).
@@ -15,15 +15,17 @@ use std::{
     time::{Duration, Instant},
 };
 
-use file::{Group, Matcher};
+use file::{Group, HookTable, Matcher};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use soong_protocol::{Config, ErrorInfo, RunId, SessionId, TraceId};
 use soong_sandbox::{HeadTailBuffer, ProgramOutput, SpawnOptions, find_program};
-use soong_text::Environment;
+use soong_text::{Environment, json_values};
 
 /// Maximum size of a hook's answer, in bytes.
 const MAX_ANSWER_BYTES: usize = 64 * 1024;
+/// Maximum length of a reason on standard error, in characters.
+const MAX_REASON_CHARS: usize = 2_000;
 /// Maximum length of the standard error of a hook in a report, in characters.
 const MAX_STDERR_CHARS: usize = 300;
 
@@ -114,6 +116,8 @@ pub(crate) struct HookCallRecord {
 #[derive(Debug, Default)]
 pub(crate) struct Hooks {
     points: BTreeMap<HookPoint, Vec<Group>>,
+    /// Whether exit code 2 denies, with the reason on standard error.
+    exit_code_denies: bool,
     shell: PathBuf,
     variables: BTreeMap<String, String>,
     default_timeout_ms: u64,
@@ -136,14 +140,24 @@ enum HookDecision {
     Deny,
 }
 
-/// Returns the number of active hooks of a home.
+/// The active hooks of a home.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HookCount {
+    /// Number of commands.
+    pub hooks: usize,
+    /// Whether exit code 2 of a command denies, as `hooks.json` of version 2 says.
+    pub exit_code_denies: bool,
+}
+
+/// Counts the active hooks of a home.
 ///
 /// # Errors
 /// `config_error` if `hooks.json` is not valid. [`RuntimeBuilder::build`](crate::RuntimeBuilder::build) fails with the
 /// same error.
-pub fn count_hooks(home: &Path, config: &Config, environment: &Environment) -> Result<usize, ErrorInfo> {
+pub fn count_hooks(home: &Path, config: &Config, environment: &Environment) -> Result<HookCount, ErrorInfo> {
     let hooks = Hooks::load(home, config, environment)?;
-    Ok(hooks.points.values().flatten().map(|group| group.hooks.len()).sum())
+    let count = hooks.points.values().flatten().map(|group| group.hooks.len()).sum();
+    Ok(HookCount { hooks: count, exit_code_denies: hooks.exit_code_denies })
 }
 
 impl Hooks {
@@ -152,9 +166,11 @@ impl Hooks {
     /// # Errors
     /// `config_error` if the file cannot be read or is invalid: running without its rules would be worse.
     pub(crate) fn load(home: &Path, config: &Config, environment: &Environment) -> Result<Self, ErrorInfo> {
-        let points = if config.hooks.enabled { file::read(&home.join("hooks.json"))? } else { BTreeMap::new() };
+        let HookTable { points, exit_code_denies } =
+            if config.hooks.enabled { file::read(&home.join("hooks.json"))? } else { HookTable::default() };
         Ok(Self {
             points,
+            exit_code_denies,
             shell: find_program("sh", environment.get("PATH")).unwrap_or_else(|| "/bin/sh".into()),
             variables: environment.select(&config.tools.env_allowlist),
             default_timeout_ms: config.hooks.timeout_ms,
@@ -176,7 +192,11 @@ impl Hooks {
             let limit_ms = hook.timeout_ms.unwrap_or(self.default_timeout_ms);
             let started = Instant::now();
             let ended = self.run(&hook.command, &input, project, limit_ms).await;
-            let answer = read_answer(&ended, limit_ms);
+            let denies_by_code = self.exit_code_denies && event.event.can_deny();
+            let answer = match denial_by_exit_code(&ended).filter(|_| denies_by_code) {
+                Some(denial) => Ok(Some(denial)),
+                None => read_answer(&ended, limit_ms),
+            };
             if self.keeps_records {
                 result.records.push(record(&hook.command, event, &ended, started.elapsed(), answer.as_ref().err()));
             }
@@ -202,6 +222,15 @@ impl Hooks {
     }
 }
 
+/// Returns the denial of a hook that has ended with exit code 2. Its standard error is the reason.
+fn denial_by_exit_code(ended: &io::Result<ProgramOutput>) -> Option<HookAnswer> {
+    let finished = ended.as_ref().ok()?;
+    let stderr = String::from_utf8_lossy(finished.stderr.head());
+    let reason = soong_text::shorten(stderr.trim(), MAX_REASON_CHARS);
+    let is_denial = finished.status.is_some_and(|status| status.code() == Some(2));
+    is_denial.then(|| HookAnswer { decision: HookDecision::Deny, reason: Some(reason).filter(|text| !text.is_empty()) })
+}
+
 /// Reads the answer of a hook that has ended.
 fn read_answer(ended: &io::Result<ProgramOutput>, limit_ms: u64) -> Result<Option<HookAnswer>, String> {
     let finished = ended.as_ref().map_err(|error| format!("could not be started: {error}"))?;
@@ -223,7 +252,19 @@ fn read_answer(ended: &io::Result<ProgramOutput>, limit_ms: u64) -> Result<Optio
         return Ok(None);
     }
     let expected = r#"its output must be {"decision": "allow"}, {"decision": "deny", "reason": "…"}, or empty"#;
-    serde_json::from_str(answer.trim()).map(Some).map_err(|error| format!("{expected}: {error}"))
+    let answer = answer.trim_start_matches('\u{feff}').trim();
+    let error = match serde_json::from_str(answer) {
+        Ok(answer) => return Ok(Some(answer)),
+        Err(error) => error,
+    };
+    // Programs that a hook calls may write lines before the answer. A denial counts wherever it is.
+    let answers = json_values(answer).into_iter().filter_map(|(_, value)| serde_json::from_value(value).ok());
+    let answers: Vec<HookAnswer> = answers.collect();
+    let denial = answers.iter().position(|answer| matches!(answer.decision, HookDecision::Deny));
+    match answers.into_iter().nth(denial.unwrap_or(0)) {
+        Some(answer) => Ok(Some(answer)),
+        None => Err(format!("{expected}: {error}")),
+    }
 }
 
 fn record(

@@ -86,9 +86,9 @@ pub use events::{EventStream, LiveDelta, StreamItem, UnrecordedRun};
 pub use fault::DifferenceHook;
 pub use fault::FaultHook;
 pub use home_file::HomeFileError;
-pub use hook::count_hooks;
+pub use hook::{HookCount, count_hooks};
 pub use metrics::{GatewayMetrics, Metrics, SubscriberMetrics};
-pub use project_instructions::git_branch;
+pub use project_instructions::{git_branch, repository_notes};
 pub use run::RunOutcome;
 pub use runtime::{
     AgentOptions, Artifacts, Child, Children, Fork, HeadSwitched, InterruptedRuns, Memory, Permissions, Questions,

@@ -39,6 +39,7 @@ use std::{
 };
 
 use ractor::{Actor, ActorCell, ActorId, ActorRef};
+use sha2::{Digest, Sha256};
 use soong_protocol::{Config, ErrorCode, ErrorInfo, McpConfig};
 use soong_text::Environment;
 use soong_tool::{RegisteredTool, ToolRegistry};
@@ -74,6 +75,9 @@ enum ServerState {
     Down { error: ErrorInfo, again: bool },
 }
 
+/// Maximum length of the program of a server in a permission request, in characters.
+const MAX_IDENTITY_CHARS: usize = 200;
+
 /// A configured server. This value survives restarts of the server's actor.
 pub(crate) struct Server {
     name: Arc<str>,
@@ -98,6 +102,27 @@ impl Server {
             actor: Mutex::default(),
             reconnect_now: Notify::new(),
         })
+    }
+
+    /// Describes for an approver what answers the calls: the program with its arguments, or the URL without its query. The
+    /// number at the end differs for every other program or URL.
+    fn identity(&self) -> String {
+        let McpConfig { command, args, url, .. } = &self.config;
+        let mut hash = Sha256::new();
+        for part in command.iter().chain(url).chain(args) {
+            hash.update(part.len().to_le_bytes());
+            hash.update(part);
+        }
+        let number: String = hash.finalize().iter().take(4).map(|byte| format!("{byte:02x}")).collect();
+        let what = match (command, url.as_deref().and_then(|url| reqwest::Url::parse(url).ok())) {
+            (Some(command), _) => {
+                let words = [command.as_str()].into_iter().chain(args.iter().map(String::as_str));
+                format!("runs {}", tool_list::sanitize(&words.collect::<Vec<_>>().join(" "), MAX_IDENTITY_CHARS))
+            }
+            (None, Some(url)) => format!("is at {}{}", url.origin().ascii_serialization(), url.path()),
+            (None, None) => "has no valid URL".to_owned(),
+        };
+        format!("MCP server {:?} {what} ({number})", self.name)
     }
 
     /// Returns the timeout of a request.

@@ -20,6 +20,7 @@ mod models;
 mod monitor;
 mod pasted_files;
 mod permissions;
+mod piped_input;
 mod presets;
 mod questions;
 mod run;

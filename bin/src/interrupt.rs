@@ -1,7 +1,7 @@
 //! Signals: Ctrl-C, Ctrl-Z, and the end of the terminal.
 //!
 //! - The first Ctrl-C cancels the active run, the second exits immediately.
-//! - SIGTERM and SIGHUP request the end of the process.
+//! - SIGTERM and SIGHUP request the end of the process. A SIGHUP that is ignored, as below `nohup`, stays ignored.
 //! - Ctrl-\\ exits immediately.
 //! - Ctrl-Z stops the process as usual, after the terminal has been restored.
 
@@ -37,8 +37,13 @@ impl Interrupt {
         let heard = Arc::new(watch::Sender::new(false));
         let (end, ended) = watch::channel(false);
         let tell = Arc::clone(&heard);
+        // Before a handler replaces the disposition.
+        let ignores_hangup = ignores(Number::HUP);
         tokio::spawn(async move {
-            let kinds = [SignalKind::interrupt(), SignalKind::quit(), SignalKind::terminate(), SignalKind::hangup()];
+            let mut kinds = vec![SignalKind::interrupt(), SignalKind::quit(), SignalKind::terminate()];
+            if !ignores_hangup {
+                kinds.push(SignalKind::hangup());
+            }
             let mut signals: Vec<(SignalKind, Signal)> =
                 kinds.into_iter().filter_map(|kind| Some((kind, signal(kind).ok()?))).collect();
             let mut last: Option<Instant> = None;
@@ -85,6 +90,14 @@ impl Interrupt {
             self.interrupted.send_replace(false);
         }
     }
+}
+
+/// Returns whether the process was started with this signal ignored. `false` where the system does not tell.
+fn ignores(signal: Number) -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or_default();
+    mask >> (signal.as_raw() - 1) & 1 == 1
 }
 
 async fn wait(mut interrupts: watch::Receiver<bool>) {

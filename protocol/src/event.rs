@@ -23,7 +23,7 @@ pub use budget::BudgetEvent;
 pub use context::ContextEvent;
 pub use memory::MemoryEvent;
 pub use message::MessageEvent;
-pub use model::{AnswerCheck, ModelEvent, OmittedGoal, PromptChanges, PromptRebuild};
+pub use model::{AnswerCheck, ModelEvent};
 pub use permission::{HookEvent, PermissionEvent};
 pub use run::RunEvent;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, ser::SerializeMap};

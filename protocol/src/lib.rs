@@ -26,6 +26,7 @@ mod message;
 #[cfg(feature = "openapi")]
 mod openapi;
 mod permission;
+mod prompt_changes;
 mod provider_data;
 mod question;
 mod run;
@@ -60,8 +61,7 @@ pub use effort::Effort;
 pub use error::{ErrorCode, ErrorInfo};
 pub use event::{
     AnswerCheck, ArtifactEvent, BudgetEvent, ContextEvent, Delta, Event, EventDraft, EventRecord, HookEvent, Level,
-    MemoryEvent, MessageEvent, ModelEvent, OmittedGoal, PermissionEvent, PromptChanges, PromptRebuild, RunEvent,
-    SubAgentEvent, ToolEvent,
+    MemoryEvent, MessageEvent, ModelEvent, PermissionEvent, RunEvent, SubAgentEvent, ToolEvent,
 };
 pub use experience::{Experience, Metrics, Tags};
 pub use file_change::{FileChange, PreviousContent};
@@ -75,6 +75,7 @@ pub use message::{Covers, Message, MessageOrigin, Role, ToolCall};
 pub use permission::{
     AccessRequest, ChainLink, Decision, Permission, PermissionDecision, PermissionMode, PermissionStatus, Scope,
 };
+pub use prompt_changes::{OmittedGoal, PromptChanges, PromptRebuild};
 pub use provider_data::{ModelSource, ProviderData, ProviderItem};
 pub use question::{Question, QuestionStatus};
 pub use run::{EndReason, GivenMessage, Reflection, Run, RunMode, RunOptions, RunPermissions, RunSettings, RunStatus};

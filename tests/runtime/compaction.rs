@@ -570,7 +570,7 @@ async fn window_that_an_error_states_replaces_a_larger_one() {
     world.finish().await;
 }
 
-/// What a tool returns at once is bounded by the window: several outputs of a turn fit into the next prompt.
+/// The window bounds the output of a tool: several outputs of a turn fit into the next prompt.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn outputs_of_a_turn_fit_into_a_small_window() {
     for calls in [1, 5] {

@@ -321,7 +321,7 @@ async fn file_that_the_service_rejects_is_left_out_from_then_on() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn rejection_of_a_prompt_without_files_is_no_reason_to_leave_files_out() {
+async fn rejected_prompt_without_files_is_not_repeated() {
     let model = respond(|_| {
         let error = ModelError::new(Failure::Rejected, "no image here");
         ModelError { status: Some(400), is_about_file: true, ..error }.into()
@@ -353,9 +353,9 @@ async fn damaged_files_are_rejected_before_they_are_stored() {
         ("half.jpg", "image/jpeg", jpeg[..jpeg.len() - 40].to_vec(), false),
         ("whole.jpg", "image/jpeg", jpeg, true),
         ("png.jpg", "image/jpeg", whole, true),
-        ("cut.pdf", "application/pdf", b"%PDF-1.4\nthis is cut off".to_vec(), false),
+        ("cut.pdf", "application/pdf", b"%PDF\x2d1.4\nthis is cut off".to_vec(), false),
         ("page.pdf", "application/pdf", b"<html>%%EOF".to_vec(), false),
-        ("whole.pdf", "application/pdf", b"%PDF-1.4\n...\nstartxref\n9\n%%EOF\n".to_vec(), true),
+        ("whole.pdf", "application/pdf", b"%PDF\x2d1.4\n...\nstartxref\n9\n%%EOF\n".to_vec(), true),
     ] {
         let part = ContentPart::inline(content_type, Some(name.into()), bytes);
         let started = world.runtime().start(RunRequest::new("What is it?").session(name).attach(part)).await;

@@ -14,8 +14,9 @@ use super::HookPoint;
 
 /// Maximum size of the file, in bytes.
 const MAX_BYTES: u64 = 1024 * 1024;
-/// Version of the file format.
-const VERSION: u64 = 1;
+/// Oldest and newest version of the file format. Since version 2, exit code 2 denies.
+const OLDEST_VERSION: u64 = 1;
+const NEWEST_VERSION: u64 = 2;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -61,17 +62,26 @@ enum Kind {
     Command,
 }
 
+/// The hooks of a file.
+#[derive(Debug, Default)]
+pub(super) struct HookTable {
+    pub(super) points: BTreeMap<HookPoint, Vec<Group>>,
+    /// Whether exit code 2 denies an event that can be denied.
+    pub(super) exit_code_denies: bool,
+}
+
 /// Reads the file; a missing file means no hooks.
-pub(super) fn read(path: &Path) -> Result<BTreeMap<HookPoint, Vec<Group>>, ErrorInfo> {
+pub(super) fn read(path: &Path) -> Result<HookTable, ErrorInfo> {
     let refuse = |why: String| ErrorInfo::new(ErrorCode::ConfigError, format!("{}: {why}", path.display()));
     let text = match read_file(path) {
         Ok(Some(text)) => text,
-        Ok(None) => return Ok(BTreeMap::new()),
+        Ok(None) => return Ok(HookTable::default()),
         Err(error) => return Err(refuse(format!("cannot be read: {error}"))),
     };
-    let file: HookFile = serde_json::from_str(&text).map_err(|error| refuse(error.to_string()))?;
-    if file.version != VERSION {
-        return Err(refuse(format!("unknown version {}: use \"version\": {VERSION}", file.version)));
+    let file: HookFile =
+        serde_json::from_str(text.trim_start_matches('\u{feff}')).map_err(|error| refuse(error.to_string()))?;
+    if !(OLDEST_VERSION..=NEWEST_VERSION).contains(&file.version) {
+        return Err(refuse(format!("unknown version {}: use \"version\": {NEWEST_VERSION}", file.version)));
     }
     let all = file.hooks.values().flatten().flat_map(|group| &group.hooks);
     if all.clone().any(|hook| hook.command.trim().is_empty()) {
@@ -80,7 +90,8 @@ pub(super) fn read(path: &Path) -> Result<BTreeMap<HookPoint, Vec<Group>>, Error
     if all.clone().any(|hook| hook.timeout_ms == Some(0)) {
         return Err(refuse("timeout_ms must be at least 1".to_owned()));
     }
-    Ok(file.hooks.into_iter().filter(|(_, groups)| !groups.is_empty()).collect())
+    let points = file.hooks.into_iter().filter(|(_, groups)| !groups.is_empty()).collect();
+    Ok(HookTable { points, exit_code_denies: file.version >= 2 })
 }
 
 fn read_file(path: &Path) -> io::Result<Option<String>> {

@@ -89,6 +89,50 @@ async fn failing_hook_is_reported_and_denies_nothing() {
     }
 }
 
+/// Returns the result of a command for an event, with a file of this version.
+async fn result_of(version: u64, point: HookPoint, command: &str) -> HookResult {
+    let home = Home::with(&json!({}));
+    let file = json!({"version": version, "hooks": {point.as_str(): one(command)}}).to_string();
+    fs::write(home.0.path().join("hooks.json"), format!("\u{feff}{file}")).unwrap();
+    home.load(&Config::default()).unwrap().call(&hook_input(point), home.0.path()).await
+}
+
+#[tokio::test]
+async fn denial_is_found_behind_other_output() {
+    for command in [
+        r#"printf '\357\273\277{"decision": "deny", "reason": "no"}'"#,
+        r#"echo 'checked 3 files'; echo '{"decision": "deny", "reason": "no"}'"#,
+        r#"echo '{"decision": "deny", "reason": "no"}'; echo '{"level": "info"}'; echo done"#,
+        r#"echo '{"decision": "deny", "reason": "no"}'; echo '{"decision": "allow"}'"#,
+        "printf '{\n  \"decision\": \"deny\",\n  \"reason\": \"no\"\n}\n'",
+    ] {
+        let result = result_of(1, HookPoint::PreToolUse, command).await;
+        assert_eq!((result.denied.as_deref(), result.failures.len()), (Some("no"), 0), "{command}");
+    }
+    let allowed = result_of(1, HookPoint::PreToolUse, r#"echo 'checking'; echo '{"decision": "allow"}'"#).await;
+    assert_eq!(allowed, HookResult::default());
+}
+
+#[tokio::test]
+async fn exit_code_2_denies_since_version_2() {
+    let command = "echo 'not in this folder' >&2; exit 2";
+    for (version, point, denied, failure) in [
+        (1, HookPoint::PreToolUse, None, Some("failed (exit status: 2): not in this folder")),
+        (2, HookPoint::PreToolUse, Some("not in this folder"), None),
+        (2, HookPoint::Stop, Some("not in this folder"), None),
+        (2, HookPoint::PostToolUse, None, Some("failed (exit status: 2)")),
+    ] {
+        let result = result_of(version, point, command).await;
+        assert_eq!(result.denied.as_deref(), denied, "{version} {point:?}");
+        assert_eq!(result.failures.len(), usize::from(failure.is_some()), "{version} {point:?}");
+        assert!(failure.is_none_or(|part| result.failures[0].contains(part)), "{result:?}");
+    }
+    let silent = result_of(2, HookPoint::PreToolUse, "exit 2").await;
+    assert_eq!(silent.denied.as_deref(), Some("hook `exit 2` denied it"));
+    let other = result_of(2, HookPoint::PreToolUse, "exit 3").await;
+    assert!(other.denied.is_none() && other.failures.len() == 1, "{other:?}");
+}
+
 #[tokio::test]
 async fn slow_hook_is_killed_after_its_timeout() {
     let home = Home::with(&json!({
@@ -154,7 +198,7 @@ fn invalid_hooks_file_is_rejected_with_its_path() {
     let path = home.0.path().join("hooks.json");
     for (text, want) in [
         ("{", "EOF while parsing"),
-        (r#"{"version": 2}"#, "unknown version 2"),
+        (r#"{"version": 3}"#, "unknown version 3"),
         (r#"{"hooks": {}}"#, "missing field `version`"),
         (r#"{"version": 1, "hooks": {"PreTool": []}}"#, "unknown variant `PreTool`"),
         (

@@ -36,7 +36,7 @@ use tokio_util::sync::CancellationToken;
 use super::{stdio::MAX_LINE_BYTES, task_tools::TaskTools};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// What is said of a request that the server may have received.
+/// Text about a request that the server may have received.
 pub(super) const UNKNOWN_EFFECT: &str = "it is unknown whether the request took effect";
 /// Maximum number of redirects of a request.
 const MAX_REDIRECTS: usize = 5;

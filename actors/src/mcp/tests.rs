@@ -262,3 +262,21 @@ fn images_are_recognized_by_their_bytes_in_any_base64() {
         assert_eq!(convert("s", "Title", result).unwrap().files, [expected.clone()], "{data}");
     }
 }
+
+#[test]
+fn identity_names_the_program_and_differs_for_another_one() {
+    let identity = |table: &str| Server::new("s", &config(table)).identity();
+    let program = identity("command = \"npx\"\nargs = [\"-y\", \"files\"]");
+    assert!(program.starts_with("MCP server \"s\" runs npx -y files ("), "{program}");
+    let remote = identity("url = \"https://me:s3cret@h:8443/mcp?key=s3cret\"");
+    assert!(remote.starts_with("MCP server \"s\" is at https://h:8443/mcp ("), "{remote}");
+    for other in [
+        "command = \"npx\"\nargs = [\"-y\", \"files\", \"--all\"]",
+        "command = \"npx\"\nargs = [\"-y files\"]",
+        "url = \"https://me:s3cret@h:8443/mcp?key=other\"",
+    ] {
+        let other = identity(other);
+        assert!(other != program && other != remote, "{other}");
+    }
+    assert_eq!(identity("command = \"npx\"\nargs = [\"-y\", \"files\"]\ntimeout_ms = 7"), program, "not the limits");
+}

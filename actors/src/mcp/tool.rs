@@ -54,7 +54,9 @@ impl Tool for McpTool {
 
     /// Every call requires permission, whatever the server declares: the server and its hints are untrusted (PERM-1).
     fn required_access(&self, _: &ToolContext, _: &Value) -> Result<Option<AccessRequest>, ErrorInfo> {
-        Ok(Some(AccessRequest::whole_tool(self.listed.spec.name.clone())))
+        let access = AccessRequest::whole_tool(self.listed.spec.name.clone());
+        // The approval is bound to it, so that another program or URL is asked about again.
+        Ok(Some(AccessRequest { note: Some(self.server.identity()), ..access }))
     }
 
     fn call(&self, context: ToolContext, arguments: Value) -> BoxFuture<'static, ToolResult> {

@@ -24,7 +24,7 @@ use crate::{
     hook::Hooks,
     mcp::McpServers,
     memory::MemoryFiles,
-    project_instructions::{ProjectInstructions, ProjectInstructionsCache, ProjectNotes},
+    project_instructions::{ProjectInstructions, ProjectInstructionsCache},
     run::machine::{
         inline::InlineLimits,
         output_schema::OutputSchema,
@@ -222,7 +222,7 @@ impl RunResolver {
         }
         let branch = self.environment(tools, project, text).map(|environment| environment.append_to(&mut prompt));
         // The project notes are not trusted. They are placed last, so that no built-in instruction follows them.
-        prompt.push_str(&text.notes.as_ref().map(ProjectNotes::render).unwrap_or_default());
+        prompt.push_str(&text.render_notes());
         (prompt, branch)
     }
 

@@ -13,6 +13,7 @@ use std::{
 
 use futures::{FutureExt, future::BoxFuture};
 use globset::GlobMatcher;
+use grep_matcher::LineTerminator;
 use grep_regex::{RegexMatcher, RegexMatcherBuilder};
 use grep_searcher::{BinaryDetection, Searcher, SearcherBuilder, Sink, SinkMatch};
 use serde::Deserialize;
@@ -111,7 +112,7 @@ impl Tool for Grep {
 
 fn grep(roots: &PathPolicy, context: &ToolContext, arguments: &Arguments, cancel: &CancellationToken) -> ToolResult {
     let matcher =
-        RegexMatcherBuilder::new().line_terminator(Some(b'\n')).size_limit(MAX_REGEX_BYTES).build(&arguments.pattern);
+        RegexMatcherBuilder::new().multi_line(true).crlf(true).size_limit(MAX_REGEX_BYTES).build(&arguments.pattern);
     let matcher = matcher.map_err(|error| {
         let message = format!("the pattern is not a valid regular expression: {error}. Escape literal characters.");
         ErrorInfo::new(ErrorCode::ValidationError, message)
@@ -122,6 +123,8 @@ fn grep(roots: &PathPolicy, context: &ToolContext, arguments: &Arguments, cancel
     let mut search = Search {
         matcher,
         searcher: SearcherBuilder::new()
+            // `$` fits before CR LF too.
+            .line_terminator(LineTerminator::crlf())
             .binary_detection(BinaryDetection::quit(0))
             .heap_limit(Some(MAX_SEARCHER_HEAP_BYTES))
             .line_number(true)

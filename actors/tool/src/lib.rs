@@ -26,6 +26,7 @@ mod project_tools;
 mod read;
 mod redaction;
 mod registry;
+mod repository;
 mod run_control;
 mod safe_fs;
 mod schema;
@@ -52,6 +53,7 @@ pub use path_policy::PathPolicy;
 pub use project_path::{OutputPage, blocking};
 pub use redaction::redacted;
 pub use registry::{CheckedArguments, RegisterError, RegisteredTool, ToolRegistry};
+pub use repository::repository_root;
 pub use run_control::{RunControl, SpawnedChild};
 pub use safe_fs::{
     create_new, has_content, list_dir_names, read_text, remove_drafts_beside, remove_drafts_in, remove_if, replace_if,

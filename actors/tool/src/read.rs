@@ -303,6 +303,8 @@ impl LinePage {
             self.has_crlf = true;
             kept = text;
         }
+        // A byte order mark is no part of the text.
+        let kept = if line.number == 1 { kept.strip_prefix(b"\xef\xbb\xbf").unwrap_or(kept) } else { kept };
         let text = String::from_utf8_lossy(kept);
         let mut row = format!("{:>5}\t{text}", line.number);
         if too_long {

@@ -1,8 +1,9 @@
 //! Walks through a project: which entries are skipped, the limits, and the order.
 //!
 //! Skips `.git`, `.soong-agent`, kernel file systems, and everything that the `.gitignore` and `.ignore` files of the
-//! project exclude, unless the walk starts there (TOOL-3a). Ignore files above the project and the git settings of the
-//! user have no effect, so that a project looks the same on every machine. Symlinks are reported but not followed.
+//! project exclude, unless the walk starts there (TOOL-3a). If the project is a folder of a repository, the ignore files up to
+//! the root of the repository count too. Others above it and the git settings of the user have no effect, so that a project
+//! looks the same on every machine. Symlinks are reported but not followed.
 
 use std::{
     ops::ControlFlow,
@@ -14,7 +15,7 @@ use soong_protocol::ErrorInfo;
 use tokio_util::sync::CancellationToken;
 
 use super::project_path::{ResolvedPath, check_cancelled, escape_path};
-use crate::{kernel_files, path_policy::PathPolicy};
+use crate::{kernel_files, path_policy::PathPolicy, repository::OuterIgnores};
 
 /// Maximum number of entries that one walk visits.
 pub(crate) const MAX_VISITED: u64 = 200_000;
@@ -99,7 +100,10 @@ impl Walk<'_> {
     ) -> Result<(), ErrorInfo> {
         let Self { project, own, start, recursive, cancel } = *self;
         let below_root = start.path.strip_prefix(root).map_or(0, |way| way.components().count());
-        let (target, own) = (start.path.clone(), own.map(Path::to_owned));
+        let target = start.path.clone();
+        let own = own.map(Path::to_owned);
+        // What is requested by name is visited although it is ignored.
+        let outer = if root == project { OuterIgnores::read(project) } else { OuterIgnores::default() };
         let mut builder = WalkBuilder::new(root);
         builder
             .hidden(false)
@@ -114,7 +118,12 @@ impl Walk<'_> {
                 let is_own = own.as_ref().is_some_and(|own| entry.path().starts_with(own));
                 let is_folder = entry.file_type().is_some_and(|kind| kind.is_dir());
                 let is_of_kernel = || is_folder && kernel_files::file_system(entry.path()).is_some();
-                on_the_way && !is_own && !is_of_kernel() && !SKIPPED_NAMES.iter().any(|name| entry.file_name() == *name)
+                let is_ignored = outer.are_ignoring(entry.path(), is_folder);
+                on_the_way
+                    && !is_own
+                    && !is_ignored
+                    && !is_of_kernel()
+                    && !SKIPPED_NAMES.iter().any(|name| entry.file_name() == *name)
             });
         let mut visited = 0;
         for entry in builder.build() {

@@ -100,6 +100,10 @@ pub(crate) struct Run {
     /// reads standard input; can be given several times
     #[arg(long, value_name = "FILE")]
     pub(crate) attach: Vec<PathBuf>,
+    /// Wait for the end of standard input, and attach it; without this, a pipe that sends nothing
+    /// within a second is not read
+    #[arg(long)]
+    pub(crate) stdin: bool,
     /// Start the run in the background and return once it is accepted
     #[arg(long)]
     pub(crate) detach: bool,

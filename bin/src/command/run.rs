@@ -20,6 +20,7 @@ use super::{
     attach::Attachments,
     continued,
     host::{self, builder},
+    piped_input::add_piped_input,
     runtime_session::{RunReport, RuntimeSession},
 };
 use crate::{
@@ -39,7 +40,7 @@ pub(super) async fn run(context: &Context<'_>, mut options: cli::Run) -> Result<
     let settings = config::read(&context.global, &home)?;
     continued::resolve(context, &mut options.conversation).await?;
     let cli::ConversationArgs { session, trace, continued, after, .. } = &options.conversation;
-    let prompt = prompt(&options, trace.is_some() || after.is_some())?;
+    let mut prompt = prompt(&options, trace.is_some() || after.is_some())?;
     let project = project(context, options.project.path.as_deref())?;
     let budget = options.budget.limits();
     if !budget.is_unlimited() && options.reset.contains(&cli::Setting::Budget) {
@@ -57,6 +58,8 @@ pub(super) async fn run(context: &Context<'_>, mut options: cli::Run) -> Result<
     }
     let fails_on_denied = options.permissions.fail_on_denied;
     let schema = options.output_schema.as_deref().map(schema).transpose()?;
+    let max_bytes = settings.config.artifacts.max_text_bytes;
+    let _stdin_folder = add_piped_input(&mut options, &mut prompt, max_bytes, context.global.json)?;
     let attached = Attachments::check(options.attach.clone(), &settings.config.artifacts)?;
     let input = RunInput { options, prompt, output_schema: schema, project };
     if input.options.detach {

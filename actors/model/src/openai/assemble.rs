@@ -11,7 +11,7 @@ use serde_json::{Value, value::RawValue};
 use soong_protocol::{Delta, ProviderItem, ToolCall, Usage};
 
 use super::{
-    reasoning_details::ReasoningDetails,
+    reasoning_details::{NOT_RETURNED, ReasoningDetails},
     wire::{CallPiece, Choice, Chunk, FunctionPiece, LenientText, MessagePiece},
 };
 use crate::{
@@ -23,9 +23,6 @@ use crate::{
         failure::ErrorBody,
     },
 };
-
-/// Data of reasoning that is not sent back, because the service sent it under another name than `reasoning_content`.
-pub(super) const NOT_RETURNED: &str = "not_returned";
 
 /// An answer in progress.
 #[derive(Debug)]

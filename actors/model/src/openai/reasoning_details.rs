@@ -11,6 +11,9 @@ use soong_protocol::ProviderItem;
 /// Name of the parts in answers and requests, and of the item that stores those without a text of the message.
 pub(super) const REASONING_DETAILS: &str = "reasoning_details";
 
+/// Data of reasoning that is not sent back, because the service sent it under another name than `reasoning_content`.
+pub(super) const NOT_RETURNED: &str = "not_returned";
+
 /// The parts of an answer in progress.
 #[derive(Debug, Default)]
 pub(super) struct ReasoningDetails {
@@ -51,7 +54,7 @@ impl ReasoningDetails {
         let texts: String = self.parts.iter().map(text_of).collect();
         if texts != reasoning {
             let parts = self.parts.into_iter().map(Value::Object).collect::<Vec<_>>();
-            let whole = ProviderItem::Reasoning { bytes: reasoning.len(), data: super::assemble::NOT_RETURNED.into() };
+            let whole = ProviderItem::Reasoning { bytes: reasoning.len(), data: NOT_RETURNED.into() };
             return vec![whole, ProviderItem::Opaque(serde_json::json!({ REASONING_DETAILS: parts }))];
         }
         let mut items = Vec::new();

@@ -11,10 +11,7 @@ use std::sync::LazyLock;
 use serde_json::{Value, json};
 use soong_protocol::{Message, ProviderData, ProviderItem, Role};
 
-use super::{
-    assemble::NOT_RETURNED,
-    reasoning_details::{self, REASONING_DETAILS},
-};
+use super::reasoning_details::{self, NOT_RETURNED, REASONING_DETAILS};
 use crate::service::{Call, conversation::own_data};
 
 /// Signature that Gemini accepts for a call of another model.

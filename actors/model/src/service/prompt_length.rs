@@ -31,8 +31,8 @@ const PHRASES: [&str; 12] = [
     "reduce the length of the messages",
 ];
 
-/// What is too long, what is measured, and how it compares: an error that contains one of each is about the length of a
-/// prompt.
+/// Words for the part of a request, its measure and the comparison: an error that contains one of each is about the length
+/// of a prompt.
 const SUBJECTS: [&str; 4] = ["prompt", "input", "context", "messages"];
 const MEASURES: [&str; 4] = ["token", "length", "context", "window"];
 const COMPARISONS: [&str; 14] = [

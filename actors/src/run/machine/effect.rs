@@ -119,7 +119,7 @@ pub(crate) struct ModelCall {
     pub(crate) budget_note: Option<String>,
     /// Section about the permission mode for the model.
     pub(crate) permission_note: Option<String>,
-    /// Time of the call, if the model is told the date.
+    /// Time of the call, if the model receives the date.
     pub(crate) dated: Option<Timestamp>,
     pub(crate) messages: Vec<Arc<Message>>,
     /// Number of prompt tokens, as counted by the runtime.

@@ -20,7 +20,28 @@ pub(super) enum TextChange<'a> {
 
 impl TextChange<'_> {
     /// Returns the changed text. `name` is the name of the file, for errors.
+    ///
+    /// If all lines of the text end in CR LF, and the change names no CR, the change is meant for lines that end in LF: models
+    /// read them so. The lines of the result end in CR LF again.
     pub(super) fn apply(&self, text: &str, name: &str) -> Result<String, ErrorInfo> {
+        let crlf_count = text.matches("\r\n").count();
+        let is_crlf =
+            crlf_count > 0 && crlf_count == text.matches('\n').count() && crlf_count == text.matches('\r').count();
+        if !is_crlf || self.names_cr() {
+            return self.apply_exactly(text, name);
+        }
+        let changed = self.apply_exactly(&text.replace("\r\n", "\n"), name)?;
+        Ok(changed.replace('\n', "\r\n"))
+    }
+
+    fn names_cr(&self) -> bool {
+        match self {
+            Self::Replacements(edits) => edits.iter().any(|edit| edit.old.contains('\r') || edit.new.contains('\r')),
+            Self::Diff(diff) => diff.contains('\r'),
+        }
+    }
+
+    fn apply_exactly(&self, text: &str, name: &str) -> Result<String, ErrorInfo> {
         match self {
             Self::Replacements(edits) => {
                 if text.len().saturating_mul(edits.len()) > MAX_SEARCHED_BYTES {

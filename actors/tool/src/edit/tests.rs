@@ -32,7 +32,12 @@ fn replacement_is_exact_and_unambiguous() {
         ("aaa", &[("aa", "b", false)], Err(AmbiguousEdit)),
         ("one", &[("One", "x", false)], Err(TextNotFound)),
         ("one  two", &[("one two", "x", false)], Err(TextNotFound)),
-        ("a\r\nb", &[("a\nb", "x", false)], Err(TextNotFound)),
+        ("a\r\nb", &[("a\nb", "x", false)], Ok("x")),
+        ("a\r\nb\r\n", &[("a", "a\nnew", false)], Ok("a\r\nnew\r\nb\r\n")),
+        ("a\r\nb\r\n", &[("a\r\n", "a\n", false)], Ok("a\nb\r\n")),
+        // Mixed line ends are left as they are.
+        ("a\r\nb\nc", &[("a\nb", "x", false)], Err(TextNotFound)),
+        ("a\r\nb\nc", &[("c", "c\nd", false)], Ok("a\r\nb\nc\nd")),
         ("好好学习", &[("学习", "休息", false)], Ok("好好休息")),
         ("a b", &[("a", "b", false), ("b b", "c", false)], Ok("c")),
         ("a b", &[("a", "x", false), ("q", "y", false)], Err(TextNotFound)),

@@ -85,6 +85,10 @@ impl Conversation<'_> {
             branch: branch.as_deref(),
         };
         self.print_dim(&header.line(PageFormat::of(terminal).width, terminal.unicode))?;
+        if let Some(notes) = local_project.and_then(soong::repository_notes) {
+            let notes = text::safe_line(&from_home(&notes, home.as_deref()));
+            self.print_dim(&format!("the rules of its repository apply: {notes}"))?;
+        }
         let session = match (&continued, &request.session_id) {
             (Some(view), _) => format!("continuing session {}", text::safe_line(view.session.short_name())),
             (None, Some(name)) => format!("session {}", text::safe_line(name)),

@@ -82,12 +82,18 @@ pub(super) fn confinement() -> Check {
 /// Checks the hooks of a home (HOOK-1).
 pub(super) fn hooks(context: &Context<'_>, home: &Path, config: &Config) -> Check {
     match soong::count_hooks(home, config, &context.environment) {
-        Ok(0) if !config.hooks.enabled => Check::ok("hooks", "disabled (hooks.enabled)"),
-        Ok(0) => Check::ok("hooks", "none"),
-        Ok(count) => Check::ok(
-            "hooks",
-            soong_tui::format::plural(count, "command is notified", "commands are notified") + " of events",
-        ),
+        Ok(_) if !config.hooks.enabled => Check::ok("hooks", "disabled (hooks.enabled)"),
+        Ok(soong::HookCount { hooks: 0, .. }) => Check::ok("hooks", "none"),
+        Ok(soong::HookCount { hooks, exit_code_denies }) => {
+            let count = soong_tui::format::plural(hooks, "command is notified", "commands are notified");
+            let about_code = match exit_code_denies {
+                true => "exit code 2 denies",
+                false => {
+                    "exit code 2 is a failure and denies nothing: set \"version\": 2 in hooks.json if it shall deny"
+                }
+            };
+            Check::ok("hooks", format!("{count} of events; {about_code}"))
+        }
         Err(error) => Check::broken("hooks", error.message, "Correct it, or disable hooks: [hooks] enabled = false"),
     }
 }
