@@ -1,8 +1,7 @@
 //! Front matter: keys and values at the beginning of a Markdown file, between two lines `---`, and the text below.
 //!
-//! Pure. It reads a small subset of YAML: `key: value`, lists as `[a, b]` or as lines `- a`, quotes, and comment
-//! lines. Values that YAML interprets differently from how they look, or that span several lines, are rejected with
-//! line and key. So a file means the same here as for other YAML readers, or is rejected.
+//! Pure. The keys and values are YAML. A file that is no YAML because a text without quotes contains a colon or brackets, as
+//! many published files do, is read as if the text had quotes.
 //!
 //! Elsewhere: the allowed keys (`preset.rs`, `skill.rs`), the location of the files (`home_file.rs`).
 
@@ -10,9 +9,13 @@ pub(crate) mod value;
 
 use std::{fmt::Display, str::FromStr};
 
+use saphyr_parser::{Event, Parser, ScalarStyle};
 use value::Value;
 
 use crate::suggestion;
+
+/// Maximum depth of a value.
+const MAX_DEPTH: usize = 64;
 
 /// Problem in a file and how to fix it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,16 +35,16 @@ impl FrontMatterFault {
 /// Parsed front matter of a file, and the text below it.
 #[derive(Debug, PartialEq)]
 pub(crate) struct FrontMatter<'a> {
-    entries: Vec<FrontMatterEntry<'a>>,
-    /// Keys of other formats with their lines. Their values are not parsed.
-    foreign: Vec<(&'a str, usize)>,
+    entries: Vec<FrontMatterEntry>,
+    /// Keys of other formats with their lines. Their values are not read.
+    foreign: Vec<(String, usize)>,
     /// Text below the front matter, without surrounding whitespace.
     pub(crate) body: &'a str,
 }
 
 #[derive(Debug, PartialEq)]
-struct FrontMatterEntry<'a> {
-    key: &'a str,
+struct FrontMatterEntry {
+    key: String,
     line: usize,
     value: Value,
 }
@@ -53,73 +56,74 @@ impl<'a> FrontMatter<'a> {
     pub(crate) fn read(text: &'a str, foreign: &[&str]) -> Result<Self, FrontMatterFault> {
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         let is_fence = |line: &str| line.trim_end() == "---";
-        let mut lines = NumberedLines::of(text);
-        if !lines.next().is_some_and(|(_, line)| is_fence(line)) {
+        let (first, rest) = text.split_once('\n').unwrap_or((text, ""));
+        if !is_fence(first) {
             return Err(FrontMatterFault::at(
                 1,
                 "the file must begin with a line `---`, keys such as `name: …`, and another line `---`",
             ));
         }
-        let mut entries: Vec<FrontMatterEntry<'a>> = Vec::new();
-        // Key whose list items follow on separate lines.
-        let mut open_entry: Option<FrontMatterEntry<'a>> = None;
-        let mut skipped: Vec<(&'a str, usize)> = Vec::new();
-        let mut is_skipping = false;
-        loop {
-            let Some((number, line)) = lines.next() else {
-                return Err(FrontMatterFault::at(1, "the front matter is not closed: add a line `---`"));
-            };
+        let mut yaml_bytes = 0;
+        let mut is_closed = false;
+        let mut body_start = rest.len();
+        for line in rest.split_inclusive('\n') {
             if is_fence(line) {
-                entries.extend(open_entry.map(require_value).transpose()?);
-                return Ok(Self { entries, foreign: skipped, body: lines.rest.trim() });
+                is_closed = true;
+                body_start = yaml_bytes + line.len();
+                break;
             }
-            if is_skipping && (line.starts_with([' ', '\t', '-', ']', '}']) || line.trim().is_empty()) {
-                continue;
-            }
-            is_skipping = false;
-            if let Some((key, _)) = line.split_once(':').filter(|(key, _)| foreign.contains(key)) {
-                entries.extend(open_entry.take().map(require_value).transpose()?);
-                skipped.push((key, number));
-                is_skipping = true;
-                continue;
-            }
-            let trimmed = line.trim();
-            if trimmed.is_empty() || trimmed.starts_with('#') {
-                continue;
-            }
-            if let (Some(item), Some(entry)) = (value::item(trimmed), &mut open_entry) {
-                entry.value.push(item).map_err(|message| fault_for_key(number, entry.key, message))?;
-                continue;
-            }
-            entries.extend(open_entry.take().map(require_value).transpose()?);
-            let entry = parse_entry(number, line)?;
-            if let Some(earlier) = entries.iter().find(|earlier| earlier.key == entry.key) {
-                let message = format!("is already set in line {}: remove one of the two", earlier.line);
-                return Err(fault_for_key(number, entry.key, message));
-            }
-            match entry.value {
-                Value::Empty => open_entry = Some(entry),
-                _ => entries.push(entry),
-            }
+            yaml_bytes += line.len();
         }
+        if !is_closed {
+            return Err(FrontMatterFault::at(1, "the front matter is not closed: add a line `---`"));
+        }
+        let yaml = &rest[..yaml_bytes];
+        let entries = match read_yaml(yaml) {
+            Ok(entries) => entries,
+            // Many published files have a colon or brackets in a text without quotes.
+            Err(fault) => read_yaml(&with_quotes(yaml)).map_err(|_| fault)?,
+        };
+        let mut front_matter = Self { entries: Vec::new(), foreign: Vec::new(), body: rest[body_start..].trim() };
+        for entry in entries {
+            if foreign.contains(&entry.key.as_str()) {
+                front_matter.foreign.push((entry.key, entry.line));
+                continue;
+            }
+            if entry.value == Value::Empty {
+                return Err(fault_for_key(entry.line, &entry.key, "has no value: set one, or remove the key"));
+            }
+            if let Some(earlier) = front_matter.entry(&entry.key) {
+                let message = format!("is already set in line {}: remove one of the two", earlier.line);
+                return Err(fault_for_key(entry.line, &entry.key, message));
+            }
+            front_matter.entries.push(entry);
+        }
+        Ok(front_matter)
+    }
+
+    /// Moves the keys that are not in `known` to those of other formats.
+    pub(crate) fn ignore_unknown_keys(&mut self, known: &[&str]) {
+        let unknown = self.entries.extract_if(.., |entry| !known.contains(&entry.key.as_str()));
+        self.foreign.extend(unknown.map(|entry| (entry.key, entry.line)));
+        self.foreign.sort_by_key(|(_, line)| *line);
     }
 
     /// Rejects keys that are not in `known`.
     pub(crate) fn reject_unknown_keys(&self, known: &[&str]) -> Result<(), FrontMatterFault> {
-        match self.entries.iter().find(|entry| !known.contains(&entry.key)) {
+        match self.entries.iter().find(|entry| !known.contains(&entry.key.as_str())) {
             None => Ok(()),
             Some(unknown) => {
-                let suggestion = suggestion::nearest(unknown.key, known.iter().copied())
+                let suggestion = suggestion::nearest(&unknown.key, known.iter().copied())
                     .map(|key| format!(", did you mean `{key}`?"));
                 let suggestion = suggestion.unwrap_or_default();
                 let message = format!("is not a known key{suggestion}; known keys: {}", known.join(", "));
-                Err(fault_for_key(unknown.line, unknown.key, message))
+                Err(fault_for_key(unknown.line, &unknown.key, message))
             }
         }
     }
 
     /// Returns the keys of other formats with their lines.
-    pub(crate) fn foreign(&self) -> &[(&'a str, usize)] {
+    pub(crate) fn foreign(&self) -> &[(String, usize)] {
         &self.foreign
     }
 
@@ -136,7 +140,7 @@ impl<'a> FrontMatter<'a> {
 
     /// Returns a text.
     pub(crate) fn text(&self, key: &str) -> Result<Option<&str>, FrontMatterFault> {
-        self.value(key, "a single text on one line", Value::text)
+        self.value(key, "a single text", Value::text)
     }
 
     /// Returns a list of texts. Also accepts a single text with commas, as other formats use.
@@ -170,7 +174,7 @@ impl<'a> FrontMatter<'a> {
         self.value(key, "`true` or `false`, without quotes", |value| value.plain()?.parse().ok())
     }
 
-    fn entry(&self, key: &str) -> Option<&FrontMatterEntry<'a>> {
+    fn entry(&self, key: &str) -> Option<&FrontMatterEntry> {
         self.entries.iter().find(|entry| entry.key == key)
     }
 
@@ -185,57 +189,117 @@ impl<'a> FrontMatter<'a> {
     }
 }
 
-/// Iterator over the lines of a text with their numbers; `rest` is the text after the current line.
-struct NumberedLines<'a> {
-    rest: &'a str,
-    number: usize,
-}
-
-impl<'a> NumberedLines<'a> {
-    fn of(text: &'a str) -> Self {
-        Self { rest: text, number: 0 }
-    }
-}
-
-impl<'a> Iterator for NumberedLines<'a> {
-    type Item = (usize, &'a str);
-
-    fn next(&mut self) -> Option<Self::Item> {
-        if self.rest.is_empty() {
-            return None;
-        }
-        let (line, rest) = self.rest.split_once('\n').unwrap_or((self.rest, ""));
-        (self.rest, self.number) = (rest, self.number + 1);
-        Some((self.number, line))
-    }
-}
-
 fn fault_for_key(line: usize, key: &str, message: impl Into<String>) -> FrontMatterFault {
     FrontMatterFault { line, key: Some(key.to_owned()), message: message.into() }
 }
 
-/// Parses a line with a key.
-fn parse_entry(number: usize, line: &str) -> Result<FrontMatterEntry<'_>, FrontMatterFault> {
-    let is_key = |key: &str| {
-        !key.is_empty() && key.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-'))
+/// Reads the keys of the front matter with their values. Lines are those of the file, which has one line before it.
+fn read_yaml(yaml: &str) -> Result<Vec<FrontMatterEntry>, FrontMatterFault> {
+    let mut events = Parser::new_from_str(yaml).map(|event| match event {
+        Ok((event, span)) => Ok((event, span.start.line() + 1)),
+        Err(error) => {
+            Err(FrontMatterFault::at(error.marker().line() + 1, format!("this is no YAML: {}", error.info())))
+        }
+    });
+    let mut next = || match events.next() {
+        Some(event) => event,
+        None => Err(FrontMatterFault::at(1, "the front matter ends within a value")),
     };
-    let Some((key, value)) = line.split_once(':').filter(|(key, _)| is_key(key)) else {
-        let message = "expected `key: value` at the beginning of a line, a list item `- …`, or a comment";
-        return Err(FrontMatterFault::at(number, message));
-    };
-    if !value.is_empty() && !value.starts_with([' ', '\t', '\r']) {
-        return Err(fault_for_key(number, key, "needs a space after its colon"));
+    let no_keys = |line| FrontMatterFault::at(line, "expected keys such as `name: …`");
+    loop {
+        match next()? {
+            (Event::StreamStart | Event::DocumentStart(_) | Event::Nothing, _) => {}
+            (Event::MappingStart(..), _) => break,
+            (Event::StreamEnd, _) => return Ok(Vec::new()),
+            // Nothing but comments.
+            (Event::Scalar(text, ScalarStyle::Plain, ..), _) if text.is_empty() || text == "~" => return Ok(Vec::new()),
+            (_, line) => return Err(no_keys(line)),
+        }
     }
-    let value = value::parse(value.trim()).map_err(|message| fault_for_key(number, key, message))?;
-    Ok(FrontMatterEntry { key, line: number, value })
+    let mut entries = Vec::new();
+    loop {
+        let (key, line) = match next()? {
+            (Event::MappingEnd, _) => break,
+            (Event::Scalar(key, ..), line) => (key.into_owned(), line),
+            (_, line) => return Err(no_keys(line)),
+        };
+        let (event, _) = next()?;
+        let value = read_value(event, &mut next, 0)?;
+        entries.push(FrontMatterEntry { key, line, value });
+    }
+    // What follows is another document, or an error.
+    loop {
+        match next()? {
+            (Event::StreamEnd, _) => return Ok(entries),
+            (Event::DocumentEnd, _) => {}
+            (_, line) => return Err(no_keys(line)),
+        }
+    }
 }
 
-/// Rejects a key whose value was expected on the following lines but is missing.
-fn require_value(entry: FrontMatterEntry<'_>) -> Result<FrontMatterEntry<'_>, FrontMatterFault> {
-    match entry.value {
-        Value::Empty => Err(fault_for_key(entry.line, entry.key, "has no value: set one, or remove the key")),
-        _ => Ok(entry),
+/// Reads a value that begins with an event.
+fn read_value<'e>(
+    first: Event<'e>,
+    next: &mut impl FnMut() -> Result<(Event<'e>, usize), FrontMatterFault>,
+    depth: usize,
+) -> Result<Value, FrontMatterFault> {
+    if depth > MAX_DEPTH {
+        return Err(FrontMatterFault::at(1, format!("a value is nested deeper than {MAX_DEPTH}")));
     }
+    match first {
+        Event::Scalar(text, ScalarStyle::Plain, ..) if text.is_empty() || text == "~" || text == "null" => {
+            Ok(Value::Empty)
+        }
+        Event::Scalar(text, ScalarStyle::Plain, ..) => Ok(Value::Plain(text.into_owned())),
+        Event::Scalar(text, ..) => Ok(Value::Quoted(text.trim_end_matches('\n').to_owned())),
+        Event::SequenceStart(..) => {
+            let mut items = Vec::new();
+            let mut is_nested = false;
+            loop {
+                let (event, line) = next()?;
+                if matches!(event, Event::SequenceEnd) {
+                    return Ok(if is_nested { Value::Nested } else { Value::List(items) });
+                }
+                match read_value(event, next, depth + 1)? {
+                    Value::Plain(item) | Value::Quoted(item) => items.push(item),
+                    Value::Empty => {
+                        let message = "has an item without a value: set one, or remove the line";
+                        return Err(FrontMatterFault::at(line, message));
+                    }
+                    Value::List(_) | Value::Nested => is_nested = true,
+                }
+            }
+        }
+        Event::MappingStart(..) => loop {
+            let (event, _) = next()?;
+            if matches!(event, Event::MappingEnd) {
+                return Ok(Value::Nested);
+            }
+            read_value(event, next, depth + 1)?;
+        },
+        // References to other values are not followed.
+        _ => Ok(Value::Nested),
+    }
+}
+
+/// Returns YAML in which the values of single lines that are no YAML for themselves are in quotes.
+fn with_quotes(yaml: &str) -> String {
+    let mut quoted = String::with_capacity(yaml.len());
+    for line in yaml.split_inclusive('\n') {
+        let (content, end) = match line.strip_suffix('\n') {
+            Some(content) => (content.trim_end_matches('\r'), "\n"),
+            None => (line, ""),
+        };
+        let is_key = |key: &str| {
+            !key.is_empty() && key.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-'))
+        };
+        let entry = content.split_once(": ").filter(|(key, value)| is_key(key) && !value.trim().is_empty());
+        match entry.filter(|_| read_yaml(content).is_err()) {
+            Some((key, value)) => quoted.push_str(&format!("{key}: '{}'{end}", value.trim().replace('\'', "''"))),
+            None => quoted.push_str(line),
+        }
+    }
+    quoted
 }
 
 #[cfg(test)]

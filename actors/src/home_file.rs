@@ -49,21 +49,20 @@ impl HomeFileError {
     }
 }
 
-/// Returns `config_error` if there are faults. Its message contains the first fault and the number of others.
-pub(crate) fn into_config_error(faults: &[HomeFileError]) -> Result<(), ErrorInfo> {
-    let Some((first, others)) = faults.split_first() else { return Ok(()) };
-    let more = match others.len() {
-        0 => String::new(),
-        1 => " (and 1 other file)".to_owned(),
-        n => format!(" (and {n} other files)"),
-    };
-    Err(ErrorInfo::new(ErrorCode::ConfigError, format!("{first}{more}")))
+impl From<&HomeFileError> for ErrorInfo {
+    fn from(error: &HomeFileError) -> Self {
+        Self::new(ErrorCode::ConfigError, error.to_string())
+    }
 }
 
 /// Result of loading a folder: its items, by name and each with its file, and the problems found.
 pub(crate) struct LoadedFolder<T> {
     pub(crate) by_name: BTreeMap<String, (T, PathBuf)>,
     pub(crate) faults: Vec<HomeFileError>,
+    /// Names that cannot be used because of a problem in their file.
+    pub(crate) unusable: BTreeMap<String, HomeFileError>,
+    /// Problem of the whole folder, of which no item is known then.
+    pub(crate) folder_fault: Option<HomeFileError>,
     /// Keys that were ignored, in files that could be parsed.
     pub(crate) warnings: Vec<HomeFileError>,
 }
@@ -73,6 +72,8 @@ pub(crate) struct LoadedFolder<T> {
 pub(crate) struct FolderFormat {
     /// Front matter keys that other programs define. They are ignored with a warning.
     pub(crate) foreign: &'static [&'static str],
+    /// If set, the only keys that are read; all others are ignored with a warning. `None`: an unknown key is an error.
+    pub(crate) ignored_except: Option<&'static [&'static str]>,
     /// Name of the file to read in each subfolder, as in `NAME/SKILL.md`. `None`: subfolders are not searched.
     pub(crate) in_folders: Option<&'static str>,
 }
@@ -83,33 +84,56 @@ pub(crate) fn load<T>(
     format: FolderFormat,
     read: impl Fn(&str, &FrontMatter<'_>) -> Result<T, FrontMatterFault>,
 ) -> LoadedFolder<T> {
-    let mut found = LoadedFolder { by_name: BTreeMap::new(), faults: Vec::new(), warnings: Vec::new() };
+    let mut found = LoadedFolder {
+        by_name: BTreeMap::new(),
+        faults: Vec::new(),
+        unusable: BTreeMap::new(),
+        folder_fault: None,
+        warnings: Vec::new(),
+    };
     let files = match list(folder, format.in_folders) {
         Ok(files) => files,
         Err(fault) => {
-            found.faults.push(fault);
+            found.faults.push(fault.clone());
+            found.folder_fault = Some(fault);
             return found;
         }
     };
     for file in files {
-        if let Err(fault) = add(&mut found, &file, format.foreign, &read) {
+        let mut name = name_of_file(&file, format.in_folders);
+        if let Err(fault) = add(&mut found, &file, format, &read, &mut name) {
+            tracing::warn!(%fault, name, "a file of the home cannot be used");
+            found.by_name.remove(&name);
+            found.unusable.insert(name, fault.clone());
             found.faults.push(fault);
         }
     }
     found
 }
 
+/// Returns the name that an item has by its file, as long as the name in the file is not known.
+fn name_of_file(file: &Path, in_folders: Option<&str>) -> String {
+    let is_inner = file.file_name().is_some_and(|name| in_folders.is_some_and(|inner| name == inner));
+    let named = if is_inner { file.parent().and_then(Path::file_name) } else { file.file_stem() };
+    named.unwrap_or_default().to_string_lossy().into_owned()
+}
+
 fn add<T>(
     found: &mut LoadedFolder<T>,
     file: &Path,
-    foreign: &[&str],
+    format: FolderFormat,
     read: impl Fn(&str, &FrontMatter<'_>) -> Result<T, FrontMatterFault>,
+    known_name: &mut String,
 ) -> Result<(), HomeFileError> {
     let text = text(file)?;
     let at = |fault| HomeFileError::of(file, fault);
-    let parsed = FrontMatter::read(&text, foreign).map_err(at)?;
+    let mut parsed = FrontMatter::read(&text, format.foreign).map_err(at)?;
+    if let Some(known) = format.ignored_except {
+        parsed.ignore_unknown_keys(known);
+    }
     let name = parsed.required("name").map_err(at)?;
     check_name(name).map_err(|message| at(parsed.fault("name", message)))?;
+    name.clone_into(known_name);
     if let Some((_, other)) = found.by_name.get(name) {
         let message = format!("{name:?} is also used by {}: rename one of the two", other.display());
         return Err(at(parsed.fault("name", message)));

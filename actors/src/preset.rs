@@ -8,7 +8,10 @@
 //!
 //! Elsewhere: what a preset allows a run to do (`run/resolver.rs`).
 
-use std::path::{Path, PathBuf};
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+};
 
 use soong_protocol::{Config, Effort, McpConfig, Preset, builtin_presets};
 
@@ -80,8 +83,12 @@ pub struct KnownPreset {
 pub struct PresetFiles {
     /// Usable presets, sorted by name, with their files.
     pub presets: Vec<(Preset, PathBuf)>,
-    /// Errors in files that cannot be used. A runtime is not built if there are any.
+    /// Errors in files that cannot be used.
     pub faults: Vec<HomeFileError>,
+    /// Names that cannot be used because of such an error. Runs with one of them are rejected.
+    pub unusable: BTreeMap<String, HomeFileError>,
+    /// Error of the whole folder. A runtime is not built with it, because no name of a preset is known.
+    pub folder_fault: Option<HomeFileError>,
     /// Warnings about ignored keys, which other programs use, in usable files.
     pub warnings: Vec<HomeFileError>,
 }
@@ -90,15 +97,23 @@ impl PresetFiles {
     /// Reads `agents/*.md` of a home. The files may name the tools in `tools`, and any tool of a configured MCP
     /// server, because the tools of these servers are not known yet.
     pub fn read(home: &Path, tools: &[&str], config: &Config) -> Self {
-        let format = FolderFormat { foreign: &FOREIGN_KEYS, in_folders: None };
+        let format = FolderFormat { foreign: &FOREIGN_KEYS, ignored_except: None, in_folders: None };
         let found = home_file::load(&home.join(FOLDER), format, |name, file| parse(name, file, tools, config));
-        Self { presets: found.by_name.into_values().collect(), faults: found.faults, warnings: found.warnings }
+        Self {
+            presets: found.by_name.into_values().collect(),
+            faults: found.faults,
+            unusable: found.unusable,
+            folder_fault: found.folder_fault,
+            warnings: found.warnings,
+        }
     }
 }
 
 /// Returns the presets of all origins, built-in ones first. Replaced presets are omitted.
 pub fn presets(files: &PresetFiles, config: &Config, registered: &[Preset]) -> Vec<KnownPreset> {
-    let built_in = builtin_presets().into_iter().map(|preset| (preset, PresetOrigin::BuiltIn));
+    // Never the built-in preset in place of a file that cannot be used: it may have more rights.
+    let is_usable = |preset: &Preset| !files.unusable.contains_key(&preset.name);
+    let built_in = builtin_presets().into_iter().filter(is_usable).map(|preset| (preset, PresetOrigin::BuiltIn));
     let of_files = files.presets.iter().map(|(preset, file)| (preset.clone(), PresetOrigin::File(file.clone())));
     let of_config = config.presets.iter().map(|(name, preset)| (preset.preset(name), PresetOrigin::Config));
     let of_code = registered.iter().map(|preset| (preset.clone(), PresetOrigin::Code));

@@ -28,6 +28,8 @@ pub(crate) const FOLDER: &str = "skills";
 
 /// Name of the main file if a skill is a folder.
 pub(crate) const FILE_IN_FOLDER: &str = "SKILL.md";
+/// Front matter keys that are read. Published skills have many others.
+const KEYS: [&str; 2] = ["name", "description"];
 /// Front matter keys that other programs use; they are accepted and ignored.
 pub(crate) const FOREIGN_KEYS: [&str; 11] = [
     "license",
@@ -101,6 +103,8 @@ impl Skill {
 #[derive(Debug, Clone)]
 pub struct Skills {
     by_name: BTreeMap<String, Arc<Skill>>,
+    /// Names that cannot be used because of a problem in their file. They replace built-in skills too.
+    unusable: BTreeMap<String, HomeFileError>,
     /// Ignored keys in files of the home.
     warnings: Vec<HomeFileError>,
 }
@@ -114,7 +118,7 @@ impl Default for Skills {
             skill.unwrap_or_else(|fault| unreachable!("a built-in skill: {fault:?}"))
         });
         let by_name = built_in.map(|skill| (skill.name.clone(), Arc::new(skill))).collect();
-        Self { by_name, warnings: Vec::new() }
+        Self { by_name, unusable: BTreeMap::new(), warnings: Vec::new() }
     }
 }
 
@@ -122,22 +126,31 @@ impl Skills {
     /// Loads the skills of a home, `skills/*.md` and `skills/NAME/SKILL.md`, in addition to the built-in ones.
     ///
     /// # Errors
-    /// `config_error` if a file cannot be used; it names file, line and key.
+    /// `config_error` if the folder cannot be read. A file that cannot be used makes only its own name unusable.
     pub fn load(home: &Path) -> Result<Self, ErrorInfo> {
-        let (skills, faults) = Self::load_usable(home);
-        home_file::into_config_error(&faults).map(|()| skills)
+        let (skills, _, folder_fault) = Self::load_with_faults(home);
+        folder_fault.map_or(Ok(skills), |fault| Err(ErrorInfo::from(&fault)))
     }
 
     /// Loads the usable skills of a home. Also returns the errors in the other files.
     pub fn load_usable(home: &Path) -> (Self, Vec<HomeFileError>) {
+        let (skills, faults, _) = Self::load_with_faults(home);
+        (skills, faults)
+    }
+
+    fn load_with_faults(home: &Path) -> (Self, Vec<HomeFileError>, Option<HomeFileError>) {
         let mut skills = Self::default();
-        let format = FolderFormat { foreign: &FOREIGN_KEYS, in_folders: Some(FILE_IN_FOLDER) };
+        let format =
+            FolderFormat { foreign: &FOREIGN_KEYS, ignored_except: Some(&KEYS), in_folders: Some(FILE_IN_FOLDER) };
         let found = home_file::load(&home.join(FOLDER), format, |name, file| parse(name, file, SkillOrigin::BuiltIn));
         skills.warnings = found.warnings;
         for (name, (skill, file)) in found.by_name {
             skills.by_name.insert(name, Arc::new(Skill { origin: SkillOrigin::Home(file), ..skill }));
         }
-        (skills, found.faults)
+        // Never the built-in skill of the same name: the user has replaced it.
+        skills.by_name.retain(|name, _| !found.unusable.contains_key(name));
+        skills.unusable = found.unusable;
+        (skills, found.faults, found.folder_fault)
     }
 
     /// Returns these skills and those of a project whose names are not taken.
@@ -147,7 +160,7 @@ impl Skills {
             return Arc::clone(self);
         }
         let mut all = Self::clone(self);
-        for skill in skills {
+        for skill in skills.iter().filter(|skill| !self.unusable.contains_key(&skill.name)) {
             all.by_name.entry(skill.name.clone()).or_insert_with(|| Arc::new(skill.clone()));
         }
         Arc::new(all)
@@ -172,7 +185,8 @@ impl Skills {
     /// preset, else none.
     ///
     /// # Errors
-    /// `skill_not_found` for an unknown name; the message lists the known names.
+    /// `skill_not_found` for an unknown name; the message lists the known names. `config_error` for a name whose file cannot
+    /// be used; it names file, line and key.
     pub fn select(&self, call: Option<&[String]>, preset: Option<&[String]>) -> Result<Vec<&Skill>, ErrorInfo> {
         let mut chosen: Vec<&Skill> = Vec::new();
         for name in call.or(preset).unwrap_or_default() {
@@ -190,8 +204,11 @@ impl Skills {
         self.list().filter(is_other).take(MAX_LISTED).collect()
     }
 
-    /// Returns the error for an unknown name, which lists the known names.
+    /// Returns the error for a name that is not there: the problem in its file, or else the known names.
     pub(crate) fn not_found(&self, name: &str) -> ErrorInfo {
+        if let Some(fault) = self.unusable.get(name) {
+            return ErrorInfo::from(fault);
+        }
         let known: Vec<&str> = self.by_name.keys().map(String::as_str).collect();
         ErrorInfo::new(ErrorCode::SkillNotFound, format!("there is no skill {name:?}; available: {}", known.join(", ")))
     }
@@ -224,7 +241,6 @@ fn description_line(skill: &Skill) -> String {
 
 /// Parses a skill from a file that begins with front matter.
 pub(crate) fn parse(name: &str, file: &FrontMatter<'_>, origin: SkillOrigin) -> Result<Skill, FrontMatterFault> {
-    file.reject_unknown_keys(&["name", "description"])?;
     if file.body.is_empty() {
         return Err(file.fault("name", "has no text: write the instructions below the front matter"));
     }

@@ -11,13 +11,15 @@ pub(crate) enum Value {
     Plain(String),
     Quoted(String),
     List(Vec<String>),
+    /// Keys with values, or a list of lists.
+    Nested,
 }
 
 impl Value {
     pub(crate) fn text(&self) -> Option<&str> {
         match self {
             Self::Plain(text) | Self::Quoted(text) => Some(text),
-            Self::Empty | Self::List(_) => None,
+            Self::Empty | Self::List(_) | Self::Nested => None,
         }
     }
 
@@ -40,7 +42,7 @@ impl Value {
         let item = match parse(text)? {
             Self::Plain(item) | Self::Quoted(item) => item,
             Self::Empty => return Err("has an item without a value: set one, or remove the line".into()),
-            Self::List(_) => return Err("has a nested list: write one text per item".into()),
+            Self::List(_) | Self::Nested => return Err("has a nested list: write one text per item".into()),
         };
         match self {
             Self::List(items) => items.push(item),

@@ -69,7 +69,7 @@ impl Metadata {
         match self.get(key).map(|entry| &entry.value) {
             Some(Value::List(items)) => items.clone(),
             Some(Value::Plain(text) | Value::Quoted(text)) => vec![text.clone()],
-            Some(Value::Empty) | None => Vec::new(),
+            Some(Value::Empty | Value::Nested) | None => Vec::new(),
         }
     }
 

@@ -81,7 +81,7 @@ fn invalid_preset_is_rejected_with_file_line_and_key() {
         ("name: a\ndescription: d\ncoordinates: yes", "a.md:4: `coordinates` must be `true` or `false`"),
         ("name: a\ndescription: d\nskills: style", "a.md:4: `skills` must be a list"),
         ("name: a\nname: b\ndescription: d", "a.md:3: `name` is already set in line 2"),
-        ("name a", "a.md:2: expected `key: value`"),
+        ("name a", "a.md:2: expected keys such as `name: …`"),
     ] {
         let home = home(&[("a.md", &format!("---\n{head}\n---\nYou.\n"))]);
         let said = faults(home.path());
@@ -105,7 +105,7 @@ fn unreadable_files_are_reported_and_valid_ones_loaded() {
         .into_iter()
         .map(|(preset, _)| preset.name)
         .collect();
-    assert_eq!(names, ["one", "two"]);
+    assert_eq!(names, ["two"], "two files use the other name");
     let said = faults(home.path());
     for (fault, want) in said.iter().zip([
         "b.md:2: `name` \"one\" is also used by a.md",

@@ -19,6 +19,7 @@ use soong_text::{PLATFORM, Redactor};
 use soong_tool::ToolRegistry;
 
 use crate::{
+    HomeFileError,
     callback::Callbacks,
     gateways::ModelGateways,
     hook::Hooks,
@@ -44,6 +45,8 @@ pub(crate) struct RunResolver {
     /// Registry of all tools: the built-in ones and those of MCP servers.
     pub(crate) mcp: Arc<McpServers>,
     pub(crate) presets: Arc<BTreeMap<String, Preset>>,
+    /// Presets whose files cannot be used.
+    pub(crate) unusable_presets: Arc<BTreeMap<String, HomeFileError>>,
     pub(crate) skills: Arc<Skills>,
     /// Memory files, which store the experiences of earlier runs.
     pub(crate) memory: Arc<MemoryFiles>,
@@ -141,6 +144,9 @@ impl RunResolver {
     fn preset(&self, run: &Run) -> Result<Preset, ErrorInfo> {
         let name = preset_name(run);
         self.presets.get(name).cloned().ok_or_else(|| {
+            if let Some(fault) = self.unusable_presets.get(name) {
+                return ErrorInfo::from(fault);
+            }
             let known: Vec<&str> = self.presets.keys().map(String::as_str).collect();
             let message = format!("there is no preset {name:?}; available: {}", known.join(", "));
             ErrorInfo::new(ErrorCode::ValidationError, message)

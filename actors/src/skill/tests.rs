@@ -86,20 +86,26 @@ fn invalid_skill_is_rejected_and_further_ones_counted() {
     for (files, want) in [
         (&[("a.md", "---\nname: a\ndescription: d\n---\n \n")][..], "a.md:2: `name` has no text"),
         (&[("a.md", "---\nname: a\n---\nText")], "a.md:1: `description` is missing"),
-        (&[("a.md", "---\nname: a\ndescription: d\ntools: [read]\n---\nText")], "a.md:4: `tools` is not a known key"),
-        (
-            &[("a.md", "---\nname: a\ndescriptoin: d\n---\nText")],
-            "a.md:3: `descriptoin` is not a known key, did you mean `description`?",
-        ),
+        (&[("a.md", "---\nname: a\ndescriptoin: d\n---\nText")], "a.md:1: `description` is missing"),
         (&[("a.md", large.as_str())], "a.md: is larger than 65536 bytes: shorten it"),
-        (&[("a.md", "x"), ("b.md", "x"), ("c.md", "x")], "(and 2 other files)"),
+        (&[("a.md", "x"), ("b.md", "x"), ("c.md", "x")], "a.md:1: the file must begin with"),
     ] {
         let home = home(files);
-        let error = Skills::load(home.path()).unwrap_err();
-        assert_eq!(error.code, ErrorCode::ConfigError);
+        let skills = Skills::load(home.path()).unwrap();
+        let error = skills.select(Some(&["a".to_owned()]), None).unwrap_err();
+        assert_eq!(error.code, ErrorCode::ConfigError, "{want}");
         assert!(error.message.contains(want), "{want:?}: {error}");
+        assert!(skills.get("planning").is_some(), "only its own name is unusable");
         assert_eq!(Skills::load_usable(home.path()).1.len(), files.len());
     }
+    // A file that cannot be used replaces the built-in skill nevertheless.
+    let replaced = home(&[("planning.md", "x")]);
+    let skills = Skills::load(replaced.path()).unwrap();
+    assert!(skills.get("planning").is_none());
+    assert_eq!(skills.select(None, Some(&["planning".to_owned()])).unwrap_err().code, ErrorCode::ConfigError);
+    fs::remove_dir_all(replaced.path().join(FOLDER)).unwrap();
+    fs::write(replaced.path().join(FOLDER), "no folder").unwrap();
+    assert_eq!(Skills::load(replaced.path()).unwrap_err().code, ErrorCode::ConfigError);
     let home = home(&[("a.md", &large[..65_536])]);
     let built_in = if WEB.is_empty() { 2 } else { 3 };
     assert_eq!(Skills::load(home.path()).unwrap().list().count(), built_in + 1);

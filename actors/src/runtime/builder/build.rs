@@ -31,7 +31,6 @@ use crate::{
     builtin_tools,
     callback::Callbacks,
     gateways::{ModelFactory, ModelGateways, StartGateway},
-    home_file,
     hook::Hooks,
     mcp::McpServers,
     memory::MemoryFiles,
@@ -242,7 +241,9 @@ impl RuntimeBuilder {
                 PresetFiles::read(home, &names, config)
             }
         };
-        home_file::into_config_error(&files.faults)?;
+        if let Some(fault) = &files.folder_fault {
+            return Err(ErrorInfo::from(fault));
+        }
         let known_presets = preset::presets(&files, config, &self.presets);
         let presets: BTreeMap<String, Preset> =
             known_presets.iter().map(|known| (known.preset.name.clone(), known.preset.clone())).collect();
@@ -265,6 +266,7 @@ impl RuntimeBuilder {
             )),
             mcp: Arc::new(McpServers::new(tools, config, &variables)),
             presets: Arc::new(presets),
+            unusable_presets: Arc::new(files.unusable),
             skills,
             memory,
             projects: Arc::new(ProjectInstructionsCache::new(Arc::new(PathPolicy::new(&tool_environment)))),
