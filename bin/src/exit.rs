@@ -145,6 +145,9 @@ pub(crate) fn advice(code: ErrorCode) -> &'static str {
         C::ChildResultSchemaValidationFailed | C::ResultSchemaValidationFailed => {
             "Describe the expected answer in the prompt, or relax the schema."
         }
+        C::RepeatedCalls => {
+            "Say in the prompt what to do instead, use another model, or raise runtime.repeated_calls_limit."
+        }
         C::QuestionNotFound => "See `soong questions list`.",
         C::PermissionNotFound => "See `soong permissions list`.",
         C::AlreadyDecided => "See `soong questions list --all` or `soong permissions list --all`.",

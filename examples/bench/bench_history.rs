@@ -98,6 +98,7 @@ impl TimedModel {
 
 fn builder(home: &Path, model: &TimedModel) -> RuntimeBuilder {
     let mut config = Config::default();
+    config.runtime.repeated_calls_limit = 0; // scripted models repeat themselves
     config.model.context_window = Some(100_000_000);
     config.model.max_concurrency = 10_000;
     config.runtime.max_turns = 100_000;
@@ -214,6 +215,7 @@ async fn context(dir: &Path, rounds: usize) -> Result<(), Failed> {
         let home = tempfile::tempdir_in(dir)?;
         let model = TimedModel::new(ModelBehavior::Plans(CONVERSATION));
         let mut config = Config::default();
+        config.runtime.repeated_calls_limit = 0; // scripted models repeat themselves
         config.storage.durability = soong::protocol::Durability::Normal;
         config.model.context_window = Some(100_000_000);
         config.runtime.max_turns = 100_000;

@@ -61,6 +61,7 @@ impl Bench {
         let home = database.with_extension("home");
         let base_url = std::env::var("BASE_URL").unwrap_or_else(|_| "http://127.0.0.1:8089/v1".to_owned());
         let mut config = Config::default();
+        config.runtime.repeated_calls_limit = 0; // scripted models repeat themselves
         config.storage.durability = if store == "normal" { Durability::Normal } else { Durability::Full };
         // The default limits are made for real providers. Here they would dominate the result, so they are raised.
         let at_once = if scenario == "cancel" { n } else { 128 };

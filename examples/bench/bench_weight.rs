@@ -99,6 +99,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
     let project = tempfile::tempdir()?;
     let mut config = Config::default();
+    config.runtime.repeated_calls_limit = 0; // scripted models repeat themselves
     config.agents.max_children_per_run = CHILDREN;
     config.model.max_tool_calls = CHILDREN;
     let open = |home: PathBuf, model: &Arc<ScriptedModel>| {

@@ -106,6 +106,12 @@ pub struct RuntimeConfig {
     pub close_timeout_ms: u64,
     /// Maximum number of turns of a run that sets no limit itself. Default: 200.
     pub max_turns: u32,
+    /// Number of identical tool calls with identical results in a row after which the model gets a note. 0: never.
+    /// Default: 3.
+    pub repeated_calls_note: u32,
+    /// Number of such calls after which the run fails with `repeated_calls`. Calls that waited do not count, and identical
+    /// answers that a `Stop` hook denies do. 0: never. Default: 8.
+    pub repeated_calls_limit: u32,
     /// Whether requests to models and their answers, calls of hooks, and crashes of actors are stored as debug
     /// artifacts. Default: false.
     pub debug_artifacts: bool,
@@ -141,6 +147,8 @@ impl Default for RuntimeConfig {
             cancel_timeout_ms: 10_000,
             close_timeout_ms: 10_000,
             max_turns: 200,
+            repeated_calls_note: 3,
+            repeated_calls_limit: 8,
             debug_artifacts: false,
             recovery: None,
             idle_session_s: 300,

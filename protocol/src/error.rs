@@ -143,6 +143,8 @@ codes! {
     ChildResultSchemaValidationFailed = "child_result_schema_validation_failed",
     /// The answer of a user's run does not match its schema, even after a second attempt.
     ResultSchemaValidationFailed = "result_schema_validation_failed",
+    /// The model has made the same tool call with the same result, or given the same denied answer, too often in a row.
+    RepeatedCalls = "repeated_calls",
     /// A limit on turns, tokens, cost or calls is used up.
     BudgetExceeded = "budget_exceeded",
     /// The provider lacks a capability that the run needs.
@@ -213,7 +215,8 @@ impl ErrorCode {
             | Self::Skipped
             | Self::CallbackFailed
             | Self::ChildResultSchemaValidationFailed
-            | Self::ResultSchemaValidationFailed => 500,
+            | Self::ResultSchemaValidationFailed
+            | Self::RepeatedCalls => 500,
         }
     }
 }

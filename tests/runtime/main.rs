@@ -49,6 +49,7 @@ mod queued_children;
 mod rebuilt_states;
 mod recovery;
 mod reflection_before_summary;
+mod repeated_calls;
 mod rewind;
 mod secret_leaks;
 mod session_tables;

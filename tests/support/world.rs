@@ -289,5 +289,8 @@ pub fn quick_config() -> Config {
     config.model.retry.initial_backoff_ms = 1;
     config.model.retry.max_backoff_ms = 5;
     config.memory.reflect_before_summary = false;
+    // Scripted models repeat themselves.
+    config.runtime.repeated_calls_note = 0;
+    config.runtime.repeated_calls_limit = 0;
     config
 }

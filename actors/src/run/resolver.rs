@@ -266,6 +266,8 @@ fn run_limits(config: &Config, run: &Run, preset: &Preset) -> RunLimits {
     let preset_turns = preset.max_iterations.filter(|_| run.depth > 0 || preset_name(run) != "default");
     RunLimits {
         max_turns: run.settings.options.max_iterations.or(preset_turns).unwrap_or(config.runtime.max_turns),
+        repeated_calls_note: config.runtime.repeated_calls_note,
+        repeated_calls: config.runtime.repeated_calls_limit,
         max_depth: config.agents.max_depth,
         max_children: config.agents.max_children_per_run,
         child_timeout_ms: config.agents.child_timeout_ms,

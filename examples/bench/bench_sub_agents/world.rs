@@ -131,6 +131,7 @@ impl BenchRuntime {
     pub(crate) async fn open(slots: usize) -> Result<Self, Failed> {
         let home = tempfile::tempdir_in(".")?;
         let mut config = Config::default();
+        config.runtime.repeated_calls_limit = 0; // scripted models repeat themselves
         config.model.max_concurrency = slots;
         config.agents.max_children_per_run = usize::MAX;
         config.agents.max_concurrent_children_per_session = slots;

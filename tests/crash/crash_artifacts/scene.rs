@@ -28,6 +28,7 @@ const LINES: u64 = 20;
 /// Returns the runtime builder that the child and its parent share.
 pub(crate) fn builder(home: &Path, model: ScriptedModel) -> RuntimeBuilder {
     let mut config = Config::default();
+    config.runtime.repeated_calls_limit = 0; // scripted models repeat themselves
     config.agents.max_concurrent_children_per_session = 4;
     // Interrupted runs fail, so that nothing changes while the home is checked. `crash_runs` covers resumed runs.
     config.runtime.recovery = Some(RecoveryMode::Fail);

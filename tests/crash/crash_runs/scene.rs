@@ -40,6 +40,7 @@ pub(crate) fn task(child: u64) -> String {
 /// Returns the runtime builder. At most `slots` child runs work at a time.
 pub(crate) fn builder(stage: &DrillDir<'_>, base_url: &str, slots: usize) -> RuntimeBuilder {
     let mut config = Config::default();
+    config.runtime.repeated_calls_limit = 0; // scripted models repeat themselves
     config.agents.max_concurrent_children_per_session = slots;
     config.model.base_url = Some(base_url.to_owned());
     config.model.retry.initial_backoff_ms = 5;

@@ -47,6 +47,7 @@ pub(crate) struct ModelCall {
 /// Returns the runtime builder of a history.
 pub(crate) fn builder(dir: &DrillDir<'_>, seed: u64) -> RuntimeBuilder {
     let mut config = Config::default();
+    config.runtime.repeated_calls_limit = 0; // scripted models repeat themselves
     // Processes are killed, but no power is lost.
     config.storage.durability = Durability::Normal;
     config.model.retry.initial_backoff_ms = 1;

@@ -1,5 +1,6 @@
 //! Errors of runs.
 
+use serde_json::json;
 use soong_protocol::{ErrorCode, ErrorInfo, FlushFailure};
 
 /// Returns the error for a request to add children to an ended run.
@@ -45,6 +46,24 @@ pub(crate) fn documents_not_stored(failed: &[FlushFailure]) -> ErrorInfo {
         details: serde_json::json!({ "artifacts": artifacts }),
         ..ErrorInfo::new(ErrorCode::StorageError, message)
     }
+}
+
+/// Returns the error of a run whose model repeats a tool call.
+pub(crate) fn repeated_calls(tool: &str, count: u32) -> ErrorInfo {
+    let message = format!(
+        "the model called `{tool}` {count} times in a row with the same arguments and the same result, and nothing else \
+         (runtime.repeated_calls_limit)"
+    );
+    ErrorInfo { details: json!({ "count": count }), ..ErrorInfo::new(ErrorCode::RepeatedCalls, message) }
+}
+
+/// Returns the error of a run whose model repeats an answer that a hook denies.
+pub(crate) fn repeated_answers(count: u32) -> ErrorInfo {
+    let message = format!(
+        "the model gave the same answer {count} times in a row, and a Stop hook denied it each time \
+         (runtime.repeated_calls_limit)"
+    );
+    ErrorInfo { details: json!({ "count": count }), ..ErrorInfo::new(ErrorCode::RepeatedCalls, message) }
 }
 
 /// Returns the error for an answer that did not match the schema in two attempts.

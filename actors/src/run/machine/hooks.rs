@@ -4,12 +4,13 @@
 
 use std::sync::Arc;
 
-use soong_protocol::{HookEvent, MessageOrigin, Role};
+use soong_protocol::{EndReason, HookEvent, MessageOrigin, Role};
 
 use crate::{
     hook::{HookPoint, HookResult},
     run::machine::{
         effect::{Effect, HookEffect},
+        errors::repeated_answers,
         state::phase::{EndCheck, Phase},
         transition::Transition,
     },
@@ -78,6 +79,10 @@ impl Transition<'_, '_> {
         if let Some(reason) = result.denied {
             self.state.end.stop_hook = EndCheck::NotCalled;
             self.emit(HookEvent::Denied { event: HookPoint::Stop.as_str().to_owned(), reason: reason.clone() });
+            let limit = self.state.spec.limits.repeated_calls;
+            if limit > 0 && self.state.repetition.answers >= limit {
+                self.set_failure(EndReason::Failed, repeated_answers(limit));
+            }
             let text = format!("You cannot end yet: {reason}");
             self.add_message(Role::User, text, |message| {
                 message.origin = Some(MessageOrigin::Hook);

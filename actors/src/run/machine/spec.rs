@@ -146,6 +146,9 @@ pub(crate) struct Catalog {
 /// Limits of a run.
 pub(crate) struct RunLimits {
     pub(crate) max_turns: u32,
+    /// Numbers of repeated calls after which the model gets a note, and after which the run fails; 0: never.
+    pub(crate) repeated_calls_note: u32,
+    pub(crate) repeated_calls: u32,
     pub(crate) max_depth: u32,
     pub(crate) max_children: usize,
     pub(crate) child_timeout_ms: u64,

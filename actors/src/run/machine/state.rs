@@ -24,6 +24,7 @@ pub(in crate::run) mod naming;
 pub(in crate::run) mod open_model_calls;
 pub(in crate::run) mod phase;
 pub(in crate::run) mod reflection;
+pub(in crate::run) mod repetition;
 pub(in crate::run) mod usage;
 pub(in crate::run) mod waiting;
 
@@ -49,12 +50,15 @@ use crate::run::machine::{
         documents::DocumentState,
         phase::{EndCheck, EndState, Phase, StartState},
         reflection::ReflectionState,
+        repetition::{RepeatedCall, Repetition},
         usage::{Times, Usage},
         waiting::Waiting,
     },
-    tools::is_internal_tool,
+    tools::{is_internal_tool, is_waiting_tool},
 };
 
+/// Duration from which a call counts as polling, in milliseconds.
+const POLLING_MS: u64 = 5_000;
 /// Maximum number of failed summaries that are carried over into the next turn.
 const MAX_CARRIED_OVER_FAILURES: u32 = 2;
 
@@ -76,6 +80,7 @@ pub(crate) struct RunState {
     pub(in crate::run::machine) edited_documents: DocumentState,
     /// State of a reflecting run, from the first message of its side branch on.
     pub(in crate::run::machine) reflection: Option<ReflectionState>,
+    pub(in crate::run::machine) repetition: Repetition,
 }
 
 impl RunState {
@@ -96,6 +101,7 @@ impl RunState {
             answer: AnswerState::default(),
             edited_documents: DocumentState::default(),
             reflection: None,
+            repetition: Repetition::default(),
             spec,
         }
     }
@@ -306,6 +312,7 @@ impl RunState {
             return self.apply_summary(message, covers);
         }
         self.conversation.head = Some(message.sequence);
+        self.record_repetition(message);
         self.conversation.apply_recorded_changes(&self.spec, message);
         match message.role {
             Role::System => {
@@ -350,6 +357,24 @@ impl RunState {
             Role::User | Role::Tool => {}
         }
         self.conversation.transcript.push(self.entry(message));
+    }
+
+    /// Counts a tool call or an answer that equals the one before it.
+    fn record_repetition(&mut self, message: &Message) {
+        match message.role {
+            Role::Tool => {
+                let id = message.tool_call_id.as_deref().unwrap_or_default();
+                let Some(call) = self.calls_mut().and_then(|calls| calls.get(id)).map(|open| open.call.clone()) else {
+                    return;
+                };
+                let is_slow = message.duration_ms.is_some_and(|duration_ms| duration_ms >= POLLING_MS);
+                let has_waited = is_slow || is_waiting_tool(&call.name);
+                let call = RepeatedCall::new(&call.name, &call.arguments, &message.content);
+                self.repetition.record_call(call, has_waited);
+            }
+            Role::Assistant if message.tool_calls.is_empty() => self.repetition.record_answer(&message.content),
+            _ => {}
+        }
     }
 
     /// Applies an answer that was cut off, refused or interrupted.

@@ -17,6 +17,11 @@ pub(crate) fn is_spawning_tool(name: &str) -> bool {
     matches!(name, "agent" | "evaluate")
 }
 
+/// Returns whether calls of a tool wait for a person or for children.
+pub(crate) fn is_waiting_tool(name: &str) -> bool {
+    name == "ask_human" || is_spawning_tool(name)
+}
+
 #[derive(Deserialize)]
 #[serde(untagged)]
 /// A text, or a list of texts.

@@ -119,6 +119,7 @@ fn recorded(state: &RunState, known: &KnownTraces<'_>) -> Recorded {
         answer,
         edited_documents,
         reflection,
+        repetition,
     } = state;
     let mut recorded = Recorded::default();
     add_phase(phase, end.ending.is_some(), &mut recorded);
@@ -133,6 +134,7 @@ fn recorded(state: &RunState, known: &KnownTraces<'_>) -> Recorded {
     add_waiting(waiting, &mut recorded);
     add_answer(answer, &mut recorded);
     add_documents(edited_documents, &mut recorded);
+    recorded.add("repetition", repetition);
     if let Some(reflection) = reflection {
         add_reflection(reflection, &mut recorded);
     }

@@ -8,8 +8,8 @@
 use std::sync::Arc;
 
 use soong_protocol::{
-    ChildResult, ErrorCode, ErrorInfo, MessageContent, PermissionId, Role, RunId, RunSettings, RunStatus, ToolCall,
-    ToolEvent, ToolSpec,
+    ChildResult, EndReason, ErrorCode, ErrorInfo, MessageContent, PermissionId, Role, RunId, RunSettings, RunStatus,
+    ToolCall, ToolEvent, ToolSpec,
 };
 use soong_tool::{ToolOutput, ToolResult, redacted, with_note};
 
@@ -18,11 +18,13 @@ use crate::{
     hook::HookPoint,
     run::machine::{
         effect::{ChildEffect, Effect, OversizedResults, ToolCallEffect, ToolCallRequest},
+        errors::repeated_calls,
         inline::preview,
         outcome,
         state::{
             calls::{CallState, OpenCall},
             phase::Phase,
+            repetition::{self, RepeatedCall},
         },
         tools::{changes_only_artifacts, is_internal_tool, is_spawning_tool},
         transition::Transition,
@@ -240,6 +242,13 @@ impl Transition<'_, '_> {
             Some(note) => with_note(text, &note),
             None => text,
         };
+        let repeated = RepeatedCall::new(&call.name, &call.arguments, &text);
+        let repetitions = self.state.repetition.calls_with(&repeated);
+        let note_after = self.state.spec.limits.repeated_calls_note;
+        let text = match note_after > 0 && repetitions >= note_after {
+            true => text + &repetition::note(repetitions),
+            false => text,
+        };
         let mut content = MessageContent::from(text);
         files.into_iter().for_each(|file| content.push(file));
         self.add_message(Role::Tool, content, |message| {
@@ -247,6 +256,10 @@ impl Transition<'_, '_> {
             message.duration_ms = Some(duration_ms);
             (message.long_term_memory, message.include_output_only_once) = memory;
         });
+        let limit = self.state.spec.limits.repeated_calls;
+        if limit > 0 && self.state.repetition.fast_calls >= limit {
+            self.set_failure(EndReason::Failed, repeated_calls(&call.name, limit));
+        }
     }
 
     fn call_duration(&mut self, id: &str) -> u64 {

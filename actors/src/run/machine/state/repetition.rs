@@ -1,0 +1,106 @@
+//! Repetition: identical tool calls with identical results in a row, and identical answers after a denial of a Stop hook.
+
+/// Text that begins a note to the model about a repeated call. What follows it is no part of the result.
+const NOTE_MARK: &str = "\n[note: You have made this call ";
+
+/// What the run repeats.
+#[derive(Debug, Default, Clone, PartialEq)]
+pub(in crate::run::machine) struct Repetition {
+    /// Name, arguments and result of the last call.
+    last_call: Option<RepeatedCall>,
+    /// Number of identical calls in a row, with the last one.
+    pub(in crate::run::machine) calls: u32,
+    /// Number of those that did not wait.
+    pub(in crate::run::machine) fast_calls: u32,
+    /// Text of the last answer without calls.
+    last_answer: Option<String>,
+    /// Number of identical answers in a row, with the last one.
+    pub(in crate::run::machine) answers: u32,
+}
+
+/// A tool call with its result.
+#[derive(Debug, Clone, PartialEq)]
+pub(in crate::run::machine) struct RepeatedCall {
+    pub(in crate::run::machine) name: String,
+    pub(in crate::run::machine) arguments: String,
+    pub(in crate::run::machine) result: String,
+}
+
+impl RepeatedCall {
+    /// Creates a call from its message, which may end in a note.
+    pub(in crate::run::machine) fn new(name: &str, arguments: &str, message: &str) -> Self {
+        let result = message.rfind(NOTE_MARK).map_or(message, |end| &message[..end]);
+        Self { name: name.to_owned(), arguments: arguments.to_owned(), result: result.to_owned() }
+    }
+}
+
+impl Repetition {
+    /// Returns how often a call will have been made in a row, if it is recorded next.
+    pub(in crate::run::machine) fn calls_with(&self, call: &RepeatedCall) -> u32 {
+        if self.last_call.as_ref() == Some(call) { self.calls + 1 } else { 1 }
+    }
+
+    /// Records a call that has ended. `has_waited`: it took long, or waited for a person or a child, as polling does.
+    pub(in crate::run::machine) fn record_call(&mut self, call: RepeatedCall, has_waited: bool) {
+        let is_repeated = self.last_call.as_ref() == Some(&call);
+        if !is_repeated {
+            self.calls = 0;
+            self.fast_calls = 0;
+            self.last_call = Some(call);
+        }
+        self.calls += 1;
+        self.fast_calls += u32::from(!has_waited);
+        self.last_answer = None;
+        self.answers = 0;
+    }
+
+    /// Records an answer without calls.
+    pub(in crate::run::machine) fn record_answer(&mut self, text: &str) {
+        if self.last_answer.as_deref() != Some(text) {
+            self.answers = 0;
+            self.last_answer = Some(text.to_owned());
+        }
+        self.answers += 1;
+        self.last_call = None;
+        self.calls = 0;
+        self.fast_calls = 0;
+    }
+}
+
+/// Returns the note to the model about a call that it repeats.
+pub(in crate::run::machine) fn note(calls: u32) -> String {
+    format!(
+        "{NOTE_MARK}{calls} times in a row, with the same arguments and the same result. Do something else, or answer with what \
+         you know.]"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_identical_calls_in_a_row_count() {
+        let call = |arguments: &str, result: &str| RepeatedCall::new("read", arguments, result);
+        let mut repetition = Repetition::default();
+        for (call, has_waited, calls, fast_calls) in [
+            (call("{}", "a"), false, 1, 1),
+            (call("{}", "a"), false, 2, 2),
+            // A note is no part of the result.
+            (call("{}", &format!("a{}", note(3))), false, 3, 3),
+            (call("{}", "a"), true, 4, 3),
+            (call("{}", "b"), false, 1, 1),
+            (call("{\"x\":1}", "b"), false, 1, 1),
+            (call("{}", "b"), false, 1, 1),
+        ] {
+            assert_eq!(repetition.calls_with(&call), calls);
+            repetition.record_call(call, has_waited);
+            assert_eq!((repetition.calls, repetition.fast_calls), (calls, fast_calls));
+        }
+        repetition.record_answer("done");
+        repetition.record_answer("done");
+        assert_eq!((repetition.answers, repetition.calls), (2, 0));
+        repetition.record_answer("finished");
+        assert_eq!(repetition.answers, 1);
+    }
+}
