@@ -1,9 +1,9 @@
 //! Repetition: identical tool calls with identical results in a row, and identical answers after a denial of a Stop hook.
 
-/// Text that begins a note to the model about a repeated call. What follows it is no part of the result.
+/// Text that begins a note to the model about a repeated call. The note is no part of the result.
 const NOTE_MARK: &str = "\n[note: You have made this call ";
 
-/// What the run repeats.
+/// Calls and answers that the run repeats.
 #[derive(Debug, Default, Clone, PartialEq)]
 pub(in crate::run::machine) struct Repetition {
     /// Name, arguments and result of the last call.
