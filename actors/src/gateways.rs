@@ -40,6 +40,9 @@ pub(crate) struct ModelGateways {
     /// Model names of the profiles that a program registered a provider for.
     registered: BTreeMap<String, String>,
     gateways: DashMap<String, Gateway>,
+    /// Context windows in tokens that services have stated in errors, by base URL and model. A service that is not in
+    /// the catalog states its window nowhere else.
+    stated_windows: DashMap<(Option<String>, String), u64>,
     supervisor: OnceLock<ActorRef<StartGateway>>,
 }
 
@@ -53,8 +56,16 @@ impl ModelGateways {
         registered: BTreeMap<String, String>,
     ) -> Self {
         let default_takes_names = default_takes_names || registered.contains_key("default");
-        let (gateways, supervisor) = (DashMap::new(), OnceLock::new());
-        Self { config, catalog, default_takes_names, make_model, registered, gateways, supervisor }
+        Self {
+            config,
+            catalog,
+            default_takes_names,
+            make_model,
+            registered,
+            gateways: DashMap::new(),
+            stated_windows: DashMap::new(),
+            supervisor: OnceLock::new(),
+        }
     }
 
     /// Sets the actor that starts gateways.
@@ -69,9 +80,25 @@ impl ModelGateways {
         split_model_name(name, is_profile, self.default_takes_names, &self.catalog)
     }
 
-    /// Returns the limits of a model in a profile with these settings.
+    /// Returns the limits of a model in a profile with these settings. A window that the service has stated replaces a
+    /// larger one, unless one is configured.
     pub(crate) fn limits(&self, settings: &ModelConfig, model: &str) -> ModelLimits {
-        self.catalog.limits(settings, model)
+        let limits = self.catalog.limits(settings, model);
+        let key = (settings.base_url.clone(), model.to_owned());
+        match self.stated_windows.get(&key).filter(|_| settings.context_window.is_none()) {
+            Some(stated) => ModelLimits { context_window: limits.context_window.min(*stated), ..limits },
+            None => limits,
+        }
+    }
+
+    /// Records the context window that the service of a model has stated. `name`: a profile or a model name.
+    pub(crate) fn record_stated_window(&self, name: &str, window: u64) {
+        let Ok((profile, model)) = self.split_model(name) else { return };
+        let settings = self.config.profile(profile).unwrap_or_else(|| self.config.model.clone());
+        let known = self.stated_windows.insert((settings.base_url, self.model_name(profile, model)), window);
+        if known != Some(window) {
+            tracing::info!(model = name, window, "a service has stated the context window of its model");
+        }
     }
 
     /// Returns how the service of a profile caches the prompts of a model. `None` if that is not known.

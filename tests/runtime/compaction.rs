@@ -702,3 +702,39 @@ async fn rebuild_happens_once_and_keeps_data_that_is_not_bound() {
         world.finish().await;
     }
 }
+
+/// A window that a service has stated holds for later runs of the process too, unless one is configured.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn stated_window_holds_for_later_runs() {
+    let refused = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&refused);
+    let model = scripted_model(move |request| {
+        if is_summary(request) {
+            return Turn::say(SUMMARY);
+        }
+        let bytes: usize = request.messages.iter().map(|message| message.content.len()).sum();
+        if bytes > 20_000 {
+            counted.fetch_add(1, SeqCst);
+            let error = ModelError::new(Failure::PromptTooLong, "too long");
+            return Turn::Fail(ModelError { context_window: Some(7_000), ..error });
+        }
+        match request.messages.iter().any(|message| message.covers.is_some()) {
+            false => Turn::call("read", json!({ "path": "long.txt" })),
+            true => Turn::say("done"),
+        }
+    });
+    let world = TestRuntime::with(model, |builder| {
+        let mut config: Config = quick_config();
+        config.model.max_output_tokens = Some(100);
+        builder.config(config)
+    })
+    .await;
+    std::fs::write(world.project().join("long.txt"), prose(300)).unwrap();
+    for session in ["first", "second"] {
+        let run = world.runtime().start(RunRequest::new("the job").session(session)).await.unwrap();
+        let outcome = with_timeout(run.wait()).await.unwrap();
+        assert_eq!(outcome.status, RunStatus::Completed, "{session}: {:?}", outcome.error);
+    }
+    assert_eq!(refused.load(SeqCst), 1, "the second run knows the window");
+    world.finish().await;
+}

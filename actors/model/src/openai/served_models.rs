@@ -1,4 +1,4 @@
-//! The models that a server offers, according to its list of models.
+//! The models that a server offers, according to its list of models, and the context window with which it runs one.
 
 use std::time::Duration;
 
@@ -40,7 +40,7 @@ const OTHER_KINDS: [&str; 12] = [
 pub struct ServedModel {
     /// Name of the model.
     pub name: String,
-    /// Context window in tokens, if the list contains it (vLLM, OpenRouter).
+    /// Context window in tokens, if the list contains it (vLLM, OpenRouter, llama.cpp).
     pub context_window: Option<u64>,
 }
 
@@ -69,6 +69,60 @@ pub async fn served_models(
     parse(&body(response).await.ok_or_else(no_list)?).ok_or_else(no_list)
 }
 
+/// Asks the server of a profile for the context window with which it runs a model, in tokens: the list of models, then
+/// the routes of llama.cpp (`/props`), Ollama (`/api/ps`) and LM Studio (`/api/v0/models`).
+///
+/// `Ok(None)`: it does not tell. `timeout` applies to each answer; all routes after the list are asked at once.
+///
+/// # Errors
+/// An address or key that cannot be sent; a server that cannot be reached.
+pub async fn served_window(
+    config: &ModelConfig,
+    environment: &Environment,
+    model: &str,
+    timeout: Duration,
+) -> Result<Option<u64>, ModelError> {
+    let base_url = BaseUrl::parse(config, Provider::Openai, ChatCompletions::ENDPOINT, environment)?;
+    let key = read_key(config, environment)?.unwrap_or("none");
+    let http = HttpClient::new(&base_url, ChatCompletions::headers(key, &base_url), timeout)?;
+    let host = base_url.host();
+    let unreachable = |_| ModelError::new(Failure::Unavailable, format!("{host} cannot be reached"));
+    let list = http.get(&base_url.endpoint("/models")?).await.map_err(unreachable)?;
+    let list: Value = json(list).await.unwrap_or_default();
+    let entry = list["data"].as_array().into_iter().flatten().find(|entry| entry["id"] == model);
+    if let Some(window) = entry.and_then(window_of) {
+        return Ok(Some(window));
+    }
+    let ask = async |path: &str| match base_url.root_endpoint(path) {
+        Some(url) => match http.get(&url).await {
+            Ok(response) => json(response).await.unwrap_or_default(),
+            Err(_) => Value::Null,
+        },
+        None => Value::Null,
+    };
+    let (props, running, loaded) = futures::join!(ask("/props"), ask("/api/ps"), ask("/api/v0/models"));
+    let of_llama_cpp = props["default_generation_settings"]["n_ctx"].as_u64();
+    let named = |list: &Value, name: &str, window: &str| {
+        let entry = list.as_array()?.iter().find(|entry| entry[name] == model)?;
+        entry[window].as_u64()
+    };
+    let of_ollama = named(&running["models"], "model", "context_length");
+    let of_lm_studio = named(&loaded["data"], "id", "loaded_context_length");
+    Ok(of_llama_cpp.or(of_ollama).or(of_lm_studio).filter(|window| *window > 0))
+}
+
+/// Reads a response as JSON. Returns `None` if it is an error or no JSON.
+async fn json(response: Response) -> Option<Value> {
+    let response = Some(response).filter(|response| response.status().is_success())?;
+    serde_json::from_slice(&body(response).await?).ok()
+}
+
+/// Returns the context window in an entry of a list of models.
+fn window_of(entry: &Value) -> Option<u64> {
+    let places = [&entry["max_model_len"], &entry["context_length"], &entry["meta"]["n_ctx"]];
+    places.into_iter().find_map(Value::as_u64).filter(|window| *window > 0)
+}
+
 /// Reads a response. Returns `None` if it breaks off or is too long.
 async fn body(mut response: Response) -> Option<Vec<u8>> {
     let mut body = Vec::new();
@@ -86,8 +140,7 @@ fn parse(body: &[u8]) -> Option<Vec<ServedModel>> {
     let list: Value = serde_json::from_slice(body).ok()?;
     let usable = list["data"].as_array()?.iter().filter_map(|model| {
         let name = model["id"].as_str().filter(|name| is_usable(name))?;
-        let context_window = [&model["max_model_len"], &model["context_length"]].into_iter().find_map(Value::as_u64);
-        Some(ServedModel { name: name.to_owned(), context_window })
+        Some(ServedModel { name: name.to_owned(), context_window: window_of(model) })
     });
     Some(usable.collect())
 }
@@ -102,6 +155,7 @@ fn is_usable(name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::service::testing::scripted::{Reply, ScriptedServer};
 
     #[test]
     fn lists_of_servers_are_parsed() {
@@ -119,6 +173,7 @@ mod tests {
                 Some(vec![model("meta/llama", Some(32_768))]),
             ),
             // llama.cpp
+            (r#"{"data":[{"id":"x","meta":{"n_ctx":4096,"n_ctx_train":8192}}]}"#, Some(vec![model("x", Some(4_096))])),
             (
                 r#"{"models":[{"name":"x"}],"object":"list","data":[{"id":"/m/x.gguf","meta":{"n_ctx_train":8192}}]}"#,
                 Some(vec![model("/m/x.gguf", None)]),
@@ -133,5 +188,43 @@ mod tests {
         ] {
             assert_eq!(parse(body.as_bytes()), want, "{body}");
         }
+    }
+
+    #[tokio::test]
+    async fn window_is_read_from_the_routes_of_each_server() {
+        let list = r#"{"data":[{"id":"m"}]}"#;
+        for (server, answers, window) in [
+            ("vLLM", vec![("/v1/models", r#"{"data":[{"id":"m","max_model_len":4096}]}"#)], Some(4_096)),
+            (
+                "llama.cpp",
+                vec![("/v1/models", list), ("/props", r#"{"default_generation_settings":{"n_ctx":8192}}"#)],
+                Some(8_192),
+            ),
+            (
+                "Ollama",
+                vec![
+                    ("/v1/models", list),
+                    ("/api/ps", r#"{"models":[{"model":"x"},{"model":"m","context_length":16384}]}"#),
+                ],
+                Some(16_384),
+            ),
+            (
+                "LM Studio",
+                vec![("/v1/models", list), ("/api/v0/models", r#"{"data":[{"id":"m","loaded_context_length":2048}]}"#)],
+                Some(2_048),
+            ),
+            ("another one", vec![("/v1/models", list)], None),
+            ("one without a list", vec![], None),
+        ] {
+            let running = ScriptedServer::start(move |asked| {
+                let answer = answers.iter().find(|(path, _)| *path == asked.path);
+                answer.map_or_else(|| Reply::status(404, "none"), |(_, body)| Reply::status(200, *body))
+            });
+            let config = ModelConfig { base_url: Some(running.base_url()), ..ModelConfig::default() };
+            let found = served_window(&config, &Environment::default(), "m", Duration::from_secs(5)).await;
+            assert_eq!(found, Ok(window), "{server}");
+        }
+        let config = ModelConfig { base_url: Some("http://127.0.0.1:9/v1".into()), ..ModelConfig::default() };
+        assert!(served_window(&config, &Environment::default(), "m", Duration::from_secs(5)).await.is_err());
     }
 }

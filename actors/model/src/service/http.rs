@@ -100,6 +100,12 @@ impl BaseUrl {
         soong_http::is_loopback(self.url.host_str().unwrap_or_default())
     }
 
+    /// Returns the URL of a route of the server itself, beside its API: `path` in place of the `/v1` at the end.
+    pub(crate) fn root_endpoint(&self, path: &str) -> Option<Url> {
+        let root = self.address.strip_suffix("/v1")?;
+        Url::parse(&format!("{root}{path}")).ok()
+    }
+
     /// Returns the URL of an endpoint: the address, `path`, and the query.
     pub(crate) fn endpoint(&self, path: &str) -> Result<Url, ModelError> {
         if let Some((_, url)) = self.first_endpoint.get().filter(|(known, _)| known == path) {

@@ -408,6 +408,12 @@ impl ModelCaller {
         }
         observer.stream_rest();
         observer.waited_ms += waited_ms;
+        if let Err(error) = &outcome
+            && error.code == ErrorCode::PromptTooLong
+            && let Some(window) = error.details["context_window"].as_u64()
+        {
+            self.models.record_stated_window(spec.configured_name(fallback), window);
+        }
         let outcome = self.interrupt_if_own_gateway_lost(spec, fallback, outcome).await;
         let outcome = match outcome {
             Ok(completion) => self.check_answer(run, completion, observer).await,
