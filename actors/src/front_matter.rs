@@ -1,7 +1,7 @@
 //! Front matter: keys and values at the beginning of a Markdown file, between two lines `---`, and the text below.
 //!
-//! Pure. The keys and values are YAML. A file that is no YAML because a text without quotes contains a colon or brackets, as
-//! many published files do, is read as if the text had quotes.
+//! Pure. The keys and values are YAML. A file that is no YAML because a text without quotes contains a colon or
+//! brackets, as many published files do, is read as if the text had quotes.
 //!
 //! Elsewhere: the allowed keys (`preset.rs`, `skill.rs`), the location of the files (`home_file.rs`).
 

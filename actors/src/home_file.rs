@@ -100,14 +100,20 @@ pub(crate) fn load<T>(
         }
     };
     for file in files {
-        let mut name = name_of_file(&file, format.in_folders);
+        let mut name = None;
         if let Err(fault) = add(&mut found, &file, format, &read, &mut name) {
-            tracing::warn!(%fault, name, "a file of the home cannot be used");
-            found.by_name.remove(&name);
-            found.unusable.insert(name, fault.clone());
+            tracing::warn!(%fault, "a file of the home cannot be used");
+            // If its front matter cannot be read, it may mean either name.
+            let names = match name {
+                Some(name) => vec![name],
+                None => [name_of_file(&file, format.in_folders)].into_iter().chain(written_name(&file)).collect(),
+            };
+            found.unusable.extend(names.into_iter().map(|name| (name, fault.clone())));
             found.faults.push(fault);
         }
     }
+    let unusable = &found.unusable;
+    found.by_name.retain(|name, _| !unusable.contains_key(name));
     found
 }
 
@@ -118,12 +124,21 @@ fn name_of_file(file: &Path, in_folders: Option<&str>) -> String {
     named.unwrap_or_default().to_string_lossy().into_owned()
 }
 
+/// Returns the name in a line `name: …` of a file whose front matter cannot be read.
+fn written_name(file: &Path) -> Option<String> {
+    let bytes = fs::read(file).ok().filter(|bytes| bytes.len() as u64 <= MAX_BYTES)?;
+    let text = String::from_utf8_lossy(&bytes).into_owned();
+    let name = text.lines().find_map(|line| line.strip_prefix("name:"))?;
+    let name = name.split('#').next().unwrap_or_default().trim().trim_matches(['"', '\'']);
+    check_name(name).is_ok().then(|| name.to_owned())
+}
+
 fn add<T>(
     found: &mut LoadedFolder<T>,
     file: &Path,
     format: FolderFormat,
     read: impl Fn(&str, &FrontMatter<'_>) -> Result<T, FrontMatterFault>,
-    known_name: &mut String,
+    known_name: &mut Option<String>,
 ) -> Result<(), HomeFileError> {
     let text = text(file)?;
     let at = |fault| HomeFileError::of(file, fault);
@@ -133,7 +148,7 @@ fn add<T>(
     }
     let name = parsed.required("name").map_err(at)?;
     check_name(name).map_err(|message| at(parsed.fault("name", message)))?;
-    name.clone_into(known_name);
+    *known_name = Some(name.to_owned());
     if let Some((_, other)) = found.by_name.get(name) {
         let message = format!("{name:?} is also used by {}: rename one of the two", other.display());
         return Err(at(parsed.fault("name", message)));

@@ -1,8 +1,9 @@
 //! Hooks: commands of the user that are notified of events and can deny them (HOOK-1).
 //!
 //! Hooks are read once, from `hooks.json` of the home, never from a project (SAFE-1). Only `PreToolUse` and `Stop`
-//! hooks can deny: by their answer or, with `hooks.json` of version 2, by exit code 2. A hook that fails, exceeds its time limit or returns an invalid answer is reported, and does not
-//! stop the run. No process that a hook starts outlives it.
+//! hooks can deny: by their answer or, with `hooks.json` of version 2, by exit code 2. A hook that fails, exceeds its
+//! time limit or returns an invalid answer is reported, and does not stop the run. No process that a hook starts
+//! outlives it.
 //!
 //! Elsewhere: when hooks are called (`run/machine/hooks.rs`).
 
@@ -257,9 +258,11 @@ fn read_answer(ended: &io::Result<ProgramOutput>, limit_ms: u64) -> Result<Optio
         Ok(answer) => return Ok(Some(answer)),
         Err(error) => error,
     };
-    // Programs that a hook calls may write lines before the answer. A denial counts wherever it is.
-    let answers = json_values(answer).into_iter().filter_map(|(_, value)| serde_json::from_value(value).ok());
-    let answers: Vec<HookAnswer> = answers.collect();
+    // Programs that a hook calls may write lines before the answer. A denial on a line of its own counts wherever it
+    // is.
+    let of_lines = answer.lines().filter_map(|line| serde_json::from_str(line.trim()).ok());
+    let of_text = json_values(answer).into_iter().filter_map(|found| serde_json::from_value(found.value).ok());
+    let answers: Vec<HookAnswer> = of_lines.chain(of_text).collect();
     let denial = answers.iter().position(|answer| matches!(answer.decision, HookDecision::Deny));
     match answers.into_iter().nth(denial.unwrap_or(0)) {
         Some(answer) => Ok(Some(answer)),

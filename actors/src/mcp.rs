@@ -104,8 +104,8 @@ impl Server {
         })
     }
 
-    /// Describes for an approver what answers the calls: the program with its arguments, or the URL without its query. The
-    /// number at the end differs for every other program or URL.
+    /// Describes for an approver what answers the calls: the program, or the origin of the URL. Arguments and paths may
+    /// contain secrets; the number at the end differs for every other program, arguments or URL.
     fn identity(&self) -> String {
         let McpConfig { command, args, url, .. } = &self.config;
         let mut hash = Sha256::new();
@@ -116,10 +116,10 @@ impl Server {
         let number: String = hash.finalize().iter().take(4).map(|byte| format!("{byte:02x}")).collect();
         let what = match (command, url.as_deref().and_then(|url| reqwest::Url::parse(url).ok())) {
             (Some(command), _) => {
-                let words = [command.as_str()].into_iter().chain(args.iter().map(String::as_str));
-                format!("runs {}", tool_list::sanitize(&words.collect::<Vec<_>>().join(" "), MAX_IDENTITY_CHARS))
+                let command = tool_list::sanitize(command, MAX_IDENTITY_CHARS);
+                format!("runs {command} with {} arguments", args.len())
             }
-            (None, Some(url)) => format!("is at {}{}", url.origin().ascii_serialization(), url.path()),
+            (None, Some(url)) => format!("is at {}", url.origin().ascii_serialization()),
             (None, None) => "has no valid URL".to_owned(),
         };
         format!("MCP server {:?} {what} ({number})", self.name)

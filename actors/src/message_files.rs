@@ -259,8 +259,8 @@ async fn fit(mut file: InlineFile, limits: &InputLimits) -> Result<Fitted, Error
     }
 }
 
-/// Fails with `validation_error` if a PDF document is no PDF document, or is cut off: services reject it, and with it each
-/// later request of the conversation.
+/// Fails with `validation_error` if a PDF document is no PDF document, or is cut off: services reject it, and with it
+/// each later request of the conversation.
 fn check_pdf(bytes: &[u8], label: &str) -> Result<(), ErrorInfo> {
     let contains = |part: &[u8], marker: &[u8]| part.windows(marker.len()).any(|window| window == marker);
     let head = &bytes[..bytes.len().min(PDF_MARKER_RANGE)];

@@ -138,8 +138,8 @@ impl ProjectInstructions {
 }
 
 impl ProjectInstructions {
-    /// Formats the notes as sections of a system prompt: those of the repository first, because those of the project are
-    /// more specific.
+    /// Formats the notes as sections of a system prompt: those of the repository first, because those of the project
+    /// are more specific.
     pub(crate) fn render_notes(&self) -> String {
         self.repository_notes.iter().chain(&self.notes).map(ProjectNotes::render).collect()
     }
@@ -244,8 +244,8 @@ fn read_notes(roots: &PathPolicy, project: &Path, file: &'static str) -> Option<
     (!text.is_empty()).then_some(ProjectNotes { file, is_of_repository: false, text, is_cut: !is_whole })
 }
 
-/// Returns the file with notes for agents at the root of the repository that contains a project, if the project is a folder
-/// below that root and the file is used.
+/// Returns the file with notes for agents at the root of the repository that contains a project, if the project is a
+/// folder below that root and the file is used.
 pub fn repository_notes(project: &Path) -> Option<PathBuf> {
     let root = repository_root(project)?;
     let roots = PathPolicy::new(&ToolEnvironment::default());

@@ -185,8 +185,8 @@ impl Skills {
     /// preset, else none.
     ///
     /// # Errors
-    /// `skill_not_found` for an unknown name; the message lists the known names. `config_error` for a name whose file cannot
-    /// be used; it names file, line and key.
+    /// `skill_not_found` for an unknown name; the message lists the known names. `config_error` for a name whose file
+    /// cannot be used; it names file, line and key.
     pub fn select(&self, call: Option<&[String]>, preset: Option<&[String]>) -> Result<Vec<&Skill>, ErrorInfo> {
         let mut chosen: Vec<&Skill> = Vec::new();
         for name in call.or(preset).unwrap_or_default() {

@@ -109,8 +109,8 @@ pub struct RuntimeConfig {
     /// Number of identical tool calls with identical results in a row after which the model gets a note. 0: never.
     /// Default: 3.
     pub repeated_calls_note: u32,
-    /// Number of such calls after which the run fails with `repeated_calls`. Calls that waited do not count, and identical
-    /// answers that a `Stop` hook denies do. 0: never. Default: 8.
+    /// Number of such calls after which the run fails with `repeated_calls`. Calls that waited do not count, and
+    /// identical answers that a `Stop` hook denies do. 0: never. Default: 8.
     pub repeated_calls_limit: u32,
     /// Whether requests to models and their answers, calls of hooks, and crashes of actors are stored as debug
     /// artifacts. Default: false.

@@ -144,8 +144,8 @@ pub struct Message {
     /// collaborators, budgets. Absent if nothing had changed. Later prompts contain it at the same place.
     #[serde(default)]
     pub context_update: Option<String>,
-    /// For an answer, the changes of its prompt, if it was the first one after them. Later prompts keep them until a summary.
-    /// Not shown to clients.
+    /// For an answer, the changes of its prompt, if it was the first one after them. Later prompts keep them until a
+    /// summary. Not shown to clients.
     #[serde(skip)]
     pub prompt_changes: Option<Box<PromptChanges>>,
     /// Tool calls of an assistant message, in order.

@@ -220,7 +220,8 @@ fn chat_has_three_turns_with_a_cancelled_one() {
     let said: Vec<&str> =
         asked.body["messages"].as_array().unwrap().iter().filter_map(|m| m["content"].as_str()).collect();
     assert!(
-        said.contains(&"First question") && said.contains(&"Second question\n\nThird question"),
+        said.contains(&"First question")
+            && said.iter().any(|text| text.starts_with("Second question\n\nThird question")),
         "one session: {said:?}"
     );
     assert!(!said.iter().any(|text| text.contains("This takes too")), "what was cut off is not sent: {said:?}");

@@ -45,14 +45,13 @@ fn has_note(output: &str) -> bool {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn identical_calls_get_a_note_and_then_end_the_run() {
-    let calls: [(&str, fn() -> Turn); 4] = [
-        ("valid", || Turn::call("read", json!({"path": "a.txt"}))),
-        ("broken JSON", || Turn::call("read", Value::from("{\"path\": "))),
-        ("unknown tool", || Turn::call("nope", json!({}))),
-        ("wrong argument", || Turn::call("read", json!({"path": [1]}))),
-    ];
-    for (name, call) in calls {
-        let (outcome, outputs) = outcome(move |_| call()).await;
+    for (name, tool, arguments) in [
+        ("valid", "read", json!({"path": "a.txt"})),
+        ("broken JSON", "read", Value::from("{\"path\": ")),
+        ("unknown tool", "nope", json!({})),
+        ("wrong argument", "read", json!({"path": [1]})),
+    ] {
+        let (outcome, outputs) = outcome(move |_| Turn::call(tool, arguments.clone())).await;
         let error = outcome.error.as_ref().unwrap();
         assert_eq!((outcome.status, error.code), (RunStatus::Failed, ErrorCode::RepeatedCalls), "{name}: {error}");
         assert_eq!(error.details["count"], 6, "{name}");

@@ -1,9 +1,10 @@
 //! Calls of tools that a server left in the text of an answer, because its parser for the model is off or another one.
 //!
 //! Five forms are recognized: `hermes` (`<tool_call>{…}</tool_call>`; Qwen, Hermes), `qwen` (`<function=NAME>` with
-//! `<parameter=NAME>`; Qwen3-Coder), `mistral` (`[TOOL_CALLS]`), `deepseek` (`<｜tool▁call▁begin｜>`) and `json` (the whole
-//! answer is `{"name": …, "arguments": …}`; Llama). The calls must be the end of the answer and outside of quotes: an answer
-//! that shows such a text, for example from a file, calls nothing. Pure.
+//! `<parameter=NAME>`; Qwen3-Coder), `mistral` (`[TOOL_CALLS]`), `deepseek` (`<｜tool▁call▁begin｜>`) and `json` (the
+//! whole answer is `{"name": …, "arguments": …}`; Llama). The calls must be the end of the answer and outside of
+//! quotes, and a code fence around them must be the whole answer: an answer that shows such a text, for example from a
+//! file, calls nothing. Pure.
 //!
 //! Elsewhere: whether the calls are run (`run/tasks/text_calls.rs` of `soong`).
 
@@ -32,55 +33,57 @@ pub struct TextCall {
     pub arguments: Map<String, Value>,
 }
 
+/// Parses the calls at the start of a text; `None` if anything else follows them.
+type ParseCalls = fn(&str) -> Option<Vec<TextCall>>;
+
+/// The forms that begin with a mark: name, marks, and parser.
+const MARKED_FORMS: [(&str, &[&str], ParseCalls); 4] = [
+    ("deepseek", &["<｜tool▁calls▁begin｜>", "<｜tool▁call▁begin｜>"], deepseek),
+    ("mistral", &["[TOOL_CALLS]"], mistral),
+    ("qwen", &["<tool_call>", "<function="], qwen),
+    ("hermes", &["<tool_call>"], hermes),
+];
+
 /// Finds calls of tools at the end of an answer. Reasoning before them is skipped.
 pub fn find_calls(answer: &str) -> Option<TextCalls> {
-    let text = soong_text::after_reasoning(answer);
-    let skipped = answer.len() - text.len();
-    let (text, fence_start) = without_last_fence(text.trim_end());
-    let forms: [(&'static str, &[&str], fn(&str) -> Option<Vec<TextCall>>); 4] = [
-        ("deepseek", &["<｜tool▁calls▁begin｜>", "<｜tool▁call▁begin｜>"], deepseek),
-        ("mistral", &["[TOOL_CALLS]"], mistral),
-        ("qwen", &["<tool_call>", "<function="], qwen),
-        ("hermes", &["<tool_call>"], hermes),
-    ];
-    for (form, starts, parse) in forms {
+    let reasoning_bytes = answer.len() - soong_text::after_reasoning(answer).len();
+    let text = answer[reasoning_bytes..].trim_end();
+    let (fenced, text) = match whole_fence(text) {
+        Some(content) => (true, content),
+        None => (false, text),
+    };
+    for (form, starts, parse) in MARKED_FORMS {
         let Some(start) = starts.iter().filter_map(|start| text.find(start)).min() else { continue };
-        let is_within_fence = fence_start.is_some() && !text[..start].trim().is_empty();
-        if is_within_fence || is_quoted(&text[..start]) {
+        if is_quoted(&text[..start]) {
             continue;
         }
         if let Some(calls) = parse(&text[start..]).filter(|calls| !calls.is_empty() && calls.len() <= MAX_CALLS) {
-            let text_bytes = skipped + fence_start.unwrap_or(start);
+            let text_bytes = if fenced { reasoning_bytes } else { reasoning_bytes + start };
             return Some(TextCalls { form, text_bytes, calls });
         }
     }
-    let whole = text.trim().strip_prefix("<|python_tag|>").unwrap_or(text).trim();
-    let is_whole = fence_start.is_none_or(|fence| answer[skipped..skipped + fence].trim().is_empty());
-    let call = object_call(&serde_json::from_str(whole).ok()?).filter(|_| is_whole)?;
-    Some(TextCalls { form: "json", text_bytes: skipped, calls: vec![call] })
+    let whole = text.trim();
+    let whole = whole.strip_prefix("<|python_tag|>").unwrap_or(whole).trim();
+    let call = object_call(&serde_json::from_str(whole).ok()?)?;
+    Some(TextCalls { form: "json", text_bytes: reasoning_bytes, calls: vec![call] })
 }
 
-/// Returns the text with the content of a code fence in place of the fence, if the fence is its end, and where the fence
-/// starts. The text before the fence is left out.
-fn without_last_fence(text: &str) -> (&str, Option<usize>) {
-    let Some(body) = text.strip_suffix("```") else { return (text, None) };
-    // An odd number of marks means that the last one ends a fence.
-    let is_closed = body.matches("```").count() % 2 == 1;
-    let Some(start) = body.rfind("```").filter(|_| is_closed) else { return (text, None) };
-    let content = &body[start + 3..];
-    // DeepSeek's calls contain a fence themselves.
-    if text[..start].contains("<｜tool▁call▁begin｜>") {
-        return (text, None);
-    }
-    let content = content.split_once('\n').map_or(content, |(_, content)| content);
-    (content.trim_end(), Some(start))
+/// Returns the content of a code fence that is the whole text.
+fn whole_fence(text: &str) -> Option<&str> {
+    let body = text.trim().strip_prefix("```")?.strip_suffix("```")?;
+    let (_, content) = body.split_once('\n')?;
+    // DeepSeek's calls contain fences themselves.
+    let is_one_fence = !content.contains("```") || content.contains("<｜tool▁call▁begin｜>");
+    is_one_fence.then(|| content.trim_end())
 }
 
-/// Returns whether what follows a text is quoted: by a mark before it, in a quoted line, or in a code fence that is open.
+/// Returns whether what follows a text is quoted: by a mark before it, in a quoted or indented line, or in a code fence
+/// that is open.
 fn is_quoted(before: &str) -> bool {
     let line = before.rsplit('\n').next().unwrap_or_default();
     let is_marked = line.ends_with(['"', '\'', '`', '“', '«', '„', '‘', '(']);
-    is_marked || line.trim_start().starts_with('>') || before.matches("```").count() % 2 == 1
+    let is_indented = line.starts_with("    ") || line.starts_with('\t');
+    is_marked || is_indented || line.trim_start().starts_with('>') || before.matches("```").count() % 2 == 1
 }
 
 fn hermes(text: &str) -> Option<Vec<TextCall>> {
@@ -127,7 +130,7 @@ fn parameter_value(text: &str) -> Value {
 fn mistral(text: &str) -> Option<Vec<TextCall>> {
     let mut calls = Vec::new();
     let mut rest = text.trim();
-    while !rest.is_empty() {
+    while !rest.is_empty() && calls.len() <= MAX_CALLS {
         rest = rest.strip_prefix("[TOOL_CALLS]").unwrap_or(rest).trim_start();
         if rest.starts_with('[') {
             let (list, after) = json_prefix(rest)?;
@@ -137,8 +140,13 @@ fn mistral(text: &str) -> Option<Vec<TextCall>> {
             rest = after.trim_start();
             continue;
         }
-        let (name, arguments) = rest.split_once("[ARGS]").or_else(|| rest.split_at_checked(rest.find('{')?))?;
-        let name = name.split("[CALL_ID]").next().unwrap_or_default().trim();
+        let (name, following) = rest.split_at_checked(rest.find(['[', '{'])?)?;
+        let following = match following.strip_prefix("[CALL_ID]") {
+            Some(id) => &id[id.find(['[', '{'])?..],
+            None => following,
+        };
+        let arguments = following.strip_prefix("[ARGS]").unwrap_or(following);
+        let name = name.trim();
         let (arguments, after) = json_prefix(arguments)?;
         calls.push(named_call(name, arguments)?);
         rest = after.trim_start();
@@ -227,11 +235,8 @@ mod tests {
             let expected = |text: &str| Some((form, text.to_owned(), 1));
             assert_eq!(found(calls), expected(""), "{form}");
             assert_eq!(found(&format!("\n{calls}\n")).map(|found| found.0), Some(form));
-            let after_think = format!("<think>I read {JSON}</think>{calls}");
-            assert_eq!(
-                found(&after_think),
-                expected("<think>I read {\"name\": \"read\", \"parameters\": {\"path\": \"a\"}}</think>")
-            );
+            let reasoning = format!("<think>I read {JSON}</think>");
+            assert_eq!(found(&format!("{reasoning}{calls}")), expected(&reasoning));
             let after_prose = format!("I will read it.\n\n{calls}");
             let prose = if form == "json" { None } else { expected("I will read it.\n\n") };
             assert_eq!(found(&after_prose), prose, "{form} after prose");
@@ -246,10 +251,8 @@ mod tests {
                 assert_eq!(found(&quoted), None, "{form}: {quoted}");
             }
         }
-        assert_eq!(
-            found(&format!("Like this:\n```xml\n{HERMES}\n```")),
-            Some(("hermes", "Like this:\n".to_owned(), 1))
-        );
+        assert_eq!(found(&format!("```xml\n{HERMES}\n```")), Some(("hermes", String::new(), 1)));
+        assert_eq!(found(&format!("Like this:\n```xml\n{HERMES}\n```")), None, "a fence is the whole answer");
         assert_eq!(found(&format!("```json\n{JSON}\n```")), Some(("json", String::new(), 1)));
         assert_eq!(found(&format!("Like this:\n```json\n{JSON}\n```")), None, "bare JSON is the whole answer");
     }
@@ -262,6 +265,7 @@ mod tests {
             ("<tool_call>{\"name\": \"read\", \"arguments\": \"{\\\"path\\\": \\\"a\\\"}\"}</tool_call>".to_owned(), 1),
             ("<function=read>\n<parameter=path>\na\n</parameter>\n</function>".to_owned(), 1),
             ("[TOOL_CALLS]read[ARGS]{\"path\": \"a\"}[TOOL_CALLS]read{\"path\": \"a\"}".to_owned(), 2),
+            ("[TOOL_CALLS]read{\"path\": \"a\"}[TOOL_CALLS]read[ARGS]{\"path\": \"a\"}".to_owned(), 2),
             ("[TOOL_CALLS]read[CALL_ID]x1[ARGS]{\"path\": \"a\"}".to_owned(), 1),
             ("<｜tool▁call▁begin｜>read<｜tool▁sep｜>{\"path\": \"a\"}<｜tool▁call▁end｜>".to_owned(), 1),
             ("<|python_tag|>{\"name\": \"read\", \"parameters\": {\"path\": \"a\"}}".to_owned(), 1),

@@ -74,7 +74,7 @@ impl ConnectionTask {
     /// Keeps the connection open. Returns the reason when it is no longer usable, or `None` if the task is cancelled.
     async fn serve(&self, connection: &mut Connection) -> Option<ConnectionError> {
         let mut is_open = false;
-        let mut listed = Vec::new();
+        let mut listed = None;
         let mut pause = MIN_LIST_PAUSE;
         loop {
             let tools = tokio::select! {
@@ -121,7 +121,7 @@ impl ConnectionTask {
     async fn tools(
         &self,
         connection: &mut Connection,
-        known: &mut Vec<ListedTool>,
+        known: &mut Option<Vec<ListedTool>>,
     ) -> Result<Option<Vec<Arc<RegisteredTool>>>, ErrorInfo> {
         let name = &self.server.name;
         let listing = connection.list(&self.server, |why| log_omitted(name, &why));
@@ -130,10 +130,10 @@ impl ConnectionTask {
             return Err(ErrorInfo::new(ErrorCode::Timeout, message));
         };
         let listed = listed?;
-        if !known.is_empty() && listed == *known {
+        if known.as_ref() == Some(&listed) {
             return Ok(None);
         }
-        known.clone_from(&listed);
+        *known = Some(listed.clone());
         let server = Arc::clone(&self.server);
         // Compiling the schemas is slow: they are untrusted and may be numerous.
         let check = move || tool::register_all(&server, listed, |error| log_omitted(&server.name, &error.to_string()));

@@ -4,8 +4,8 @@
 //! - When a connection is given up, its requests end too, including those that are never answered.
 //! - A connection is given up as soon as a request cannot be sent to the URL, or an event stream cannot be resumed.
 //! - If the server does not know the MCP session (404, 400), the SDK initializes it again.
-//! - Only redirects to the same origin that keep the method (307, 308) are followed, because headers with secrets would be
-//!   sent to the target. The error of another redirect names the target.
+//! - Only redirects to the same origin that keep the method (307, 308) are followed, because headers with secrets would
+//!   be sent to the target. The error of another redirect names the target.
 //! - A request that is rejected with `Retry-After` (429, 503) is sent again after that time, if it is short.
 //!
 //! The URL comes from the configuration of the user, so private addresses are allowed.
@@ -178,7 +178,11 @@ impl StreamableHttpClient for CancellableHttpClient {
             let answer = self.or_cancelled(request).await;
             let Some(delay) = retry_delay(&answer).filter(|_| retries < MAX_RETRIES) else { break answer };
             retries += 1;
-            self.or_cancelled(async { Ok(tokio::time::sleep(delay).await) }).await?;
+            let wait = async {
+                tokio::time::sleep(delay).await;
+                Ok(())
+            };
+            self.or_cancelled(wait).await?;
         };
         Ok(match answer {
             Ok(StreamableHttpPostResponse::Sse(stream, session)) => {
@@ -194,7 +198,7 @@ impl StreamableHttpClient for CancellableHttpClient {
             // A server may answer a notification with anything.
             Err(StreamableHttpError::UnexpectedContentType(_)) if id.is_none() => StreamableHttpPostResponse::Accepted,
             Ok(StreamableHttpPostResponse::Json(JsonRpcMessage::Error(error), _))
-                if has_session && is_about_session(&error.error.message) =>
+                if has_session && is_about_session(error.error.code.0, &error.error.message) =>
             {
                 return Err(StreamableHttpError::SessionExpired);
             }
@@ -259,8 +263,12 @@ fn retry_delay(answer: &Result<StreamableHttpPostResponse, TransportError>) -> O
     (matches!(error.status, 429 | 503) && delay <= MAX_RETRY_DELAY).then_some(delay)
 }
 
-/// Returns whether an error says that the server does not know the MCP session.
-fn is_about_session(message: &str) -> bool {
+/// Returns whether an error says that the server does not know the MCP session. Tools have sessions of their own, whose
+/// errors have other codes.
+fn is_about_session(code: i32, message: &str) -> bool {
+    if !matches!(code, -32_000 | -32_001 | -32_600) {
+        return false;
+    }
     let message = message.to_ascii_lowercase();
     let is_unknown = ["not found", "unknown", "invalid", "expired", "no valid", "does not exist", "missing"];
     message.contains("session") && is_unknown.iter().any(|word| message.contains(word))

@@ -1,9 +1,9 @@
 //! Converts the response of a server to a tool call into a result.
 //!
-//! Pure. Texts are joined. Images and files of the kinds that models take are passed on, whatever the server calls them;
-//! other content is replaced by a note with its type and size. Structured content is added unless the text repeats it. A
-//! response that is marked as an error becomes the error of the call, with the text of the server. A block that cannot be
-//! parsed is passed on as JSON without affecting the others.
+//! Pure. Texts are joined. Images and files of the kinds that models take are passed on, whatever the server calls
+//! them; other content is replaced by a note with its type and size. Structured content is added unless the text
+//! repeats it. A response that is marked as an error becomes the error of the call, with the text of the server. A
+//! block that cannot be parsed is passed on as JSON without affecting the others.
 
 use base64::{
     Engine as _,

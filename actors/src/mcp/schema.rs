@@ -1,8 +1,8 @@
 //! Schemas of a server's tools in the form that services of models accept: an object without alternatives at its root.
 //!
-//! OpenAI and Anthropic reject a request with any tool whose schema has `oneOf`, `anyOf`, `allOf`, `enum` or `not` at its
-//! root, and so every run. The alternatives are merged into one object, which accepts more; the server checks the arguments
-//! itself. Keywords of OpenAPI 3.0 and of older drafts become those of JSON Schema. Pure.
+//! OpenAI and Anthropic reject a request with any tool whose schema has `oneOf`, `anyOf`, `allOf`, `enum` or `not` at
+//! its root, and so every run. The alternatives are merged into one object, which accepts more; the server checks the
+//! arguments itself. Keywords of OpenAPI 3.0 and of older drafts become those of JSON Schema. Pure.
 
 use serde_json::{Map, Value, json};
 
@@ -63,8 +63,12 @@ fn flattened(root: &Value) -> Result<(Value, Option<String>), String> {
         for alternative in &alternatives {
             let mut of_this = Vec::new();
             add_part(root, alternative, &mut properties, &mut of_this);
-            let names = alternative["properties"].as_object().into_iter().flat_map(Map::keys);
-            sets.push(names.map(String::as_str).collect::<Vec<_>>().join(", "));
+            let mut names: Vec<&str> =
+                alternative["properties"].as_object().into_iter().flat_map(Map::keys).map(String::as_str).collect();
+            if names.is_empty() {
+                names = of_this.iter().filter_map(Value::as_str).collect();
+            }
+            sets.push(names.join(", "));
             let kept = common.take().map_or_else(
                 || of_this.clone(),
                 |common| common.into_iter().filter(|name| of_this.contains(name)).collect(),
@@ -99,8 +103,8 @@ fn flattened(root: &Value) -> Result<(Value, Option<String>), String> {
     Ok((merged.into(), note))
 }
 
-/// Adds the properties of a part of the root, and the names of those that it requires. A property that several parts define
-/// in different ways accepts what any of them does.
+/// Adds the properties of a part of the root, and the names of those that it requires. A property that several parts
+/// define in different ways accepts what any of them does.
 fn add_part(root: &Value, part: &Value, properties: &mut Map<String, Value>, required: &mut Vec<Value>) {
     let part = resolved(root, part);
     for (name, schema) in part["properties"].as_object().into_iter().flatten() {

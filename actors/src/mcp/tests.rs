@@ -259,7 +259,7 @@ fn images_are_recognized_by_their_bytes_in_any_base64() {
     ] {
         let block = json!({"type": "image", "data": data, "mimeType": content_type});
         let result: ServerResult = serde_json::from_value(json!({"content": [block]})).unwrap();
-        assert_eq!(convert("s", "Title", result).unwrap().files, [expected.clone()], "{data}");
+        assert_eq!(convert("s", "Title", result).unwrap().files, std::slice::from_ref(&expected), "{data}");
     }
 }
 
@@ -267,9 +267,9 @@ fn images_are_recognized_by_their_bytes_in_any_base64() {
 fn identity_names_the_program_and_differs_for_another_one() {
     let identity = |table: &str| Server::new("s", &config(table)).identity();
     let program = identity("command = \"npx\"\nargs = [\"-y\", \"files\"]");
-    assert!(program.starts_with("MCP server \"s\" runs npx -y files ("), "{program}");
+    assert!(program.starts_with("MCP server \"s\" runs npx with 2 arguments ("), "{program}");
     let remote = identity("url = \"https://me:s3cret@h:8443/mcp?key=s3cret\"");
-    assert!(remote.starts_with("MCP server \"s\" is at https://h:8443/mcp ("), "{remote}");
+    assert!(remote.starts_with("MCP server \"s\" is at https://h:8443 ("), "{remote}");
     for other in [
         "command = \"npx\"\nargs = [\"-y\", \"files\", \"--all\"]",
         "command = \"npx\"\nargs = [\"-y files\"]",

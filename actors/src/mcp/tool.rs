@@ -55,7 +55,7 @@ impl Tool for McpTool {
     /// Every call requires permission, whatever the server declares: the server and its hints are untrusted (PERM-1).
     fn required_access(&self, _: &ToolContext, _: &Value) -> Result<Option<AccessRequest>, ErrorInfo> {
         let access = AccessRequest::whole_tool(self.listed.spec.name.clone());
-        // The approval is bound to it, so that another program or URL is asked about again.
+        // A pending approval is bound to it: if the program or URL has changed, the call is asked about again.
         Ok(Some(AccessRequest { note: Some(self.server.identity()), ..access }))
     }
 

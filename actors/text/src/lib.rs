@@ -55,32 +55,52 @@ const MAX_JSON_VALUES: usize = 16;
 /// Maximum number of places of an answer at which a JSON value is looked for.
 const MAX_JSON_STARTS: usize = 256;
 
-/// Finds a JSON value in an answer, and returns its text and the parsed value: the first of [`json_values`].
-pub fn find_json(answer: &str) -> Option<(&str, Value)> {
-    json_values(answer).into_iter().next()
+/// A JSON value in an answer.
+#[derive(Debug, Clone, PartialEq)]
+pub struct FoundJson<'a> {
+    /// Its text.
+    pub text: &'a str,
+    /// The parsed value.
+    pub value: Value,
+    /// Whether it stands in other text, neither alone nor in a code fence.
+    pub is_in_prose: bool,
 }
 
-/// Finds the JSON values in an answer, the most likely one first: the whole answer, the code fences from the last to the
-/// first, then the objects and lists in other text, from the last to the first. Reasoning before `</think>` is skipped.
-/// At most 16 values are returned.
-pub fn json_values(answer: &str) -> Vec<(&str, Value)> {
+/// Finds a JSON value in an answer, and returns its text and the parsed value: the first of [`json_values`].
+pub fn find_json(answer: &str) -> Option<(&str, Value)> {
+    json_values(answer).into_iter().next().map(|found| (found.text, found.value))
+}
+
+/// Finds the JSON values in an answer, the most likely one first: the whole answer, the code fences from the last to
+/// the first, then the objects and lists in other text, from the last to the first. Reasoning before `</think>` is
+/// skipped, unless there is no value behind it. At most 16 values are returned.
+pub fn json_values(answer: &str) -> Vec<FoundJson<'_>> {
+    if let Ok(value) = serde_json::from_str(answer.trim()) {
+        return vec![FoundJson { text: answer.trim(), value, is_in_prose: false }];
+    }
+    let answer_only = after_reasoning(answer);
+    let values = values_in(answer_only.trim());
+    if values.is_empty() && answer_only.len() < answer.len() { values_in(answer.trim()) } else { values }
+}
+
+fn values_in(text: &str) -> Vec<FoundJson<'_>> {
     let read = |text: &'_ str| serde_json::from_str::<Value>(text).ok();
-    let alone = after_reasoning(answer).trim();
-    if let Some(value) = read(alone) {
-        return vec![(alone, value)];
+    if let Some(value) = read(text) {
+        return vec![FoundJson { text, value, is_in_prose: false }];
     }
     let mut values = Vec::new();
     // Every second piece is the content of a fence. Its first line may name a language.
-    let blocks: Vec<&str> = alone.split("```").skip(1).step_by(2).collect();
+    let blocks: Vec<&str> = text.split("```").skip(1).step_by(2).collect();
     for block in blocks.into_iter().rev() {
         let body = block.split_once('\n').map_or(block, |(_, body)| body).trim();
         let text = if read(body).is_some() { body } else { block.trim() };
-        values.extend(read(text).map(|value| (text, value)));
+        values.extend(read(text).map(|value| FoundJson { text, value, is_in_prose: false }));
     }
-    let mut embedded = embedded_json(alone);
+    let in_fences: Vec<*const u8> = values.iter().map(|found| found.text.as_ptr()).collect();
+    let mut embedded = embedded_json(text);
+    embedded.retain(|found| !in_fences.contains(&found.text.as_ptr()));
     embedded.reverse();
-    let in_fences: Vec<*const u8> = values.iter().map(|(text, _): &(&str, Value)| text.as_ptr()).collect();
-    values.extend(embedded.into_iter().filter(|(text, _)| !in_fences.contains(&text.as_ptr())));
+    values.extend(embedded);
     values.truncate(MAX_JSON_VALUES);
     values
 }
@@ -91,7 +111,7 @@ pub fn after_reasoning(answer: &str) -> &str {
 }
 
 /// Returns the objects and lists in a text, in order. Values inside of others are not returned.
-fn embedded_json(text: &str) -> Vec<(&str, Value)> {
+fn embedded_json(text: &str) -> Vec<FoundJson<'_>> {
     let mut found = Vec::new();
     let mut rest = text;
     for _ in 0..MAX_JSON_STARTS {
@@ -100,7 +120,7 @@ fn embedded_json(text: &str) -> Vec<(&str, Value)> {
         let mut values = serde_json::Deserializer::from_str(rest).into_iter::<Value>();
         let value = values.next().and_then(Result::ok);
         let length = value.as_ref().map_or(1, |_| values.byte_offset());
-        found.extend(value.map(|value| (&rest[..length], value)));
+        found.extend(value.map(|value| FoundJson { text: &rest[..length], value, is_in_prose: true }));
         rest = &rest[length..];
     }
     found
@@ -139,6 +159,8 @@ mod tests {
             ("first [1], then {\"a\": [2]}.", Some("{\"a\": [2]}")),
             ("<think>{\"a\": 1}?</think>\n{\"a\": 2}", Some("{\"a\": 2}")),
             ("<think>hm</think>{\"a\": {", None),
+            ("{\"a\": \"</think>\"}", Some("{\"a\": \"</think>\"}")),
+            ("so: {\"a\": \"</think>\"}", Some("{\"a\": \"</think>\"}")),
             ("see {this} and [that]", None),
             ("", None),
             ("```json\n{\"a\": 1", None),
@@ -150,7 +172,7 @@ mod tests {
     #[test]
     fn values_of_an_answer_are_found_most_likely_first_and_bounded() {
         let answer = "For example {\"a\": 0}:\n```json\n{\"a\": 1}\n```\nor {\"a\": 2}.";
-        let values: Vec<&str> = json_values(answer).into_iter().map(|(text, _)| text).collect();
+        let values: Vec<&str> = json_values(answer).into_iter().map(|found| found.text).collect();
         assert_eq!(values, ["{\"a\": 1}", "{\"a\": 2}", "{\"a\": 0}"]);
         assert_eq!(json_values(&"[1] ".repeat(100)).len(), 16);
         assert!(json_values(&"[".repeat(100_000)).is_empty());

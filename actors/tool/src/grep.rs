@@ -111,8 +111,19 @@ impl Tool for Grep {
 }
 
 fn grep(roots: &PathPolicy, context: &ToolContext, arguments: &Arguments, cancel: &CancellationToken) -> ToolResult {
-    let matcher =
-        RegexMatcherBuilder::new().multi_line(true).crlf(true).size_limit(MAX_REGEX_BYTES).build(&arguments.pattern);
+    let mut builder = RegexMatcherBuilder::new();
+    builder.multi_line(true).size_limit(MAX_REGEX_BYTES);
+    // With CR LF as the end of a line, a pattern cannot contain CR.
+    let line_terminator = match arguments.pattern.contains("\\r") {
+        true => LineTerminator::byte(b'\n'),
+        false => LineTerminator::crlf(),
+    };
+    if line_terminator.is_crlf() {
+        builder.crlf(true);
+    } else {
+        builder.line_terminator(Some(b'\n'));
+    }
+    let matcher = builder.build(&arguments.pattern);
     let matcher = matcher.map_err(|error| {
         let message = format!("the pattern is not a valid regular expression: {error}. Escape literal characters.");
         ErrorInfo::new(ErrorCode::ValidationError, message)
@@ -124,7 +135,7 @@ fn grep(roots: &PathPolicy, context: &ToolContext, arguments: &Arguments, cancel
         matcher,
         searcher: SearcherBuilder::new()
             // `$` fits before CR LF too.
-            .line_terminator(LineTerminator::crlf())
+            .line_terminator(line_terminator)
             .binary_detection(BinaryDetection::quit(0))
             .heap_limit(Some(MAX_SEARCHER_HEAP_BYTES))
             .line_number(true)

@@ -1,9 +1,9 @@
 //! Walks through a project: which entries are skipped, the limits, and the order.
 //!
 //! Skips `.git`, `.soong-agent`, kernel file systems, and everything that the `.gitignore` and `.ignore` files of the
-//! project exclude, unless the walk starts there (TOOL-3a). If the project is a folder of a repository, the ignore files up to
-//! the root of the repository count too. Others above it and the git settings of the user have no effect, so that a project
-//! looks the same on every machine. Symlinks are reported but not followed.
+//! project exclude, unless the walk starts there (TOOL-3a). If the project is a folder of a repository, the ignore
+//! files up to the root of the repository count too. Others above it and the git settings of the user have no effect,
+//! so that a project looks the same on every machine. Symlinks are reported but not followed.
 
 use std::{
     ops::ControlFlow,

@@ -1,8 +1,8 @@
-//! Data on standard input beside a prompt, as in `make 2>&1 | soong run "Why does it fail?"`: it is attached, never dropped
-//! without a word.
+//! Data on standard input beside a prompt, as in `make 2>&1 | soong run "Why does it fail?"`: it is attached, never
+//! dropped without a word.
 //!
-//! A pipe that sends nothing within a second does not delay the run, and a terminal, a device or a closed descriptor is not
-//! read. With `--stdin`, the run waits for the end.
+//! A pipe that sends nothing within a second does not delay the run, and a terminal, a device or a closed descriptor is
+//! not read. With `--stdin`, the run waits for the end.
 
 use std::time::{Duration, Instant};
 
@@ -24,7 +24,7 @@ use crate::{
 /// Maximum time for the first byte of a pipe.
 const FIRST_BYTE_LIMIT: Duration = Duration::from_secs(1);
 /// Maximum time between two pieces of a pipe.
-const SILENCE_LIMIT: Duration = Duration::from_secs(10);
+const SILENCE_LIMIT: Duration = Duration::from_secs(60);
 /// Maximum size of a text that becomes part of the message, in bytes. Larger data is attached as a file.
 const MAX_MESSAGE_BYTES: usize = 32 * 1_024;
 /// Advice for scripts that keep their input.
@@ -37,13 +37,12 @@ struct PipedInput {
     cut: Option<String>,
 }
 
-/// Reads the data that is piped in beside the prompt, and adds it to the prompt or to the attachments. Returns the folder of
-/// an attachment, which must be kept until it is uploaded.
+/// Reads the data that is piped in beside the prompt, and adds it to the prompt or to the attachments. Returns the
+/// folder of an attachment, which must be kept until it is uploaded.
 pub(super) fn add_piped_input(
     options: &mut cli::Run,
     prompt: &mut Option<String>,
     max_bytes: u64,
-    is_json: bool,
 ) -> Result<Option<TempDir>, Failure> {
     let is_used = options.prompt.as_deref() == Some("-") || options.prompt.is_none() && prompt.is_some();
     let is_attached = options.attach.iter().any(|path| path.as_os_str() == "-");
@@ -55,7 +54,7 @@ pub(super) fn add_piped_input(
         return Ok(None);
     }
     let Some(text) = prompt else { return Ok(None) };
-    let Some(input) = read(options.stdin, max_bytes, is_json)? else { return Ok(None) };
+    let Some(input) = read(options.stdin, max_bytes)? else { return Ok(None) };
     let size = format::bytes(input.bytes.len() as u64);
     let cut = input.cut.map(|why| format!(", {why}")).unwrap_or_default();
     let inline = String::from_utf8(input.bytes);
@@ -74,18 +73,23 @@ pub(super) fn add_piped_input(
             Some(folder)
         }
     };
-    if !is_json {
-        print::note(&format!("attached {size} from standard input{cut} ({WAY_OUT})"));
-    }
+    print::note(&format!("attached {size} from standard input{cut} ({WAY_OUT})"));
     Ok(folder)
 }
 
 /// Reads a pipe or a file on standard input. `None` if there is neither, or if it is empty.
-fn read(waits: bool, max_bytes: u64, is_json: bool) -> Result<Option<PipedInput>, Failure> {
+fn read(waits: bool, max_bytes: u64) -> Result<Option<PipedInput>, Failure> {
     let Ok(stat) = fstat(stdin()) else { return Ok(None) };
     let kind = FileType::from_raw_mode(stat.st_mode);
     let is_pipe = matches!(kind, FileType::Fifo | FileType::Socket);
     if !is_pipe && kind != FileType::RegularFile {
+        return Ok(None);
+    }
+    // A loop of a script reads the file line by line, and needs the rest of it.
+    if !is_pipe && !waits && rustix::fs::tell(stdin()).is_ok_and(|position| position > 0) {
+        print::note(
+            "standard input is a file that another program reads: it is not attached (--stdin attaches the rest)",
+        );
         return Ok(None);
     }
     let max_bytes = usize::try_from(max_bytes).unwrap_or(usize::MAX);
@@ -95,17 +99,19 @@ fn read(waits: bool, max_bytes: u64, is_json: bool) -> Result<Option<PipedInput>
         let limit = if input.bytes.is_empty() { FIRST_BYTE_LIMIT } else { SILENCE_LIMIT };
         if is_pipe && !waits && !wait_for_bytes(limit)? {
             if input.bytes.is_empty() {
-                if !is_json {
-                    print::note(
-                        "standard input is a pipe that sends nothing: it is not read (--stdin waits for its end)",
-                    );
-                }
+                print::note("standard input is a pipe that sends nothing: it is not read (--stdin waits for its end)");
                 return Ok(None);
             }
             input.cut = Some(format!("cut: nothing more came within {} s", SILENCE_LIMIT.as_secs()));
             break;
         }
-        let count = rustix::io::read(stdin(), &mut buffer).map_err(|error| unreadable(&error))?;
+        let count = match rustix::io::read(stdin(), &mut buffer) {
+            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => {
+                wait_for_bytes(SILENCE_LIMIT)?;
+                continue;
+            }
+            count => count.map_err(|error| unreadable(&error))?,
+        };
         if count == 0 {
             break;
         }

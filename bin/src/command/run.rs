@@ -59,7 +59,7 @@ pub(super) async fn run(context: &Context<'_>, mut options: cli::Run) -> Result<
     let fails_on_denied = options.permissions.fail_on_denied;
     let schema = options.output_schema.as_deref().map(schema).transpose()?;
     let max_bytes = settings.config.artifacts.max_text_bytes;
-    let _stdin_folder = add_piped_input(&mut options, &mut prompt, max_bytes, context.global.json)?;
+    let _stdin_folder = add_piped_input(&mut options, &mut prompt, max_bytes)?;
     let attached = Attachments::check(options.attach.clone(), &settings.config.artifacts)?;
     let input = RunInput { options, prompt, output_schema: schema, project };
     if input.options.detach {

@@ -36,8 +36,8 @@ events! {
             #[serde(default, skip_serializing_if = "Option::is_none")]
             cost: Option<Usd>,
         },
-        /// The model does not take some images or files of the conversation, or the service has rejected them. The model
-        /// reads their descriptions instead.
+        /// The model does not take some images or files of the conversation, or the service has rejected them. The
+        /// model reads their descriptions instead.
         FilesOmitted = "files_omitted" {
             /// Name of the model.
             model: String,

@@ -103,8 +103,8 @@ events! {
             /// Name of the model.
             model: String,
         },
-        /// The server left calls of tools in the text of an answer, instead of returning them as calls. They are run like
-        /// others.
+        /// The server left calls of tools in the text of an answer, instead of returning them as calls. They are run
+        /// like others.
         CallsFoundInText = "calls_found_in_text" {
             /// Name of the model.
             model: String,

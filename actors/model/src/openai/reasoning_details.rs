@@ -1,8 +1,8 @@
 //! OpenRouter's parts of the reasoning: collected from a stream, stored, and sent back as they arrived.
 //!
-//! A part has a type: `reasoning.text` (with `text`, and the model's `signature`), `reasoning.summary` (with `summary`) or
-//! `reasoning.encrypted` (with `data`). A part arrives in pieces, which have the same type and index. Models behind OpenRouter
-//! reject a conversation with tool calls whose parts are missing or changed
+//! A part has a type: `reasoning.text` (with `text`, and the model's `signature`), `reasoning.summary` (with `summary`)
+//! or `reasoning.encrypted` (with `data`). A part arrives in pieces, which have the same type and index. Models behind
+//! OpenRouter reject a conversation with tool calls whose parts are missing or changed
 //! (<https://openrouter.ai/docs/guides/best-practices/reasoning-tokens>). Pure.
 
 use serde_json::{Map, Value, value::RawValue};
@@ -48,8 +48,8 @@ impl ReasoningDetails {
         }
     }
 
-    /// Returns the parts as items of the answer. `reasoning` is the text of the message: a part whose text continues it is
-    /// stored without it.
+    /// Returns the parts as items of the answer. `reasoning` is the text of the message: a part whose text continues it
+    /// is stored without it.
     pub(super) fn items(self, reasoning: &str) -> Vec<ProviderItem> {
         let texts: String = self.parts.iter().map(text_of).collect();
         if texts != reasoning {
@@ -60,7 +60,7 @@ impl ReasoningDetails {
         let mut items = Vec::new();
         for mut part in self.parts {
             let bytes = text_of(&part).len();
-            if let Some(name) = text_name(&part) {
+            if let Some(name) = text_name(&part).filter(|_| bytes > 0) {
                 part.remove(name);
             }
             items.push(ProviderItem::Reasoning { bytes, data: Value::Object(part) });
@@ -76,7 +76,7 @@ impl ReasoningDetails {
 /// Returns a stored part as it arrived. `text` is its part of the reasoning. `None` if the data is no part.
 pub(super) fn restored(data: &Value, text: &str) -> Option<Value> {
     let mut part = data.as_object()?.clone();
-    if let Some(name) = text_name(&part) {
+    if let Some(name) = text_name(&part).filter(|_| !text.is_empty()) {
         part.insert(name.to_owned(), text.into());
     }
     Some(Value::Object(part))

@@ -69,8 +69,17 @@ impl Serialize for RequestBody<'_> {
     }
 }
 
-/// Returns a short id for each id of a call that is too long. It depends on earlier messages only, so that the beginning
-/// of a conversation stays the same. Other ids are kept: some models expect the ones that they have made.
+/// Returns whether a model is one of OpenAI, which rejects long ids. Other services may expect the ids that they have
+/// made.
+fn is_of_openai(model: &str) -> bool {
+    let name = model.rsplit('/').next().unwrap_or(model).to_ascii_lowercase();
+    let is_numbered =
+        |name: &str| name.strip_prefix('o').is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()));
+    name.starts_with("gpt-") || name.starts_with("chatgpt") || is_numbered(&name)
+}
+
+/// Returns a short id for each id of a call that is too long. It depends on earlier messages only, so that the
+/// beginning of a conversation stays the same.
 fn short_ids(messages: &[Arc<Message>]) -> HashMap<&str, String> {
     let mut short_ids = HashMap::new();
     for call in messages.iter().flat_map(|message| &message.tool_calls) {
@@ -173,7 +182,11 @@ impl<'a> Messages<'a> {
         let is_answer = |place: usize| messages.get(place).is_none_or(|message| message.role == Role::Assistant);
         let mut turn_ends = (0..messages.len()).rev().filter(|place| !is_answer(*place) && is_answer(place + 1));
         let breakpoints = call.caches_at_breakpoints().then(|| [turn_ends.next(), turn_ends.next()]);
-        Self { call, breakpoints, short_ids: short_ids(messages) }
+        Self {
+            call,
+            breakpoints,
+            short_ids: if is_of_openai(call.model) { short_ids(messages) } else { HashMap::new() },
+        }
     }
 
     fn id_of<'s>(&'s self, id: &'s str) -> &'s str {

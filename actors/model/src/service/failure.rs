@@ -191,6 +191,7 @@ impl ErrorBody {
     fn failure(&self, status: u16, retry_after_ms: Option<u64>) -> Failure {
         match status {
             401 | 403 => Failure::Unauthorized,
+            402 => Failure::Rejected,
             408 => Failure::Timeout,
             409 | 425 | 429 if self.is_about_credit() => Failure::Rejected,
             409 | 425 | 429 => Failure::RateLimited { retry_after_ms },
@@ -223,7 +224,8 @@ impl ServiceInfo {
         }
         let error = self.error(failure, &what, &error_body.message, &advice);
         let is_about_file = matches!(status, 400 | 415 | 422) && error_body.is_about_file();
-        ModelError { status: Some(status), context_window: error_body.context_window, is_about_file, ..error }
+        let context_window = error_body.context_window.filter(|_| failure == Failure::PromptTooLong);
+        ModelError { status: Some(status), context_window, is_about_file, ..error }
     }
 
     /// Returns the error that a service reported inside a stream.
@@ -233,7 +235,8 @@ impl ServiceInfo {
         let what = format!("{} reported an error instead of an answer", self.host);
         let error = self.error(failure, &what, &error_body.message, &self.advice(failure, status, error_body));
         let is_about_file = matches!(status, 400 | 415 | 422) && error_body.is_about_file();
-        ModelError { status: Some(status), context_window: error_body.context_window, is_about_file, ..error }
+        let context_window = error_body.context_window.filter(|_| failure == Failure::PromptTooLong);
+        ModelError { status: Some(status), context_window, is_about_file, ..error }
     }
 
     /// Returns the error for a failed connection.

@@ -1,7 +1,7 @@
 //! Recognizes errors about a prompt that is too long, and the context window that they state.
 //!
-//! Pure. There is no common code: services, servers and gateways each have words of their own, so an error is recognized
-//! by its codes, by phrases, and by what it compares. The tests list the wordings.
+//! Pure. There is no common code: services, servers and gateways each have words of their own, so an error is
+//! recognized by its codes, by phrases, and by what it compares. The tests list the wordings.
 //!
 //! Elsewhere: all other errors (`failure.rs`), the summary that follows (`run/machine/turn/compaction.rs` of `soong`).
 
@@ -31,8 +31,8 @@ const PHRASES: [&str; 12] = [
     "reduce the length of the messages",
 ];
 
-/// Words for the part of a request, its measure and the comparison: an error that contains one of each is about the length
-/// of a prompt.
+/// Words for the part of a request, its measure and the comparison: an error that contains one of each is about the
+/// length of a prompt.
 const SUBJECTS: [&str; 4] = ["prompt", "input", "context", "messages"];
 const MEASURES: [&str; 4] = ["token", "length", "context", "window"];
 const COMPARISONS: [&str; 14] = [
@@ -91,15 +91,24 @@ pub(super) fn is_about_prompt_length(message: &str, codes: &str) -> bool {
         return is_of_messages
             && (message.contains("array too long") || largest_number(message) >= MIN_PROMPT_FIELD_CHARS);
     }
-    contains(&PHRASES) && !is_rejected_setting(message)
-        || contains(&SUBJECTS) && contains(&MEASURES) && contains(&COMPARISONS)
+    if is_rejected_setting(message) {
+        return false;
+    }
+    contains(&PHRASES) || contains(&SUBJECTS) && contains(&MEASURES) && contains(&COMPARISONS)
 }
 
-/// Returns whether the error rejects the name of a setting that has a word of [`PHRASES`] in it.
+/// Returns whether the error rejects a setting of the request: its name, or a value that must be larger.
 fn is_rejected_setting(message: &str) -> bool {
-    ["unknown parameter", "unrecognized", "unsupported parameter", "extra inputs"]
-        .iter()
-        .any(|text| message.contains(text))
+    const TEXTS: [&str; 7] = [
+        "unknown parameter",
+        "unrecognized",
+        "unsupported parameter",
+        "extra inputs",
+        "should be greater",
+        "must be greater",
+        "budget_tokens",
+    ];
+    TEXTS.iter().any(|text| message.contains(text))
 }
 
 /// Returns the context window in tokens that an error about the length of the prompt states. `text` is the message, or
@@ -282,6 +291,11 @@ mod tests {
             ("max_completion_tokens is too large: 200000. This model supports at most 128000 completion tokens", "x"),
             (
                 "messages.0.content.1.image.source.base64: image exceeds 5 MB maximum: 6000000 bytes > 5242880 bytes",
+                "x",
+            ),
+            ("thinking.enabled.budget_tokens: Input should be greater than or equal to 1024", "invalid_request_error"),
+            (
+                "`max_tokens` must be greater than `thinking.budget_tokens`. See #max-tokens-and-context-window-size",
                 "x",
             ),
             ("Unrecognized request argument supplied: context window", "x"),

@@ -32,6 +32,8 @@ fn built_in(schema: &Value) -> Arc<JsonSchema> {
 /// A JSON schema that an answer must match.
 pub(crate) struct OutputSchema {
     compiled: Arc<JsonSchema>,
+    /// Whether the schema requires properties, so that a value that matches is hardly there by chance.
+    is_restrictive: bool,
     /// Prompt text that requests the schema; empty if the instructions request it.
     prompt_text: String,
     /// The schema for the model's service; `None` if the instructions are enough.
@@ -54,22 +56,27 @@ impl OutputSchema {
         let request = format!(
             "## Expected output\nEnd with one JSON value that matches this JSON schema, and nothing else.\n{schema}"
         );
-        Ok(Self { compiled: Arc::new(compiled), prompt_text: request, for_service: Some(Arc::new(schema.clone())) })
+        Ok(Self {
+            compiled: Arc::new(compiled),
+            is_restrictive: schema["required"].as_array().is_some_and(|required| !required.is_empty()),
+            prompt_text: request,
+            for_service: Some(Arc::new(schema.clone())),
+        })
     }
 
     /// Returns the schema of an evaluator's answer (SUB-2).
     pub(crate) fn evaluation() -> Self {
-        Self { compiled: Arc::clone(&EVALUATION), prompt_text: String::new(), for_service: None }
+        Self { compiled: Arc::clone(&EVALUATION), is_restrictive: true, prompt_text: String::new(), for_service: None }
     }
 
     /// Returns the schema of a reflection (MEM-4).
     pub(crate) fn reflection() -> Self {
-        Self { compiled: Arc::clone(&REFLECTION), prompt_text: String::new(), for_service: None }
+        Self { compiled: Arc::clone(&REFLECTION), is_restrictive: true, prompt_text: String::new(), for_service: None }
     }
 
     /// Returns whether the check of an answer is so fast that it need not run on a blocking thread.
     pub(crate) fn is_fast_for(&self, answer: &str) -> bool {
-        json_values(answer).iter().all(|(text, _)| self.compiled.is_fast_for(text))
+        json_values(answer).iter().all(|found| self.compiled.is_fast_for(found.text))
     }
 
     /// Returns the text that is added to the task to request the schema.
@@ -78,17 +85,21 @@ impl OutputSchema {
     }
 
     /// Checks an answer, and returns the text of the JSON value that matches, and its number among the values of the
-    /// answer. The time is bounded, but a schema may use it up, so the check of a model's answer runs in the task of the
-    /// call.
+    /// answer. The time is bounded, but a schema may use it up, so the check of a model's answer runs in the task of
+    /// the call.
     ///
     /// # Errors
     /// Why the most likely value does not match.
     pub(crate) fn check<'a>(&self, answer: &'a str) -> Result<(&'a str, u32), String> {
         let mut first_violations = None;
-        for (number, (text, value)) in (0..).zip(json_values(answer)) {
-            let violations = self.compiled.violations(&value);
+        for (number, found) in (0..).zip(json_values(answer)) {
+            // A schema that accepts nearly everything would accept any brackets in a text.
+            if found.is_in_prose && !self.is_restrictive {
+                continue;
+            }
+            let violations = self.compiled.violations(&found.value);
             if violations.is_empty() {
-                return Ok((text, number));
+                return Ok((found.text, number));
             }
             first_violations.get_or_insert_with(|| violations.join("; "));
         }
@@ -106,7 +117,7 @@ impl OutputSchema {
 
 /// Returns the JSON value of an answer with this number; the answer itself if it contains none.
 pub(crate) fn matching_text(answer: &str, value: u32) -> &str {
-    json_values(answer).get(value as usize).map_or(answer, |(text, _)| *text)
+    json_values(answer).get(value as usize).map_or(answer, |found| found.text)
 }
 
 #[cfg(test)]
@@ -125,6 +136,8 @@ mod tests {
         let answer = "<think>{}</think>Not {\"n\": \"x\"}, but {\"n\": 4}. See [1].";
         assert_eq!(schema.check(answer), Ok(("{\"n\": 4}", 1)), "the value that matches counts");
         assert_eq!(matching_text(answer, 1), "{\"n\": 4}");
+        let open = OutputSchema::new(&json!({"type": "array"})).unwrap();
+        assert!(open.check("I could not find it, see [1].").is_err() && open.check("```\n[1]\n```").is_ok());
         assert!(schema.check("{\"n\": \"x\"}").unwrap_err().contains("/n"));
         assert!(schema.check("{}").unwrap_err().contains('n'));
         assert!(schema.check("three").unwrap_err().contains("no JSON"));

@@ -20,7 +20,7 @@ use soong_tool::ToolOutput;
 use crate::run::machine::{
     rewind::RewindPlan,
     spec::RunSpec,
-    state::{RunState, phase::Phase},
+    state::{RunState, phase::Phase, repetition::Repetition},
 };
 
 /// The stored rows from which a run is rebuilt.
@@ -81,6 +81,7 @@ impl RunState {
         // From earlier runs, only the conversation is kept, not their usage and answer.
         state.phase = Phase::New;
         state.usage.own = Stats::zero();
+        state.repetition = Repetition::default();
         state.answer.text.clear();
         state.turn.kept_partial = false;
         for collaborator in stored.collaborators {

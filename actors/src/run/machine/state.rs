@@ -364,14 +364,19 @@ impl RunState {
         match message.role {
             Role::Tool => {
                 let id = message.tool_call_id.as_deref().unwrap_or_default();
-                let Some(call) = self.calls_mut().and_then(|calls| calls.get(id)).map(|open| open.call.clone()) else {
-                    return;
-                };
+                let Some(open) = self.calls_mut().and_then(|calls| calls.get(id)) else { return };
                 let is_slow = message.duration_ms.is_some_and(|duration_ms| duration_ms >= POLLING_MS);
-                let has_waited = is_slow || is_waiting_tool(&call.name);
-                let call = RepeatedCall::new(&call.name, &call.arguments, &message.content);
-                self.repetition.record_call(call, has_waited);
+                let has_waited = is_slow || open.approval.is_some() || is_waiting_tool(&open.call.name);
+                let call = RepeatedCall::new(&open.call.name, &open.call.arguments, &message.content);
+                // Files of two results are never compared: the text around them may be the same.
+                if message.content.files().next().is_some() {
+                    self.repetition = Repetition::default();
+                    return;
+                }
+                self.repetition.record_call(call, self.turn.number, has_waited);
             }
+            // The next answer is one to another message.
+            Role::User if message.origin != Some(MessageOrigin::Hook) => self.repetition = Repetition::default(),
             Role::Assistant if message.tool_calls.is_empty() => self.repetition.record_answer(&message.content),
             _ => {}
         }

@@ -28,7 +28,7 @@ use crate::{
 /// Maximum number of consecutive retries after answers that were too large.
 const MAX_ANSWERS_TOO_LARGE: u32 = 2;
 
-/// Share of the context window above which the prompt is rebuilt, at most once until the next summary.
+/// Share of the context window above which the prompt is rebuilt, at most once for each model until the next summary.
 const REBUILD_RATIO: f64 = 0.6;
 
 /// The prompt of the next model call.
@@ -232,17 +232,17 @@ impl Transition<'_, '_> {
         let kinds = &self.state.model().input.kinds;
         let is_sent = |file: &&PartFile| file.kind().is_some_and(|kind| kinds.contains(&kind));
         let transcript = &self.state.conversation.transcript;
-        let with_files: Vec<&Arc<Message>> = transcript
-            .iter()
-            .map(|entry| &entry.message)
-            .filter(|message| message.content.files().any(|file| is_sent(&file)))
-            .collect();
         let last_answer = transcript.iter().rev().find(|entry| entry.message.role == Role::Assistant);
         let answered_to = last_answer.map_or(0, |entry| entry.message.sequence);
-        let is_new = |message: &&&Arc<Message>| message.sequence > answered_to;
-        let has_new = with_files.iter().any(|message| is_new(&message));
-        let dropped: Vec<&Arc<Message>> =
-            with_files.iter().filter(|message| !has_new || is_new(message)).copied().collect();
+        let mut dropped: Vec<&Message> = Vec::new();
+        for entry in transcript.iter() {
+            if entry.message.content.files().any(|file| is_sent(&file)) {
+                dropped.push(&entry.message);
+            }
+        }
+        if dropped.iter().any(|message| message.sequence > answered_to) {
+            dropped.retain(|message| message.sequence > answered_to);
+        }
         let Some(last) = dropped.last() else { return false };
         let omitted = ContextEvent::FilesOmitted {
             model: self.state.model().name.clone(),

@@ -1,7 +1,8 @@
 //! Calls of tools that a server left in the text of an answer: whether they are run.
 //!
-//! They are run only if they cannot be meant as text: the run has had no call from the server's own parser, all of them fit
-//! an offered tool, and the text does not match the output schema of the run. The permission is asked as for any call.
+//! They are run only if they cannot be meant as text: the run has had no call from the server's own parser, all of them
+//! fit an offered tool, and the text does not match the output schema of the run. The permission is asked as for any
+//! call.
 //!
 //! Elsewhere: finding them (`text_calls.rs` of `soong-model`).
 
@@ -13,8 +14,8 @@ use soong_protocol::{ErrorCode, ErrorInfo, ToolCall, ToolSpec};
 
 use crate::run::machine::spec::RunSpec;
 
-/// Moves the calls at the end of an answer's text to its calls, and returns the name of their form. `None` if the answer
-/// has none, or is meant as text.
+/// Moves the calls at the end of an answer's text to its calls, and returns the name of their form. `None` if the
+/// answer has none, or is meant as text.
 ///
 /// # Errors
 /// The text is a call, but of a tool that is not offered, or with wrong arguments.
@@ -33,12 +34,13 @@ pub(super) fn take_text_calls(
     if is_answer {
         return Ok(None);
     }
+    let has_text = !soong_text::after_reasoning(&completion.text[..found.text_bytes]).trim().is_empty();
     let mut calls = Vec::with_capacity(found.calls.len());
     for (number, call) in found.calls.into_iter().enumerate() {
         match checked_call(spec, call, number) {
             Ok(call) => calls.push(call),
-            // Any JSON object may have a name and arguments.
-            Err(_) if found.form == "json" => return Ok(None),
+            // Any JSON object may have a name and arguments, and a text before the calls may be about them.
+            Err(_) if found.form == "json" || has_text => return Ok(None),
             Err(why) => return Err(unreadable_call(found.form, &why)),
         }
     }

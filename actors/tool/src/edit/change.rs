@@ -21,8 +21,8 @@ pub(super) enum TextChange<'a> {
 impl TextChange<'_> {
     /// Returns the changed text. `name` is the name of the file, for errors.
     ///
-    /// If all lines of the text end in CR LF, and the change names no CR, the change is meant for lines that end in LF: models
-    /// read them so. The lines of the result end in CR LF again.
+    /// If all lines of the text end in CR LF, and the change names no CR, the change is meant for lines that end in LF:
+    /// models read them so. The lines of the result end in CR LF again.
     pub(super) fn apply(&self, text: &str, name: &str) -> Result<String, ErrorInfo> {
         let crlf_count = text.matches("\r\n").count();
         let is_crlf =

@@ -28,7 +28,8 @@ pub(in crate::run::machine) struct CompactionState {
     pub(in crate::run::machine) retry_above_tokens: u64,
     /// Number of summaries in a row that gained less than a tenth of the prompt.
     pub(in crate::run::machine) small_gains: u32,
-    /// Prompts up to this size, in tokens, are not summarised, even if they exceed the window: summaries gain too little.
+    /// Prompts up to this size, in tokens, are not summarised, even if they exceed the window: summaries gain too
+    /// little.
     pub(in crate::run::machine) stopped_below_tokens: u64,
     /// Whether a summary was attempted because a service has rejected a nearly full prompt for an unknown reason.
     pub(in crate::run::machine) follows_rejection: bool,

@@ -112,8 +112,8 @@ impl Conversation {
         self.are_changes_recorded = false;
     }
 
-    /// Returns whether the prompt was rebuilt for this model. Another model has nothing of it in its cache, so it may be
-    /// rebuilt again.
+    /// Returns whether the prompt was rebuilt for this model. Another model has nothing of it in its cache, so it may
+    /// be rebuilt again.
     pub(in crate::run::machine) fn is_rebuilt_for(&self, model: &str) -> bool {
         self.rebuilt.as_ref().is_some_and(|rebuild| rebuild.model == model)
     }
@@ -159,8 +159,8 @@ impl Conversation {
     }
 }
 
-/// Returns whether a message has data that its service accepts only after the same messages as before: the signed reasoning
-/// of Anthropic's models.
+/// Returns whether a message has data that its service accepts only after the same messages as before: the signed
+/// reasoning of Anthropic's models.
 fn has_bound_data(message: &Message) -> bool {
     message.provider_data.as_ref().is_some_and(|data| data.is_bound_to_beginning())
 }

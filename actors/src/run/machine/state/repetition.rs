@@ -1,4 +1,5 @@
-//! Repetition: identical tool calls with identical results in a row, and identical answers after a denial of a Stop hook.
+//! Repetition: identical tool calls with identical results in a row, and identical answers after a denial of a Stop
+//! hook.
 
 /// Text that begins a note to the model about a repeated call. The note is no part of the result.
 const NOTE_MARK: &str = "\n[note: You have made this call ";
@@ -8,6 +9,8 @@ const NOTE_MARK: &str = "\n[note: You have made this call ";
 pub(in crate::run::machine) struct Repetition {
     /// Name, arguments and result of the last call.
     last_call: Option<RepeatedCall>,
+    /// Turn of the last call: identical calls of one answer count once.
+    last_turn: u32,
     /// Number of identical calls in a row, with the last one.
     pub(in crate::run::machine) calls: u32,
     /// Number of those that did not wait.
@@ -27,7 +30,7 @@ pub(in crate::run::machine) struct RepeatedCall {
 }
 
 impl RepeatedCall {
-    /// Creates a call from its message, which may end in a note.
+    /// Creates a call from the text of its message, which may end in a note.
     pub(in crate::run::machine) fn new(name: &str, arguments: &str, message: &str) -> Self {
         let result = message.rfind(NOTE_MARK).map_or(message, |end| &message[..end]);
         Self { name: name.to_owned(), arguments: arguments.to_owned(), result: result.to_owned() }
@@ -36,13 +39,17 @@ impl RepeatedCall {
 
 impl Repetition {
     /// Returns how often a call will have been made in a row, if it is recorded next.
-    pub(in crate::run::machine) fn calls_with(&self, call: &RepeatedCall) -> u32 {
-        if self.last_call.as_ref() == Some(call) { self.calls + 1 } else { 1 }
+    pub(in crate::run::machine) fn calls_with(&self, call: &RepeatedCall, turn: u32) -> u32 {
+        if self.last_call.as_ref() == Some(call) { self.calls + u32::from(turn != self.last_turn) } else { 1 }
     }
 
     /// Records a call that has ended. `has_waited`: it took long, or waited for a person or a child, as polling does.
-    pub(in crate::run::machine) fn record_call(&mut self, call: RepeatedCall, has_waited: bool) {
+    pub(in crate::run::machine) fn record_call(&mut self, call: RepeatedCall, turn: u32, has_waited: bool) {
         let is_repeated = self.last_call.as_ref() == Some(&call);
+        if is_repeated && turn == self.last_turn {
+            return;
+        }
+        self.last_turn = turn;
         if !is_repeated {
             self.calls = 0;
             self.fast_calls = 0;
@@ -83,6 +90,7 @@ mod tests {
     fn only_identical_calls_in_a_row_count() {
         let call = |arguments: &str, result: &str| RepeatedCall::new("read", arguments, result);
         let mut repetition = Repetition::default();
+        let mut turn = 0;
         for (call, has_waited, calls, fast_calls) in [
             (call("{}", "a"), false, 1, 1),
             (call("{}", "a"), false, 2, 2),
@@ -93,8 +101,12 @@ mod tests {
             (call("{\"x\":1}", "b"), false, 1, 1),
             (call("{}", "b"), false, 1, 1),
         ] {
-            assert_eq!(repetition.calls_with(&call), calls);
-            repetition.record_call(call, has_waited);
+            turn += 1;
+            assert_eq!(repetition.calls_with(&call, turn), calls);
+            repetition.record_call(call.clone(), turn, has_waited);
+            // Another one of the same answer.
+            assert_eq!(repetition.calls_with(&call, turn), calls);
+            repetition.record_call(call, turn, has_waited);
             assert_eq!((repetition.calls, repetition.fast_calls), (calls, fast_calls));
         }
         repetition.record_answer("done");

@@ -243,9 +243,9 @@ impl Transition<'_, '_> {
             None => text,
         };
         let repeated = RepeatedCall::new(&call.name, &call.arguments, &text);
-        let repetitions = self.state.repetition.calls_with(&repeated);
+        let repetitions = self.state.repetition.calls_with(&repeated, self.state.turn.number);
         let note_after = self.state.spec.limits.repeated_calls_note;
-        let text = match note_after > 0 && repetitions >= note_after {
+        let text = match note_after > 0 && repetitions >= note_after && files.is_empty() {
             true => text + &repetition::note(repetitions),
             false => text,
         };

@@ -56,8 +56,8 @@ const MIN_GAIN_DIVISOR: u64 = 10;
 const MAX_SMALL_GAINS: u32 = 2;
 /// Divisor of the context window, see [`MAX_SMALL_GAINS`].
 const STOP_GROWTH_DIVISOR: u64 = 4;
-/// Share of the size above which prompts are summarized: a longer prompt that a service rejects for an unknown reason is
-/// probably too long.
+/// Share of the size above which prompts are summarized: a longer prompt that a service rejects for an unknown reason
+/// is probably too long.
 const NEARLY_FULL_RATIO: f64 = 0.8;
 
 /// A summary that may be requested.
@@ -118,7 +118,9 @@ impl RunState {
     /// enough for a summary, and neither the status nor the code says another reason.
     fn is_rejected_when_nearly_full(&self, error: &ErrorInfo) -> bool {
         let is_bad_request = matches!(error.details["status"].as_u64(), Some(400 | 422));
-        let is_rejected = error.code == ErrorCode::ProviderError && !error.retryable && is_bad_request;
+        let is_about_file = error.details["is_about_file"] == true;
+        let is_rejected =
+            error.code == ErrorCode::ProviderError && !error.retryable && is_bad_request && !is_about_file;
         let nearly_full_tokens = self.compaction_threshold() as f64 * NEARLY_FULL_RATIO;
         is_rejected && self.conversation.prompt_tokens as f64 > nearly_full_tokens
     }
@@ -129,8 +131,8 @@ impl RunState {
     }
 
     /// Returns the limits of the output of one tool call. The outputs of a turn must fit into the next prompt together,
-    /// because the last messages are never summarized. If the context window is small, each gets an equal part of what it
-    /// leaves for messages, and two parts are for the messages before them.
+    /// because the last messages are never summarized. If the context window is small, each gets an equal part of what
+    /// it leaves for messages, and two parts are for the messages before them.
     pub(in crate::run::machine) fn output_limits(&mut self) -> InlineLimits {
         let room_tokens = self.compaction_threshold().saturating_sub(self.fixed_tokens());
         let calls = self.calls_mut().map_or(1, |calls| calls.iter().count());
@@ -350,8 +352,8 @@ impl Transition<'_, '_> {
         message
     }
 
-    /// Retries with a shorter prompt after the provider rejected the prompt as too long, or once after it rejected a nearly
-    /// full prompt for an unknown reason.
+    /// Retries with a shorter prompt after the provider rejected the prompt as too long, or once after it rejected a
+    /// nearly full prompt for an unknown reason.
     ///
     /// Returns `false` for other errors, if the run is ending, and if the prompt cannot be shortened further.
     pub(crate) fn retry_with_compaction(&mut self, error: &ErrorInfo) -> bool {
