@@ -28,6 +28,7 @@ pub(super) use child_setup::ChildSetup;
 pub use child_setup::ResourceLimits;
 use rustix::process::Pid;
 
+#[cfg(all(target_os = "linux", feature = "sandbox"))]
 use super::confinement::Sandbox;
 
 /// Applies the attribute to all mounts below as well. `libc` lacks the kernel's constant.
