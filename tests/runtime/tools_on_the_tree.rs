@@ -17,7 +17,7 @@ use soong::{
     schemars::{self, JsonSchema},
     tool::{self, Tool, ToolContext, ToolError},
 };
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore};
 
 use crate::support::{
     history::{check_session, stored},
@@ -236,13 +236,16 @@ async fn tool_saves_and_loads_artifacts_by_name() {
     world.finish().await;
 }
 
-/// Tool that asks two questions, and counts how often it is called.
-fn asking(calls: &Arc<AtomicUsize>) -> Arc<dyn Tool> {
+/// Tool that asks two questions, and counts how often it is called. `first_answers` gets a permit for each first answer.
+fn asking(calls: &Arc<AtomicUsize>, first_answers: &Arc<Semaphore>) -> Arc<dyn Tool> {
     let calls = Arc::clone(calls);
+    let first_answers = Arc::clone(first_answers);
     let ask = move |context: ToolContext, Nothing {}| {
         calls.fetch_add(1, SeqCst);
+        let first_answers = Arc::clone(&first_answers);
         async move {
             let color = context.ask("which color?", Some("Ada")).await?;
+            first_answers.add_permits(1);
             let size = context.ask("which size?", None).await?;
             Ok(format!("{color} {size}"))
         }
@@ -252,32 +255,42 @@ fn asking(calls: &Arc<AtomicUsize>) -> Arc<dyn Tool> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tool_asks_people_and_gets_earlier_answers_when_repeated() {
-    let calls = Arc::new(AtomicUsize::new(0));
-    let mut world = TestRuntime::with(calling("order", json!({})), with_tool(asking(&calls))).await;
-    let run = world.runtime().start(RunRequest::new("order it").session("s")).await.unwrap();
-    let run_id = run.run_id().clone();
-    let first = with_timeout(wait_for_questions(world.runtime(), 1)).await.remove(0);
-    assert_eq!((first.question.as_str(), first.to.as_deref()), ("which color?", Some("Ada")));
-    world.runtime().questions().answer(&first.question_id, "red").await.unwrap();
-    let second = with_timeout(wait_for_questions(world.runtime(), 1)).await.remove(0);
-    assert_eq!(second.question, "which size?");
-    drop(run);
-    world.reopen_with(calling("order", json!({})), with_tool(asking(&calls))).await;
-    let again = with_timeout(wait_for_questions(world.runtime(), 1)).await.remove(0);
-    assert_eq!(again.question_id, second.question_id, "no question is asked again");
-    world.runtime().questions().answer(&again.question_id, "large").await.unwrap();
-    assert_eq!(with_timeout(world.runtime().wait(&run_id)).await.unwrap().output, "red large");
-    assert_eq!(calls.load(SeqCst), 2);
-    let people = world.runtime().traces().get(&TraceId::new("s")).await.unwrap().context.collaborators;
-    assert!(people.iter().all(|person| person.status == CollaboratorStatus::Completed), "{people:?}");
-    check_session(world.runtime(), &SessionId::new("s")).await;
-    world.finish().await;
+    // The last answer may arrive before or after the repeated call asks the first question.
+    for answers_late in [true, false] {
+        let calls = Arc::new(AtomicUsize::new(0));
+        let first_answers = Arc::new(Semaphore::new(0));
+        let with_asking = || with_tool(asking(&calls, &first_answers));
+        let mut world = TestRuntime::with(calling("order", json!({})), with_asking()).await;
+        let run = world.runtime().start(RunRequest::new("order it").session("s")).await.unwrap();
+        let run_id = run.run_id().clone();
+        let first = with_timeout(wait_for_questions(world.runtime(), 1)).await.remove(0);
+        assert_eq!((first.question.as_str(), first.to.as_deref()), ("which color?", Some("Ada")));
+        world.runtime().questions().answer(&first.question_id, "red").await.unwrap();
+        with_timeout(first_answers.acquire()).await.unwrap().forget();
+        let second = with_timeout(wait_for_questions(world.runtime(), 1)).await.remove(0);
+        assert_eq!(second.question, "which size?");
+        drop(run);
+        world.reopen_with(calling("order", json!({})), with_asking()).await;
+        if answers_late {
+            with_timeout(first_answers.acquire()).await.unwrap().forget();
+        }
+        let again = with_timeout(wait_for_questions(world.runtime(), 1)).await.remove(0);
+        assert_eq!(again.question_id, second.question_id, "no question is asked again");
+        world.runtime().questions().answer(&again.question_id, "large").await.unwrap();
+        assert_eq!(with_timeout(world.runtime().wait(&run_id)).await.unwrap().output, "red large");
+        assert_eq!(calls.load(SeqCst), 2);
+        let people = world.runtime().traces().get(&TraceId::new("s")).await.unwrap().context.collaborators;
+        assert!(people.iter().all(|person| person.status == CollaboratorStatus::Completed), "{people:?}");
+        check_session(world.runtime(), &SessionId::new("s")).await;
+        world.finish().await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn cancelled_tool_leaves_no_question_and_no_child() {
     let calls = Arc::new(AtomicUsize::new(0));
-    let world = TestRuntime::with(calling("order", json!({})), with_tool(asking(&calls))).await;
+    let world =
+        TestRuntime::with(calling("order", json!({})), with_tool(asking(&calls, &Arc::new(Semaphore::new(0))))).await;
     let run = world.runtime().start("order it").await.unwrap();
     with_timeout(wait_for_questions(world.runtime(), 1)).await;
     with_timeout(run.cancel()).await.unwrap();

@@ -165,12 +165,16 @@ impl Transition<'_, '_> {
             earlier => QuestionId::new(format!("{first_id}-{}", earlier + 1)),
         };
         let pending = open.question.as_ref().map(|(id, _)| id.clone());
-        if pending.as_ref().is_some_and(|pending| *pending != question_id) {
+        // A repeated call asks its earlier questions again, while the last one of its interrupted attempt is still open.
+        let earlier_answer = self.state.waiting.tool_answers.remove(&question_id);
+        if earlier_answer.is_none() && pending.as_ref().is_some_and(|pending| *pending != question_id) {
             return reject("a tool call can ask one question at a time: wait for the answer to the last one");
         }
-        open.asked_questions += 1;
-        if let Some(answer) = self.state.waiting.tool_answers.remove(&question_id) {
-            return Ok(Some(answer));
+        if let Some(open) = self.state.calls_mut().and_then(|calls| calls.get_mut(&call)) {
+            open.asked_questions += 1;
+        }
+        if earlier_answer.is_some() {
+            return Ok(earlier_answer);
         }
         self.state.waiting.tool_questions.insert(question_id.clone(), ticket);
         if pending.is_none() {
