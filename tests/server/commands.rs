@@ -86,9 +86,13 @@ async fn run_continues_at_the_server_when_its_client_is_terminated() {
     let service = ManualModelService::new();
     let served = TestServer::new(&format!("[model]\nbase_url = \"{}\"\nname = \"m\"\n", service.address));
     let token = served.token();
-    let mut command = served.world.command(&["--url", &served.url, "run", "--session", "s", "x"]);
+    let mut command = served.world.command(&["--url", &served.url, "run", "--json", "--session", "s", "x"]);
     let mut client = KillOnDrop { child: command.env("SOONG_TOKEN", &token).spawn().unwrap() };
     let asked = tokio::task::block_in_place(|| service.next());
+    // The client knows that the run has started once it prints an event.
+    let mut events = std::io::BufReader::new(client.child.stdout.take().unwrap());
+    let read = tokio::task::block_in_place(|| std::io::BufRead::read_line(&mut events, &mut String::new()));
+    assert!(read.unwrap() > 0);
     let begun = std::time::Instant::now();
     let pid = rustix::process::Pid::from_child(&client.child);
     rustix::process::kill_process(pid, Signal::TERM).unwrap();
