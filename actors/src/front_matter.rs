@@ -227,7 +227,7 @@ fn read_yaml(yaml: &str) -> Result<Vec<FrontMatterEntry>, FrontMatterFault> {
         let value = read_value(event, &mut next, 0)?;
         entries.push(FrontMatterEntry { key, line, value });
     }
-    // What follows is another document, or an error.
+    // Another document may follow, or an error.
     loop {
         match next()? {
             (Event::StreamEnd, _) => return Ok(entries),

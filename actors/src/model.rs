@@ -8,4 +8,4 @@ pub use soong_model::{
     ReasoningSupport, TokenDeviation, catalog, create_model, retry, selection,
 };
 #[cfg(feature = "openai")]
-pub use soong_model::{ServedModel, served_models, served_window};
+pub use soong_model::{ServedModel, served_models};

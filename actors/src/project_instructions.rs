@@ -21,7 +21,6 @@ use soong_tool::{PathPolicy, ToolEnvironment, list_dir_names, read_text, reposit
 use tokio::sync::Mutex as AsyncMutex;
 
 pub use self::branch::git_branch;
-
 use crate::{
     front_matter::FrontMatter,
     home_file,
@@ -135,9 +134,7 @@ impl ProjectInstructions {
         let skills = skill_files(roots, project).into_iter().filter_map(|file| read_skill(roots, project, &file).ok());
         Self { notes, repository_notes, skills: skills.collect(), branch: git_branch(project) }
     }
-}
 
-impl ProjectInstructions {
     /// Formats the notes as sections of a system prompt: those of the repository first, because those of the project
     /// are more specific.
     pub(crate) fn render_notes(&self) -> String {
@@ -149,9 +146,10 @@ impl ProjectNotes {
     /// Formats the notes as a section of a system prompt.
     fn render(&self) -> String {
         let Self { file, is_of_repository, text, is_cut } = self;
-        let (title, place) = match is_of_repository {
-            true => ("Notes of the repository", "at the root of the repository that contains the project"),
-            false => ("Notes of the project", "of the project"),
+        let (title, place) = if *is_of_repository {
+            ("Notes of the repository", "at the root of the repository that contains the project")
+        } else {
+            ("Notes of the project", "of the project")
         };
         let fence = fence_around(text);
         let cut = if *is_cut { format!("\n[Only the first {NOTES_BYTES} bytes are shown.]") } else { String::new() };

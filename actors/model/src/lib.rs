@@ -33,7 +33,7 @@ pub use catalog::ModelCatalog;
 pub use exchange::{Exchange, ExchangeLog};
 use futures::future::BoxFuture;
 #[cfg(feature = "openai")]
-pub use openai::served_models::{ServedModel, served_models, served_window};
+pub use openai::served_models::{ServedModel, served_models};
 pub use reasoning::ReasoningSupport;
 pub use registry::create_model;
 use serde_json::{Map, Value, json};

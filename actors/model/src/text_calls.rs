@@ -166,10 +166,8 @@ fn deepseek(text: &str) -> Option<Vec<TextCall>> {
         let (call, after) = rest.split_once("<｜tool▁call▁end｜>").unwrap_or((rest, ""));
         let (first, second) = call.split_once("<｜tool▁sep｜>")?;
         // `function<sep>NAME\n` with a fence, or `NAME<sep>` with JSON.
-        let (name, arguments) = match second.trim_start().starts_with('{') {
-            true => (first, second),
-            false => second.split_once('\n')?,
-        };
+        let (name, arguments) =
+            if second.trim_start().starts_with('{') { (first, second) } else { second.split_once('\n')? };
         let arguments = arguments.trim().trim_start_matches("```json").trim_start_matches("```");
         let (arguments, _) = json_prefix(arguments.trim_start())?;
         calls.push(named_call(name.trim(), arguments)?);

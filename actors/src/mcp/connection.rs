@@ -304,7 +304,7 @@ impl Delivery {
             Some(Client(error)) if error.is_connect() || error.is_builder() => Self::Unsent,
             Some(AuthRequired(_) | InsufficientScope(_)) => Self::Rejected,
             Some(HttpStatus(error)) if error.status == 429 => Self::Rejected,
-            Some(UnexpectedServerResponse(said)) if rejections.iter().any(|start| said.starts_with(start)) => {
+            Some(UnexpectedServerResponse(response)) if rejections.iter().any(|start| response.starts_with(start)) => {
                 Self::Rejected
             }
             Some(_) => Self::Unknown,

@@ -94,8 +94,8 @@ fn read_block(block: &Value) -> Result<ContentBlock, Value> {
     const ESSENTIAL: [&str; 9] = ["type", "text", "data", "mimeType", "resource", "uri", "name", "blob", "size"];
     let essential = |value: &Value| -> Value {
         let fields = value.as_object().into_iter().flatten();
-        let kept = fields.filter(|(key, _)| ESSENTIAL.contains(&key.as_str()));
-        kept.map(|(key, value)| (key.clone(), value.clone())).collect::<Map<_, _>>().into()
+        let essential_fields = fields.filter(|(key, _)| ESSENTIAL.contains(&key.as_str()));
+        essential_fields.map(|(key, value)| (key.clone(), value.clone())).collect::<Map<_, _>>().into()
     };
     let mut reduced = essential(block);
     if let Some(resource) = reduced.get_mut("resource") {

@@ -69,11 +69,10 @@ fn flattened(root: &Value) -> Result<(Value, Option<String>), String> {
                 names = of_this.iter().filter_map(Value::as_str).collect();
             }
             sets.push(names.join(", "));
-            let kept = common.take().map_or_else(
-                || of_this.clone(),
-                |common| common.into_iter().filter(|name| of_this.contains(name)).collect(),
-            );
-            common = Some(kept);
+            match &mut common {
+                Some(common) => common.retain(|name| of_this.contains(name)),
+                None => common = Some(of_this.clone()),
+            }
         }
         required.extend(common.unwrap_or_default());
         sets.retain(|set| !set.is_empty());

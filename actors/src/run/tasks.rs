@@ -35,7 +35,9 @@ use std::{
 
 use futures::{FutureExt, future::BoxFuture};
 use ractor::ActorRef;
-use soong_protocol::{ErrorCode, ErrorInfo, FlushFailure, FlushReport, ModelCallKind, RunWrite, TraceId, Write};
+use soong_protocol::{
+    AnswerCheck, ErrorCode, ErrorInfo, FlushFailure, FlushReport, ModelCallKind, RunWrite, TraceId, Write,
+};
 use soong_storage::store::Append;
 use soong_text::Redactor;
 use soong_tool::{ToolOutput, artifact::ArtifactOwner};
@@ -141,21 +143,25 @@ impl RunTasks {
             let start = Instant::now();
             let span = otel_spans::model_span(&spec, &live.span());
             let calling = services.models.call_model(&spec, call, &mut observer).instrument(span.clone());
-            let outcome = until_cancelled((MODEL, &token, &services.redactor), pin!(calling)).await.flatten();
-            let outcome = outcome.and_then(|mut completion| {
-                let form = take_text_calls(&spec, &mut completion, has_called_tools)?;
-                Ok((completion, form))
-            });
-            let (outcome, text_call_form) = match outcome {
-                Ok((completion, form)) => (Ok(completion), form),
-                Err(error) => (Err(error), None),
-            };
+            let mut outcome = until_cancelled((MODEL, &token, &services.redactor), pin!(calling)).await.flatten();
+            let mut answer_check = None;
+            let mut text_call_form = None;
+            if let Ok(completion) = &mut outcome {
+                answer_check = check_answer(&spec, completion).await;
+                let is_text = has_called_tools || matches!(answer_check, Some(AnswerCheck::Match { .. }));
+                match take_text_calls(&spec, completion, is_text) {
+                    Ok(form) => text_call_form = form,
+                    Err(error) => outcome = Err(error),
+                }
+            }
+            if text_call_form.is_some() {
+                answer_check = None;
+            }
             otel_spans::model_ended(&span, &spec.model_or_fallback(observer.fallback).name, &outcome);
             let waited_ms = observer.waited_ms;
             let input = match outcome {
                 Ok(completion) => {
                     let limited_by = observer.reservation.as_ref().and_then(|held| held.limited_by.clone());
-                    let answer_check = check_answer(&spec, &completion).await;
                     RunInput::Model(ModelInput::Answered {
                         completion: Box::new(completion),
                         fallback: observer.fallback,

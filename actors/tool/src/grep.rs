@@ -114,15 +114,13 @@ fn grep(roots: &PathPolicy, context: &ToolContext, arguments: &Arguments, cancel
     let mut builder = RegexMatcherBuilder::new();
     builder.multi_line(true).size_limit(MAX_REGEX_BYTES);
     // With CR LF as the end of a line, a pattern cannot contain CR.
-    let line_terminator = match arguments.pattern.contains("\\r") {
-        true => LineTerminator::byte(b'\n'),
-        false => LineTerminator::crlf(),
-    };
-    if line_terminator.is_crlf() {
-        builder.crlf(true);
-    } else {
+    let line_terminator = if arguments.pattern.contains("\\r") {
         builder.line_terminator(Some(b'\n'));
-    }
+        LineTerminator::byte(b'\n')
+    } else {
+        builder.crlf(true);
+        LineTerminator::crlf()
+    };
     let matcher = builder.build(&arguments.pattern);
     let matcher = matcher.map_err(|error| {
         let message = format!("the pattern is not a valid regular expression: {error}. Escape literal characters.");

@@ -102,7 +102,7 @@ impl Walk<'_> {
         let below_root = start.path.strip_prefix(root).map_or(0, |way| way.components().count());
         let target = start.path.clone();
         let own = own.map(Path::to_owned);
-        // What is requested by name is visited although it is ignored.
+        // A folder that is requested by name is visited even if it is ignored.
         let outer = if root == project { OuterIgnores::read(project) } else { OuterIgnores::default() };
         let mut builder = WalkBuilder::new(root);
         builder

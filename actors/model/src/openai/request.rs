@@ -309,7 +309,7 @@ impl Serialize for OutgoingMessage<'_> {
             tool_calls: calls
                 .iter()
                 .enumerate()
-                .map(|(place, call)| OutgoingCall::of(call, messages.id_of(&call.id), data.call(place)))
+                .map(|(index, call)| OutgoingCall::of(call, messages.id_of(&call.id), data.call(index)))
                 .collect(),
             tool_call_id: message.tool_call_id.as_deref().map(|id| messages.id_of(id)),
         }

@@ -35,17 +35,21 @@ const OTHER_KINDS: [&str; 12] = [
     "davinci",
 ];
 
+/// Maximum time that a server may take for the response, and for the body, of a route that states a window.
+const ROUTE_TIMEOUT: Duration = Duration::from_millis(300);
+
 /// A model that a server offers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServedModel {
     /// Name of the model.
     pub name: String,
-    /// Context window in tokens, if the list contains it (vLLM, OpenRouter, llama.cpp).
+    /// Context window in tokens with which the server runs the model, if it states one.
     pub context_window: Option<u64>,
 }
 
 /// Asks the server of a profile for its list of models (`GET BASE_URL/models`, of the API of OpenAI). Models for
-/// other purposes, such as embeddings, speech and images, are left out.
+/// other purposes, such as embeddings, speech and images, are left out. If the list lacks the context window of a model,
+/// the routes of llama.cpp, Ollama and LM Studio that state it are requested too.
 ///
 /// The key is sent as for chat completions. `timeout` applies to the connection and to each read.
 ///
@@ -66,49 +70,33 @@ pub async fn served_models(
     if !response.status().is_success() {
         return Err(no_list());
     }
-    parse(&body(response).await.ok_or_else(no_list)?).ok_or_else(no_list)
+    let mut models = parse(&body(response).await.ok_or_else(no_list)?).ok_or_else(no_list)?;
+    if models.iter().any(|model| model.context_window.is_none()) {
+        add_windows(&mut models, &base_url, &http).await;
+    }
+    Ok(models)
 }
 
-/// Asks the server of a profile for the context window with which it runs a model, in tokens: the list of models, then
-/// the routes of llama.cpp (`/props`), Ollama (`/api/ps`) and LM Studio (`/api/v0/models`).
-///
-/// `Ok(None)`: it does not tell. `timeout` applies to each answer; all routes after the list are asked at once.
-///
-/// # Errors
-/// An address or key that cannot be sent; a server that cannot be reached.
-pub async fn served_window(
-    config: &ModelConfig,
-    environment: &Environment,
-    model: &str,
-    timeout: Duration,
-) -> Result<Option<u64>, ModelError> {
-    let base_url = BaseUrl::parse(config, Provider::Openai, ChatCompletions::ENDPOINT, environment)?;
-    let key = read_key(config, environment)?.unwrap_or("none");
-    let http = HttpClient::new(&base_url, ChatCompletions::headers(key, &base_url), timeout)?;
-    let host = base_url.host();
-    let unreachable = |_| ModelError::new(Failure::Unavailable, format!("{host} cannot be reached"));
-    let list = http.get(&base_url.endpoint("/models")?).await.map_err(unreachable)?;
-    let list: Value = json(list).await.unwrap_or_default();
-    let entry = list["data"].as_array().into_iter().flatten().find(|entry| entry["id"] == model);
-    if let Some(window) = entry.and_then(window_of) {
-        return Ok(Some(window));
-    }
-    let ask = async |path: &str| match base_url.root_endpoint(path) {
-        Some(url) => match http.get(&url).await {
-            Ok(response) => json(response).await.unwrap_or_default(),
-            Err(_) => Value::Null,
-        },
-        None => Value::Null,
+/// Adds the context windows that the server states outside of its list: llama.cpp (`/props`), Ollama (`/api/ps`, for the
+/// models that are loaded) and LM Studio (`/api/v0/models`). The routes are requested at the same time.
+async fn add_windows(models: &mut [ServedModel], base_url: &BaseUrl, http: &HttpClient) {
+    let ask = async |path: &str| {
+        let url = base_url.root_endpoint(path)?;
+        let response = tokio::time::timeout(ROUTE_TIMEOUT, http.get(&url)).await.ok()?.ok()?;
+        tokio::time::timeout(ROUTE_TIMEOUT, json(response)).await.ok()?
     };
     let (props, running, loaded) = futures::join!(ask("/props"), ask("/api/ps"), ask("/api/v0/models"));
-    let of_llama_cpp = props["default_generation_settings"]["n_ctx"].as_u64();
-    let named = |list: &Value, name: &str, window: &str| {
-        let entry = list.as_array()?.iter().find(|entry| entry[name] == model)?;
-        entry[window].as_u64()
-    };
-    let of_ollama = named(&running["models"], "model", "context_length");
-    let of_lm_studio = named(&loaded["data"], "id", "loaded_context_length");
-    Ok(of_llama_cpp.or(of_ollama).or(of_lm_studio).filter(|window| *window > 0))
+    let of_llama_cpp = props.and_then(|props| props["default_generation_settings"]["n_ctx"].as_u64());
+    let running = running.unwrap_or_default();
+    let loaded = loaded.unwrap_or_default();
+    for model in models.iter_mut().filter(|model| model.context_window.is_none()) {
+        let stated = |list: &Value, name: &str, window: &str| {
+            list.as_array()?.iter().find(|entry| entry[name] == *model.name)?[window].as_u64()
+        };
+        let of_ollama = stated(&running["models"], "model", "context_length");
+        let of_lm_studio = stated(&loaded["data"], "id", "loaded_context_length");
+        model.context_window = of_llama_cpp.or(of_ollama).or(of_lm_studio).filter(|window| *window > 0);
+    }
 }
 
 /// Reads a response as JSON. Returns `None` if it is an error or no JSON.
@@ -214,17 +202,14 @@ mod tests {
                 Some(2_048),
             ),
             ("another one", vec![("/v1/models", list)], None),
-            ("one without a list", vec![], None),
         ] {
             let running = ScriptedServer::start(move |asked| {
                 let answer = answers.iter().find(|(path, _)| *path == asked.path);
                 answer.map_or_else(|| Reply::status(404, "none"), |(_, body)| Reply::status(200, *body))
             });
             let config = ModelConfig { base_url: Some(running.base_url()), ..ModelConfig::default() };
-            let found = served_window(&config, &Environment::default(), "m", Duration::from_secs(5)).await;
-            assert_eq!(found, Ok(window), "{server}");
+            let models = served_models(&config, &Environment::default(), Duration::from_secs(5)).await.unwrap();
+            assert_eq!(models, [ServedModel { name: "m".to_owned(), context_window: window }], "{server}");
         }
-        let config = ModelConfig { base_url: Some("http://127.0.0.1:9/v1".into()), ..ModelConfig::default() };
-        assert!(served_window(&config, &Environment::default(), "m", Duration::from_secs(5)).await.is_err());
     }
 }

@@ -25,9 +25,10 @@ pub(crate) fn with_unique_ids(calls: impl IntoIterator<Item = ToolCall>) -> Vec<
         }
         used.insert(id.clone());
         // No arguments means that none are needed. An empty text is not valid JSON to send back.
-        let arguments = match call.arguments.trim().is_empty() {
-            true => "{}".to_owned(),
-            false => without_lone_surrogates(&call.arguments).into_owned(),
+        let arguments = if call.arguments.trim().is_empty() {
+            "{}".to_owned()
+        } else {
+            without_lone_surrogates(&call.arguments).into_owned()
         };
         unique.push(ToolCall { id, name: call.name, arguments });
     }

@@ -157,6 +157,13 @@ impl ErrorBody {
         self.mentions(&WORDS)
     }
 
+    /// Returns the error of a response with this status and body, with the details that the body states.
+    fn with_details(&self, error: ModelError, status: u16) -> ModelError {
+        let is_about_file = matches!(status, 400 | 415 | 422) && self.is_about_file();
+        let context_window = self.context_window.filter(|_| error.failure == Failure::PromptTooLong);
+        ModelError { status: Some(status), context_window, is_about_file, ..error }
+    }
+
     fn is_about_tools(&self) -> bool {
         let message = self.message.to_ascii_lowercase();
         ["not support tool", "support tool use", "not support function call", "tools is not supported"]
@@ -223,9 +230,7 @@ impl ServiceInfo {
             }
         }
         let error = self.error(failure, &what, &error_body.message, &advice);
-        let is_about_file = matches!(status, 400 | 415 | 422) && error_body.is_about_file();
-        let context_window = error_body.context_window.filter(|_| failure == Failure::PromptTooLong);
-        ModelError { status: Some(status), context_window, is_about_file, ..error }
+        error_body.with_details(error, status)
     }
 
     /// Returns the error that a service reported inside a stream.
@@ -234,9 +239,7 @@ impl ServiceInfo {
         let failure = error_body.failure(status, error_body.retry_after_ms);
         let what = format!("{} reported an error instead of an answer", self.host);
         let error = self.error(failure, &what, &error_body.message, &self.advice(failure, status, error_body));
-        let is_about_file = matches!(status, 400 | 415 | 422) && error_body.is_about_file();
-        let context_window = error_body.context_window.filter(|_| failure == Failure::PromptTooLong);
-        ModelError { status: Some(status), context_window, is_about_file, ..error }
+        error_body.with_details(error, status)
     }
 
     /// Returns the error for a failed connection.

@@ -100,7 +100,7 @@ impl BaseUrl {
         soong_http::is_loopback(self.url.host_str().unwrap_or_default())
     }
 
-    /// Returns the URL of a route of the server itself, beside its API: `path` in place of the `/v1` at the end.
+    /// Returns the URL of a server route outside of the API: `path` replaces the `/v1` at the end of the address.
     pub(crate) fn root_endpoint(&self, path: &str) -> Option<Url> {
         let root = self.address.strip_suffix("/v1")?;
         Url::parse(&format!("{root}{path}")).ok()

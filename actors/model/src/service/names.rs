@@ -70,9 +70,10 @@ impl ToolNames {
         let renamed = |call: &ToolCall| ToolCall {
             id: call.id.clone(),
             name: self.outgoing_name(&call.name).to_owned(),
-            arguments: match is_json_object(&call.arguments) {
-                true => without_lone_surrogates(&call.arguments).into_owned(),
-                false => unwrap_json_string(&call.arguments).unwrap_or_else(|| "{}".to_owned()),
+            arguments: if is_json_object(&call.arguments) {
+                without_lone_surrogates(&call.arguments).into_owned()
+            } else {
+                unwrap_json_string(&call.arguments).unwrap_or_else(|| "{}".to_owned())
             },
         };
         Cow::Owned(calls.iter().map(renamed).collect())

@@ -1,4 +1,4 @@
-//! Halves of characters in JSON: an escape such as `\\ud83d` without its other half, which no JSON parser in Rust
+//! Halves of characters in JSON: an escape such as `\ud83d` without its other half, which no JSON parser in Rust
 //! accepts.
 //!
 //! Models write them, and streams cut characters in two. Pure.
@@ -42,7 +42,7 @@ pub(crate) fn without_lone_surrogates(json: &str) -> Cow<'_, str> {
     Cow::Owned(repaired)
 }
 
-/// Returns the UTF-16 unit of the escape that a text begins with, such as `\\u00e9`.
+/// Returns the UTF-16 unit of the escape that a text begins with, such as `\u00e9`.
 fn escaped_unit(text: &str) -> Option<u16> {
     let digits = text.strip_prefix("\\u")?.get(..4)?;
     // `from_str_radix` accepts a sign.

@@ -15,25 +15,22 @@ use soong_protocol::{ErrorCode, ErrorInfo, ToolCall, ToolSpec};
 use crate::run::machine::spec::RunSpec;
 
 /// Moves the calls at the end of an answer's text to its calls, and returns the name of their form. `None` if the
-/// answer has none, or is meant as text.
+/// answer has none, or is meant as text. `is_text`: the run has had calls that the service has read, or the text matches
+/// the output schema of the run.
 ///
 /// # Errors
 /// The text is a call, but of a tool that is not offered, or with wrong arguments.
 pub(super) fn take_text_calls(
     spec: &RunSpec,
     completion: &mut Completion,
-    has_called_tools: bool,
+    is_text: bool,
 ) -> Result<Option<&'static str>, ErrorInfo> {
     let is_complete = completion.finish_reason == "stop" || completion.finish_reason == "tool_calls";
     let is_candidate = completion.tool_calls.is_empty() && is_complete && !spec.tools.specs.is_empty();
-    if !is_candidate || has_called_tools {
+    if !is_candidate || is_text {
         return Ok(None);
     }
     let Some(found) = find_calls(&completion.text) else { return Ok(None) };
-    let is_answer = spec.output_schema.as_ref().is_some_and(|schema| schema.check(&completion.text).is_ok());
-    if is_answer {
-        return Ok(None);
-    }
     let has_text = !soong_text::after_reasoning(&completion.text[..found.text_bytes]).trim().is_empty();
     let mut calls = Vec::with_capacity(found.calls.len());
     for (number, call) in found.calls.into_iter().enumerate() {

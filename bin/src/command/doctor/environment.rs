@@ -86,11 +86,10 @@ pub(super) fn hooks(context: &Context<'_>, home: &Path, config: &Config) -> Chec
         Ok(soong::HookCount { hooks: 0, .. }) => Check::ok("hooks", "none"),
         Ok(soong::HookCount { hooks, exit_code_denies }) => {
             let count = soong_tui::format::plural(hooks, "command is notified", "commands are notified");
-            let about_code = match exit_code_denies {
-                true => "exit code 2 denies",
-                false => {
-                    "exit code 2 is a failure and denies nothing: set \"version\": 2 in hooks.json if it shall deny"
-                }
+            let about_code = if exit_code_denies {
+                "exit code 2 denies"
+            } else {
+                "exit code 2 is a failure and denies nothing: set \"version\": 2 in hooks.json if it shall deny"
             };
             Check::ok("hooks", format!("{count} of events; {about_code}"))
         }

@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, time::Duration};
 use futures::future::join_all;
 use soong::{
     Environment,
-    model::{ServedModel, served_models, served_window},
+    model::{ServedModel, served_models},
     protocol::{ModelConfig, Provider},
 };
 
@@ -25,10 +25,6 @@ const VENDORS: [(Provider, &str); 3] =
 const LOCAL_KEY: &str = "LOCAL_API_KEY";
 /// Maximum time that a server may take to list its models.
 const LIST_TIMEOUT: Duration = Duration::from_secs(3);
-/// Maximum time that a server may take to tell the window of a model.
-const WINDOW_TIMEOUT: Duration = Duration::from_millis(300);
-/// Maximum number of models of a server whose window is asked for.
-const MAX_ASKED_WINDOWS: usize = 8;
 
 /// A model that agents can use.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -118,24 +114,11 @@ async fn list(base_url: &str, environment: &Environment) -> Result<Vec<ServedMod
     // The key is that of the server of the environment.
     let is_own = environment.get(Provider::Openai.base_url_env()).is_some_and(|own| own.trim() == base_url);
     let environment = if is_own { environment.clone() } else { Environment::default() };
-    let mut models = match tokio::time::timeout(LIST_TIMEOUT, served_models(&config, &environment, LIST_TIMEOUT)).await
-    {
-        Ok(Ok(models)) if models.is_empty() => {
-            return Err(format!("{} has no models", secret::hide_in_address(base_url)));
-        }
-        Ok(listed) => listed.map_err(|error| error.message)?,
-        Err(_) => return Err(format!("{} does not answer", secret::hide_in_address(base_url))),
-    };
-    // Servers that run one model tell its window on routes of their own.
-    let unknown = models.iter_mut().filter(|model| model.context_window.is_none()).take(MAX_ASKED_WINDOWS);
-    let asked = unknown.map(async |model| {
-        let asking = served_window(&config, &environment, &model.name, WINDOW_TIMEOUT);
-        if let Ok(Ok(window)) = tokio::time::timeout(WINDOW_TIMEOUT, asking).await {
-            model.context_window = window;
-        }
-    });
-    join_all(asked).await;
-    Ok(models)
+    match tokio::time::timeout(LIST_TIMEOUT, served_models(&config, &environment, LIST_TIMEOUT)).await {
+        Ok(Ok(models)) if models.is_empty() => Err(format!("{} has no models", secret::hide_in_address(base_url))),
+        Ok(listed) => listed.map_err(|error| error.message),
+        Err(_) => Err(format!("{} does not answer", secret::hide_in_address(base_url))),
+    }
 }
 
 /// Returns the models of a server. `local`: name of the server if it was found on this machine.

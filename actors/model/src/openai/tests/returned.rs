@@ -145,8 +145,8 @@ async fn returned(deltas: Vec<Value>) -> (Message, Value) {
     let provider = provider(&server);
     let first = ModelRequest { messages: vec![Arc::new(message(Role::User, "go"))], ..ModelRequest::default() };
     let answer = as_message(ask(&provider, &first).await.unwrap());
-    let again = ModelRequest { model: None, ..conversation("", answer.clone()) };
-    ask(&provider, &again).await.unwrap();
+    let request = ModelRequest { model: None, ..conversation("", answer.clone()) };
+    ask(&provider, &request).await.unwrap();
     (answer, server.requests()[1].body["messages"][1].clone())
 }
 

@@ -245,10 +245,8 @@ impl Transition<'_, '_> {
         let repeated = RepeatedCall::new(&call.name, &call.arguments, &text);
         let repetitions = self.state.repetition.calls_with(&repeated, self.state.turn.number);
         let note_after = self.state.spec.limits.repeated_calls_note;
-        let text = match note_after > 0 && repetitions >= note_after && files.is_empty() {
-            true => text + &repetition::note(repetitions),
-            false => text,
-        };
+        let needs_note = note_after > 0 && repetitions >= note_after && files.is_empty();
+        let text = if needs_note { text + &repetition::note(repetitions) } else { text };
         let mut content = MessageContent::from(text);
         files.into_iter().for_each(|file| content.push(file));
         self.add_message(Role::Tool, content, |message| {
