@@ -27,6 +27,7 @@ mod result_order;
 pub(crate) mod surrogates;
 #[cfg(test)]
 pub(crate) mod testing;
+mod think_tags;
 
 use std::{
     collections::HashMap,
@@ -40,7 +41,8 @@ use reqwest::{Url, header::HeaderMap};
 use serde::Serialize;
 use serde_json::{Map, Value};
 use soong_protocol::{
-    Delta, Effort, InputKind, Message, ModelConfig, ModelSource, Provider, ProviderData, Role, Timestamp, TraceId,
+    Delta, Effort, InputKind, Message, ModelConfig, ModelSource, Provider, ProviderData, ProviderItem, Role, Timestamp,
+    TraceId,
 };
 use soong_text::{Environment, Redactor};
 
@@ -48,9 +50,10 @@ use self::{
     answer::AnswerFormat,
     failure::{ErrorBody, ServiceInfo},
     headers::Headers,
-    http::{BaseUrl, HttpClient, error_body},
+    http::{BaseUrl, HttpClient, RecordedResponse, error_body},
     names::ToolNames,
     result_order::in_call_order,
+    think_tags::{ThinkTagSink, move_reasoning},
 };
 use super::{
     AnswerProgress, Completion, DeltaSink, Failure, Model, ModelCatalog, ModelError, ModelRequest,
@@ -224,6 +227,8 @@ pub(crate) struct Service<A> {
     temperature: Option<f64>,
     effort: Option<Effort>,
     reasoning_budget_tokens: Option<u64>,
+    /// Whether text between `<think>` and `</think>` at the beginning of an answer is reasoning.
+    think_tags: bool,
     /// Parameters that the API rejects. They are not sent.
     rejected_by_api: &'static [&'static str],
     /// Parameters of the profile, without those that have a field here.
@@ -288,6 +293,7 @@ impl<A: Api> Service<A> {
             max_output_tokens: config.max_output_tokens,
             temperature: config.temperature.or(own_temperature),
             effort,
+            think_tags: config.think_tags,
             rejected_by_api,
             reasoning_budget_tokens: config.reasoning_budget_tokens,
             params,
@@ -374,13 +380,15 @@ impl<A: Api> Service<A> {
             let response = self.http.send(&endpoint, body, &self.info, request.exchanges.as_deref()).await?;
             if response.status().is_success() {
                 self.learn(&call, known);
-                let (mut completion, items) =
-                    answer::read(response, &self.info, self.limits, A::answer(self.limits), deltas).await?;
+                let (mut completion, items) = self.read_answer(response, deltas).await?;
                 names.restore(&mut completion.tool_calls);
                 completion.provider_data_rejected = call.adaptation.no_provider_data && !known.no_provider_data;
                 if !items.is_empty() {
                     let source = ModelSource { model: model.to_owned(), ..self.source.clone() };
                     completion.provider_data = Some(Box::new(ProviderData { source, items }));
+                }
+                if self.think_tags {
+                    move_reasoning(&mut completion);
                 }
                 return Ok(completion);
             }
@@ -394,6 +402,22 @@ impl<A: Api> Service<A> {
             }
             changes += 1;
         }
+    }
+
+    /// Reads an answer to its end. Also returns its parts for the service.
+    async fn read_answer(
+        &self,
+        response: RecordedResponse<'_>,
+        deltas: &mut dyn DeltaSink,
+    ) -> Result<(Completion, Vec<ProviderItem>), ModelError> {
+        let answer = A::answer(self.limits);
+        if !self.think_tags {
+            return answer::read(response, &self.info, self.limits, answer, deltas).await;
+        }
+        let mut sink = ThinkTagSink::new(deltas);
+        let outcome = answer::read(response, &self.info, self.limits, answer, &mut sink).await;
+        sink.finish();
+        outcome
     }
 
     /// Returns the URL of requests to a model.

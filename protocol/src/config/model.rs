@@ -74,6 +74,8 @@ pub struct ModelConfig {
     /// Whether the service keeps the prompts of user runs in its cache for longer: one hour with `anthropic`, twelve hours
     /// with `openai-responses` (GPT 5.6 and later). Writing them then costs more. Default: false.
     pub long_cache: bool,
+    /// Whether text between `<think>` and `</think>` at the beginning of an answer is reasoning. Default: true.
+    pub think_tags: bool,
     /// Models that answer when this one cannot, in order. Default: none.
     pub fallback: Vec<FallbackConfig>,
     /// Maximum time that a call with a fallback waits for a service that is overloaded, limits the rate or is down, in
@@ -123,6 +125,7 @@ impl Default for ModelConfig {
             max_file_bytes: 20_000_000,
             temperature: None,
             long_cache: false,
+            think_tags: true,
             fallback: Vec::new(),
             fallback_after_s: 20,
             fallback_cooldown_s: 60,
@@ -238,6 +241,7 @@ pub struct ModelOverride {
     pub max_file_bytes: Option<u64>,
     pub temperature: Option<f64>,
     pub long_cache: Option<bool>,
+    pub think_tags: Option<bool>,
     pub fallback: Option<Vec<FallbackConfig>>,
     pub fallback_after_s: Option<u64>,
     pub fallback_cooldown_s: Option<u64>,
@@ -284,6 +288,7 @@ impl ModelOverride {
             max_file_bytes: self.max_file_bytes.unwrap_or(base.max_file_bytes),
             temperature: self.temperature.or(base.temperature),
             long_cache: self.long_cache.unwrap_or(base.long_cache),
+            think_tags: self.think_tags.unwrap_or(base.think_tags),
             fallback: self.fallback.clone().unwrap_or_else(|| inherited.fallback.clone()),
             fallback_after_s: self.fallback_after_s.unwrap_or(base.fallback_after_s),
             fallback_cooldown_s: self.fallback_cooldown_s.unwrap_or(base.fallback_cooldown_s),
