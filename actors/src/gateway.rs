@@ -135,6 +135,19 @@ impl Gateway {
         self.shared.give_up(failure);
     }
 
+    /// Sets the maximum number of concurrent calls. Calls in flight continue.
+    pub(crate) fn set_max_concurrency(&self, calls: usize) {
+        if self.shared.ledger().set_max_permits(calls) {
+            // Calls may be waiting for the additional permits.
+            self.shared.cast(GatewayMsg::Returned);
+        }
+    }
+
+    /// Stops answers that repeat a passage without an end from now on.
+    pub(crate) fn stop_endless_text(&self) {
+        self.shared.stop_endless_text();
+    }
+
     /// Returns the kinds of content that the model takes.
     pub(crate) fn inputs(&self) -> &[InputKind] {
         self.model.inputs()

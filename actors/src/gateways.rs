@@ -11,14 +11,19 @@ use std::{
 use dashmap::DashMap;
 use ractor::ActorRef;
 use soong_model::{
-    Model, ModelCatalog, ReasoningSupport,
+    Model, ModelCatalog, ReasoningSupport, ServerProgram,
     catalog::{CacheRule, ModelLimits},
     selection::split_model_name,
 };
 use soong_protocol::{Config, ErrorInfo, InputKind, ModelConfig, PriceConfig, Prices, Provider};
 use tokio::sync::oneshot;
 
-use crate::{actor_base::closing, gateway::Gateway, message_files::InputLimits};
+use crate::{
+    actor_base::closing,
+    gateway::Gateway,
+    message_files::InputLimits,
+    model_facts::{ModelFacts, ServedModelKey},
+};
 
 /// Creates the model of a profile on first use.
 pub(crate) type ModelFactory = Box<dyn Fn(&str, &Config) -> Result<Arc<dyn Model>, ErrorInfo> + Send + Sync>;
@@ -40,8 +45,10 @@ pub(crate) struct ModelGateways {
     /// Model names of the profiles that a program registered a provider for.
     registered: BTreeMap<String, String>,
     gateways: DashMap<String, Gateway>,
-    /// Context windows in tokens that services have stated in errors, by base URL and model. A service that is not in
-    /// the catalog states its window nowhere else.
+    /// Facts that the servers of models state when they are asked.
+    facts: ModelFacts,
+    /// Context windows in tokens that services have stated in errors, by base URL and model. Many services state their
+    /// window nowhere else.
     stated_windows: DashMap<(Option<String>, String), u64>,
     supervisor: OnceLock<ActorRef<StartGateway>>,
 }
@@ -54,6 +61,7 @@ impl ModelGateways {
         default_takes_names: bool,
         make_model: ModelFactory,
         registered: BTreeMap<String, String>,
+        facts: ModelFacts,
     ) -> Self {
         let default_takes_names = default_takes_names || registered.contains_key("default");
         Self {
@@ -63,6 +71,7 @@ impl ModelGateways {
             make_model,
             registered,
             gateways: DashMap::new(),
+            facts,
             stated_windows: DashMap::new(),
             supervisor: OnceLock::new(),
         }
@@ -80,22 +89,83 @@ impl ModelGateways {
         split_model_name(name, is_profile, self.default_takes_names, &self.catalog)
     }
 
-    /// Returns the limits of a model in a profile with these settings. A window that the service has stated replaces a
-    /// larger one, unless one is configured.
+    /// Returns the limits of a model in a profile with these settings. Without a configured window, that which the server
+    /// states when it is asked counts, and one that the service has stated in an error if it is smaller.
     pub(crate) fn limits(&self, settings: &ModelConfig, model: &str) -> ModelLimits {
-        let limits = self.catalog.limits(settings, model);
-        let key = (settings.base_url.clone(), model.to_owned());
-        match self.stated_windows.get(&key).filter(|_| settings.context_window.is_none()) {
-            Some(stated) => ModelLimits { context_window: limits.context_window.min(*stated), ..limits },
-            None => limits,
+        let mut limits = self.catalog.limits(settings, model);
+        if settings.context_window.is_some() {
+            return limits;
+        }
+        if let Some(facts) = self.server_key(settings, model).and_then(|key| self.facts.get(&key)) {
+            limits = limits.at_server(settings, &facts);
+        }
+        if let Some(stated) = self.stated_windows.get(&(settings.base_url.clone(), model.to_owned())) {
+            limits.context_window = limits.context_window.min(*stated);
+        }
+        limits
+    }
+
+    /// Returns whether the server of a model writes an answer until its window is full, unless the request limits it.
+    pub(crate) fn answers_without_limit(&self, settings: &ModelConfig, model: &str) -> bool {
+        let facts = self.server_key(settings, model).and_then(|key| self.facts.get(&key));
+        let program = facts.and_then(|facts| facts.program);
+        matches!(program, Some(ServerProgram::LlamaCpp | ServerProgram::Ollama))
+    }
+
+    /// Returns the key of a model at a server that is asked about it.
+    fn server_key(&self, settings: &ModelConfig, model: &str) -> Option<ServedModelKey> {
+        self.facts.key(settings, model, self.catalog.find(model).is_some())
+    }
+
+    /// Asks the server of a profile about a model, if this process has not yet asked it. Warns about a configured window that
+    /// is larger than the server's, and adapts the number of concurrent calls.
+    async fn look_up_server(&self, profile: &str, model: &str, gateway: &Gateway) {
+        let settings = self.config.profile(profile).unwrap_or_else(|| self.config.model.clone());
+        if self.registered.contains_key(profile) || profile == Provider::Offline.as_str() {
+            return;
+        }
+        let Some(key) = self.server_key(&settings, model) else { return };
+        let Some(facts) = self.facts.look_up(&settings, &key).await else { return };
+        if let Some(window) = settings.context_window
+            && facts.context_window.is_some_and(|stated| stated < window)
+        {
+            tracing::warn!(
+                profile,
+                model,
+                window,
+                stated = facts.context_window,
+                "context_window is larger than the server's"
+            );
+        }
+        if facts.program.is_some() {
+            gateway.stop_endless_text();
+        }
+        if let Some(concurrency) = facts.default_concurrency().filter(|_| settings.max_concurrency.is_none()) {
+            gateway.set_max_concurrency(concurrency);
         }
     }
 
-    /// Records the context window that the service of a model has stated. `name`: a profile or a model name.
+    /// Lets the server of a model be asked again before the next run, because it may have been restarted. `name`: a profile or
+    /// a model name.
+    pub(crate) fn ask_server_again(&self, name: &str) {
+        let Ok((profile, model)) = self.split_model(name) else { return };
+        let settings = self.config.profile(profile).unwrap_or_else(|| self.config.model.clone());
+        let model = self.model_name(profile, model);
+        if let Some(key) = self.server_key(&settings, &model) {
+            self.facts.ask_again(&key);
+            self.stated_windows.remove(&(settings.base_url, model));
+        }
+    }
+
+    /// Records the context window that the service of a model has stated in an error. `name`: a profile or a model name.
     pub(crate) fn record_stated_window(&self, name: &str, window: u64) {
         let Ok((profile, model)) = self.split_model(name) else { return };
         let settings = self.config.profile(profile).unwrap_or_else(|| self.config.model.clone());
-        let known = self.stated_windows.insert((settings.base_url, self.model_name(profile, model)), window);
+        let model = self.model_name(profile, model);
+        if let Some(key) = self.server_key(&settings, &model) {
+            self.facts.ask_again(&key);
+        }
+        let known = self.stated_windows.insert((settings.base_url, model), window);
         if known != Some(window) {
             tracing::info!(model = name, window, "a service has stated the context window of its model");
         }
@@ -146,6 +216,8 @@ impl ModelGateways {
                 return Err(closing());
             }
         }
+        let name = self.model_name(profile, model);
+        self.look_up_server(profile, &name, &gateway).await;
         Ok((gateway, model))
     }
 

@@ -64,6 +64,7 @@ pub mod memory;
 mod message_files;
 mod metrics;
 pub mod model;
+mod model_facts;
 pub mod offline;
 pub mod permission;
 pub mod preset;

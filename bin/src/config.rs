@@ -12,6 +12,8 @@ use soong::{
     Config, Environment, ErrorInfo, HomeFileError,
     model::{
         ModelCatalog,
+        catalog::ModelLimits,
+        known_server_facts,
         selection::{complete_default_model, split_model_name},
     },
     preset::{KnownPreset, PresetFiles, presets},
@@ -157,6 +159,18 @@ impl Models<'_> {
             profile.name = own_name.map(str::to_owned);
         }
         Ok((name, profile))
+    }
+}
+
+impl Models<'_> {
+    /// Returns the limits of the model of a profile, with what its server has last stated.
+    pub(crate) fn limits(&self, profile: &ModelConfig, home: &Path, environment: &Environment) -> ModelLimits {
+        let name = profile.model_name();
+        let limits = self.catalog.limits(profile, name);
+        match known_server_facts(home, profile, environment, name) {
+            Some(facts) => limits.at_server(profile, &facts),
+            None => limits,
+        }
     }
 }
 

@@ -100,7 +100,7 @@ fn builder(home: &Path, model: &TimedModel) -> RuntimeBuilder {
     let mut config = Config::default();
     config.runtime.repeated_calls_limit = 0; // scripted models repeat themselves
     config.model.context_window = Some(100_000_000);
-    config.model.max_concurrency = 10_000;
+    config.model.max_concurrency = Some(10_000);
     config.runtime.max_turns = 100_000;
     Runtime::builder().home(home).project_dir(home).config(config).model("default", Arc::clone(&model.scripted))
 }

@@ -65,7 +65,7 @@ impl Bench {
         config.storage.durability = if store == "normal" { Durability::Normal } else { Durability::Full };
         // The default limits are made for real providers. Here they would dominate the result, so they are raised.
         let at_once = if scenario == "cancel" { n } else { 128 };
-        config.model.max_concurrency = at_once;
+        config.model.max_concurrency = Some(at_once);
         config.agents.max_children_per_run = 100_000;
         config.model.max_tool_calls = 100_000;
         config.agents.max_concurrent_children_per_session = at_once;

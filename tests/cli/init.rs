@@ -8,14 +8,16 @@ use crate::scripted::{Reply, ScriptedServer};
 
 /// A server that lists two models and answers as one that can call tools.
 fn server() -> ScriptedServer {
-    ScriptedServer::start(|asked| match (asked.path.as_str(), asked.body["messages"].as_array().map(Vec::len)) {
-        ("/v1/models", _) => {
-            let models =
-                [json!({"id": "small", "max_model_len": 32768}), json!({"id": "large"}), json!({"id": "x-embed"})];
-            Reply::status(200, json!({"object": "list", "data": models}).to_string())
+    ScriptedServer::start_with_routes(|asked| {
+        match (asked.path.as_str(), asked.body["messages"].as_array().map(Vec::len)) {
+            ("/v1/models", _) => {
+                let models =
+                    [json!({"id": "small", "max_model_len": 32768}), json!({"id": "large"}), json!({"id": "x-embed"})];
+                Reply::status(200, json!({"object": "list", "data": models}).to_string())
+            }
+            (_, Some(2)) => Reply::calls(&[("1", "list_files", r#"{"path": "."}"#)]),
+            _ => Reply::answer("soong-check.txt"),
         }
-        (_, Some(2)) => Reply::calls(&[("1", "list_files", r#"{"path": "."}"#)]),
-        _ => Reply::answer("soong-check.txt"),
     })
 }
 
@@ -62,7 +64,7 @@ fn init_writes_nothing_without_a_working_model() {
     if [11434, 1234, 8080, 8000].into_iter().all(is_free) {
         init(&world, &["--yes"], &[], 2).expect_stderr(&["no usable model was found", "OPENAI_API_KEY", "soong demo"]);
     }
-    let rejecting = ScriptedServer::start(|asked| match asked.path.as_str() {
+    let rejecting = ScriptedServer::start_with_routes(|asked| match asked.path.as_str() {
         "/v1/models" => Reply::status(200, r#"{"data": [{"id": "m"}]}"#),
         _ => Reply::status(401, r#"{"error": {"message": "no"}}"#),
     });
@@ -70,7 +72,7 @@ fn init_writes_nothing_without_a_working_model() {
     let ran = init(&world, &["--yes"], &[("OPENAI_BASE_URL", &base_url)], 5);
     ran.expect_stderr(&["no configuration was written", "m: "]);
     assert!(ran.out.contains("broken   call: "), "{}", ran.out);
-    let listless = ScriptedServer::start(|_| Reply::status(404, "{}"));
+    let listless = ScriptedServer::start_with_routes(|_| Reply::status(404, "{}"));
     let variables = [("OPENAI_BASE_URL", listless.base_url()), ("ANTHROPIC_BASE_URL", rejecting.base_url())];
     let variables = variables.each_ref().map(|(name, url)| (*name, url.as_str()));
     let ran = init(&world, &["--yes"], &[&variables[..], &[("ANTHROPIC_API_KEY", "k")]].concat(), 5);

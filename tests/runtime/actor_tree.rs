@@ -223,7 +223,7 @@ async fn unchanged_tree_sends_no_updates() {
     let signal = Arc::clone(&go_on);
     let model = scripted_model(move |_| Turn::When(Arc::clone(&signal), "done".to_owned()));
     let mut config = Config::default();
-    config.model.max_concurrency = 1;
+    config.model.max_concurrency = Some(1);
     let world = TestRuntime::with(model.clone(), |builder| builder.config(config)).await;
     let runtime = world.runtime();
     let run = runtime.start(RunRequest::new("look")).await.unwrap();

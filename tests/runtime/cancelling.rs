@@ -55,7 +55,7 @@ fn step(request: &ModelRequest) -> Turn {
 /// Configures a single permit, so that a leaked permit blocks all other runs.
 fn narrow(builder: RuntimeBuilder) -> RuntimeBuilder {
     let mut config = quick_non_durable_config();
-    config.model.max_concurrency = 1;
+    config.model.max_concurrency = Some(1);
     builder.config(config)
 }
 
@@ -347,7 +347,7 @@ async fn run_cancelled_during_a_slow_step_accepts_no_more_children() {
         let (called, model) = (Arc::default(), held_up(root, child));
         let world = TestRuntime::with(model.clone(), |builder| {
             let mut config = quick_non_durable_config();
-            config.model.max_concurrency = 1;
+            config.model.max_concurrency = Some(1);
             config.agents.max_concurrent_children_per_session = 2;
             config.agents.max_children_per_run = 24;
             (config.model.retry.initial_backoff_ms, config.model.retry.max_backoff_ms) = (60_000, 60_000);

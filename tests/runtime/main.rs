@@ -52,6 +52,7 @@ mod reflection_before_summary;
 mod repeated_calls;
 mod rewind;
 mod secret_leaks;
+mod server_facts;
 mod session_tables;
 mod sessions;
 mod storage;

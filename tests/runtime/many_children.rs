@@ -27,7 +27,7 @@ const CYCLES: (usize, usize) = (2_000, 100);
 
 fn wide(slots: usize) -> Config {
     let mut config = quick_non_durable_config();
-    config.model.max_concurrency = slots;
+    config.model.max_concurrency = Some(slots);
     config.agents.max_depth = 2;
     config.agents.max_children_per_run = slots;
     config.agents.max_concurrent_children_per_session = slots;

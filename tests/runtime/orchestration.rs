@@ -120,7 +120,7 @@ async fn two_hundred_children_run_at_most_sixteen_at_a_time() {
     });
     let world = TestRuntime::with(model.clone(), |builder| {
         let mut config = quick_config();
-        config.model.max_concurrency = 1000;
+        config.model.max_concurrency = Some(1000);
         builder.config(config)
     })
     .await;

@@ -44,7 +44,7 @@ async fn open(
     config.model.provider = Some(provider);
     config.model.name = Some(model.to_owned());
     config.model.base_url = Some(service.server.base_url());
-    config.model.max_concurrency = SIBLINGS;
+    config.model.max_concurrency = Some(SIBLINGS);
     config.agents.max_concurrent_children_per_session = SIBLINGS;
     change(&mut config);
     let environment = Environment::of([(provider.api_key_env(), "k")]);

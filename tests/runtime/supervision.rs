@@ -217,7 +217,7 @@ async fn a_gateway_that_crashes_loses_no_call_and_no_permit() {
     let model = scripted_model(move |request| Turn::When(Arc::clone(&signal), task_of(request).into()));
     let world = TestRuntime::with(model.clone(), |builder| {
         let mut config = quick_config();
-        config.model.max_concurrency = 1;
+        config.model.max_concurrency = Some(1);
         builder.config(config)
     })
     .await;

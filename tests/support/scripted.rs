@@ -39,6 +39,18 @@ pub struct Request {
     pub body: Value,
 }
 
+impl Request {
+    /// Returns whether the request is for a route on which servers state their models.
+    fn is_route(&self) -> bool {
+        const ROUTES: [&str; 5] = ["/v1/models", "/props", "/api/ps", "/api/v0/models", "/api/show"];
+        let path = self.path.split('?').next().unwrap_or_default();
+        ROUTES.contains(&path)
+    }
+}
+
+/// Returns the reply to a request.
+type Handler = Box<dyn Fn(&Request) -> Reply + Send + Sync>;
+
 /// End of a reply.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum ReplyEnd {
@@ -182,7 +194,9 @@ struct RequestCounts {
 }
 
 struct ServerState {
-    handler: Box<dyn Fn(&Request) -> Reply + Send + Sync>,
+    handler: Handler,
+    /// Whether the handler gets the requests for the routes on which servers state their models.
+    has_routes: bool,
     requests: Mutex<Vec<Request>>,
     connections: AtomicUsize,
     in_flight: AtomicUsize,
@@ -201,8 +215,18 @@ pub struct ScriptedServer {
 impl ScriptedServer {
     /// Starts a service that replies to each request with the result of `handler`.
     pub fn start(handler: impl Fn(&Request) -> Reply + Send + Sync + 'static) -> Self {
+        Self::start_any(Box::new(handler), false)
+    }
+
+    /// Starts a service that also has the routes on which a server states its models: `handler` gets their requests too.
+    pub fn start_with_routes(handler: impl Fn(&Request) -> Reply + Send + Sync + 'static) -> Self {
+        Self::start_any(Box::new(handler), true)
+    }
+
+    fn start_any(handler: Handler, has_routes: bool) -> Self {
         let shared = Arc::new(ServerState {
-            handler: Box::new(handler),
+            handler,
+            has_routes,
             requests: Mutex::default(),
             connections: AtomicUsize::new(0),
             in_flight: AtomicUsize::new(0),
@@ -295,6 +319,11 @@ struct Connection {
 impl Connection {
     async fn run(mut self) -> io::Result<()> {
         while let Some(request) = self.request().await? {
+            if request.is_route() && !self.shared.has_routes {
+                self.reply(&Reply::status(404, "none")).await?;
+                continue;
+            }
+            let request = self.counted(request);
             let now = self.shared.in_flight.fetch_add(1, Ordering::SeqCst) + 1;
             self.shared.max_in_flight.fetch_max(now, Ordering::SeqCst);
             let reply = (self.shared.handler)(&request);
@@ -334,12 +363,17 @@ impl Connection {
         }
         let body = serde_json::from_slice(&self.buffer[head_end + 4..whole]).unwrap_or(Value::Null);
         self.buffer.drain(..whole);
+        Ok(Some(Request { number: 0, path, headers, body }))
+    }
+
+    /// Records a request.
+    fn counted(&self, request: Request) -> Request {
         let mut requests = self.shared.requests.lock().unwrap();
-        let request = Request { number: requests.len(), path, headers, body };
+        let request = Request { number: requests.len(), ..request };
         requests.push(request.clone());
         drop(requests);
         self.shared.seen.send_modify(|seen| seen.requests += 1);
-        Ok(Some(request))
+        request
     }
 
     /// Sends the reply. Fails if the client has closed the connection.

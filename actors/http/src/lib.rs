@@ -27,6 +27,23 @@ pub fn is_loopback(host: &str) -> bool {
     address.is_loopback() || address.is_unspecified()
 }
 
+/// Returns whether the host of a URL is this machine or one in its network: a private or link-local address, a name without
+/// a dot, or one below `.local`, `.lan`, `.home.arpa` or `.internal`. Names are not looked up.
+pub fn is_local_network(host: &str) -> bool {
+    const ZONES: [&str; 4] = [".local", ".lan", ".home.arpa", ".internal"];
+    if is_loopback(host) {
+        return true;
+    }
+    let host = host.trim_end_matches('.').to_ascii_lowercase();
+    let Ok(address) = host.trim_matches(['[', ']']).parse::<IpAddr>() else {
+        return !host.contains('.') || ZONES.iter().any(|zone| host.ends_with(zone));
+    };
+    match address.to_canonical() {
+        IpAddr::V4(address) => address.is_private() || address.is_link_local(),
+        IpAddr::V6(address) => address.is_unique_local() || address.is_unicast_link_local(),
+    }
+}
+
 /// Sets the cryptography for TLS connections of this process, unless the program has set another one. Clients that are
 /// not built with [`client_builder`] need it as well.
 pub fn install_tls_provider() {
@@ -37,6 +54,18 @@ pub fn install_tls_provider() {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn hosts_of_the_local_network_are_recognized() {
+        for host in
+            ["localhost", "nas", "Box.local.", "10.0.0.7", "192.168.1.2", "172.20.0.1", "[fd00::1]", "169.254.1.1"]
+        {
+            assert!(is_local_network(host), "{host}");
+        }
+        for host in ["api.openai.com", "8.8.8.8", "[2001:db8::1]", "172.15.0.1", "locale.example"] {
+            assert!(!is_local_network(host), "{host}");
+        }
+    }
 
     #[test]
     fn loopback_hosts_are_recognized() {

@@ -8,6 +8,8 @@ use std::{borrow::Cow, collections::HashMap, io::ErrorKind, path::Path, sync::La
 use serde::{Deserialize, Deserializer, Serialize};
 use soong_protocol::{InputKind, LongPrices, ModelConfig, Prices, Provider, Usd};
 
+use crate::ServerFacts;
+
 /// Context window of a model that is not in the table, in tokens.
 const DEFAULT_CONTEXT_WINDOW: u64 = 128_000;
 /// Inputs of a model that is not in the table.
@@ -145,6 +147,19 @@ impl ModelEntry {
             LongPrices { above_tokens: long.above, prompt, completion, cached, cache_write, long_cache_write }
         });
         self.prices.as_ref().map(|prices| Prices { long, ..prices.prices() })
+    }
+}
+
+impl ModelLimits {
+    /// Returns the limits at a server that states how it runs the model. A configured window counts in any case.
+    #[must_use]
+    pub fn at_server(mut self, profile: &ModelConfig, facts: &ServerFacts) -> Self {
+        if let Some(window) = facts.context_window.filter(|_| profile.context_window.is_none()) {
+            self.context_window = window;
+            self.max_input_tokens = None;
+            self.max_output_tokens = self.max_output_tokens.map(|limit| limit.min(window));
+        }
+        self
     }
 }
 

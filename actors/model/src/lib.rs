@@ -8,6 +8,7 @@
 mod anthropic;
 pub mod breaker;
 pub mod catalog;
+pub mod endless_text;
 mod exchange;
 #[cfg(feature = "openai")]
 mod gemini;
@@ -22,6 +23,7 @@ mod registry;
 mod responses;
 pub mod retry;
 pub mod selection;
+mod server_facts;
 #[cfg(feature = "openai")]
 mod service;
 pub mod text_calls;
@@ -33,10 +35,16 @@ pub use catalog::ModelCatalog;
 pub use exchange::{Exchange, ExchangeLog};
 use futures::future::BoxFuture;
 #[cfg(feature = "openai")]
-pub use openai::served_models::{ServedModel, served_models};
+pub use openai::{
+    served_models::{ServedModel, served_models},
+    server_routes::{server_address, server_facts},
+};
 pub use reasoning::ReasoningSupport;
 pub use registry::create_model;
 use serde_json::{Map, Value, json};
+pub use server_facts::{ServerFacts, ServerProgram};
+#[cfg(not(feature = "openai"))]
+pub use server_facts::{server_address, server_facts};
 use soong_protocol::{
     ArtifactId, Delta, Effort, ErrorCode, ErrorInfo, InputKind, Message, ProviderData, ToolCall, ToolSpec, Usage,
 };
@@ -217,12 +225,21 @@ pub struct ModelError {
     pub context_window: Option<u64>,
     /// Whether the service has rejected an image or a file of the request.
     pub is_about_file: bool,
+    /// Whether the server is still loading the model.
+    pub is_loading: bool,
 }
 
 impl ModelError {
     /// Creates an error without an HTTP status and other details.
     pub fn new(failure: Failure, message: impl Into<String>) -> Self {
-        Self { failure, message: message.into(), status: None, context_window: None, is_about_file: false }
+        Self {
+            failure,
+            message: message.into(),
+            status: None,
+            context_window: None,
+            is_about_file: false,
+            is_loading: false,
+        }
     }
 
     /// Returns whether a retry may succeed (MOD-3).

@@ -1,7 +1,8 @@
 //! Chat completions, the API of OpenAI and of many compatible services: OpenRouter, Ollama, vLLM and others.
 //!
 //! Parts: `request` writes the body (with the `content` of messages, and the data of earlier answers that is `returned`),
-//! `assemble` reads the answer (`wire`). `served_models` lists the models of a service.
+//! `assemble` reads the answer (`wire`). `served_models` lists the models of a service, and
+//! `server_routes` asks it about one of them.
 
 mod assemble;
 mod content;
@@ -10,6 +11,7 @@ mod reasoning_details;
 mod request;
 mod returned;
 pub(crate) mod served_models;
+pub(crate) mod server_routes;
 mod wire;
 
 #[cfg(test)]

@@ -64,6 +64,9 @@ use super::{
 
 /// Maximum number of adaptations in one call: one per part that can be rejected.
 pub(crate) const MAX_ADAPTATIONS: usize = 8;
+/// Maximum time until the first byte of an answer, in `timeout_ms`, for a server in this network without a configured one:
+/// it may have few slots, and read a long prompt slowly.
+const LOCAL_FIRST_BYTE_TIMEOUTS: u32 = 5;
 /// Finish reason of an answer that the service paused, to be continued by another request.
 const PAUSED: &str = "pause_turn";
 /// Maximum number of continuations of an answer.
@@ -279,6 +282,11 @@ impl<A: Api> Service<A> {
         let mut request_headers = A::headers(key.unwrap_or("none"), &base_url);
         headers.apply(&mut request_headers);
         let timeout = Duration::from_millis(config.timeout_ms);
+        let first_byte_timeout = match config.first_byte_timeout_ms {
+            Some(ms) => Duration::from_millis(ms),
+            None if base_url.is_local_network() => timeout.saturating_mul(LOCAL_FIRST_BYTE_TIMEOUTS),
+            None => timeout,
+        };
         let mut params = config.params.clone();
         let (rejected, version_header) = A::REJECTED_PARAMS;
         let has_version = headers.contains(version_header);
@@ -311,8 +319,9 @@ impl<A: Api> Service<A> {
                 redactor: Redactor::from_keys(key.into_iter().chain(headers.secrets())),
                 key_env: config.api_key_env().to_owned(),
                 timeout,
+                first_byte_timeout,
             },
-            http: HttpClient::new(&base_url, request_headers, timeout)?,
+            http: HttpClient::new(&base_url, request_headers, timeout.max(first_byte_timeout))?,
             base_url,
             adaptations: Mutex::default(),
             api: PhantomData,

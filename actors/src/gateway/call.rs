@@ -6,9 +6,16 @@
 //!
 //! Elsewhere: whether a call may begin, and whether it is retried (`ledger.rs`).
 
-use std::{collections::HashSet, sync::Arc, time::Duration};
+use std::{
+    collections::HashSet,
+    sync::{Arc, OnceLock},
+    task::Poll,
+    time::Duration,
+};
 
-use soong_model::{AnswerProgress, Completion, DeltaSink, Failure, Model, ModelError, ModelRequest};
+use soong_model::{
+    AnswerProgress, Completion, DeltaSink, Failure, Model, ModelError, ModelRequest, endless_text::EndlessText,
+};
 use soong_protocol::{Delta, ErrorCode, ErrorInfo, FallbackReason, ModelEvent, SessionId};
 use tokio::{
     sync::oneshot,
@@ -271,11 +278,20 @@ async fn attempt(
         sink: &'a mut dyn CallSink,
         /// Gateway state to notify of the first delta.
         notify: Option<&'a GatewayShared>,
+        /// Watches the text, if an endless one is stopped.
+        watched: Option<EndlessText>,
+        /// Receives the passage that repeats without an end.
+        endless: &'a OnceLock<String>,
     }
     impl DeltaSink for Deltas<'_> {
         fn push(&mut self, delta: Delta) {
             if let Some(shared) = self.notify.take() {
                 shared.answer_started();
+            }
+            if let Some(watched) = &mut self.watched
+                && let Some(passage) = watched.push(delta.text())
+            {
+                let _ = self.endless.set(passage);
             }
             self.sink.push(delta);
         }
@@ -284,8 +300,17 @@ async fn attempt(
             self.sink.progress(progress);
         }
     }
-    let mut deltas = Deltas { sink, notify: Some(shared) };
-    let mut completion = model.complete(request, &mut deltas).await?;
+    let endless = OnceLock::new();
+    let watched = shared.stops_endless_text().then(EndlessText::default);
+    let mut deltas = Deltas { sink, notify: Some(shared), watched, endless: &endless };
+    let mut completion = {
+        let mut answer = model.complete(request, &mut deltas);
+        let stoppable = std::future::poll_fn(|context| match (answer.as_mut().poll(context), endless.get()) {
+            (Poll::Pending, Some(passage)) => Poll::Ready(Err(endless_text_error(passage))),
+            (polled, _) => polled,
+        });
+        stoppable.await?
+    };
     // The answer may be rejected below, and costs the same.
     deltas.progress(AnswerProgress {
         argument_bytes: completion.argument_bytes(),
@@ -299,6 +324,15 @@ async fn attempt(
     shared.limits.check_completion(&completion)?;
     make_ids_unique(&mut completion);
     Ok(completion)
+}
+
+fn endless_text_error(passage: &str) -> ModelError {
+    let shown: String = passage.chars().take(60).collect();
+    let message = format!(
+        "the model repeats a passage without an end, and was stopped: {shown:?}. Try a larger model, or other sampling \
+         parameters (model.params, such as a repeat penalty)"
+    );
+    ModelError::new(Failure::AnswerTooLarge, message)
 }
 
 /// Assigns a new id to each call whose id is empty or used by an earlier call of the answer, because results refer to

@@ -77,6 +77,11 @@ pub(super) struct Load {
     pub(super) is_down: bool,
 }
 
+/// Maximum time for which a call waits for a server that is loading the model.
+const MAX_LOADING_WAIT: Duration = Duration::from_secs(120);
+/// Time between the attempts of such a call.
+const LOADING_WAIT: Duration = Duration::from_secs(1);
+
 /// Attempts of one call so far.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Attempts {
@@ -86,6 +91,8 @@ pub(super) struct Attempts {
     failed: u32,
     /// Number of dry rounds before the call arrived.
     dry_rounds_before: u64,
+    /// When the server first said that it is still loading the model.
+    loading_since: Option<Duration>,
 }
 
 /// Decision about a call after an attempt.
@@ -127,7 +134,7 @@ impl Ledger {
         let retry = config.retry;
         let first_break = Duration::from_millis(retry.initial_backoff_ms.saturating_mul(FIRST_OUTAGE_PAUSE_BACKOFFS));
         Self {
-            max_concurrency: config.max_concurrency.max(1),
+            max_concurrency: config.max_concurrency().max(1),
             retry,
             max_retry_after_ms: config.timeout_ms,
             limiter: Limiter::new(config.requests_per_minute, config.tokens_per_minute),
@@ -144,7 +151,7 @@ impl Ledger {
 
     /// Registers a new call. Earlier dry rounds do not count against it.
     pub(super) fn register(&self) -> Attempts {
-        Attempts { made: 0, failed: 0, dry_rounds_before: self.pause.round_mark() }
+        Attempts { made: 0, failed: 0, dry_rounds_before: self.pause.round_mark(), loading_since: None }
     }
 
     /// Admits a call that may use this many tokens: takes a permit and reserves its share of the rate.
@@ -213,7 +220,22 @@ impl Ledger {
             }
             Err(error) => error,
         };
+        if error.is_loading {
+            self.limiter.settle(id, begun, 0);
+            // The server answered.
+            self.breaker.record_answer();
+            let since = *tries.loading_since.get_or_insert(now);
+            if now.saturating_sub(since) < MAX_LOADING_WAIT {
+                return RetryDecision::Backoff(LOADING_WAIT);
+            }
+            return RetryDecision::GiveUp;
+        }
         match error.failure {
+            // A busy server answers the other calls first.
+            Failure::Timeout if !self.permits.is_empty() => {
+                self.last_failure = Some(error.clone());
+                self.breaker.record_unknown(id, now);
+            }
             Failure::Unavailable | Failure::Timeout => {
                 self.last_failure = Some(error.clone());
                 self.breaker.record_failure(id, now);
@@ -335,6 +357,12 @@ impl Ledger {
     /// Whether an admitted call has not begun yet.
     pub(super) fn has_pending_start(&self) -> bool {
         self.permits.values().any(Option::is_none)
+    }
+
+    /// Sets the maximum number of outstanding permits. Returns whether it has changed.
+    pub(super) fn set_max_permits(&mut self, permits: usize) -> bool {
+        let before = std::mem::replace(&mut self.max_concurrency, permits.max(1));
+        before != self.max_concurrency
     }
 
     /// Returns the maximum number of outstanding permits.

@@ -10,7 +10,7 @@ use std::{
     hash::{DefaultHasher, Hash, Hasher},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, RwLock,
-        atomic::{AtomicU64, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     },
     time::Duration,
 };
@@ -76,6 +76,8 @@ pub(super) struct GatewayShared {
     actor: RwLock<Option<Mailbox<GatewayMsg>>>,
     /// Number of queued calls, as the actor last reported it.
     waiting: AtomicU64,
+    /// Whether an answer that repeats a passage without an end is stopped.
+    stops_endless_text: AtomicBool,
     /// Why the gateway was given up; then no actor is started any more.
     failure: watch::Sender<Option<ErrorInfo>>,
 }
@@ -95,6 +97,7 @@ impl GatewayShared {
             next_ticket: AtomicU64::new(0),
             actor: RwLock::new(None),
             waiting: AtomicU64::new(0),
+            stops_endless_text: AtomicBool::new(false),
             failure: watch::Sender::new(None),
         }
     }
@@ -122,6 +125,14 @@ impl GatewayShared {
 
     pub(super) fn waiting(&self) -> u64 {
         self.waiting.load(Relaxed)
+    }
+
+    pub(super) fn stops_endless_text(&self) -> bool {
+        self.stops_endless_text.load(Relaxed)
+    }
+
+    pub(super) fn stop_endless_text(&self) {
+        self.stops_endless_text.store(true, Relaxed);
     }
 
     pub(super) fn set_waiting(&self, calls: usize) {

@@ -122,7 +122,12 @@ impl CallSink for RecordingSink {
 
 /// Returns the default settings with these limits.
 fn limits(max_concurrency: usize, requests_per_minute: u64, tokens_per_minute: u64) -> ModelConfig {
-    ModelConfig { max_concurrency, requests_per_minute, tokens_per_minute, ..ModelConfig::default() }
+    ModelConfig {
+        max_concurrency: Some(max_concurrency),
+        requests_per_minute,
+        tokens_per_minute,
+        ..ModelConfig::default()
+    }
 }
 
 /// Makes many calls concurrently. Panics if one fails.

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use serde::Serialize;
 use serde_json::{Value, json};
-use soong::{Environment, protocol::Setting};
+use soong::{Environment, model::known_server_facts, protocol::Setting};
 use soong_tui::{terminal::TextStyle, text};
 
 use crate::{
@@ -27,7 +27,8 @@ const COLUMNS: usize = 100;
 struct SettingRow {
     key: String,
     value: Option<Value>,
-    /// `default`, `file`, or `environment` with the name of the variable.
+    /// `default`, `file`, `server` (what it has last stated), `table of models`, or `environment` with the name of the
+    /// variable.
     origin: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     line: Option<usize>,
@@ -50,7 +51,7 @@ fn show(context: &Context<'_>) -> Result<(), Failure> {
     let settings = config::read(&context.global, &home)?;
     let file = settings.file().map(|(path, _)| path);
     let file_origin = if context.global.config.is_some() { "--config" } else { "home" };
-    let shown = shown(&settings, &context.environment);
+    let shown = shown(&settings, &home, &context.environment);
     let texts = HomeFiles::look(&home, &settings.config, &builtin_tools::builtins()?);
     let faults: Vec<String> = texts.faults.iter().map(ToString::to_string).collect();
     if context.global.json {
@@ -86,17 +87,32 @@ fn show(context: &Context<'_>) -> Result<(), Failure> {
 }
 
 /// Lists the settings with their effective values, including values from the environment.
-fn shown(settings: &Settings, environment: &Environment) -> Vec<SettingRow> {
+fn shown(settings: &Settings, home: &Path, environment: &Environment) -> Vec<SettingRow> {
     let text = settings.file().map_or("", |(_, text)| text);
     let models = settings.models(environment);
     let model = &models.config.model;
     let reach = Endpoint::of(model, environment);
+    let facts = known_server_facts(home, model, environment, model.model_name()).unwrap_or_default();
+    let table_window = models.catalog.find(model.model_name()).map(|entry| entry.context_window);
     let shown = |setting: Setting| {
+        if setting.value.is_none() {
+            let (value, origin) = match setting.key.as_str() {
+                "model.context_window" if facts.context_window.is_some() => (facts.context_window, "server"),
+                "model.context_window" if table_window.is_some() => (table_window, "table of models"),
+                "model.max_concurrency" => (facts.default_concurrency().map(|calls| calls as u64), "server"),
+                _ => (None, ""),
+            };
+            if let Some(value) = value {
+                let row = one(setting, &reach, environment);
+                return SettingRow { value: Some(value.into()), origin: origin.to_owned(), ..row };
+            }
+        }
         // These values follow from other settings and the environment.
         let value = match setting.key.as_str() {
             "model.provider" => Value::from(model.provider().as_str()),
             "model.name" => Value::from(model.model_name()),
             "model.api_key_env" => Value::from(model.api_key_env()),
+            "model.max_concurrency" => Value::from(model.max_concurrency()),
             _ => return one(setting, &reach, environment),
         };
         one(Setting { value: Some(setting.value.unwrap_or(value)), ..setting }, &reach, environment)
@@ -167,7 +183,7 @@ mod tests {
         let check = |text: &str, key: &str, variables: &[(&str, &str)]| {
             let settings = Settings::of("c.toml", text);
             let environment = Environment::of(variables.iter().copied());
-            let all = shown(&settings, &environment);
+            let all = shown(&settings, Path::new("no-home"), &environment);
             assert!(!serde_json::to_string(&all).unwrap().contains("s3cret"), "{all:?}");
             let found = all.into_iter().find(|setting| setting.key == key).unwrap();
             let value = found.value.as_ref().map(toml).unwrap_or_default();

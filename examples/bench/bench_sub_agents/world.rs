@@ -132,7 +132,7 @@ impl BenchRuntime {
         let home = tempfile::tempdir_in(".")?;
         let mut config = Config::default();
         config.runtime.repeated_calls_limit = 0; // scripted models repeat themselves
-        config.model.max_concurrency = slots;
+        config.model.max_concurrency = Some(slots);
         config.agents.max_children_per_run = usize::MAX;
         config.agents.max_concurrent_children_per_session = slots;
         config.agents.max_depth = 2;

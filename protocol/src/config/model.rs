@@ -85,8 +85,14 @@ pub struct ModelConfig {
     pub fallback_cooldown_s: u64,
     /// Maximum time without data from the service, in milliseconds. Default: 120000.
     pub timeout_ms: u64,
-    /// Maximum number of concurrent calls of all runs. Default: 16.
-    pub max_concurrency: usize,
+    /// Maximum time until the first data of an answer, in milliseconds: a server may work on other calls, and read the prompt,
+    /// before it answers. Default: five times `timeout_ms` for a server in this network, else `timeout_ms`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub first_byte_timeout_ms: Option<u64>,
+    /// Maximum number of concurrent calls of all runs. Default: the slots that a llama.cpp server states, 2 for Ollama and
+    /// LM Studio, else 16.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_concurrency: Option<usize>,
     /// Maximum number of calls of all runs that start in any minute. 0 means no limit. Default: 0.
     pub requests_per_minute: u64,
     /// Maximum number of tokens, in requests and answers, of the calls that start in any minute. 0 means no limit.
@@ -130,7 +136,8 @@ impl Default for ModelConfig {
             fallback_after_s: 20,
             fallback_cooldown_s: 60,
             timeout_ms: 120_000,
-            max_concurrency: 16,
+            first_byte_timeout_ms: None,
+            max_concurrency: None,
             requests_per_minute: 0,
             tokens_per_minute: 0,
             retry: RetryConfig::default(),
@@ -142,7 +149,15 @@ impl Default for ModelConfig {
     }
 }
 
+/// Maximum number of concurrent calls of a profile that sets none, at a service that does not state its own.
+const DEFAULT_MAX_CONCURRENCY: usize = 16;
+
 impl ModelConfig {
+    /// Returns the maximum number of concurrent calls, unless the server states another one.
+    pub fn max_concurrency(&self) -> usize {
+        self.max_concurrency.unwrap_or(DEFAULT_MAX_CONCURRENCY)
+    }
+
     /// Returns the API of the service.
     pub fn provider(&self) -> Provider {
         self.provider.unwrap_or_default()
@@ -246,6 +261,7 @@ pub struct ModelOverride {
     pub fallback_after_s: Option<u64>,
     pub fallback_cooldown_s: Option<u64>,
     pub timeout_ms: Option<u64>,
+    pub first_byte_timeout_ms: Option<u64>,
     pub max_concurrency: Option<usize>,
     pub requests_per_minute: Option<u64>,
     pub tokens_per_minute: Option<u64>,
@@ -293,7 +309,8 @@ impl ModelOverride {
             fallback_after_s: self.fallback_after_s.unwrap_or(base.fallback_after_s),
             fallback_cooldown_s: self.fallback_cooldown_s.unwrap_or(base.fallback_cooldown_s),
             timeout_ms: self.timeout_ms.unwrap_or(base.timeout_ms),
-            max_concurrency: self.max_concurrency.unwrap_or(base.max_concurrency),
+            first_byte_timeout_ms: self.first_byte_timeout_ms.or(base.first_byte_timeout_ms),
+            max_concurrency: self.max_concurrency.or(base.max_concurrency),
             requests_per_minute: self.requests_per_minute.unwrap_or(base.requests_per_minute),
             tokens_per_minute: self.tokens_per_minute.unwrap_or(base.tokens_per_minute),
             retry: self.retry.unwrap_or(base.retry),

@@ -520,7 +520,11 @@ fn failed_run_reports_cause_and_advice() {
     let service = HangingModelService::new();
     let variables = [("OPENAI_BASE_URL", service.address.as_str())];
     configure(&world, &format!("{once}timeout_ms = 300\n"));
-    check_run(&world, &variables, &row("run x", 5, "sent no data for 300 ms; raise `model.timeout_ms`", ""));
+    check_run(
+        &world,
+        &variables,
+        &row("run x", 5, "sent no data for 1500 ms; raise `model.first_byte_timeout_ms`", ""),
+    );
     configure(&world, "");
     check_run(&world, &variables, &row("run --timeout 1 x", 1, "the run exceeded its time limit", "--timeout"));
 }

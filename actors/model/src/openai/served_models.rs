@@ -2,12 +2,14 @@
 
 use std::time::Duration;
 
-use reqwest::Response;
 use serde_json::Value;
 use soong_protocol::{ModelConfig, Provider};
 use soong_text::Environment;
 
-use super::ChatCompletions;
+use super::{
+    ChatCompletions,
+    server_routes::{ServerRoutes, body, window_of},
+};
 use crate::{
     Failure, ModelError,
     service::{
@@ -17,8 +19,6 @@ use crate::{
     },
 };
 
-/// Maximum size of a list, in bytes.
-const MAX_LIST_BYTES: usize = 4 * 1024 * 1024;
 /// Parts of the names of models that do not answer messages.
 const OTHER_KINDS: [&str; 12] = [
     "embed",
@@ -34,9 +34,6 @@ const OTHER_KINDS: [&str; 12] = [
     "babbage",
     "davinci",
 ];
-
-/// Maximum time that a server may take for the response, and for the body, of a route that states a window.
-const ROUTE_TIMEOUT: Duration = Duration::from_millis(300);
 
 /// A model that a server offers.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -72,55 +69,12 @@ pub async fn served_models(
     }
     let mut models = parse(&body(response).await.ok_or_else(no_list)?).ok_or_else(no_list)?;
     if models.iter().any(|model| model.context_window.is_none()) {
-        add_windows(&mut models, &base_url, &http).await;
-    }
-    Ok(models)
-}
-
-/// Adds the context windows that the server states outside of its list: llama.cpp (`/props`), Ollama (`/api/ps`, for the
-/// models that are loaded) and LM Studio (`/api/v0/models`). The routes are requested at the same time.
-async fn add_windows(models: &mut [ServedModel], base_url: &BaseUrl, http: &HttpClient) {
-    let ask = async |path: &str| {
-        let url = base_url.root_endpoint(path)?;
-        let response = tokio::time::timeout(ROUTE_TIMEOUT, http.get(&url)).await.ok()?.ok()?;
-        tokio::time::timeout(ROUTE_TIMEOUT, json(response)).await.ok()?
-    };
-    let (props, running, loaded) = futures::join!(ask("/props"), ask("/api/ps"), ask("/api/v0/models"));
-    let of_llama_cpp = props.and_then(|props| props["default_generation_settings"]["n_ctx"].as_u64());
-    let running = running.unwrap_or_default();
-    let loaded = loaded.unwrap_or_default();
-    for model in models.iter_mut().filter(|model| model.context_window.is_none()) {
-        let stated = |list: &Value, name: &str, window: &str| {
-            list.as_array()?.iter().find(|entry| entry[name] == *model.name)?[window].as_u64()
-        };
-        let of_ollama = stated(&running["models"], "model", "context_length");
-        let of_lm_studio = stated(&loaded["data"], "id", "loaded_context_length");
-        model.context_window = of_llama_cpp.or(of_ollama).or(of_lm_studio).filter(|window| *window > 0);
-    }
-}
-
-/// Reads a response as JSON. Returns `None` if it is an error or no JSON.
-async fn json(response: Response) -> Option<Value> {
-    let response = Some(response).filter(|response| response.status().is_success())?;
-    serde_json::from_slice(&body(response).await?).ok()
-}
-
-/// Returns the context window in an entry of a list of models.
-fn window_of(entry: &Value) -> Option<u64> {
-    let places = [&entry["max_model_len"], &entry["context_length"], &entry["meta"]["n_ctx"]];
-    places.into_iter().find_map(Value::as_u64).filter(|window| *window > 0)
-}
-
-/// Reads a response. Returns `None` if it breaks off or is too long.
-async fn body(mut response: Response) -> Option<Vec<u8>> {
-    let mut body = Vec::new();
-    while let Some(bytes) = response.chunk().await.ok()? {
-        body.extend_from_slice(&bytes);
-        if body.len() > MAX_LIST_BYTES {
-            return None;
+        let routes = ServerRoutes::ask(&base_url, &http).await;
+        for model in models.iter_mut().filter(|model| model.context_window.is_none()) {
+            model.context_window = routes.context_window(&model.name);
         }
     }
-    Some(body)
+    Ok(models)
 }
 
 /// Returns the models of a list that can be named in a configuration.
@@ -203,7 +157,7 @@ mod tests {
             ),
             ("another one", vec![("/v1/models", list)], None),
         ] {
-            let running = ScriptedServer::start(move |asked| {
+            let running = ScriptedServer::start_with_routes(move |asked| {
                 let answer = answers.iter().find(|(path, _)| *path == asked.path);
                 answer.map_or_else(|| Reply::status(404, "none"), |(_, body)| Reply::status(200, *body))
             });

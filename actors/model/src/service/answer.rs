@@ -97,12 +97,12 @@ pub(crate) async fn read<F: AnswerFormat>(
 ) -> Result<(Completion, Vec<ProviderItem>), ModelError> {
     let mut reader = AnswerReader::new(service, limits, answer);
     loop {
-        let piece = match reader.read_timeout() {
-            None => response.chunk().await,
-            Some(limit) => match tokio::time::timeout(limit, response.chunk()).await {
-                Ok(piece) => piece,
-                Err(_) => break,
-            },
+        let limit = reader.read_timeout();
+        let Ok(piece) = tokio::time::timeout(limit, response.chunk()).await else {
+            if reader.answer.progress() == Progress::Open {
+                return Err(service.silence_error(reader.kind != BodyKind::Unknown));
+            }
+            break;
         };
         match piece {
             Ok(Some(bytes)) => reader.take(&bytes, deltas)?,
@@ -156,12 +156,13 @@ impl<'a, F: AnswerFormat> AnswerReader<'a, F> {
         }
     }
 
-    /// Returns how long to wait for more bytes. `None`: as long as the service may stay silent.
-    fn read_timeout(&self) -> Option<Duration> {
+    /// Returns how long to wait for more bytes.
+    fn read_timeout(&self) -> Duration {
         match self.answer.progress() {
-            Progress::Open => None,
-            Progress::Finished => Some(USAGE_GRACE),
-            Progress::Ended => Some(END_GRACE),
+            Progress::Open if self.kind == BodyKind::Unknown => self.service.first_byte_timeout,
+            Progress::Open => self.service.timeout,
+            Progress::Finished => USAGE_GRACE,
+            Progress::Ended => END_GRACE,
         }
     }
 

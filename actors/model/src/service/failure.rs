@@ -39,6 +39,8 @@ pub(crate) struct ServiceInfo {
     pub(crate) key_env: String,
     /// Maximum time without a byte from the service.
     pub(crate) timeout: Duration,
+    /// Maximum time until the first byte of an answer.
+    pub(crate) first_byte_timeout: Duration,
 }
 
 /// Contents of an error body.
@@ -157,18 +159,29 @@ impl ErrorBody {
         self.mentions(&WORDS)
     }
 
+    /// Returns whether a server says that it is still loading the model: llama.cpp, Ollama, LM Studio, TGI.
+    fn is_about_loading(&self) -> bool {
+        self.mentions(&["loading model", "model is loading", "is currently loading", "model is being loaded"])
+    }
+
     /// Returns the error of a response with this status and body, with the details that the body states.
     fn with_details(&self, error: ModelError, status: u16) -> ModelError {
         let is_about_file = matches!(status, 400 | 415 | 422) && self.is_about_file();
         let context_window = self.context_window.filter(|_| error.failure == Failure::PromptTooLong);
-        ModelError { status: Some(status), context_window, is_about_file, ..error }
+        let is_loading = status == 503 && self.is_about_loading();
+        ModelError { status: Some(status), context_window, is_about_file, is_loading, ..error }
     }
 
     fn is_about_tools(&self) -> bool {
         let message = self.message.to_ascii_lowercase();
-        ["not support tool", "support tool use", "not support function call", "tools is not supported"]
-            .iter()
-            .any(|pattern| message.contains(pattern))
+        const PATTERNS: [&str; 5] = [
+            "not support tool",
+            "support tool use",
+            "not support function call",
+            "tools is not supported",
+            "requires --jinja", // llama.cpp without its templates
+        ];
+        PATTERNS.iter().any(|pattern| message.contains(pattern))
     }
 
     /// Returns whether the message or the codes contain one of these texts, which are in lower case.
@@ -250,9 +263,7 @@ impl ServiceInfo {
             return self.error(Failure::Unavailable, &what, &cause, self.connect_advice(error));
         }
         if error.is_timeout() {
-            let what = format!("{} sent no data for {} ms", self.host, self.timeout.as_millis());
-            let advice = "; raise `model.timeout_ms` if the model needs longer";
-            return self.error(Failure::Timeout, &what, "", advice);
+            return self.silence_error(false);
         }
         if error.is_builder() {
             return self.error(Failure::Rejected, "could not build the request", &cause, "; check `model.base_url`");
@@ -262,6 +273,17 @@ impl ServiceInfo {
             return self.error(Failure::Unavailable, &what, &cause, "");
         }
         self.error(Failure::InvalidResponse, &format!("the answer of {} was cut off", self.host), &cause, "")
+    }
+
+    /// Returns the error for a service that has been silent for too long. `has_begun`: after the first byte of its answer.
+    pub(crate) fn silence_error(&self, has_begun: bool) -> ModelError {
+        let (limit, setting) = match has_begun {
+            true => (self.timeout, "model.timeout_ms"),
+            false => (self.first_byte_timeout, "model.first_byte_timeout_ms"),
+        };
+        let what = format!("{} sent no data for {} ms", self.host, limit.as_millis());
+        let advice = format!("; raise `{setting}` if the model needs longer");
+        self.error(Failure::Timeout, &what, "", &advice)
     }
 
     /// Returns the error for a response that cannot be parsed. `body` is what arrived instead.
@@ -321,6 +343,9 @@ impl ServiceInfo {
             }
             (Failure::PromptTooLong, _) => {
                 "; start a new session, or use a model with a larger context window".to_owned()
+            }
+            (Failure::Unsupported, _) if error_body.mentions(&["--jinja"]) => {
+                "; start the server of llama.cpp with `--jinja`".to_owned()
             }
             (Failure::Unsupported, _) => "; use a model that supports tools".to_owned(),
             _ => String::new(),

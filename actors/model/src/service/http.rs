@@ -6,7 +6,7 @@ use std::{sync::OnceLock, time::Duration};
 
 use bytes::Bytes;
 use reqwest::{
-    Method, Request, Response, StatusCode, Url,
+    Body, Method, Request, Response, StatusCode, Url,
     header::{CONTENT_TYPE, HeaderMap, HeaderValue},
     redirect,
 };
@@ -100,9 +100,14 @@ impl BaseUrl {
         soong_http::is_loopback(self.url.host_str().unwrap_or_default())
     }
 
+    /// Returns whether the service is on this machine or in its network, as far as the name of its host says.
+    pub(crate) fn is_local_network(&self) -> bool {
+        soong_http::is_local_network(self.url.host_str().unwrap_or_default())
+    }
+
     /// Returns the URL of a server route outside of the API: `path` replaces the `/v1` at the end of the address.
     pub(crate) fn root_endpoint(&self, path: &str) -> Option<Url> {
-        let root = self.address.strip_suffix("/v1")?;
+        let root = self.address.strip_suffix("/v1").unwrap_or(&self.address);
         Url::parse(&format!("{root}{path}")).ok()
     }
 
@@ -155,7 +160,7 @@ pub(crate) struct HttpClient {
 }
 
 impl HttpClient {
-    /// Creates the client of a service.
+    /// Creates the client of a service. `timeout`: the maximum time for a connection, and without a byte.
     pub(crate) fn new(base_url: &BaseUrl, mut headers: HeaderMap, timeout: Duration) -> Result<Self, ModelError> {
         let mut builder = soong_http::client_builder_for(base_url.url.host_str().unwrap_or_default())
             .user_agent(concat!("soong/", env!("CARGO_PKG_VERSION")))
@@ -183,6 +188,14 @@ impl HttpClient {
         self.client.execute(request).await
     }
 
+    /// Sends JSON and returns the response, whatever its status.
+    pub(crate) async fn post(&self, endpoint: &Url, json: impl Into<Body>) -> reqwest::Result<Response> {
+        let mut request = Request::new(Method::POST, endpoint.clone());
+        request.headers_mut().clone_from(&self.headers);
+        *request.body_mut() = Some(json.into());
+        self.client.execute(request).await
+    }
+
     /// Sends one request and returns the response, whatever its status. `exchanges` records both.
     pub(crate) async fn send<'a>(
         &self,
@@ -197,10 +210,9 @@ impl HttpClient {
             url.set_query(None);
             exchanges.begin(url.as_str(), &json);
         }
-        let mut request = Request::new(Method::POST, endpoint.clone());
-        request.headers_mut().clone_from(&self.headers);
-        *request.body_mut() = Some(json.into());
-        let response = self.client.execute(request).await.map_err(|error| service.transport_error(&error))?;
+        let response = tokio::time::timeout(service.first_byte_timeout, self.post(endpoint, json)).await;
+        let response = response.map_err(|_| service.silence_error(false))?;
+        let response = response.map_err(|error| service.transport_error(&error))?;
         if let Some(exchanges) = exchanges {
             exchanges.set_status(response.status().as_u16());
         }

@@ -14,7 +14,7 @@ fn at(seconds: u64) -> Duration {
 }
 
 fn config() -> ModelConfig {
-    ModelConfig { max_concurrency: 4, ..ModelConfig::default() }
+    ModelConfig { max_concurrency: Some(4), ..ModelConfig::default() }
 }
 
 fn answer() -> Result<Completion, ModelError> {
@@ -255,4 +255,35 @@ proptest! {
             prop_assert!(ledger.admit(5, now).is_ok());
         }
     }
+}
+
+#[test]
+fn silence_of_a_busy_server_does_not_count_as_an_outage() {
+    let mut ledger = Ledger::new(&config());
+    let in_flight = admit_and_begin(&mut ledger, at(0));
+    for second in 1..=20 {
+        let mut tries = ledger.register();
+        attempt(&mut ledger, &mut tries, &failed(Failure::Timeout), at(second));
+        assert!(!ledger.is_down(at(second)), "another call is in flight");
+    }
+    ledger.give_back(in_flight, at(20));
+    for second in 21..=25 {
+        let mut tries = ledger.register();
+        attempt(&mut ledger, &mut tries, &failed(Failure::Timeout), at(second));
+    }
+    assert!(ledger.is_down(at(25)), "no call is answered");
+}
+
+#[test]
+fn call_waits_for_a_server_that_loads_its_model() {
+    let mut ledger = Ledger::new(&config());
+    let mut tries = ledger.register();
+    let error = ModelError { is_loading: true, ..ModelError::new(Failure::Unavailable, "Loading model") };
+    let loading = Err(error);
+    for second in 0..120 {
+        let decision = attempt(&mut ledger, &mut tries, &loading, at(second));
+        assert_eq!(decision, RetryDecision::Backoff(LOADING_WAIT), "after {second} s");
+        assert!(!ledger.is_down(at(second)));
+    }
+    assert_eq!(attempt(&mut ledger, &mut tries, &loading, at(120)), RetryDecision::GiveUp);
 }

@@ -51,14 +51,14 @@ async fn play(steps: Vec<Step>, config: ModelConfig, service: Arc<LimitedService
         let count = log.accepted.iter().filter(|(_, at)| at <= end && *at + minute > *end).count();
         assert!(limit == 0 || count <= limit, "{count} in a minute");
     }
-    assert!(log.most_in_flight <= config.max_concurrency);
+    assert!(log.most_in_flight <= config.max_concurrency());
     tokio::task::yield_now().await;
     assert_eq!(house.activity(), "", "a permit or a place is lost");
     assert_eq!(house.gateway.shared.ledger().permit_count(), 0);
     // The full limit is available again.
     tokio::time::sleep(Duration::from_secs(61)).await;
     let begin = Instant::now();
-    let room = config.max_concurrency.min(if limit == 0 { usize::MAX } else { limit });
+    let room = config.max_concurrency().min(if limit == 0 { usize::MAX } else { limit });
     all_complete(&house, "d", room).await;
     assert!(begin.elapsed() <= Duration::from_millis(1_100), "{:?} for {room} calls", begin.elapsed());
 }

@@ -178,6 +178,8 @@ pub(crate) struct ModelSpec {
     pub(crate) reasoning_budget_tokens: Option<u64>,
     /// Maximum size of prompt and answer together, in tokens.
     pub(crate) context_window: u64,
+    /// Whether each request limits the answer, because the server does not.
+    pub(crate) bounds_output: bool,
     pub(crate) counter: TokenCounter,
     /// `None`: the prices are unknown.
     pub(crate) prices: Option<Prices>,
@@ -189,7 +191,16 @@ pub(crate) struct ModelSpec {
     pub(crate) input: InputLimits,
 }
 
+/// Maximum limit of an answer that the server does not limit itself, in tokens.
+const MAX_OUTPUT_BOUND: u64 = 16_384;
+
 impl ModelSpec {
+    /// Returns the limit of an answer that the server does not limit itself: half of what the prompt leaves of the window.
+    pub(crate) fn output_bound(&self, prompt_tokens: u64) -> Option<u64> {
+        let room = self.context_window.saturating_sub(prompt_tokens) / 2;
+        self.bounds_output.then(|| room.clamp(1, MAX_OUTPUT_BOUND))
+    }
+
     /// Returns whether a prompt of this size fits into the context window, with room for the answer.
     pub(crate) fn takes_prompt(&self, tokens: u64) -> bool {
         tokens <= self.context_window.saturating_sub(self.answer_room)

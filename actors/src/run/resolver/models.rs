@@ -96,6 +96,9 @@ impl RunResolver {
             wanted_effort: wanted.effort,
             reasoning_budget_tokens: wanted.budget_tokens,
             context_window: sizes.context_window,
+            bounds_output: settings.max_output_tokens.is_none()
+                && name != OFFLINE
+                && self.models.answers_without_limit(settings, &name),
             counter: TokenCounter::for_model(&name),
             prices: self.models.prices(&name),
             cache: self.models.cache_rule(profile, &name),

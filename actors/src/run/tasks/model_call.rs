@@ -393,7 +393,8 @@ impl ModelCaller {
             };
         }
         let granted = observer.reserve(reserve_request(model, prompt)).await?;
-        request.max_output_tokens = [request.max_output_tokens, granted].into_iter().flatten().min();
+        let bound = model.output_bound(prompt.tokens);
+        request.max_output_tokens = [request.max_output_tokens, granted, bound].into_iter().flatten().min();
         let limits = CallLimits {
             session: &spec.identity.session_id,
             estimated_tokens: prompt
@@ -408,11 +409,16 @@ impl ModelCaller {
         }
         observer.stream_rest();
         observer.waited_ms += waited_ms;
-        if let Err(error) = &outcome
-            && error.code == ErrorCode::PromptTooLong
-            && let Some(window) = error.details["context_window"].as_u64()
-        {
-            self.models.record_stated_window(spec.configured_name(fallback), window);
+        if let Err(error) = &outcome {
+            let name = spec.configured_name(fallback);
+            let window = error.details["context_window"].as_u64();
+            match (error.code, window) {
+                (ErrorCode::PromptTooLong, Some(window)) => self.models.record_stated_window(name, window),
+                (ErrorCode::ProviderError, _) if error.details["status"].is_null() => {
+                    self.models.ask_server_again(name)
+                }
+                _ => {}
+            }
         }
         let outcome = self.interrupt_if_own_gateway_lost(spec, fallback, outcome).await;
         let outcome = match outcome {

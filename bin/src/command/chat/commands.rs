@@ -94,11 +94,12 @@ impl Conversation<'_> {
         if self.context.remote.is_some() {
             return print::line(&format!("the last prompt had about {} tokens", format::count(tokens)));
         }
-        let settings = config::read(&self.context.global, &self.context.home()?)?;
+        let home = self.context.home()?;
+        let settings = config::read(&self.context.global, &home)?;
         let models = settings.models(&self.context.environment);
         let name = self.next_request.model.as_ref().and_then(Option::as_deref).unwrap_or("default");
         let (_, profile) = models.profile(name)?;
-        let window = models.catalog.limits(&profile, profile.model_name()).context_window;
+        let window = models.limits(&profile, &home, &self.context.environment).context_window;
         let used = format::count_and_share(tokens, window);
         let model = text::safe_line(profile.model_name());
         let window = format::count(window);

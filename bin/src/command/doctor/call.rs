@@ -1,7 +1,8 @@
-//! A short, realistic run of the default model: the default prompt with all tools, a tool call and its result.
+//! A short run of the default model: a small prompt with one tool, a tool call and its result.
 //!
 //! Detects a context window that is too small, a missing tool template or a rejected parameter before the first real
-//! run does. The home and the project of the run are temporary.
+//! run does. A slow server is no error: the run continues as long as data arrives. The home and the project of the run are
+//! temporary.
 
 use std::{
     sync::Arc,
@@ -10,13 +11,14 @@ use std::{
 
 use soong::{
     Config, ErrorCode, ErrorInfo, RunOutcome, RunRequest, Runtime, StreamItem,
+    model::{ServerFacts, server_facts},
     protocol::{Event, ModelEvent, Provider, RunStatus, Stats, ToolEvent},
 };
 use soong_tui::{format, text};
 
 use super::Check;
 use crate::{
-    command::block_on_multi_thread,
+    command::{block_on_current_thread, block_on_multi_thread},
     config::Settings,
     context::Context,
     exit::{self, Exit, Failure},
@@ -24,10 +26,20 @@ use crate::{
     print,
 };
 
-/// Maximum duration of the run.
-const RUN_TIMEOUT: Duration = Duration::from_secs(120);
+/// Maximum duration of the run. A server without data is given up earlier, by the limits of the profile.
+const RUN_TIMEOUT: Duration = Duration::from_secs(1_800);
 /// Maximum time for the run to end after its limit.
 const END_GRACE: Duration = Duration::from_secs(5);
+/// Duration of the run above which the server counts as slow.
+const SLOW_AFTER: Duration = Duration::from_secs(120);
+/// Maximum tokens of an answer.
+const MAX_OUTPUT_TOKENS: u64 = 1_024;
+/// Tokens of the prompt of a run with the default agent, without its conversation.
+const DEFAULT_PROMPT_TOKENS: u64 = 2_500;
+/// Tokens that a conversation and the answers of a run need at least.
+const MIN_ROOM_TOKENS: u64 = 4_096;
+/// System prompt of the run.
+const PROMPT: &str = "Use the tool as you are asked. Answer briefly.";
 /// Maximum attempts per model call, so that one transient failure is not reported.
 const MAX_ATTEMPTS: u32 = 2;
 /// Maximum number of model calls; some models call a tool more than once.
@@ -88,9 +100,15 @@ impl CallObservations {
     }
 
     /// Returns one check for each ability of the service.
-    fn checks(&self, context_window: u64) -> Vec<Check> {
+    fn checks(&self, context_window: u64, facts: &ServerFacts) -> Vec<Check> {
         let tools = match (self.used_tool, self.tool_calls) {
             (true, _) => Check::ok("call tools", format!("the model called `{TOOL}` and received its result")),
+            (false, 0) if facts.takes_tools == Some(false) => Check::warning(
+                "call tools",
+                "the server's prompt template for the model drops tools, so the model does not know of them",
+                "Use another model, or start the server with a template that has tools (llama.cpp: --jinja, \
+                 --chat-template-file).",
+            ),
             (false, 0) => Check::warning(
                 "call tools",
                 "the model called no tool, although the prompt asked for it",
@@ -130,14 +148,23 @@ impl CallObservations {
                 "Raise the context window of the server (Ollama: num_ctx), and set model.context_window to the same value.",
             )
         } else {
-            let window = format::count(context_window);
-            Check::ok(
-                "call window",
-                format!("a prompt of about {estimated} tokens fits; model.context_window is {window}"),
-            )
+            window_check(context_window)
         };
         vec![tools, streaming, usage, window]
     }
+}
+
+/// Checks what a window leaves for the conversation and the answers, after the prompt of the default agent.
+fn window_check(context_window: u64) -> Check {
+    let left = context_window.saturating_sub(DEFAULT_PROMPT_TOKENS);
+    let finding =
+        format!("the context window of {context_window} tokens leaves {left} beside the prompt of the default agent",);
+    if left >= MIN_ROOM_TOKENS {
+        return Check::ok("call window", finding);
+    }
+    let advice = "Start the server with a larger window (llama.cpp: `-c`, which its slots share; Ollama: `num_ctx`), and \
+                  set model.context_window if the server does not state it.";
+    Check::warning("call window", finding, advice)
 }
 
 /// Checks from the model call, and the exit code if it failed.
@@ -151,20 +178,18 @@ pub(in crate::command) fn call(context: &Context<'_>, settings: Settings) -> Res
     // The default model as runs use it.
     let models = settings.models(&context.environment);
     let model = models.config.model.clone();
-    let context_window = models.catalog.limits(&model, model.model_name()).context_window;
+    let name = model.model_name().to_owned();
+    let is_offline = model.provider() == Provider::Offline;
+    let limits = models.catalog.limits(&model, &name);
     let mut config = settings.config;
     // Presets and MCP servers have separate checks.
     config.presets.clear();
     config.mcp.clear();
     config.model.retry.max_attempts = config.model.retry.max_attempts.min(MAX_ATTEMPTS);
-    let is_offline = model.provider() == Provider::Offline;
-    let name = model.model_name().to_owned();
+    config.model.max_output_tokens = Some(model.max_output_tokens.unwrap_or(MAX_OUTPUT_TOKENS).min(MAX_OUTPUT_TOKENS));
     if !context.global.json {
         let name = text::safe_line(&name);
-        print::error_line(&format!(
-            "calling {name} with a task and a tool, at most {} s; press Ctrl-C to cancel",
-            RUN_TIMEOUT.as_secs()
-        ));
+        print::error_line(&format!("calling {name} with a task and a tool; press Ctrl-C to cancel"));
     }
     let begun = Instant::now();
     let mut seen = CallObservations::default();
@@ -175,7 +200,11 @@ pub(in crate::command) fn call(context: &Context<'_>, settings: Settings) -> Res
             () = interrupt.first() => Err(Failure::new(Exit::Interrupted, "the call was cancelled", "")),
         }
     })?;
-    let took = format::duration(u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX));
+    let elapsed = begun.elapsed();
+    // Ollama states the window of a model only after it was loaded.
+    let facts = block_on_current_thread(async { Ok(server_facts(&model, &context.environment, &name).await) })?;
+    let context_window = limits.at_server(&model, &facts).context_window;
+    let took = format::duration(u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX));
     let failed = |error: &ErrorInfo, finding: String, advice: &str| CallResult {
         checks: vec![Check::broken("call", finding, advice)],
         exit: Exit::of_error(error),
@@ -184,13 +213,19 @@ pub(in crate::command) fn call(context: &Context<'_>, settings: Settings) -> Res
         Ok(Ok(used)) => {
             let calls = format::plural(usize::try_from(seen.answers).unwrap_or(usize::MAX), "call", "calls");
             let tokens = format::count(used.total_tokens);
-            let answered = Check::ok("call", format!("{name} answered after {took}, {calls}, {tokens} tokens"));
+            let finding = format!("{name} answered after {took}, {calls}, {tokens} tokens");
+            let answered = if elapsed > SLOW_AFTER { slow(finding) } else { Check::ok("call", finding) };
             // The offline model has no context window and does not stream.
-            let more = if is_offline { Vec::new() } else { seen.checks(context_window) };
+            let more = if is_offline { Vec::new() } else { seen.checks(context_window, &facts) };
             CallResult { checks: std::iter::once(answered).chain(more).collect(), exit: Exit::Success }
         }
         Ok(Err(error)) if error.code != ErrorCode::Timeout => {
             failed(&error, format!("{name}: {}", error.message), exit::advice(error.code))
+        }
+        // It works, and only takes long.
+        Ok(Err(_)) | Err(_) if seen.deltas > 0 => {
+            let finding = format!("{name} began to answer, and was not finished after {took}");
+            CallResult { checks: vec![slow(finding)], exit: Exit::Success }
         }
         Ok(Err(_)) | Err(_) => {
             let error = ErrorInfo::new(ErrorCode::ProviderTimeout, "");
@@ -199,6 +234,11 @@ pub(in crate::command) fn call(context: &Context<'_>, settings: Settings) -> Res
             failed(&error, format!("{name}: no answer within {took}"), advice)
         }
     })
+}
+
+/// Returns the check of a model that answers slowly.
+fn slow(finding: String) -> Check {
+    Check::warning("call", finding, "Runs will take long: use a smaller model, or a faster machine.")
 }
 
 /// Runs the task. Returns the usage, or the error if there was no answer.
@@ -213,7 +253,8 @@ async fn ask(context: &Context<'_>, config: Config, seen: &mut CallObservations)
     let runtime = runtime.environment(context.environment.clone()).build().await?;
     let task =
         format!("Call the tool `{TOOL}` once, for the folder \".\". Then answer with the name of the file in it.");
-    let start = RunRequest::new(task).max_iterations(MAX_TURNS).timeout(RUN_TIMEOUT);
+    let start =
+        RunRequest::new(task).max_iterations(MAX_TURNS).timeout(RUN_TIMEOUT).system_prompt(PROMPT).tools([TOOL]);
     let outcome = observe(&runtime, start, seen).await;
     runtime.close().await;
     let outcome = outcome?;
@@ -256,7 +297,7 @@ mod tests {
             used_tool: true,
         };
         let found = |seen: CallObservations| -> Vec<&'static str> {
-            let checks = seen.checks(128_000);
+            let checks = seen.checks(128_000, &ServerFacts::default());
             checks.iter().filter(|check| check.status != Status::Ok).map(|check| check.name).collect()
         };
         assert_eq!(found(CallObservations { ..good }), [""; 0]);
@@ -265,5 +306,10 @@ mod tests {
         assert_eq!(found(CallObservations { deltas: 1, ..good }), ["call streaming"]);
         assert_eq!(found(CallObservations { without_usage: 2, counted_tokens: 0, ..good }), ["call usage"]);
         assert_eq!(found(CallObservations { counted_tokens: 1_024, ..good }), ["call window"]);
+        let no_tools = CallObservations { used_tool: false, tool_calls: 0, ..good };
+        let facts = ServerFacts { takes_tools: Some(false), ..ServerFacts::default() };
+        assert!(no_tools.checks(128_000, &facts)[0].finding.contains("template"));
+        let small = CallObservations { ..good }.checks(4_096, &ServerFacts::default());
+        assert!(small[3].status == Status::Warning && small[3].finding.contains("leaves 1596"), "{small:?}");
     }
 }

@@ -1,14 +1,18 @@
-//! Checks of the model profiles: whether each is configured completely. Sends no request.
+//! Checks of the model profiles: whether each is configured completely, and how a server of this network runs its model.
+//! No model is called.
 
 use soong::{
     Environment,
-    model::create_model,
+    model::{ServerFacts, create_model, server_address, server_facts},
     preset::KnownPreset,
     protocol::{ModelConfig, Provider},
 };
 
+use soong_tui::format;
+
 use super::Check;
 use crate::{
+    command::block_on_current_thread,
     config::{BaseUrlOrigin, Endpoint, Settings},
     secret,
 };
@@ -46,7 +50,38 @@ fn one(name: &str, settings: &Settings, environment: &Environment) -> Check {
     if let Err(error) = create_model(&profile, environment) {
         return Check::broken("model", format!("{name}: {}", error.message), "Correct it; see `soong config show`.");
     }
-    Check::ok("model", format!("{name}: {}", said(&profile, &Endpoint::of(&profile, environment))))
+    let finding = format!("{name}: {}", said(&profile, &Endpoint::of(&profile, environment)));
+    let model = profile.model_name();
+    let is_known = models.catalog.find(model).is_some();
+    if server_address(&profile, environment, is_known).is_none() {
+        return Check::ok("model", finding);
+    }
+    let facts = block_on_current_thread(async { Ok(server_facts(&profile, environment, model).await) });
+    of_server(finding, &profile, facts.unwrap_or_default())
+}
+
+/// Returns the check of a profile whose configuration is complete, with what its server states.
+fn of_server(finding: String, profile: &ModelConfig, facts: ServerFacts) -> Check {
+    let window = facts.context_window.map(|tokens| format!("a window of {tokens} tokens"));
+    let slots = facts.slots.map(|slots| format::plural(slots, "slot", "slots"));
+    let stated: Vec<String> = window.into_iter().chain(slots).collect();
+    let finding = match stated.is_empty() {
+        true => finding,
+        false => format!("{finding}; the server states {}", stated.join(" and ")),
+    };
+    if let (Some(configured), Some(stated)) = (profile.context_window, facts.context_window)
+        && configured > stated
+    {
+        let advice = "Remove `context_window`, or start the server with a larger window (llama.cpp: `-c`, which its slots \
+                      share; Ollama: `num_ctx`).";
+        return Check::warning("model", format!("{finding}, less than context_window = {configured}"), advice);
+    }
+    if facts.takes_tools == Some(false) {
+        let advice =
+            "Use another model, or a prompt template with tools (llama.cpp: `--jinja`, `--chat-template-file`).";
+        return Check::warning("model", format!("{finding}; its prompt template drops tools"), advice);
+    }
+    Check::ok("model", finding)
 }
 
 fn said(profile: &ModelConfig, reach: &Endpoint) -> String {
@@ -65,6 +100,22 @@ mod tests {
     use soong::preset::{PresetFiles, presets};
 
     use super::{super::Status, *};
+
+    #[test]
+    fn server_with_a_smaller_window_or_without_tools_is_a_warning() {
+        let facts = |context_window, takes_tools| ServerFacts { context_window, takes_tools, ..ServerFacts::default() };
+        let own = ModelConfig { context_window: Some(8_192), ..ModelConfig::default() };
+        for (profile, facts, status, part) in [
+            (ModelConfig::default(), facts(None, None), Status::Ok, "found"),
+            (ModelConfig::default(), facts(Some(4_096), Some(true)), Status::Ok, "a window of 4096 tokens"),
+            (own.clone(), facts(Some(8_192), None), Status::Ok, "8192"),
+            (own.clone(), facts(Some(4_096), None), Status::Warning, "less than context_window = 8192"),
+            (own, facts(None, Some(false)), Status::Warning, "drops tools"),
+        ] {
+            let check = of_server("found".to_owned(), &profile, facts);
+            assert!(check.status == status && check.finding.contains(part), "{check:?}");
+        }
+    }
 
     #[test]
     fn unusable_profile_is_broken_if_used_and_else_a_warning() {

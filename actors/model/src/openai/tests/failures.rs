@@ -187,13 +187,20 @@ async fn oversized_answer_is_aborted_while_streaming() {
 
 #[tokio::test]
 async fn silence_at_any_point_is_a_timeout() {
-    for reply in [Reply::hang(), Reply::stream(["", ": x\n"]).then_hang(), Reply::sse([text("hi")]).then_hang()] {
+    // Before the first byte, a server of this network may be silent five times as long.
+    for (reply, first_byte_ms, limit, setting) in [
+        (Reply::hang(), None, "500 ms", "model.first_byte_timeout_ms"),
+        (Reply::hang(), Some(50), " 50 ms", "model.first_byte_timeout_ms"),
+        (Reply::stream([""]).then_hang(), Some(50), " 50 ms", "model.first_byte_timeout_ms"),
+        (Reply::stream(["", ": x\n"]).then_hang(), None, "100 ms", "model.timeout_ms"),
+        (Reply::sse([text("hi")]).then_hang(), Some(5_000), "100 ms", "model.timeout_ms"),
+    ] {
         let server = ScriptedServer::start(move |_| reply.clone());
-        let config = ModelConfig { timeout_ms: 100, ..config(server.base_url()) };
+        let config = ModelConfig { timeout_ms: 100, first_byte_timeout_ms: first_byte_ms, ..config(server.base_url()) };
         let provider = open_ai(&config, Some(KEY)).unwrap();
         let error = ask(&provider, &request()).await.unwrap_err();
         assert_eq!(error.failure, Failure::Timeout, "{error}");
-        assert!(error.message.contains("100 ms"), "{error}");
+        assert!(error.message.contains(limit) && error.message.contains(setting), "{error}");
         assert_fit_to_show(&error);
         server.until_hung_up(1).await;
     }
