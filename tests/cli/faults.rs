@@ -153,8 +153,8 @@ fn run_of_many_turns_fits_on_a_disk_of_8_mib() {
     let run = KillOnDrop { child: command.stderr(std::process::Stdio::piped()).spawn().unwrap() };
     for turn in 0..TURNS {
         let mut request = service.next();
-        request.text(&"It is listed once more. ".repeat(40));
-        // The same call again and again would end the run.
+        // The same text or the same call again and again would end the run.
+        request.text(&format!("It is listed once more, now number {turn}. ").repeat(25));
         let path = if turn % 2 == 0 { "." } else { "./" };
         request.call("list_files", &json!({ "path": path }));
         request.end();

@@ -66,6 +66,14 @@ pub(crate) fn repeated_answers(count: u32) -> ErrorInfo {
     ErrorInfo { details: json!({ "count": count }), ..ErrorInfo::new(ErrorCode::RepeatedCalls, message) }
 }
 
+/// Returns the error of a run whose model repeats a text beside its calls.
+pub(crate) fn repeated_texts(count: u32) -> ErrorInfo {
+    let message = format!(
+        "the model wrote the same text beside its tool calls {count} times in a row (runtime.repeated_calls_limit)"
+    );
+    ErrorInfo { details: json!({ "count": count }), ..ErrorInfo::new(ErrorCode::RepeatedCalls, message) }
+}
+
 /// Returns the error for an answer that did not match the schema in two attempts.
 ///
 /// For a user run, `details.alias` holds the code that version 0.1 used.

@@ -378,7 +378,8 @@ impl RunState {
             // The next answer is one to another message.
             Role::User if message.origin != Some(MessageOrigin::Hook) => self.repetition = Repetition::default(),
             Role::Assistant if message.tool_calls.is_empty() => self.repetition.record_answer(&message.content),
-            _ => {}
+            Role::Assistant => self.repetition.record_text(&message.content),
+            Role::User | Role::System => {}
         }
     }
 

@@ -1,8 +1,11 @@
-//! Repetition: identical tool calls with identical results in a row, and identical answers after a denial of a Stop
-//! hook.
+//! Repetition: identical tool calls with identical results in a row, identical texts beside calls, and identical answers
+//! after a denial of a Stop hook.
 
-/// Text that begins a note to the model about a repeated call. The note is no part of the result.
-const NOTE_MARK: &str = "\n[note: You have made this call ";
+/// Text that begins a note to the model about a repetition. The note is no part of the result.
+const NOTE_MARK: &str = "\n[note: You have ";
+/// Minimum length of a text beside calls that counts, in characters. Models introduce different calls with the same few
+/// words.
+const MIN_TEXT_CHARS: usize = 32;
 
 /// Calls and answers that the run repeats.
 #[derive(Debug, Default, Clone, PartialEq)]
@@ -15,6 +18,12 @@ pub(in crate::run::machine) struct Repetition {
     pub(in crate::run::machine) calls: u32,
     /// Number of those that did not wait.
     pub(in crate::run::machine) fast_calls: u32,
+    /// Text of the last answer with calls. Empty if it was short.
+    last_text: String,
+    /// Number of identical texts beside calls in a row, with the last one.
+    pub(in crate::run::machine) texts: u32,
+    /// Number of those since a call waited.
+    pub(in crate::run::machine) fast_texts: u32,
     /// Text of the last answer without calls.
     last_answer: Option<String>,
     /// Number of identical answers in a row, with the last one.
@@ -57,8 +66,24 @@ impl Repetition {
         }
         self.calls += 1;
         self.fast_calls += u32::from(!has_waited);
+        if has_waited {
+            self.fast_texts = 0;
+        }
         self.last_answer = None;
         self.answers = 0;
+    }
+
+    /// Records the text beside the calls of an answer.
+    pub(in crate::run::machine) fn record_text(&mut self, text: &str) {
+        let text = text.trim();
+        let is_long = text.chars().nth(MIN_TEXT_CHARS - 1).is_some();
+        if !is_long || text != self.last_text {
+            self.texts = 0;
+            self.fast_texts = 0;
+            self.last_text = if is_long { text.to_owned() } else { String::new() };
+        }
+        self.texts += u32::from(is_long);
+        self.fast_texts += u32::from(is_long);
     }
 
     /// Records an answer without calls.
@@ -71,20 +96,46 @@ impl Repetition {
         self.last_call = None;
         self.calls = 0;
         self.fast_calls = 0;
+        self.last_text.clear();
+        self.texts = 0;
+        self.fast_texts = 0;
     }
 }
 
 /// Returns the note to the model about a call that it repeats.
 pub(in crate::run::machine) fn note(calls: u32) -> String {
     format!(
-        "{NOTE_MARK}{calls} times in a row, with the same arguments and the same result. Do something else, or answer with what \
+        "{NOTE_MARK}made this call {calls} times in a row, with the same arguments and the same result. Do something else, or answer with what \
          you know.]"
+    )
+}
+
+/// Returns the note to the model about a text that it repeats beside its calls.
+pub(in crate::run::machine) fn text_note(texts: u32) -> String {
+    format!(
+        "{NOTE_MARK}written the same text {texts} times in a row. Do something else, or answer with what you know.]"
     )
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_long_identical_texts_in_a_row_count() {
+        let long = "I will look at the file once more.";
+        let mut repetition = Repetition::default();
+        for (text, texts) in
+            [(long, 1), (long, 2), ("Next.", 0), ("Next.", 0), (long, 1), ("", 0), (long, 1), (long, 2)]
+        {
+            repetition.record_text(text);
+            assert_eq!((repetition.texts, repetition.fast_texts), (texts, texts), "{text}");
+        }
+        repetition.record_call(RepeatedCall::new("bash", "{}", "x"), 1, true);
+        assert_eq!((repetition.texts, repetition.fast_texts), (2, 0));
+        repetition.record_answer("done");
+        assert_eq!(repetition.texts, 0);
+    }
 
     #[test]
     fn only_identical_calls_in_a_row_count() {

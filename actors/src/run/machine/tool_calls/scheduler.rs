@@ -18,7 +18,7 @@ use crate::{
     hook::HookPoint,
     run::machine::{
         effect::{ChildEffect, Effect, OversizedResults, ToolCallEffect, ToolCallRequest},
-        errors::repeated_calls,
+        errors::{repeated_calls, repeated_texts},
         inline::preview,
         outcome,
         state::{
@@ -245,8 +245,18 @@ impl Transition<'_, '_> {
         let repeated = RepeatedCall::new(&call.name, &call.arguments, &text);
         let repetitions = self.state.repetition.calls_with(&repeated, self.state.turn.number);
         let note_after = self.state.spec.limits.repeated_calls_note;
-        let needs_note = note_after > 0 && repetitions >= note_after && files.is_empty();
-        let text = if needs_note { text + &repetition::note(repetitions) } else { text };
+        let texts = self.state.repetition.texts;
+        let note = match note_after {
+            0 => None,
+            _ if !files.is_empty() => None,
+            _ if repetitions >= note_after => Some(repetition::note(repetitions)),
+            _ if texts >= note_after => Some(repetition::text_note(texts)),
+            _ => None,
+        };
+        let text = match note {
+            Some(note) => text + &note,
+            None => text,
+        };
         let mut content = MessageContent::from(text);
         files.into_iter().for_each(|file| content.push(file));
         self.add_message(Role::Tool, content, |message| {
@@ -257,6 +267,8 @@ impl Transition<'_, '_> {
         let limit = self.state.spec.limits.repeated_calls;
         if limit > 0 && self.state.repetition.fast_calls >= limit {
             self.set_failure(EndReason::Failed, repeated_calls(&call.name, limit));
+        } else if limit > 0 && self.state.repetition.fast_texts >= limit {
+            self.set_failure(EndReason::Failed, repeated_texts(limit));
         }
     }
 
