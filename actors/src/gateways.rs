@@ -11,7 +11,7 @@ use std::{
 use dashmap::DashMap;
 use ractor::ActorRef;
 use soong_model::{
-    Model, ModelCatalog, ReasoningSupport, ServerProgram,
+    Model, ModelCatalog, ReasoningSupport, ServerFacts, ServerProgram,
     catalog::{CacheRule, ModelLimits},
     selection::split_model_name,
 };
@@ -121,11 +121,7 @@ impl ModelGateways {
     /// is larger than the server's, and adapts the number of concurrent calls.
     async fn look_up_server(&self, profile: &str, model: &str, gateway: &Gateway) {
         let settings = self.config.profile(profile).unwrap_or_else(|| self.config.model.clone());
-        if self.registered.contains_key(profile) || profile == Provider::Offline.as_str() {
-            return;
-        }
-        let Some(key) = self.server_key(&settings, model) else { return };
-        let Some(facts) = self.facts.look_up(&settings, &key).await else { return };
+        let Some(facts) = self.server_facts(profile, model, &settings).await else { return };
         if let Some(window) = settings.context_window
             && facts.context_window.is_some_and(|stated| stated < window)
         {
@@ -143,6 +139,28 @@ impl ModelGateways {
         if let Some(concurrency) = facts.default_concurrency().filter(|_| settings.max_concurrency.is_none()) {
             gateway.set_max_concurrency(concurrency);
         }
+    }
+
+    /// Returns what the server of a model states, if it is asked.
+    async fn server_facts(&self, profile: &str, model: &str, settings: &ModelConfig) -> Option<ServerFacts> {
+        if self.registered.contains_key(profile) || profile == Provider::Offline.as_str() {
+            return None;
+        }
+        let key = self.server_key(settings, model)?;
+        self.facts.look_up(settings, &key).await
+    }
+
+    /// Returns the context window of a model, after its server was asked. `name`: a profile or a model name. `None` if there is
+    /// no such model, or if it has no window.
+    pub(crate) async fn context_window(&self, name: &str) -> Option<u64> {
+        let (profile, model) = self.split_model(name).ok()?;
+        let model = self.model_name(profile, model);
+        if profile == Provider::Offline.as_str() {
+            return None;
+        }
+        let settings = self.config.profile(profile).unwrap_or_else(|| self.config.model.clone());
+        self.server_facts(profile, &model, &settings).await;
+        Some(self.limits(&settings, &model).context_window)
     }
 
     /// Lets the server of a model be asked again before the next run, because it may have been restarted. `name`: a profile or

@@ -79,8 +79,8 @@ impl ModelFacts {
         self.servers().get(key).copied()
     }
 
-    /// Asks the server of a model, unless this process has asked it already, and returns what it states. What it does not
-    /// state any more is forgotten, unless it does not answer at all.
+    /// Asks the server of a model, unless this process has asked it already, and returns what it states. A window that it
+    /// does not state any more is kept.
     pub(crate) async fn look_up(&self, settings: &ModelConfig, key: &ServedModelKey) -> Option<ServerFacts> {
         let asked = Arc::clone(self.asked.entry(key.clone()).or_default().value());
         asked.get_or_init(|| self.ask(settings, key)).await;
@@ -88,8 +88,13 @@ impl ModelFacts {
     }
 
     async fn ask(&self, settings: &ModelConfig, key: &ServedModelKey) {
-        let facts = server_facts(settings, &self.environment, &key.model).await;
-        if facts == ServerFacts::default() || self.get(key) == Some(facts) {
+        let mut facts = server_facts(settings, &self.environment, &key.model).await;
+        let known = self.get(key);
+        if let Some(known) = known.filter(|known| known.program == facts.program) {
+            // Ollama does not state the window of a model that is not loaded.
+            facts.context_window = facts.context_window.or(known.context_window);
+        }
+        if facts == ServerFacts::default() || known == Some(facts) {
             return;
         }
         tracing::info!(address = key.address, model = key.model, ?facts, "a server has stated how it runs a model");

@@ -52,7 +52,7 @@ fn candidates(group: &str, argument: &str) -> Option<fn() -> Vec<CompletionCandi
         ("questions", "id") => questions,
         ("run" | "chat", "agent_type") => presets,
         ("run" | "chat", "model") => models,
-        ("run", "allow" | "deny") => tools,
+        ("run", "allow" | "deny" | "tools") => tools,
         _ => return None,
     })
 }

@@ -8,8 +8,8 @@ use std::collections::HashMap;
 use serde_json::Value;
 use soong::protocol::{
     ArtifactEvent, BudgetDimension, BudgetEvent, ContextEvent, ErrorInfo, Event, EventRecord, ExperienceId, GoalEvent,
-    HookEvent, MemoryEvent, MessageEvent, ModelEvent, PermissionEvent, RunEvent, RunId, SubAgentEvent, ToolEvent,
-    TraceId,
+    HookEvent, MemoryEvent, MessageEvent, ModelEvent, PermissionEvent, RunEvent, RunId, SMALL_PRESET, SubAgentEvent,
+    ToolEvent, TraceId,
 };
 use soong_tui::{format, spent::Spent, text};
 
@@ -185,6 +185,11 @@ pub(crate) fn context(event: &ContextEvent) -> Option<String> {
         ContextEvent::CompactionFailed { error, .. } => {
             format!("the conversation could not be summarized: {}", short(&error.to_string()))
         }
+        ContextEvent::OldestOmitted { covered: (first, last), tokens_before, tokens_after, .. } => format!(
+            "messages {first} to {last} are left out without a summary: {} instead of {} tokens",
+            format::count(*tokens_after),
+            format::count(*tokens_before)
+        ),
         ContextEvent::FilesOmitted { files, rejected, .. } if !rejected.is_empty() => {
             format!(
                 "the service rejected these files, so the model reads descriptions only: {}",
@@ -278,8 +283,9 @@ fn run(event: &RunEvent) -> Option<String> {
     Some(match event {
         RunEvent::Queued { position } => format!("queued at position {position}"),
         RunEvent::LoopStarted { mode, agent_type, model } => {
+            let reason = if agent_type == SMALL_PRESET { " (for a small context window)" } else { "" };
             format!(
-                "started as {} in mode {} with model {}",
+                "started as {}{reason} in mode {} with model {}",
                 text::safe_line(agent_type),
                 mode.as_str(),
                 text::safe_line(model)

@@ -17,7 +17,7 @@ use serde_json::{Map, Value, json};
 use soong::{
     ChildSpec, Config, ErrorInfo, RunRequest, Runtime,
     model::ModelRequest,
-    protocol::{Preset, Role, RunMode},
+    protocol::{Preset, Role, RunMode, SMALL_PRESET},
     testing::{ScriptedModel, call, calls, respond, text},
 };
 use soong_model::tokens::TokenCounter;
@@ -84,6 +84,8 @@ async fn prompts(runtime: &Runtime, model: &ScriptedModel) -> Result<Value, Erro
     }
     runtime.start(RunRequest::new("hello")).await?.wait().await?;
     last("default");
+    runtime.start(RunRequest::new("hello").preset(SMALL_PRESET)).await?.wait().await?;
+    last("small");
     runtime.start(RunRequest::new("hello").mode(RunMode::Orchestrator)).await?.wait().await?;
     last("orchestrator");
     Ok(Value::Object(found))

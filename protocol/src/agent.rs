@@ -74,6 +74,14 @@ const ORCHESTRATOR_TOOLS: [&str; 11] = [
     "list_artifacts",
 ];
 
+/// Name of the preset that replaces `default` if the context window is small.
+pub const SMALL_PRESET: &str = "small";
+const SMALL_TOOLS: [&str; 5] = ["read", "list_files", "grep", "edit", "bash"];
+
+const SMALL: &str = "\
+You work on the files of a project with tools. Read a file before you change it. If a call fails, do something else. When \
+the task is done, answer briefly: what you did, and what is open.";
+
 const DEFAULT: &str = "\
 You do a task carefully and report what you did.
 
@@ -155,6 +163,11 @@ pub fn builtin_presets() -> Vec<Preset> {
     let tools = |extra: &[&str]| texts(&[&READ_TOOLS[..], extra].concat());
     vec![
         Preset { max_iterations: Some(30), ..preset("default", "Does a piece of work with all tools.", DEFAULT) },
+        Preset {
+            allowed_tools: texts(&SMALL_TOOLS),
+            skills: texts(&[]),
+            ..preset(SMALL_PRESET, "Works on files with few tools, for small context windows.", SMALL)
+        },
         Preset {
             allowed_tools: tools(&EXPLORE_TOOLS),
             max_iterations: Some(15),

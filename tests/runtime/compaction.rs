@@ -292,6 +292,90 @@ async fn prompt_is_shortened_if_provider_finds_it_too_long() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn oldest_messages_are_left_out_if_no_summary_fits() {
+    let model = scripted_model(move |request| {
+        let too_long = || Turn::Fail(ModelError::new(Failure::PromptTooLong, "too long for me"));
+        if is_summary(request) {
+            return too_long();
+        }
+        check(request);
+        let bytes: usize = request.messages.iter().map(|message| message.content.len()).sum();
+        let stand_in = request.messages.iter().find(|message| message.covers.is_some());
+        match (bytes, stand_in) {
+            (9_000.., _) => too_long(),
+            (_, Some(message)) if message.content.contains("left out without a summary") => Turn::say("read"),
+            _ => Turn::call("read", json!({ "path": "long.txt" })),
+        }
+    });
+    let world = TestRuntime::with(model, small(8_000)).await;
+    std::fs::write(world.project().join("long.txt"), prose(300)).unwrap();
+    let start = RunRequest::new("the job").session("s").system_prompt("Do it.");
+    let run = world.runtime().start(start).await.unwrap();
+    let outcome = with_timeout(run.wait()).await.unwrap();
+    assert_eq!((outcome.status, outcome.output.as_str()), (RunStatus::Completed, "read"), "{:?}", outcome.error);
+    let events = stored(world.runtime(), run.trace_id()).await;
+    let omitted = events.iter().find_map(|event| match &event.event {
+        Event::Context(ContextEvent::OldestOmitted { covered, tokens_before, tokens_after, .. }) => {
+            Some((*covered, *tokens_before, *tokens_after))
+        }
+        _ => None,
+    });
+    let ((first, last), before, after) = omitted.unwrap();
+    assert!(first < last && after < before, "{first} to {last}: {before} to {after}");
+    assert!(compactions(&events).is_empty());
+    let path = world.runtime().traces().messages(run.trace_id(), MessagePath::Main).await.unwrap();
+    assert!(path.iter().any(|message| message.content.contains("the job")), "the request stays");
+    check_session(world.runtime(), run.session_id()).await;
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn small_window_selects_the_small_preset_unless_one_is_named() {
+    let offered: Arc<Mutex<Vec<String>>> = Arc::default();
+    let seen = Arc::clone(&offered);
+    let model = scripted_model(move |request| {
+        *seen.lock().unwrap() = request.tools.iter().map(|tool| tool.name.clone()).collect();
+        Turn::say("done")
+    });
+    let world = TestRuntime::with(model, small(15_999)).await;
+    let agent_of = async |start: RunRequest| {
+        let run = world.runtime().start(start).await.unwrap();
+        with_timeout(run.wait()).await.unwrap();
+        world.runtime().traces().run(run.run_id()).await.unwrap().settings.agent_type
+    };
+    assert_eq!(agent_of(RunRequest::new("a").session("s")).await, "small");
+    assert_eq!(*offered.lock().unwrap(), ["read", "list_files", "grep", "edit", "bash"]);
+    assert_eq!(agent_of(RunRequest::new("b").session("s")).await, "small", "the session keeps it");
+    for start in [
+        RunRequest::new("a").preset("default"),
+        RunRequest::new("a").system_prompt("Do it."),
+        RunRequest::new("a").tools(["read"]),
+    ] {
+        assert_eq!(agent_of(start).await, "default");
+    }
+    assert_eq!(agent_of(RunRequest::new("a").mode(RunMode::Orchestrator)).await, "orchestrator");
+    world.finish().await;
+    let large = TestRuntime::with(scripted_model(|_| Turn::say("done")), small(16_000)).await;
+    let run = large.runtime().start(RunRequest::new("a")).await.unwrap();
+    with_timeout(run.wait()).await.unwrap();
+    assert_eq!(large.runtime().traces().run(run.run_id()).await.unwrap().settings.agent_type, "default");
+    large.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn answer_that_fills_the_window_is_no_matter_of_its_limit() {
+    static LONG: std::sync::LazyLock<String> = std::sync::LazyLock::new(|| "word ".repeat(3_000));
+    for (text, reason) in [("word", EndReason::MaxOutputTokens), (&**LONG, EndReason::PromptTooLong)] {
+        let model = scripted_model(move |_| Turn::Cut(text));
+        let world = TestRuntime::with(model, small(3_000)).await;
+        let run = world.runtime().start(RunRequest::new("write").tools([""; 0])).await.unwrap();
+        let outcome = with_timeout(run.wait()).await.unwrap();
+        assert_eq!((outcome.status, outcome.end_reason), (RunStatus::Failed, reason), "{:?}", outcome.error);
+        world.finish().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn prompt_too_long_ends_run_if_nothing_can_be_compacted() {
     let refused = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&refused);
@@ -522,7 +606,7 @@ async fn nearly_full_prompt_that_is_rejected_for_an_unknown_reason_is_summarized
         });
         let world = TestRuntime::with(model, small(8_500)).await;
         std::fs::write(world.project().join("long.txt"), prose(300)).unwrap();
-        let run = world.runtime().start(RunRequest::new("the job").session("s")).await.unwrap();
+        let run = world.runtime().start(RunRequest::new("the job").session("s").preset("default")).await.unwrap();
         let outcome = with_timeout(run.wait()).await.unwrap();
         assert_eq!(outcome.status == RunStatus::Completed, recovers, "{:?}", outcome.error);
         let expected = if recovers { 1 } else { 2 };
@@ -675,7 +759,7 @@ async fn rebuild_happens_once_and_keeps_data_that_is_not_bound() {
         let mut world = TestRuntime::with(model(dialect), configure).await;
         std::fs::write(world.project().join("long.txt"), prose(300)).unwrap();
         for round in 0..3 {
-            let run = world.runtime().start(RunRequest::new("the job").session("s")).await.unwrap();
+            let run = world.runtime().start(RunRequest::new("the job").session("s").preset("default")).await.unwrap();
             let outcome = with_timeout(run.wait()).await.unwrap();
             assert_eq!(outcome.status, RunStatus::Completed, "{:?}", outcome.error);
             check_session(world.runtime(), run.session_id()).await;

@@ -115,6 +115,23 @@ pub(crate) fn summary_message(summary: &str, first: u64, last: u64, goals: &Goal
     text
 }
 
+/// Maximum length of the earlier summary in [`omitted_message`], in characters.
+const MAX_EARLIER_CHARS: usize = 1_500;
+
+/// Returns the message that replaces messages that are left out without a summary. `earlier`: the summary that they
+/// begin with, whose text is kept, shortened.
+pub(crate) fn omitted_message(earlier: Option<&Message>, first: u64, last: u64, goals: &GoalTree) -> String {
+    const NOTE: &str = "They are left out without a summary, because the context window is too small.";
+    let text = match earlier {
+        Some(summary) => {
+            let text = without_goals(&summary.content);
+            format!("{NOTE} Before them:\n\n{}", truncate_middle(text, MAX_EARLIER_CHARS))
+        }
+        None => NOTE.to_owned(),
+    };
+    summary_message(&text, first, last, goals)
+}
+
 /// Returns whether a message is a summary.
 pub(crate) fn is_summary(message: &Message) -> bool {
     message.covers.is_some()

@@ -13,7 +13,8 @@ use std::{
 };
 
 use soong_protocol::{
-    ChildMode, Config, ErrorCode, ErrorInfo, McpConfig, Preset, Run, RunMode, RunOptions, RunSettings, ToolSpec,
+    ChildMode, Config, ErrorCode, ErrorInfo, McpConfig, Preset, Run, RunMode, RunOptions, RunSettings, SMALL_PRESET,
+    ToolSpec,
 };
 use soong_text::{PLATFORM, Redactor};
 use soong_tool::ToolRegistry;
@@ -45,6 +46,8 @@ pub(crate) struct RunResolver {
     /// Registry of all tools: the built-in ones and those of MCP servers.
     pub(crate) mcp: Arc<McpServers>,
     pub(crate) presets: Arc<BTreeMap<String, Preset>>,
+    /// Whether the program has tools of its own. Then the preset `default` stays, whatever the context window.
+    pub(crate) has_own_tools: bool,
     /// Presets whose files cannot be used.
     pub(crate) unusable_presets: Arc<BTreeMap<String, HomeFileError>>,
     pub(crate) skills: Arc<Skills>,
@@ -222,7 +225,9 @@ impl RunResolver {
         prompt.push_str(skills);
         if tools.offers("agent") {
             prompt.push_str("\n\nAgent types for `agent`:");
-            for preset in self.presets.values().filter(|preset| !preset.coordinates) {
+            // A run that can start sub-agents has a large window.
+            let is_listed = |preset: &&Preset| !preset.coordinates && preset.name != SMALL_PRESET;
+            for preset in self.presets.values().filter(is_listed) {
                 prompt.push_str(&format!("\n- {}: {}", preset.name, preset.description));
             }
         }

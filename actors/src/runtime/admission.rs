@@ -18,7 +18,8 @@ use futures::future::BoxFuture;
 use soong_model::params::check_params;
 use soong_protocol::{
     ErrorCode, ErrorInfo, MessageContent, NewSession, NewTrace, PermissionMode, RequestSubject, RequestWrite, Run,
-    RunMode, RunSettings, RunStatus, Session, SessionId, SessionWrite, TraceId, TraceWrite, Write,
+    RunMode, RunSettings, RunStatus, SMALL_PRESET, Session, SessionId, SessionWrite, TraceId, TraceWrite, Write,
+    builtin_presets,
 };
 use soong_storage::store::{Append, Reader};
 use soong_text::shorten;
@@ -35,6 +36,10 @@ use crate::{
 
 /// Maximum length of a trace name derived from its task, in characters (RUN-6a).
 const MAX_NAME_CHARS: usize = 60;
+
+/// Context window in tokens below which a run without a named preset gets the small one: the prompt of the preset `default`
+/// leaves too little for the work.
+const SMALL_WINDOW: u64 = 16_000;
 
 /// The session of a request.
 struct FoundSession {
@@ -216,7 +221,11 @@ impl Runtime {
         let mode = settings::mode(&start, before.as_ref().map(|before| before.mode).or(copied));
         let message = input_files::task_text(&content);
         let task_content = if content.parts().is_empty() { MessageContent::default() } else { content };
-        let settings = self.settings(&start, (mode, resumes), before.as_ref(), known)?;
+        let mut settings = self.settings(&start, (mode, resumes), before.as_ref(), known)?;
+        let chooses_agent = before.is_none() && mode == RunMode::Normal && !start.driven;
+        if chooses_agent && start.agent.preset.is_none() && start.agent.system_prompt.is_none() {
+            self.choose_small_preset(&mut settings).await;
+        }
         let settings = RunSettings { after_sequence, task_content, ..settings };
         // The head may have moved by the time such a run is recorded.
         let continues_from = known.filter(|_| is_tied).map(ExistingSession::conversation_point);
@@ -250,6 +259,21 @@ impl Runtime {
             reply,
         };
         Ok((request, answer))
+    }
+
+    /// Replaces the built-in preset `default` if its prompt takes too much of the model's context window.
+    async fn choose_small_preset(&self, settings: &mut RunSettings) {
+        let resolver = &self.inner.services.resolver;
+        let built_in = builtin_presets().into_iter().find(|preset| preset.name == settings.agent_type);
+        let is_own = resolver.presets.get(&settings.agent_type) != built_in.as_ref();
+        let names_tools = settings.options.tools.is_some() || resolver.has_own_tools;
+        if settings.agent_type != "default" || is_own || names_tools {
+            return;
+        }
+        let window = resolver.models.context_window(&settings.model).await;
+        if window.is_some_and(|window| window < SMALL_WINDOW) {
+            settings.agent_type = SMALL_PRESET.to_owned();
+        }
     }
 
     /// Returns the name of the run's trace if a model may replace it. `given`: the requested name of the session.

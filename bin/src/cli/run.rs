@@ -111,6 +111,9 @@ pub(crate) struct Run {
     pub(crate) project: ProjectArgs,
     #[command(flatten)]
     pub(crate) agent: AgentArgs,
+    /// Tools that the run and its sub-agents may use, such as read,grep; "" for none [default: the session's, else all]
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub(crate) tools: Option<Vec<String>>,
     /// Maximum turns, without sub-agents [default: the preset's, else runtime.max_turns]
     #[arg(long, value_name = "N", value_parser = number_parser::<u32>(1..=u32::MAX.into()))]
     pub(crate) max_iterations: Option<u32>,

@@ -76,7 +76,7 @@ mod tests {
         let presets = presets(&PresetFiles::default(), &config, &[]);
         let shown = shown(&presets, &config, &builtin_tools::builtins().unwrap());
         let names: Vec<&str> = shown.iter().map(|shown| shown.preset.name.as_str()).collect();
-        assert_eq!(names, ["default", "analyst", "evaluator", "orchestrator", "explore", "mine"]);
+        assert_eq!(names, ["default", "small", "analyst", "evaluator", "orchestrator", "explore", "mine"]);
         let of = |name: &str| shown.iter().find(|shown| shown.preset.name == name).unwrap();
         assert_eq!((of("default").origin.as_str(), of("explore").origin.as_str()), ("built in", "config"));
         assert_eq!(of("explore").tools, ["grep"], "only what exists");

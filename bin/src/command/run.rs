@@ -242,6 +242,7 @@ async fn start_request(client: &Client, input: RunInput, is_json: bool) -> Resul
         agent_type: options.agent.agent_type.map(Some),
         model: options.agent.model.map(Some),
         max_iterations: options.max_iterations.map(Some),
+        tools: options.tools.map(|names| Some(names.into_iter().filter(|name| !name.is_empty()).collect())),
         timeout_ms: options.timeout.map(|limit| u64::try_from(limit.as_millis()).unwrap_or(u64::MAX)),
         budget: (!budget.is_unlimited()).then_some(Some(budget)),
         expected_output_schema,

@@ -1,4 +1,5 @@
-//! Events of the prompt: a summary replaces the older part of a conversation (CTX-3), descriptions replace files.
+//! Events of the prompt: a summary replaces the older part of a conversation (CTX-3), or it is left out; descriptions replace
+//! files.
 
 use crate::{ErrorInfo, Usage, Usd, event_macro::events};
 
@@ -35,6 +36,18 @@ events! {
             /// Cost of the attempt. Absent if the price is unknown.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             cost: Option<Usd>,
+        },
+        /// The oldest part of the conversation is left out without a summary: the prompt does not fit, and a summary has failed
+        /// or does not fit either. The original messages remain stored.
+        OldestOmitted = "oldest_omitted" {
+            /// Message that says so to the model, in their place.
+            sequence: u64,
+            /// First and last message that are left out.
+            covered: (u64, u64),
+            /// Estimated number of tokens of the prompt before.
+            tokens_before: u64,
+            /// Estimated number of tokens of the prompt without them.
+            tokens_after: u64,
         },
         /// The model does not take some images or files of the conversation, or the service has rejected them. The
         /// model reads their descriptions instead.

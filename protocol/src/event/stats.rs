@@ -43,7 +43,9 @@ impl Stats {
             ContextEvent::CompactionFailed { usage: Some(usage), cost, .. } => self.add_usage(usage, *cost),
             ContextEvent::CompactionFailed { error, .. } if error.code == ErrorCode::BudgetExceeded => return,
             ContextEvent::CompactionFailed { .. } => {}
-            ContextEvent::CompactionStarted { .. } | ContextEvent::FilesOmitted { .. } => return,
+            ContextEvent::CompactionStarted { .. }
+            | ContextEvent::OldestOmitted { .. }
+            | ContextEvent::FilesOmitted { .. } => return,
         }
         self.model_calls = self.model_calls.saturating_add(1);
     }

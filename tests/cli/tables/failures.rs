@@ -503,10 +503,7 @@ fn failed_run_reports_cause_and_advice() {
             refused(400, "top_k is not a number", ""),
             row("run x", 1, "answered with HTTP 400: top_k is not a number", ""),
         ),
-        (
-            refused(400, "too many tokens", "context_length_exceeded"),
-            row("run x", 1, "too many tokens; start a new session", ""),
-        ),
+        (refused(400, "too many tokens", "context_length_exceeded"), row("run x", 1, "too many tokens; send less", "")),
         (Reply::status(200, "<html>"), row("run x", 5, "<html>; check `model.base_url`: it returned a web page", "")),
         (
             Reply::calls(&[("1", "list_files", "{}")]),

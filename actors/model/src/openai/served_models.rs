@@ -1,4 +1,4 @@
-//! The models that a server offers, according to its list of models, and the context window with which it runs one.
+//! The models that a server offers, according to its list of models.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use soong_text::Environment;
 
 use super::{
     ChatCompletions,
-    server_routes::{ServerRoutes, body, window_of},
+    server_routes::{body, window_of},
 };
 use crate::{
     Failure, ModelError,
@@ -40,13 +40,12 @@ const OTHER_KINDS: [&str; 12] = [
 pub struct ServedModel {
     /// Name of the model.
     pub name: String,
-    /// Context window in tokens with which the server runs the model, if it states one.
+    /// Context window in tokens with which the server runs the model, if the list states it.
     pub context_window: Option<u64>,
 }
 
 /// Asks the server of a profile for its list of models (`GET BASE_URL/models`, of the API of OpenAI). Models for
-/// other purposes, such as embeddings, speech and images, are left out. If the list lacks the context window of a model,
-/// the routes of llama.cpp, Ollama and LM Studio that state it are requested too.
+/// other purposes, such as embeddings, speech and images, are left out.
 ///
 /// The key is sent as for chat completions. `timeout` applies to the connection and to each read.
 ///
@@ -67,13 +66,7 @@ pub async fn served_models(
     if !response.status().is_success() {
         return Err(no_list());
     }
-    let mut models = parse(&body(response).await.ok_or_else(no_list)?).ok_or_else(no_list)?;
-    if models.iter().any(|model| model.context_window.is_none()) {
-        let routes = ServerRoutes::ask(&base_url, &http).await;
-        for model in models.iter_mut().filter(|model| model.context_window.is_none()) {
-            model.context_window = routes.context_window(&model.name);
-        }
-    }
+    let models = parse(&body(response).await.ok_or_else(no_list)?).ok_or_else(no_list)?;
     Ok(models)
 }
 
@@ -97,7 +90,6 @@ fn is_usable(name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::service::testing::scripted::{Reply, ScriptedServer};
 
     #[test]
     fn lists_of_servers_are_parsed() {
@@ -129,41 +121,6 @@ mod tests {
             ("<html></html>", None),
         ] {
             assert_eq!(parse(body.as_bytes()), want, "{body}");
-        }
-    }
-
-    #[tokio::test]
-    async fn window_is_read_from_the_routes_of_each_server() {
-        let list = r#"{"data":[{"id":"m"}]}"#;
-        for (server, answers, window) in [
-            ("vLLM", vec![("/v1/models", r#"{"data":[{"id":"m","max_model_len":4096}]}"#)], Some(4_096)),
-            (
-                "llama.cpp",
-                vec![("/v1/models", list), ("/props", r#"{"default_generation_settings":{"n_ctx":8192}}"#)],
-                Some(8_192),
-            ),
-            (
-                "Ollama",
-                vec![
-                    ("/v1/models", list),
-                    ("/api/ps", r#"{"models":[{"model":"x"},{"model":"m","context_length":16384}]}"#),
-                ],
-                Some(16_384),
-            ),
-            (
-                "LM Studio",
-                vec![("/v1/models", list), ("/api/v0/models", r#"{"data":[{"id":"m","loaded_context_length":2048}]}"#)],
-                Some(2_048),
-            ),
-            ("another one", vec![("/v1/models", list)], None),
-        ] {
-            let running = ScriptedServer::start_with_routes(move |asked| {
-                let answer = answers.iter().find(|(path, _)| *path == asked.path);
-                answer.map_or_else(|| Reply::status(404, "none"), |(_, body)| Reply::status(200, *body))
-            });
-            let config = ModelConfig { base_url: Some(running.base_url()), ..ModelConfig::default() };
-            let models = served_models(&config, &Environment::default(), Duration::from_secs(5)).await.unwrap();
-            assert_eq!(models, [ServedModel { name: "m".to_owned(), context_window: window }], "{server}");
         }
     }
 }

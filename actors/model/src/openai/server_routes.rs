@@ -30,7 +30,7 @@ const MAX_ANSWER_BYTES: usize = 4 * 1024 * 1024;
 
 /// The answers of the routes that only some servers have. `Null`: the server does not have the route.
 #[derive(Debug, Default)]
-pub(super) struct ServerRoutes {
+struct ServerRoutes {
     /// `/props` of llama.cpp.
     props: Value,
     /// `/api/ps` of Ollama: the models that are loaded.
@@ -41,7 +41,7 @@ pub(super) struct ServerRoutes {
 
 impl ServerRoutes {
     /// Requests the routes at the same time. A route that is not answered within [`ROUTE_TIMEOUT`] is not known.
-    pub(super) async fn ask(base_url: &BaseUrl, http: &HttpClient) -> Self {
+    async fn ask(base_url: &BaseUrl, http: &HttpClient) -> Self {
         let deadline = Instant::now() + ROUTE_TIMEOUT;
         let ask = async |path: &str| match base_url.root_endpoint(path) {
             Some(url) => until(deadline, get_json(http, &url)).await.unwrap_or_default(),
@@ -52,7 +52,7 @@ impl ServerRoutes {
     }
 
     /// Returns the context window with which the server runs a model.
-    pub(super) fn context_window(&self, model: &str) -> Option<u64> {
+    fn context_window(&self, model: &str) -> Option<u64> {
         let of_llama_cpp = self.props["default_generation_settings"]["n_ctx"].as_u64();
         let of_ollama = || entry(&self.running["models"], "model", model)?["context_length"].as_u64();
         let of_lm_studio = || entry(&self.known["data"], "id", model)?["loaded_context_length"].as_u64();

@@ -341,9 +341,7 @@ impl ServiceInfo {
             (Failure::Rejected, 402 | 429) => {
                 "; the account has no credit left: top it up or use another key".to_owned()
             }
-            (Failure::PromptTooLong, _) => {
-                "; start a new session, or use a model with a larger context window".to_owned()
-            }
+            (Failure::PromptTooLong, _) => "; send less, or use a model with a larger context window".to_owned(),
             (Failure::Unsupported, _) if error_body.mentions(&["--jinja"]) => {
                 "; start the server of llama.cpp with `--jinja`".to_owned()
             }

@@ -16,6 +16,15 @@ pub(crate) fn answer_truncated() -> ErrorInfo {
     )
 }
 
+/// Returns the error for an answer that was cut off because the context window is full.
+pub(crate) fn window_full(window: u64) -> ErrorInfo {
+    let message = format!(
+        "the context window of {window} tokens is full: the answer was cut off, and a partial message is kept; use a larger \
+         window (model.context_window), a shorter prompt, or fewer tools"
+    );
+    ErrorInfo::new(ErrorCode::PromptTooLong, message)
+}
+
 /// Returns the error for an answer that the model or its provider refused.
 pub(crate) fn content_refused(finish_reason: &str) -> ErrorInfo {
     let message = format!(

@@ -38,7 +38,7 @@ use soong_protocol::{
 
 use crate::run::machine::{
     ending::Termination,
-    errors::{answer_truncated, content_refused, schema_mismatch},
+    errors::{answer_truncated, content_refused, schema_mismatch, window_full},
     output_schema::matching_text,
     spec::{ModelSpec, RunSpec},
     state::{
@@ -383,11 +383,23 @@ impl RunState {
         }
     }
 
+    /// Returns whether an answer and its prompt fill the context window, as counted by the runtime, to 95 %.
+    fn fills_window(&self, answer: &Message) -> bool {
+        let window = self.conversation.window;
+        let counter = self.spec.model.counter;
+        let reasoning = answer.reasoning.as_deref().map_or(0, |text| counter.count_text(text));
+        let tokens = self.conversation.prompt_tokens + counter.count_text(&answer.content) + reasoning;
+        tokens >= window - window / 20
+    }
+
     /// Applies an answer that was cut off, refused or interrupted.
     fn apply_partial(&mut self, message: &Message) {
         self.turn.kept_partial = true;
         message.content.as_str().clone_into(&mut self.answer.text);
         let (reason, error) = match message.finish_reason.as_deref() {
+            Some("length") if self.fills_window(message) => {
+                (EndReason::PromptTooLong, window_full(self.conversation.window))
+            }
             Some("length") => (EndReason::MaxOutputTokens, answer_truncated()),
             Some(reason) if is_refusal(reason) => (EndReason::ContentRefused, content_refused(reason)),
             _ => return,

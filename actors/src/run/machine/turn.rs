@@ -158,6 +158,9 @@ impl Transition<'_, '_> {
         }
         if prompt.tokens > self.state.conversation.window && is_exact && !self.state.has_larger_fallback(prompt.tokens)
         {
+            if self.omit_oldest(prompt.tokens, self.state.conversation.window) {
+                return self.call_model();
+            }
             return self.fail_prompt_too_long(prompt.tokens);
         }
         self.report_omitted_files(&prompt.messages);
@@ -324,10 +327,12 @@ impl Transition<'_, '_> {
             0 => "nothing of it can be summarized".to_owned(),
             times => format!("the last {times} summaries failed (see the trace's compaction_failed events)"),
         };
-        let message = format!(
-            "the prompt has {tokens} tokens, the context window has {window}, and {why}: use a model with a larger \
-             window (model.context_window), or rewind to an earlier message"
-        );
+        let has_history = self.state.conversation.transcript.len() > 1;
+        let advice = match has_history {
+            true => "use a model with a larger window (model.context_window), or rewind to an earlier message",
+            false => "use a model with a larger window (model.context_window), a shorter prompt, or fewer tools",
+        };
+        let message = format!("the prompt has {tokens} tokens, the context window has {window}, and {why}: {advice}");
         self.set_failure(EndReason::PromptTooLong, ErrorInfo::new(ErrorCode::PromptTooLong, message));
     }
 }

@@ -268,6 +268,7 @@ impl RuntimeBuilder {
             )),
             mcp: Arc::new(McpServers::new(tools, config, &variables)),
             presets: Arc::new(presets),
+            has_own_tools: !self.extensions.tools.is_empty() || self.extensions.excludes_builtin_tools,
             unusable_presets: Arc::new(files.unusable),
             skills,
             memory,

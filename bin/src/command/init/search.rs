@@ -36,7 +36,6 @@ pub(super) struct Candidate {
     base_url: Option<String>,
     /// Whether the server was found on this machine. Any program may listen there, so its key has a variable of its own.
     is_local: bool,
-    context_window: Option<u64>,
     /// Description of the origin, for the user.
     pub(super) origin: String,
 }
@@ -62,7 +61,6 @@ impl Candidate {
         lines.extend(self.base_url.as_ref().map(|url| format!("base_url = {}", quoted(url))));
         lines.extend(self.is_local.then(|| format!("api_key_env = {}", quoted(LOCAL_KEY))));
         lines.push(format!("name = {}", quoted(&self.name)));
-        lines.extend(self.context_window.map(|tokens| format!("context_window = {tokens}")));
         lines.join("\n") + "\n"
     }
 }
@@ -134,7 +132,6 @@ fn of_server(base_url: &str, local: Option<&str>, mut models: Vec<ServedModel>) 
         provider: None,
         base_url: (!has_secret).then(|| base_url.to_owned()),
         is_local: local.is_some(),
-        context_window: model.context_window,
         origin: origin.clone(),
     };
     models.into_iter().map(candidate).collect()
@@ -147,7 +144,6 @@ fn of_vendor(provider: Provider, vendor: &str) -> Candidate {
         provider: Some(provider),
         base_url: None,
         is_local: false,
-        context_window: None,
         origin: format!("{vendor}, {} is set", provider.api_key_env()),
     }
 }
@@ -181,13 +177,14 @@ mod tests {
     fn file_has_the_settings_of_the_model() {
         let served = |name: &str| ServedModel { name: name.to_owned(), context_window: Some(32_768) };
         let local = of_server("http://127.0.0.1:8000/v1", Some("vLLM"), vec![served("a\"b\\c")]).remove(0);
-        assert_eq!(local.config_text().lines().count(), 7);
+        assert_eq!(local.config_text().lines().count(), 6);
         let model = Config::parse("c", &local.config_text()).unwrap().model;
         assert_eq!(
             (model.base_url.as_deref(), model.name.as_deref()),
             (Some("http://127.0.0.1:8000/v1"), Some("a\"b\\c"))
         );
-        assert_eq!((model.api_key_env(), model.context_window), (LOCAL_KEY, Some(32_768)));
+        // Each process asks the server for it.
+        assert_eq!((model.api_key_env(), model.context_window), (LOCAL_KEY, None));
         assert_eq!(model.provider(), Provider::Openai);
         let secret = of_server("https://me:s3cret@h/v1", None, vec![served("m")]).remove(0);
         assert!(!format!("{secret:?}").contains("s3cret"));

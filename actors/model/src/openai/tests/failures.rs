@@ -85,11 +85,7 @@ async fn http_statuses_map_to_failures() {
         (Reply::status(500, "oops\u{7}\n\nbad"), Failure::Unavailable, "oops bad"),
         (Reply::status(503, "").header("retry-after", "3"), Failure::Unavailable, "a delay of 3 s"),
         (Reply::status(529, ""), Failure::Unavailable, "529"),
-        (
-            Reply::status(400, openai("too much", "context_length_exceeded")),
-            Failure::PromptTooLong,
-            "start a new session",
-        ),
+        (Reply::status(400, openai("too much", "context_length_exceeded")), Failure::PromptTooLong, "send less"),
         (
             Reply::status(400, "{\"message\": \"This model's maximum context length is 8\", \"code\": 400}"),
             Failure::PromptTooLong,

@@ -5,7 +5,8 @@
 //! Invariants:
 //! - After a compaction, the next prompt still contains the last request of the caller, the goals and the active
 //!   collaborators.
-//! - A failed summary leaves the conversation unchanged.
+//! - A failed summary leaves the conversation unchanged. If the prompt does not fit then, its oldest messages are left
+//!   out without a summary.
 //!
 //! Elsewhere: the text of the summary request (`context/`).
 
@@ -18,8 +19,8 @@ use soong_protocol::{
 
 use crate::{
     context::{
-        SizedMessage, accept_summary, correction_request, is_summary, plain_summary, plan_compaction, saves_too_little,
-        summary_message, summary_request,
+        SizedMessage, accept_summary, correction_request, is_summary, omitted_message, plain_summary, plan_compaction,
+        saves_too_little, summary_message, summary_request,
     },
     run::machine::{
         effect::{AuxiliaryCall, Effect, ModelEffect, ReflectionCall},
@@ -68,6 +69,15 @@ struct SummaryPlan {
     reflection: Option<ReflectionCall>,
 }
 
+/// The oldest messages, to be left out without a summary.
+struct Omission {
+    /// Text of the message that replaces them.
+    content: String,
+    covers: Covers,
+    /// Size of the prompt without them, in tokens.
+    tokens_after: u64,
+}
+
 impl RunState {
     /// Updates the usage and the compaction state from a context event.
     pub(crate) fn apply_context(&mut self, event: &ContextEvent) {
@@ -77,6 +87,7 @@ impl RunState {
                 self.phase = Phase::Compacting;
                 self.compaction.tokens_before = *estimated_tokens;
             }
+            ContextEvent::OldestOmitted { .. } => {}
             ContextEvent::FilesOmitted { sequence, rejected, .. } if rejected.is_empty() => {
                 self.conversation.files_omitted_to = *sequence;
             }
@@ -142,6 +153,25 @@ impl RunState {
     fn prompt_room_in(&self, window: u64) -> u64 {
         // The service may report a smaller window than the one that is configured.
         window.saturating_sub(self.spec.model.answer_room.min(window / 2))
+    }
+
+    /// Returns the oldest messages of the conversation that a summary may replace, and their range. The last `keep_recent`
+    /// messages are never among them. `None` if there are none.
+    fn oldest_messages(&self, keep_recent: usize, window: u64) -> Option<(&[SizedMessage], Covers)> {
+        let budget = self.compaction_threshold_in(window).saturating_sub(self.fixed_tokens());
+        let cut = plan_compaction(&self.conversation.transcript, keep_recent, budget)?;
+        let covered = &self.conversation.transcript[..cut.covered];
+        let first = covered.first()?;
+        let last_of = |entry: &SizedMessage| entry.message.covers.map_or(entry.message.sequence, |covers| covers.last);
+        let next = self.conversation.transcript.get(cut.covered)?.message.sequence;
+        let covers = Covers {
+            first: first.message.covers.map_or(first.message.sequence, |covers| covers.first),
+            last: covered.iter().map(last_of).max().unwrap_or_default(),
+            next,
+            system: self.conversation.system_sequence.filter(|sequence| *sequence < next),
+            request: covered.iter().rev().find(|entry| entry.message.is_request()).map(|entry| entry.message.sequence),
+        };
+        Some((covered, covers))
     }
 
     /// Returns the prompt size in tokens above which older messages are summarized.
@@ -219,24 +249,12 @@ impl Transition<'_, '_> {
         if state.compaction.has_stopped(tokens) {
             return None;
         }
-        let budget = state.compaction_threshold_in(window).saturating_sub(state.fixed_tokens());
         let keep_recent = match state.is_compaction_requested() {
             true => 1,
             // After each completed summary, the next one keeps only a quarter as many recent messages.
             false => state.spec.context.keep_recent_messages >> (2 * state.compaction.completed),
         };
-        let cut = plan_compaction(&state.conversation.transcript, keep_recent.max(1), budget)?;
-        let covered = &state.conversation.transcript[..cut.covered];
-        let first = covered.first()?;
-        let last_of = |entry: &SizedMessage| entry.message.covers.map_or(entry.message.sequence, |covers| covers.last);
-        let next = state.conversation.transcript.get(cut.covered)?.message.sequence;
-        let covers = Covers {
-            first: first.message.covers.map_or(first.message.sequence, |covers| covers.first),
-            last: covered.iter().map(last_of).max().unwrap_or_default(),
-            next,
-            system: state.conversation.system_sequence.filter(|sequence| *sequence < next),
-            request: covered.iter().rev().find(|entry| entry.message.is_request()).map(|entry| entry.message.sequence),
-        };
+        let (covered, covers) = state.oldest_messages(keep_recent.max(1), window)?;
         // The summarizer's context window may be smaller than configured, so each failure halves the next request.
         let available_tokens = state.prompt_room_in(window);
         let max_tokens = if state.spec.auxiliary_models.summary_is_own_model {
@@ -309,6 +327,37 @@ impl Transition<'_, '_> {
         self.continue_or_halt();
     }
 
+    /// Leaves out the oldest messages without a summary, for a context window of this size. Returns whether the prompt, which
+    /// has `tokens`, gets shorter.
+    pub(super) fn omit_oldest(&mut self, tokens: u64, window: u64) -> bool {
+        let omission = self.plan_omission(tokens, window);
+        let is_possible = omission.is_some();
+        if let Some(omission) = omission {
+            self.omit(omission, tokens);
+        }
+        is_possible
+    }
+
+    /// Prepares to leave out the oldest messages. Returns `None` if that does not shorten the prompt, if the last summaries
+    /// gained too little, or if the run is a reflection, which must read all of them.
+    fn plan_omission(&mut self, tokens: u64, window: u64) -> Option<Omission> {
+        if self.state.reflection.is_some() || self.state.compaction.has_stopped(tokens) {
+            return None;
+        }
+        let (covered, covers) = self.state.oldest_messages(1, window)?;
+        let earlier = covered.first().filter(|entry| is_summary(&entry.message));
+        let earlier = earlier.map(|entry| &*entry.message);
+        let content = omitted_message(earlier, covers.first, covers.last, &self.state.goals);
+        let tokens_after = self.tokens_with_summary(&content, covers);
+        (tokens_after < tokens).then_some(Omission { content, covers, tokens_after })
+    }
+
+    fn omit(&mut self, Omission { content, covers, tokens_after }: Omission, tokens_before: u64) {
+        let sequence = self.add_summary(content, covers);
+        let covered = (covers.first, covers.last);
+        self.emit(ContextEvent::OldestOmitted { sequence, covered, tokens_before, tokens_after });
+    }
+
     /// Records a summary that an earlier incarnation requested as failed. Its usage is estimated (BUD-1a).
     pub(crate) fn close_lost_summary(&mut self) {
         let summary = &self.state.spec.auxiliary_models.summary;
@@ -368,15 +417,22 @@ impl Transition<'_, '_> {
         // The summary must fit into the smaller window that the event leads to. Without a summary there is no retry, and
         // no event.
         let conversation = &self.state.conversation;
-        let plan = self.plan_summary(conversation.prompt_tokens, conversation.reduced_window(error));
-        if plan.is_none() && !retries_reflection {
+        let tokens = conversation.prompt_tokens;
+        let window = conversation.reduced_window(error);
+        let plan = self.plan_summary(tokens, window);
+        let omission = if is_too_long && plan.is_none() { self.plan_omission(tokens, window) } else { None };
+        if plan.is_none() && omission.is_none() && !retries_reflection {
             return false;
         }
         self.emit(ModelEvent::Retrying { attempt, error: error.clone(), wait_ms: 0, usage: None, cost: None });
-        match plan {
-            Some(plan) => self.request_plan(plan),
+        match (plan, omission) {
+            (Some(plan), _) => self.request_plan(plan),
+            (None, Some(omission)) => {
+                self.omit(omission, tokens);
+                self.call_model();
+            }
             // The window was reduced, so the next prompt includes less of the conversation under review.
-            None => self.call_model(),
+            (None, None) => self.call_model(),
         }
         true
     }
