@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Tests Soong with third-party programs: client generators, the SDKs of model providers, MCP servers, nginx,
-promtool, and a model server that parses the arguments of every earlier tool call, as llama.cpp and vLLM do.
+promtool, llama.cpp with a small model, and a model server that parses the arguments of every earlier tool call, as
+llama.cpp and vLLM do.
 
 Needs Python with venv, Node with npm, and their registries. Programs that cannot be installed are reported and
 skipped. Argument: the binary. Each wait has a limit.
@@ -12,6 +13,7 @@ import json
 import os
 import pathlib
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -346,6 +348,69 @@ def litellm(world, *_):
     assert (run["usage"]["tool_calls"], run["usage"]["total_tokens"]) == (1, 30), run["usage"]
 
 
+ANSWER_SCHEMA = {
+    "type": "object",
+    "properties": {"is_done": {"type": "boolean"}},
+    "required": ["is_done"],
+    "additionalProperties": False,
+}
+
+
+def llama_cpp(world, *_):
+    """A real model on llama.cpp: the server is found and asked, turns reuse its cache, a schema holds, a cancel frees its slot."""
+    python, port = world / "python", free_port()
+    venv.create(python, with_pip=True)
+    # One package names others that are built from source, and that the server does not need.
+    pip = [python / "bin/pip", "install", "-q", "--disable-pip-version-check", "--no-deps", "--only-binary", ":all:"]
+    command(*pip, "-r", HERE / "llama.txt", fails_with=Skipped)
+    address, home, project = f"http://127.0.0.1:{port}", world / "home", world / "project"
+    project.mkdir()
+    (project / "schema.json").write_text(json.dumps(ANSWER_SCHEMA))
+    words = [SOONG, "--home", str(home)]
+
+    def soong(*more):
+        ran = subprocess.run([*words, *more], cwd=project, capture_output=True, text=True, timeout=LIMIT, env=variables)
+        assert ran.returncode == 0, ran.stdout + ran.stderr
+        return ran.stdout
+
+    def slots():
+        with urllib.request.urlopen(f"{address}/slots", timeout=5) as reply:
+            return [slot["is_processing"] for slot in json.load(reply)]
+
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    variables = {**os.environ, "OPENAI_BASE_URL": f"{address}/v1"}
+    with Program(python / "bin/python", HERE / "llama_server.py", str(port), **quiet):
+        until("llama.cpp", lambda: slots(), 60)
+        found = json.loads(soong("init", "--yes", "--json"))
+        assert found["model"] == "smollm2", found
+        del variables["OPENAI_BASE_URL"]
+        usage = []
+        for turn in range(3):
+            options = ["--json", "--session", "s", "--tools", "", "--output-schema", "schema.json"]
+            lines = soong("run", *options, f"Step {turn} is done. Is it done?").splitlines()
+            result = json.loads(lines[-1])["result"]
+            assert isinstance(json.loads(result["output"])["is_done"], bool), result
+            usage.append(result["usage"])
+        for before, after in zip(usage, usage[1:]):
+            # The template ends the prompt differently, so that its last tokens are read again.
+            assert after["cached_tokens"] >= before["prompt_tokens"] - 16, usage
+        settings = {row["key"]: row for row in json.loads(soong("config", "show", "--json"))["settings"]}
+        for key, value in (("model.context_window", 4096), ("model.max_concurrency", 2)):
+            assert (settings[key]["value"], settings[key]["origin"]) == (value, "server"), settings[key]
+        running = subprocess.Popen(
+            [*words, "run", "--tools", "", "Write a very long story about the sea."],
+            cwd=project, stdin=subprocess.DEVNULL, env=variables, **quiet,
+        )
+        until("the call", lambda: any(slots()))
+        running.send_signal(signal.SIGINT)
+        begun = time.monotonic()
+        until("the free slot", lambda: not any(slots()), 10)
+        freed = time.monotonic() - begun
+        assert running.wait(timeout=30) != 0
+        print(f"interop: llama.cpp: cached {[one['cached_tokens'] for one in usage]} of prompts of "
+              f"{[one['prompt_tokens'] for one in usage]} tokens; slot freed after {freed:.2f} s", flush=True)
+
+
 def metrics(world, *_):
     """promtool reports no problem in the metrics."""
     promtool = system_program("promtool")
@@ -375,7 +440,7 @@ def main():
             INSTALLING_LITELLM.wait()
             print(f"interop: skipped: {why}")
             return
-        for check in (generated_clients, broken_arguments, providers, mcp_programs, mcp_restart, nginx_buffers, metrics, litellm):
+        for check in (generated_clients, broken_arguments, providers, mcp_programs, mcp_restart, nginx_buffers, metrics, llama_cpp, litellm):
             world, begun = top / check.__name__, time.monotonic()
             world.mkdir()
             (world / "README.md").write_text("# A project\n")

@@ -207,6 +207,8 @@ pub enum Failure {
     PromptTooLong,
     /// The answer exceeds the configured size limits.
     AnswerTooLarge,
+    /// The answer repeats a passage without an end, and was stopped.
+    EndlessAnswer,
     /// The service does not support a feature that the request needs.
     Unsupported,
 }
@@ -254,7 +256,9 @@ impl ModelError {
 impl From<&ModelError> for ErrorInfo {
     fn from(error: &ModelError) -> Self {
         let code = match error.failure {
-            Failure::Unavailable | Failure::InvalidResponse | Failure::Rejected => ErrorCode::ProviderError,
+            Failure::Unavailable | Failure::InvalidResponse | Failure::Rejected | Failure::EndlessAnswer => {
+                ErrorCode::ProviderError
+            }
             Failure::Timeout => ErrorCode::ProviderTimeout,
             Failure::RateLimited { .. } => ErrorCode::ProviderRateLimited,
             Failure::Unauthorized => ErrorCode::ProviderAuthFailed,

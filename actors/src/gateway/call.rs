@@ -332,7 +332,7 @@ fn endless_text_error(passage: &str) -> ModelError {
         "the model repeats a passage without an end, and was stopped: {shown:?}. Try a larger model, or other sampling \
          parameters (model.params, such as a repeat penalty)"
     );
-    ModelError::new(Failure::AnswerTooLarge, message)
+    ModelError::new(Failure::EndlessAnswer, message)
 }
 
 /// Assigns a new id to each call whose id is empty or used by an earlier call of the answer, because results refer to

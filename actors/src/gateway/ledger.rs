@@ -241,7 +241,7 @@ impl Ledger {
                 self.breaker.record_failure(id, now);
             }
             // The service answered, and may have used the reserved tokens.
-            Failure::InvalidResponse | Failure::AnswerTooLarge => self.breaker.record_answer(),
+            Failure::InvalidResponse | Failure::AnswerTooLarge | Failure::EndlessAnswer => self.breaker.record_answer(),
             Failure::RateLimited { .. }
             | Failure::Unauthorized
             | Failure::Rejected

@@ -21,7 +21,7 @@ pub struct Setting {
 }
 
 /// Keys of `[model]` that may have no value.
-const OPTIONAL_MODEL_KEYS: [&str; 10] = [
+const OPTIONAL_MODEL_KEYS: [&str; 12] = [
     "provider",
     "base_url",
     "api_key_env",
@@ -30,6 +30,8 @@ const OPTIONAL_MODEL_KEYS: [&str; 10] = [
     "reasoning_budget_tokens",
     "context_window",
     "max_output_tokens",
+    "max_concurrency",
+    "first_byte_timeout_ms",
     "input",
     "temperature",
 ];
