@@ -8,13 +8,13 @@ use std::sync::{
 
 use soong::{
     ChildSpec, FaultPoint, PermissionFilter, QuestionFilter, RunHandle, RunRequest, Runtime, RuntimeBuilder,
-    protocol::{Budget, Decision, PermissionStatus, QuestionStatus, RunMode},
+    protocol::{Budget, Decision, PermissionStatus, QuestionStatus, RunMode, TraceId},
     testing::respond,
 };
 
 use crate::support::{
     family::Family,
-    world::{TestRuntime, quick_non_durable_config, run_until_false, with_timeout},
+    world::{TIMEOUT, TestRuntime, quick_non_durable_config, run_until_false},
 };
 
 /// Number of families.
@@ -67,15 +67,36 @@ async fn answer_people(runtime: &Runtime, seed: u64) {
 
 async fn wait_and_answer(runtime: &Runtime, run: &RunHandle, seed: u64) {
     let mut end = std::pin::pin!(run.wait());
-    with_timeout(async {
+    let answered = tokio::time::timeout(TIMEOUT, async {
         loop {
             tokio::select! {
                 _ = &mut end => return,
                 () = tokio::time::sleep(std::time::Duration::from_millis(2)) => answer_people(runtime, seed).await,
             }
         }
-    })
-    .await;
+    });
+    if answered.await.is_err() {
+        panic!("seed {seed}: the run does not end\n{}", family_state(runtime, run.trace_id()).await);
+    }
+}
+
+/// Describes the runs of a family and their last events.
+async fn family_state(runtime: &Runtime, root: &TraceId) -> String {
+    let mut text = String::new();
+    let mut open = vec![root.clone()];
+    while let Some(trace_id) = open.pop() {
+        let events = runtime.traces().replay(&trace_id, 0, 10_000).await.unwrap_or_default();
+        let last = events.iter().rev().take(12).rev();
+        text.push_str(&format!("{trace_id}, {} events, the last ones:\n", events.len()));
+        for event in last {
+            let line = serde_json::to_string(event).unwrap_or_default();
+            text.extend(line.chars().take(300));
+            text.push('\n');
+        }
+        let sub_traces = runtime.traces().sub_traces(&trace_id).await.unwrap_or_default();
+        open.extend(sub_traces.into_iter().map(|trace| trace.trace_id));
+    }
+    text
 }
 
 /// Runs a family; returns the differences.

@@ -240,6 +240,8 @@ async fn answer_that_violates_the_schema_is_retried_once() {
         let arguments = json!({"task": "count", "expected_output_schema": number_schema()});
         let model = calls(vec![("agent", arguments)], move |request| {
             assert!(task_of(request).contains("## Expected output"));
+            assert!(request.output_schema.is_some());
+            assert_eq!(request.tools.is_empty(), assistant_count(request) > 0, "a correction needs no tools");
             if assistant_count(request) > 0 {
                 assert!(last_of(request).contains("does not match the requested JSON schema"), "{}", last_of(request));
             }

@@ -128,6 +128,8 @@ pub(crate) struct ModelCall {
     pub(crate) fallback: Option<usize>,
     /// Whether the run has had calls of tools that the service has read.
     pub(crate) has_called_tools: bool,
+    /// Whether the last answer did not match the schema, so that only its correction is requested.
+    pub(crate) is_correction: bool,
 }
 
 /// A summary, a reflection or a name to request.

@@ -191,6 +191,7 @@ impl Transition<'_, '_> {
             tokens: prompt.tokens,
             fallback: state.turn.fallback,
             has_called_tools: state.turn.has_called_tools,
+            is_correction: state.answer.unfit_answers > 0,
         })));
     }
 

@@ -8,7 +8,7 @@
 use std::{sync::Arc, time::Duration};
 
 use soong_model::{AnswerProgress, Completion, DeltaSink, ExchangeLog, ModelRequest, tokens::TokenDeviations};
-use soong_protocol::{Delta, ErrorCode, ErrorInfo, FallbackReason, ModelCallKind, ModelEvent};
+use soong_protocol::{Delta, ErrorCode, ErrorInfo, FallbackReason, ModelCallKind, ModelEvent, Provider};
 use soong_text::StreamRedactor;
 use tokio::time::{Instant, sleep};
 
@@ -354,7 +354,7 @@ impl ModelCaller {
             context_update: prompt.context_update.clone(),
             files: files.load(&prompt.call.messages, &model.input.kinds).await,
             messages: prompt.call.messages.clone(),
-            tools: Arc::clone(&spec.tools.specs),
+            tools: if offers_tools(model, &prompt.call) { Arc::clone(&spec.tools.specs) } else { Arc::from([]) },
             temperature: spec.settings.temperature.or(spec.preset.temperature),
             params: model.params.clone(),
             effort: model.effort,
@@ -436,6 +436,13 @@ impl ModelCaller {
         }
         outcome
     }
+}
+
+/// Returns whether a request offers the tools of the run. A correction of an answer does not: many local servers ignore the
+/// schema of an answer if there are tools. Anthropic rejects a conversation with calls but without tools.
+fn offers_tools(model: &ModelSpec, call: &ModelCall) -> bool {
+    let has_calls = || call.messages.iter().any(|message| !message.tool_calls.is_empty());
+    !call.is_correction || model.provider == Provider::Anthropic.as_str() && has_calls()
 }
 
 fn reserve_request(model: &ModelSpec, prompt: &Prompt) -> ReserveRequest {
