@@ -89,8 +89,8 @@ impl ModelGateways {
         split_model_name(name, is_profile, self.default_takes_names, &self.catalog)
     }
 
-    /// Returns the limits of a model in a profile with these settings. Without a configured window, that which the server
-    /// states when it is asked counts, and one that the service has stated in an error if it is smaller.
+    /// Returns the limits of a model in a profile with these settings. The window is the configured one, else that of the
+    /// server, else that of the table; one that was stated in an error reduces the latter two.
     pub(crate) fn limits(&self, settings: &ModelConfig, model: &str) -> ModelLimits {
         let mut limits = self.catalog.limits(settings, model);
         if settings.context_window.is_some() {
@@ -117,22 +117,10 @@ impl ModelGateways {
         self.facts.key(settings, model, self.catalog.find(model).is_some())
     }
 
-    /// Asks the server of a profile about a model, if this process has not yet asked it. Warns about a configured window that
-    /// is larger than the server's, and adapts the number of concurrent calls.
+    /// Asks the server of a profile about a model, if this process has not yet asked it, and adapts the limits of the gateway.
     async fn look_up_server(&self, profile: &str, model: &str, gateway: &Gateway) {
         let settings = self.config.profile(profile).unwrap_or_else(|| self.config.model.clone());
         let Some(facts) = self.server_facts(profile, model, &settings).await else { return };
-        if let Some(window) = settings.context_window
-            && facts.context_window.is_some_and(|stated| stated < window)
-        {
-            tracing::warn!(
-                profile,
-                model,
-                window,
-                stated = facts.context_window,
-                "context_window is larger than the server's"
-            );
-        }
         if facts.program.is_some() {
             gateway.stop_endless_text();
         }

@@ -13,6 +13,7 @@ use std::{
     io::ErrorKind,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
 use dashmap::DashMap;
@@ -20,10 +21,13 @@ use serde::{Deserialize, Serialize};
 use soong_model::{ServerFacts, server_address, server_facts};
 use soong_protocol::ModelConfig;
 use soong_text::Environment;
-use tokio::sync::OnceCell;
+use tokio::{sync::Mutex as AsyncMutex, time::Instant};
 
 /// Name of the file in the home.
 const FILE: &str = "model-facts.json";
+
+/// Minimum time before a server that has not stated the window of a model is asked again.
+const ASK_INTERVAL: Duration = Duration::from_secs(10);
 
 /// A model at a server.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -55,8 +59,10 @@ pub(crate) struct ModelFacts {
     file: Option<PathBuf>,
     environment: Environment,
     servers: Mutex<BTreeMap<ServedModelKey, ServerFacts>>,
-    /// Models whose server this process has asked, or is asking.
-    asked: DashMap<ServedModelKey, Arc<OnceCell<()>>>,
+    /// Models whose server this process has asked, and when. Locked while it is asked.
+    asked: DashMap<ServedModelKey, Arc<AsyncMutex<Option<Instant>>>>,
+    /// Locked while the file is written.
+    writing: AsyncMutex<()>,
 }
 
 impl ModelFacts {
@@ -64,7 +70,7 @@ impl ModelFacts {
     pub(crate) fn load(home: Option<&Path>, environment: Environment) -> Self {
         let file = home.map(|home| home.join(FILE));
         let servers = file.as_deref().map(read).unwrap_or_default();
-        Self { file, environment, servers: Mutex::new(servers), asked: DashMap::new() }
+        Self { file, environment, servers: Mutex::new(servers), asked: DashMap::new(), writing: AsyncMutex::new(()) }
     }
 
     /// Returns the key of a model of a profile, if its server is asked about it. `is_known`: the model is in the table of
@@ -79,31 +85,46 @@ impl ModelFacts {
         self.servers().get(key).copied()
     }
 
-    /// Asks the server of a model, unless this process has asked it already, and returns what it states. A window that it
-    /// does not state any more is kept.
+    /// Asks the server of a model, unless this process has asked it already, and returns what it states. What it does not
+    /// state any more is kept.
     pub(crate) async fn look_up(&self, settings: &ModelConfig, key: &ServedModelKey) -> Option<ServerFacts> {
-        let asked = Arc::clone(self.asked.entry(key.clone()).or_default().value());
-        asked.get_or_init(|| self.ask(settings, key)).await;
+        let asked_at = Arc::clone(self.asked.entry(key.clone()).or_default().value());
+        let mut asked_at = asked_at.lock().await;
+        let known = self.get(key);
+        // Ollama states the window of a model only after it was loaded.
+        let is_incomplete = known.is_some_and(|known| known.program.is_some() && known.context_window.is_none());
+        let is_due = asked_at.is_none_or(|at| is_incomplete && at.elapsed() > ASK_INTERVAL);
+        if is_due {
+            self.ask(settings, key).await;
+            *asked_at = Some(Instant::now());
+        }
         self.get(key)
     }
 
     async fn ask(&self, settings: &ModelConfig, key: &ServedModelKey) {
         let mut facts = server_facts(settings, &self.environment, &key.model).await;
         let known = self.get(key);
-        if let Some(known) = known.filter(|known| known.program == facts.program) {
-            // Ollama does not state the window of a model that is not loaded.
+        if let Some(known) = known.filter(|known| facts.program.is_none() || facts.program == known.program) {
+            facts.program = facts.program.or(known.program);
             facts.context_window = facts.context_window.or(known.context_window);
+            facts.slots = facts.slots.or(known.slots);
+            facts.takes_tools = facts.takes_tools.or(known.takes_tools);
+        }
+        if let (Some(configured), Some(stated)) = (settings.context_window, facts.context_window)
+            && configured > stated
+        {
+            let model = &key.model;
+            tracing::warn!(model, configured, stated, "context_window is larger than that of the server");
         }
         if facts == ServerFacts::default() || known == Some(facts) {
             return;
         }
         tracing::info!(address = key.address, model = key.model, ?facts, "a server has stated how it runs a model");
-        let text = {
-            let mut servers = self.servers();
-            servers.insert(key.clone(), facts);
-            file_text(&servers)
-        };
+        self.servers().insert(key.clone(), facts);
         let Some(file) = self.file.clone() else { return };
+        // One write at a time, so that the last one has all facts.
+        let _writing = self.writing.lock().await;
+        let text = file_text(&self.servers());
         let written = tokio::task::spawn_blocking(move || write(&file, &text)).await;
         if let Ok(Err(error)) = written {
             tracing::warn!(%error, "{FILE} cannot be written; the servers of models are asked again at the next start");

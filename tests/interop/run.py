@@ -358,12 +358,15 @@ ANSWER_SCHEMA = {
 
 def llama_cpp(world, *_):
     """A real model on llama.cpp: the server is found and asked, turns reuse its cache, a schema holds, a cancel frees its slot."""
-    python, port = world / "python", free_port()
+    python = world / "python"
+    port = free_port()
     venv.create(python, with_pip=True)
     # One package names others that are built from source, and that the server does not need.
     pip = [python / "bin/pip", "install", "-q", "--disable-pip-version-check", "--no-deps", "--only-binary", ":all:"]
     command(*pip, "-r", HERE / "llama.txt", fails_with=Skipped)
-    address, home, project = f"http://127.0.0.1:{port}", world / "home", world / "project"
+    address = f"http://127.0.0.1:{port}"
+    home = world / "home"
+    project = world / "project"
     project.mkdir()
     (project / "schema.json").write_text(json.dumps(ANSWER_SCHEMA))
     words = [SOONG, "--home", str(home)]
@@ -380,7 +383,7 @@ def llama_cpp(world, *_):
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     variables = {**os.environ, "OPENAI_BASE_URL": f"{address}/v1"}
     with Program(python / "bin/python", HERE / "llama_server.py", str(port), **quiet):
-        until("llama.cpp", lambda: slots(), 60)
+        until("llama.cpp", slots, 60)
         found = json.loads(soong("init", "--yes", "--json"))
         assert found["model"] == "smollm2", found
         del variables["OPENAI_BASE_URL"]

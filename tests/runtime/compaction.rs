@@ -41,7 +41,7 @@ fn small(window: u64) -> impl FnOnce(RuntimeBuilder) -> RuntimeBuilder {
 
 /// Returns whether the request asks for a summary.
 fn is_summary(request: &ModelRequest) -> bool {
-    request.tools.is_empty()
+    request.tools.is_empty() && request.output_schema.is_none()
 }
 
 fn form(messages: &[Arc<Message>]) -> Vec<Value> {

@@ -70,14 +70,18 @@ async fn identical_texts_beside_different_calls_get_a_note_and_then_end_the_run(
         let completion = Completion { text: text.to_owned(), ..Completion::tool_calls(vec![call]) };
         Turn::Whole(Vec::new(), Box::new(completion))
     };
-    let (ended, outputs) =
-        outcome(move |turn| call(turn, "I will look at the file once more, from its beginning.")).await;
+    let (ended, outputs) = outcome(move |turn| {
+        call(turn, "I will look at the file once more, from its first line, because I may have missed something in it.")
+    })
+    .await;
     let error = ended.error.as_ref().unwrap();
     assert_eq!((error.code, &error.details["count"]), (ErrorCode::RepeatedCalls, &json!(6)), "{error}");
     assert!(error.message.contains("same text"), "{error}");
     let notes: Vec<bool> = outputs.iter().map(|output| has_note(output)).collect();
     assert_eq!(notes, [false, false, true, true, true, true]);
-    let (ended, outputs) = outcome(move |turn| if turn < 12 { call(turn, "Next:") } else { Turn::say("done") }).await;
+    let (ended, outputs) =
+        outcome(move |turn| if turn < 12 { call(turn, "Now let me update the next file:") } else { Turn::say("done") })
+            .await;
     assert_eq!(ended.output, "done", "a short text may introduce different calls");
     assert!(!outputs.iter().any(|output| has_note(output)));
 }

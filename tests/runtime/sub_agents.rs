@@ -396,7 +396,7 @@ async fn oversized_results_are_shortened_and_stored_completely() {
 async fn child_failures_are_reported_and_the_parent_continues() {
     let broken = || ModelError::new(Failure::Rejected, "no such model");
     let model = calls(
-        vec![("agent", json!({"task": ["panic", "hang", "break", "cut", "forbidden", "fine"], "timeout_ms": 300}))],
+        vec![("agent", json!({"task": ["panic", "hang", "break", "cut", "forbidden", "fine"], "timeout_ms": 3_000}))],
         move |request| match (task_of(request), assistant_count(request)) {
             ("panic", _) => panic!("this provider is broken"),
             ("hang", _) => Turn::Hang("so far so"),

@@ -223,7 +223,7 @@ async fn every_documented_operation_works() {
     let skills = walk.ask(&get("/api/skills"), "/api/skills", None, 200).await;
     assert_eq!(skills["skills"].as_array().unwrap().len(), 3);
     let presets = walk.ask(&get("/api/presets"), "/api/presets", None, 200).await;
-    assert_eq!(presets["presets"].as_array().unwrap().len(), 5);
+    assert_eq!(presets["presets"].as_array().unwrap().len(), 6);
     walk.ask("POST /api/cleanup/artifacts", "/api/cleanup/artifacts", Some(json!({ "include_all": true })), 200).await;
     walk.ask("POST /api/cleanup/tasks", "/api/cleanup/tasks", Some(json!({ "project_dir": project })), 200).await;
     walk.ask(&format!("DELETE {one}"), path, None, 204).await;

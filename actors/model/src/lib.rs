@@ -273,6 +273,12 @@ impl From<&ModelError> for ErrorInfo {
         if error.is_about_file {
             details["is_about_file"] = true.into();
         }
+        if error.is_loading {
+            details["is_loading"] = true.into();
+        }
+        if error.failure == Failure::Unavailable && error.status.is_none() {
+            details["is_unreachable"] = true.into();
+        }
         Self { code, message: error.message.clone(), retryable: error.is_retryable(), details }
     }
 }

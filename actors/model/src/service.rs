@@ -64,9 +64,6 @@ use super::{
 
 /// Maximum number of adaptations in one call: one per part that can be rejected.
 pub(crate) const MAX_ADAPTATIONS: usize = 8;
-/// Maximum time until the first byte of an answer, in `timeout_ms`, for a server in this network without a configured one:
-/// it may have few slots, and read a long prompt slowly.
-const LOCAL_FIRST_BYTE_TIMEOUTS: u32 = 5;
 /// Finish reason of an answer that the service paused, to be continued by another request.
 const PAUSED: &str = "pause_turn";
 /// Maximum number of continuations of an answer.
@@ -284,7 +281,7 @@ impl<A: Api> Service<A> {
         let timeout = Duration::from_millis(config.timeout_ms);
         let first_byte_timeout = match config.first_byte_timeout_ms {
             Some(ms) => Duration::from_millis(ms),
-            None if base_url.is_local_network() => timeout.saturating_mul(LOCAL_FIRST_BYTE_TIMEOUTS),
+            None if base_url.is_local_network() => timeout.saturating_mul(ModelConfig::LOCAL_FIRST_BYTE_TIMEOUTS),
             None => timeout,
         };
         let mut params = config.params.clone();

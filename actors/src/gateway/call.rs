@@ -305,9 +305,14 @@ async fn attempt(
     let mut deltas = Deltas { sink, notify: Some(shared), watched, endless: &endless };
     let mut completion = {
         let mut answer = model.complete(request, &mut deltas);
-        let stoppable = std::future::poll_fn(|context| match (answer.as_mut().poll(context), endless.get()) {
-            (Poll::Pending, Some(passage)) => Poll::Ready(Err(endless_text_error(passage))),
-            (polled, _) => polled,
+        let stoppable = std::future::poll_fn(|context| {
+            let polled = answer.as_mut().poll(context);
+            if polled.is_pending()
+                && let Some(passage) = endless.get()
+            {
+                return Poll::Ready(Err(endless_text_error(passage)));
+            }
+            polled
         });
         stoppable.await?
     };

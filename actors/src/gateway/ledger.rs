@@ -79,7 +79,7 @@ pub(super) struct Load {
 
 /// Maximum time for which a call waits for a server that is loading the model.
 const MAX_LOADING_WAIT: Duration = Duration::from_secs(120);
-/// Time between the attempts of such a call.
+/// Time before the second attempt of such a call. It doubles with each attempt, up to eight times as long.
 const LOADING_WAIT: Duration = Duration::from_secs(1);
 
 /// Attempts of one call so far.
@@ -127,6 +127,8 @@ pub(super) struct Ledger {
     last_rate_limit: Option<ModelError>,
     /// The last failure of the provider.
     last_failure: Option<ModelError>,
+    /// When the provider last began or ended an answer.
+    last_answer: Option<Duration>,
 }
 
 impl Ledger {
@@ -146,6 +148,7 @@ impl Ledger {
             blocked: None,
             last_rate_limit: None,
             last_failure: None,
+            last_answer: None,
         }
     }
 
@@ -215,6 +218,7 @@ impl Ledger {
                     self.limiter.settle(id, begun, usage.total_tokens());
                 }
                 self.pause.call_succeeded(now);
+                self.last_answer = Some(now);
                 self.breaker.record_answer();
                 return RetryDecision::GiveUp;
             }
@@ -226,13 +230,14 @@ impl Ledger {
             self.breaker.record_answer();
             let since = *tries.loading_since.get_or_insert(now);
             if now.saturating_sub(since) < MAX_LOADING_WAIT {
-                return RetryDecision::Backoff(LOADING_WAIT);
+                let doublings = tries.made.saturating_sub(1).min(3);
+                return RetryDecision::Backoff(LOADING_WAIT * (1 << doublings));
             }
             return RetryDecision::GiveUp;
         }
         match error.failure {
             // A busy server answers the other calls first.
-            Failure::Timeout if !self.permits.is_empty() => {
+            Failure::Timeout if self.last_answer.is_some_and(|at| at >= begun) => {
                 self.last_failure = Some(error.clone());
                 self.breaker.record_unknown(id, now);
             }
@@ -334,6 +339,7 @@ impl Ledger {
 
     /// Records that the provider has begun to answer. Returns whether it had counted as down.
     pub(super) fn answer_started(&mut self, now: Duration) -> bool {
+        self.last_answer = Some(now);
         let was_down = self.breaker.outage(now).is_some();
         self.breaker.record_answer();
         was_down

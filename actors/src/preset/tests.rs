@@ -160,6 +160,7 @@ fn later_preset_source_overrides_earlier_one() {
     assert_eq!(
         shown,
         [
+            "small BuiltIn true",
             "evaluator BuiltIn true",
             "orchestrator BuiltIn true",
             "explore a.md false",

@@ -14,7 +14,7 @@ use std::{
 
 use soong_protocol::{
     ChildMode, Config, ErrorCode, ErrorInfo, McpConfig, Preset, Run, RunMode, RunOptions, RunSettings, SMALL_PRESET,
-    ToolSpec,
+    ToolSpec, builtin_presets,
 };
 use soong_text::{PLATFORM, Redactor};
 use soong_tool::ToolRegistry;
@@ -226,7 +226,8 @@ impl RunResolver {
         if tools.offers("agent") {
             prompt.push_str("\n\nAgent types for `agent`:");
             // A run that can start sub-agents has a large window.
-            let is_listed = |preset: &&Preset| !preset.coordinates && preset.name != SMALL_PRESET;
+            let is_small = |preset: &Preset| preset.name == SMALL_PRESET && is_built_in(preset);
+            let is_listed = |preset: &&Preset| !preset.coordinates && !is_small(preset);
             for preset in self.presets.values().filter(is_listed) {
                 prompt.push_str(&format!("\n- {}: {}", preset.name, preset.description));
             }
@@ -256,6 +257,11 @@ impl RunResolver {
             shell: runs_commands.then(shell),
         })
     }
+}
+
+/// Returns whether a preset is the built-in one of its name, and not replaced.
+pub(crate) fn is_built_in(preset: &Preset) -> bool {
+    builtin_presets().contains(preset)
 }
 
 /// Returns the name of the preset of a run. In orchestrator mode, `orchestrator` replaces the preset `default`.

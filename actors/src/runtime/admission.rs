@@ -19,7 +19,6 @@ use soong_model::params::check_params;
 use soong_protocol::{
     ErrorCode, ErrorInfo, MessageContent, NewSession, NewTrace, PermissionMode, RequestSubject, RequestWrite, Run,
     RunMode, RunSettings, RunStatus, SMALL_PRESET, Session, SessionId, SessionWrite, TraceId, TraceWrite, Write,
-    builtin_presets,
 };
 use soong_storage::store::{Append, Reader};
 use soong_text::shorten;
@@ -30,7 +29,7 @@ use crate::{
     actor_base::closing,
     clock::now,
     permission::Grant,
-    run::RunEntry,
+    run::{RunEntry, is_built_in},
     session::{SessionHistory, SessionSupervisorMsg, StartRequest, deleted_meanwhile},
 };
 
@@ -264,10 +263,9 @@ impl Runtime {
     /// Replaces the built-in preset `default` if its prompt takes too much of the model's context window.
     async fn choose_small_preset(&self, settings: &mut RunSettings) {
         let resolver = &self.inner.services.resolver;
-        let built_in = builtin_presets().into_iter().find(|preset| preset.name == settings.agent_type);
-        let is_own = resolver.presets.get(&settings.agent_type) != built_in.as_ref();
+        let is_own = |name: &str| !resolver.presets.get(name).is_some_and(is_built_in);
         let names_tools = settings.options.tools.is_some() || resolver.has_own_tools;
-        if settings.agent_type != "default" || is_own || names_tools {
+        if settings.agent_type != "default" || names_tools || is_own("default") || is_own(SMALL_PRESET) {
             return;
         }
         let window = resolver.models.context_window(&settings.model).await;

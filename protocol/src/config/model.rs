@@ -153,6 +153,16 @@ impl Default for ModelConfig {
 const DEFAULT_MAX_CONCURRENCY: usize = 16;
 
 impl ModelConfig {
+    /// Maximum time until the first data of an answer, in `timeout_ms`, for a server in this network without a configured one:
+    /// it may have few slots, and read a long prompt slowly.
+    pub const LOCAL_FIRST_BYTE_TIMEOUTS: u32 = 5;
+
+    /// Returns the longest time without data that no kind of service exceeds, in milliseconds.
+    pub fn max_silence_ms(&self) -> u64 {
+        let local = self.timeout_ms.saturating_mul(u64::from(Self::LOCAL_FIRST_BYTE_TIMEOUTS));
+        self.first_byte_timeout_ms.unwrap_or(local).max(self.timeout_ms)
+    }
+
     /// Returns the maximum number of concurrent calls, unless the server states another one.
     pub fn max_concurrency(&self) -> usize {
         self.max_concurrency.unwrap_or(DEFAULT_MAX_CONCURRENCY)

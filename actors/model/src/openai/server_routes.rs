@@ -18,7 +18,7 @@ use crate::{
     server_facts::{ServerFacts, ServerProgram},
     service::{
         Api,
-        headers::read_key,
+        headers::{Headers, read_key},
         http::{BaseUrl, HttpClient},
     },
 };
@@ -28,7 +28,7 @@ const ROUTE_TIMEOUT: Duration = Duration::from_millis(300);
 /// Maximum size of an answer, in bytes.
 const MAX_ANSWER_BYTES: usize = 4 * 1024 * 1024;
 
-/// The answers of the routes that only some servers have. `Null`: the server does not have the route.
+/// The answers of the routes that only some servers have. `Null`: no route, or no answer in time.
 #[derive(Debug, Default)]
 struct ServerRoutes {
     /// `/props` of llama.cpp.
@@ -64,11 +64,17 @@ impl ServerRoutes {
             Some(ServerProgram::LlamaCpp)
         } else if self.running["models"].is_array() {
             Some(ServerProgram::Ollama)
-        } else if self.known["data"].is_array() {
+        } else if self.has_lm_studio_entries() {
             Some(ServerProgram::LmStudio)
         } else {
             None
         }
+    }
+
+    /// Returns whether the entries of the list are those of LM Studio. Some servers answer any path with their list of models.
+    fn has_lm_studio_entries(&self) -> bool {
+        let entries = self.known["data"].as_array().map(Vec::as_slice).unwrap_or_default();
+        entries.iter().any(|entry| entry["max_context_length"].is_u64())
     }
 
     fn slots(&self) -> Option<usize> {
@@ -84,8 +90,10 @@ impl ServerRoutes {
     }
 }
 
+/// Returns the entry of a model in a list. Ollama adds `:latest` to a name without a tag.
 fn entry<'a>(list: &'a Value, name: &str, model: &str) -> Option<&'a Value> {
-    list.as_array()?.iter().find(|entry| entry[name] == model)
+    let with_tag = format!("{model}:latest");
+    list.as_array()?.iter().find(|entry| entry[name] == model || entry[name] == *with_tag)
 }
 
 /// Returns the address of the server of a profile that is asked about its models, without user, password and query. `None`
@@ -122,7 +130,9 @@ async fn asked(config: &ModelConfig, environment: &Environment, model: &str) -> 
     let deadline = Instant::now() + ROUTE_TIMEOUT;
     let base_url = base_url(config, environment).filter(|base_url| !base_url.is_vendor())?;
     let key = read_key(config, environment).ok()?.unwrap_or("none");
-    let http = HttpClient::new(&base_url, ChatCompletions::headers(key, &base_url), ROUTE_TIMEOUT).ok()?;
+    let mut headers = ChatCompletions::headers(key, &base_url);
+    Headers::of(config, environment).ok()?.apply(&mut headers);
+    let http = HttpClient::new(&base_url, headers, ROUTE_TIMEOUT).ok()?;
     let has_version = base_url.ends_with_version() || config.provider() != Provider::Anthropic;
     let list_url = base_url.endpoint(if has_version { "/models" } else { "/v1/models" }).ok()?;
     let list = async { until(deadline, get_json(&http, &list_url)).await.unwrap_or_default() };
@@ -232,7 +242,7 @@ mod tests {
             (
                 "Ollama, loaded",
                 vec![
-                    ("/api/ps", r#"{"models":[{"model":"x"},{"model":"m","context_length":16384}]}"#),
+                    ("/api/ps", r#"{"models":[{"model":"x"},{"model":"m:latest","context_length":16384}]}"#),
                     ("/api/show", r#"{"parameters":"stop \"x\"\nnum_ctx    2048","capabilities":["tools"]}"#),
                 ],
                 facts(Some(ServerProgram::Ollama), Some(16_384), None, Some(true)),
@@ -251,7 +261,7 @@ mod tests {
                 "LM Studio",
                 vec![(
                     "/api/v0/models",
-                    r#"{"data":[{"id":"m","loaded_context_length":2048,"capabilities":["tool_use"]}]}"#,
+                    r#"{"data":[{"id":"m","max_context_length":4096,"loaded_context_length":2048,"capabilities":["tool_use"]}]}"#,
                 )],
                 facts(Some(ServerProgram::LmStudio), Some(2_048), None, Some(true)),
                 Some(2),
@@ -263,6 +273,17 @@ mod tests {
                 None,
             ),
             ("another one", vec![], ServerFacts::default(), None),
+            (
+                "one that answers any path",
+                vec![
+                    ("/v1/models", r#"{"data":[{"id":"m"}]}"#),
+                    ("/props", r#"{"data":[{"id":"m"}]}"#),
+                    ("/api/ps", r#"{"data":[{"id":"m"}]}"#),
+                    ("/api/v0/models", r#"{"data":[{"id":"m"}]}"#),
+                ],
+                ServerFacts::default(),
+                None,
+            ),
         ] {
             let running = serve(routes);
             for provider in [Provider::Openai, Provider::OpenaiResponses, Provider::Anthropic] {

@@ -108,6 +108,7 @@ pub(crate) async fn read<F: AnswerFormat>(
             Ok(Some(bytes)) => reader.take(&bytes, deltas)?,
             Ok(None) => break,
             Err(_) if reader.answer.progress() != Progress::Open => break,
+            Err(error) if error.is_timeout() => return Err(service.silence_error(reader.kind != BodyKind::Unknown)),
             Err(error) => return Err(service.transport_error(&error)),
         }
     }

@@ -277,10 +277,8 @@ impl ServiceInfo {
 
     /// Returns the error for a service that has been silent for too long. `has_begun`: after the first byte of its answer.
     pub(crate) fn silence_error(&self, has_begun: bool) -> ModelError {
-        let (limit, setting) = match has_begun {
-            true => (self.timeout, "model.timeout_ms"),
-            false => (self.first_byte_timeout, "model.first_byte_timeout_ms"),
-        };
+        let limit = if has_begun { self.timeout } else { self.first_byte_timeout };
+        let setting = if has_begun { "model.timeout_ms" } else { "model.first_byte_timeout_ms" };
         let what = format!("{} sent no data for {} ms", self.host, limit.as_millis());
         let advice = format!("; raise `{setting}` if the model needs longer");
         self.error(Failure::Timeout, &what, "", &advice)

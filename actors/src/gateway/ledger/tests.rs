@@ -260,18 +260,22 @@ proptest! {
 #[test]
 fn silence_of_a_busy_server_does_not_count_as_an_outage() {
     let mut ledger = Ledger::new(&config());
-    let in_flight = admit_and_begin(&mut ledger, at(0));
-    for second in 1..=20 {
+    let silent = |ledger: &mut Ledger, begun: u64, is_answered: bool| {
         let mut tries = ledger.register();
-        attempt(&mut ledger, &mut tries, &failed(Failure::Timeout), at(second));
-        assert!(!ledger.is_down(at(second)), "another call is in flight");
+        let id = admit_and_begin(ledger, at(begun));
+        if is_answered {
+            ledger.answer_started(at(begun + 1));
+        }
+        let _ = ledger.end(id, &mut tries, &failed(Failure::Timeout), 1.0, at(begun + 2));
+    };
+    for number in 0..20 {
+        silent(&mut ledger, 10 * number, true);
+        assert!(!ledger.is_down(at(10 * number + 2)), "another call is answered");
     }
-    ledger.give_back(in_flight, at(20));
-    for second in 21..=25 {
-        let mut tries = ledger.register();
-        attempt(&mut ledger, &mut tries, &failed(Failure::Timeout), at(second));
+    for number in 20..25 {
+        silent(&mut ledger, 10 * number, false);
     }
-    assert!(ledger.is_down(at(25)), "no call is answered");
+    assert!(ledger.is_down(at(242)), "no call is answered");
 }
 
 #[test]
@@ -280,10 +284,13 @@ fn call_waits_for_a_server_that_loads_its_model() {
     let mut tries = ledger.register();
     let error = ModelError { is_loading: true, ..ModelError::new(Failure::Unavailable, "Loading model") };
     let loading = Err(error);
-    for second in 0..120 {
-        let decision = attempt(&mut ledger, &mut tries, &loading, at(second));
-        assert_eq!(decision, RetryDecision::Backoff(LOADING_WAIT), "after {second} s");
-        assert!(!ledger.is_down(at(second)));
+    let mut now = Duration::ZERO;
+    let mut waits = Vec::new();
+    while let RetryDecision::Backoff(wait) = attempt(&mut ledger, &mut tries, &loading, now) {
+        assert!(!ledger.is_down(now));
+        waits.push(wait.as_secs());
+        now += wait;
     }
-    assert_eq!(attempt(&mut ledger, &mut tries, &loading, at(120)), RetryDecision::GiveUp);
+    assert_eq!(waits[..5], [1, 2, 4, 8, 8]);
+    assert!((at(120)..at(128)).contains(&now), "{now:?}");
 }

@@ -329,9 +329,10 @@ impl Transition<'_, '_> {
             times => format!("the last {times} summaries failed (see the trace's compaction_failed events)"),
         };
         let has_history = self.state.conversation.transcript.len() > 1;
-        let advice = match has_history {
-            true => "use a model with a larger window (model.context_window), or rewind to an earlier message",
-            false => "use a model with a larger window (model.context_window), a shorter prompt, or fewer tools",
+        let advice = if has_history {
+            "use a model with a larger window (model.context_window), or rewind to an earlier message"
+        } else {
+            "use a model with a larger window (model.context_window), a shorter prompt, or fewer tools"
         };
         let message = format!("the prompt has {tokens} tokens, the context window has {window}, and {why}: {advice}");
         self.set_failure(EndReason::PromptTooLong, ErrorInfo::new(ErrorCode::PromptTooLong, message));

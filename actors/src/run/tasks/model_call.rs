@@ -65,6 +65,8 @@ pub(crate) struct CallObserver {
     pub(super) warm_up: Option<WarmUp>,
     /// Time spent waiting for limits, pauses, retries and budgets, in milliseconds.
     pub(crate) waited_ms: u64,
+    /// Whether the server was still loading the model.
+    has_waited_for_loading: bool,
     clock_pause: Option<ClockPause>,
     /// Redactors of the streamed text and reasoning.
     redactors: (StreamRedactor, StreamRedactor),
@@ -89,6 +91,7 @@ impl CallObserver {
             fallback: None,
             warm_up: None,
             waited_ms: 0,
+            has_waited_for_loading: false,
             clock_pause: None,
             redactors: (StreamRedactor::new(&spec.redactor), StreamRedactor::new(&spec.redactor)),
         }
@@ -189,6 +192,9 @@ impl CallObserver {
 
 impl CallSink for CallObserver {
     fn record(&mut self, mut event: ModelEvent) {
+        if let ModelEvent::Retrying { error, .. } = &event {
+            self.has_waited_for_loading |= error.details["is_loading"] == true;
+        }
         if !self.is_of_turn() {
             if matches!(event, ModelEvent::Retrying { .. }) {
                 self.meter.discard();
@@ -414,11 +420,13 @@ impl ModelCaller {
             let window = error.details["context_window"].as_u64();
             match (error.code, window) {
                 (ErrorCode::PromptTooLong, Some(window)) => self.models.record_stated_window(name, window),
-                (ErrorCode::ProviderError, _) if error.details["status"].is_null() => {
-                    self.models.ask_server_again(name)
-                }
+                _ if error.details["is_unreachable"] == true => self.models.ask_server_again(name),
                 _ => {}
             }
+        }
+        if observer.has_waited_for_loading {
+            // It could not be asked then.
+            self.models.ask_server_again(spec.configured_name(fallback));
         }
         let outcome = self.interrupt_if_own_gateway_lost(spec, fallback, outcome).await;
         let outcome = match outcome {
@@ -439,10 +447,14 @@ impl ModelCaller {
 }
 
 /// Returns whether a request offers the tools of the run. A correction of an answer does not: many local servers ignore the
-/// schema of an answer if there are tools. Anthropic rejects a conversation with calls but without tools.
+/// schema of an answer if there are tools. Anthropic rejects a conversation with calls but without tools, also behind a
+/// gateway.
 fn offers_tools(model: &ModelSpec, call: &ModelCall) -> bool {
-    let has_calls = || call.messages.iter().any(|message| !message.tool_calls.is_empty());
-    !call.is_correction || model.provider == Provider::Anthropic.as_str() && has_calls()
+    if !call.is_correction {
+        return true;
+    }
+    let is_of_anthropic = model.provider == Provider::Anthropic.as_str() || model.name.contains("claude");
+    is_of_anthropic && call.messages.iter().any(|message| !message.tool_calls.is_empty())
 }
 
 fn reserve_request(model: &ModelSpec, prompt: &Prompt) -> ReserveRequest {

@@ -33,7 +33,7 @@ const END_GRACE: Duration = Duration::from_secs(5);
 /// Duration of the run above which the server counts as slow.
 const SLOW_AFTER: Duration = Duration::from_secs(120);
 /// Maximum tokens of an answer.
-const MAX_OUTPUT_TOKENS: u64 = 1_024;
+const MAX_OUTPUT_TOKENS: u64 = 4_096;
 /// Tokens of the prompt of a run with the default agent, without its conversation.
 const DEFAULT_PROMPT_TOKENS: u64 = 2_500;
 /// Tokens that a conversation and the answers of a run need at least.
@@ -218,6 +218,12 @@ pub(in crate::command) fn call(context: &Context<'_>, settings: Settings) -> Res
             // The offline model has no context window and does not stream.
             let more = if is_offline { Vec::new() } else { seen.checks(context_window, &facts) };
             CallResult { checks: std::iter::once(answered).chain(more).collect(), exit: Exit::Success }
+        }
+        // It works, and reasons for longer than this check.
+        Ok(Err(error)) if error.code == ErrorCode::MaxOutputTokens => {
+            let finding = format!("{name} answers, but not within {MAX_OUTPUT_TOKENS} tokens");
+            let advice = "The model may reason for long: lower `effort`, or use another model.";
+            CallResult { checks: vec![Check::warning("call", finding, advice)], exit: Exit::Success }
         }
         Ok(Err(error)) if error.code != ErrorCode::Timeout => {
             failed(&error, format!("{name}: {}", error.message), exit::advice(error.code))

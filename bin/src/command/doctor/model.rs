@@ -65,10 +65,8 @@ fn of_server(finding: String, profile: &ModelConfig, facts: ServerFacts) -> Chec
     let window = facts.context_window.map(|tokens| format!("a window of {tokens} tokens"));
     let slots = facts.slots.map(|slots| format::plural(slots, "slot", "slots"));
     let stated: Vec<String> = window.into_iter().chain(slots).collect();
-    let finding = match stated.is_empty() {
-        true => finding,
-        false => format!("{finding}; the server states {}", stated.join(" and ")),
-    };
+    let finding =
+        if stated.is_empty() { finding } else { format!("{finding}; the server states {}", stated.join(" and ")) };
     if let (Some(configured), Some(stated)) = (profile.context_window, facts.context_window)
         && configured > stated
     {

@@ -5,7 +5,7 @@
 const NOTE_MARK: &str = "\n[note: You have ";
 /// Minimum length of a text beside calls that counts, in characters. Models introduce different calls with the same few
 /// words.
-const MIN_TEXT_CHARS: usize = 32;
+const MIN_TEXT_CHARS: usize = 80;
 
 /// Calls and answers that the run repeats.
 #[derive(Debug, Default, Clone, PartialEq)]
@@ -123,7 +123,7 @@ mod tests {
 
     #[test]
     fn only_long_identical_texts_in_a_row_count() {
-        let long = "I will look at the file once more.";
+        let long = "I will look at the file once more, from its first line, because I may have missed something in it.";
         let mut repetition = Repetition::default();
         for (text, texts) in
             [(long, 1), (long, 2), ("Next.", 0), ("Next.", 0), (long, 1), ("", 0), (long, 1), (long, 2)]

@@ -338,7 +338,7 @@ impl Transition<'_, '_> {
         is_possible
     }
 
-    /// Prepares to leave out the oldest messages. Returns `None` if that does not shorten the prompt, if the last summaries
+    /// Prepares to leave out the oldest messages. Returns `None` if the prompt does not fit then either, if the last summaries
     /// gained too little, or if the run is a reflection, which must read all of them.
     fn plan_omission(&mut self, tokens: u64, window: u64) -> Option<Omission> {
         if self.state.reflection.is_some() || self.state.compaction.has_stopped(tokens) {
@@ -349,7 +349,7 @@ impl Transition<'_, '_> {
         let earlier = earlier.map(|entry| &*entry.message);
         let content = omitted_message(earlier, covers.first, covers.last, &self.state.goals);
         let tokens_after = self.tokens_with_summary(&content, covers);
-        (tokens_after < tokens).then_some(Omission { content, covers, tokens_after })
+        (tokens_after < tokens && tokens_after <= window).then_some(Omission { content, covers, tokens_after })
     }
 
     fn omit(&mut self, Omission { content, covers, tokens_after }: Omission, tokens_before: u64) {
