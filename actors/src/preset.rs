@@ -125,6 +125,11 @@ pub fn presets(files: &PresetFiles, config: &Config, registered: &[Preset]) -> V
     all
 }
 
+/// Returns whether a preset is a built-in one, and not one that replaces it.
+pub(crate) fn is_built_in(preset: &Preset) -> bool {
+    builtin_presets().contains(preset)
+}
+
 fn parse(name: &str, file: &FrontMatter<'_>, tools: &[&str], config: &Config) -> Result<Preset, FrontMatterFault> {
     file.reject_unknown_keys(&KEYS)?;
     let tool_list = |key: &str| {

@@ -64,7 +64,7 @@ pub(crate) use registry::{
     RunRegistry, RunSession, SessionLinks,
     entry::{RunEntry, RunPhase},
 };
-pub(crate) use resolver::{PromptCache, RunResolver, is_built_in};
+pub(crate) use resolver::{PromptCache, RunResolver};
 pub(crate) use supervision::{
     run_supervisor::RunSupervisorActor, sub_agents::SubAgentSupervisorActor, watchdog::watch as watch_for_stuck_runs,
 };

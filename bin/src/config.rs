@@ -160,9 +160,7 @@ impl Models<'_> {
         }
         Ok((name, profile))
     }
-}
 
-impl Models<'_> {
     /// Returns the limits of the model of a profile, with what its server has last stated.
     pub(crate) fn limits(&self, profile: &ModelConfig, home: &Path, environment: &Environment) -> ModelLimits {
         let name = profile.model_name();

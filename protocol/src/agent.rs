@@ -76,6 +76,9 @@ const ORCHESTRATOR_TOOLS: [&str; 11] = [
 
 /// Name of the preset that replaces `default` if the context window is small.
 pub const SMALL_PRESET: &str = "small";
+/// Context window in tokens below which a run without a named preset gets the small one: the prompt of the preset `default`
+/// leaves too little for the work.
+pub const SMALL_WINDOW_TOKENS: u64 = 16_000;
 const SMALL_TOOLS: [&str; 5] = ["read", "list_files", "grep", "edit", "bash"];
 
 const SMALL: &str = "\

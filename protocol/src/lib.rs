@@ -40,7 +40,7 @@ pub mod tree;
 mod usage;
 mod write;
 
-pub use agent::{Preset, SMALL_PRESET, builtin_presets};
+pub use agent::{Preset, SMALL_PRESET, SMALL_WINDOW_TOKENS, builtin_presets};
 pub use artifact::{
     Artifact, ArtifactName, ArtifactNameError, ArtifactRef, ArtifactScope, ArtifactSnapshot, ArtifactSource,
     ArtifactVersion, DocumentEdit, EffectId, FlushFailure, FlushReport, MatchLayer, Provenance, RefKind, Splice,

@@ -400,16 +400,14 @@ def llama_cpp(world, *_):
         settings = {row["key"]: row for row in json.loads(soong("config", "show", "--json"))["settings"]}
         for key, value in (("model.context_window", 4096), ("model.max_concurrency", 2)):
             assert (settings[key]["value"], settings[key]["origin"]) == (value, "server"), settings[key]
-        running = subprocess.Popen(
-            [*words, "run", "--tools", "", "Write a very long story about the sea."],
-            cwd=project, stdin=subprocess.DEVNULL, env=variables, **quiet,
-        )
-        until("the call", lambda: any(slots()))
-        running.send_signal(signal.SIGINT)
-        begun = time.monotonic()
-        until("the free slot", lambda: not any(slots()), 10)
-        freed = time.monotonic() - begun
-        assert running.wait(timeout=30) != 0
+        story = [*words, "run", "--tools", "", "Write a very long story about the sea."]
+        with Program(*story, cwd=project, env=variables, **quiet) as running:
+            until("the call", lambda: any(slots()))
+            running.process.send_signal(signal.SIGINT)
+            begun = time.monotonic()
+            until("the free slot", lambda: not any(slots()), 10)
+            freed = time.monotonic() - begun
+            assert running.process.wait(timeout=30) != 0
         print(f"interop: llama.cpp: cached {[one['cached_tokens'] for one in usage]} of prompts of "
               f"{[one['prompt_tokens'] for one in usage]} tokens; slot freed after {freed:.2f} s", flush=True)
 

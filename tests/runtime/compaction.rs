@@ -599,10 +599,10 @@ async fn nearly_full_prompt_that_is_rejected_for_an_unknown_reason_is_summarized
                 let error = ModelError::new(Failure::Rejected, "no, not this one");
                 return Turn::Fail(ModelError { status: Some(400), ..error });
             }
-            match is_summarized {
-                true => Turn::say("done"),
-                false => Turn::call("read", json!({ "path": "long.txt" })),
+            if is_summarized {
+                return Turn::say("done");
             }
+            Turn::call("read", json!({ "path": "long.txt" }))
         });
         let world = TestRuntime::with(model, small(8_500)).await;
         std::fs::write(world.project().join("long.txt"), prose(300)).unwrap();

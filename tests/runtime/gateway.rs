@@ -235,7 +235,8 @@ async fn check(config: Config, reason: &str, refusals: std::ops::RangeInclusive<
 #[tokio::test(start_paused = true)]
 async fn configured_limits_avoid_rate_limit_errors() {
     let mut config = quick_non_durable_config();
-    (config.model.max_concurrency, config.model.requests_per_minute) = (Some(AT_ONCE), PER_MINUTE as u64);
+    config.model.max_concurrency = Some(AT_ONCE);
+    config.model.requests_per_minute = PER_MINUTE as u64;
     check(config, "requests_per_minute", 0..=0).await;
 }
 

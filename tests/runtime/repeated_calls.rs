@@ -63,7 +63,7 @@ async fn identical_calls_get_a_note_and_then_end_the_run() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn identical_texts_beside_different_calls_get_a_note_and_then_end_the_run() {
+async fn identical_texts_with_different_calls_get_a_note_and_then_end_the_run() {
     let call = |turn: usize, text: &str| {
         let arguments = json!({ "path": "a.txt", "max_lines": turn + 1 }).to_string();
         let call = ToolCall { id: format!("call_{turn}"), name: "read".to_owned(), arguments };

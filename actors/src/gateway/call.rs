@@ -332,9 +332,9 @@ async fn attempt(
 }
 
 fn endless_text_error(passage: &str) -> ModelError {
-    let shown: String = passage.chars().take(60).collect();
+    let excerpt: String = passage.chars().take(60).collect();
     let message = format!(
-        "the model repeats a passage without an end, and was stopped: {shown:?}. Try a larger model, or other sampling \
+        "the model repeats a passage without an end, and was stopped: {excerpt:?}. Try a larger model, or other sampling \
          parameters (model.params, such as a repeat penalty)"
     );
     ModelError::new(Failure::EndlessAnswer, message)

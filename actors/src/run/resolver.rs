@@ -14,7 +14,7 @@ use std::{
 
 use soong_protocol::{
     ChildMode, Config, ErrorCode, ErrorInfo, McpConfig, Preset, Run, RunMode, RunOptions, RunSettings, SMALL_PRESET,
-    ToolSpec, builtin_presets,
+    ToolSpec,
 };
 use soong_text::{PLATFORM, Redactor};
 use soong_tool::ToolRegistry;
@@ -26,6 +26,7 @@ use crate::{
     hook::Hooks,
     mcp::McpServers,
     memory::MemoryFiles,
+    preset::is_built_in,
     project_instructions::{ProjectInstructions, ProjectInstructionsCache},
     run::machine::{
         inline::InlineLimits,
@@ -257,11 +258,6 @@ impl RunResolver {
             shell: runs_commands.then(shell),
         })
     }
-}
-
-/// Returns whether a preset is the built-in one of its name, and not replaced.
-pub(crate) fn is_built_in(preset: &Preset) -> bool {
-    builtin_presets().contains(preset)
 }
 
 /// Returns the name of the preset of a run. In orchestrator mode, `orchestrator` replaces the preset `default`.

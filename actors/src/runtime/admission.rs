@@ -18,7 +18,8 @@ use futures::future::BoxFuture;
 use soong_model::params::check_params;
 use soong_protocol::{
     ErrorCode, ErrorInfo, MessageContent, NewSession, NewTrace, PermissionMode, RequestSubject, RequestWrite, Run,
-    RunMode, RunSettings, RunStatus, SMALL_PRESET, Session, SessionId, SessionWrite, TraceId, TraceWrite, Write,
+    RunMode, RunSettings, RunStatus, SMALL_PRESET, SMALL_WINDOW_TOKENS, Session, SessionId, SessionWrite, TraceId,
+    TraceWrite, Write,
 };
 use soong_storage::store::{Append, Reader};
 use soong_text::shorten;
@@ -29,16 +30,13 @@ use crate::{
     actor_base::closing,
     clock::now,
     permission::Grant,
-    run::{RunEntry, is_built_in},
+    preset::is_built_in,
+    run::RunEntry,
     session::{SessionHistory, SessionSupervisorMsg, StartRequest, deleted_meanwhile},
 };
 
 /// Maximum length of a trace name derived from its task, in characters (RUN-6a).
 const MAX_NAME_CHARS: usize = 60;
-
-/// Context window in tokens below which a run without a named preset gets the small one: the prompt of the preset `default`
-/// leaves too little for the work.
-const SMALL_WINDOW: u64 = 16_000;
 
 /// The session of a request.
 struct FoundSession {
@@ -269,7 +267,7 @@ impl Runtime {
             return;
         }
         let window = resolver.models.context_window(&settings.model).await;
-        if window.is_some_and(|window| window < SMALL_WINDOW) {
+        if window.is_some_and(|window| window < SMALL_WINDOW_TOKENS) {
             settings.agent_type = SMALL_PRESET.to_owned();
         }
     }

@@ -8,15 +8,11 @@ use soong_text::Environment;
 
 use super::{
     ChatCompletions,
-    server_routes::{body, window_of},
+    server_routes::{body, http_client, window_of},
 };
 use crate::{
     Failure, ModelError,
-    service::{
-        Api,
-        headers::read_key,
-        http::{BaseUrl, HttpClient},
-    },
+    service::{Api, http::BaseUrl},
 };
 
 /// Parts of the names of models that do not answer messages.
@@ -57,8 +53,7 @@ pub async fn served_models(
     timeout: Duration,
 ) -> Result<Vec<ServedModel>, ModelError> {
     let base_url = BaseUrl::parse(config, Provider::Openai, ChatCompletions::ENDPOINT, environment)?;
-    let key = read_key(config, environment)?.unwrap_or("none");
-    let http = HttpClient::new(&base_url, ChatCompletions::headers(key, &base_url), timeout)?;
+    let http = http_client(config, environment, &base_url, timeout)?;
     let host = base_url.host();
     let unreachable = |_| ModelError::new(Failure::Unavailable, format!("{host} cannot be reached"));
     let response = http.get(&base_url.endpoint("/models")?).await.map_err(unreachable)?;

@@ -1,6 +1,6 @@
 //! Asks a server about a model that it runs.
 //!
-//! Only llama.cpp, Ollama and LM Studio have routes for that, beside the list of models of the API of OpenAI. Each is
+//! Only llama.cpp, Ollama and LM Studio have routes for that, in addition to the list of models of the API of OpenAI. Each is
 //! recognized by its own route; any other server states at most a window, in its list.
 //!
 //! Elsewhere: when a server is asked, and where the facts are stored (`model_facts.rs` of `soong`).
@@ -15,6 +15,7 @@ use tokio::time::Instant;
 
 use super::ChatCompletions;
 use crate::{
+    ModelError,
     server_facts::{ServerFacts, ServerProgram},
     service::{
         Api,
@@ -36,7 +37,7 @@ struct ServerRoutes {
     /// `/api/ps` of Ollama: the models that are loaded.
     running: Value,
     /// `/api/v0/models` of LM Studio.
-    known: Value,
+    lm_studio_models: Value,
 }
 
 impl ServerRoutes {
@@ -47,15 +48,15 @@ impl ServerRoutes {
             Some(url) => until(deadline, get_json(http, &url)).await.unwrap_or_default(),
             None => Value::Null,
         };
-        let (props, running, known) = futures::join!(ask("/props"), ask("/api/ps"), ask("/api/v0/models"));
-        Self { props, running, known }
+        let (props, running, lm_studio_models) = futures::join!(ask("/props"), ask("/api/ps"), ask("/api/v0/models"));
+        Self { props, running, lm_studio_models }
     }
 
     /// Returns the context window with which the server runs a model.
     fn context_window(&self, model: &str) -> Option<u64> {
         let of_llama_cpp = self.props["default_generation_settings"]["n_ctx"].as_u64();
         let of_ollama = || entry(&self.running["models"], "model", model)?["context_length"].as_u64();
-        let of_lm_studio = || entry(&self.known["data"], "id", model)?["loaded_context_length"].as_u64();
+        let of_lm_studio = || entry(&self.lm_studio_models["data"], "id", model)?["loaded_context_length"].as_u64();
         of_llama_cpp.or_else(of_ollama).or_else(of_lm_studio).filter(|window| *window > 0)
     }
 
@@ -73,7 +74,7 @@ impl ServerRoutes {
 
     /// Returns whether the entries of the list are those of LM Studio. Some servers answer any path with their list of models.
     fn has_lm_studio_entries(&self) -> bool {
-        let entries = self.known["data"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let entries = self.lm_studio_models["data"].as_array().map(Vec::as_slice).unwrap_or_default();
         entries.iter().any(|entry| entry["max_context_length"].is_u64())
     }
 
@@ -83,7 +84,7 @@ impl ServerRoutes {
 
     fn takes_tools(&self, model: &str) -> Option<bool> {
         let of_lm_studio = || {
-            let abilities = entry(&self.known["data"], "id", model)?["capabilities"].as_array()?;
+            let abilities = entry(&self.lm_studio_models["data"], "id", model)?["capabilities"].as_array()?;
             Some(abilities.iter().any(|ability| ability == "tool_use"))
         };
         self.props["chat_template_caps"]["supports_tools"].as_bool().or_else(of_lm_studio)
@@ -107,8 +108,8 @@ pub fn server_address(config: &ModelConfig, environment: &Environment, is_known:
 
 fn base_url(config: &ModelConfig, environment: &Environment) -> Option<BaseUrl> {
     let provider = config.provider();
-    let is_asked = matches!(provider, Provider::Openai | Provider::OpenaiResponses | Provider::Anthropic);
-    if !is_asked {
+    let lists_models = matches!(provider, Provider::Openai | Provider::OpenaiResponses | Provider::Anthropic);
+    if !lists_models {
         return None;
     }
     // Users copy the address of an endpoint from manuals.
@@ -120,19 +121,33 @@ fn base_url(config: &ModelConfig, environment: &Environment) -> Option<BaseUrl> 
     BaseUrl::parse(config, provider, endpoint, environment).ok()
 }
 
+/// Creates a client for the routes of a server, with the key and the headers of its profile. `timeout` applies to the
+/// connection and to each read.
+///
+/// # Errors
+/// A key or header that cannot be sent; a variable of `header_env` that is not set.
+pub(super) fn http_client(
+    config: &ModelConfig,
+    environment: &Environment,
+    base_url: &BaseUrl,
+    timeout: Duration,
+) -> Result<HttpClient, ModelError> {
+    let key = read_key(config, environment)?.unwrap_or("none");
+    let mut headers = ChatCompletions::headers(key, base_url);
+    Headers::of(config, environment)?.apply(&mut headers);
+    HttpClient::new(base_url, headers, timeout)
+}
+
 /// Asks the server of a profile about one of its models. Takes at most 300 ms; what the server has not answered by then is
 /// not known. A server in another network is asked only for its list of models.
 pub async fn server_facts(config: &ModelConfig, environment: &Environment, model: &str) -> ServerFacts {
-    asked(config, environment, model).await.unwrap_or_default()
+    stated_facts(config, environment, model).await.unwrap_or_default()
 }
 
-async fn asked(config: &ModelConfig, environment: &Environment, model: &str) -> Option<ServerFacts> {
+async fn stated_facts(config: &ModelConfig, environment: &Environment, model: &str) -> Option<ServerFacts> {
     let deadline = Instant::now() + ROUTE_TIMEOUT;
     let base_url = base_url(config, environment).filter(|base_url| !base_url.is_vendor())?;
-    let key = read_key(config, environment).ok()?.unwrap_or("none");
-    let mut headers = ChatCompletions::headers(key, &base_url);
-    Headers::of(config, environment).ok()?.apply(&mut headers);
-    let http = HttpClient::new(&base_url, headers, ROUTE_TIMEOUT).ok()?;
+    let http = http_client(config, environment, &base_url, ROUTE_TIMEOUT).ok()?;
     let has_version = base_url.ends_with_version() || config.provider() != Provider::Anthropic;
     let list_url = base_url.endpoint(if has_version { "/models" } else { "/v1/models" }).ok()?;
     let list = async { until(deadline, get_json(&http, &list_url)).await.unwrap_or_default() };
@@ -142,19 +157,20 @@ async fn asked(config: &ModelConfig, environment: &Environment, model: &str) -> 
     }
     let (list, routes) = futures::join!(list, ServerRoutes::ask(&base_url, &http));
     let program = routes.program();
-    let shown = match base_url.root_endpoint("/api/show") {
+    let model_info = match base_url.root_endpoint("/api/show") {
         Some(url) if program == Some(ServerProgram::Ollama) => {
             let question = json!({ "model": model });
             until(deadline, post_json(&http, &url, &question)).await.unwrap_or_default()
         }
         _ => Value::Null,
     };
-    let window = routes.context_window(model).or_else(|| ollama_window(&shown)).or_else(|| list_window(&list, model));
+    let window =
+        routes.context_window(model).or_else(|| ollama_window(&model_info)).or_else(|| list_window(&list, model));
     Some(ServerFacts {
         program,
         context_window: window,
         slots: routes.slots(),
-        takes_tools: routes.takes_tools(model).or_else(|| ollama_tools(&shown)),
+        takes_tools: routes.takes_tools(model).or_else(|| ollama_tools(&model_info)),
     })
 }
 
@@ -171,14 +187,14 @@ pub(super) fn window_of(entry: &Value) -> Option<u64> {
 
 /// Returns the window that the parameters of an Ollama model set: a line such as `num_ctx 8192`. Without it, Ollama chooses
 /// a window when it loads the model.
-fn ollama_window(shown: &Value) -> Option<u64> {
-    let mut lines = shown["parameters"].as_str()?.lines();
+fn ollama_window(model_info: &Value) -> Option<u64> {
+    let mut lines = model_info["parameters"].as_str()?.lines();
     let value = lines.find_map(|line| line.trim().strip_prefix("num_ctx"))?;
     value.trim().parse().ok()
 }
 
-fn ollama_tools(shown: &Value) -> Option<bool> {
-    Some(shown["capabilities"].as_array()?.iter().any(|ability| ability == "tools"))
+fn ollama_tools(model_info: &Value) -> Option<bool> {
+    Some(model_info["capabilities"].as_array()?.iter().any(|ability| ability == "tools"))
 }
 
 /// Waits for an answer until the deadline.
@@ -306,9 +322,9 @@ mod tests {
         let base_url = format!("http://{}/v1", listener.local_addr().unwrap());
         let config = ModelConfig { base_url: Some(base_url), ..ModelConfig::default() };
         let environment = Environment::default();
-        let asked = server_facts(&config, &environment, "m");
+        let facts = server_facts(&config, &environment, "m");
         let limit = ROUTE_TIMEOUT * 20;
-        assert_eq!(tokio::time::timeout(limit, asked).await, Ok(ServerFacts::default()));
+        assert_eq!(tokio::time::timeout(limit, facts).await, Ok(ServerFacts::default()));
     }
 
     #[test]

@@ -75,10 +75,10 @@ pub(crate) fn repeated_answers(count: u32) -> ErrorInfo {
     ErrorInfo { details: json!({ "count": count }), ..ErrorInfo::new(ErrorCode::RepeatedCalls, message) }
 }
 
-/// Returns the error of a run whose model repeats a text beside its calls.
+/// Returns the error of a run whose model repeats the text that it writes with its calls.
 pub(crate) fn repeated_texts(count: u32) -> ErrorInfo {
     let message = format!(
-        "the model wrote the same text beside its tool calls {count} times in a row (runtime.repeated_calls_limit)"
+        "the model wrote the same text with its tool calls {count} times in a row (runtime.repeated_calls_limit)"
     );
     ErrorInfo { details: json!({ "count": count }), ..ErrorInfo::new(ErrorCode::RepeatedCalls, message) }
 }

@@ -163,7 +163,7 @@ pub(crate) struct ModelSpec {
     /// Name of the model in events and prices.
     pub(crate) name: String,
     /// Maximum time without output of the model, in milliseconds.
-    pub(crate) timeout_ms: u64,
+    pub(crate) max_silence_ms: u64,
     /// Answer tokens that a budget reserves per call, and that a lost call is charged.
     pub(crate) reserved_output_tokens: u64,
     /// Part of the context window that is kept free for the answer, in tokens.

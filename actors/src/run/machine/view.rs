@@ -117,7 +117,7 @@ impl RunState {
 pub(crate) fn stall_timeout_ms(run: &RunState, stuck_after_ms: u64) -> Option<u64> {
     match run.phase {
         Phase::Recalling | Phase::CallingModel | Phase::Reflecting | Phase::Compacting => {
-            Some(stuck_after_ms.max(run.spec.model.timeout_ms))
+            Some(stuck_after_ms.max(run.spec.model.max_silence_ms))
         }
         _ if run.only_waits_for_others() || run.phase == Phase::Driven => None,
         _ => Some(stuck_after_ms),

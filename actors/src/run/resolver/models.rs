@@ -88,7 +88,7 @@ impl RunResolver {
         let _ = ReasoningParams::take(&mut params); // `wanted` contains it
         Ok(ModelSpec {
             provider: if profile == OFFLINE { Provider::Offline } else { settings.provider() }.as_str(),
-            timeout_ms: settings.max_silence_ms(),
+            max_silence_ms: settings.max_silence_ms(),
             reserved_output_tokens: sizes.reserved_output_tokens,
             answer_room: sizes.answer_room,
             params,

@@ -12,7 +12,7 @@ use std::{
 use soong::{
     Config, ErrorCode, ErrorInfo, RunOutcome, RunRequest, Runtime, StreamItem,
     model::{ServerFacts, server_facts},
-    protocol::{Event, ModelEvent, Provider, RunStatus, Stats, ToolEvent},
+    protocol::{Event, ModelEvent, Provider, RunStatus, SMALL_PRESET, SMALL_WINDOW_TOKENS, Stats, ToolEvent},
 };
 use soong_tui::{format, text};
 
@@ -34,8 +34,9 @@ const END_GRACE: Duration = Duration::from_secs(5);
 const SLOW_AFTER: Duration = Duration::from_secs(120);
 /// Maximum tokens of an answer.
 const MAX_OUTPUT_TOKENS: u64 = 4_096;
-/// Tokens of the prompt of a run with the default agent, without its conversation.
+/// Tokens of the prompts of the presets `default` and `small`, without the conversation (`examples/bench/budget.toml`).
 const DEFAULT_PROMPT_TOKENS: u64 = 2_500;
+const SMALL_PROMPT_TOKENS: u64 = 900;
 /// Tokens that a conversation and the answers of a run need at least.
 const MIN_ROOM_TOKENS: u64 = 4_096;
 /// System prompt of the run.
@@ -154,11 +155,15 @@ impl CallObservations {
     }
 }
 
-/// Checks what a window leaves for the conversation and the answers, after the prompt of the default agent.
+/// Checks what a window leaves for the conversation and the answers, after the prompt of the preset that runs get.
 fn window_check(context_window: u64) -> Check {
-    let left = context_window.saturating_sub(DEFAULT_PROMPT_TOKENS);
-    let finding =
-        format!("the context window of {context_window} tokens leaves {left} beside the prompt of the default agent",);
+    let is_small = context_window < SMALL_WINDOW_TOKENS;
+    let preset = if is_small { SMALL_PRESET } else { "default" };
+    let prompt_tokens = if is_small { SMALL_PROMPT_TOKENS } else { DEFAULT_PROMPT_TOKENS };
+    let left = context_window.saturating_sub(prompt_tokens);
+    let finding = format!(
+        "the context window of {context_window} tokens leaves {left} for the work, after the prompt of the preset `{preset}`"
+    );
     if left >= MIN_ROOM_TOKENS {
         return Check::ok("call window", finding);
     }
@@ -316,6 +321,6 @@ mod tests {
         let facts = ServerFacts { takes_tools: Some(false), ..ServerFacts::default() };
         assert!(no_tools.checks(128_000, &facts)[0].finding.contains("template"));
         let small = CallObservations { ..good }.checks(4_096, &ServerFacts::default());
-        assert!(small[3].status == Status::Warning && small[3].finding.contains("leaves 1596"), "{small:?}");
+        assert!(small[3].status == Status::Warning && small[3].finding.contains("leaves 3196"), "{small:?}");
     }
 }

@@ -1,9 +1,9 @@
-//! Repetition: identical tool calls with identical results in a row, identical texts beside calls, and identical answers
+//! Repetition: identical tool calls with identical results in a row, identical texts written with calls, and identical answers
 //! after a denial of a Stop hook.
 
 /// Text that begins a note to the model about a repetition. The note is no part of the result.
 const NOTE_MARK: &str = "\n[note: You have ";
-/// Minimum length of a text beside calls that counts, in characters. Models introduce different calls with the same few
+/// Minimum length of a text written with calls that counts, in characters. Models introduce different calls with the same few
 /// words.
 const MIN_TEXT_CHARS: usize = 80;
 
@@ -20,7 +20,7 @@ pub(in crate::run::machine) struct Repetition {
     pub(in crate::run::machine) fast_calls: u32,
     /// Text of the last answer with calls. Empty if it was short.
     last_text: String,
-    /// Number of identical texts beside calls in a row, with the last one.
+    /// Number of identical texts written with calls in a row, with the last one.
     pub(in crate::run::machine) texts: u32,
     /// Number of those since a call waited.
     pub(in crate::run::machine) fast_texts: u32,
@@ -73,7 +73,7 @@ impl Repetition {
         self.answers = 0;
     }
 
-    /// Records the text beside the calls of an answer.
+    /// Records the text of an answer with calls.
     pub(in crate::run::machine) fn record_text(&mut self, text: &str) {
         let text = text.trim();
         let is_long = text.chars().nth(MIN_TEXT_CHARS - 1).is_some();
@@ -110,7 +110,7 @@ pub(in crate::run::machine) fn note(calls: u32) -> String {
     )
 }
 
-/// Returns the note to the model about a text that it repeats beside its calls.
+/// Returns the note to the model about a text that it repeats with its calls.
 pub(in crate::run::machine) fn text_note(texts: u32) -> String {
     format!(
         "{NOTE_MARK}written the same text {texts} times in a row. Do something else, or answer with what you know.]"

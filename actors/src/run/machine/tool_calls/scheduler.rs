@@ -246,17 +246,14 @@ impl Transition<'_, '_> {
         let repetitions = self.state.repetition.calls_with(&repeated, self.state.turn.number);
         let note_after = self.state.spec.limits.repeated_calls_note;
         let texts = self.state.repetition.texts;
-        let note = match note_after {
-            0 => None,
-            _ if !files.is_empty() => None,
-            _ if repetitions >= note_after => Some(repetition::note(repetitions)),
-            _ if texts >= note_after => Some(repetition::text_note(texts)),
-            _ => None,
-        };
-        let text = match note {
-            Some(note) => text + &note,
-            None => text,
-        };
+        let mut text = text;
+        if note_after > 0 && files.is_empty() {
+            if repetitions >= note_after {
+                text.push_str(&repetition::note(repetitions));
+            } else if texts >= note_after {
+                text.push_str(&repetition::text_note(texts));
+            }
+        }
         let mut content = MessageContent::from(text);
         files.into_iter().for_each(|file| content.push(file));
         self.add_message(Role::Tool, content, |message| {
