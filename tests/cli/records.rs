@@ -1,5 +1,7 @@
 //! Commands that print or export the records of runs: events, messages, versions, the HTML page, and the pager.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
 
 use crate::process::{KillOnDrop, TestHome};
@@ -166,4 +168,24 @@ fn quiet_run_prints_only_the_answer() {
     for more in ["--json", "--monitor", "--detach"] {
         world.run(&["run", "--quiet", more, "Say it"]).expect_code(2);
     }
+}
+
+/// Closing the runtime would end the call for the name.
+#[test]
+fn process_of_a_single_run_waits_for_the_name() {
+    let world = TestHome::new();
+    let server = ScriptedServer::start(|request| {
+        if request.body.to_string().contains("You name conversations") {
+            return Reply::answer("Purpose of the files").after(Duration::from_millis(500));
+        }
+        Reply::answer("They are for tests.")
+    });
+    let config = "[model]\nname = \"m\"\n[context]\nutility_profile = \"default\"\n";
+    std::fs::create_dir_all(world.home()).unwrap();
+    std::fs::write(world.home().join("config.toml"), config).unwrap();
+    let mut command = world.command(&["run", "--session", "s", "What are the files for?"]);
+    let ran = command.env("OPENAI_BASE_URL", server.base_url()).output().unwrap();
+    assert!(ran.status.success(), "{ran:?}");
+    let session = world.run(&["sessions", "show", "s", "--json"]).expect_code(0).json();
+    assert_eq!(session["session"]["name"], "Purpose of the files", "{session}");
 }

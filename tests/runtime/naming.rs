@@ -1,6 +1,9 @@
 //! Names of traces: a model chooses one after the first answer, if `context.utility_profile` is set (RUN-6a).
 
-use std::sync::{Arc, Mutex};
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use serde_json::json;
 use soong::{
@@ -9,6 +12,7 @@ use soong::{
     offline::Offline,
     protocol::{Event, EventRecord, ModelEvent, RunMode, RunStatus, SessionId, TraceId},
 };
+use tokio::{sync::Notify, time};
 
 use crate::support::{
     history::{check_session, stored},
@@ -40,6 +44,14 @@ fn working(go: &Arc<Mutex<bool>>) -> Arc<ScriptedModel> {
     })
 }
 
+/// Model that calls a tool after the first message, and then does not answer.
+fn hanging_after_a_call() -> Arc<ScriptedModel> {
+    scripted_model(|request| match assistant_count(request) {
+        0 => Turn::call("list_files", json!({})),
+        _ => Turn::Hang(""),
+    })
+}
+
 fn answering() -> Arc<ScriptedModel> {
     scripted_model(|_| Turn::say("for tests"))
 }
@@ -57,11 +69,16 @@ fn both(name: &str) -> (String, String) {
 fn outcomes(events: &[Arc<EventRecord>]) -> Vec<Result<String, String>> {
     let outcome = |record: &Arc<EventRecord>| match &record.event {
         Event::Model(ModelEvent::NamingEnded { name, error, .. }) => {
-            Some(name.clone().ok_or_else(|| error.as_ref().unwrap().code.to_string()))
+            let error = error.as_ref().map(|error| Err(error.code.to_string()));
+            name.clone().map(Ok).or(error)
         }
         _ => None,
     };
     events.iter().filter_map(outcome).collect()
+}
+
+async fn run_to_end(world: &TestRuntime, message: &str) {
+    with_timeout(start(world, message).await.wait()).await.unwrap();
 }
 
 async fn start(world: &TestRuntime, message: &str) -> soong::RunHandle {
@@ -101,64 +118,131 @@ async fn trace_is_named_during_its_first_run() {
     world.finish().await;
 }
 
+/// The run ends with its answer, and the call for the name continues.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn conversation_of_single_answers_is_named_by_the_second() {
-    let small = scripted_model(|_| Turn::say("Files"));
+async fn conversation_of_one_answer_is_named_once() {
+    let gate = Arc::new(Notify::new());
+    let small = scripted_model({
+        let gate = Arc::clone(&gate);
+        move |_| Turn::When(Arc::clone(&gate), "Files".to_owned())
+    });
     let world = TestRuntime::with(answering(), named_by(&small)).await;
-    with_timeout(start(&world, TASK).await.wait()).await.unwrap();
-    assert_eq!((names(&world).await, small.calls()), (both(PROVISIONAL), 0));
-    // The run does not wait for the name, so this can take several messages.
-    while names(&world).await == both(PROVISIONAL) {
-        with_timeout(start(&world, "And now?").await.wait()).await.unwrap();
-    }
+    let run = start(&world, TASK).await;
+    let outcome = with_timeout(run.wait()).await.unwrap();
+    assert_eq!(outcome.status, RunStatus::Completed);
+    assert_eq!((world.runtime().info().pending_names(), names(&world).await), (1, both(PROVISIONAL)));
+    // The run charges an estimate of the call, because its own record is complete.
+    let own = outcome.stats.own;
+    assert_eq!(own.model_calls, 2);
+    assert!(own.total_tokens > 15 && own.estimated, "{own:?}");
+    with_timeout(start(&world, "And now?").await.wait()).await.unwrap();
+    gate.notify_one();
+    wait_until("the name is recorded", || world.runtime().info().pending_names() == 0).await;
     assert_eq!(names(&world).await, both("Files"));
+    let events = stored(world.runtime(), run.trace_id()).await;
+    let ends: Vec<bool> =
+        events.iter().filter(|record| record.event.kind() == "naming_ended").map(|end| end.run_id.is_some()).collect();
+    assert_eq!(ends, [true, false]);
+    with_timeout(start(&world, "And now?").await.wait()).await.unwrap();
+    assert_eq!(small.calls(), 1);
     check_session(world.runtime(), &SessionId::new("s")).await;
     world.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn run_does_not_wait_for_a_name_and_the_next_one_tries_again() {
-    let small = scripted_model(|_| Turn::Hang(""));
-    let go = Arc::new(Mutex::new(false));
-    let mut world = TestRuntime::with(working(&go), named_by(&small)).await;
-    let run = start(&world, TASK).await;
+async fn late_name_does_not_reach_a_new_session_of_the_same_id() {
+    let gate = Arc::new(Notify::new());
+    let small = scripted_model({
+        let gate = Arc::clone(&gate);
+        move |_| Turn::When(Arc::clone(&gate), "Files".to_owned())
+    });
+    let world = TestRuntime::with(answering(), named_by(&small)).await;
+    run_to_end(&world, TASK).await;
     wait_until("a name is requested", || small.in_flight() == 1).await;
-    *go.lock().unwrap() = true;
-    let outcome = with_timeout(run.wait()).await.unwrap();
-    assert_eq!((outcome.status, outcome.output.as_str()), (RunStatus::Completed, "for tests"));
-    let own = outcome.stats.own;
-    let tokens_of_turns = 15 * (own.model_calls - 1);
-    assert!(own.total_tokens > tokens_of_turns, "the call that was cut off is charged: {own:?}");
-    wait_until("the call is cut off", || small.in_flight() == 0).await;
+    world.runtime().sessions().delete(&SessionId::new("s")).await.unwrap();
+    let request = RunRequest::new("Another task.").session("s").session_name("Mine");
+    with_timeout(world.runtime().start(request).await.unwrap().wait()).await.unwrap();
+    gate.notify_one();
+    wait_until("the late answer is handled", || world.runtime().info().pending_names() == 0).await;
+    let session = world.runtime().sessions().get(&SessionId::new("s")).await.unwrap();
+    assert_eq!(session.name.as_deref(), Some("Mine"));
+    assert_eq!(outcomes(&stored(world.runtime(), &TraceId::new("s")).await), []);
+    check_session(world.runtime(), &SessionId::new("s")).await;
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn call_for_a_name_ends_20_s_after_its_run() {
+    let small = scripted_model(|_| Turn::Hang(""));
+    let world = TestRuntime::with(answering(), named_by(&small)).await;
+    let run = start(&world, TASK).await;
+    with_timeout(run.wait()).await.unwrap();
+    wait_until("a name is requested", || small.in_flight() == 1).await;
+    time::pause();
+    time::sleep(Duration::from_secs(19)).await;
+    assert_eq!(small.in_flight(), 1);
+    time::sleep(Duration::from_secs(2)).await;
+    assert_eq!(small.in_flight(), 0);
+    time::resume();
+    wait_until("the end is recorded", || world.runtime().info().pending_names() == 0).await;
+    let events = stored(world.runtime(), run.trace_id()).await;
+    assert_eq!(outcomes(&events), [Err("timeout".to_owned())]);
+    run_to_end(&world, "And now?").await;
+    assert_eq!((small.calls(), names(&world).await), (1, both(PROVISIONAL)));
+    world.finish().await;
+}
+
+/// A call that fails, is cancelled, or is lost with its process is not repeated, and nobody waits for it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn failed_call_for_a_name_is_not_repeated() {
+    let refusing = scripted_model(|_| Turn::Fail(ModelError::new(Failure::Rejected, "no")));
+    let world = TestRuntime::with(answering(), named_by(&refusing)).await;
+    run_to_end(&world, TASK).await;
+    wait_until("the failure is recorded", || world.runtime().info().pending_names() == 0).await;
+    run_to_end(&world, "And now?").await;
+    let events = stored(world.runtime(), &TraceId::new("s")).await;
+    assert_eq!(outcomes(&events), [Err("provider_error".to_owned())]);
+    assert_eq!((refusing.calls(), names(&world).await), (1, both(PROVISIONAL)));
+    world.finish().await;
+
+    // A cancelled run takes the call with it.
+    let hanging = scripted_model(|_| Turn::Hang(""));
+    let mut world = TestRuntime::with(hanging_after_a_call(), named_by(&hanging)).await;
+    let run = start(&world, TASK).await;
+    wait_until("a name is requested", || hanging.in_flight() == 1).await;
+    run.cancel().await.unwrap();
+    assert_eq!(with_timeout(run.wait()).await.unwrap().status, RunStatus::Cancelled);
+    wait_until("the call is cut off", || hanging.in_flight() == 0).await;
+    assert_eq!(world.runtime().info().pending_names(), 0);
+    let events = stored(world.runtime(), run.trace_id()).await;
+    let outcomes_of_cancelled = outcomes(&events);
+    // The end of the run, or that of the call, whichever comes first.
+    let expected = [[Err("cancelled".to_owned())], [Err("interrupted".to_owned())]];
+    assert!(expected.iter().any(|expected| outcomes_of_cancelled == expected), "{outcomes_of_cancelled:?}");
     drop(run);
 
-    // A process that ends is no different.
-    *go.lock().unwrap() = false;
-    let run_id = start(&world, "Again.").await.run_id().clone();
-    wait_until("a name is requested", || small.in_flight() == 1).await;
-    let refusing = scripted_model(|_| Turn::Fail(ModelError::new(Failure::Rejected, "no")));
+    // Closing the runtime ends a detached call.
+    world.reopen_with(answering(), named_by(&hanging)).await;
+    let request = RunRequest::new(TASK).session("t");
+    with_timeout(world.runtime().start(request).await.unwrap().wait()).await.unwrap();
+    wait_until("a name is requested", || hanging.in_flight() == 1).await;
+    assert_eq!(world.runtime().info().pending_names(), 1);
+    world.reopen_with(answering(), named_by(&refusing)).await;
+    assert_eq!(hanging.in_flight(), 0);
+
+    // A process that ends during a run loses its call.
+    let request = RunRequest::new(TASK).session("u");
+    world.reopen_with(hanging_after_a_call(), named_by(&hanging)).await;
+    let run_id = world.runtime().start(request).await.unwrap().run_id().clone();
+    wait_until("a name is requested", || hanging.in_flight() == 1).await;
     world.reopen_with(answering(), named_by(&refusing)).await;
     with_timeout(world.runtime().wait(&run_id)).await.unwrap();
-    let ended = |code: &str| Err(code.to_owned());
-    let events = stored(world.runtime(), &TraceId::new("s")).await;
-    assert_eq!(outcomes(&events), [ended("interrupted"), ended("interrupted")]);
-
-    // A model that fails does not stop the run.
-    *go.lock().unwrap() = false;
-    world.reopen_with(working(&go), named_by(&refusing)).await;
-    let run = start(&world, "Once more.").await;
-    wait_until("a name is requested", || refusing.calls() == 1).await;
-    loop {
-        let events = stored(world.runtime(), &TraceId::new("s")).await;
-        if outcomes(&events).last() == Some(&ended("provider_error")) {
-            break;
-        }
-        tokio::task::yield_now().await;
+    let events = stored(world.runtime(), &TraceId::new("u")).await;
+    assert_eq!(outcomes(&events), [Err("interrupted".to_owned())]);
+    assert_eq!(refusing.calls(), 1);
+    for session in ["s", "t", "u"] {
+        check_session(world.runtime(), &SessionId::new(session)).await;
     }
-    *go.lock().unwrap() = true;
-    assert_eq!(with_timeout(run.wait()).await.unwrap().status, RunStatus::Completed);
-    assert_eq!(names(&world).await, both(PROVISIONAL));
-    check_session(world.runtime(), &SessionId::new("s")).await;
     world.finish().await;
 }
 

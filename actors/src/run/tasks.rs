@@ -1,7 +1,7 @@
 //! The tasks of one incarnation of a run: model calls, tool calls, loading and storing.
 //!
 //! Each task is tracked by its incarnation, ends when the run is cancelled or the incarnation is dropped, and always
-//! reports its outcome (R4). A task of a dead incarnation reports to a dead mailbox, so its input cannot reach the next
+//! reports its outcome (R4). The call for a name may outlive its run (`tasks/naming.rs`). A task of a dead incarnation reports to a dead mailbox, so its input cannot reach the next
 //! incarnation.
 
 pub(in crate::run) mod authorize;
@@ -17,6 +17,7 @@ pub(in crate::run) mod finalize;
 pub(in crate::run) mod hook_calls;
 pub(in crate::run) mod load;
 pub(in crate::run) mod model_call;
+mod naming;
 pub(in crate::run) mod panicked;
 mod prompt_cache;
 mod queued_children;
@@ -70,6 +71,7 @@ use crate::{
             hook_calls::HookCalls,
             load::{last_settings, read_stored},
             model_call::{CallObserver, ModelCaller},
+            naming::NamingCall,
             panicked::panic_error,
             text_calls::take_text_calls,
             tool_call::{ToolAttempt, ToolRunner, resolved_path},
@@ -92,6 +94,8 @@ pub(crate) struct TaskServices {
     pub(crate) journal: JournalHandle,
     pub(crate) reader: StoreReader,
     pub(crate) redactor: Redactor,
+    /// The calls for names that have outlived their runs.
+    pub(crate) pending_names: TaskTracker,
     pub(crate) lifetime: Lifetime,
 }
 
@@ -102,6 +106,7 @@ pub(crate) struct RunTasks {
     tracker: TaskTracker,
     /// Cancelled when the run is cancelled, its tasks are cut off, or this incarnation dies.
     token: CancellationToken,
+    naming: Option<NamingCall>,
     _guard: DropGuard,
 }
 
@@ -109,7 +114,7 @@ impl RunTasks {
     pub(crate) fn new(services: &Arc<TaskServices>, live: &Arc<RunEntry>, tracker: TaskTracker) -> Self {
         let token = live.limits.token.child_token();
         let (services, live) = (Arc::clone(services), Arc::clone(live));
-        Self { services, live, tracker, _guard: token.clone().drop_guard(), token }
+        Self { services, live, tracker, _guard: token.clone().drop_guard(), token, naming: None }
     }
 
     /// Returns whether no task is running.
@@ -118,8 +123,9 @@ impl RunTasks {
     }
 
     /// Cancels all running tasks, and every task that starts later.
-    pub(crate) fn abort(&self) {
+    pub(crate) fn abort(&mut self) {
         self.token.cancel();
+        self.naming = None;
     }
 
     fn mailbox(&self, myself: ActorRef<RunMsg>) -> Mailbox<RunMsg> {

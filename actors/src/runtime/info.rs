@@ -48,6 +48,12 @@ impl<'a> RuntimeInfo<'a> {
         self.runtime.inner.services.runs.select(is_active)
     }
 
+    /// Returns the number of model calls for names of traces that have outlived their runs. Such a call takes at most 20 s,
+    /// and closing the runtime ends it, so a program that closes the runtime after a run may wait for it.
+    pub fn pending_names(self) -> usize {
+        self.runtime.inner.services.pending_names.len()
+    }
+
     /// Returns the skills that runs may load, except those of projects (MEM-1).
     pub fn skills(self) -> Arc<Skills> {
         Arc::clone(&self.runtime.inner.services.resolver.skills)

@@ -4,6 +4,7 @@ use std::{path::PathBuf, sync::Arc};
 
 use soong_model::tokens::TokenDeviations;
 use soong_protocol::{Config, api::SettingsDigests};
+use tokio_util::task::TaskTracker;
 
 use crate::{
     actor_base::Lifetime,
@@ -36,6 +37,8 @@ pub(super) struct Services {
     pub(super) resolver: Arc<RunResolver>,
     pub(super) actor_tree: Arc<ActorTree>,
     pub(super) token_deviations: Arc<TokenDeviations>,
+    /// The calls for names of traces that have outlived their runs.
+    pub(super) pending_names: TaskTracker,
     pub(super) lifetime: Lifetime,
 }
 

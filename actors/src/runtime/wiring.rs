@@ -8,6 +8,7 @@ use soong_storage::{
     blob::BlobStore,
     store::{Reader, Store},
 };
+use tokio_util::task::TaskTracker;
 
 use super::services::Services;
 use crate::{
@@ -106,6 +107,7 @@ pub(super) fn wire(open: OpenStore, settings: Settings) -> Result<Wired, ErrorIn
         resolver,
         actor_tree,
         token_deviations: Arc::new(TokenDeviations::default()),
+        pending_names: TaskTracker::new(),
         lifetime,
     };
     let sessions = sessions(&services, &permissions, faults);
@@ -211,6 +213,7 @@ fn tasks(
         journal: services.journal.clone(),
         reader: services.reader.clone(),
         redactor: resolver.redactor.clone(),
+        pending_names: services.pending_names.clone(),
         lifetime: services.lifetime.clone(),
     }
 }

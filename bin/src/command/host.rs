@@ -46,7 +46,7 @@ pub(super) async fn host(context: &Context<'_>) -> Result<Exit, Failure> {
     loop {
         tokio::select! {
             () = tokio::time::sleep(POLL_INTERVAL) => {
-                if !owner.is_idle() {
+                if !owner.is_idle() || owner.runtime().info().pending_names() > 0 {
                     busy = Instant::now();
                 } else if busy.elapsed() > IDLE_TIMEOUT && owner.shut_if_idle() {
                     break;

@@ -38,6 +38,8 @@ const REMOTE_CANCEL_TIMEOUT: Duration = Duration::from_secs(30);
 const HANDOVER_TIMEOUT: Duration = Duration::from_secs(10);
 /// Interval between checks whether the owner can shut down, and between retries of a request.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
+/// Maximum time that this process stays open for the name of a conversation.
+const NAME_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Step that is reported if the owner is slow to accept a run.
 const STARTING: &str = "starting the run; `soong tree` in another terminal shows what it waits for";
@@ -462,10 +464,12 @@ impl<'a> RuntimeSession<'a> {
         })
     }
 
-    /// Closes the connection. An owner first waits until the runs that other processes started here have ended.
+    /// Closes the connection. An owner first waits until the runs that other processes started here have ended, and a moment
+    /// for the names of traces.
     pub(super) async fn close(self) {
         let Some(owner) = self.owner.into_owner() else { return };
         wait_idle(&owner, &self.interrupt).await;
+        wait_for_names(&owner, &self.interrupt).await;
         owner.close().await;
     }
 }
@@ -489,6 +493,17 @@ fn prepare(context: &Context<'_>, home: &Path) -> Interrupt {
     let has_picture = context.terminal.can_redraw && !context.global.json;
     log::start(context.global.verbose, LogTarget::Run { home, has_picture });
     Interrupt::listen()
+}
+
+/// Waits for calls for names that have outlived their runs, because closing the runtime ends them.
+async fn wait_for_names(owner: &Owner, interrupt: &Interrupt) {
+    let deadline = Instant::now() + NAME_TIMEOUT;
+    while owner.runtime().info().pending_names() > 0 && Instant::now() < deadline {
+        tokio::select! {
+            () = tokio::time::sleep(POLL_INTERVAL) => {}
+            () = interrupt.first() => return,
+        }
+    }
 }
 
 async fn wait_idle(owner: &Owner, interrupt: &Interrupt) {

@@ -137,14 +137,17 @@ events! {
             /// Name of the model.
             model: String,
         },
-        /// A model was asked for a name of the trace. The run does not wait for the answer.
+        /// A model was asked for a name of the trace, after the first answer. The run does not wait for the name.
         NamingStarted = "naming_started" {
             /// Estimated number of tokens of the request.
             estimated_tokens: u64,
         },
         /// The trace has a name, or the call for it failed. The session gets the same name, unless a user has set another.
+        ///
+        /// If the run ends first, its event has neither a name nor an error, and an estimate of the usage. The outcome
+        /// follows as a second event, which belongs to no run, unless the runtime closes before.
         NamingEnded = "naming_ended" {
-            /// The name. Absent if the call failed.
+            /// The name. Absent if the call failed or continues after the run.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             name: Option<String>,
             /// Usage of the call, if known.
@@ -153,7 +156,7 @@ events! {
             /// Cost of the call. Absent if the price is unknown.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             cost: Option<Usd>,
-            /// Why the call failed. The next run of the trace makes it again.
+            /// Why the call failed. It is not repeated.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             error: Option<Box<ErrorInfo>>,
         },

@@ -75,6 +75,10 @@ impl EventRows<'_> {
                     traces::rename(conn, trace.key, session.key, name)?;
                 }
             }
+            // The run that has made the call ended before it.
+            (Event::Model(ModelEvent::NamingEnded { name: Some(name), .. }), None) => {
+                traces::rename(conn, trace.key, session.key, name)?;
+            }
             (Event::Tool(event), Some(run)) => row_updates::apply_tool_event(event, run, trace),
             (Event::Context(event), Some(run)) => row_updates::apply_context_event(event, run, trace),
             (Event::Memory(event), Some(run)) => row_updates::apply_memory_event(event, run, trace),

@@ -65,6 +65,7 @@ impl RunActor {
                 Effect::Artifact(ArtifactEffect::Invalidate(names)) => {
                     self.services.artifacts.evict_restored(&self.entry.identity.session_id, &names);
                 }
+                Effect::DetachNaming => state.tasks.detach_naming(),
                 Effect::AbortTasks => {
                     state.tasks.abort();
                     // The deferred effects start with a cancelled token, so they report immediately.

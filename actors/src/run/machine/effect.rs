@@ -17,6 +17,8 @@ pub(crate) enum Effect {
     Child(ChildEffect),
     Hook(HookEffect),
     Artifact(ArtifactEffect),
+    /// Lets the call for a name of the trace continue after the end of the run.
+    DetachNaming,
     /// Aborts all running tasks of the run.
     AbortTasks,
 }

@@ -209,6 +209,7 @@ impl Transition<'_, '_> {
                 self.state.end.ending = Some(ending);
                 // Nothing can store the answer any more: a long one is shortened.
                 self.state.answer.is_kept = true;
+                self.close_naming();
                 self.close_in_flight(self.context.budget.is_some());
                 self.flushed(flushed);
             }
@@ -340,6 +341,7 @@ impl Transition<'_, '_> {
             (message.cost, message.duration_ms) = (cost, Some(duration_ms));
             message.finish_reason = Some(finish_reason);
         });
+        self.name_trace();
         if with_calls && !was_cut_off {
             self.start_calls();
         } else if !was_refused {

@@ -172,7 +172,6 @@ impl Transition<'_, '_> {
             left_out: to_u64(prompt.omitted),
             rebuilt: prompt.newly_omitted,
         });
-        self.name_trace();
         let budget_note = self.budget_note();
         let permission_note = permission_mode::note(self.state.waiting.permission_mode, &prompt.messages);
         // A single call sends its messages and nothing else.

@@ -1,11 +1,10 @@
 //! Model calls besides the turns of a run: summaries, and the classification of tasks for recall. They have no tools and
 //! are not part of the conversation.
 
-use std::{pin::pin, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
-use ractor::ActorRef;
 use soong_model::{Completion, ModelRequest};
-use soong_protocol::{ErrorInfo, FallbackReason, Message, ModelCallKind, Role};
+use soong_protocol::{ErrorInfo, FallbackReason, Message, Role};
 
 use crate::{
     budget::{Reservation, ReserveRequest},
@@ -14,15 +13,12 @@ use crate::{
     run::{
         machine::{
             effect::AuxiliaryCall,
-            input::{AuxiliaryAnswer, RunInput},
+            input::AuxiliaryAnswer,
             spec::{AuxiliaryModel, RunSpec},
         },
-        message::RunMsg,
         tasks::{
-            MODEL, RunTasks,
             fallback::{Candidates, FailedCall, is_of_run},
             model_call::{CallObserver, ModelCaller},
-            until_cancelled,
         },
     },
 };
@@ -32,26 +28,6 @@ struct AuxiliaryRequest {
     system: Arc<str>,
     messages: Vec<Arc<Message>>,
     prompt_tokens: u64,
-}
-
-impl RunTasks {
-    /// Requests a name for the trace; reports the answer or the error.
-    pub(crate) fn name_trace(&self, myself: ActorRef<RunMsg>, spec: &Arc<RunSpec>, call: AuxiliaryCall) {
-        let (services, live, token) = (Arc::clone(&self.services), Arc::clone(&self.live), self.token.clone());
-        let (spec, mailbox) = (Arc::clone(spec), self.mailbox(myself));
-        self.spawn(async move {
-            let mut observer =
-                CallObserver::new(&services.journal, &live, &spec, ModelCallKind::Naming, mailbox.clone());
-            let request = (call.system, vec![(Role::User, call.user)]);
-            let utility = &spec.auxiliary_models.utility;
-            let calling = services.models.call_auxiliary(&spec, utility, request, &mut observer);
-            let result = until_cancelled((MODEL, &token, &services.redactor), pin!(calling)).await.flatten();
-            let used = result.as_ref().err().and_then(|error| observer.meter.used_by_failure(error));
-            let result = result.map_err(|error| spec.redactor.redact_error(error));
-            let input = RunInput::Named { result: Box::new(result), used };
-            mailbox.send(RunMsg::ModelCallEnded { input: Box::new(input), held: observer.reservation });
-        });
-    }
 }
 
 impl ModelCaller {

@@ -99,6 +99,9 @@ impl Transition<'_, '_> {
     }
 
     fn finish(&mut self, ending: &Termination) {
+        if ending.status == RunStatus::Completed {
+            self.detach_naming();
+        }
         self.close_naming();
         if ending.status == RunStatus::Completed
             && self.state.reflection.is_none()
