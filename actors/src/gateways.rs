@@ -14,6 +14,7 @@ use soong_model::{
     Model, ModelCatalog, ReasoningSupport, ServerFacts, ServerProgram,
     catalog::{CacheRule, ModelLimits},
     selection::split_model_name,
+    tokens::TokenCounter,
 };
 use soong_protocol::{Config, ErrorInfo, InputKind, ModelConfig, PriceConfig, Prices, Provider};
 use tokio::sync::oneshot;
@@ -22,7 +23,7 @@ use crate::{
     actor_base::closing,
     gateway::Gateway,
     message_files::InputLimits,
-    model_facts::{ModelFacts, ServedModelKey},
+    model_facts::{CountedModelKey, ModelFacts, ServedModelKey},
 };
 
 /// Creates the model of a profile on first use.
@@ -175,6 +176,39 @@ impl ModelGateways {
         if known != Some(window) {
             tracing::info!(model = name, window, "a service has stated the context window of its model");
         }
+    }
+
+    /// Returns the counter for the prompts of a model in a profile with these settings. Its estimates are corrected by what
+    /// the service has counted so far.
+    pub(crate) fn token_counter(&self, profile: &str, settings: &ModelConfig, model: &str) -> TokenCounter {
+        let counter = TokenCounter::for_model(model);
+        if self.registered.contains_key(profile) {
+            return counter;
+        }
+        counter.corrected_by(self.facts.token_ratio(&self.counted_model(settings, model)))
+    }
+
+    /// Records how many tokens the service of a model has counted in a prompt. `name`: a profile or a model name; `tokens`:
+    /// the size of the prompt according to `counter`.
+    pub(crate) async fn record_prompt(&self, name: &str, counter: TokenCounter, tokens: u64, counted: u64) {
+        let Ok((profile, model)) = self.split_model(name) else { return };
+        if self.registered.contains_key(profile) || profile == Provider::Offline.as_str() {
+            return;
+        }
+        let settings = self.config.profile(profile).unwrap_or_else(|| self.config.model.clone());
+        let model = self.model_name(profile, model);
+        // Some servers cut off a prompt that is too long, and count what is left.
+        if tokens > self.limits(&settings, &model).context_window / 10 * 9 {
+            return;
+        }
+        if let Some(estimated) = counter.uncorrected(tokens) {
+            self.facts.record_prompt(self.counted_model(&settings, &model), estimated, counted).await;
+        }
+    }
+
+    fn counted_model(&self, settings: &ModelConfig, model: &str) -> CountedModelKey {
+        let address = self.server_key(settings, model).map(|key| key.address);
+        CountedModelKey { address, model: model.to_owned() }
     }
 
     /// Returns how the service of a profile caches the prompts of a model. `None` if that is not known.

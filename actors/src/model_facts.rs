@@ -1,4 +1,4 @@
-//! Facts that the servers of models have stated: asked before the first run of a process, and kept in the home.
+//! Facts about models: what their servers have stated, and how their services count tokens. They are kept in the home.
 //!
 //! A server that is not a vendor's own is asked about a model when a run is accepted that needs it, once in each process
 //! (300 ms at most). It is asked again after a connection failed, and after it rejected a prompt for its length: it may run
@@ -18,13 +18,16 @@ use std::{
 
 use dashmap::DashMap;
 use serde::{Deserialize, Serialize};
-use soong_model::{ServerFacts, server_address, server_facts};
+use soong_model::{ServerFacts, server_address, server_facts, tokens::TokenRatio};
 use soong_protocol::ModelConfig;
 use soong_text::Environment;
 use tokio::{sync::Mutex as AsyncMutex, time::Instant};
 
 /// Name of the file in the home.
 const FILE: &str = "model-facts.json";
+
+/// Change of a ratio of tokens that is worth a write, in thousandths.
+const RATIO_STEP: u64 = 20;
 
 /// Minimum time before a server that has not stated the window of a model is asked again.
 const ASK_INTERVAL: Duration = Duration::from_secs(10);
@@ -37,6 +40,14 @@ pub(crate) struct ServedModelKey {
     pub(crate) model: String,
 }
 
+/// A model whose prompts a service counts.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct CountedModelKey {
+    /// Address of a server that is asked about its models: it may call any model by this name.
+    pub(crate) address: Option<String>,
+    pub(crate) model: String,
+}
+
 /// An entry of the file.
 #[derive(Debug, Serialize, Deserialize)]
 struct ServerEntry {
@@ -46,31 +57,57 @@ struct ServerEntry {
     facts: ServerFacts,
 }
 
+/// An entry of the file: how much a service deviates from the estimates of its tokens.
+#[derive(Debug, Serialize, Deserialize)]
+struct RatioEntry {
+    /// Absent for a service of a vendor.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    address: Option<String>,
+    model: String,
+    #[serde(flatten)]
+    ratio: TokenRatio,
+}
+
 /// The file.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 struct FactsFile {
     servers: Vec<ServerEntry>,
+    token_ratios: Vec<RatioEntry>,
 }
 
-/// Facts that the servers of models have stated.
+/// The ratio of a model, and the one in the file.
+#[derive(Debug, Clone, Copy, Default)]
+struct KnownRatio {
+    current: TokenRatio,
+    written: Option<TokenRatio>,
+}
+
+/// The facts in memory.
+#[derive(Debug, Default)]
+struct Known {
+    servers: BTreeMap<ServedModelKey, ServerFacts>,
+    token_ratios: BTreeMap<CountedModelKey, KnownRatio>,
+}
+
+/// Facts about models.
 pub(crate) struct ModelFacts {
     /// The file; `None`: nothing is kept.
     file: Option<PathBuf>,
     environment: Environment,
-    servers: Mutex<BTreeMap<ServedModelKey, ServerFacts>>,
+    known: Arc<Mutex<Known>>,
     /// Models whose server this process has asked, and when. Locked while it is asked.
     asked: DashMap<ServedModelKey, Arc<AsyncMutex<Option<Instant>>>>,
     /// Locked while the file is written.
-    writing: AsyncMutex<()>,
+    writing: Arc<Mutex<()>>,
 }
 
 impl ModelFacts {
     /// Reads the facts of a home. `None`: nothing is read and kept.
     pub(crate) fn load(home: Option<&Path>, environment: Environment) -> Self {
         let file = home.map(|home| home.join(FILE));
-        let servers = file.as_deref().map(read).unwrap_or_default();
-        Self { file, environment, servers: Mutex::new(servers), asked: DashMap::new(), writing: AsyncMutex::new(()) }
+        let known = file.as_deref().map(read).unwrap_or_default();
+        Self { file, environment, known: Arc::new(Mutex::new(known)), asked: DashMap::new(), writing: Arc::default() }
     }
 
     /// Returns the key of a model of a profile, if its server is asked about it. `is_known`: the model is in the table of
@@ -82,7 +119,7 @@ impl ModelFacts {
 
     /// Returns what the server of a model has stated, at the latest answer.
     pub(crate) fn get(&self, key: &ServedModelKey) -> Option<ServerFacts> {
-        self.servers().get(key).copied()
+        self.known().servers.get(key).copied()
     }
 
     /// Asks the server of a model, unless this process has asked it already, and returns what it states. What it does not
@@ -120,14 +157,47 @@ impl ModelFacts {
             return;
         }
         tracing::info!(address = key.address, model = key.model, ?facts, "a server has stated how it runs a model");
-        self.servers().insert(key.clone(), facts);
+        self.known().servers.insert(key.clone(), facts);
+        self.save().await;
+    }
+
+    /// Returns how many tokens the service of a model counts for each estimated one.
+    pub(crate) fn token_ratio(&self, key: &CountedModelKey) -> TokenRatio {
+        self.known().token_ratios.get(key).map(|ratio| ratio.current).unwrap_or_default()
+    }
+
+    /// Records the size of a prompt: its tokens as they were estimated, and as the service has counted them.
+    pub(crate) async fn record_prompt(&self, key: CountedModelKey, estimated: u64, counted: u64) {
+        let is_changed = {
+            let mut known = self.known();
+            let ratio = known.token_ratios.entry(key).or_default();
+            ratio.current.add(estimated, counted);
+            let written = ratio.written.unwrap_or_default();
+            let is_changed = ratio.current.permille().abs_diff(written.permille()) >= RATIO_STEP;
+            if is_changed {
+                ratio.written = Some(ratio.current);
+            }
+            is_changed
+        };
+        if is_changed {
+            self.save().await;
+        }
+    }
+
+    /// Writes the file. It is written even if the caller stops to wait.
+    async fn save(&self) {
         let Some(file) = self.file.clone() else { return };
-        // One write at a time, so that the last one has all facts.
-        let _writing = self.writing.lock().await;
-        let text = file_text(&self.servers());
-        let written = tokio::task::spawn_blocking(move || write(&file, &text)).await;
+        let known = Arc::clone(&self.known);
+        let writing = Arc::clone(&self.writing);
+        let write = move || {
+            // One write at a time, so that the last one has all facts.
+            let _writing = writing.lock().unwrap_or_else(PoisonError::into_inner);
+            let text = file_text(&known.lock().unwrap_or_else(PoisonError::into_inner));
+            write(&file, &text)
+        };
+        let written = tokio::task::spawn_blocking(write).await;
         if let Ok(Err(error)) = written {
-            tracing::warn!(%error, "{FILE} cannot be written; the servers of models are asked again at the next start");
+            tracing::warn!(%error, "{FILE} cannot be written; its facts are collected again at the next start");
         }
     }
 
@@ -136,9 +206,9 @@ impl ModelFacts {
         self.asked.remove(key);
     }
 
-    fn servers(&self) -> MutexGuard<'_, BTreeMap<ServedModelKey, ServerFacts>> {
-        // Each change is one insertion.
-        self.servers.lock().unwrap_or_else(PoisonError::into_inner)
+    fn known(&self) -> MutexGuard<'_, Known> {
+        // Each change is one assignment.
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -154,33 +224,44 @@ pub fn known_server_facts(
     facts.get(&key)
 }
 
-fn read(path: &Path) -> BTreeMap<ServedModelKey, ServerFacts> {
+fn read(path: &Path) -> Known {
     let text = match std::fs::read_to_string(path) {
         Ok(text) => text,
-        Err(error) if error.kind() == ErrorKind::NotFound => return BTreeMap::new(),
+        Err(error) if error.kind() == ErrorKind::NotFound => return Known::default(),
         Err(error) => {
             tracing::warn!(path = %path.display(), %error, "the file cannot be read");
-            return BTreeMap::new();
+            return Known::default();
         }
     };
     let file: FactsFile = serde_json::from_str(&text).unwrap_or_else(|error| {
         tracing::warn!(path = %path.display(), %error, "the file is not valid; it will be replaced");
         FactsFile::default()
     });
-    let mut servers = BTreeMap::new();
+    let mut known = Known::default();
     for ServerEntry { address, model, facts } in file.servers {
-        servers.insert(ServedModelKey { address, model }, facts);
+        known.servers.insert(ServedModelKey { address, model }, facts);
     }
-    servers
+    for RatioEntry { address, model, ratio } in file.token_ratios {
+        known
+            .token_ratios
+            .insert(CountedModelKey { address, model }, KnownRatio { current: ratio, written: Some(ratio) });
+    }
+    known
 }
 
-fn file_text(servers: &BTreeMap<ServedModelKey, ServerFacts>) -> String {
+fn file_text(known: &Known) -> String {
     let entry = |(key, facts): (&ServedModelKey, &ServerFacts)| ServerEntry {
         address: key.address.clone(),
         model: key.model.clone(),
         facts: *facts,
     };
-    let file = FactsFile { servers: servers.iter().map(entry).collect() };
+    let mut file = FactsFile { servers: known.servers.iter().map(entry).collect(), ..FactsFile::default() };
+    for (key, ratio) in &known.token_ratios {
+        if let Some(written) = ratio.written {
+            let CountedModelKey { address, model } = key.clone();
+            file.token_ratios.push(RatioEntry { address, model, ratio: written });
+        }
+    }
     // Texts and numbers can always be serialized.
     serde_json::to_string_pretty(&file).unwrap_or_default() + "\n"
 }
@@ -196,6 +277,26 @@ fn write(path: &Path, text: &str) -> std::io::Result<()> {
 mod tests {
     use super::*;
 
+    #[tokio::test]
+    async fn ratios_are_kept_when_they_change() {
+        let home = tempfile::tempdir().unwrap();
+        let load = || ModelFacts::load(Some(home.path()), Environment::default());
+        let key = |model: &str| CountedModelKey { address: None, model: model.to_owned() };
+        let facts = load();
+        facts.record_prompt(key("m"), 1_000, 1_010).await;
+        assert!(!home.path().join(FILE).exists(), "a small change is not written");
+        for _ in 0..9 {
+            facts.record_prompt(key("m"), 1_000, 1_500).await;
+        }
+        let ratio = facts.token_ratio(&key("m"));
+        let kept = load().token_ratio(&key("m"));
+        assert!(
+            ratio.permille() > 1_440 && kept.permille().abs_diff(ratio.permille()) < RATIO_STEP,
+            "{ratio:?} {kept:?}"
+        );
+        assert_eq!(load().token_ratio(&key("n")), TokenRatio::default());
+    }
+
     fn key(address: &str, model: &str) -> ServedModelKey {
         ServedModelKey { address: address.to_owned(), model: model.to_owned() }
     }
@@ -205,9 +306,9 @@ mod tests {
         let home = tempfile::tempdir().unwrap();
         let load = || ModelFacts::load(Some(home.path()), Environment::default());
         let facts = ServerFacts { context_window: Some(4_096), ..ServerFacts::default() };
-        let mut servers = BTreeMap::new();
-        servers.insert(key("http://127.0.0.1:1/v1", "m"), facts);
-        write(&home.path().join(FILE), &file_text(&servers)).unwrap();
+        let mut known = Known::default();
+        known.servers.insert(key("http://127.0.0.1:1/v1", "m"), facts);
+        write(&home.path().join(FILE), &file_text(&known)).unwrap();
         assert_eq!(load().get(&key("http://127.0.0.1:1/v1", "m")), Some(facts));
         assert_eq!(load().get(&key("http://127.0.0.1:1/v1", "n")), None);
         std::fs::write(home.path().join(FILE), "{\"servers\": 1}").unwrap();

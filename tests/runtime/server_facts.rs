@@ -13,10 +13,11 @@ use serde_json::json;
 use soong::{
     Config, Environment, ErrorCode, RunRequest, Runtime,
     model::{ServerProgram, known_server_facts},
-    protocol::{RunStatus, tree::ActorKind},
+    protocol::{Event, ModelEvent, RunStatus, tree::ActorKind},
 };
 
 use crate::support::{
+    history::stored,
     scripted::{Reply, ScriptedServer, delta},
     world::{quick_config, with_timeout},
 };
@@ -174,4 +175,39 @@ async fn stated_window_decides_when_a_conversation_is_summarized() {
     let is_summary = |body: &serde_json::Value| body.to_string().contains("## Request and intent");
     assert!(prompts.iter().any(|request| is_summary(&request.body)), "the conversation is summarized");
     runtime.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn estimates_are_corrected_by_what_the_service_counts() {
+    // A tokenizer that needs more tokens than the estimate expects.
+    let server = ScriptedServer::start(|request| {
+        let counted = request.body.to_string().len() / 3;
+        Reply::answer("fine").usage(counted as u64, 5)
+    });
+    let dir = tempfile::tempdir().unwrap();
+    // Returns the share by which the size of a prompt, as it was estimated, differs from the counted one.
+    let deviation = async |runtime: &Runtime| {
+        let run = runtime.start(RunRequest::new("say it")).await.unwrap();
+        with_timeout(run.wait()).await.unwrap();
+        let events = stored(runtime, run.trace_id()).await;
+        let mut estimated = 0.0;
+        let mut counted = 0.0;
+        for record in &events {
+            match &record.event {
+                Event::Model(ModelEvent::ContextBuilt { estimated_tokens, .. }) => estimated = *estimated_tokens as f64,
+                Event::Model(ModelEvent::Completed { usage, .. }) => counted = usage.prompt_tokens as f64,
+                _ => {}
+            }
+        }
+        (counted - estimated) / counted
+    };
+    let runtime = open(dir.path(), config_for(&server)).await;
+    let first = deviation(&runtime).await;
+    let second = deviation(&runtime).await;
+    runtime.close().await;
+    // The next process reads it from the home.
+    let runtime = open(dir.path(), config_for(&server)).await;
+    let of_next_process = deviation(&runtime).await;
+    runtime.close().await;
+    assert!(first > 0.2 && second.abs() < 0.05 && of_next_process.abs() < 0.05, "{first} {second} {of_next_process}");
 }

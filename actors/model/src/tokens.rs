@@ -8,13 +8,14 @@
 
 mod deviation;
 mod estimate;
+mod ratio;
 #[cfg(feature = "tokenizer")]
 mod vocabulary;
 
 use soong_protocol::{InputKind, Message, PartFile};
 
 pub use self::deviation::TokenDeviation;
-pub use self::{deviation::TokenDeviations, estimate::estimate_tokens};
+pub use self::{deviation::TokenDeviations, estimate::estimate_tokens, ratio::TokenRatio};
 
 /// Tokens of a message in addition to its texts: role and separators, as OpenAI counts them.
 const MESSAGE_TOKENS: u64 = 4;
@@ -50,8 +51,11 @@ pub enum TokenCounter {
     /// Counts with the vocabulary `o200k_base`. Estimates until the vocabulary is loaded.
     #[cfg(feature = "tokenizer")]
     O200k,
-    /// Estimates without a vocabulary.
-    Estimate,
+    /// Estimates without a vocabulary, and corrects each estimate by the ratio of a [`TokenRatio`].
+    Estimate {
+        /// The ratio in thousandths.
+        permille: u64,
+    },
 }
 
 impl TokenCounter {
@@ -60,7 +64,39 @@ impl TokenCounter {
         match name {
             #[cfg(feature = "tokenizer")]
             name if uses_o200k(name) => Self::O200k,
-            _ => Self::Estimate,
+            _ => Self::estimating(TokenRatio::default()),
+        }
+    }
+
+    /// Returns a counter that estimates.
+    pub fn estimating(ratio: TokenRatio) -> Self {
+        Self::Estimate { permille: ratio.permille() }
+    }
+
+    /// Corrects the estimates of this counter. Has no effect on exact counts.
+    pub fn corrected_by(self, ratio: TokenRatio) -> Self {
+        match self {
+            #[cfg(feature = "tokenizer")]
+            Self::O200k => self,
+            Self::Estimate { .. } => Self::estimating(ratio),
+        }
+    }
+
+    /// Returns an estimate as this counter corrects it.
+    pub fn correct(self, estimate: u64) -> u64 {
+        match self {
+            #[cfg(feature = "tokenizer")]
+            Self::O200k => estimate,
+            Self::Estimate { permille } => estimate.saturating_mul(permille).div_ceil(1_000),
+        }
+    }
+
+    /// Reverts [`TokenCounter::correct`], up to rounding. Returns `None` if this counter is exact.
+    pub fn uncorrected(self, corrected: u64) -> Option<u64> {
+        match self {
+            #[cfg(feature = "tokenizer")]
+            Self::O200k => None,
+            Self::Estimate { permille } => Some(corrected.saturating_mul(1_000) / permille.max(1)),
         }
     }
 
@@ -72,7 +108,7 @@ impl TokenCounter {
         match self {
             #[cfg(feature = "tokenizer")]
             Self::O200k => vocabulary::load_soon(),
-            Self::Estimate => {}
+            Self::Estimate { .. } => {}
         }
     }
 
@@ -98,7 +134,7 @@ impl TokenCounter {
         match self {
             #[cfg(feature = "tokenizer")]
             Self::O200k => vocabulary::count(text).unwrap_or_else(|| estimate_tokens(text)),
-            Self::Estimate => estimate_tokens(text),
+            Self::Estimate { .. } => self.correct(estimate_tokens(text)),
         }
     }
 
@@ -107,7 +143,7 @@ impl TokenCounter {
         match self {
             #[cfg(feature = "tokenizer")]
             Self::O200k => vocabulary::is_loaded(),
-            Self::Estimate => false,
+            Self::Estimate { .. } => false,
         }
     }
 }

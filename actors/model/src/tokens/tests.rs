@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use soong_protocol::{Message, Role, Timestamp, ToolCall, TraceId};
 
-use super::{TokenCounter, TokenDeviation, TokenDeviations, estimate_tokens};
+use super::{TokenCounter, TokenDeviation, TokenDeviations, TokenRatio, estimate_tokens};
 
 const ENGLISH: &str = "The quick brown fox jumps over the lazy dog.";
 const CHINESE: &str = "上下文过长时，系统先省略已完成目标的消息，再生成摘要。";
@@ -42,6 +42,10 @@ fn message(content: &str, calls: &[(&str, &str)]) -> Message {
     message
 }
 
+fn uncorrected() -> TokenCounter {
+    TokenCounter::estimating(TokenRatio::default())
+}
+
 #[test]
 fn estimate_is_close_to_known_counts() {
     for (text, exact, per_cent) in KNOWN {
@@ -52,7 +56,7 @@ fn estimate_is_close_to_known_counts() {
 
 #[test]
 fn message_tokens_include_text_calls_and_overhead() {
-    let counter = TokenCounter::Estimate;
+    let counter = uncorrected();
     let (text, name, arguments) = (estimate_tokens(ENGLISH), estimate_tokens("read"), estimate_tokens("{}"));
     for (message, tokens) in [
         (message("", &[]), 4),
@@ -71,10 +75,27 @@ fn message_tokens_include_text_calls_and_overhead() {
 fn models_of_other_vendors_are_estimated() {
     for name in ["claude-sonnet-4-5", "gemini-2.5-pro", "qwen3", "offline", "", "gpt-4", "gpt-3.5-turbo", "o1000", "/"]
     {
-        assert_eq!(TokenCounter::for_model(name), TokenCounter::Estimate, "{name}");
+        assert_eq!(TokenCounter::for_model(name), uncorrected(), "{name}");
     }
-    assert!(!TokenCounter::Estimate.is_exact());
-    assert_eq!(TokenCounter::Estimate.count_text(ENGLISH), estimate_tokens(ENGLISH));
+    assert!(!uncorrected().is_exact());
+    assert_eq!(uncorrected().count_text(ENGLISH), estimate_tokens(ENGLISH));
+}
+
+#[test]
+fn ratio_corrects_estimates_and_no_exact_counts() {
+    let mut ratio = TokenRatio::default();
+    ratio.add(1_000, 1_500);
+    let counter = TokenCounter::for_model("claude-sonnet-4-5").corrected_by(ratio);
+    let estimate = estimate_tokens(ENGLISH);
+    assert_eq!(counter.count_text(ENGLISH), (estimate * 3).div_ceil(2));
+    assert_eq!(counter.count(&message(ENGLISH, &[])), 4 + (estimate * 3).div_ceil(2));
+    assert_eq!((counter.correct(1_000), counter.uncorrected(1_500)), (1_500, Some(1_000)));
+    assert_eq!(counter.correct(u64::MAX), u64::MAX / 1_000 + 1, "no overflow");
+    #[cfg(feature = "tokenizer")]
+    {
+        let exact = TokenCounter::for_model("gpt-5");
+        assert_eq!((exact.corrected_by(ratio), exact.uncorrected(1_500)), (exact, None));
+    }
 }
 
 #[test]

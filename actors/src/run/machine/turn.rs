@@ -44,8 +44,9 @@ struct Prompt {
 impl RunState {
     /// Returns the size, in tokens, of the prompt parts that do not depend on the messages: system prompt and tools.
     fn fixed_tokens(&self) -> u64 {
-        let system = self.conversation.system.as_deref().map_or(0, |text| self.spec.model.counter.count_text(text));
-        system + self.spec.tools.tokens
+        let counter = self.spec.model.counter;
+        let system = self.conversation.system.as_deref().map_or(0, |text| counter.count_text(text));
+        system + counter.correct(self.spec.tools.tokens)
     }
 
     pub(crate) fn entry(&self, message: &Arc<Message>) -> SizedMessage {

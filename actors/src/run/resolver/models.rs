@@ -3,7 +3,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use soong_model::{ReasoningSupport, params::ReasoningParams, tokens::TokenCounter};
+use soong_model::{ReasoningSupport, params::ReasoningParams};
 use soong_protocol::{Effort, ErrorCode, ErrorInfo, ModelConfig, Preset, Provider, Run};
 
 use super::RunResolver;
@@ -99,7 +99,7 @@ impl RunResolver {
             bounds_output: settings.max_output_tokens.is_none()
                 && name != OFFLINE
                 && self.models.answers_without_limit(settings, &name),
-            counter: TokenCounter::for_model(&name),
+            counter: self.models.token_counter(profile, settings, &name),
             prices: self.models.prices(&name),
             cache: self.models.cache_rule(profile, &name),
             is_long_cached: settings.long_cache && run.depth == 0,

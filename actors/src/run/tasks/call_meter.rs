@@ -185,7 +185,7 @@ mod tests {
     use super::*;
 
     fn meter(max_output_tokens: u64) -> CallMeter {
-        let mut meter = CallMeter::new(ModelCallKind::Turn, TokenCounter::Estimate);
+        let mut meter = CallMeter::new(ModelCallKind::Turn, TokenCounter::for_model("m"));
         meter.set_request(ReserveRequest {
             prompt_tokens: 100,
             max_output_tokens,

@@ -437,6 +437,15 @@ impl ModelCaller {
             && let Some(usage) = completion.usage.filter(|usage| !usage.estimated)
         {
             self.token_deviations.record(&model.name, prompt.tokens, usage.prompt_tokens);
+            // The estimate of files is another one, that of a prompt includes all tools, and a callback may have changed the
+            // request. Messages are counted with the counter of the run's own model.
+            let has_files = request.messages.iter().any(|message| message.content.files().next().is_some());
+            let is_as_counted = request.tools.len() == spec.tools.specs.len()
+                && !spec.has_callback(|functions| functions.before_model.as_ref());
+            if fallback.is_none() && !has_files && is_as_counted {
+                let name = spec.configured_name(fallback);
+                self.models.record_prompt(name, model.counter, prompt.tokens, usage.prompt_tokens).await;
+            }
         }
         if let Some(debug_artifacts) = &self.debug_artifacts {
             let labels = (&*format!("turn {}", prompt.call.turn), &*model.name);

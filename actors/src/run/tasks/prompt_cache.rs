@@ -50,7 +50,7 @@ impl ModelCaller {
         let shared_tokens = || {
             let counter = model.counter;
             let messages: u64 = shared.iter().map(|message| counter.count(message)).sum();
-            spec.tools.tokens + counter.count_text(&call.system) + messages
+            counter.correct(spec.tools.tokens) + counter.count_text(&call.system) + messages
         };
         let is_first_call = call.turn <= 1 && !spec.settings.continues;
         if self.warm_prefix && is_first_call && self.has_siblings(spec) && shared_tokens() >= rule.min_tokens {
