@@ -18,6 +18,7 @@ mod client;
 mod connection;
 mod connection_task;
 mod http;
+mod leniency;
 mod message;
 mod probe;
 mod result;

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! Then `soong mcp test` lists its tools. Two environment variables are for tests: `MCP_LOG` (a file to which each
-//! action is logged as one line) and `MCP_MODE` (`hang`, `garbage`, `refuse`, `flood`, `leave`, `stubborn`: kinds of
+//! action is logged as one line) and `MCP_MODE` (`hang`, `garbage`, `refuse`, `flood`, `leave`, `stubborn`, `sloppy`: kinds of
 //! misbehavior).
 
 use std::{
@@ -61,6 +61,11 @@ pub fn serve() {
             "initialize" => {
                 log("initialize");
                 let version = message["params"]["protocolVersion"].clone();
+                if mode == "sloppy" {
+                    let result = json!({"protocolVersion": version, "capabilities": {"tools": {}}});
+                    say(&format!("\u{feff}{}", json!({"jsonrpc": "2.0", "id": id, "result": result})));
+                    continue;
+                }
                 reply(
                     &id,
                     Ok(json!({
@@ -69,6 +74,11 @@ pub fn serve() {
                         "serverInfo": {"name": "demo", "version": "1"},
                     })),
                 );
+            }
+            "tools/list" if mode == "sloppy" => {
+                let answer = json!({"jsonrpc": "2.0", "id": id, "result": page(Some(""))});
+                let news = json!({"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info", "data": 1}});
+                say(&json!([news, answer]).to_string());
             }
             "tools/list" => reply(&id, Ok(page(message["params"]["cursor"].as_str()))),
             "tools/call" => calls.begin(id, message["params"].clone()),

@@ -356,6 +356,20 @@ async fn initial_garbage_from_a_server_is_ignored() {
     world.finish().await;
 }
 
+/// No server information, a byte order mark, and messages in an array.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sloppy_messages_of_a_server_are_read() {
+    let log = Log::new();
+    let model = caller(vec![("mcp.demo.measure", json!({}))]);
+    let world = world(&log, "sloppy", model, config([("demo", program())])).await;
+    let outcome = with_timeout(world.runtime().start("go").await.unwrap().wait()).await.unwrap();
+    assert!(outcome.output.contains("21"), "{}", outcome.output);
+    let tools = world.runtime().info().tools();
+    assert!(tools.iter().any(|tool| tool.name == "mcp.demo.measure"));
+    assert!(!tools.iter().any(|tool| tool.name == "mcp.demo.batch"), "it requires a task");
+    world.finish().await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn server_that_does_not_exit_is_killed() {
     let log = Log::new();

@@ -11,7 +11,7 @@ use rmcp::{
     ServiceError,
     model::{ClientRequest, ErrorCode as RpcCode, ListToolsRequest, PaginatedRequestParams},
     service::{ClientInitializeError, PeerRequestOptions, RunningServiceCancellationToken, serve_client},
-    transport::streamable_http_client::StreamableHttpError,
+    transport::{async_rw::AsyncRwTransport, streamable_http_client::StreamableHttpError},
 };
 use soong_protocol::{ErrorCode, ErrorInfo, ToolsConfig};
 use soong_text::Environment;
@@ -22,6 +22,7 @@ use super::{
     Server,
     client::{NotificationHandler, ProgressListeners, ServerClient},
     http,
+    leniency::LenientTransport,
     stdio::{Pipes, Process},
     target::Target,
     task_tools::TaskTools,
@@ -90,8 +91,8 @@ impl Connection {
                     Process::start(&server.name, &command, &args, &variables, &task_tools).await.map_err(fatal)?;
                 let (over, long_lines) = (stdout.closed.clone(), stdout.long_lines());
                 let mut is_too_long = stdout.long_lines();
-                let initialized =
-                    tokio::time::timeout(server.initialize_timeout(), serve_client(client, (stdout, stdin)));
+                let transport = LenientTransport(AsyncRwTransport::new_client(stdout, stdin));
+                let initialized = tokio::time::timeout(server.initialize_timeout(), serve_client(client, transport));
                 let hello = tokio::select! {
                     hello = initialized => hello,
                     Ok(()) = is_too_long.changed() => {

@@ -21,7 +21,7 @@ use reqwest::{
     redirect::Policy,
 };
 use rmcp::{
-    model::{ClientJsonRpcMessage, JsonRpcMessage, RequestId},
+    model::{ClientJsonRpcMessage, ClientRequest, JsonRpcMessage, RequestId},
     transport::streamable_http_client::{
         SseError, StreamableHttpClient, StreamableHttpClientTransport, StreamableHttpClientTransportConfig,
         StreamableHttpError, StreamableHttpPostResponse,
@@ -33,7 +33,11 @@ use soong_protocol::{ErrorCode, ErrorInfo};
 use sse_stream::Sse;
 use tokio_util::sync::CancellationToken;
 
-use super::{stdio::MAX_LINE_BYTES, task_tools::TaskTools};
+use super::{
+    leniency::{messages_of_batch, with_required_fields},
+    stdio::MAX_LINE_BYTES,
+    task_tools::TaskTools,
+};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Text about a request that the server may have received.
@@ -192,6 +196,8 @@ impl StreamableHttpClient for CancellableHttpClient {
                         task_tools.inspect(data.as_bytes());
                     }
                 });
+                let is_initialize = is_initialize(&message);
+                let stream = stream.flat_map(move |event| futures::stream::iter(readable_events(event, is_initialize)));
                 let stream = with_missing_response(stream.boxed(), id);
                 StreamableHttpPostResponse::Sse(stream, session)
             }
@@ -210,6 +216,9 @@ impl StreamableHttpClient for CancellableHttpClient {
             }
             Err(StreamableHttpError::UnexpectedServerResponse(said)) if has_session && said.starts_with("HTTP 400") => {
                 return Err(StreamableHttpError::SessionExpired);
+            }
+            Ok(StreamableHttpPostResponse::Json(message, session)) => {
+                StreamableHttpPostResponse::Json(with_required_fields(message), session)
             }
             whole => whole?,
         })
@@ -251,8 +260,42 @@ impl StreamableHttpClient for CancellableHttpClient {
         if is_resuming && stream.is_err() {
             self.cancel.cancel();
         }
-        Ok(self.until_cancelled(stream?))
+        let stream = self.until_cancelled(stream?);
+        Ok(stream.flat_map(|event| futures::stream::iter(readable_events(event, false))).boxed())
     }
+}
+
+fn is_initialize(message: &ClientJsonRpcMessage) -> bool {
+    matches!(message, JsonRpcMessage::Request(request) if matches!(request.request, ClientRequest::InitializeRequest(_)))
+}
+
+/// Returns an event of a stream as events that the SDK can read.
+fn readable_events(event: Result<Sse, SseError>, is_initialize: bool) -> Vec<Result<Sse, SseError>> {
+    let Ok(event) = event else { return vec![event] };
+    let data = event.data.as_deref().unwrap_or_default();
+    let mut texts = messages_of_batch(data.trim_start().as_bytes()).unwrap_or_else(|| vec![data.to_owned()]);
+    if texts.is_empty() {
+        // The stream can be resumed after it.
+        return vec![Ok(Sse { data: None, ..event })];
+    }
+    if is_initialize {
+        for text in &mut texts {
+            // What cannot be parsed is left to the SDK.
+            if let Ok(message) = serde_json::from_str(text) {
+                *text = serde_json::to_string(&with_required_fields(message)).unwrap_or_default();
+            }
+        }
+    } else if texts.len() == 1 && texts[0] == data {
+        return vec![Ok(event)];
+    }
+    let mut events: Vec<Result<Sse, SseError>> = Vec::new();
+    let count = texts.len();
+    for (place, text) in texts.into_iter().enumerate() {
+        // A stream can be resumed after the last of them.
+        let id = event.id.clone().filter(|_| place + 1 == count);
+        events.push(Ok(Sse { id, data: Some(text), ..event.clone() }));
+    }
+    events
 }
 
 /// Returns the delay after which a rejected request may be sent again.

@@ -10,7 +10,7 @@ use std::{
     path::Path,
     pin::Pin,
     sync::{Arc, Mutex, PoisonError},
-    task::{Context, Poll},
+    task::{Context, Poll, ready},
     time::Duration,
 };
 
@@ -22,7 +22,7 @@ use tokio::{
 };
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
-use super::{task_tools::TaskTools, tool_list::sanitize};
+use super::{leniency::BatchSplitter, task_tools::TaskTools, tool_list::sanitize};
 use soong_sandbox::{ProcessTree, SpawnOptions, StartedProgram};
 
 /// Maximum length of a line of output, in bytes. The SDK discards longer lines.
@@ -51,9 +51,14 @@ pub(super) struct Pipes {
     pub(super) stdout: ProcessOutput,
 }
 
-/// Standard output of a program. It signals the end of the output before the reader of the protocol notices it.
+/// Standard output of a program, with one message a line. It signals the end of the output before the reader of the protocol
+/// notices it.
 pub(super) struct ProcessOutput {
     stdout: ChildStdout,
+    splitter: BatchSplitter,
+    /// Output that was read and not passed on yet, from `passed_bytes`.
+    pending: Vec<u8>,
+    passed_bytes: usize,
     pub(super) closed: CancellationToken,
     /// Number of bytes read of the current line.
     line_bytes: usize,
@@ -67,7 +72,33 @@ pub(super) struct ProcessOutput {
 impl ProcessOutput {
     fn new(stdout: ChildStdout, task_tools: TaskTools) -> Self {
         let (over, long_lines) = (CancellationToken::new(), watch::Sender::default());
-        Self { stdout, closed: over, line_bytes: 0, line: Vec::new(), task_tools, oversized_lines: long_lines }
+        Self {
+            stdout,
+            splitter: BatchSplitter::default(),
+            pending: Vec::new(),
+            passed_bytes: 0,
+            closed: over,
+            line_bytes: 0,
+            line: Vec::new(),
+            task_tools,
+            oversized_lines: long_lines,
+        }
+    }
+
+    /// Passes on as much of the pending output as there is room for. Returns `false` if nothing is pending.
+    fn pass_on(&mut self, into: &mut ReadBuf<'_>) -> bool {
+        let rest = &self.pending[self.passed_bytes..];
+        if rest.is_empty() {
+            return false;
+        }
+        let count = rest.len().min(into.remaining());
+        into.put_slice(&rest[..count]);
+        self.passed_bytes += count;
+        if self.passed_bytes == self.pending.len() {
+            self.pending = Vec::new();
+            self.passed_bytes = 0;
+        }
+        true
     }
 
     /// Counts the lines that are longer than [`MAX_LINE_BYTES`], including their line ends.
@@ -95,18 +126,27 @@ impl ProcessOutput {
 
 impl AsyncRead for ProcessOutput {
     fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        let (before, filled) = (into.remaining(), into.filled().len());
-        let read = Pin::new(&mut self.stdout).poll_read(context, into);
-        let is_over = match &read {
-            Poll::Ready(Ok(())) => before > 0 && into.remaining() == before,
-            Poll::Ready(Err(_)) => true,
-            Poll::Pending => false,
-        };
-        if is_over {
-            self.closed.cancel();
+        let start = into.filled().len();
+        if into.remaining() == 0 {
+            return Poll::Ready(Ok(()));
         }
-        self.inspect(&into.filled()[filled..]);
-        read
+        loop {
+            if self.pass_on(into) {
+                return Poll::Ready(Ok(()));
+            }
+            let read = ready!(Pin::new(&mut self.stdout).poll_read(context, into));
+            let is_over = read.is_err() || into.filled().len() == start;
+            if is_over {
+                self.closed.cancel();
+                return Poll::Ready(read);
+            }
+            self.inspect(&into.filled()[start..]);
+            let Self { splitter, pending, .. } = &mut *self;
+            if !splitter.take(&into.filled()[start..], MAX_LINE_BYTES, pending) {
+                return Poll::Ready(Ok(()));
+            }
+            into.set_filled(start);
+        }
     }
 }
 

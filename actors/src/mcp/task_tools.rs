@@ -10,6 +10,8 @@ use std::{
 
 use serde::Deserialize;
 
+use super::leniency::messages_of_batch;
+
 /// Names of these tools. Cheap to clone.
 #[derive(Debug, Clone, Default)]
 pub(super) struct TaskTools(Arc<Mutex<BTreeSet<String>>>);
@@ -20,7 +22,7 @@ impl TaskTools {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).contains(tool)
     }
 
-    /// Inspects a message of the server. Messages other than tool lists are ignored.
+    /// Inspects a message of the server, or several in an array. Messages other than tool lists are ignored.
     pub(super) fn inspect(&self, message: &[u8]) {
         #[derive(Deserialize)]
         struct Message {
@@ -42,6 +44,13 @@ impl TaskTools {
         }
         const FIELD: &[u8] = b"\"taskSupport\"";
         if !message.windows(FIELD.len()).any(|window| window == FIELD) {
+            return;
+        }
+        let message = message.strip_prefix("\u{feff}".as_bytes()).unwrap_or(message);
+        if let Some(messages) = messages_of_batch(message) {
+            for message in messages {
+                self.inspect(message.as_bytes());
+            }
             return;
         }
         let Ok(Message { result }) = serde_json::from_slice::<Message>(message) else { return };

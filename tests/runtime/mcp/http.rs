@@ -142,6 +142,37 @@ async fn answer_may_be_a_stream_that_starts_with_progress() {
     world.finish().await;
 }
 
+/// No server information in JSON or in a stream, and messages of a stream in an array.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sloppy_answers_are_read() {
+    for is_stream in [false, true] {
+        let server = ScriptedServer::start(move |request| {
+            let mut result = match request.body["method"].as_str() {
+                Some("initialize") => json!({
+                    "protocolVersion": request.body["params"]["protocolVersion"],
+                    "capabilities": {"tools": {}},
+                }),
+                Some("tools/call") => json!({"content": [{"type": "text", "text": "read"}]}),
+                _ => return echo(request),
+            };
+            if !is_stream {
+                return answer(request, result.take());
+            }
+            let news =
+                json!({"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info", "data": 1}});
+            let answer = json!({"jsonrpc": "2.0", "id": request.body["id"], "result": result});
+            Reply::stream([format!("event: message\ndata: {}\n\n", json!([news, answer]))])
+        });
+        let model = caller(vec![("mcp.web.echo", json!({"text": "hello"}))]);
+        let environment = Environment::of([("AUTH", "Bearer s3cret")]);
+        let servers = config([("web", at(&server))]);
+        let world = TestRuntime::with(model, |b| b.config(servers).environment(environment)).await;
+        let outcome = with_timeout(world.runtime().start("go").await.unwrap().wait()).await.unwrap();
+        assert_eq!(outcome.output, "read", "{is_stream}");
+        world.finish().await;
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn oversized_answer_fails_immediately() {
     for is_stream in [false, true] {
