@@ -3,7 +3,6 @@
 use std::{ops::ControlFlow, path::PathBuf, sync::Arc};
 
 use futures::{FutureExt, future::BoxFuture};
-use globset::{GlobBuilder, GlobMatcher};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use soong_protocol::{ErrorCode, ErrorInfo, ToolSpec};
@@ -11,6 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     Tool, ToolContext, ToolOutput, ToolResult, arguments,
+    path_pattern::PathPattern,
     path_policy::PathPolicy,
     project_path::{OutputPage, blocking},
     walk::walk,
@@ -71,18 +71,7 @@ impl Tool for Glob {
     }
 }
 
-/// Makes a matcher whose `*` does not match a slash.
-pub(super) fn matcher(pattern: &str) -> Result<GlobMatcher, ErrorInfo> {
-    let pattern = pattern.strip_prefix("./").unwrap_or(pattern);
-    let glob = GlobBuilder::new(pattern).literal_separator(true).build().map_err(|error| {
-        let message = format!("the pattern cannot be used: {error}. Write one such as `**/*.rs`.");
-        ErrorInfo::new(ErrorCode::ValidationError, message)
-    })?;
-    Ok(glob.compile_matcher())
-}
-
 fn find(roots: &PathPolicy, context: &ToolContext, arguments: &Arguments, cancel: &CancellationToken) -> ToolResult {
-    let matcher = matcher(&arguments.pattern)?;
     let resolved =
         roots.resolve_existing(&context.project_dir, if arguments.path.is_empty() { "." } else { &arguments.path })?;
     if !resolved.path.is_dir() {
@@ -90,12 +79,13 @@ fn find(roots: &PathPolicy, context: &ToolContext, arguments: &Arguments, cancel
             format!("`{}` is no folder: give the folder as path and the name as pattern", resolved.display_name());
         return Err(ErrorInfo::new(ErrorCode::ValidationError, message));
     }
+    let pattern = PathPattern::new(&arguments.pattern, roots, &context.project_dir, &resolved)?;
     let mut page = OutputPage::new(context.output_limit.bytes);
     let (mut found, mut listed) = (0_u64, 0_u64);
     let end = walk(roots, &resolved, true, cancel, |entry, path| {
         let is_folder = entry.file_type().is_none_or(|kind| kind.is_dir());
         let below = entry.path().strip_prefix(&resolved.path).unwrap_or(path);
-        if !is_folder && matcher.is_match(below) {
+        if !is_folder && pattern.matches(below) {
             found += 1;
             if listed < MAX_PATHS && page.push_line(&resolved.display_name_of(path)) {
                 listed += 1;

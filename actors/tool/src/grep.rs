@@ -12,7 +12,6 @@ use std::{
 };
 
 use futures::{FutureExt, future::BoxFuture};
-use globset::GlobMatcher;
 use grep_matcher::LineTerminator;
 use grep_regex::{RegexMatcher, RegexMatcherBuilder};
 use grep_searcher::{BinaryDetection, Searcher, SearcherBuilder, Sink, SinkMatch};
@@ -22,7 +21,8 @@ use soong_protocol::{AccessRequest, ErrorCode, ErrorInfo, ToolSpec};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Tool, ToolContext, ToolOutput, ToolResult, arguments, glob,
+    Tool, ToolContext, ToolOutput, ToolResult, arguments,
+    path_pattern::PathPattern,
     path_policy::{PathPolicy, path_changed_error},
     project_path::{OutputPage, ResolvedPath, blocking, check_cancelled},
     safe_fs::open_file,
@@ -126,9 +126,14 @@ fn grep(roots: &PathPolicy, context: &ToolContext, arguments: &Arguments, cancel
         let message = format!("the pattern is not a valid regular expression: {error}. Escape literal characters.");
         ErrorInfo::new(ErrorCode::ValidationError, message)
     })?;
-    let only = arguments.glob.as_deref().map(FileFilter::new).transpose()?;
     let resolved =
         roots.resolve_existing(&context.project_dir, if arguments.path.is_empty() { "." } else { &arguments.path })?;
+    let only = match &arguments.glob {
+        Some(pattern) if resolved.path.is_dir() => {
+            Some(FileFilter::new(pattern, roots, &context.project_dir, &resolved)?)
+        }
+        _ => None,
+    };
     let mut search = Search {
         matcher,
         searcher: SearcherBuilder::new()
@@ -176,21 +181,19 @@ fn grep(roots: &PathPolicy, context: &ToolContext, arguments: &Arguments, cancel
 /// Glob filter for files. It is matched against the file name if the pattern contains no slash, else against the path
 /// relative to the searched folder.
 struct FileFilter {
-    matcher: GlobMatcher,
+    pattern: PathPattern,
     by_name: bool,
 }
 
 impl FileFilter {
-    fn new(pattern: &str) -> Result<Self, ErrorInfo> {
-        Ok(Self { matcher: glob::matcher(pattern)?, by_name: !pattern.contains('/') })
+    fn new(pattern: &str, roots: &PathPolicy, project_dir: &Path, folder: &ResolvedPath) -> Result<Self, ErrorInfo> {
+        let by_name = !pattern.contains('/');
+        Ok(Self { pattern: PathPattern::new(pattern, roots, project_dir, folder)?, by_name })
     }
 
     fn matches(&self, path: &Path) -> bool {
-        if self.by_name {
-            path.file_name().is_some_and(|name| self.matcher.is_match(name))
-        } else {
-            self.matcher.is_match(path)
-        }
+        let path = if self.by_name { path.file_name().map(Path::new) } else { Some(path) };
+        path.is_some_and(|path| self.pattern.matches(path))
     }
 }
 

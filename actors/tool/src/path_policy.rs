@@ -19,6 +19,7 @@ use super::{
     ToolEnvironment,
     guarded::{guarded_home_paths, is_guarded, is_guarded_in_home},
     kernel_files,
+    pattern_variants::literal_variants,
     project_path::{ResolvedPath, escape_path, io_error, unescape_path},
 };
 
@@ -45,18 +46,25 @@ struct SensitiveFiles {
 }
 
 impl SensitiveFiles {
-    /// Compiles patterns. A pattern that is not a valid glob is matched literally.
+    /// Compiles patterns. Brackets and braces are also taken literally, because names contain them, and so is a pattern that
+    /// is not valid.
     fn new(patterns: &[String]) -> Self {
-        let (mut names, mut paths) = (GlobSetBuilder::new(), GlobSetBuilder::new());
+        let mut names = GlobSetBuilder::new();
+        let mut paths = GlobSetBuilder::new();
         for pattern in patterns {
-            let glob = GlobBuilder::new(pattern).case_insensitive(true).literal_separator(true).build();
-            let glob = glob.or_else(|_| GlobBuilder::new(&globset::escape(pattern)).case_insensitive(true).build());
-            if let Ok(glob) = glob {
-                if pattern.contains('/') {
-                    paths.add(glob)
-                } else {
-                    names.add(glob)
-                };
+            let set = if pattern.contains('/') { &mut paths } else { &mut names };
+            let mut is_valid = false;
+            for variant in literal_variants(pattern) {
+                if let Ok(glob) = GlobBuilder::new(&variant).case_insensitive(true).literal_separator(true).build() {
+                    set.add(glob);
+                    is_valid = true;
+                }
+            }
+            let literal = GlobBuilder::new(&globset::escape(pattern)).case_insensitive(true).build();
+            if let Ok(glob) = literal
+                && !is_valid
+            {
+                set.add(glob);
             }
         }
         Self { names: names.build().unwrap_or_default(), paths: paths.build().unwrap_or_default() }

@@ -132,7 +132,7 @@ pub(super) fn write_file(
         );
         return Err(ErrorInfo::new(ErrorCode::PathConflict, message));
     }
-    let mut draft = unix::TempFile::create(&folder, before.as_ref()).map_err(fail)?;
+    let mut draft = unix::TempFile::create(&folder, before.as_ref().map(|before| (file_name, before))).map_err(fail)?;
     draft.file.write_all(content).and_then(|()| draft.file.sync_all()).map_err(fail)?;
     let lock = unix::lock_entry(&folder, file_name).map_err(fail)?;
     check_cancelled(cancel)?;
@@ -191,7 +191,7 @@ fn replace(
 ) -> io::Result<bool> {
     let (folder, name) = parent_of(path)?;
     let Some(before) = unix::regular_entry_stat(&folder, name)? else { return Ok(false) };
-    let mut draft = unix::TempFile::create(&folder, Some(&before))?;
+    let mut draft = unix::TempFile::create(&folder, Some((name, &before)))?;
     draft.file.write_all(content)?;
     draft.file.sync_all()?;
     if !is_locked {
@@ -277,6 +277,8 @@ mod unix {
 
     #[cfg(target_os = "linux")]
     use rustix::fs::{ResolveFlags, openat2};
+    #[cfg(any(target_os = "linux", target_vendor = "apple"))]
+    use rustix::fs::{XattrFlags, fgetxattr, flistxattr, fremovexattr, fsetxattr};
     use rustix::{
         fs::{
             AtFlags, CWD, FileType, FlockOperation, Mode, OFlags, Stat, flock, fstat, linkat, mkdirat, openat,
@@ -287,6 +289,9 @@ mod unix {
 
     use super::super::project_path::ResolvedPath;
 
+    #[cfg(any(target_os = "linux", target_vendor = "apple"))]
+    /// Maximum size of an extended attribute, and of the list of their names, in bytes (limits of Linux).
+    const MAX_ATTRIBUTE_BYTES: usize = 65_536;
     const FOLDER: OFlags = OFlags::DIRECTORY.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC).union(OFlags::RDONLY);
     #[cfg(target_os = "linux")]
     const BENEATH: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLINKS);
@@ -478,6 +483,43 @@ mod unix {
         }
     }
 
+    /// Gives a new file the access control list and the extended attributes of an entry, except for those that the system
+    /// derives from the content or from the writer. Attributes that may not be set are left out. Returns whether the list is
+    /// that of the entry.
+    #[cfg(any(target_os = "linux", target_vendor = "apple"))]
+    fn copy_attributes(folder: &OwnedFd, name: &OsStr, file: &File) -> bool {
+        const ACCESS_CONTROL_LIST: &[u8] = b"system.posix_acl_access";
+        const LABEL: &[u8] = b"security.selinux";
+        const OF_USERS: &[u8] = b"user.";
+        // A new file may have inherited a list from its folder.
+        let _ = fremovexattr(file, ACCESS_CONTROL_LIST);
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+        let Ok(from) = openat(folder, name, flags, Mode::empty()) else { return false };
+        let mut names = vec![0; MAX_ATTRIBUTE_BYTES];
+        let names_length = match flistxattr(&from, &mut names[..]) {
+            Ok(length) => length,
+            // The file system has no attributes.
+            Err(error) => return error == Errno::OPNOTSUPP,
+        };
+        let mut has_equal_list = true;
+        let mut value = vec![0; MAX_ATTRIBUTE_BYTES];
+        for name in names[..names_length].split(|byte| *byte == 0) {
+            let is_list = name == ACCESS_CONTROL_LIST;
+            if !is_list && name != LABEL && !name.starts_with(OF_USERS) {
+                continue;
+            }
+            let copied = fgetxattr(&from, name, &mut value[..])
+                .and_then(|length| fsetxattr(file, name, &value[..length], XattrFlags::empty()));
+            has_equal_list &= copied.is_ok() || !is_list;
+        }
+        has_equal_list
+    }
+
+    #[cfg(not(any(target_os = "linux", target_vendor = "apple")))]
+    fn copy_attributes(_: &OwnedFd, _: &OsStr, _: &File) -> bool {
+        true
+    }
+
     /// A temporary file that is removed unless it is moved into place.
     pub(super) struct TempFile<'a> {
         folder: &'a OwnedFd,
@@ -488,16 +530,16 @@ mod unix {
     }
 
     impl<'a> TempFile<'a> {
-        /// Creates the file with owner and permissions of `like`, the file that it will replace. The owner stays if it cannot
-        /// be set.
-        pub(super) fn create(folder: &'a OwnedFd, like: Option<&Stat>) -> io::Result<Self> {
+        /// Creates the file with owner, permissions, access control list and extended attributes of `like`, the file that it
+        /// will replace. Owner and attributes stay as they are in a new file if they cannot be set.
+        pub(super) fn create(folder: &'a OwnedFd, like: Option<(&OsStr, &Stat)>) -> io::Result<Self> {
             let name = unique_name(DRAFT_SUFFIX);
             let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             let file = File::from(openat(folder, &name, flags, Mode::from_raw_mode(0o666))?);
             // Not all file systems have locks. Without one, the file of a killed process stays.
             let _ = flock(&file, FlockOperation::NonBlockingLockExclusive);
             let draft = Self { folder, name, file, keeps_entry: false };
-            if let Some(stat) = like {
+            if let Some((replaced_name, stat)) = like {
                 let own = fstat(&draft.file)?;
                 if (own.st_uid, own.st_gid) != (stat.st_uid, stat.st_gid) {
                     let owner = rustix::fs::Uid::from_raw(stat.st_uid);
@@ -507,7 +549,10 @@ mod unix {
                         let _ = rustix::fs::fchown(&draft.file, None, Some(group));
                     }
                 }
-                rustix::fs::fchmod(&draft.file, Mode::from_raw_mode(stat.st_mode & 0o777))?;
+                // With an access control list, the mode of the group is the mask of the list: without the list, it would give
+                // the group more than it had.
+                let bits = if copy_attributes(folder, replaced_name, &draft.file) { 0o777 } else { 0o707 };
+                rustix::fs::fchmod(&draft.file, Mode::from_raw_mode(stat.st_mode & bits))?;
             }
             Ok(draft)
         }

@@ -204,6 +204,16 @@ fn sensitive_paths_require_permission() {
     }
 }
 
+#[test]
+fn sensitive_pattern_may_be_the_name_of_a_file() {
+    let patterns = ["key[1].txt", "notes?", "src/{{name}}/x", "app/[id]/*.pem", "a\\"].map(str::to_owned);
+    let SensitiveFiles { names, paths } = SensitiveFiles::new(&patterns);
+    for name in ["key[1].txt", "key1.txt", "notes1"] {
+        assert!(names.is_match(name), "{name}");
+    }
+    assert!(paths.is_match("src/{{name}}/x") && paths.is_match("app/[id]/k.pem") && !names.is_match("key2.txt"));
+}
+
 #[cfg(unix)]
 #[test]
 fn hard_linked_file_requires_permission() {

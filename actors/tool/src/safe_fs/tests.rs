@@ -49,6 +49,43 @@ fn replaced_file_keeps_mode_and_breaks_hard_links() {
     assert_eq!(fs::read_to_string(project.path().join("twin")).unwrap(), "old", "the other name may lie outside");
 }
 
+/// An access control list with an entry for user 12345, as the kernel stores it: version, then tag, permissions and id.
+const ACCESS_CONTROL_LIST: [u8; 44] = [
+    2, 0, 0, 0, // version
+    0x01, 0, 6, 0, 255, 255, 255, 255, // owner
+    0x02, 0, 4, 0, 0x39, 0x30, 0, 0, // user 12345
+    0x04, 0, 4, 0, 255, 255, 255, 255, // group
+    0x10, 0, 4, 0, 255, 255, 255, 255, // mask
+    0x20, 0, 0, 0, 255, 255, 255, 255, // others
+];
+
+#[test]
+#[cfg(target_os = "linux")]
+fn replaced_file_keeps_its_attributes() {
+    use rustix::fs::{XattrFlags, getxattr, setxattr};
+    let project = TestProject::new(&[("a", "old"), ("plain", "old")]);
+    let path = project.path().join("a");
+    let attributes = [("user.note", &b"kept"[..]), ("system.posix_acl_access", &ACCESS_CONTROL_LIST[..])];
+    for (name, value) in attributes {
+        if setxattr(&path, name, value, XattrFlags::empty()) == Err(Errno::OPNOTSUPP) {
+            eprintln!("skipped: the file system of the test has no extended attributes");
+            return;
+        }
+    }
+    write(&project, "a", "new", true).unwrap();
+    assert_eq!(fs::read_to_string(&path).unwrap(), "new");
+    for (name, expected) in attributes {
+        let mut value = [0; 100];
+        let length = getxattr(&path, name, &mut value[..]).unwrap();
+        assert_eq!(&value[..length], expected, "{name}");
+    }
+    // A list that new files of the folder inherit is not that of the replaced file.
+    setxattr(project.path(), "system.posix_acl_default", &ACCESS_CONTROL_LIST[..], XattrFlags::empty()).unwrap();
+    write(&project, "plain", "new", true).unwrap();
+    let plain = project.path().join("plain");
+    assert_eq!(getxattr(&plain, "system.posix_acl_access", &mut [0; 100][..]), Err(Errno::NODATA));
+}
+
 #[test]
 fn cancelled_write_changes_nothing() {
     let project = TestProject::new(&[("a", "old")]);
