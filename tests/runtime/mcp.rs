@@ -356,6 +356,24 @@ async fn initial_garbage_from_a_server_is_ignored() {
     world.finish().await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn small_preset_has_the_tools_of_servers_too() {
+    let log = Log::new();
+    let model = scripted_model(|request| {
+        let names: Vec<&str> = request.tools.iter().map(|tool| &*tool.name).collect();
+        Turn::say(names.join(" "))
+    });
+    let mut config = config([("demo", program())]);
+    config.model.context_window = Some(15_000);
+    let world = world(&log, "", model, config).await;
+    let outcome = with_timeout(world.runtime().start("go").await.unwrap().wait()).await.unwrap();
+    let tools: Vec<&str> = outcome.output.split(' ').collect();
+    let own: Vec<&&str> = tools.iter().filter(|tool| !tool.starts_with("mcp.")).collect();
+    assert_eq!(own.len(), 5, "{tools:?}");
+    assert!(tools.contains(&"mcp.demo.add"), "{tools:?}");
+    world.finish().await;
+}
+
 /// No server information, a byte order mark, and messages in an array.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sloppy_messages_of_a_server_are_read() {

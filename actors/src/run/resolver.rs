@@ -164,9 +164,12 @@ impl RunResolver {
         let registry = self.mcp.registry();
         let max_tools = allowed_tools(&registry, config, settings.options.tools.as_deref())?;
         let may_spawn = run.depth < config.agents.max_depth && settings.options.budget.depth != Some(0);
+        // A run gets the small preset without naming it, and its user has configured the servers for all runs.
+        let takes_servers = preset.name == SMALL_PRESET && is_built_in(preset);
+        let is_allowed = |name: &str| preset.allows(name) || (takes_servers && McpConfig::server_of(name).is_some());
         let is_offered = |spec: &&Arc<ToolSpec>| {
             max_tools.contains(&spec.name)
-                && preset.allows(&spec.name)
+                && is_allowed(&spec.name)
                 && (may_spawn || !matches!(spec.name.as_str(), "agent" | "evaluate"))
         };
         let specs: Arc<[Arc<ToolSpec>]> = registry.specs().filter(is_offered).cloned().collect();
