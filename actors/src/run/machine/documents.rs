@@ -16,7 +16,9 @@ impl RunState {
     pub(crate) fn apply_artifact(&mut self, event: &ArtifactEvent) {
         match event {
             // An edit after a stored version is not stored yet.
-            ArtifactEvent::Edited { name, .. } => drop(self.edited_documents.versions.insert(name.clone(), 0)),
+            ArtifactEvent::Edited { name, .. } => {
+                self.edited_documents.versions.insert(name.clone(), 0);
+            }
             ArtifactEvent::Saved { name: Some(name), version, .. } => {
                 if let Some(stored) = self.edited_documents.versions.get_mut(name) {
                     *stored = *version;

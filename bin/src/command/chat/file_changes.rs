@@ -115,7 +115,9 @@ impl ChangesAfter {
             }
             Event::Tool(ToolEvent::Failed { name, .. }) => self.count_call(name),
             Event::Goal(_) if record.trace_id == *trace => self.has_goals = true,
-            Event::Artifact(ArtifactEvent::Edited { name, .. }) => drop(self.documents.insert(name.clone())),
+            Event::Artifact(ArtifactEvent::Edited { name, .. }) => {
+                self.documents.insert(name.clone());
+            }
             _ => {}
         }
     }
