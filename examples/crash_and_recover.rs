@@ -16,15 +16,24 @@ use soong::{
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let home = tempfile::tempdir()?;
     let model = script([hang("the first"), text("answered at the second call")]);
-    let runtime = Runtime::builder().home(home.path()).project_dir(home.path()).model("default", model).build().await?;
+    let runtime = Runtime::builder()
+        .home(home.path())
+        .project_dir(home.path())
+        .model("default", model)
+        .build()
+        .await?;
     let run = runtime.start("Answer, whatever happens").await?;
     let (mut events, mut crashes) = (run.events()?, 0);
     while let Some(item) = events.next().await {
         match item? {
-            StreamItem::Event(record) => println!("{:>3}  {}", record.event_id, record.event.kind()),
+            StreamItem::Event(record) => {
+                println!("{:>3}  {}", record.event_id, record.event.kind())
+            }
             // The first call has begun, and will not end.
             StreamItem::Delta(_) if crashes == 0 => {
-                runtime.tree().inject_crash(&format!("run:{}", run.run_id()))?;
+                runtime
+                    .tree()
+                    .inject_crash(&format!("run:{}", run.run_id()))?;
                 crashes += 1;
             }
             _ => {}

@@ -29,14 +29,22 @@ impl Model for Backwards {
         deltas: &'a mut dyn DeltaSink,
     ) -> BoxFuture<'a, Result<Completion, ModelError>> {
         async move {
-            let asked = request.messages.iter().rev().find(|message| message.role == Role::User);
-            let asked = asked.ok_or_else(|| ModelError::new(Failure::Rejected, "the request has no user message"))?;
+            let asked = request
+                .messages
+                .iter()
+                .rev()
+                .find(|message| message.role == Role::User);
+            let asked = asked.ok_or_else(|| {
+                ModelError::new(Failure::Rejected, "the request has no user message")
+            })?;
             let mut answer = String::new();
             for word in asked.content.split_whitespace().rev() {
                 // If the run is cancelled, this future is dropped here.
                 tokio::time::sleep(Duration::from_millis(60)).await;
                 answer = format!("{answer}{word} ");
-                deltas.push(Delta::Text { text: format!("{word} ") });
+                deltas.push(Delta::Text {
+                    text: format!("{word} "),
+                });
             }
             Ok(Completion::text(answer))
         }
@@ -47,7 +55,10 @@ impl Model for Backwards {
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let home = tempfile::tempdir()?;
-    let runtime = Runtime::builder().home(home.path()).project_dir(home.path()).model("default", Backwards);
+    let runtime = Runtime::builder()
+        .home(home.path())
+        .project_dir(home.path())
+        .model("default", Backwards);
     let runtime = runtime.build().await?;
     let run = runtime.start("backwards runs sentence this").await?;
     let mut pieces = pin!(run.text_stream()?);

@@ -28,29 +28,57 @@ struct Note {
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let home = tempfile::tempdir()?;
-    let count = tool::function("count_words", "Counts the words of a text.", |_, Note { text }| async move {
-        Ok(text.split_whitespace().count().to_string())
-    });
-    let note = tool::function("note", "Stores a note.", |context: ToolContext, Note { text }| async move {
-        std::fs::write(context.project_dir.join("note.txt"), text)?;
-        Ok("stored")
-    });
+    let count = tool::function(
+        "count_words",
+        "Counts the words of a text.",
+        |_, Note { text }| async move { Ok(text.split_whitespace().count().to_string()) },
+    );
+    let note = tool::function(
+        "note",
+        "Stores a note.",
+        |context: ToolContext, Note { text }| async move {
+            std::fs::write(context.project_dir.join("note.txt"), text)?;
+            Ok("stored")
+        },
+    );
     let model = script([
-        call("count_words", json!({ "text": "every word of this text is counted" })),
+        call(
+            "count_words",
+            json!({ "text": "every word of this text is counted" }),
+        ),
         call("note", json!({ "text": "7 words" })),
-        call("note", json!({ "text": "7 words, and much more that nobody wanted to know" })),
+        call(
+            "note",
+            json!({ "text": "7 words, and much more that nobody wanted to know" }),
+        ),
         text("counted and noted"),
     ]);
-    let runtime = Runtime::builder().home(home.path().join("home")).project_dir(home.path()).model("default", model);
-    let runtime = runtime.tool(count.reads().build()).tool(note.writes().build()).on_permission(|request| async move {
-        match request.arguments_as::<Note>() {
-            Ok(note) if note.text.len() <= 20 => Decision::AllowOnce,
-            _ => Decision::Deny,
-        }
-    });
+    let runtime = Runtime::builder()
+        .home(home.path().join("home"))
+        .project_dir(home.path())
+        .model("default", model);
+    let runtime = runtime
+        .tool(count.reads().build())
+        .tool(note.writes().build())
+        .on_permission(|request| async move {
+            match request.arguments_as::<Note>() {
+                Ok(note) if note.text.len() <= 20 => Decision::AllowOnce,
+                _ => Decision::Deny,
+            }
+        });
     let runtime = runtime.build().await?;
-    println!("{}", runtime.start("count, and store notes").await?.answer().await?);
-    println!("note: {}", std::fs::read_to_string(home.path().join("note.txt"))?);
+    println!(
+        "{}",
+        runtime
+            .start("count, and store notes")
+            .await?
+            .answer()
+            .await?
+    );
+    println!(
+        "note: {}",
+        std::fs::read_to_string(home.path().join("note.txt"))?
+    );
     runtime.close().await;
     Ok(())
 }

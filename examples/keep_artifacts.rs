@@ -7,28 +7,65 @@ use soong::{Runtime, SessionSpec, artifact::Save};
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let home = tempfile::tempdir()?;
-    let runtime = Runtime::builder().home(home.path()).offline().build().await?;
+    let runtime = Runtime::builder()
+        .home(home.path())
+        .offline()
+        .build()
+        .await?;
     let session = runtime.sessions().create(SessionSpec::default()).await?;
     let place = runtime.artifacts().owner(&session.session_id).await?;
 
     // A file of the user: stored immediately, under a name derived from its file name.
     let notes = "# Notes\n\n- Ship it on “Friday” — if the tests pass\n";
-    let uploaded = runtime.artifacts().upload(&place, "my notes.md", "text/markdown", notes.into()).await?;
-    println!("uploaded {:?} as version {}", uploaded.label(), uploaded.current_version);
+    let uploaded = runtime
+        .artifacts()
+        .upload(&place, "my notes.md", "text/markdown", notes.into())
+        .await?;
+    println!(
+        "uploaded {:?} as version {}",
+        uploaded.label(),
+        uploaded.current_version
+    );
 
     // Matches although quotes and dash differ. The result contains the match layer and the replaced text.
     let old = "Ship it on \"Friday\" - if the tests pass";
-    let edited = runtime.artifacts().edit(&place, uploaded.label(), old, "Ship it on Monday").await?;
-    println!("replaced {:?}, layer {:?}", edited.replaced.unwrap_or_default(), edited.layer);
+    let edited = runtime
+        .artifacts()
+        .edit(&place, uploaded.label(), old, "Ship it on Monday")
+        .await?;
+    println!(
+        "replaced {:?}, layer {:?}",
+        edited.replaced.unwrap_or_default(),
+        edited.layer
+    );
 
     // Visible from every session of the same user.
     let service = runtime.artifacts().service();
-    service.save(&place, Save::new("user:glossary", "text/plain", "run: one execution of the agent loop")).await?;
+    service
+        .save(
+            &place,
+            Save::new(
+                "user:glossary",
+                "text/plain",
+                "run: one execution of the agent loop",
+            ),
+        )
+        .await?;
     println!("artifacts: {}", service.list_keys(&place).await?.join(", "));
 
     for version in service.list_versions(&place, uploaded.label()).await? {
-        let text = runtime.artifacts().load(&place, uploaded.label(), Some(version.version)).await?.text().await?;
-        println!("version {} ({}): {}", version.version, version.update_type.as_str(), text.replace('\n', " "));
+        let text = runtime
+            .artifacts()
+            .load(&place, uploaded.label(), Some(version.version))
+            .await?
+            .text()
+            .await?;
+        println!(
+            "version {} ({}): {}",
+            version.version,
+            version.update_type.as_str(),
+            text.replace('\n', " ")
+        );
     }
     runtime.close().await;
     Ok(())

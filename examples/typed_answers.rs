@@ -28,14 +28,27 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         text("It is rather mild in Lisbon today."),
         text("```json\n{\"city\": \"Lisbon\", \"celsius\": 19.5}\n```"),
     ]);
-    let runtime = Runtime::builder().home(home.path()).project_dir(home.path()).model("default", model).build().await?;
+    let runtime = Runtime::builder()
+        .home(home.path())
+        .project_dir(home.path())
+        .model("default", model)
+        .build()
+        .await?;
     let weather: Weather = runtime.ask_as("How warm is it in Lisbon?").await?;
     println!("{}: {} degrees", weather.city, weather.celsius);
 
     // With a budget of zero model calls, a run ends before its first call.
-    let none = Budget { model_calls: Some(0), ..Budget::default() };
-    let run = runtime.start(RunRequest::new("And in Porto?").budget(none)).await?;
-    println!("without a budget: {:?}", run.answer().await.map_err(|error| error.code));
+    let none = Budget {
+        model_calls: Some(0),
+        ..Budget::default()
+    };
+    let run = runtime
+        .start(RunRequest::new("And in Porto?").budget(none))
+        .await?;
+    println!(
+        "without a budget: {:?}",
+        run.answer().await.map_err(|error| error.code)
+    );
     runtime.close().await;
     Ok(())
 }

@@ -19,7 +19,10 @@ pub(crate) const SINGLETON_ID: &str = "0";
 
 /// Returns the error of calls that arrive while the runtime closes, or later.
 pub(crate) fn closing() -> ErrorInfo {
-    ErrorInfo::retryable(ErrorCode::Closing, "the runtime is closing or closed; accepted work is stored")
+    ErrorInfo::retryable(
+        ErrorCode::Closing,
+        "the runtime is closing or closed; accepted work is stored",
+    )
 }
 
 /// Retries until the attempt succeeds, fails with an error that is not retryable, or the runtime closes.

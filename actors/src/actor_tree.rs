@@ -15,7 +15,9 @@ use std::sync::{
 
 use dashmap::DashMap;
 use soong_protocol::Timestamp;
-pub use soong_protocol::tree::{ActorKind, ActorView, BudgetShare, GatewayView, RunEnd, RunView, TreeEvent};
+pub use soong_protocol::tree::{
+    ActorKind, ActorView, BudgetShare, GatewayView, RunEnd, RunView, TreeEvent,
+};
 use soong_text::Redactor;
 pub use watch::TreeWatch;
 pub(crate) use watch::Watchers;
@@ -26,7 +28,9 @@ use crate::clock::now;
 pub(crate) fn redact_view(view: &mut ActorView, redactor: &Redactor) {
     redactor.redact(&mut view.activity);
     redactor.redact_optional(&mut view.last_error);
-    view.children.iter_mut().for_each(|child| redact_view(child, redactor));
+    view.children
+        .iter_mut()
+        .for_each(|child| redact_view(child, redactor));
 }
 
 /// The part of an actor's status that changes during its life.
@@ -77,7 +81,10 @@ pub(crate) struct ActorStatus {
 
 impl std::fmt::Debug for ActorStatus {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Gauge").field("kind", &self.kind).field("id", &self.id).finish_non_exhaustive()
+        f.debug_struct("Gauge")
+            .field("kind", &self.kind)
+            .field("id", &self.id)
+            .finish_non_exhaustive()
     }
 }
 
@@ -92,7 +99,9 @@ impl ActorStatus {
     }
 
     pub(crate) fn message_handled(&self) {
-        let _ = self.mailbox.fetch_update(Relaxed, Relaxed, |depth| depth.checked_sub(1));
+        let _ = self
+            .mailbox
+            .fetch_update(Relaxed, Relaxed, |depth| depth.checked_sub(1));
         self.handled.fetch_add(1, Relaxed);
     }
 
@@ -115,7 +124,8 @@ impl ActorStatus {
         self.change(|look| {
             let is_new = look.state != state || look.activity != activity;
             if is_new {
-                (look.since, look.state, look.activity, look.pause) = (now(), state, activity, None);
+                (look.since, look.state, look.activity, look.pause) =
+                    (now(), state, activity, None);
             }
             is_new
         });
@@ -153,14 +163,25 @@ impl ActorStatus {
     fn stamp(&self) -> Revision {
         let mailbox = u64::try_from(self.mailbox.load(Relaxed)).unwrap_or_default();
         let beside = self.source.get().map_or(0, |face| face.revision());
-        [self.revision.load(Relaxed), self.handled.load(Relaxed), mailbox, beside]
+        [
+            self.revision.load(Relaxed),
+            self.handled.load(Relaxed),
+            mailbox,
+            beside,
+        ]
     }
 
     /// Marks the current status as published. Returns whether it differs from the last published one.
     fn mark_published(&self) -> bool {
         self.was_published.store(true, Relaxed);
         let stamp = Some(self.stamp());
-        std::mem::replace(&mut *self.last_published.lock().unwrap_or_else(PoisonError::into_inner), stamp) != stamp
+        std::mem::replace(
+            &mut *self
+                .last_published
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner),
+            stamp,
+        ) != stamp
     }
 
     /// Changes the status. `change` returns whether it changed something; otherwise watchers are not notified.
@@ -225,7 +246,12 @@ impl ActorTree {
                 was_published: AtomicBool::new(false),
             })
         };
-        Arc::clone(self.statuses.entry(ActorStatus::actor_id(kind, id)).or_insert_with(fresh).value())
+        Arc::clone(
+            self.statuses
+                .entry(ActorStatus::actor_id(kind, id))
+                .or_insert_with(fresh)
+                .value(),
+        )
     }
 
     /// Removes an actor that has ended permanently.
@@ -264,7 +290,8 @@ impl ActorTree {
 
     /// Returns a snapshot of the whole tree. `None` before the runtime has started.
     pub(crate) fn tree(&self) -> Option<ActorView> {
-        let mut by_parent: std::collections::HashMap<Option<String>, Vec<ActorView>> = std::collections::HashMap::new();
+        let mut by_parent: std::collections::HashMap<Option<String>, Vec<ActorView>> =
+            std::collections::HashMap::new();
         for entry in &self.statuses {
             entry.was_published.store(true, Relaxed);
             let view = view(entry.value());
@@ -284,7 +311,10 @@ fn view(status: &ActorStatus) -> ActorView {
         actor_id: ActorStatus::actor_id(status.kind, &status.id),
         kind: status.kind,
         id: status.id.clone(),
-        name: look.run.as_ref().map_or_else(|| status.kind.as_str().to_owned(), |run| run.agent_type.clone()),
+        name: look.run.as_ref().map_or_else(
+            || status.kind.as_str().to_owned(),
+            |run| run.agent_type.clone(),
+        ),
         parent: status.parent.clone(),
         state: look.state.into(),
         activity,
@@ -306,9 +336,16 @@ fn view(status: &ActorStatus) -> ActorView {
 }
 
 /// Attaches the children of a view, recursively. The depth is bounded by that of the supervision tree.
-fn attach(view: &mut ActorView, by_parent: &mut std::collections::HashMap<Option<String>, Vec<ActorView>>) {
-    view.children = by_parent.remove(&Some(view.actor_id.clone())).unwrap_or_default();
-    view.children.sort_by(|a, b| (a.kind.as_str(), a.started_at, &a.id).cmp(&(b.kind.as_str(), b.started_at, &b.id)));
+fn attach(
+    view: &mut ActorView,
+    by_parent: &mut std::collections::HashMap<Option<String>, Vec<ActorView>>,
+) {
+    view.children = by_parent
+        .remove(&Some(view.actor_id.clone()))
+        .unwrap_or_default();
+    view.children.sort_by(|a, b| {
+        (a.kind.as_str(), a.started_at, &a.id).cmp(&(b.kind.as_str(), b.started_at, &b.id))
+    });
     for child in &mut view.children {
         attach(child, by_parent);
     }

@@ -30,8 +30,8 @@ pub(crate) use working_set::ArtifactStoreSupervisorMsg;
 pub use soong_match as matcher;
 use soong_protocol::{ErrorCode, ErrorInfo};
 pub use soong_tool::artifact::{
-    ArtifactOwner, ArtifactService, Change, ChangeCondition, Content, EditRequest, Edited, IfExists, Loaded,
-    NamedArtifacts, Save, VersionSet, is_text,
+    ArtifactOwner, ArtifactService, Change, ChangeCondition, Content, EditRequest, Edited,
+    IfExists, Loaded, NamedArtifacts, Save, VersionSet, is_text,
 };
 
 /// Name of the plan that a model maintains for itself. The plan is shown in full in every turn (ART-8).
@@ -39,6 +39,7 @@ pub const PLAN: &str = "task_plan";
 
 /// Returns the error for a key without an artifact.
 pub(crate) fn not_found(key: &str) -> ErrorInfo {
-    let message = format!("there is no artifact {key:?}: list the artifacts to see the existing ones");
+    let message =
+        format!("there is no artifact {key:?}: list the artifacts to see the existing ones");
     ErrorInfo::new(ErrorCode::ArtifactNotFound, message)
 }

@@ -37,8 +37,16 @@ use crate::store_reader::DATABASE;
 
 /// Files and folders that users put into a home, and task journals that are not in a project; copied if they exist.
 /// The memory folders of other users are copied too. Keys, locks, sockets and logs are not copied.
-const USER_FILES: [&str; 8] =
-    ["config.toml", "hooks.json", "models.json", "skills", "agents", "commands", "memory", "tasks"];
+const USER_FILES: [&str; 8] = [
+    "config.toml",
+    "hooks.json",
+    "models.json",
+    "skills",
+    "agents",
+    "commands",
+    "memory",
+    "tasks",
+];
 /// Number of versions read from the database at a time.
 const VERSIONS_PAGE: usize = 500;
 
@@ -91,14 +99,20 @@ pub struct MissingFile {
 /// `validation_error` if `dir` is not empty or is in the home, `file_not_found` if the home does not exist,
 /// `config_error` if `store` is invalid, and `storage_error` if the disk fails. Then nothing of the copy remains.
 pub async fn backup(home: &Path, dir: &Path, store: &str) -> Result<BackupReport, ErrorInfo> {
-    let place = BlobLocation::parse(store)
-        .map_err(|error| ErrorInfo::new(ErrorCode::ConfigError, format!("artifacts.store: {error}")))?;
+    let place = BlobLocation::parse(store).map_err(|error| {
+        ErrorInfo::new(ErrorCode::ConfigError, format!("artifacts.store: {error}"))
+    })?;
     let (home, dir) = (home.to_owned(), dir.to_owned());
     let wanted = CancelOnDrop(Arc::new(AtomicBool::new(true)));
     let is_wanted = Arc::clone(&wanted.0);
     let copied = tokio::task::spawn_blocking(move || copy(&home, &dir, &place, &is_wanted)).await;
     drop(wanted);
-    copied.map_err(|error| ErrorInfo::new(ErrorCode::InternalError, format!("the backup did not finish: {error}")))?
+    copied.map_err(|error| {
+        ErrorInfo::new(
+            ErrorCode::InternalError,
+            format!("the backup did not finish: {error}"),
+        )
+    })?
 }
 
 /// Cancels the copying when dropped.
@@ -110,14 +124,22 @@ impl Drop for CancelOnDrop {
     }
 }
 
-fn copy(home: &Path, dir: &Path, place: &BlobLocation, wanted: &AtomicBool) -> Result<BackupReport, ErrorInfo> {
+fn copy(
+    home: &Path,
+    dir: &Path,
+    place: &BlobLocation,
+    wanted: &AtomicBool,
+) -> Result<BackupReport, ErrorInfo> {
     let reader = SqliteReader::open(home.join(DATABASE)).map_err(|error| match error {
-        StoreError::NotFound(what) => {
-            ErrorInfo::new(ErrorCode::FileNotFound, format!("the home does not exist: {what} is missing"))
-        }
+        StoreError::NotFound(what) => ErrorInfo::new(
+            ErrorCode::FileNotFound,
+            format!("the home does not exist: {what} is missing"),
+        ),
         error => ErrorInfo::from(&error),
     })?;
-    let home = home.canonicalize().map_err(|error| storage_error(home, &error))?;
+    let home = home
+        .canonicalize()
+        .map_err(|error| storage_error(home, &error))?;
     let dir = resolve_target(&home, dir)?;
     let partial = PartialCopy::create_next_to(&dir)?;
     let mut copying = BackupCopy {
@@ -129,16 +151,22 @@ fn copy(home: &Path, dir: &Path, place: &BlobLocation, wanted: &AtomicBool) -> R
     };
 
     let database = partial.0.join(DATABASE);
-    reader.copy_to(&database).map_err(|error| ErrorInfo::from(&error))?;
+    reader
+        .copy_to(&database)
+        .map_err(|error| ErrorInfo::from(&error))?;
     let copied = SqliteReader::open(&database).map_err(|error| ErrorInfo::from(&error))?;
     let mut report = BackupReport {
         home: copying.home.clone(),
         dir: dir.clone(),
-        sessions: copied.session_count().map_err(|error| ErrorInfo::from(&error))?,
+        sessions: copied
+            .session_count()
+            .map_err(|error| ErrorInfo::from(&error))?,
         artifacts: 0,
         files: 0,
         bytes: 0,
-        database_bytes: fs::metadata(&database).map_err(|error| storage_error(&database, &error))?.len(),
+        database_bytes: fs::metadata(&database)
+            .map_err(|error| storage_error(&database, &error))?
+            .len(),
         store: place.to_string(),
         also: Vec::new(),
         left_out: Vec::new(),
@@ -147,7 +175,10 @@ fn copy(home: &Path, dir: &Path, place: &BlobLocation, wanted: &AtomicBool) -> R
     copying.copy_versions(&copied, place, &mut report)?;
     drop(copied);
     let of_users = user_memory_folders(&copying.home)?;
-    for name in USER_FILES.into_iter().chain(of_users.iter().map(String::as_str)) {
+    for name in USER_FILES
+        .into_iter()
+        .chain(of_users.iter().map(String::as_str))
+    {
         if copying.copy_entry(name, &mut report.left_out)? {
             report.also.push(name.to_owned());
         }
@@ -181,22 +212,38 @@ fn user_memory_folders(home: &Path) -> Result<Vec<String>, ErrorInfo> {
 
 /// Returns the error for a failed disk operation.
 fn storage_error(path: &Path, error: &std::io::Error) -> ErrorInfo {
-    ErrorInfo::new(ErrorCode::StorageError, format!("{}: {error}", path.display()))
+    ErrorInfo::new(
+        ErrorCode::StorageError,
+        format!("{}: {error}", path.display()),
+    )
 }
 
 /// Resolves the path of the copy, which must be free and outside the home.
 fn resolve_target(home: &Path, dir: &Path) -> Result<PathBuf, ErrorInfo> {
-    let refuse = |why: &str| ErrorInfo::new(ErrorCode::ValidationError, format!("{} {why}", dir.display()));
+    let refuse = |why: &str| {
+        ErrorInfo::new(
+            ErrorCode::ValidationError,
+            format!("{} {why}", dir.display()),
+        )
+    };
     match fs::read_dir(dir).map(|mut entries| entries.next().is_some()) {
         Ok(false) => {}
-        Ok(true) => return Err(refuse("is not empty: choose an empty folder, or one that does not exist yet")),
+        Ok(true) => {
+            return Err(refuse(
+                "is not empty: choose an empty folder, or one that does not exist yet",
+            ));
+        }
         Err(error) if error.kind() == ErrorKind::NotFound => {}
-        Err(error) if error.kind() == ErrorKind::NotADirectory => return Err(refuse("is not a folder")),
+        Err(error) if error.kind() == ErrorKind::NotADirectory => {
+            return Err(refuse("is not a folder"));
+        }
         Err(error) => return Err(storage_error(dir, &error)),
     }
     let full = std::path::absolute(dir).map_err(|error| storage_error(dir, &error))?;
     // Only the existing part of the path can contain links.
-    let known = full.ancestors().find_map(|known| Some((known, known.canonicalize().ok()?)));
+    let known = full
+        .ancestors()
+        .find_map(|known| Some((known, known.canonicalize().ok()?)));
     let (known, real) = known.ok_or_else(|| refuse("has no existing parent folder"))?;
     let rest = full.strip_prefix(known).unwrap_or(Path::new(""));
     if rest.components().any(|step| step == Component::ParentDir) {
@@ -206,7 +253,9 @@ fn resolve_target(home: &Path, dir: &Path) -> Result<PathBuf, ErrorInfo> {
     if place.starts_with(home) {
         return Err(refuse("is inside the home to be copied"));
     }
-    let parent = place.parent().ok_or_else(|| refuse("cannot be the target of a backup"))?;
+    let parent = place
+        .parent()
+        .ok_or_else(|| refuse("cannot be the target of a backup"))?;
     fs::create_dir_all(parent).map_err(|error| storage_error(parent, &error))?;
     // Joining an empty path adds a trailing slash.
     Ok(place.components().collect())
@@ -224,14 +273,18 @@ impl PartialCopy {
         let mut builder = fs::DirBuilder::new();
         #[cfg(unix)]
         std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-        builder.create(&partial.0).map_err(|error| storage_error(&partial.0, &error))?;
+        builder
+            .create(&partial.0)
+            .map_err(|error| storage_error(&partial.0, &error))?;
         Ok(partial)
     }
 
     fn rename_to(self, dir: &Path) -> Result<(), ErrorInfo> {
         fs::rename(&self.0, dir).map_err(|error| storage_error(dir, &error))?;
         let parent = dir.parent().unwrap_or(Path::new("/"));
-        File::open(parent).and_then(|above| above.sync_all()).map_err(|error| storage_error(parent, &error))
+        File::open(parent)
+            .and_then(|above| above.sync_all())
+            .map_err(|error| storage_error(parent, &error))
     }
 }
 
@@ -263,13 +316,17 @@ impl BackupCopy<'_> {
         let storage = |error: StoreError| ErrorInfo::from(&error);
         // Only local files can be copied. The rows keep the location of the others.
         let blobs = match place {
-            BlobLocation::File => Some(BlobStore::open(&self.home, place, &|_| None).map_err(storage)?),
+            BlobLocation::File => {
+                Some(BlobStore::open(&self.home, place, &|_| None).map_err(storage)?)
+            }
             _ => None,
         };
         let mut last: Option<ArtifactId> = None;
         let mut cursor: Option<String> = None;
         loop {
-            let page = copied.stored_blobs(VERSIONS_PAGE, cursor.as_deref()).map_err(storage)?;
+            let page = copied
+                .stored_blobs(VERSIONS_PAGE, cursor.as_deref())
+                .map_err(storage)?;
             for blob in page.items {
                 report.artifacts += u64::from(last.as_ref() != Some(&blob.artifact_id));
                 last = Some(blob.artifact_id.clone());
@@ -281,8 +338,18 @@ impl BackupCopy<'_> {
                         report.bytes += blob.size;
                     }
                     Err(reason) => {
-                        let StoredBlob { artifact_id, version, path, .. } = blob;
-                        report.missing.push(MissingFile { artifact_id, version, path, reason });
+                        let StoredBlob {
+                            artifact_id,
+                            version,
+                            path,
+                            ..
+                        } = blob;
+                        report.missing.push(MissingFile {
+                            artifact_id,
+                            version,
+                            path,
+                            reason,
+                        });
                     }
                 }
             }
@@ -294,11 +361,20 @@ impl BackupCopy<'_> {
     }
 
     /// Copies the file of one version; the inner error is the reason why this one cannot be copied.
-    fn copy_version(&mut self, blob: &StoredBlob, source: Option<&Path>) -> Result<Result<(), String>, ErrorInfo> {
-        let Some(source) = source else { return Ok(Err("its path is not valid".to_owned())) };
+    fn copy_version(
+        &mut self,
+        blob: &StoredBlob,
+        source: Option<&Path>,
+    ) -> Result<Result<(), String>, ErrorInfo> {
+        let Some(source) = source else {
+            return Ok(Err("its path is not valid".to_owned()));
+        };
         Ok(match self.copy_file(source, Path::new(&blob.path))? {
             Ok(size) if size == blob.size => Ok(()),
-            Ok(size) => Err(format!("it has {size} bytes, but {} were stored", blob.size)),
+            Ok(size) => Err(format!(
+                "it has {size} bytes, but {} were stored",
+                blob.size
+            )),
             Err(error) => Err(error.to_string()),
         })
     }

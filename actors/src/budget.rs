@@ -28,19 +28,33 @@ pub(crate) struct BudgetAccount {
 
 impl BudgetAccount {
     /// Opens the account of a run below the account of its parent; `None` if no limit applies.
-    pub(crate) fn open(run: &RunId, parent: Option<&BudgetAccount>, budget: Budget) -> Option<Self> {
+    pub(crate) fn open(
+        run: &RunId,
+        parent: Option<&BudgetAccount>,
+        budget: Budget,
+    ) -> Option<Self> {
         if parent.is_none() && budget.is_unlimited() {
             return None;
         }
-        let tree = parent.map(|parent| Arc::clone(&parent.tree)).unwrap_or_default();
-        let account = Self { tree, run: run.clone() };
-        account.ledger().open(run, parent.map(|parent| &parent.run), budget);
+        let tree = parent
+            .map(|parent| Arc::clone(&parent.tree))
+            .unwrap_or_default();
+        let account = Self {
+            tree,
+            run: run.clone(),
+        };
+        account
+            .ledger()
+            .open(run, parent.map(|parent| &parent.run), budget);
         Some(account)
     }
 
     fn ledger(&self) -> MutexGuard<'_, Ledger> {
         // A poisoned lock is safe to use: each step leaves the ledger consistent.
-        self.tree.ledger.lock().unwrap_or_else(PoisonError::into_inner)
+        self.tree
+            .ledger
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Sets the total that the run itself has used so far.
@@ -79,7 +93,12 @@ impl BudgetAccount {
                 on_wait(false);
             }
             match verdict {
-                ReserveOutcome::Granted { held, max_output_tokens, is_limited, short_of } => {
+                ReserveOutcome::Granted {
+                    held,
+                    max_output_tokens,
+                    is_limited,
+                    short_of,
+                } => {
                     return Ok(Reservation {
                         account: self.clone(),
                         held,
@@ -107,12 +126,16 @@ impl BudgetAccount {
 
     /// Counts a tool call, or returns `budget_exceeded` with the limit that is used up.
     pub(crate) fn count_tool_call(&self) -> Result<(), ErrorInfo> {
-        self.ledger().count_tool_call(&self.run).map_err(|mark| budget_exceeded_error(&mark))
+        self.ledger()
+            .count_tool_call(&self.run)
+            .map_err(|mark| budget_exceeded_error(&mark))
     }
 
     /// Counts `count` sub-agents, or returns `budget_exceeded` with the limit that is used up and counts none of them.
     pub(crate) fn count_children(&self, count: usize) -> Result<(), ErrorInfo> {
-        self.ledger().count_children(&self.run, count as u64).map_err(|mark| budget_exceeded_error(&mark))
+        self.ledger()
+            .count_children(&self.run, count as u64)
+            .map_err(|mark| budget_exceeded_error(&mark))
     }
 
     /// Returns the limits of the run, with the total that it and all runs below it have used.
@@ -153,7 +176,9 @@ impl Reservation {
 
 impl std::fmt::Debug for Reservation {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Reservation").field("held", &self.held).finish_non_exhaustive()
+        f.debug_struct("Reservation")
+            .field("held", &self.held)
+            .finish_non_exhaustive()
     }
 }
 
@@ -170,13 +195,20 @@ impl Drop for Reservation {
 
 /// Returns the error for a limit that is used up.
 pub(crate) fn budget_exceeded_error(mark: &LimitStatus) -> ErrorInfo {
-    let LimitStatus { dimension, used, limit } = mark;
+    let LimitStatus {
+        dimension,
+        used,
+        limit,
+    } = mark;
     let name = dimension.as_str();
     let message = format!(
         "the budget is too small for the next step: {used} of {limit} {name} used; raise the limit, or reduce the task"
     );
     let details = serde_json::json!({ "dimension": dimension, "used": used, "limit": limit });
-    ErrorInfo { details, ..ErrorInfo::new(ErrorCode::BudgetExceeded, message) }
+    ErrorInfo {
+        details,
+        ..ErrorInfo::new(ErrorCode::BudgetExceeded, message)
+    }
 }
 
 /// Reads the limit from an error made by [`budget_exceeded_error`].
@@ -184,5 +216,9 @@ pub(crate) fn limit_of_error(error: &ErrorInfo) -> Option<LimitStatus> {
     let text = |key: &str| error.details.get(key)?.as_str().map(str::to_owned);
     let dimension = serde_json::from_value(error.details.get("dimension")?.clone()).ok()?;
     (error.code == ErrorCode::BudgetExceeded).then_some(())?;
-    Some(LimitStatus { dimension, used: text("used")?, limit: text("limit")? })
+    Some(LimitStatus {
+        dimension,
+        used: text("used")?,
+        limit: text("limit")?,
+    })
 }

@@ -51,24 +51,67 @@ mod tests {
     fn built_in_tools_are_registered_in_order() {
         let registry = registry(&ToolEnvironment::default(), &Arc::default(), None).unwrap();
         let names: Vec<&str> = registry.specs().map(|spec| spec.name.as_str()).collect();
-        let reading = ["read", "list_files", "glob", "grep", "write", "edit", "bash"];
-        let artifacts = ["create_artifact", "update_artifact", "rewrite_artifact", "read_artifact", "list_artifacts"];
-        let web: &[&str] = if cfg!(feature = "web-tools") { &["webfetch", "web_search"] } else { &[] };
+        let reading = [
+            "read",
+            "list_files",
+            "glob",
+            "grep",
+            "write",
+            "edit",
+            "bash",
+        ];
+        let artifacts = [
+            "create_artifact",
+            "update_artifact",
+            "rewrite_artifact",
+            "read_artifact",
+            "list_artifacts",
+        ];
+        let web: &[&str] = if cfg!(feature = "web-tools") {
+            &["webfetch", "web_search"]
+        } else {
+            &[]
+        };
         let web = &[web, &["skill", "get_experience"]].concat()[..];
-        assert_eq!(names, [["agent", "evaluate", "goal", "ask_human"].as_slice(), &reading, web, &artifacts].concat());
+        assert_eq!(
+            names,
+            [
+                ["agent", "evaluate", "goal", "ask_human"].as_slice(),
+                &reading,
+                web,
+                &artifacts
+            ]
+            .concat()
+        );
         for name in names {
             let entry = registry.get(name).unwrap();
             // The first call compiles the schema, which must be valid.
-            assert!(registry.check_arguments(name, r#"{"no such argument": 1}"#).is_err(), "{name}");
-            assert!(!entry.spec.description.is_empty() && !entry.spec.title.is_empty(), "{name}");
-            assert_eq!(entry.tool.is_some(), [&reading, web, &artifacts].concat().contains(&name), "{name}");
+            assert!(
+                registry
+                    .check_arguments(name, r#"{"no such argument": 1}"#)
+                    .is_err(),
+                "{name}"
+            );
+            assert!(
+                !entry.spec.description.is_empty() && !entry.spec.title.is_empty(),
+                "{name}"
+            );
+            assert_eq!(
+                entry.tool.is_some(),
+                [&reading, web, &artifacts].concat().contains(&name),
+                "{name}"
+            );
         }
     }
 
     /// Returns the places of a schema where an array does not say what its items are. OpenAI rejects such schemas.
     fn arrays_without_items(schema: &Value, place: &str) -> Vec<String> {
-        let is_array =
-            |kind: &Value| kind == "array" || kind.as_array().is_some_and(|all| all.contains(&"array".into()));
+        let is_array = |kind: &Value| {
+            kind == "array"
+                || kind
+                    .as_array()
+                    .is_some_and(|all| all.contains(&"array".into()))
+        };
         let mut found = Vec::new();
         match schema {
             Value::Object(fields) => {
@@ -80,7 +123,8 @@ mod tests {
                 }
             }
             Value::Array(all) => {
-                all.iter().for_each(|value| found.extend(arrays_without_items(value, place)));
+                all.iter()
+                    .for_each(|value| found.extend(arrays_without_items(value, place)));
             }
             _ => {}
         }
@@ -91,7 +135,10 @@ mod tests {
     fn every_array_of_a_tool_schema_has_items() {
         let tools = registry(&ToolEnvironment::default(), &Arc::default(), None).unwrap();
         for tool in tools.specs() {
-            assert_eq!(arrays_without_items(&tool.parameters, &tool.name), Vec::<String>::new());
+            assert_eq!(
+                arrays_without_items(&tool.parameters, &tool.name),
+                Vec::<String>::new()
+            );
         }
         let bad = serde_json::json!({"properties": {"a": {"items": {"type": ["object", "array"]}, "type": "array"}}});
         assert_eq!(arrays_without_items(&bad, "x"), ["x/properties/a/items"]);

@@ -94,7 +94,8 @@ pub struct CallbackToolCall {
 }
 
 pub(crate) type CallbackResult<D> = BoxFuture<'static, Result<D, ToolError>>;
-type BeforeFn<I, T, A> = Arc<dyn Fn(CallbackContext, I) -> CallbackResult<Before<T, A>> + Send + Sync>;
+type BeforeFn<I, T, A> =
+    Arc<dyn Fn(CallbackContext, I) -> CallbackResult<Before<T, A>> + Send + Sync>;
 type AfterFn<I, T> = Arc<dyn Fn(CallbackContext, I, T) -> CallbackResult<After<T>> + Send + Sync>;
 
 /// The functions of a callback.
@@ -144,7 +145,8 @@ impl Callback {
         F: Fn(CallbackContext, String) -> R + Send + Sync + 'static,
         R: Future<Output = Result<Before<String, String>, ToolError>> + Send + 'static,
     {
-        self.functions.before_agent = Some(Arc::new(move |context, task| call(context, task).boxed()));
+        self.functions.before_agent =
+            Some(Arc::new(move |context, task| call(context, task).boxed()));
         self
     }
 
@@ -155,7 +157,9 @@ impl Callback {
         F: Fn(CallbackContext, String) -> R + Send + Sync + 'static,
         R: Future<Output = Result<After<String>, ToolError>> + Send + 'static,
     {
-        self.functions.after_agent = Some(Arc::new(move |context, (), answer| call(context, answer).boxed()));
+        self.functions.after_agent = Some(Arc::new(move |context, (), answer| {
+            call(context, answer).boxed()
+        }));
         self
     }
 
@@ -166,7 +170,9 @@ impl Callback {
         F: Fn(CallbackContext, ModelRequest) -> R + Send + Sync + 'static,
         R: Future<Output = Result<Before<ModelRequest, Completion>, ToolError>> + Send + 'static,
     {
-        self.functions.before_model = Some(Arc::new(move |context, request| call(context, request).boxed()));
+        self.functions.before_model = Some(Arc::new(move |context, request| {
+            call(context, request).boxed()
+        }));
         self
     }
 
@@ -177,7 +183,9 @@ impl Callback {
         F: Fn(CallbackContext, Completion) -> R + Send + Sync + 'static,
         R: Future<Output = Result<After<Completion>, ToolError>> + Send + 'static,
     {
-        self.functions.after_model = Some(Arc::new(move |context, (), answer| call(context, answer).boxed()));
+        self.functions.after_model = Some(Arc::new(move |context, (), answer| {
+            call(context, answer).boxed()
+        }));
         self
     }
 
@@ -188,7 +196,9 @@ impl Callback {
         F: Fn(CallbackContext, CallbackToolCall) -> R + Send + Sync + 'static,
         R: Future<Output = Result<Before<Value, ToolResult>, ToolError>> + Send + 'static,
     {
-        self.functions.before_tool = Some(Arc::new(move |context, request| call(context, request).boxed()));
+        self.functions.before_tool = Some(Arc::new(move |context, request| {
+            call(context, request).boxed()
+        }));
         self
     }
 
@@ -199,8 +209,9 @@ impl Callback {
         F: Fn(CallbackContext, CallbackToolCall, ToolResult) -> R + Send + Sync + 'static,
         R: Future<Output = Result<After<ToolResult>, ToolError>> + Send + 'static,
     {
-        self.functions.after_tool =
-            Some(Arc::new(move |context, request, result| call(context, request, result).boxed()));
+        self.functions.after_tool = Some(Arc::new(move |context, request, result| {
+            call(context, request, result).boxed()
+        }));
         self
     }
 
@@ -231,6 +242,8 @@ impl Callback {
 
 impl std::fmt::Debug for Callback {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Callback").field("name", &self.name).finish_non_exhaustive()
+        f.debug_struct("Callback")
+            .field("name", &self.name)
+            .finish_non_exhaustive()
     }
 }

@@ -28,11 +28,12 @@ pub(crate) use self::{
     naming_request::{AGENT_HEADING, NAMING_PROMPT, USER_HEADING, naming_request},
     prune::{goals_to_omit, is_replacement, prune},
     summary::{
-        SECTIONS, accept_summary, is_summary, omitted_message, plain_summary, saves_too_little, summary_message,
+        SECTIONS, accept_summary, is_summary, omitted_message, plain_summary, saves_too_little,
+        summary_message,
     },
     summary_request::{
-        CONVERSATION_HEADING, GOALS_HEADING, SUMMARY_PROMPT_START, conversation_text, correction_request,
-        summary_request,
+        CONVERSATION_HEADING, GOALS_HEADING, SUMMARY_PROMPT_START, conversation_text,
+        correction_request, summary_request,
     },
 };
 

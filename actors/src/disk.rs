@@ -51,7 +51,11 @@ impl StorageWaits {
     /// Returns the last error if an append waits.
     pub(crate) fn error(&self) -> Option<StoreError> {
         let state = self.lock();
-        if state.count == 0 { None } else { state.last_error.clone() }
+        if state.count == 0 {
+            None
+        } else {
+            state.last_error.clone()
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, StorageWaitState> {
@@ -96,7 +100,10 @@ struct Checked {
 
 impl DiskChecks {
     pub(crate) fn new(home: PathBuf) -> Self {
-        Self { home, state: tokio::sync::Mutex::default() }
+        Self {
+            home,
+            state: tokio::sync::Mutex::default(),
+        }
     }
 
     /// Checks that the home and `others`, folders that may be on other disks, have room. With `needs_trial`, because a
@@ -104,9 +111,17 @@ impl DiskChecks {
     ///
     /// # Errors
     /// [`StoreError::Io`] of the first folder that has no room, or if a disk does not answer within 1 s.
-    pub(crate) async fn check(&self, others: Vec<PathBuf>, needs_trial: bool) -> Result<(), StoreError> {
+    pub(crate) async fn check(
+        &self,
+        others: Vec<PathBuf>,
+        needs_trial: bool,
+    ) -> Result<(), StoreError> {
         let mut state = self.state.lock().await;
-        let CheckState { running, last, last_trial } = &mut *state;
+        let CheckState {
+            running,
+            last,
+            last_trial,
+        } = &mut *state;
         loop {
             if let Some(last) = last
                 && running.is_none()
@@ -116,26 +131,39 @@ impl DiskChecks {
                 return last.result.clone();
             }
             let current = running.get_or_insert_with(|| {
-                let has_trial = needs_trial || last_trial.is_none_or(|begun| begun.elapsed() >= TRIAL_INTERVAL);
+                let has_trial =
+                    needs_trial || last_trial.is_none_or(|begun| begun.elapsed() >= TRIAL_INTERVAL);
                 let mut folders = vec![self.home.clone()];
                 folders.extend(others.iter().cloned());
                 let check = tokio::task::spawn_blocking(move || check_folders(&folders, has_trial));
-                Running { has_trial, begun: Instant::now(), check }
+                Running {
+                    has_trial,
+                    begun: Instant::now(),
+                    check,
+                }
             });
             // A disk that hangs holds up no caller for longer than this, however many ask.
-            let Ok(ended) = tokio::time::timeout_at(current.begun + CHECK_TIMEOUT, &mut current.check).await else {
+            let Ok(ended) =
+                tokio::time::timeout_at(current.begun + CHECK_TIMEOUT, &mut current.check).await
+            else {
                 let home = self.home.display();
-                return Err(StoreError::Io(format!("{home}: the disk has not answered for {CHECK_TIMEOUT:?}")));
+                return Err(StoreError::Io(format!(
+                    "{home}: the disk has not answered for {CHECK_TIMEOUT:?}"
+                )));
             };
-            let result =
-                ended.unwrap_or_else(|error| Err(StoreError::Io(format!("the check did not finish: {error}"))));
+            let result = ended.unwrap_or_else(|error| {
+                Err(StoreError::Io(format!("the check did not finish: {error}")))
+            });
             let begun = current.begun;
             let has_trial = current.has_trial;
             *running = None;
             if has_trial && result.is_ok() {
                 *last_trial = Some(begun);
             }
-            *last = Some(Checked { begun, result: result.clone() });
+            *last = Some(Checked {
+                begun,
+                result: result.clone(),
+            });
             // A check of an earlier caller may be old, or lack the trial that is needed.
             if begun.elapsed() < CHECK_TIMEOUT && (has_trial || !needs_trial || result.is_err()) {
                 return result;

@@ -59,12 +59,18 @@ impl Subscriber {
     fn offer(&self, item: &StreamItem) -> bool {
         let live = match item {
             StreamItem::Event(record) => BufferedItem::Event(Arc::clone(record)),
-            StreamItem::Delta(_) if self.items.capacity() < BUFFER_CAPACITY - MAX_ITEMS_BEFORE_DELTA_DROP => {
+            StreamItem::Delta(_)
+                if self.items.capacity() < BUFFER_CAPACITY - MAX_ITEMS_BEFORE_DELTA_DROP =>
+            {
                 return true;
             }
             StreamItem::Delta(delta) => BufferedItem::Delta(Arc::clone(delta)),
             StreamItem::Lost(lost) => {
-                self.lag_state.lost.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(lost));
+                self.lag_state
+                    .lost
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .push(Arc::clone(lost));
                 self.request_reread();
                 return self.is_connected();
             }
@@ -124,15 +130,22 @@ impl EventBus {
     pub(crate) fn metrics(&self) -> SubscriberMetrics {
         let mut found = SubscriberMetrics::default();
         let mut count_subscribers = |listening: &[Subscriber]| {
-            for subscriber in listening.iter().filter(|subscriber| subscriber.is_connected()) {
+            for subscriber in listening
+                .iter()
+                .filter(|subscriber| subscriber.is_connected())
+            {
                 let waiting = BUFFER_CAPACITY - subscriber.items.capacity();
                 found.count += 1;
                 found.max_waiting = found.max_waiting.max(count(waiting));
                 found.rereading += u64::from(subscriber.lag_state.lagged.load(Ordering::Acquire));
             }
         };
-        self.traces.iter().for_each(|listening| count_subscribers(&listening));
-        self.sessions.iter().for_each(|listening| count_subscribers(&listening));
+        self.traces
+            .iter()
+            .for_each(|listening| count_subscribers(&listening));
+        self.sessions
+            .iter()
+            .for_each(|listening| count_subscribers(&listening));
         found
     }
 
@@ -151,7 +164,9 @@ impl EventBus {
         K: std::hash::Hash + Eq,
         F: FnMut(&Subscriber) -> bool,
     {
-        let Some(mut listening) = map.get_mut(key) else { return };
+        let Some(mut listening) = map.get_mut(key) else {
+            return;
+        };
         let before = listening.len();
         listening.retain(|subscriber| keep(subscriber));
         let left = before - listening.len();
@@ -169,20 +184,32 @@ impl EventBus {
             Scope::Trace(trace) | Scope::Run { trace, .. } => {
                 self.retain(&self.traces, trace, Subscriber::is_connected)
             }
-            Scope::Session(session) => self.retain(&self.sessions, session, Subscriber::is_connected),
+            Scope::Session(session) => {
+                self.retain(&self.sessions, session, Subscriber::is_connected)
+            }
         }
     }
 
     fn register(&self, scope: &Scope) -> (mpsc::Receiver<BufferedItem>, Arc<LagState>) {
         let (items, receiver) = mpsc::channel(BUFFER_CAPACITY);
         let aside = Arc::new(LagState::default());
-        let subscriber = Subscriber { items, lag_state: Arc::clone(&aside) };
+        let subscriber = Subscriber {
+            items,
+            lag_state: Arc::clone(&aside),
+        };
         self.subscribers.fetch_add(1, Ordering::AcqRel);
         match scope {
             Scope::Trace(trace) | Scope::Run { trace, .. } => {
-                self.traces.entry(trace.clone()).or_default().push(subscriber);
+                self.traces
+                    .entry(trace.clone())
+                    .or_default()
+                    .push(subscriber);
             }
-            Scope::Session(session) => self.sessions.entry(session.clone()).or_default().push(subscriber),
+            Scope::Session(session) => self
+                .sessions
+                .entry(session.clone())
+                .or_default()
+                .push(subscriber),
         }
         // Checked after the push: if the hub closes concurrently, either it drops the new subscriber or it is seen as
         // closed here.
@@ -201,13 +228,15 @@ impl EventBus {
     fn end_streams(&self, session: &SessionId, last: impl Fn(&Subscriber)) {
         if let Some((_, listening)) = self.sessions.remove(session) {
             listening.iter().for_each(&last);
-            self.subscribers.fetch_sub(listening.len(), Ordering::AcqRel);
+            self.subscribers
+                .fetch_sub(listening.len(), Ordering::AcqRel);
         }
         self.traces.retain(|trace, listening| {
             let is_its = root_id(trace) == session.as_str();
             if is_its {
                 listening.iter().for_each(&last);
-                self.subscribers.fetch_sub(listening.len(), Ordering::AcqRel);
+                self.subscribers
+                    .fetch_sub(listening.len(), Ordering::AcqRel);
             }
             !is_its
         });
@@ -216,7 +245,8 @@ impl EventBus {
     /// Ends the streams of a session and of its traces with an error, including streams that are opened before
     /// [`EventBus::clear_session_failure`].
     pub(crate) fn fail_session(&self, session: &SessionId, failure: &ErrorInfo) {
-        self.failed_sessions.insert(session.clone(), failure.clone());
+        self.failed_sessions
+            .insert(session.clone(), failure.clone());
         self.has_failed_sessions.store(true, Ordering::SeqCst);
         self.end_streams(session, |subscriber| {
             let _ = subscriber.lag_state.failure.set(failure.clone());
@@ -236,7 +266,9 @@ impl EventBus {
             return None;
         }
         let failed = match scope {
-            Scope::Trace(trace) | Scope::Run { trace, .. } => self.failed_sessions.get(&SessionId::new(root_id(trace))),
+            Scope::Trace(trace) | Scope::Run { trace, .. } => {
+                self.failed_sessions.get(&SessionId::new(root_id(trace)))
+            }
             Scope::Session(session) => self.failed_sessions.get(session),
         };
         failed.map(|failure| failure.clone())
@@ -257,7 +289,8 @@ impl EventBus {
     fn drop_all(&self) {
         // Subtract what was removed: another thread may register a stream at the same time.
         let left = |listening: &[Subscriber]| {
-            self.subscribers.fetch_sub(listening.len(), Ordering::AcqRel);
+            self.subscribers
+                .fetch_sub(listening.len(), Ordering::AcqRel);
             false
         };
         self.traces.retain(|_, listening| left(listening));
@@ -278,7 +311,10 @@ pub(crate) fn unknown_cursor_error(cursor: u64, last: u64, store: u32) -> ErrorI
          was deleted and its id used again. Read again from the beginning"
     );
     let details = json!({ "start_again": 0, "last": last, "store_id": format_store_id(store) });
-    ErrorInfo { details, ..ErrorInfo::new(ErrorCode::CursorUnknown, message) }
+    ErrorInfo {
+        details,
+        ..ErrorInfo::new(ErrorCode::CursorUnknown, message)
+    }
 }
 
 /// Formats the number of a store as clients see it.
@@ -310,15 +346,26 @@ mod tests {
     fn streams_registered_while_bus_closes_end_too() {
         for _ in 0..200 {
             let hub = EventBus::default();
-            let scopes = [Scope::Session(SessionId::new("s")), Scope::Trace(TraceId::new("s"))];
+            let scopes = [
+                Scope::Session(SessionId::new("s")),
+                Scope::Trace(TraceId::new("s")),
+            ];
             let register = |scope| (0..20).map(|_| hub.register(scope).0).collect::<Vec<_>>();
             let registered: Vec<_> = std::thread::scope(|threads| {
-                let others = scopes.each_ref().map(|scope| threads.spawn(move || register(scope)));
+                let others = scopes
+                    .each_ref()
+                    .map(|scope| threads.spawn(move || register(scope)));
                 hub.close();
-                others.into_iter().flat_map(|other| other.join().unwrap()).collect()
+                others
+                    .into_iter()
+                    .flat_map(|other| other.join().unwrap())
+                    .collect()
             });
             for mut receiver in registered {
-                assert!(matches!(receiver.try_recv(), Err(mpsc::error::TryRecvError::Disconnected)));
+                assert!(matches!(
+                    receiver.try_recv(),
+                    Err(mpsc::error::TryRecvError::Disconnected)
+                ));
             }
             assert_eq!(hub.subscribers.load(Ordering::Acquire), 0);
         }

@@ -14,7 +14,10 @@ pub(crate) struct FairQueue<K, T> {
 
 impl<K, T> Default for FairQueue<K, T> {
     fn default() -> Self {
-        Self { queues: HashMap::new(), order: VecDeque::new() }
+        Self {
+            queues: HashMap::new(),
+            order: VecDeque::new(),
+        }
     }
 }
 

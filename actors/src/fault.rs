@@ -35,7 +35,12 @@ pub(crate) struct Faults {
 /// Parses the plan in the environment, if any.
 pub(crate) fn plan_from_env(environment: &Environment) -> Result<Option<FaultPlan>, ErrorInfo> {
     let plan = environment.get(FAULTS_VARIABLE).map(str::parse).transpose();
-    plan.map_err(|error| ErrorInfo::new(ErrorCode::ConfigError, format!("{FAULTS_VARIABLE}: {error}")))
+    plan.map_err(|error| {
+        ErrorInfo::new(
+            ErrorCode::ConfigError,
+            format!("{FAULTS_VARIABLE}: {error}"),
+        )
+    })
 }
 
 impl Faults {

@@ -28,7 +28,11 @@ pub(crate) struct FrontMatterFault {
 
 impl FrontMatterFault {
     fn at(line: usize, message: impl Into<String>) -> Self {
-        Self { line, key: None, message: message.into() }
+        Self {
+            line,
+            key: None,
+            message: message.into(),
+        }
     }
 }
 
@@ -75,7 +79,10 @@ impl<'a> FrontMatter<'a> {
             yaml_bytes += line.len();
         }
         if !is_closed {
-            return Err(FrontMatterFault::at(1, "the front matter is not closed: add a line `---`"));
+            return Err(FrontMatterFault::at(
+                1,
+                "the front matter is not closed: add a line `---`",
+            ));
         }
         let yaml = &rest[..yaml_bytes];
         let entries = match read_yaml(yaml) {
@@ -83,17 +90,28 @@ impl<'a> FrontMatter<'a> {
             // Many published files have a colon or brackets in a text without quotes.
             Err(fault) => read_yaml(&with_quotes(yaml)).map_err(|_| fault)?,
         };
-        let mut front_matter = Self { entries: Vec::new(), foreign: Vec::new(), body: rest[body_start..].trim() };
+        let mut front_matter = Self {
+            entries: Vec::new(),
+            foreign: Vec::new(),
+            body: rest[body_start..].trim(),
+        };
         for entry in entries {
             if foreign.contains(&entry.key.as_str()) {
                 front_matter.foreign.push((entry.key, entry.line));
                 continue;
             }
             if entry.value == Value::Empty {
-                return Err(fault_for_key(entry.line, &entry.key, "has no value: set one, or remove the key"));
+                return Err(fault_for_key(
+                    entry.line,
+                    &entry.key,
+                    "has no value: set one, or remove the key",
+                ));
             }
             if let Some(earlier) = front_matter.entry(&entry.key) {
-                let message = format!("is already set in line {}: remove one of the two", earlier.line);
+                let message = format!(
+                    "is already set in line {}: remove one of the two",
+                    earlier.line
+                );
                 return Err(fault_for_key(entry.line, &entry.key, message));
             }
             front_matter.entries.push(entry);
@@ -103,20 +121,30 @@ impl<'a> FrontMatter<'a> {
 
     /// Moves the keys that are not in `known` to those of other formats.
     pub(crate) fn ignore_unknown_keys(&mut self, known: &[&str]) {
-        let unknown = self.entries.extract_if(.., |entry| !known.contains(&entry.key.as_str()));
-        self.foreign.extend(unknown.map(|entry| (entry.key, entry.line)));
+        let unknown = self
+            .entries
+            .extract_if(.., |entry| !known.contains(&entry.key.as_str()));
+        self.foreign
+            .extend(unknown.map(|entry| (entry.key, entry.line)));
         self.foreign.sort_by_key(|(_, line)| *line);
     }
 
     /// Rejects keys that are not in `known`.
     pub(crate) fn reject_unknown_keys(&self, known: &[&str]) -> Result<(), FrontMatterFault> {
-        match self.entries.iter().find(|entry| !known.contains(&entry.key.as_str())) {
+        match self
+            .entries
+            .iter()
+            .find(|entry| !known.contains(&entry.key.as_str()))
+        {
             None => Ok(()),
             Some(unknown) => {
                 let suggestion = suggestion::nearest(&unknown.key, known.iter().copied())
                     .map(|key| format!(", did you mean `{key}`?"));
                 let suggestion = suggestion.unwrap_or_default();
-                let message = format!("is not a known key{suggestion}; known keys: {}", known.join(", "));
+                let message = format!(
+                    "is not a known key{suggestion}; known keys: {}",
+                    known.join(", ")
+                );
                 Err(fault_for_key(unknown.line, &unknown.key, message))
             }
         }
@@ -134,7 +162,13 @@ impl<'a> FrontMatter<'a> {
 
     /// Returns a text, or a fault if the key is missing.
     pub(crate) fn required(&self, key: &str) -> Result<&str, FrontMatterFault> {
-        let missing = || fault_for_key(1, key, format!("is missing: add a line `{key}: …` to the front matter"));
+        let missing = || {
+            fault_for_key(
+                1,
+                key,
+                format!("is missing: add a line `{key}: …` to the front matter"),
+            )
+        };
         self.text(key)?.ok_or_else(missing)
     }
 
@@ -147,7 +181,10 @@ impl<'a> FrontMatter<'a> {
     pub(crate) fn comma_list(&self, key: &str) -> Result<Option<Vec<String>>, FrontMatterFault> {
         match self.entry(key).map(|entry| &entry.value) {
             Some(Value::Plain(text)) if text.contains(',') => {
-                let items = text.split(',').map(str::trim).filter(|item| !item.is_empty());
+                let items = text
+                    .split(',')
+                    .map(str::trim)
+                    .filter(|item| !item.is_empty());
                 Ok(Some(items.map(str::to_owned).collect()))
             }
             _ => self.list(key),
@@ -156,7 +193,11 @@ impl<'a> FrontMatter<'a> {
 
     /// Returns a list of texts.
     pub(crate) fn list(&self, key: &str) -> Result<Option<Vec<String>>, FrontMatterFault> {
-        self.value(key, "a list: `[a, b]`, or one line `- a` per item", |value| value.list().map(<[String]>::to_vec))
+        self.value(
+            key,
+            "a list: `[a, b]`, or one line `- a` per item",
+            |value| value.list().map(<[String]>::to_vec),
+        )
     }
 
     /// Returns a number accepted by `is_good`; `what` describes the allowed range for the error.
@@ -166,12 +207,16 @@ impl<'a> FrontMatter<'a> {
         what: &str,
         is_good: impl Fn(&T) -> bool,
     ) -> Result<Option<T>, FrontMatterFault> {
-        self.value(key, what, |value| value.plain()?.parse().ok().filter(&is_good))
+        self.value(key, what, |value| {
+            value.plain()?.parse().ok().filter(&is_good)
+        })
     }
 
     /// Returns a boolean.
     pub(crate) fn flag(&self, key: &str) -> Result<Option<bool>, FrontMatterFault> {
-        self.value(key, "`true` or `false`, without quotes", |value| value.plain()?.parse().ok())
+        self.value(key, "`true` or `false`, without quotes", |value| {
+            value.plain()?.parse().ok()
+        })
     }
 
     fn entry(&self, key: &str) -> Option<&FrontMatterEntry> {
@@ -184,26 +229,38 @@ impl<'a> FrontMatter<'a> {
         what: impl Display,
         read: impl FnOnce(&'b Value) -> Option<T>,
     ) -> Result<Option<T>, FrontMatterFault> {
-        let Some(entry) = self.entry(key) else { return Ok(None) };
-        read(&entry.value).map(Some).ok_or_else(|| fault_for_key(entry.line, key, format!("must be {what}")))
+        let Some(entry) = self.entry(key) else {
+            return Ok(None);
+        };
+        read(&entry.value)
+            .map(Some)
+            .ok_or_else(|| fault_for_key(entry.line, key, format!("must be {what}")))
     }
 }
 
 fn fault_for_key(line: usize, key: &str, message: impl Into<String>) -> FrontMatterFault {
-    FrontMatterFault { line, key: Some(key.to_owned()), message: message.into() }
+    FrontMatterFault {
+        line,
+        key: Some(key.to_owned()),
+        message: message.into(),
+    }
 }
 
 /// Reads the keys of the front matter with their values. Lines are those of the file, which has one line before it.
 fn read_yaml(yaml: &str) -> Result<Vec<FrontMatterEntry>, FrontMatterFault> {
     let mut events = Parser::new_from_str(yaml).map(|event| match event {
         Ok((event, span)) => Ok((event, span.start.line() + 1)),
-        Err(error) => {
-            Err(FrontMatterFault::at(error.marker().line() + 1, format!("this is no YAML: {}", error.info())))
-        }
+        Err(error) => Err(FrontMatterFault::at(
+            error.marker().line() + 1,
+            format!("this is no YAML: {}", error.info()),
+        )),
     });
     let mut next = || match events.next() {
         Some(event) => event,
-        None => Err(FrontMatterFault::at(1, "the front matter ends within a value")),
+        None => Err(FrontMatterFault::at(
+            1,
+            "the front matter ends within a value",
+        )),
     };
     let no_keys = |line| FrontMatterFault::at(line, "expected keys such as `name: …`");
     loop {
@@ -212,7 +269,9 @@ fn read_yaml(yaml: &str) -> Result<Vec<FrontMatterEntry>, FrontMatterFault> {
             (Event::MappingStart(..), _) => break,
             (Event::StreamEnd, _) => return Ok(Vec::new()),
             // Nothing but comments.
-            (Event::Scalar(text, ScalarStyle::Plain, ..), _) if text.is_empty() || text == "~" => return Ok(Vec::new()),
+            (Event::Scalar(text, ScalarStyle::Plain, ..), _) if text.is_empty() || text == "~" => {
+                return Ok(Vec::new());
+            }
             (_, line) => return Err(no_keys(line)),
         }
     }
@@ -244,10 +303,15 @@ fn read_value<'e>(
     depth: usize,
 ) -> Result<Value, FrontMatterFault> {
     if depth > MAX_DEPTH {
-        return Err(FrontMatterFault::at(1, format!("a value is nested deeper than {MAX_DEPTH}")));
+        return Err(FrontMatterFault::at(
+            1,
+            format!("a value is nested deeper than {MAX_DEPTH}"),
+        ));
     }
     match first {
-        Event::Scalar(text, ScalarStyle::Plain, ..) if text.is_empty() || text == "~" || text == "null" => {
+        Event::Scalar(text, ScalarStyle::Plain, ..)
+            if text.is_empty() || text == "~" || text == "null" =>
+        {
             Ok(Value::Empty)
         }
         Event::Scalar(text, ScalarStyle::Plain, ..) => Ok(Value::Plain(text.into_owned())),
@@ -258,7 +322,11 @@ fn read_value<'e>(
             loop {
                 let (event, line) = next()?;
                 if matches!(event, Event::SequenceEnd) {
-                    return Ok(if is_nested { Value::Nested } else { Value::List(items) });
+                    return Ok(if is_nested {
+                        Value::Nested
+                    } else {
+                        Value::List(items)
+                    });
                 }
                 match read_value(event, next, depth + 1)? {
                     Value::Plain(item) | Value::Quoted(item) => items.push(item),
@@ -291,11 +359,19 @@ fn with_quotes(yaml: &str) -> String {
             None => (line, ""),
         };
         let is_key = |key: &str| {
-            !key.is_empty() && key.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-'))
+            !key.is_empty()
+                && key
+                    .bytes()
+                    .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-'))
         };
-        let entry = content.split_once(": ").filter(|(key, value)| is_key(key) && !value.trim().is_empty());
+        let entry = content
+            .split_once(": ")
+            .filter(|(key, value)| is_key(key) && !value.trim().is_empty());
         match entry.filter(|_| read_yaml(content).is_err()) {
-            Some((key, value)) => quoted.push_str(&format!("{key}: '{}'{end}", value.trim().replace('\'', "''"))),
+            Some((key, value)) => quoted.push_str(&format!(
+                "{key}: '{}'{end}",
+                value.trim().replace('\'', "''")
+            )),
             None => quoted.push_str(line),
         }
     }

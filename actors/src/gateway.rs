@@ -26,7 +26,9 @@ mod tests;
 use std::{sync::Arc, time::Duration};
 
 use soong_model::{Completion, DeltaSink, Model, ModelRequest, ReasoningSupport};
-use soong_protocol::{ErrorCode, ErrorInfo, FallbackReason, InputKind, ModelConfig, ModelEvent, SessionId};
+use soong_protocol::{
+    ErrorCode, ErrorInfo, FallbackReason, InputKind, ModelConfig, ModelEvent, SessionId,
+};
 
 pub(crate) use self::{
     actor::GatewayActor,
@@ -82,7 +84,10 @@ const OVERLOADED: [u64; 2] = [503, 529];
 /// Returns the reason for which a fallback is tried after an error. `None`: a fallback would fail too, because the request
 /// or the key was rejected.
 pub(crate) fn fallback_reason(error: &ErrorInfo) -> Option<FallbackReason> {
-    let status = error.details.get("status").and_then(serde_json::Value::as_u64);
+    let status = error
+        .details
+        .get("status")
+        .and_then(serde_json::Value::as_u64);
     match error.code {
         ErrorCode::ProviderRateLimited => Some(FallbackReason::RateLimited),
         ErrorCode::ProviderTimeout => Some(FallbackReason::Down),
@@ -111,13 +116,20 @@ pub(crate) trait CallSink: DeltaSink {
 impl Gateway {
     /// Creates the gateway of a profile. Its supervisor starts the actor.
     pub(crate) fn new(profile: &str, model: Arc<dyn Model>, config: &ModelConfig) -> Self {
-        Self { profile: profile.into(), model, shared: Arc::new(GatewayShared::new(config)) }
+        Self {
+            profile: profile.into(),
+            model,
+            shared: Arc::new(GatewayShared::new(config)),
+        }
     }
 
     /// Creates an actor of the gateway. After it is started, pass its mailbox to [`sit`](Self::attach).
     pub(crate) fn actor(&self, status: Arc<ActorStatus>) -> GatewayActor {
         status.set_source(GatewayStatusSource(Arc::clone(&self.shared)));
-        GatewayActor { shared: Arc::clone(&self.shared), status }
+        GatewayActor {
+            shared: Arc::clone(&self.shared),
+            status,
+        }
     }
 
     /// Returns whether an actor of the gateway has been started.
@@ -180,7 +192,10 @@ impl Gateway {
 
     /// Returns the number of calls in flight and of waiting calls.
     pub(crate) fn metrics(&self) -> GatewayMetrics {
-        GatewayMetrics { in_flight: count(self.shared.ledger().permit_count()), waiting: self.shared.waiting() }
+        GatewayMetrics {
+            in_flight: count(self.shared.ledger().permit_count()),
+            waiting: self.shared.waiting(),
+        }
     }
 
     /// Crashes the gateway's actor. Outstanding permits stay valid. Returns whether there is an actor.
@@ -198,10 +213,18 @@ impl Gateway {
         sink: &mut dyn CallSink,
     ) -> CallResult {
         if !request.tools.is_empty() && !self.model.supports_tools() {
-            let message = format!("model {} does not support tools: use another profile", self.model.name());
+            let message = format!(
+                "model {} does not support tools: use another profile",
+                self.model.name()
+            );
             let outcome = Err(ErrorInfo::new(ErrorCode::UnsupportedCapability, message));
-            return CallResult { outcome, waited_ms: 0 };
+            return CallResult {
+                outcome,
+                waited_ms: 0,
+            };
         }
-        Call::new(&self.shared, limits, sink).complete(&*self.model, request).await
+        Call::new(&self.shared, limits, sink)
+            .complete(&*self.model, request)
+            .await
     }
 }

@@ -27,7 +27,8 @@ use crate::{
 };
 
 /// Creates the model of a profile on first use.
-pub(crate) type ModelFactory = Box<dyn Fn(&str, &Config) -> Result<Arc<dyn Model>, ErrorInfo> + Send + Sync>;
+pub(crate) type ModelFactory =
+    Box<dyn Fn(&str, &Config) -> Result<Arc<dyn Model>, ErrorInfo> + Send + Sync>;
 
 /// Request to the runtime supervisor to start the actor of a gateway.
 pub(crate) struct StartGateway {
@@ -84,9 +85,13 @@ impl ModelGateways {
     }
 
     /// Splits the model of a run into a profile and a model name for it; see [`split_model_name`].
-    pub(crate) fn split_model<'a>(&self, name: &'a str) -> Result<(&'a str, Option<&'a str>), ErrorInfo> {
-        let is_profile =
-            |name: &str| self.config.model_profiles.contains_key(name) || self.registered.contains_key(name);
+    pub(crate) fn split_model<'a>(
+        &self,
+        name: &'a str,
+    ) -> Result<(&'a str, Option<&'a str>), ErrorInfo> {
+        let is_profile = |name: &str| {
+            self.config.model_profiles.contains_key(name) || self.registered.contains_key(name)
+        };
         split_model_name(name, is_profile, self.default_takes_names, &self.catalog)
     }
 
@@ -97,10 +102,16 @@ impl ModelGateways {
         if settings.context_window.is_some() {
             return limits;
         }
-        if let Some(facts) = self.server_key(settings, model).and_then(|key| self.facts.get(&key)) {
+        if let Some(facts) = self
+            .server_key(settings, model)
+            .and_then(|key| self.facts.get(&key))
+        {
             limits = limits.at_server(settings, &facts);
         }
-        if let Some(stated) = self.stated_windows.get(&(settings.base_url.clone(), model.to_owned())) {
+        if let Some(stated) = self
+            .stated_windows
+            .get(&(settings.base_url.clone(), model.to_owned()))
+        {
             limits.context_window = limits.context_window.min(*stated);
         }
         limits
@@ -108,30 +119,49 @@ impl ModelGateways {
 
     /// Returns whether the server of a model writes an answer until its window is full, unless the request limits it.
     pub(crate) fn answers_without_limit(&self, settings: &ModelConfig, model: &str) -> bool {
-        let facts = self.server_key(settings, model).and_then(|key| self.facts.get(&key));
+        let facts = self
+            .server_key(settings, model)
+            .and_then(|key| self.facts.get(&key));
         let program = facts.and_then(|facts| facts.program);
-        matches!(program, Some(ServerProgram::LlamaCpp | ServerProgram::Ollama))
+        matches!(
+            program,
+            Some(ServerProgram::LlamaCpp | ServerProgram::Ollama)
+        )
     }
 
     /// Returns the key of a model at a server that is asked about it.
     fn server_key(&self, settings: &ModelConfig, model: &str) -> Option<ServedModelKey> {
-        self.facts.key(settings, model, self.catalog.find(model).is_some())
+        self.facts
+            .key(settings, model, self.catalog.find(model).is_some())
     }
 
     /// Asks the server of a profile about a model, if this process has not yet asked it, and adapts the limits of the gateway.
     async fn look_up_server(&self, profile: &str, model: &str, gateway: &Gateway) {
-        let settings = self.config.profile(profile).unwrap_or_else(|| self.config.model.clone());
-        let Some(facts) = self.server_facts(profile, model, &settings).await else { return };
+        let settings = self
+            .config
+            .profile(profile)
+            .unwrap_or_else(|| self.config.model.clone());
+        let Some(facts) = self.server_facts(profile, model, &settings).await else {
+            return;
+        };
         if facts.program.is_some() {
             gateway.stop_endless_text();
         }
-        if let Some(concurrency) = facts.default_concurrency().filter(|_| settings.max_concurrency.is_none()) {
+        if let Some(concurrency) = facts
+            .default_concurrency()
+            .filter(|_| settings.max_concurrency.is_none())
+        {
             gateway.set_max_concurrency(concurrency);
         }
     }
 
     /// Returns what the server of a model states, if it is asked.
-    async fn server_facts(&self, profile: &str, model: &str, settings: &ModelConfig) -> Option<ServerFacts> {
+    async fn server_facts(
+        &self,
+        profile: &str,
+        model: &str,
+        settings: &ModelConfig,
+    ) -> Option<ServerFacts> {
         if self.registered.contains_key(profile) || profile == Provider::Offline.as_str() {
             return None;
         }
@@ -147,7 +177,10 @@ impl ModelGateways {
         if profile == Provider::Offline.as_str() {
             return None;
         }
-        let settings = self.config.profile(profile).unwrap_or_else(|| self.config.model.clone());
+        let settings = self
+            .config
+            .profile(profile)
+            .unwrap_or_else(|| self.config.model.clone());
         self.server_facts(profile, &model, &settings).await;
         Some(self.limits(&settings, &model).context_window)
     }
@@ -155,8 +188,13 @@ impl ModelGateways {
     /// Lets the server of a model be asked again before the next run, because it may have been restarted. `name`: a profile or
     /// a model name.
     pub(crate) fn ask_server_again(&self, name: &str) {
-        let Ok((profile, model)) = self.split_model(name) else { return };
-        let settings = self.config.profile(profile).unwrap_or_else(|| self.config.model.clone());
+        let Ok((profile, model)) = self.split_model(name) else {
+            return;
+        };
+        let settings = self
+            .config
+            .profile(profile)
+            .unwrap_or_else(|| self.config.model.clone());
         let model = self.model_name(profile, model);
         if let Some(key) = self.server_key(&settings, &model) {
             self.facts.ask_again(&key);
@@ -166,21 +204,37 @@ impl ModelGateways {
 
     /// Records the context window that the service of a model has stated in an error. `name`: a profile or a model name.
     pub(crate) fn record_stated_window(&self, name: &str, window: u64) {
-        let Ok((profile, model)) = self.split_model(name) else { return };
-        let settings = self.config.profile(profile).unwrap_or_else(|| self.config.model.clone());
+        let Ok((profile, model)) = self.split_model(name) else {
+            return;
+        };
+        let settings = self
+            .config
+            .profile(profile)
+            .unwrap_or_else(|| self.config.model.clone());
         let model = self.model_name(profile, model);
         if let Some(key) = self.server_key(&settings, &model) {
             self.facts.ask_again(&key);
         }
-        let known = self.stated_windows.insert((settings.base_url, model), window);
+        let known = self
+            .stated_windows
+            .insert((settings.base_url, model), window);
         if known != Some(window) {
-            tracing::info!(model = name, window, "a service has stated the context window of its model");
+            tracing::info!(
+                model = name,
+                window,
+                "a service has stated the context window of its model"
+            );
         }
     }
 
     /// Returns the counter for the prompts of a model in a profile with these settings. Its estimates are corrected by what
     /// the service has counted so far.
-    pub(crate) fn token_counter(&self, profile: &str, settings: &ModelConfig, model: &str) -> TokenCounter {
+    pub(crate) fn token_counter(
+        &self,
+        profile: &str,
+        settings: &ModelConfig,
+        model: &str,
+    ) -> TokenCounter {
         let counter = TokenCounter::for_model(model);
         if self.registered.contains_key(profile) {
             return counter;
@@ -190,38 +244,59 @@ impl ModelGateways {
 
     /// Records how many tokens the service of a model has counted in a prompt. `name`: a profile or a model name; `tokens`:
     /// the size of the prompt according to `counter`.
-    pub(crate) async fn record_prompt(&self, name: &str, counter: TokenCounter, tokens: u64, counted: u64) {
-        let Ok((profile, model)) = self.split_model(name) else { return };
+    pub(crate) async fn record_prompt(
+        &self,
+        name: &str,
+        counter: TokenCounter,
+        tokens: u64,
+        counted: u64,
+    ) {
+        let Ok((profile, model)) = self.split_model(name) else {
+            return;
+        };
         if self.registered.contains_key(profile) || profile == Provider::Offline.as_str() {
             return;
         }
-        let settings = self.config.profile(profile).unwrap_or_else(|| self.config.model.clone());
+        let settings = self
+            .config
+            .profile(profile)
+            .unwrap_or_else(|| self.config.model.clone());
         let model = self.model_name(profile, model);
         // Some servers cut off a prompt that is too long, and count what is left.
         if tokens > self.limits(&settings, &model).context_window / 10 * 9 {
             return;
         }
         if let Some(estimated) = counter.uncorrected(tokens) {
-            self.facts.record_prompt(self.counted_model(&settings, &model), estimated, counted).await;
+            self.facts
+                .record_prompt(self.counted_model(&settings, &model), estimated, counted)
+                .await;
         }
     }
 
     fn counted_model(&self, settings: &ModelConfig, model: &str) -> CountedModelKey {
         let address = self.server_key(settings, model).map(|key| key.address);
-        CountedModelKey { address, model: model.to_owned() }
+        CountedModelKey {
+            address,
+            model: model.to_owned(),
+        }
     }
 
     /// Returns how the service of a profile caches the prompts of a model. `None` if that is not known.
     pub(crate) fn cache_rule(&self, profile: &str, model: &str) -> Option<CacheRule> {
         let is_own = self.registered.contains_key(profile);
-        self.catalog.find(model).and_then(|entry| entry.cache).filter(|_| !is_own)
+        self.catalog
+            .find(model)
+            .and_then(|entry| entry.cache)
+            .filter(|_| !is_own)
     }
 
     /// Returns the prices of a model: those of the configuration, else of the table. The offline model costs nothing.
     pub(crate) fn prices(&self, model: &str) -> Option<Prices> {
         let configured = self.config.prices.get(model).map(PriceConfig::prices);
         let offline = || (model == Provider::Offline.as_str()).then(Prices::default);
-        configured.or_else(offline).or_else(|| self.catalog.find(model)?.prices())
+        configured
+            .or_else(offline)
+            .or_else(|| self.catalog.find(model)?.prices())
     }
 
     /// Returns the model name for calls of a profile: `name` if given, else that of the registered provider, else the
@@ -231,9 +306,11 @@ impl ModelGateways {
             (Some(name), _) => name.to_owned(),
             (None, Some(registered)) => registered.clone(),
             (None, None) if profile == "offline" => "offline".to_owned(),
-            (None, None) => {
-                self.config.profile(profile).map(|profile| profile.model_name().to_owned()).unwrap_or_default()
-            }
+            (None, None) => self
+                .config
+                .profile(profile)
+                .map(|profile| profile.model_name().to_owned())
+                .unwrap_or_default(),
         }
     }
 
@@ -242,7 +319,10 @@ impl ModelGateways {
     ///
     /// # Errors
     /// `config_error` if the profile has no usable provider; `runtime_failed` if the gateway was given up; `closing`.
-    pub(crate) async fn open<'a>(&self, name: &'a str) -> Result<(Gateway, Option<&'a str>), ErrorInfo> {
+    pub(crate) async fn open<'a>(
+        &self,
+        name: &'a str,
+    ) -> Result<(Gateway, Option<&'a str>), ErrorInfo> {
         let (profile, model) = self.split_model(name)?;
         let gateway = self.gateway(profile)?;
         if let Some(failure) = gateway.failure() {
@@ -250,8 +330,14 @@ impl ModelGateways {
         }
         if !gateway.is_running() {
             let (started, ready) = oneshot::channel();
-            let start = StartGateway { gateway: gateway.clone(), started };
-            let asked = self.supervisor.get().is_some_and(|supervisor| supervisor.cast(start).is_ok());
+            let start = StartGateway {
+                gateway: gateway.clone(),
+                started,
+            };
+            let asked = self
+                .supervisor
+                .get()
+                .is_some_and(|supervisor| supervisor.cast(start).is_ok());
             if !asked || ready.await.is_err() {
                 return Err(closing());
             }
@@ -267,19 +353,32 @@ impl ModelGateways {
         }
         let model = (self.make_model)(profile, &self.config)?;
         // A profile that a program registered without configuration has the limits of [model].
-        let mut settings = self.config.profile(profile).unwrap_or_else(|| self.config.model.clone());
+        let mut settings = self
+            .config
+            .profile(profile)
+            .unwrap_or_else(|| self.config.model.clone());
         let is_built_in = profile == "offline" && !self.registered.contains_key(profile);
         if is_built_in || settings.provider() == Provider::Offline {
             // The offline model has no account with a rate limit.
             (settings.requests_per_minute, settings.tokens_per_minute) = (0, 0);
         }
         let fresh = Gateway::new(profile, model, &settings);
-        Ok(self.gateways.entry(profile.to_owned()).or_insert(fresh).value().clone())
+        Ok(self
+            .gateways
+            .entry(profile.to_owned())
+            .or_insert(fresh)
+            .value()
+            .clone())
     }
 
     /// Returns the kinds and sizes of the content that the model of a profile with these settings takes. Only text if the
     /// profile has no usable provider, which opening it reports.
-    pub(crate) fn input_limits(&self, profile: &str, model: &str, settings: &ModelConfig) -> InputLimits {
+    pub(crate) fn input_limits(
+        &self,
+        profile: &str,
+        model: &str,
+        settings: &ModelConfig,
+    ) -> InputLimits {
         let Ok(gateway) = self.gateway(profile) else {
             return InputLimits::of(model, settings, &[InputKind::Text]);
         };
@@ -295,22 +394,33 @@ impl ModelGateways {
     /// Returns the kinds and sizes of the content that a model takes, which is given as a profile or a model name.
     pub(crate) fn input_limits_of(&self, name: &str) -> InputLimits {
         let (profile, model) = self.split_model(name).unwrap_or(("default", Some(name)));
-        let settings = self.config.profile(profile).unwrap_or_else(|| self.config.model.clone());
+        let settings = self
+            .config
+            .profile(profile)
+            .unwrap_or_else(|| self.config.model.clone());
         self.input_limits(profile, &self.model_name(profile, model), &settings)
     }
 
     /// Returns what the model of a profile accepts about its reasoning. Unknown if the profile has no usable provider.
     pub(crate) fn reasoning(&self, profile: &str, model: &str) -> ReasoningSupport {
-        self.gateway(profile).map_or(ReasoningSupport::UNKNOWN, |gateway| gateway.reasoning(model))
+        self.gateway(profile)
+            .map_or(ReasoningSupport::UNKNOWN, |gateway| {
+                gateway.reasoning(model)
+            })
     }
 
     /// Returns the gateway of a profile, if it has been used.
     pub(crate) fn get(&self, profile: &str) -> Option<Gateway> {
-        self.gateways.get(profile).map(|gateway| gateway.value().clone())
+        self.gateways
+            .get(profile)
+            .map(|gateway| gateway.value().clone())
     }
 
     /// Returns the gateways that have been used.
     pub(crate) fn all(&self) -> Vec<Gateway> {
-        self.gateways.iter().map(|gateway| gateway.value().clone()).collect()
+        self.gateways
+            .iter()
+            .map(|gateway| gateway.value().clone())
+            .collect()
     }
 }

@@ -41,11 +41,21 @@ pub struct HomeFileError {
 
 impl HomeFileError {
     fn whole(file: &Path, message: impl Into<String>) -> Self {
-        Self { file: file.to_owned(), line: None, key: None, message: message.into() }
+        Self {
+            file: file.to_owned(),
+            line: None,
+            key: None,
+            message: message.into(),
+        }
     }
 
     fn of(file: &Path, FrontMatterFault { line, key, message }: FrontMatterFault) -> Self {
-        Self { file: file.to_owned(), line: Some(line), key, message }
+        Self {
+            file: file.to_owned(),
+            line: Some(line),
+            key,
+            message,
+        }
     }
 }
 
@@ -106,9 +116,14 @@ pub(crate) fn load<T>(
             // If its front matter cannot be read, it may mean either name.
             let names = match name {
                 Some(name) => vec![name],
-                None => [name_of_file(&file, format.in_folders)].into_iter().chain(written_name(&file)).collect(),
+                None => [name_of_file(&file, format.in_folders)]
+                    .into_iter()
+                    .chain(written_name(&file))
+                    .collect(),
             };
-            found.unusable.extend(names.into_iter().map(|name| (name, fault.clone())));
+            found
+                .unusable
+                .extend(names.into_iter().map(|name| (name, fault.clone())));
             found.faults.push(fault);
         }
     }
@@ -119,17 +134,30 @@ pub(crate) fn load<T>(
 
 /// Returns the name that an item has by its file, as long as the name in the file is not known.
 fn name_of_file(file: &Path, in_folders: Option<&str>) -> String {
-    let is_inner = file.file_name().is_some_and(|name| in_folders.is_some_and(|inner| name == inner));
-    let named = if is_inner { file.parent().and_then(Path::file_name) } else { file.file_stem() };
+    let is_inner = file
+        .file_name()
+        .is_some_and(|name| in_folders.is_some_and(|inner| name == inner));
+    let named = if is_inner {
+        file.parent().and_then(Path::file_name)
+    } else {
+        file.file_stem()
+    };
     named.unwrap_or_default().to_string_lossy().into_owned()
 }
 
 /// Returns the name in a line `name: …` of a file whose front matter cannot be read.
 fn written_name(file: &Path) -> Option<String> {
-    let bytes = fs::read(file).ok().filter(|bytes| bytes.len() as u64 <= MAX_BYTES)?;
+    let bytes = fs::read(file)
+        .ok()
+        .filter(|bytes| bytes.len() as u64 <= MAX_BYTES)?;
     let text = String::from_utf8_lossy(&bytes).into_owned();
     let name = text.lines().find_map(|line| line.strip_prefix("name:"))?;
-    let name = name.split('#').next().unwrap_or_default().trim().trim_matches(['"', '\'']);
+    let name = name
+        .split('#')
+        .next()
+        .unwrap_or_default()
+        .trim()
+        .trim_matches(['"', '\'']);
     check_name(name).is_ok().then(|| name.to_owned())
 }
 
@@ -150,23 +178,40 @@ fn add<T>(
     check_name(name).map_err(|message| at(parsed.fault("name", message)))?;
     *known_name = Some(name.to_owned());
     if let Some((_, other)) = found.by_name.get(name) {
-        let message = format!("{name:?} is also used by {}: rename one of the two", other.display());
+        let message = format!(
+            "{name:?} is also used by {}: rename one of the two",
+            other.display()
+        );
         return Err(at(parsed.fault("name", message)));
     }
     let one = read(name, &parsed).map_err(at)?;
     if let Some((_, line)) = parsed.foreign().first() {
-        let keys: Vec<String> = parsed.foreign().iter().map(|(key, _)| format!("`{key}`")).collect();
+        let keys: Vec<String> = parsed
+            .foreign()
+            .iter()
+            .map(|(key, _)| format!("`{key}`"))
+            .collect();
         let message = format!("ignored keys of another program: {}", keys.join(", "));
-        found.warnings.push(HomeFileError { file: file.to_owned(), line: Some(*line), key: None, message });
+        found.warnings.push(HomeFileError {
+            file: file.to_owned(),
+            line: Some(*line),
+            key: None,
+            message,
+        });
     }
-    found.by_name.insert(name.to_owned(), (one, file.to_owned()));
+    found
+        .by_name
+        .insert(name.to_owned(), (one, file.to_owned()));
     Ok(())
 }
 
 /// Lists the files to read, sorted by path.
 fn list(folder: &Path, in_folders: Option<&str>) -> Result<Vec<PathBuf>, HomeFileError> {
     let unreadable = |error: io::Error| {
-        HomeFileError::whole(folder, format!("the folder cannot be read ({error}): repair it, or move it away"))
+        HomeFileError::whole(
+            folder,
+            format!("the folder cannot be read ({error}): repair it, or move it away"),
+        )
     };
     let entries = match fs::read_dir(folder) {
         Ok(entries) => entries,
@@ -181,14 +226,17 @@ fn list(folder: &Path, in_folders: Option<&str>) -> Result<Vec<PathBuf>, HomeFil
         if bytes.starts_with(b".") {
             continue;
         }
-        let inner = in_folders.map(|file| folder.join(&name).join(file)).filter(|inner| inner.is_file());
+        let inner = in_folders
+            .map(|file| folder.join(&name).join(file))
+            .filter(|inner| inner.is_file());
         if let Some(inner) = inner {
             files.push(inner);
         } else if bytes.ends_with(b".md") {
             files.push(folder.join(name));
         }
         if files.len() > MAX_FILES {
-            let message = format!("the folder contains more than {MAX_FILES} *.md files: remove some");
+            let message =
+                format!("the folder contains more than {MAX_FILES} *.md files: remove some");
             return Err(HomeFileError::whole(folder, message));
         }
     }
@@ -199,22 +247,36 @@ fn list(folder: &Path, in_folders: Option<&str>) -> Result<Vec<PathBuf>, HomeFil
 /// Reads a regular file as UTF-8. Other kinds, such as pipes, are rejected, because reading them might never end.
 fn text(file: &Path) -> Result<String, HomeFileError> {
     let fault = |message: String| HomeFileError::whole(file, message);
-    let unreadable = |error: io::Error| fault(format!("cannot be read ({error}): repair it, or move it away"));
+    let unreadable = |error: io::Error| {
+        fault(format!(
+            "cannot be read ({error}): repair it, or move it away"
+        ))
+    };
     if !file.metadata().map_err(unreadable)?.is_file() {
         return Err(fault(
-            "is not a regular file: move it away, or rename it so that it does not end in .md".to_owned(),
+            "is not a regular file: move it away, or rename it so that it does not end in .md"
+                .to_owned(),
         ));
     }
     let mut bytes = Vec::new();
-    File::open(file).and_then(|open| open.take(MAX_BYTES + 1).read_to_end(&mut bytes)).map_err(unreadable)?;
+    File::open(file)
+        .and_then(|open| open.take(MAX_BYTES + 1).read_to_end(&mut bytes))
+        .map_err(unreadable)?;
     if bytes.len() as u64 > MAX_BYTES {
-        return Err(fault(format!("is larger than {MAX_BYTES} bytes: shorten it")));
+        return Err(fault(format!(
+            "is larger than {MAX_BYTES} bytes: shorten it"
+        )));
     }
     String::from_utf8(bytes).map_err(|error| {
         let before = &error.as_bytes()[..error.utf8_error().valid_up_to()];
         let line = before.iter().filter(|byte| **byte == b'\n').count() + 1;
         let message = "this is not UTF-8: save the file as UTF-8".to_owned();
-        HomeFileError { file: file.to_owned(), line: Some(line), key: None, message }
+        HomeFileError {
+            file: file.to_owned(),
+            line: Some(line),
+            key: None,
+            message,
+        }
     })
 }
 
@@ -222,6 +284,8 @@ pub(crate) fn check_name(name: &str) -> Result<(), String> {
     let is_good = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
     match !name.is_empty() && name.len() <= MAX_NAME && name.bytes().all(is_good) {
         true => Ok(()),
-        false => Err(format!("must be 1 to {MAX_NAME} letters (a-z), digits, - or _, not {name:?}")),
+        false => Err(format!(
+            "must be 1 to {MAX_NAME} letters (a-z), digits, - or _, not {name:?}"
+        )),
     }
 }

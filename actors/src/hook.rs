@@ -155,10 +155,22 @@ pub struct HookCount {
 /// # Errors
 /// `config_error` if `hooks.json` is not valid. [`RuntimeBuilder::build`](crate::RuntimeBuilder::build) fails with the
 /// same error.
-pub fn count_hooks(home: &Path, config: &Config, environment: &Environment) -> Result<HookCount, ErrorInfo> {
+pub fn count_hooks(
+    home: &Path,
+    config: &Config,
+    environment: &Environment,
+) -> Result<HookCount, ErrorInfo> {
     let hooks = Hooks::load(home, config, environment)?;
-    let count = hooks.points.values().flatten().map(|group| group.hooks.len()).sum();
-    Ok(HookCount { hooks: count, exit_code_denies: hooks.exit_code_denies })
+    let count = hooks
+        .points
+        .values()
+        .flatten()
+        .map(|group| group.hooks.len())
+        .sum();
+    Ok(HookCount {
+        hooks: count,
+        exit_code_denies: hooks.exit_code_denies,
+    })
 }
 
 impl Hooks {
@@ -166,9 +178,19 @@ impl Hooks {
     ///
     /// # Errors
     /// `config_error` if the file cannot be read or is invalid: running without its rules would be worse.
-    pub(crate) fn load(home: &Path, config: &Config, environment: &Environment) -> Result<Self, ErrorInfo> {
-        let HookTable { points, exit_code_denies } =
-            if config.hooks.enabled { file::read(&home.join("hooks.json"))? } else { HookTable::default() };
+    pub(crate) fn load(
+        home: &Path,
+        config: &Config,
+        environment: &Environment,
+    ) -> Result<Self, ErrorInfo> {
+        let HookTable {
+            points,
+            exit_code_denies,
+        } = if config.hooks.enabled {
+            file::read(&home.join("hooks.json"))?
+        } else {
+            HookTable::default()
+        };
         Ok(Self {
             points,
             exit_code_denies,
@@ -189,7 +211,10 @@ impl Hooks {
         let mut result = HookResult::default();
         let groups = self.points.get(&event.event).into_iter().flatten();
         let input = serde_json::to_vec(event).unwrap_or_default();
-        for hook in groups.filter(|group| matches(&group.matcher, event, project)).flat_map(|group| &group.hooks) {
+        for hook in groups
+            .filter(|group| matches(&group.matcher, event, project))
+            .flat_map(|group| &group.hooks)
+        {
             let limit_ms = hook.timeout_ms.unwrap_or(self.default_timeout_ms);
             let started = Instant::now();
             let ended = self.run(&hook.command, &input, project, limit_ms).await;
@@ -199,27 +224,56 @@ impl Hooks {
                 None => read_answer(&ended, limit_ms),
             };
             if self.keeps_records {
-                result.records.push(record(&hook.command, event, &ended, started.elapsed(), answer.as_ref().err()));
+                result.records.push(record(
+                    &hook.command,
+                    event,
+                    &ended,
+                    started.elapsed(),
+                    answer.as_ref().err(),
+                ));
             }
             match answer {
-                Ok(Some(HookAnswer { decision: HookDecision::Deny, reason })) if event.event.can_deny() => {
-                    result.denied = Some(reason.unwrap_or_else(|| format!("{} denied it", hook_name(&hook.command))));
+                Ok(Some(HookAnswer {
+                    decision: HookDecision::Deny,
+                    reason,
+                })) if event.event.can_deny() => {
+                    result.denied = Some(
+                        reason.unwrap_or_else(|| format!("{} denied it", hook_name(&hook.command))),
+                    );
                     break;
                 }
-                Ok(Some(HookAnswer { decision: HookDecision::Deny, .. })) => {
-                    let why = format!("{}: {} hooks cannot deny", hook_name(&hook.command), event.event.as_str());
+                Ok(Some(HookAnswer {
+                    decision: HookDecision::Deny,
+                    ..
+                })) => {
+                    let why = format!(
+                        "{}: {} hooks cannot deny",
+                        hook_name(&hook.command),
+                        event.event.as_str()
+                    );
                     result.failures.push(why);
                 }
                 Ok(_) => {}
-                Err(why) => result.failures.push(format!("{}: {why}", hook_name(&hook.command))),
+                Err(why) => result
+                    .failures
+                    .push(format!("{}: {why}", hook_name(&hook.command))),
             }
         }
         result
     }
 
-    async fn run(&self, command: &str, input: &[u8], project: &Path, limit_ms: u64) -> io::Result<ProgramOutput> {
-        let launch = SpawnOptions::new(&self.shell, project, self.variables.clone()).arguments(["-c", command]);
-        launch.run(input, Duration::from_millis(limit_ms), MAX_ANSWER_BYTES).await
+    async fn run(
+        &self,
+        command: &str,
+        input: &[u8],
+        project: &Path,
+        limit_ms: u64,
+    ) -> io::Result<ProgramOutput> {
+        let launch = SpawnOptions::new(&self.shell, project, self.variables.clone())
+            .arguments(["-c", command]);
+        launch
+            .run(input, Duration::from_millis(limit_ms), MAX_ANSWER_BYTES)
+            .await
     }
 }
 
@@ -228,25 +282,43 @@ fn denial_by_exit_code(ended: &io::Result<ProgramOutput>) -> Option<HookAnswer> 
     let finished = ended.as_ref().ok()?;
     let stderr = String::from_utf8_lossy(finished.stderr.head());
     let reason = soong_text::shorten(stderr.trim(), MAX_REASON_CHARS);
-    let is_denial = finished.status.is_some_and(|status| status.code() == Some(2));
-    is_denial.then(|| HookAnswer { decision: HookDecision::Deny, reason: Some(reason).filter(|text| !text.is_empty()) })
+    let is_denial = finished
+        .status
+        .is_some_and(|status| status.code() == Some(2));
+    is_denial.then(|| HookAnswer {
+        decision: HookDecision::Deny,
+        reason: Some(reason).filter(|text| !text.is_empty()),
+    })
 }
 
 /// Reads the answer of a hook that has ended.
-fn read_answer(ended: &io::Result<ProgramOutput>, limit_ms: u64) -> Result<Option<HookAnswer>, String> {
-    let finished = ended.as_ref().map_err(|error| format!("could not be started: {error}"))?;
-    let stderr = String::from_utf8_lossy(finished.stderr.head()).trim().to_owned();
+fn read_answer(
+    ended: &io::Result<ProgramOutput>,
+    limit_ms: u64,
+) -> Result<Option<HookAnswer>, String> {
+    let finished = ended
+        .as_ref()
+        .map_err(|error| format!("could not be started: {error}"))?;
+    let stderr = String::from_utf8_lossy(finished.stderr.head())
+        .trim()
+        .to_owned();
     let complaint = match soong_text::shorten(&stderr, MAX_STDERR_CHARS) {
         nothing if nothing.is_empty() => nothing,
         said => format!(": {said}"),
     };
     match finished.status {
-        None => return Err(format!("timed out after {limit_ms} ms and was killed{complaint}")),
+        None => {
+            return Err(format!(
+                "timed out after {limit_ms} ms and was killed{complaint}"
+            ));
+        }
         Some(status) if !status.success() => return Err(format!("failed ({status}){complaint}")),
         Some(_) => {}
     }
     if finished.stdout.total() > MAX_ANSWER_BYTES as u64 {
-        return Err(format!("its output is larger than {MAX_ANSWER_BYTES} bytes"));
+        return Err(format!(
+            "its output is larger than {MAX_ANSWER_BYTES} bytes"
+        ));
     }
     let answer = String::from_utf8_lossy(finished.stdout.head());
     if answer.trim().is_empty() {
@@ -260,10 +332,16 @@ fn read_answer(ended: &io::Result<ProgramOutput>, limit_ms: u64) -> Result<Optio
     };
     // Programs that a hook calls may write lines before the answer. A denial on a line of its own counts wherever it
     // is.
-    let of_lines = answer.lines().filter_map(|line| serde_json::from_str(line.trim()).ok());
-    let of_text = json_values(answer).into_iter().filter_map(|found| serde_json::from_value(found.value).ok());
+    let of_lines = answer
+        .lines()
+        .filter_map(|line| serde_json::from_str(line.trim()).ok());
+    let of_text = json_values(answer)
+        .into_iter()
+        .filter_map(|found| serde_json::from_value(found.value).ok());
     let answers: Vec<HookAnswer> = of_lines.chain(of_text).collect();
-    let denial = answers.iter().position(|answer| matches!(answer.decision, HookDecision::Deny));
+    let denial = answers
+        .iter()
+        .position(|answer| matches!(answer.decision, HookDecision::Deny));
     match answers.into_iter().nth(denial.unwrap_or(0)) {
         Some(answer) => Ok(Some(answer)),
         None => Err(format!("{expected}: {error}")),
@@ -280,7 +358,9 @@ fn record(
     let text = |buffer: &HeadTailBuffer| String::from_utf8_lossy(buffer.head()).into_owned();
     let (end, stdout, stderr) = match ended {
         Ok(finished) => {
-            let end = finished.status.map_or_else(|| "killed".to_owned(), |status| status.to_string());
+            let end = finished
+                .status
+                .map_or_else(|| "killed".to_owned(), |status| status.to_string());
             (end, text(&finished.stdout), text(&finished.stderr))
         }
         Err(error) => (error.to_string(), String::new(), String::new()),
@@ -303,15 +383,30 @@ fn hook_name(command: &str) -> String {
 
 /// Returns whether an event fits every condition of a matcher. A matcher without conditions fits every event.
 fn matches(matcher: &Matcher, input: &HookInput, project: &Path) -> bool {
-    let tool = matcher.tool.as_ref().is_none_or(|tool| input.tool.as_ref() == Some(tool));
-    let tag = matcher.tag.as_ref().is_none_or(|tag| input.tags.contains(tag));
+    let tool = matcher
+        .tool
+        .as_ref()
+        .is_none_or(|tool| input.tool.as_ref() == Some(tool));
+    let tag = matcher
+        .tag
+        .as_ref()
+        .is_none_or(|tag| input.tags.contains(tag));
     let path = matcher.path_prefix.as_ref().is_none_or(|prefix| {
         let prefix = project.join(prefix);
-        let asked = input.arguments.as_ref().and_then(|arguments| arguments.get("path")).and_then(Value::as_str);
-        let is_named = asked
-            .is_some_and(|path| normalize_lexically(&project.join(path)).starts_with(normalize_lexically(&prefix)));
+        let asked = input
+            .arguments
+            .as_ref()
+            .and_then(|arguments| arguments.get("path"))
+            .and_then(Value::as_str);
+        let is_named = asked.is_some_and(|path| {
+            normalize_lexically(&project.join(path)).starts_with(normalize_lexically(&prefix))
+        });
         // The opened file is matched too, because the name in the arguments may be a symlink.
-        is_named || input.resolved_path.as_ref().is_some_and(|path| path.starts_with(canonicalize_existing(&prefix)))
+        is_named
+            || input
+                .resolved_path
+                .as_ref()
+                .is_some_and(|path| path.starts_with(canonicalize_existing(&prefix)))
     });
     tool && tag && path
 }

@@ -85,7 +85,14 @@ impl JournalHandle {
         });
         let storage_waits = StorageWaits::default();
         Ok((
-            Self { writer, publications, bus: hub, redactor, meter, storage_waits },
+            Self {
+                writer,
+                publications,
+                bus: hub,
+                redactor,
+                meter,
+                storage_waits,
+            },
             JournalTasks { thread, publisher },
         ))
     }
@@ -130,7 +137,10 @@ impl JournalHandle {
                 done(outcome);
             }
         });
-        if let Err(job) = self.writer.try_submit(QueuedAppend { append, callback: done }) {
+        if let Err(job) = self.writer.try_submit(QueuedAppend {
+            append,
+            callback: done,
+        }) {
             let writer = self.writer.clone();
             tokio::spawn(async move { writer.submit(job).await });
         }
@@ -143,14 +153,22 @@ impl JournalHandle {
         let done: AppendCallback = Box::new(move |result| {
             let _ = answer.send(result.map_err(|(error, _)| error));
         });
-        self.writer.submit(QueuedAppend { append, callback: done }).await;
+        self.writer
+            .submit(QueuedAppend {
+                append,
+                callback: done,
+            })
+            .await;
         outcome.await.unwrap_or(Err(StoreError::Closed))
     }
 
     /// Like [`Self::append_and_wait`], with one retry if it is unclear whether the append was committed; also returns
     /// whether the result is that of the retry. If the first attempt was committed, the retry fails with
     /// [`StoreError::AlreadyDecided`].
-    pub(crate) async fn append_with_retry(&self, append: impl Fn() -> Append) -> (Result<Ack, StoreError>, bool) {
+    pub(crate) async fn append_with_retry(
+        &self,
+        append: impl Fn() -> Append,
+    ) -> (Result<Ack, StoreError>, bool) {
         match self.append_and_wait(append()).await {
             Err(error) if error.is_transient() => (self.append_and_wait(append()).await, true),
             outcome => (outcome, false),
@@ -160,13 +178,17 @@ impl JournalHandle {
     /// Sends streamed text to the subscribers, after everything that was committed before.
     pub(crate) fn publish_delta(&self, delta: impl FnOnce() -> LiveDelta) {
         if self.bus.has_subscribers() {
-            let _ = self.publications.send(Publication::LiveItem(StreamItem::Delta(Arc::new(delta()))));
+            let _ = self
+                .publications
+                .send(Publication::LiveItem(StreamItem::Delta(Arc::new(delta()))));
         }
     }
 
     /// Notifies the subscribers that no more events of a run follow, after everything that was committed before.
     pub(crate) fn publish_lost_run(&self, lost: UnrecordedRun) {
-        let _ = self.publications.send(Publication::LiveItem(StreamItem::Lost(Arc::new(lost))));
+        let _ = self
+            .publications
+            .send(Publication::LiveItem(StreamItem::Lost(Arc::new(lost))));
     }
 
     /// Like [`Self::close`], for a thread that may block. Does not wait for the publishing task.
@@ -255,7 +277,11 @@ impl Actor for JournalActor {
     type State = AbortOnDropHandle<()>;
     type Arguments = ();
 
-    async fn pre_start(&self, myself: ActorRef<JournalMsg>, (): ()) -> Result<Self::State, ActorProcessingErr> {
+    async fn pre_start(
+        &self,
+        myself: ActorRef<JournalMsg>,
+        (): (),
+    ) -> Result<Self::State, ActorProcessingErr> {
         self.status.set_state("running", "");
         // Not sent through a counted mailbox, so that the tree does not change while nothing else happens.
         Ok(AbortOnDropHandle::new(tokio::spawn(async move {
@@ -277,7 +303,9 @@ impl Actor for JournalActor {
             }
             JournalMsg::UpdateStatus => match self.journal.writer.queue_len() {
                 0 => self.status.set_state("running", ""),
-                waiting => self.status.set_state("running", format!("{waiting} queued appends")),
+                waiting => self
+                    .status
+                    .set_state("running", format!("{waiting} queued appends")),
             },
         }
         Ok(())

@@ -80,7 +80,9 @@ pub mod task_journal;
 pub mod testing;
 pub mod tool;
 
-pub use actor_tree::{ActorKind, ActorView, BudgetShare, GatewayView, RunEnd, RunView, TreeEvent, TreeWatch};
+pub use actor_tree::{
+    ActorKind, ActorView, BudgetShare, GatewayView, RunEnd, RunView, TreeEvent, TreeWatch,
+};
 pub use backup::{BackupReport, MissingFile, backup};
 pub use events::{EventStream, LiveDelta, StreamItem, UnrecordedRun};
 #[cfg(any(test, feature = "testing"))]
@@ -92,19 +94,23 @@ pub use metrics::{GatewayMetrics, Metrics, SubscriberMetrics};
 pub use project_instructions::{git_branch, repository_notes};
 pub use run::RunOutcome;
 pub use runtime::{
-    AgentOptions, Artifacts, Child, Children, Fork, HeadSwitched, InterruptedRuns, Memory, Permissions, Questions,
-    RecoveryPolicy, RunFilter, RunHandle, RunRequest, RunSetting, Runtime, RuntimeBuilder, RuntimeInfo, SessionSpec,
-    Sessions, Traces, Tree, already_decided,
+    AgentOptions, Artifacts, Child, Children, Fork, HeadSwitched, InterruptedRuns, Memory,
+    Permissions, Questions, RecoveryPolicy, RunFilter, RunHandle, RunRequest, RunSetting, Runtime,
+    RuntimeBuilder, RuntimeInfo, SessionSpec, Sessions, Traces, Tree, already_decided,
 };
 pub use session::{SessionCleanup, SessionCleanupFailure, SessionCleanupReport};
 pub use soong_protocol::{
-    self as protocol, Budget, Config, ErrorCode, ErrorInfo, GivenMessage, RunOptions, RunPermissions,
+    self as protocol, Budget, Config, ErrorCode, ErrorInfo, GivenMessage, RunOptions,
+    RunPermissions,
 };
 pub use soong_sandbox as process;
 pub use soong_storage::{
     self as storage,
     fault::{FaultComponent, FaultPlan, FaultPoint},
-    store::{MessagePath, Page, PermissionFilter, QuestionFilter, SessionFilter, TraceFilter, UsageFilter},
+    store::{
+        MessagePath, Page, PermissionFilter, QuestionFilter, SessionFilter, TraceFilter,
+        UsageFilter,
+    },
 };
 pub use soong_text::{Environment, Redactor};
 pub use soong_tool::ChildSpec;

@@ -108,14 +108,24 @@ impl Server {
     /// Describes for an approver what answers the calls: the program, or the origin of the URL. Arguments and paths may
     /// contain secrets; the number at the end differs for every other program, arguments or URL.
     fn identity(&self) -> String {
-        let McpConfig { command, args, url, .. } = &self.config;
+        let McpConfig {
+            command, args, url, ..
+        } = &self.config;
         let mut hash = Sha256::new();
         for part in command.iter().chain(url).chain(args) {
             hash.update(part.len().to_le_bytes());
             hash.update(part);
         }
-        let number: String = hash.finalize().iter().take(4).map(|byte| format!("{byte:02x}")).collect();
-        let what = match (command, url.as_deref().and_then(|url| reqwest::Url::parse(url).ok())) {
+        let number: String = hash
+            .finalize()
+            .iter()
+            .take(4)
+            .map(|byte| format!("{byte:02x}"))
+            .collect();
+        let what = match (
+            command,
+            url.as_deref().and_then(|url| reqwest::Url::parse(url).ok()),
+        ) {
             (Some(command), _) => {
                 let command = tool_list::sanitize(command, MAX_IDENTITY_CHARS);
                 format!("runs {command} with {} arguments", args.len())
@@ -167,18 +177,29 @@ impl Server {
         let name = &self.name;
         let why = match state {
             ServerState::Down { error, .. } => error.message.clone(),
-            ServerState::Ready(_) => "its connection ended, and it has not reconnected yet".to_owned(),
+            ServerState::Ready(_) => {
+                "its connection ended, and it has not reconnected yet".to_owned()
+            }
             ServerState::Starting => "it has not answered yet".to_owned(),
         };
-        ErrorInfo::new(ErrorCode::ToolNotAvailable, format!("MCP server {name:?} is not available: {why}"))
+        ErrorInfo::new(
+            ErrorCode::ToolNotAvailable,
+            format!("MCP server {name:?} is not available: {why}"),
+        )
     }
 
     fn tools(&self) -> Vec<Arc<RegisteredTool>> {
-        self.tools.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.tools
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 
     fn actor(&self) -> Option<Mailbox<McpServerMsg>> {
-        self.actor.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.actor
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 
     fn set_actor(&self, actor: Mailbox<McpServerMsg>) {
@@ -200,7 +221,11 @@ pub(crate) struct McpServers {
 impl McpServers {
     pub(crate) fn new(built_in: ToolRegistry, config: &Config, environment: &Environment) -> Self {
         let built_in = Arc::new(built_in);
-        let servers = config.mcp.iter().map(|(name, config)| (name.clone(), Server::new(name, config))).collect();
+        let servers = config
+            .mcp
+            .iter()
+            .map(|(name, config)| (name.clone(), Server::new(name, config)))
+            .collect();
         Self {
             registry: RwLock::new(Arc::clone(&built_in)),
             built_in,
@@ -250,7 +275,11 @@ impl McpServers {
             let actor = self.servers.get(id).and_then(|server| server.actor());
             Some(actor.is_some_and(|actor| actor.send(McpServerMsg::Crash)))
         } else if kind == ActorKind::McpSupervisor.as_str() {
-            let supervisor = self.supervisor.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            let supervisor = self
+                .supervisor
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .clone();
             Some(supervisor.is_some_and(|actor| actor.cast(McpSupervisorMsg::Crash).is_ok()))
         } else {
             None
@@ -275,9 +304,10 @@ impl McpServers {
     /// A failure is not logged again while the same error repeats.
     fn set_unavailable(&self, server: &Server, error: ErrorInfo, will_retry: bool) {
         let is_known = match &*server.state.borrow() {
-            ServerState::Down { error: earlier, again: earlier_again } => {
-                earlier.message == error.message && *earlier_again == will_retry
-            }
+            ServerState::Down {
+                error: earlier,
+                again: earlier_again,
+            } => earlier.message == error.message && *earlier_again == will_retry,
             _ => false,
         };
         if !is_known {
@@ -286,14 +316,20 @@ impl McpServers {
         if !will_retry {
             self.publish(server, Vec::new());
         }
-        server.state.send_replace(ServerState::Down { error, again: will_retry });
+        server.state.send_replace(ServerState::Down {
+            error,
+            again: will_retry,
+        });
     }
 
     /// Replaces the tools of a server in the registry that new runs use.
     fn publish(&self, server: &Server, tools: Vec<Arc<RegisteredTool>>) {
         // The lock is held until the registry is replaced. Otherwise concurrent calls for two servers could each build
         // a registry without the other's tools.
-        let mut registry = self.registry.write().unwrap_or_else(PoisonError::into_inner);
+        let mut registry = self
+            .registry
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
         *server.tools.lock().unwrap_or_else(PoisonError::into_inner) = tools;
         let mut next = ToolRegistry::clone(&self.built_in);
         for tool in self.servers.values().flat_map(|server| server.tools()) {
@@ -317,8 +353,13 @@ pub(crate) async fn start(
         return Ok(None);
     }
     let parent = ActorStatus::actor_id(ActorKind::RuntimeSupervisor, SINGLETON_ID);
-    let status =
-        actor_tree.register(ActorKind::McpSupervisor, SINGLETON_ID, Some(parent), restart::SUPERVISOR.label, None);
+    let status = actor_tree.register(
+        ActorKind::McpSupervisor,
+        SINGLETON_ID,
+        Some(parent),
+        restart::SUPERVISOR.label,
+        None,
+    );
     let actor = McpSupervisorActor {
         mcp: Arc::clone(mcp),
         actor_tree: Arc::clone(actor_tree),
@@ -328,7 +369,9 @@ pub(crate) async fn start(
     };
     let (actor, _) = Actor::spawn_linked(None, actor, (), root).await?;
     let id = actor.get_id();
-    *mcp.supervisor.lock().unwrap_or_else(PoisonError::into_inner) = Some(actor);
+    *mcp.supervisor
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner) = Some(actor);
     Ok(Some(id))
 }
 
@@ -337,7 +380,10 @@ pub(crate) async fn start(
 pub(crate) fn give_up(mcp: &McpServers, actor_tree: &ActorTree) {
     let error = ErrorInfo::new(
         ErrorCode::ActorCrashed,
-        format!("the MCP supervisor exceeded its restart limit ({}): restart the process", restart::SUPERVISOR.label),
+        format!(
+            "the MCP supervisor exceeded its restart limit ({}): restart the process",
+            restart::SUPERVISOR.label
+        ),
     );
     let show = |kind, id: &str| {
         let status = actor_tree.register(kind, id, None, restart::SUPERVISOR.label, None);

@@ -22,10 +22,11 @@ pub use experience_file::{Changes, ExperienceFault, ExperienceText, NewExperienc
 pub use file::MemoryFile;
 pub use matching::{matching, normalize_tag, normalize_tags};
 pub(crate) use recall::{
-    EXPERIENCES_HEADING, KNOWN_TAGS_HEADING, TAGGER_PROMPT, TASK_HEADING, correction_request, format_experiences,
-    read_tags, tag_request,
+    EXPERIENCES_HEADING, KNOWN_TAGS_HEADING, TAGGER_PROMPT, TASK_HEADING, correction_request,
+    format_experiences, read_tags, tag_request,
 };
 pub(crate) use reflect::{
-    REFLECTION_PROMPT_START, experiences_in, read_reflection, reflection_prompt, reflection_question, reflection_schema,
+    REFLECTION_PROMPT_START, experiences_in, read_reflection, reflection_prompt,
+    reflection_question, reflection_schema,
 };
 pub use users::MemoryFiles;

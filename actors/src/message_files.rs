@@ -13,8 +13,8 @@ use base64::{Engine as _, prelude::BASE64_STANDARD};
 use bytes::{Bytes, BytesMut};
 use futures::{StreamExt, stream::BoxStream};
 use soong_protocol::{
-    ArtifactId, ArtifactSource, ContentPart, ErrorCode, ErrorInfo, InlineFile, InputKind, Message, MessageContent,
-    ModelConfig, PartFile, Provenance, media_type,
+    ArtifactId, ArtifactSource, ContentPart, ErrorCode, ErrorInfo, InlineFile, InputKind, Message,
+    MessageContent, ModelConfig, PartFile, Provenance, media_type,
 };
 use soong_text::{shorten, strip_invisible};
 use soong_tool::artifact::{ArtifactOwner, ArtifactService, Save};
@@ -74,7 +74,10 @@ impl InputLimits {
         if kind.is_some_and(|kind| self.kinds.contains(&kind)) {
             return Ok(());
         }
-        let what = kind.map_or_else(|| format!("files of type {content_type}"), |kind| format!("input of type {kind}"));
+        let what = kind.map_or_else(
+            || format!("files of type {content_type}"),
+            |kind| format!("input of type {kind}"),
+        );
         let known: Vec<&str> = self.kinds.iter().map(|kind| kind.as_str()).collect();
         let message = format!(
             "model {:?} does not take {what}, only {}: remove it, choose another model, or, if the model takes it, add it \
@@ -89,9 +92,12 @@ impl InputLimits {
     /// they are scaled down.
     fn check_readable(&self, label: &str, content_type: &str, size: u64) -> Result<(), ErrorInfo> {
         match InputKind::of_content_type(content_type) {
-            Some(InputKind::Image) => {
-                check_size(label, size, self.image_bytes.saturating_mul(MAX_IMAGE_EXCESS), "model.max_image_bytes")
-            }
+            Some(InputKind::Image) => check_size(
+                label,
+                size,
+                self.image_bytes.saturating_mul(MAX_IMAGE_EXCESS),
+                "model.max_image_bytes",
+            ),
             _ => check_size(label, size, self.file_bytes, "model.max_file_bytes"),
         }
     }
@@ -124,15 +130,23 @@ pub(crate) struct MessageFiles<'a> {
 impl MessageFiles<'_> {
     /// Makes the files of a content fit the limits. Stores nothing. The kinds of files whose content type is given must
     /// have been checked.
-    pub(crate) async fn fit(&self, content: MessageContent, limits: &InputLimits) -> Result<FittedContent, ErrorInfo> {
+    pub(crate) async fn fit(
+        &self,
+        content: MessageContent,
+        limits: &InputLimits,
+    ) -> Result<FittedContent, ErrorInfo> {
         let mut fitted = Vec::new();
         if content.parts().is_empty() {
-            return Ok(FittedContent(vec![FittedPart::Ready(ContentPart::text(content.into_text()))]));
+            return Ok(FittedContent(vec![FittedPart::Ready(ContentPart::text(
+                content.into_text(),
+            ))]));
         }
         for part in content.into_parts() {
             fitted.push(match part {
                 ContentPart::Inline(file) => FittedPart::New(fit(file, limits).await?),
-                ContentPart::Image(file) | ContentPart::File(file) => self.fit_stored(file, limits).await?,
+                ContentPart::Image(file) | ContentPart::File(file) => {
+                    self.fit_stored(file, limits).await?
+                }
                 text @ ContentPart::Text { .. } => FittedPart::Ready(text),
             });
         }
@@ -141,18 +155,36 @@ impl MessageFiles<'_> {
 
     /// Returns the part of an artifact of the session. An artifact with a name may change, so its current version is
     /// copied.
-    async fn fit_stored(&self, file: PartFile, limits: &InputLimits) -> Result<FittedPart, ErrorInfo> {
-        let loaded = self.artifacts.reader().find(&self.owner, file.artifact_id.as_str(), None).await?;
+    async fn fit_stored(
+        &self,
+        file: PartFile,
+        limits: &InputLimits,
+    ) -> Result<FittedPart, ErrorInfo> {
+        let loaded = self
+            .artifacts
+            .reader()
+            .find(&self.owner, file.artifact_id.as_str(), None)
+            .await?;
         limits.check_kind(&loaded.content_type)?;
         limits.check_readable(loaded.artifact.label(), &loaded.content_type, loaded.size)?;
         let (artifact, content_type) = (loaded.artifact, loaded.content_type);
         let filename = file.filename.or_else(|| Some(artifact.filename.clone()));
         let bytes = read_all(loaded.body).await?.into();
-        let fitted = fit(InlineFile { content_type, filename, bytes }, limits).await?;
-        Ok(match artifact.name.is_some() || fitted.scaled_from.is_some() {
-            true => FittedPart::New(fitted),
-            false => FittedPart::Ready(fitted.part(artifact.artifact_id)),
-        })
+        let fitted = fit(
+            InlineFile {
+                content_type,
+                filename,
+                bytes,
+            },
+            limits,
+        )
+        .await?;
+        Ok(
+            match artifact.name.is_some() || fitted.scaled_from.is_some() {
+                true => FittedPart::New(fitted),
+                false => FittedPart::Ready(fitted.part(artifact.artifact_id)),
+            },
+        )
     }
 
     /// Stores the files of a content, and returns it. The ids of the new artifacts are added to `stored`.
@@ -168,10 +200,16 @@ impl MessageFiles<'_> {
             parts.push(match part {
                 FittedPart::Ready(part) => part,
                 FittedPart::New(fitted) => {
-                    let InlineFile { content_type, filename, bytes } = &fitted.file;
+                    let InlineFile {
+                        content_type,
+                        filename,
+                        bytes,
+                    } = &fitted.file;
                     let save = Save {
                         key: None,
-                        title: filename.clone().unwrap_or_else(|| "file of a message".to_owned()),
+                        title: filename
+                            .clone()
+                            .unwrap_or_else(|| "file of a message".to_owned()),
                         source,
                         provenance: provenance.clone(),
                         ..Save::new("", content_type.as_str(), Bytes::copy_from_slice(bytes))
@@ -197,7 +235,11 @@ impl MessageFiles<'_> {
 
     /// Returns the bytes of the files of messages in base64, by artifact. Files that the model does not take, that were
     /// deleted or that cannot be read are left out.
-    pub(crate) async fn load(&self, messages: &[Arc<Message>], kinds: &[InputKind]) -> HashMap<ArtifactId, Arc<str>> {
+    pub(crate) async fn load(
+        &self,
+        messages: &[Arc<Message>],
+        kinds: &[InputKind],
+    ) -> HashMap<ArtifactId, Arc<str>> {
         let mut loaded = HashMap::new();
         for file in messages.iter().flat_map(|message| message.content.files()) {
             let is_taken = file.kind().is_some_and(|kind| kinds.contains(&kind));
@@ -217,7 +259,9 @@ impl MessageFiles<'_> {
 
     async fn read(&self, id: &ArtifactId) -> Result<Option<Arc<str>>, ErrorInfo> {
         match self.artifacts.load(&self.owner, id.as_str(), None).await? {
-            Some(found) => Ok(Some(BASE64_STANDARD.encode(read_all(found.body).await?).into())),
+            Some(found) => Ok(Some(
+                BASE64_STANDARD.encode(read_all(found.body).await?).into(),
+            )),
             None => Ok(None),
         }
     }
@@ -241,28 +285,48 @@ impl Fitted {
 async fn fit(mut file: InlineFile, limits: &InputLimits) -> Result<Fitted, ErrorInfo> {
     file.content_type = essence(&file.content_type);
     // Names and declared types of images are often wrong.
-    let is_image = |content_type: &str| InputKind::of_content_type(content_type) == Some(InputKind::Image);
-    if let Some(actual) = media_type(&file.bytes).filter(|actual| is_image(actual) && is_image(&file.content_type)) {
+    let is_image =
+        |content_type: &str| InputKind::of_content_type(content_type) == Some(InputKind::Image);
+    if let Some(actual) =
+        media_type(&file.bytes).filter(|actual| is_image(actual) && is_image(&file.content_type))
+    {
         actual.clone_into(&mut file.content_type);
     }
-    let name = file.filename.take().map(|name| shorten(strip_invisible(&name).trim(), MAX_NAME_CHARS).to_string());
-    file.filename = name.map(|name| name.replace('\n', " ")).filter(|name| !name.is_empty());
-    let label = file.filename.clone().unwrap_or_else(|| file.content_type.clone());
+    let name = file
+        .filename
+        .take()
+        .map(|name| shorten(strip_invisible(&name).trim(), MAX_NAME_CHARS).to_string());
+    file.filename = name
+        .map(|name| name.replace('\n', " "))
+        .filter(|name| !name.is_empty());
+    let label = file
+        .filename
+        .clone()
+        .unwrap_or_else(|| file.content_type.clone());
     limits.check_readable(&label, &file.content_type, file.bytes.len() as u64)?;
     match InputKind::of_content_type(&file.content_type) {
         Some(InputKind::Image) => image::fit(file, label, limits).await,
         Some(InputKind::Pdf) => {
             check_pdf(&file.bytes, &label)?;
-            Ok(Fitted { file, pixels: None, scaled_from: None })
+            Ok(Fitted {
+                file,
+                pixels: None,
+                scaled_from: None,
+            })
         }
-        _ => Ok(Fitted { file, pixels: None, scaled_from: None }),
+        _ => Ok(Fitted {
+            file,
+            pixels: None,
+            scaled_from: None,
+        }),
     }
 }
 
 /// Fails with `validation_error` if a PDF document is no PDF document, or is cut off: services reject it, and with it
 /// each later request of the conversation.
 fn check_pdf(bytes: &[u8], label: &str) -> Result<(), ErrorInfo> {
-    let contains = |part: &[u8], marker: &[u8]| part.windows(marker.len()).any(|window| window == marker);
+    let contains =
+        |part: &[u8], marker: &[u8]| part.windows(marker.len()).any(|window| window == marker);
     let head = &bytes[..bytes.len().min(PDF_MARKER_RANGE)];
     let tail = &bytes[bytes.len().saturating_sub(PDF_MARKER_RANGE)..];
     let fault = if !contains(head, b"%PDF-") {
@@ -272,12 +336,22 @@ fn check_pdf(bytes: &[u8], label: &str) -> Result<(), ErrorInfo> {
     } else {
         return Ok(());
     };
-    Err(ErrorInfo::new(ErrorCode::ValidationError, format!("{label:?} is not a valid application/pdf: {fault}")))
+    Err(ErrorInfo::new(
+        ErrorCode::ValidationError,
+        format!("{label:?} is not a valid application/pdf: {fault}"),
+    ))
 }
 
 /// Returns a content type in lower case, without parameters, and with its usual name.
 fn essence(content_type: &str) -> String {
-    match content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase().as_str() {
+    match content_type
+        .split(';')
+        .next()
+        .unwrap_or_default()
+        .trim()
+        .to_ascii_lowercase()
+        .as_str()
+    {
         "image/jpg" => "image/jpeg".to_owned(),
         essence => essence.to_owned(),
     }
@@ -291,7 +365,9 @@ fn check_size(label: &str, size: u64, limit: u64, setting: &str) -> Result<(), E
     Err(ErrorInfo::new(ErrorCode::PayloadTooLarge, message))
 }
 
-async fn read_all(mut body: BoxStream<'static, Result<Bytes, ErrorInfo>>) -> Result<Bytes, ErrorInfo> {
+async fn read_all(
+    mut body: BoxStream<'static, Result<Bytes, ErrorInfo>>,
+) -> Result<Bytes, ErrorInfo> {
     let mut bytes = BytesMut::new();
     while let Some(piece) = body.next().await {
         bytes.extend_from_slice(&piece?);

@@ -10,7 +10,9 @@ use std::{
     sync::atomic::{AtomicU64, Ordering::Relaxed},
 };
 
-use soong_protocol::{ContextEvent, Event, MemoryEvent, ModelEvent, RunEvent, RunStatus, Stats, ToolEvent, Usd, Write};
+use soong_protocol::{
+    ContextEvent, Event, MemoryEvent, ModelEvent, RunEvent, RunStatus, Stats, ToolEvent, Usd, Write,
+};
 use soong_storage::{store::Append, writer::WriterStats};
 
 /// Counters since the runtime was built, and the current state.
@@ -106,13 +108,14 @@ impl MetricsCounter {
                 Event::Model(ModelEvent::UsageCorrected { .. }) => {}
                 Event::Model(event) => self.add_usage(|stats| stats.add_model_event(event)),
                 Event::Context(
-                    event @ (ContextEvent::CompactionCompleted { .. } | ContextEvent::CompactionFailed { .. }),
+                    event @ (ContextEvent::CompactionCompleted { .. }
+                    | ContextEvent::CompactionFailed { .. }),
                 ) => {
                     self.add_usage(|stats| stats.add_context_event(event));
                 }
-                Event::Memory(event @ (MemoryEvent::Injected { .. } | MemoryEvent::ReflectionEnded { .. })) => {
-                    self.add_usage(|stats| stats.add_memory_event(event))
-                }
+                Event::Memory(
+                    event @ (MemoryEvent::Injected { .. } | MemoryEvent::ReflectionEnded { .. }),
+                ) => self.add_usage(|stats| stats.add_memory_event(event)),
                 Event::Tool(event @ (ToolEvent::Completed { .. } | ToolEvent::Failed { .. })) => {
                     self.add_usage(|stats| stats.add_tool_event(event));
                 }
@@ -146,7 +149,8 @@ impl MetricsCounter {
     /// Returns the counters. The other fields have their default values.
     pub(crate) fn snapshot(&self) -> Metrics {
         let get = |counter: &AtomicU64| counter.load(Relaxed);
-        let (prompt_tokens, completion_tokens) = (get(&self.prompt_tokens), get(&self.completion_tokens));
+        let (prompt_tokens, completion_tokens) =
+            (get(&self.prompt_tokens), get(&self.completion_tokens));
         let used = Stats {
             total_tokens: prompt_tokens.saturating_add(completion_tokens),
             prompt_tokens,
@@ -166,7 +170,9 @@ impl MetricsCounter {
         ];
         Metrics {
             started_runs: get(&self.begun),
-            ended_runs: ended.map(|(status, counter)| (status.as_str(), get(counter))).into(),
+            ended_runs: ended
+                .map(|(status, counter)| (status.as_str(), get(counter)))
+                .into(),
             turns: get(&self.turns),
             usage: used,
             events: get(&self.events),

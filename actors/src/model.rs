@@ -5,9 +5,9 @@
 
 pub use crate::model_facts::known_server_facts;
 pub use soong_model::{
-    Completion, DeltaSink, Exchange, ExchangeLog, Failure, Model, ModelCatalog, ModelError, ModelRequest,
-    ReasoningSupport, ServerFacts, ServerProgram, TokenDeviation, catalog, create_model, retry, selection,
-    server_address, server_facts,
+    Completion, DeltaSink, Exchange, ExchangeLog, Failure, Model, ModelCatalog, ModelError,
+    ModelRequest, ReasoningSupport, ServerFacts, ServerProgram, TokenDeviation, catalog,
+    create_model, retry, selection, server_address, server_facts,
 };
 #[cfg(feature = "openai")]
 pub use soong_model::{ServedModel, served_models};

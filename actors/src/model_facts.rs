@@ -107,14 +107,28 @@ impl ModelFacts {
     pub(crate) fn load(home: Option<&Path>, environment: Environment) -> Self {
         let file = home.map(|home| home.join(FILE));
         let known = file.as_deref().map(read).unwrap_or_default();
-        Self { file, environment, known: Arc::new(Mutex::new(known)), asked: DashMap::new(), writing: Arc::default() }
+        Self {
+            file,
+            environment,
+            known: Arc::new(Mutex::new(known)),
+            asked: DashMap::new(),
+            writing: Arc::default(),
+        }
     }
 
     /// Returns the key of a model of a profile, if its server is asked about it. `is_known`: the model is in the table of
     /// models.
-    pub(crate) fn key(&self, settings: &ModelConfig, model: &str, is_known: bool) -> Option<ServedModelKey> {
+    pub(crate) fn key(
+        &self,
+        settings: &ModelConfig,
+        model: &str,
+        is_known: bool,
+    ) -> Option<ServedModelKey> {
         let address = server_address(settings, &self.environment, is_known)?;
-        Some(ServedModelKey { address, model: model.to_owned() })
+        Some(ServedModelKey {
+            address,
+            model: model.to_owned(),
+        })
     }
 
     /// Returns what the server of a model has stated, at the latest answer.
@@ -124,12 +138,17 @@ impl ModelFacts {
 
     /// Asks the server of a model, unless this process has asked it already, and returns what it states. What it does not
     /// state any more is kept.
-    pub(crate) async fn look_up(&self, settings: &ModelConfig, key: &ServedModelKey) -> Option<ServerFacts> {
+    pub(crate) async fn look_up(
+        &self,
+        settings: &ModelConfig,
+        key: &ServedModelKey,
+    ) -> Option<ServerFacts> {
         let asked_at = Arc::clone(self.asked.entry(key.clone()).or_default().value());
         let mut asked_at = asked_at.lock().await;
         let known = self.get(key);
         // Ollama states the window of a model only after it was loaded.
-        let is_incomplete = known.is_some_and(|known| known.program.is_some() && known.context_window.is_none());
+        let is_incomplete =
+            known.is_some_and(|known| known.program.is_some() && known.context_window.is_none());
         let is_due = asked_at.is_none_or(|at| is_incomplete && at.elapsed() > ASK_INTERVAL);
         if is_due {
             self.ask(settings, key).await;
@@ -141,7 +160,9 @@ impl ModelFacts {
     async fn ask(&self, settings: &ModelConfig, key: &ServedModelKey) {
         let mut facts = server_facts(settings, &self.environment, &key.model).await;
         let known = self.get(key);
-        if let Some(known) = known.filter(|known| facts.program.is_none() || facts.program == known.program) {
+        if let Some(known) =
+            known.filter(|known| facts.program.is_none() || facts.program == known.program)
+        {
             facts.program = facts.program.or(known.program);
             facts.context_window = facts.context_window.or(known.context_window);
             facts.slots = facts.slots.or(known.slots);
@@ -151,19 +172,33 @@ impl ModelFacts {
             && configured > stated
         {
             let model = &key.model;
-            tracing::warn!(model, configured, stated, "context_window is larger than that of the server");
+            tracing::warn!(
+                model,
+                configured,
+                stated,
+                "context_window is larger than that of the server"
+            );
         }
         if facts == ServerFacts::default() || known == Some(facts) {
             return;
         }
-        tracing::info!(address = key.address, model = key.model, ?facts, "a server has stated how it runs a model");
+        tracing::info!(
+            address = key.address,
+            model = key.model,
+            ?facts,
+            "a server has stated how it runs a model"
+        );
         self.known().servers.insert(key.clone(), facts);
         self.save().await;
     }
 
     /// Returns how many tokens the service of a model counts for each estimated one.
     pub(crate) fn token_ratio(&self, key: &CountedModelKey) -> TokenRatio {
-        self.known().token_ratios.get(key).map(|ratio| ratio.current).unwrap_or_default()
+        self.known()
+            .token_ratios
+            .get(key)
+            .map(|ratio| ratio.current)
+            .unwrap_or_default()
     }
 
     /// Records the size of a prompt: its tokens as they were estimated, and as the service has counted them.
@@ -186,7 +221,9 @@ impl ModelFacts {
 
     /// Writes the file. It is written even if the caller stops to wait.
     async fn save(&self) {
-        let Some(file) = self.file.clone() else { return };
+        let Some(file) = self.file.clone() else {
+            return;
+        };
         let known = Arc::clone(&self.known);
         let writing = Arc::clone(&self.writing);
         let write = move || {
@@ -238,13 +275,29 @@ fn read(path: &Path) -> Known {
         FactsFile::default()
     });
     let mut known = Known::default();
-    for ServerEntry { address, model, facts } in file.servers {
-        known.servers.insert(ServedModelKey { address, model }, facts);
-    }
-    for RatioEntry { address, model, ratio } in file.token_ratios {
+    for ServerEntry {
+        address,
+        model,
+        facts,
+    } in file.servers
+    {
         known
-            .token_ratios
-            .insert(CountedModelKey { address, model }, KnownRatio { current: ratio, written: Some(ratio) });
+            .servers
+            .insert(ServedModelKey { address, model }, facts);
+    }
+    for RatioEntry {
+        address,
+        model,
+        ratio,
+    } in file.token_ratios
+    {
+        known.token_ratios.insert(
+            CountedModelKey { address, model },
+            KnownRatio {
+                current: ratio,
+                written: Some(ratio),
+            },
+        );
     }
     known
 }
@@ -255,11 +308,18 @@ fn file_text(known: &Known) -> String {
         model: key.model.clone(),
         facts: *facts,
     };
-    let mut file = FactsFile { servers: known.servers.iter().map(entry).collect(), ..FactsFile::default() };
+    let mut file = FactsFile {
+        servers: known.servers.iter().map(entry).collect(),
+        ..FactsFile::default()
+    };
     for (key, ratio) in &known.token_ratios {
         if let Some(written) = ratio.written {
             let CountedModelKey { address, model } = key.clone();
-            file.token_ratios.push(RatioEntry { address, model, ratio: written });
+            file.token_ratios.push(RatioEntry {
+                address,
+                model,
+                ratio: written,
+            });
         }
     }
     // Texts and numbers can always be serialized.
@@ -281,10 +341,16 @@ mod tests {
     async fn ratios_are_kept_when_they_change() {
         let home = tempfile::tempdir().unwrap();
         let load = || ModelFacts::load(Some(home.path()), Environment::default());
-        let key = |model: &str| CountedModelKey { address: None, model: model.to_owned() };
+        let key = |model: &str| CountedModelKey {
+            address: None,
+            model: model.to_owned(),
+        };
         let facts = load();
         facts.record_prompt(key("m"), 1_000, 1_010).await;
-        assert!(!home.path().join(FILE).exists(), "a small change is not written");
+        assert!(
+            !home.path().join(FILE).exists(),
+            "a small change is not written"
+        );
         for _ in 0..9 {
             facts.record_prompt(key("m"), 1_000, 1_500).await;
         }
@@ -298,16 +364,24 @@ mod tests {
     }
 
     fn key(address: &str, model: &str) -> ServedModelKey {
-        ServedModelKey { address: address.to_owned(), model: model.to_owned() }
+        ServedModelKey {
+            address: address.to_owned(),
+            model: model.to_owned(),
+        }
     }
 
     #[test]
     fn facts_of_a_home_are_read_and_a_broken_file_is_none() {
         let home = tempfile::tempdir().unwrap();
         let load = || ModelFacts::load(Some(home.path()), Environment::default());
-        let facts = ServerFacts { context_window: Some(4_096), ..ServerFacts::default() };
+        let facts = ServerFacts {
+            context_window: Some(4_096),
+            ..ServerFacts::default()
+        };
         let mut known = Known::default();
-        known.servers.insert(key("http://127.0.0.1:1/v1", "m"), facts);
+        known
+            .servers
+            .insert(key("http://127.0.0.1:1/v1", "m"), facts);
         write(&home.path().join(FILE), &file_text(&known)).unwrap();
         assert_eq!(load().get(&key("http://127.0.0.1:1/v1", "m")), Some(facts));
         assert_eq!(load().get(&key("http://127.0.0.1:1/v1", "n")), None);

@@ -27,7 +27,9 @@ use std::time::Duration;
 use conversation::Conversation;
 use futures::future::BoxFuture;
 use serde_json::Value;
-use soong_model::{Completion, DeltaSink, Model, ModelError, ModelRequest, tokens::estimate_tokens as tokens};
+use soong_model::{
+    Completion, DeltaSink, Model, ModelError, ModelRequest, tokens::estimate_tokens as tokens,
+};
 use soong_protocol::{Delta, InputKind, ToolCall, Usage};
 
 /// Text that marks an answer as the work of this model.
@@ -47,12 +49,18 @@ struct Turn {
 impl Turn {
     /// Returns a turn that ends the run with an answer.
     fn answer(text: impl Into<String>) -> Self {
-        Self { text: text.into(), calls: Vec::new() }
+        Self {
+            text: text.into(),
+            calls: Vec::new(),
+        }
     }
 
     /// Returns a turn with tool calls. `text` explains them to users.
     fn call_tools(text: impl Into<String>, calls: Vec<(&'static str, Value)>) -> Self {
-        Self { text: text.into(), calls }
+        Self {
+            text: text.into(),
+            calls,
+        }
     }
 }
 
@@ -82,7 +90,12 @@ impl Model for Offline {
 
     /// The rules read only text, but stand in for models that take all kinds.
     fn inputs(&self) -> &[InputKind] {
-        &[InputKind::Text, InputKind::Image, InputKind::Pdf, InputKind::Audio]
+        &[
+            InputKind::Text,
+            InputKind::Image,
+            InputKind::Pdf,
+            InputKind::Audio,
+        ]
     }
 
     fn complete<'a>(
@@ -98,7 +111,9 @@ impl Model for Offline {
             let pause = self.answer_time / u32::try_from(pieces.len() + 1).unwrap_or(u32::MAX);
             for piece in pieces {
                 wait(pause).await;
-                deltas.push(Delta::Text { text: piece.to_owned() });
+                deltas.push(Delta::Text {
+                    text: piece.to_owned(),
+                });
             }
             wait(pause).await;
             Ok(completion(request, conversation.turn, turn))
@@ -127,7 +142,9 @@ fn decide(conversation: &Conversation<'_>) -> Turn {
         return namer::next(conversation);
     }
     if conversation.exceeds_message_limit() {
-        return Turn::answer(format!("I stop here: this took more steps than it should ({NOTICE})."));
+        return Turn::answer(format!(
+            "I stop here: this took more steps than it should ({NOTICE})."
+        ));
     }
     if conversation.offers("agent") && orchestrator::is_asked(conversation) {
         return orchestrator::next(conversation);
@@ -153,29 +170,58 @@ fn completion(request: &ModelRequest, turn: usize, decided: Turn) -> Completion 
             arguments: arguments.to_string(),
         })
         .collect();
-    let said = |calls: &[ToolCall]| calls.iter().map(|call| tokens(&call.name) + tokens(&call.arguments)).sum::<u64>();
+    let said = |calls: &[ToolCall]| {
+        calls
+            .iter()
+            .map(|call| tokens(&call.name) + tokens(&call.arguments))
+            .sum::<u64>()
+    };
     let system: u64 = request.system.iter().map(|block| tokens(block)).sum();
-    let messages: u64 =
-        request.messages.iter().map(|message| tokens(&message.content) + said(&message.tool_calls) + 4).sum();
-    let tools: u64 =
-        request.tools.iter().map(|tool| tokens(&tool.description) + tokens(&tool.parameters.to_string())).sum();
+    let messages: u64 = request
+        .messages
+        .iter()
+        .map(|message| tokens(&message.content) + said(&message.tool_calls) + 4)
+        .sum();
+    let tools: u64 = request
+        .tools
+        .iter()
+        .map(|tool| tokens(&tool.description) + tokens(&tool.parameters.to_string()))
+        .sum();
     let usage = Usage {
         prompt_tokens: system + messages + tools,
         completion_tokens: tokens(&decided.text) + said(&tool_calls),
         estimated: true,
         ..Usage::default()
     };
-    let finish_reason = if tool_calls.is_empty() { "stop" } else { "tool_calls" }.to_owned();
-    Completion { text: decided.text, tool_calls, usage: Some(usage), finish_reason, ..Completion::default() }
+    let finish_reason = if tool_calls.is_empty() {
+        "stop"
+    } else {
+        "tool_calls"
+    }
+    .to_owned();
+    Completion {
+        text: decided.text,
+        tool_calls,
+        usage: Some(usage),
+        finish_reason,
+        ..Completion::default()
+    }
 }
 
 /// Splits a text into at most [`MAX_PIECES`] pieces for streaming.
 fn pieces(text: &str) -> Vec<&str> {
-    let size = text.chars().count().div_ceil(MAX_PIECES).max(MIN_PIECE_CHARS);
+    let size = text
+        .chars()
+        .count()
+        .div_ceil(MAX_PIECES)
+        .max(MIN_PIECE_CHARS);
     let mut pieces = Vec::new();
     let mut rest = text;
     while !rest.is_empty() {
-        let end = rest.char_indices().nth(size).map_or(rest.len(), |(end, _)| end);
+        let end = rest
+            .char_indices()
+            .nth(size)
+            .map_or(rest.len(), |(end, _)| end);
         let (piece, tail) = rest.split_at(end);
         pieces.push(piece);
         rest = tail;
@@ -187,7 +233,11 @@ fn pieces(text: &str) -> Vec<&str> {
 ///
 /// Backticks are replaced, because the evaluator treats text in backticks as a path.
 fn plain_line(text: &str, max_chars: usize) -> String {
-    let mut line = text.split_whitespace().collect::<Vec<_>>().join(" ").replace('`', "'");
+    let mut line = text
+        .split_whitespace()
+        .collect::<Vec<_>>()
+        .join(" ")
+        .replace('`', "'");
     line.retain(|c| !c.is_control());
     if let Some((end, _)) = line.char_indices().nth(max_chars) {
         line.truncate(end);
@@ -198,7 +248,11 @@ fn plain_line(text: &str, max_chars: usize) -> String {
 
 /// Formats a count: `1 file`, `2 files`.
 fn count(number: u64, noun: &str) -> String {
-    if number == 1 { format!("1 {noun}") } else { format!("{number} {noun}s") }
+    if number == 1 {
+        format!("1 {noun}")
+    } else {
+        format!("{number} {noun}s")
+    }
 }
 
 #[cfg(test)]

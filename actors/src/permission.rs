@@ -17,8 +17,8 @@ pub(crate) use names::missing_mcp_tools;
 pub use names::unknown_tools;
 use sha2::{Digest, Sha256};
 use soong_protocol::{
-    AccessRequest, Config, Decision, ErrorCode, ErrorInfo, Permission, PermissionId, PermissionMode, PermissionStatus,
-    RunSettings, Scope, SessionId,
+    AccessRequest, Config, Decision, ErrorCode, ErrorInfo, Permission, PermissionId,
+    PermissionMode, PermissionStatus, RunSettings, Scope, SessionId,
 };
 use soong_tool::command::{CommandPattern, CommandVerdict, Rules};
 
@@ -36,7 +36,10 @@ pub struct ApprovalDecision {
 
 impl From<Decision> for ApprovalDecision {
     fn from(decision: Decision) -> Self {
-        Self { decision, reason: None }
+        Self {
+            decision,
+            reason: None,
+        }
     }
 }
 
@@ -44,11 +47,17 @@ impl From<Decision> for ApprovalDecision {
 pub trait PermissionHandler: Send + Sync + 'static {
     /// Decides about a call. An error, a panic, and a decision later than `permissions.timeout_s` count as a denial.
     /// The future is dropped when the run ends or another approver has decided.
-    fn decide(&self, request: Permission) -> BoxFuture<'static, Result<ApprovalDecision, ErrorInfo>>;
+    fn decide(
+        &self,
+        request: Permission,
+    ) -> BoxFuture<'static, Result<ApprovalDecision, ErrorInfo>>;
 }
 
 impl<T: PermissionHandler + ?Sized> PermissionHandler for Arc<T> {
-    fn decide(&self, request: Permission) -> BoxFuture<'static, Result<ApprovalDecision, ErrorInfo>> {
+    fn decide(
+        &self,
+        request: Permission,
+    ) -> BoxFuture<'static, Result<ApprovalDecision, ErrorInfo>> {
         (**self).decide(request)
     }
 }
@@ -62,7 +71,10 @@ where
     R: Future<Output = D> + Send + 'static,
     D: Into<ApprovalDecision>,
 {
-    fn decide(&self, request: Permission) -> BoxFuture<'static, Result<ApprovalDecision, ErrorInfo>> {
+    fn decide(
+        &self,
+        request: Permission,
+    ) -> BoxFuture<'static, Result<ApprovalDecision, ErrorInfo>> {
         let decision = (self.0)(request);
         async move { Ok(decision.await.into()) }.boxed()
     }
@@ -105,8 +117,16 @@ pub(crate) struct Permissions {
 
 impl Permissions {
     pub(crate) fn new(answerer: Approver, config: &Config) -> Result<Self, GrantError> {
-        let parsed = |texts: &[String]| texts.iter().map(|text| Grant::parse(text)).collect::<Result<_, _>>();
-        let (configured, denied) = (parsed(&config.permissions.allow)?, parsed(&config.permissions.deny)?);
+        let parsed = |texts: &[String]| {
+            texts
+                .iter()
+                .map(|text| Grant::parse(text))
+                .collect::<Result<_, _>>()
+        };
+        let (configured, denied) = (
+            parsed(&config.permissions.allow)?,
+            parsed(&config.permissions.deny)?,
+        );
         Ok(Self {
             approver: answerer,
             allow_rules: configured,
@@ -123,12 +143,22 @@ impl Permissions {
 
     /// Returns whether a deny rule forbids every call of a tool.
     pub(crate) fn denies_tool(&self, settings: &RunSettings, tool: &str) -> bool {
-        self.effective_deny_rules(settings).iter().any(|grant| grant.denies_tool(tool))
+        self.effective_deny_rules(settings)
+            .iter()
+            .any(|grant| grant.denies_tool(tool))
     }
 
     /// Returns whether a deny rule forbids a tool to open a file or folder. Symlinks in `path` are resolved.
-    pub(crate) fn denies_path(&self, settings: &RunSettings, project: &Path, tool: &str, path: &Path) -> bool {
-        self.effective_deny_rules(settings).iter().any(|grant| grant.denies_path(tool, path, project))
+    pub(crate) fn denies_path(
+        &self,
+        settings: &RunSettings,
+        project: &Path,
+        tool: &str,
+        path: &Path,
+    ) -> bool {
+        self.effective_deny_rules(settings)
+            .iter()
+            .any(|grant| grant.denies_path(tool, path, project))
     }
 
     /// Decides about a call by the rules of the configuration and of its run, and by the permissions of its session.
@@ -139,18 +169,31 @@ impl Permissions {
         tool: &str,
         demand: &AccessRequest,
     ) -> CommandVerdict {
-        let of_run = settings.permissions.allow.iter().filter_map(|text| Grant::parse(text).ok());
+        let of_run = settings
+            .permissions
+            .allow
+            .iter()
+            .filter_map(|text| Grant::parse(text).ok());
         let granted: Vec<Grant> = self.allow_rules.iter().cloned().chain(of_run).collect();
         let denied = self.effective_deny_rules(settings);
         if tool == BASH {
             return self.command_verdict(session, project, demand, (&granted, &denied));
         }
-        if denied.iter().any(|grant| grant.denies(tool, demand, project)) {
+        if denied
+            .iter()
+            .any(|grant| grant.denies(tool, demand, project))
+        {
             return CommandVerdict::Deny;
         }
-        let is_granted = granted.iter().any(|grant| grant.covers(tool, demand, project))
+        let is_granted = granted
+            .iter()
+            .any(|grant| grant.covers(tool, demand, project))
             || self.is_granted_for_session(session, tool, demand);
-        if is_granted { CommandVerdict::Allow } else { CommandVerdict::Ask }
+        if is_granted {
+            CommandVerdict::Allow
+        } else {
+            CommandVerdict::Ask
+        }
     }
 
     /// Returns whether a permission mode allows a call that no rule decides (PERM-2).
@@ -163,13 +206,20 @@ impl Permissions {
     ) -> bool {
         let granted = Grant::of_mode(mode);
         if tool == BASH {
-            return self.command_verdict(session, project, demand, (&granted, &[])) == CommandVerdict::Allow;
+            return self.command_verdict(session, project, demand, (&granted, &[]))
+                == CommandVerdict::Allow;
         }
-        granted.iter().any(|grant| grant.covers(tool, demand, project))
+        granted
+            .iter()
+            .any(|grant| grant.covers(tool, demand, project))
     }
 
     fn effective_deny_rules(&self, settings: &RunSettings) -> Vec<Grant> {
-        let of_run = settings.permissions.deny.iter().filter_map(|text| Grant::parse(text).ok());
+        let of_run = settings
+            .permissions
+            .deny
+            .iter()
+            .filter_map(|text| Grant::parse(text).ok());
         self.deny_rules.iter().cloned().chain(of_run).collect()
     }
 
@@ -182,7 +232,10 @@ impl Permissions {
         (granted, denied): (&[Grant], &[Grant]),
     ) -> CommandVerdict {
         let is_unconfined = demand.scope == Scope::Unconfined;
-        let granted: Vec<&Grant> = granted.iter().filter(|grant| grant.applies_to(BASH)).collect();
+        let granted: Vec<&Grant> = granted
+            .iter()
+            .filter(|grant| grant.applies_to(BASH))
+            .collect();
         let allows_all = granted.iter().any(|grant| match is_unconfined {
             true => grant.program() == Some(UNCONFINED),
             false => grant.covers_whole_tool(),
@@ -190,14 +243,29 @@ impl Permissions {
         let confined: &[&Grant] = if is_unconfined { &[] } else { &granted };
         let of_session = self.session_grants.get(session).filter(|_| !is_unconfined);
         let scopes = of_session.iter().flat_map(|granted| granted.iter());
-        let scopes: Vec<&Scope> = scopes.filter(|(tool, _)| tool == BASH).map(|(_, scope)| scope).collect();
-        let denied_programs: Vec<_> =
-            denied.iter().filter_map(Grant::program).map(CommandPattern::of_program).collect();
-        let denied = denied.iter().filter(|grant| grant.applies_to(BASH)).filter_map(Grant::pattern);
+        let scopes: Vec<&Scope> = scopes
+            .filter(|(tool, _)| tool == BASH)
+            .map(|(_, scope)| scope)
+            .collect();
+        let denied_programs: Vec<_> = denied
+            .iter()
+            .filter_map(Grant::program)
+            .map(CommandPattern::of_program)
+            .collect();
+        let denied = denied
+            .iter()
+            .filter(|grant| grant.applies_to(BASH))
+            .filter_map(Grant::pattern);
         let rules = Rules {
             allows_all,
-            patterns: &confined.iter().filter_map(|grant| grant.pattern()).collect::<Vec<_>>(),
-            programs: &confined.iter().filter_map(|grant| grant.program()).collect::<Vec<_>>(),
+            patterns: &confined
+                .iter()
+                .filter_map(|grant| grant.pattern())
+                .collect::<Vec<_>>(),
+            programs: &confined
+                .iter()
+                .filter_map(|grant| grant.program())
+                .collect::<Vec<_>>(),
             session: &scopes,
             denied: &denied.chain(&denied_programs).collect::<Vec<_>>(),
         };
@@ -205,22 +273,42 @@ impl Permissions {
     }
 
     /// Whether a permission granted for the session covers a call.
-    pub(crate) fn is_granted_for_session(&self, session: &SessionId, tool: &str, demand: &AccessRequest) -> bool {
+    pub(crate) fn is_granted_for_session(
+        &self,
+        session: &SessionId,
+        tool: &str,
+        demand: &AccessRequest,
+    ) -> bool {
         let directory = match &demand.scope {
             Scope::Command { directory, .. } | Scope::CommandLine { directory, .. } => directory,
             scope => {
-                let is_same = |(known, granted): &(String, Scope)| known == tool && granted == scope;
+                let is_same =
+                    |(known, granted): &(String, Scope)| known == tool && granted == scope;
                 return demand.is_grantable_for_session()
-                    && self.session_grants.get(session).is_some_and(|granted| granted.iter().any(is_same));
+                    && self
+                        .session_grants
+                        .get(session)
+                        .is_some_and(|granted| granted.iter().any(is_same));
             }
         };
-        self.command_verdict(session, Path::new(directory), demand, (&[], &[])) == CommandVerdict::Allow
+        self.command_verdict(session, Path::new(directory), demand, (&[], &[]))
+            == CommandVerdict::Allow
     }
 
     pub(crate) fn grant_for_session(&self, request: &Permission) {
-        let Permission { session_id, tool, demand, .. } = request;
-        if demand.is_grantable_for_session() && !self.is_granted_for_session(session_id, tool, demand) {
-            self.session_grants.entry(session_id.clone()).or_default().push((tool.clone(), demand.scope.clone()));
+        let Permission {
+            session_id,
+            tool,
+            demand,
+            ..
+        } = request;
+        if demand.is_grantable_for_session()
+            && !self.is_granted_for_session(session_id, tool, demand)
+        {
+            self.session_grants
+                .entry(session_id.clone())
+                .or_default()
+                .push((tool.clone(), demand.scope.clone()));
         }
     }
 
@@ -231,21 +319,31 @@ impl Permissions {
 }
 
 /// Returns a hash that binds a decision to a call: its tool, its exact arguments, its access, and its diff.
-pub(crate) fn fingerprint(tool: &str, arguments: &str, demand: &AccessRequest, diff: Option<&str>) -> String {
+pub(crate) fn fingerprint(
+    tool: &str,
+    arguments: &str,
+    demand: &AccessRequest,
+    diff: Option<&str>,
+) -> String {
     let demand = serde_json::to_string(demand).unwrap_or_default();
     let mut hash = Sha256::new();
     for part in [tool, arguments, &demand].into_iter().chain(diff) {
         hash.update(part.len().to_le_bytes());
         hash.update(part);
     }
-    hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+    hash.finalize()
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
 }
 
 /// Returns the error for a permission request that is already decided or withdrawn.
 pub fn already_decided_error(asked: &Permission) -> ErrorInfo {
     let id = &asked.permission_id;
     let message = match asked.status {
-        PermissionStatus::Withdrawn => format!("permission {id} is no longer pending: its run has ended"),
+        PermissionStatus::Withdrawn => {
+            format!("permission {id} is no longer pending: its run has ended")
+        }
         status => {
             format!(
                 "permission {id} was already {}, by {}",

@@ -97,8 +97,14 @@ impl PresetFiles {
     /// Reads `agents/*.md` of a home. The files may name the tools in `tools`, and any tool of a configured MCP
     /// server, because the tools of these servers are not known yet.
     pub fn read(home: &Path, tools: &[&str], config: &Config) -> Self {
-        let format = FolderFormat { foreign: &FOREIGN_KEYS, ignored_except: None, in_folders: None };
-        let found = home_file::load(&home.join(FOLDER), format, |name, file| parse(name, file, tools, config));
+        let format = FolderFormat {
+            foreign: &FOREIGN_KEYS,
+            ignored_except: None,
+            in_folders: None,
+        };
+        let found = home_file::load(&home.join(FOLDER), format, |name, file| {
+            parse(name, file, tools, config)
+        });
         Self {
             presets: found.by_name.into_values().collect(),
             faults: found.faults,
@@ -113,10 +119,21 @@ impl PresetFiles {
 pub fn presets(files: &PresetFiles, config: &Config, registered: &[Preset]) -> Vec<KnownPreset> {
     // Never the built-in preset in place of a file that cannot be used: it may have more rights.
     let is_usable = |preset: &Preset| !files.unusable.contains_key(&preset.name);
-    let built_in = builtin_presets().into_iter().filter(is_usable).map(|preset| (preset, PresetOrigin::BuiltIn));
-    let of_files = files.presets.iter().map(|(preset, file)| (preset.clone(), PresetOrigin::File(file.clone())));
-    let of_config = config.presets.iter().map(|(name, preset)| (preset.preset(name), PresetOrigin::Config));
-    let of_code = registered.iter().map(|preset| (preset.clone(), PresetOrigin::Code));
+    let built_in = builtin_presets()
+        .into_iter()
+        .filter(is_usable)
+        .map(|preset| (preset, PresetOrigin::BuiltIn));
+    let of_files = files
+        .presets
+        .iter()
+        .map(|(preset, file)| (preset.clone(), PresetOrigin::File(file.clone())));
+    let of_config = config
+        .presets
+        .iter()
+        .map(|(name, preset)| (preset.preset(name), PresetOrigin::Config));
+    let of_code = registered
+        .iter()
+        .map(|preset| (preset.clone(), PresetOrigin::Code));
     let mut all: Vec<KnownPreset> = Vec::new();
     for (preset, origin) in built_in.chain(of_files).chain(of_config).chain(of_code) {
         all.retain(|earlier| earlier.preset.name != preset.name);
@@ -130,11 +147,18 @@ pub(crate) fn is_built_in(preset: &Preset) -> bool {
     builtin_presets().contains(preset)
 }
 
-fn parse(name: &str, file: &FrontMatter<'_>, tools: &[&str], config: &Config) -> Result<Preset, FrontMatterFault> {
+fn parse(
+    name: &str,
+    file: &FrontMatter<'_>,
+    tools: &[&str],
+    config: &Config,
+) -> Result<Preset, FrontMatterFault> {
     file.reject_unknown_keys(&KEYS)?;
     let tool_list = |key: &str| {
         let list = file.list(key)?;
-        let is_of_server = |tool: &str| McpConfig::server_of(tool).is_some_and(|name| config.mcp.contains_key(name));
+        let is_of_server = |tool: &str| {
+            McpConfig::server_of(tool).is_some_and(|name| config.mcp.contains_key(name))
+        };
         let is_known = |tool: &String| tools.contains(&tool.as_str()) || is_of_server(tool);
         match list.iter().flatten().find(|tool| !is_known(tool)) {
             None => Ok(list),
@@ -142,16 +166,23 @@ fn parse(name: &str, file: &FrontMatter<'_>, tools: &[&str], config: &Config) ->
                 let known: Vec<String> = tools.iter().map(|tool| (*tool).to_owned()).collect();
                 let message = match check_tool(unknown, &known) {
                     Err(GrantError::UnknownTool { tool, suggestion }) => {
-                        format!("names an unknown tool: {tool:?}{suggestion}; available: {}", tools.join(", "))
+                        format!(
+                            "names an unknown tool: {tool:?}{suggestion}; available: {}",
+                            tools.join(", ")
+                        )
                     }
-                    _ => format!("names a tool of an MCP server that is not configured: {unknown:?}"),
+                    _ => {
+                        format!("names a tool of an MCP server that is not configured: {unknown:?}")
+                    }
                 };
                 Err(file.fault(key, message))
             }
         }
     };
     let effort = file.text("effort")?.map(|text| {
-        let known = Effort::ALL.into_iter().find(|effort| effort.as_str() == text);
+        let known = Effort::ALL
+            .into_iter()
+            .find(|effort| effort.as_str() == text);
         let levels = || Effort::ALL.map(Effort::as_str).join(", ");
         known.ok_or_else(|| file.fault("effort", format!("must be one of {}", levels())))
     });
@@ -161,12 +192,25 @@ fn parse(name: &str, file: &FrontMatter<'_>, tools: &[&str], config: &Config) ->
         description: file.required("description")?.to_owned(),
         allowed_tools: tool_list("allowed_tools")?,
         denied_tools: tool_list("denied_tools")?.unwrap_or_default(),
-        max_iterations: file.number("max_iterations", "a whole number, 1 or greater", |turns: &u32| *turns > 0)?,
-        temperature: file.number("temperature", "a number from 0 to 2", |t: &f64| (0.0..=2.0).contains(t))?,
+        max_iterations: file.number(
+            "max_iterations",
+            "a whole number, 1 or greater",
+            |turns: &u32| *turns > 0,
+        )?,
+        temperature: file.number("temperature", "a number from 0 to 2", |t: &f64| {
+            (0.0..=2.0).contains(t)
+        })?,
         effort,
-        reasoning_budget_tokens: file.number("reasoning_budget_tokens", "a whole number, 1 or greater", |n| *n > 0)?,
+        reasoning_budget_tokens: file.number(
+            "reasoning_budget_tokens",
+            "a whole number, 1 or greater",
+            |n| *n > 0,
+        )?,
         skills: file.comma_list("skills")?,
-        model: file.text("model")?.filter(|model| !is_foreign_model(model, config)).map(str::to_owned),
+        model: file
+            .text("model")?
+            .filter(|model| !is_foreign_model(model, config))
+            .map(str::to_owned),
         instructions: file.body.to_owned(),
         coordinates: file.flag("coordinates")?.unwrap_or_default(),
     })

@@ -66,7 +66,8 @@ pub(crate) use registry::{
 };
 pub(crate) use resolver::{PromptCache, RunResolver};
 pub(crate) use supervision::{
-    run_supervisor::RunSupervisorActor, sub_agents::SubAgentSupervisorActor, watchdog::watch as watch_for_stuck_runs,
+    run_supervisor::RunSupervisorActor, sub_agents::SubAgentSupervisorActor,
+    watchdog::watch as watch_for_stuck_runs,
 };
 pub(crate) use tasks::{
     TaskServices,

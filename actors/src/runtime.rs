@@ -84,7 +84,9 @@ pub struct Runtime {
 
 impl std::fmt::Debug for Runtime {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Runtime").field("home", &self.inner.services.home).finish_non_exhaustive()
+        f.debug_struct("Runtime")
+            .field("home", &self.inner.services.home)
+            .finish_non_exhaustive()
     }
 }
 
@@ -110,12 +112,22 @@ impl Drop for Inner {
         services.lifetime.closing().cancel();
         self.root.stop(None);
         for run in services.runs.all() {
-            services.runs.deregister(&run, RunPhase::Interrupted(closing()));
+            services
+                .runs
+                .deregister(&run, RunPhase::Interrupted(closing()));
         }
         services.hub.close();
         let take = |slot: &mut Option<_>| slot.take();
-        let threads = take(self.threads.get_mut().unwrap_or_else(PoisonError::into_inner));
-        let lock = self.lock.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        let threads = take(
+            self.threads
+                .get_mut()
+                .unwrap_or_else(PoisonError::into_inner),
+        );
+        let lock = self
+            .lock
+            .get_mut()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
         if let Some(threads) = threads {
             let journal = services.journal.clone();
             // The home stays locked until the last commit is on disk.
@@ -164,7 +176,15 @@ impl Runtime {
     /// `run_not_found`, `storage_error`. The stream of an interrupted run does not end before the run is resumed.
     pub async fn run_events(&self, id: &RunId, since: u64) -> Result<EventStream, ErrorInfo> {
         let run = self.traces().run(id).await?;
-        Ok(self.stream(Scope::Run { trace: run.trace_id, run: run.run_id }, since).end_if_ended())
+        Ok(self
+            .stream(
+                Scope::Run {
+                    trace: run.trace_id,
+                    run: run.run_id,
+                },
+                since,
+            )
+            .end_if_ended())
     }
 
     /// Returns handles of the selected runs that this runtime executes, in the order in which they were created.
@@ -173,7 +193,9 @@ impl Runtime {
         let mut runs = services.runs.select(|run| filter.includes(run));
         // Ids are ordered by creation time.
         runs.sort_by(|one, other| one.identity.run_id.cmp(&other.identity.run_id));
-        runs.into_iter().map(|entry| RunHandle::new(Arc::clone(services), entry)).collect()
+        runs.into_iter()
+            .map(|entry| RunHandle::new(Arc::clone(services), entry))
+            .collect()
     }
 
     /// Runs a prompt in a new session, and parses the answer as a value of type `T`, whose JSON schema the answer must
@@ -186,12 +208,18 @@ impl Runtime {
         T: DeserializeOwned + JsonSchema,
     {
         let schema = schemars::schema_for!(T).to_value();
-        self.start(RunRequest::new(prompt).expect(schema)).await?.wait_as().await
+        self.start(RunRequest::new(prompt).expect(schema))
+            .await?
+            .wait_as()
+            .await
     }
 
     /// Returns the sessions of this home: create, read, copy, resume, delete.
     pub fn sessions(&self) -> Sessions<'_> {
-        Sessions { runtime: self, request_key: None }
+        Sessions {
+            runtime: self,
+            request_key: None,
+        }
     }
 
     /// Returns the traces of this home: runs, messages, goals, events, usage.
@@ -201,7 +229,10 @@ impl Runtime {
 
     /// Returns the artifacts of this home.
     pub fn artifacts(&self) -> Artifacts<'_> {
-        Artifacts { runtime: self, condition: None }
+        Artifacts {
+            runtime: self,
+            condition: None,
+        }
     }
 
     /// Returns the permission requests of this home.
@@ -233,7 +264,12 @@ impl Runtime {
     ///
     /// Only a folder that the session names (`is_named`) is checked for kernel file systems and for the home of
     /// soong. The default folder was chosen by the program that built the runtime.
-    fn check_project(&self, dir: &Path, is_named: bool, allows_home: bool) -> Result<(), ErrorInfo> {
+    fn check_project(
+        &self,
+        dir: &Path,
+        is_named: bool,
+        allows_home: bool,
+    ) -> Result<(), ErrorInfo> {
         if is_named {
             project::check(dir, &self.inner.services.home)?;
         }
@@ -245,7 +281,12 @@ impl Runtime {
 
     fn stream(&self, scope: Scope, since: u64) -> EventStream {
         let services = &self.inner.services;
-        EventStream::open(Arc::clone(&services.hub), services.reader.clone(), scope, since)
+        EventStream::open(
+            Arc::clone(&services.hub),
+            services.reader.clone(),
+            scope,
+            since,
+        )
     }
 
     /// Closes the runtime: accepts no new work, stops all actors, and waits until all accepted appends are on disk
@@ -261,9 +302,22 @@ impl Runtime {
     async fn close_once(&self) {
         let inner = &*self.inner;
         let parts = || {
-            let threads = inner.threads.lock().unwrap_or_else(PoisonError::into_inner).take();
-            let lock = inner.lock.lock().unwrap_or_else(PoisonError::into_inner).take();
-            (Arc::clone(&inner.services), inner.root.clone(), threads, lock)
+            let threads = inner
+                .threads
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .take();
+            let lock = inner
+                .lock
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .take();
+            (
+                Arc::clone(&inner.services),
+                inner.root.clone(),
+                threads,
+                lock,
+            )
         };
         // In a separate task, so that closing completes even if the caller is dropped.
         let closing = inner.closed.get_or_init(|| async {
@@ -286,7 +340,9 @@ async fn close(
     for run in services.runs.all() {
         let (before, _) = run.address.renew_tasks();
         let _ = tokio::time::timeout(limit, before.wait()).await;
-        services.runs.deregister(&run, RunPhase::Interrupted(closing()));
+        services
+            .runs
+            .deregister(&run, RunPhase::Interrupted(closing()));
     }
     services.sessions.clear();
     services.runs.unlink_all();

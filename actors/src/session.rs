@@ -17,7 +17,9 @@ pub(crate) use deletion::SessionDeleter;
 pub(crate) use message::{SessionMsg, SessionSupervisorMsg};
 pub(crate) use registry::SessionRegistry;
 pub(crate) use services::SessionServices;
-use soong_protocol::{ConversationPoint, ErrorInfo, RequestKey, RequestSubject, Run, SessionId, Write};
+use soong_protocol::{
+    ConversationPoint, ErrorInfo, RequestKey, RequestSubject, Run, SessionId, Write,
+};
 pub(crate) use supervisor::SessionSupervisorActor;
 use tokio::sync::oneshot;
 
@@ -47,7 +49,10 @@ impl StartRequest {
     /// Returns the write that records the keyed request.
     fn claim(&self) -> Option<Write> {
         let request_key = self.request_key.clone()?;
-        Some(request_key.claim(RequestSubject::Run(self.run.run_id.clone()), self.run.created_at))
+        Some(request_key.claim(
+            RequestSubject::Run(self.run.run_id.clone()),
+            self.run.created_at,
+        ))
     }
 }
 

@@ -113,12 +113,21 @@ impl Default for Skills {
     /// Returns the built-in skills.
     fn default() -> Self {
         let built_in = BUILT_IN.iter().map(|text| {
-            let file = FrontMatter::read(text, &[]).unwrap_or_else(|fault| unreachable!("a built-in skill: {fault:?}"));
-            let skill = file.required("name").and_then(|name| parse(name, &file, SkillOrigin::BuiltIn));
+            let file = FrontMatter::read(text, &[])
+                .unwrap_or_else(|fault| unreachable!("a built-in skill: {fault:?}"));
+            let skill = file
+                .required("name")
+                .and_then(|name| parse(name, &file, SkillOrigin::BuiltIn));
             skill.unwrap_or_else(|fault| unreachable!("a built-in skill: {fault:?}"))
         });
-        let by_name = built_in.map(|skill| (skill.name.clone(), Arc::new(skill))).collect();
-        Self { by_name, unusable: BTreeMap::new(), warnings: Vec::new() }
+        let by_name = built_in
+            .map(|skill| (skill.name.clone(), Arc::new(skill)))
+            .collect();
+        Self {
+            by_name,
+            unusable: BTreeMap::new(),
+            warnings: Vec::new(),
+        }
     }
 }
 
@@ -140,15 +149,28 @@ impl Skills {
 
     fn load_with_faults(home: &Path) -> (Self, Vec<HomeFileError>, Option<HomeFileError>) {
         let mut skills = Self::default();
-        let format =
-            FolderFormat { foreign: &FOREIGN_KEYS, ignored_except: Some(&KEYS), in_folders: Some(FILE_IN_FOLDER) };
-        let found = home_file::load(&home.join(FOLDER), format, |name, file| parse(name, file, SkillOrigin::BuiltIn));
+        let format = FolderFormat {
+            foreign: &FOREIGN_KEYS,
+            ignored_except: Some(&KEYS),
+            in_folders: Some(FILE_IN_FOLDER),
+        };
+        let found = home_file::load(&home.join(FOLDER), format, |name, file| {
+            parse(name, file, SkillOrigin::BuiltIn)
+        });
         skills.warnings = found.warnings;
         for (name, (skill, file)) in found.by_name {
-            skills.by_name.insert(name, Arc::new(Skill { origin: SkillOrigin::Home(file), ..skill }));
+            skills.by_name.insert(
+                name,
+                Arc::new(Skill {
+                    origin: SkillOrigin::Home(file),
+                    ..skill
+                }),
+            );
         }
         // Never the built-in skill of the same name: the user has replaced it.
-        skills.by_name.retain(|name, _| !found.unusable.contains_key(name));
+        skills
+            .by_name
+            .retain(|name, _| !found.unusable.contains_key(name));
         skills.unusable = found.unusable;
         (skills, found.faults, found.folder_fault)
     }
@@ -160,8 +182,13 @@ impl Skills {
             return Arc::clone(self);
         }
         let mut all = Self::clone(self);
-        for skill in skills.iter().filter(|skill| !self.unusable.contains_key(&skill.name)) {
-            all.by_name.entry(skill.name.clone()).or_insert_with(|| Arc::new(skill.clone()));
+        for skill in skills
+            .iter()
+            .filter(|skill| !self.unusable.contains_key(&skill.name))
+        {
+            all.by_name
+                .entry(skill.name.clone())
+                .or_insert_with(|| Arc::new(skill.clone()));
         }
         Arc::new(all)
     }
@@ -187,7 +214,11 @@ impl Skills {
     /// # Errors
     /// `skill_not_found` for an unknown name; the message lists the known names. `config_error` for a name whose file
     /// cannot be used; it names file, line and key.
-    pub fn select(&self, call: Option<&[String]>, preset: Option<&[String]>) -> Result<Vec<&Skill>, ErrorInfo> {
+    pub fn select(
+        &self,
+        call: Option<&[String]>,
+        preset: Option<&[String]>,
+    ) -> Result<Vec<&Skill>, ErrorInfo> {
         let mut chosen: Vec<&Skill> = Vec::new();
         for name in call.or(preset).unwrap_or_default() {
             let skill = self.get(name).ok_or_else(|| self.not_found(name))?;
@@ -210,7 +241,13 @@ impl Skills {
             return ErrorInfo::from(fault);
         }
         let known: Vec<&str> = self.by_name.keys().map(String::as_str).collect();
-        ErrorInfo::new(ErrorCode::SkillNotFound, format!("there is no skill {name:?}; available: {}", known.join(", ")))
+        ErrorInfo::new(
+            ErrorCode::SkillNotFound,
+            format!(
+                "there is no skill {name:?}; available: {}",
+                known.join(", ")
+            ),
+        )
     }
 }
 
@@ -220,19 +257,32 @@ impl Skills {
 /// prompt contains the texts of the chosen skills.
 pub(crate) fn render(chosen: &[&Skill], others: &[&Skill], can_load: bool) -> String {
     if !can_load {
-        return chosen.iter().map(|skill| format!("\n\n## Skill: {}\n\n{}", skill.name, skill.prompt_text())).collect();
+        return chosen
+            .iter()
+            .map(|skill| format!("\n\n## Skill: {}\n\n{}", skill.name, skill.prompt_text()))
+            .collect();
     }
     let list = |title: &str, skills: &[&Skill]| {
-        let lines: String =
-            skills.iter().map(|skill| format!("\n- {}: {}", skill.name, description_line(skill))).collect();
-        if lines.is_empty() { lines } else { format!("\n\n{title}{lines}") }
+        let lines: String = skills
+            .iter()
+            .map(|skill| format!("\n- {}: {}", skill.name, description_line(skill)))
+            .collect();
+        if lines.is_empty() {
+            lines
+        } else {
+            format!("\n\n{title}{lines}")
+        }
     };
     let chosen = list("Load these skills with `skill` before you start:", chosen);
     chosen + &list("Skills; load one with `skill` when it fits:", others)
 }
 
 fn description_line(skill: &Skill) -> String {
-    let text: String = skill.description.chars().take(MAX_DESCRIPTION_CHARS).collect();
+    let text: String = skill
+        .description
+        .chars()
+        .take(MAX_DESCRIPTION_CHARS)
+        .collect();
     match &skill.origin {
         SkillOrigin::Project(_) => format!("{text} (of the project)"),
         _ => text,
@@ -240,13 +290,28 @@ fn description_line(skill: &Skill) -> String {
 }
 
 /// Parses a skill from a file that begins with front matter.
-pub(crate) fn parse(name: &str, file: &FrontMatter<'_>, origin: SkillOrigin) -> Result<Skill, FrontMatterFault> {
+pub(crate) fn parse(
+    name: &str,
+    file: &FrontMatter<'_>,
+    origin: SkillOrigin,
+) -> Result<Skill, FrontMatterFault> {
     if file.body.is_empty() {
-        return Err(file.fault("name", "has no text: write the instructions below the front matter"));
+        return Err(file.fault(
+            "name",
+            "has no text: write the instructions below the front matter",
+        ));
     }
     // Keep the description on one line, because prompts list one skill per line.
-    let description = strip_invisible(file.required("description")?).split_whitespace().collect::<Vec<_>>().join(" ");
-    Ok(Skill { name: name.to_owned(), description, text: file.body.to_owned(), origin })
+    let description = strip_invisible(file.required("description")?)
+        .split_whitespace()
+        .collect::<Vec<_>>()
+        .join(" ");
+    Ok(Skill {
+        name: name.to_owned(),
+        description,
+        text: file.body.to_owned(),
+        origin,
+    })
 }
 
 #[cfg(test)]

@@ -24,7 +24,10 @@ pub(crate) struct StoreReader {
 
 impl StoreReader {
     pub(crate) fn new(reader: Arc<dyn Reader>) -> Self {
-        Self { reader, permits: Arc::new(Semaphore::new(MAX_CONCURRENT_READS)) }
+        Self {
+            reader,
+            permits: Arc::new(Semaphore::new(MAX_CONCURRENT_READS)),
+        }
     }
 
     /// Runs a read on a blocking thread.
@@ -52,9 +55,16 @@ impl StoreReader {
 
 /// Runs a read on a blocking thread. Not generic, so that it is compiled once, and not for each kind of read.
 fn run_blocking(work: Box<dyn FnOnce() + Send>) -> BoxFuture<'static, Result<(), ErrorInfo>> {
-    Box::pin(async { tokio::task::spawn_blocking(work).await.map_err(|error| did_not_finish(&error)) })
+    Box::pin(async {
+        tokio::task::spawn_blocking(work)
+            .await
+            .map_err(|error| did_not_finish(&error))
+    })
 }
 
 fn did_not_finish(why: &dyn Display) -> ErrorInfo {
-    ErrorInfo::new(ErrorCode::InternalError, format!("a database read did not finish: {why}"))
+    ErrorInfo::new(
+        ErrorCode::InternalError,
+        format!("a database read did not finish: {why}"),
+    )
 }

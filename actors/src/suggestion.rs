@@ -10,7 +10,10 @@ pub(crate) fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) 
     if name.len() > MAX_NAME_BYTES {
         return None;
     }
-    let nearest = known.into_iter().map(|known| (strsim::levenshtein(name, known), known)).min()?;
+    let nearest = known
+        .into_iter()
+        .map(|known| (strsim::levenshtein(name, known), known))
+        .min()?;
     // A name that shares no character is not a misspelling.
     (nearest.0 <= MAX_DISTANCE && nearest.0 < name.chars().count()).then_some(nearest.1)
 }

@@ -22,7 +22,8 @@ mod writer;
 
 pub use line::{TaskCreated, TaskEvent, TaskLine, TaskStatus};
 pub use list::{
-    ProjectTask, TaskCandidate, TaskCleanup, TaskCleanupFailure, TaskCleanupReport, clean_up_tasks, project_tasks,
+    ProjectTask, TaskCandidate, TaskCleanup, TaskCleanupFailure, TaskCleanupReport, clean_up_tasks,
+    project_tasks,
 };
 pub use location::TaskPlace;
 pub use projection::goal_tree;

@@ -59,12 +59,19 @@ enum End {
 
 impl Step {
     fn new(deltas: Vec<Delta>, end: End) -> Self {
-        Self { deltas, pause: Duration::ZERO, end }
+        Self {
+            deltas,
+            pause: Duration::ZERO,
+            end,
+        }
     }
 
     /// Streams these deltas instead of its own.
     pub fn streaming(self, deltas: impl IntoIterator<Item = Delta>) -> Self {
-        Self { deltas: deltas.into_iter().collect(), ..self }
+        Self {
+            deltas: deltas.into_iter().collect(),
+            ..self
+        }
     }
 
     /// Waits for this time after the streamed deltas, before the end of the response.
@@ -144,7 +151,10 @@ fn piece(text: impl Into<String>) -> Delta {
 pub fn script(steps: impl IntoIterator<Item = Step>) -> ScriptedModel {
     let steps = Mutex::new(steps.into_iter().collect::<VecDeque<_>>());
     respond(move |_| {
-        let next = steps.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+        let next = steps
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .pop_front();
         next.unwrap_or_else(|| fail(Failure::Rejected, "the script has no further step"))
     })
 }
@@ -214,7 +224,14 @@ impl ScriptedModel {
     /// Returns the requests so far, in order. Empty without [`ScriptedModel::recording`].
     pub fn requests(&self) -> Vec<ModelRequest> {
         let recorded = self.requests.as_ref();
-        recorded.map(|requests| requests.lock().unwrap_or_else(PoisonError::into_inner).clone()).unwrap_or_default()
+        recorded
+            .map(|requests| {
+                requests
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .clone()
+            })
+            .unwrap_or_default()
     }
 
     /// Returns the number of calls so far.
@@ -235,7 +252,10 @@ impl ScriptedModel {
     /// Records and counts a call, and returns the future of its step.
     fn receive(&self, request: &ModelRequest) -> BoxFuture<'static, Step> {
         if let Some(requests) = &self.requests {
-            requests.lock().unwrap_or_else(PoisonError::into_inner).push(request.clone());
+            requests
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .push(request.clone());
         }
         let number = self.calls.fetch_add(1, SeqCst);
         match self.at_call.get(&number) {

@@ -5,9 +5,10 @@
 //! run (PERM-1).
 
 pub use soong_tool::{
-    CheckedArguments, FunctionTool, OutputLimit, Progress, RegisterError, RegisteredTool, RunControl, SpawnedChild,
-    StatedEffect, Tool, ToolContext, ToolEnvironment, ToolError, ToolOutput, ToolRegistry, ToolResult, ToolServices,
-    UnstatedEffect, arguments, function, remove_if, replace_if, schema_of, sha256, unified_diff,
+    CheckedArguments, FunctionTool, OutputLimit, Progress, RegisterError, RegisteredTool,
+    RunControl, SpawnedChild, StatedEffect, Tool, ToolContext, ToolEnvironment, ToolError,
+    ToolOutput, ToolRegistry, ToolResult, ToolServices, UnstatedEffect, arguments, function,
+    remove_if, replace_if, schema_of, sha256, unified_diff,
 };
 #[cfg(feature = "web-tools")]
 pub use soong_web::{web_search::WebSearch, webfetch::WebFetch};

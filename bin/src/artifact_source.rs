@@ -29,10 +29,20 @@ enum Transport {
     Disk(ArtifactReader, ArtifactOwner),
 }
 
-fn reader(source: &Source, settings: &Settings, environment: &Environment) -> Result<Option<ArtifactReader>, Failure> {
-    let Source::Disk(records) = source else { return Ok(None) };
+fn reader(
+    source: &Source,
+    settings: &Settings,
+    environment: &Environment,
+) -> Result<Option<ArtifactReader>, Failure> {
+    let Source::Disk(records) = source else {
+        return Ok(None);
+    };
     let store = &settings.config.artifacts.store;
-    Ok(Some(ArtifactReader::open(records.home(), store, environment)?))
+    Ok(Some(ArtifactReader::open(
+        records.home(),
+        store,
+        environment,
+    )?))
 }
 
 /// Lists the artifacts that a cleanup would delete. `request.dry_run` must be set, because the owner process deletes them
@@ -84,7 +94,11 @@ impl ArtifactSource {
             Transport::Owner(client) => Ok(client.get(&self.path(name, "")).await?),
             Transport::Disk(reader, place) => {
                 let loaded = reader.find(place, name, None).await?;
-                Ok(soong_server::http::artifact_view(loaded, reader.versions_of(place, name).await?).await?)
+                Ok(soong_server::http::artifact_view(
+                    loaded,
+                    reader.versions_of(place, name).await?,
+                )
+                .await?)
             }
         }
     }
@@ -92,21 +106,34 @@ impl ArtifactSource {
     /// Lists the stored versions of an artifact.
     pub(crate) async fn versions(&self, name: &str) -> Result<Vec<ArtifactVersion>, Failure> {
         match &self.transport {
-            Transport::Owner(client) => Ok(client.get::<Versions>(&self.path(name, "/versions")).await?.versions),
+            Transport::Owner(client) => Ok(client
+                .get::<Versions>(&self.path(name, "/versions"))
+                .await?
+                .versions),
             Transport::Disk(reader, place) => Ok(reader.versions_of(place, name).await?),
         }
     }
 
     /// Opens the bytes of an artifact: a stored version, or the current content if `version` is `None`.
-    pub(crate) async fn content(&self, name: &str, version: Option<u64>) -> Result<Download, Failure> {
+    pub(crate) async fn content(
+        &self,
+        name: &str,
+        version: Option<u64>,
+    ) -> Result<Download, Failure> {
         match &self.transport {
             Transport::Owner(client) => {
-                let version = version.map_or_else(String::new, |version| format!("?version={version}"));
-                Ok(client.open(&self.path(name, &format!("/content{version}"))).await?)
+                let version =
+                    version.map_or_else(String::new, |version| format!("?version={version}"));
+                Ok(client
+                    .open(&self.path(name, &format!("/content{version}")))
+                    .await?)
             }
             Transport::Disk(reader, place) => {
                 let loaded = reader.find(place, name, version).await?;
-                Ok(Download { content_type: loaded.content_type, body: loaded.body })
+                Ok(Download {
+                    content_type: loaded.content_type,
+                    body: loaded.body,
+                })
             }
         }
     }
@@ -114,11 +141,18 @@ impl ArtifactSource {
     /// Exports the last stored version of a text artifact as `.docx`.
     pub(crate) async fn docx(&self, name: &str) -> Result<Download, Failure> {
         match &self.transport {
-            Transport::Owner(client) => Ok(client.open(&self.path(name, "/export?format=docx")).await?),
+            Transport::Owner(client) => {
+                Ok(client.open(&self.path(name, "/export?format=docx")).await?)
+            }
             Transport::Disk(reader, place) => {
-                let bytes = Bytes::from(soong_server::http::docx(reader.last_version(place, name).await?).await?);
+                let bytes = Bytes::from(
+                    soong_server::http::docx(reader.last_version(place, name).await?).await?,
+                );
                 let body = futures::stream::once(async move { Ok(bytes) }).boxed();
-                Ok(Download { content_type: String::new(), body })
+                Ok(Download {
+                    content_type: String::new(),
+                    body,
+                })
             }
         }
     }

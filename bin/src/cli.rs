@@ -38,7 +38,10 @@ pub(crate) use tasks::Tasks;
 pub(crate) use traces::Traces;
 pub(crate) use usage::{Usage, UsageBy};
 
-use clap::{ArgAction, Args, CommandFactory, Parser, Subcommand, builder::PossibleValuesParser, error::ErrorKind};
+use clap::{
+    ArgAction, Args, CommandFactory, Parser, Subcommand, builder::PossibleValuesParser,
+    error::ErrorKind,
+};
 use soong::protocol::RecoveryMode;
 use soong_tui::terminal::Color;
 pub(crate) use suggestion::{nearest_of, with_suggestion};
@@ -310,10 +313,12 @@ impl Cli {
                 }
                 args if error.kind() == ErrorKind::UnknownArgument => {
                     let chat = ["soong", "chat"].map(OsString::from);
-                    Self::try_parse_from(chat.iter().chain(args)).unwrap_or_else(|of_chat| match of_chat.kind() {
-                        // There is another command, or `chat` does not have the option either.
-                        ErrorKind::UnknownArgument => with_suggestion(error).exit(),
-                        _ => of_chat.exit(),
+                    Self::try_parse_from(chat.iter().chain(args)).unwrap_or_else(|of_chat| {
+                        match of_chat.kind() {
+                            // There is another command, or `chat` does not have the option either.
+                            ErrorKind::UnknownArgument => with_suggestion(error).exit(),
+                            _ => of_chat.exit(),
+                        }
                     })
                 }
                 _ => with_suggestion(error).exit(),
@@ -337,9 +342,16 @@ impl Command {
     /// Returns whether the command sends requests to the owner of the home, local or remote (`--url`).
     pub(crate) fn uses_owner(&self) -> bool {
         match self {
-            Self::Run(_) | Self::Call(_) | Self::Chat(_) | Self::Tree { .. } | Self::Monitor => true,
+            Self::Run(_) | Self::Call(_) | Self::Chat(_) | Self::Tree { .. } | Self::Monitor => {
+                true
+            }
             Self::Records(command) => !matches!(command, RecordCommand::Tasks(_)),
-            Self::Demo(_) | Self::Serve(_) | Self::Backup(_) | Self::Host | Self::Setup(_) | Self::Catalog(_) => false,
+            Self::Demo(_)
+            | Self::Serve(_)
+            | Self::Backup(_)
+            | Self::Host
+            | Self::Setup(_)
+            | Self::Catalog(_) => false,
         }
     }
 }
@@ -348,7 +360,9 @@ impl RecordCommand {
     /// Returns whether the command prints records, asks nothing and ends by itself.
     pub(crate) fn only_prints(&self) -> bool {
         match self {
-            Self::Sessions(command) => matches!(command, Sessions::List { .. } | Sessions::Show { .. }),
+            Self::Sessions(command) => {
+                matches!(command, Sessions::List { .. } | Sessions::Show { .. })
+            }
             Self::Traces(command) => match command {
                 Traces::List { .. } | Traces::Show { .. } | Traces::Messages { .. } => true,
                 Traces::Events { follow, .. } => !follow,
@@ -439,7 +453,12 @@ pub(crate) enum Config {
 #[derive(Debug, Clone, Args)]
 pub(crate) struct ColumnsArg {
     /// Print only these columns, in this order: their names in lower case, with - for spaces
-    #[arg(long, value_name = "NAMES", value_delimiter = ',', conflicts_with = "json")]
+    #[arg(
+        long,
+        value_name = "NAMES",
+        value_delimiter = ',',
+        conflicts_with = "json"
+    )]
     pub(crate) columns: Vec<String>,
 }
 

@@ -25,7 +25,10 @@ const MAX_IDS: usize = 100;
 
 /// Answers a completion script and ends the process. Returns if the process was not started by one.
 pub(crate) fn answer() {
-    CompleteEnv::with_factory(|| with_candidates(Cli::command(), "")).var(VARIABLE).completer("soong").complete();
+    CompleteEnv::with_factory(|| with_candidates(Cli::command(), ""))
+        .var(VARIABLE)
+        .completer("soong")
+        .complete();
 }
 
 /// Adds candidates to the arguments of a command and of all its subcommands.
@@ -35,8 +38,18 @@ fn with_candidates(command: clap::Command, group: &'static str) -> clap::Command
         None => arg,
     });
     command.mut_subcommands(|below| {
-        const GROUPS: [&str; 7] = ["artifacts", "permissions", "questions", "sessions", "traces", "run", "chat"];
-        let name = GROUPS.into_iter().find(|name| group.is_empty() && *name == below.get_name());
+        const GROUPS: [&str; 7] = [
+            "artifacts",
+            "permissions",
+            "questions",
+            "sessions",
+            "traces",
+            "run",
+            "chat",
+        ];
+        let name = GROUPS
+            .into_iter()
+            .find(|name| group.is_empty() && *name == below.get_name());
         with_candidates(below, name.unwrap_or(group))
     })
 }
@@ -61,7 +74,10 @@ fn candidates(group: &str, argument: &str) -> Option<fn() -> Vec<CompletionCandi
 fn global() -> Option<(Global, ArgMatches)> {
     // The typed line follows `--` and starts with the name of the program.
     let line = std::env::args_os().skip_while(|word| word != "--").skip(1);
-    let matches = Cli::command().ignore_errors(true).try_get_matches_from(line).ok()?;
+    let matches = Cli::command()
+        .ignore_errors(true)
+        .try_get_matches_from(line)
+        .ok()?;
     Some((Global::from_arg_matches(&matches).ok()?, matches))
 }
 
@@ -80,68 +96,149 @@ fn settings() -> Option<(config::Settings, std::path::PathBuf)> {
 }
 
 fn described(id: &str, description: &str) -> CompletionCandidate {
-    CompletionCandidate::new(id).help(Some(soong_tui::text::safe_line(description).to_string().into()))
+    CompletionCandidate::new(id).help(Some(
+        soong_tui::text::safe_line(description).to_string().into(),
+    ))
 }
 
 fn sessions() -> Vec<CompletionCandidate> {
-    let found = records().and_then(|records| records.reader.sessions(&SessionFilter::default(), MAX_IDS, None).ok());
+    let found = records().and_then(|records| {
+        records
+            .reader
+            .sessions(&SessionFilter::default(), MAX_IDS, None)
+            .ok()
+    });
     let found = found.into_iter().flat_map(|page| page.items);
-    found.map(|session| described(session.short_name(), session.name.as_deref().unwrap_or_default())).collect()
+    found
+        .map(|session| {
+            described(
+                session.short_name(),
+                session.name.as_deref().unwrap_or_default(),
+            )
+        })
+        .collect()
 }
 
 fn traces() -> Vec<CompletionCandidate> {
-    let found = records().and_then(|records| records.reader.traces(&TraceFilter::default(), MAX_IDS, None).ok());
+    let found = records().and_then(|records| {
+        records
+            .reader
+            .traces(&TraceFilter::default(), MAX_IDS, None)
+            .ok()
+    });
     let found = found.into_iter().flat_map(|page| page.items);
-    found.map(|trace| described(trace.trace_id.as_str(), &trace.name)).collect()
+    found
+        .map(|trace| described(trace.trace_id.as_str(), &trace.name))
+        .collect()
 }
 
 fn artifacts() -> Vec<CompletionCandidate> {
     let session = global().and_then(|(_, matches)| {
         let (_, below) = matches.subcommand()?.1.subcommand()?;
-        below.try_get_one::<String>("session").ok().flatten().cloned()
+        below
+            .try_get_one::<String>("session")
+            .ok()
+            .flatten()
+            .cloned()
     });
-    let Some(records) = records() else { return Vec::new() };
-    let sessions = records.reader.sessions(&SessionFilter::default(), MAX_IDS, None);
+    let Some(records) = records() else {
+        return Vec::new();
+    };
+    let sessions = records
+        .reader
+        .sessions(&SessionFilter::default(), MAX_IDS, None);
     let mut sessions: Vec<Session> = sessions.into_iter().flat_map(|page| page.items).collect();
     if let Some(session) = session {
-        sessions = reference::find(sessions, &session).map(|(found, _)| found).into_iter().collect();
+        sessions = reference::find(sessions, &session)
+            .map(|(found, _)| found)
+            .into_iter()
+            .collect();
     }
     let scopes = sessions.into_iter().map(|found| found.session_id);
-    let found =
-        scopes.filter_map(|id| records.reader.artifacts(&ArtifactScope::Session { session_id: id }).ok()).flatten();
+    let found = scopes
+        .filter_map(|id| {
+            records
+                .reader
+                .artifacts(&ArtifactScope::Session { session_id: id })
+                .ok()
+        })
+        .flatten();
     let found = found.take(MAX_IDS);
     found
-        .map(|artifact| described(artifact.name.as_deref().unwrap_or(artifact.artifact_id.as_str()), &artifact.title))
+        .map(|artifact| {
+            described(
+                artifact
+                    .name
+                    .as_deref()
+                    .unwrap_or(artifact.artifact_id.as_str()),
+                &artifact.title,
+            )
+        })
         .collect()
 }
 
 fn permissions() -> Vec<CompletionCandidate> {
-    let pending = PermissionFilter { status: Some(PermissionStatus::Pending), ..PermissionFilter::default() };
+    let pending = PermissionFilter {
+        status: Some(PermissionStatus::Pending),
+        ..PermissionFilter::default()
+    };
     let found = records().and_then(|records| records.reader.permissions(&pending).ok());
-    found.into_iter().flatten().map(|asked| described(asked.permission_id.as_str(), &asked.tool)).collect()
+    found
+        .into_iter()
+        .flatten()
+        .map(|asked| described(asked.permission_id.as_str(), &asked.tool))
+        .collect()
 }
 
 fn questions() -> Vec<CompletionCandidate> {
-    let pending = QuestionFilter { status: Some(QuestionStatus::Pending), ..QuestionFilter::default() };
+    let pending = QuestionFilter {
+        status: Some(QuestionStatus::Pending),
+        ..QuestionFilter::default()
+    };
     let found = records().and_then(|records| records.reader.questions(&pending).ok());
-    found.into_iter().flatten().map(|asked| described(asked.question_id.as_str(), &asked.question)).collect()
+    found
+        .into_iter()
+        .flatten()
+        .map(|asked| described(asked.question_id.as_str(), &asked.question))
+        .collect()
 }
 
 fn presets() -> Vec<CompletionCandidate> {
-    let Some((settings, home)) = settings() else { return Vec::new() };
-    let Ok(tools) = builtin_tools::builtins() else { return Vec::new() };
+    let Some((settings, home)) = settings() else {
+        return Vec::new();
+    };
+    let Ok(tools) = builtin_tools::builtins() else {
+        return Vec::new();
+    };
     let presets = HomeFiles::look(&home, &settings.config, &tools).presets;
-    presets.iter().map(|known| described(&known.preset.name, &known.preset.description)).collect()
+    presets
+        .iter()
+        .map(|known| described(&known.preset.name, &known.preset.description))
+        .collect()
 }
 
 fn models() -> Vec<CompletionCandidate> {
-    let Some((settings, _)) = settings() else { return Vec::new() };
+    let Some((settings, _)) = settings() else {
+        return Vec::new();
+    };
     let profiles = settings.config.model_profiles.iter();
-    let profiles = profiles.map(|(name, profile)| described(name, profile.name.as_deref().unwrap_or_default()));
-    [described("default", settings.config.model.model_name())].into_iter().chain(profiles).collect()
+    let profiles = profiles
+        .map(|(name, profile)| described(name, profile.name.as_deref().unwrap_or_default()));
+    [described("default", settings.config.model.model_name())]
+        .into_iter()
+        .chain(profiles)
+        .collect()
 }
 
 fn tools() -> Vec<CompletionCandidate> {
     let tools = builtin_tools::builtins().unwrap_or_default();
-    tools.iter().map(|tool| described(&tool.name, tool.description.lines().next().unwrap_or_default())).collect()
+    tools
+        .iter()
+        .map(|tool| {
+            described(
+                &tool.name,
+                tool.description.lines().next().unwrap_or_default(),
+            )
+        })
+        .collect()
 }

@@ -45,7 +45,9 @@ pub(crate) enum RunDisplay {
 impl Context<'_> {
     /// Returns the address of the owner of a home.
     pub(crate) fn address(&self, home: &std::path::Path) -> Address {
-        self.remote.clone().map_or_else(|| Address::Home(home.to_owned()), Address::Server)
+        self.remote
+            .clone()
+            .map_or_else(|| Address::Home(home.to_owned()), Address::Server)
     }
 
     /// Prepares a read-only command. A configuration file given with `--config` must be valid; none is required.
@@ -65,9 +67,9 @@ impl Context<'_> {
         let is_unused = is_default && offline_store::is_unused(&self.home()?);
         match (is_unused, self.global.json) {
             (true, true) => print::json(empty)?,
-            (true, false) => {
-                print::line("No sessions yet. Start one with `soong`, or try `soong demo`, which needs no key.")?
-            }
+            (true, false) => print::line(
+                "No sessions yet. Start one with `soong`, or try `soong demo`, which needs no key.",
+            )?,
             (false, _) => {}
         }
         Ok(is_unused)
@@ -85,12 +87,16 @@ impl Context<'_> {
     /// Same as [`source`](Self::source), for a command that changes what it reads: an owner that does not respond is an
     /// error, because the change needs it.
     pub(crate) async fn source_to_change(&self) -> Result<Source, Failure> {
-        self.find_source(|| Err(soong_client::unresponsive().into())).await
+        self.find_source(|| Err(soong_client::unresponsive().into()))
+            .await
     }
 
     /// Returns the source of the home's records. `if_unresponsive` decides whether they are read from disk if the owner does
     /// not respond.
-    async fn find_source(&self, if_unresponsive: impl FnOnce() -> Result<(), Failure>) -> Result<Source, Failure> {
+    async fn find_source(
+        &self,
+        if_unresponsive: impl FnOnce() -> Result<(), Failure>,
+    ) -> Result<Source, Failure> {
         let home = self.home()?;
         match Client::find(&self.address(&home)).await {
             Discovery::Owner(client, ready) => return Ok(Source::Owner(client, ready)),
@@ -112,7 +118,10 @@ impl Context<'_> {
         let home = config::home(&self.global, &self.environment)?;
         if home.exists() && !home.is_dir() {
             let what = format!("the home {} is a file, not a folder", home.display());
-            return Err(Failure::usage(what, "Use another home with --home DIR or SOONG_AGENT_HOME."));
+            return Err(Failure::usage(
+                what,
+                "Use another home with --home DIR or SOONG_AGENT_HOME.",
+            ));
         }
         panic::set_home(&home);
         Ok(home)

@@ -39,8 +39,14 @@ impl Exit {
     /// this counts as [`Exit::Failed`].
     pub(crate) fn of_error(error: &ErrorInfo) -> Self {
         let is_refused = error.code == ErrorCode::ProviderError
-            && error.details["status"].as_u64().is_some_and(|status| (400..500).contains(&status));
-        if is_refused { Self::Failed } else { Self::of(error.code) }
+            && error.details["status"]
+                .as_u64()
+                .is_some_and(|status| (400..500).contains(&status));
+        if is_refused {
+            Self::Failed
+        } else {
+            Self::of(error.code)
+        }
     }
 
     /// Returns the exit code for an error code.
@@ -76,7 +82,10 @@ impl Exit {
             | C::ForbiddenHost
             | C::ForbiddenOrigin
             | C::Closing => Self::Refused,
-            C::ProviderError | C::ProviderAuthFailed | C::ProviderTimeout | C::ProviderRateLimited => Self::Provider,
+            C::ProviderError
+            | C::ProviderAuthFailed
+            | C::ProviderTimeout
+            | C::ProviderRateLimited => Self::Provider,
             _ => Self::Failed,
         }
     }
@@ -94,7 +103,11 @@ pub(crate) struct Failure {
 
 impl Failure {
     pub(crate) fn new(exit: Exit, what: impl Into<String>, advice: impl Into<String>) -> Self {
-        Self { exit, what: what.into(), advice: advice.into() }
+        Self {
+            exit,
+            what: what.into(),
+            advice: advice.into(),
+        }
     }
 
     pub(crate) fn usage(what: impl Into<String>, advice: impl Into<String>) -> Self {
@@ -114,7 +127,11 @@ impl Failure {
 impl From<ErrorInfo> for Failure {
     fn from(error: ErrorInfo) -> Self {
         let advice = advice(error.code);
-        Self::new(Exit::of_error(&error), format!("{} ({})", error.message, error.code), advice)
+        Self::new(
+            Exit::of_error(&error),
+            format!("{} ({})", error.message, error.code),
+            advice,
+        )
     }
 }
 
@@ -133,7 +150,9 @@ impl From<StoreError> for Failure {
 pub(crate) fn advice(code: ErrorCode) -> &'static str {
     use ErrorCode as C;
     match code {
-        C::ConfigError => "Correct the configuration; `soong config show` shows where each value is set.",
+        C::ConfigError => {
+            "Correct the configuration; `soong config show` shows where each value is set."
+        }
         C::ValidationError => "Correct the command line; see `soong help`.",
         C::TraceNotFound | C::RunNotFound => "See `soong traces list`.",
         C::SessionNotFound => "See `soong sessions list`.",
@@ -159,7 +178,9 @@ pub(crate) fn advice(code: ErrorCode) -> &'static str {
             "Only text can be edited and exported; use `soong artifacts get NAME -o FILE` for other content."
         }
         C::FileNotFound => "Give a file or folder that exists.",
-        C::SessionActive => "Wait for its run, stop it with `soong traces stop`, or use another session.",
+        C::SessionActive => {
+            "Wait for its run, stop it with `soong traces stop`, or use another session."
+        }
         C::NothingRunning => "See active runs with `soong tree`.",
         C::Overloaded => "Wait until some of the queued runs have ended, then try again.",
         C::Closing => {
@@ -169,7 +190,9 @@ pub(crate) fn advice(code: ErrorCode) -> &'static str {
         C::MaxOutputTokens => {
             "Raise model.max_output_tokens, or ask for less; `soong run --continue \"Continue\"` continues from the partial answer."
         }
-        C::ContentRefused => "Change the prompt or what it refers to, or use another model with --model.",
+        C::ContentRefused => {
+            "Change the prompt or what it refers to, or use another model with --model."
+        }
         C::CursorUnknown => "Omit --since to read all events again.",
         C::RuntimeFailed => {
             "Restart the process that owns the home; interrupted runs resume with `soong serve` or \
@@ -178,9 +201,13 @@ pub(crate) fn advice(code: ErrorCode) -> &'static str {
         C::Unauthorized => {
             "Set SOONG_TOKEN, or give the home of the server with --home DIR; the token is in its server.token."
         }
-        C::PayloadTooLarge => "Send less, or raise the limit in config.toml; for a long prompt, refer to a file.",
+        C::PayloadTooLarge => {
+            "Send less, or raise the limit in config.toml; for a long prompt, refer to a file."
+        }
         C::HomeLocked => "Or use another home with --home DIR.",
-        C::ProviderRateLimited => "Wait and try again, or lower model.max_concurrency in config.toml.",
+        C::ProviderRateLimited => {
+            "Wait and try again, or lower model.max_concurrency in config.toml."
+        }
         C::StorageError => "Run `soong doctor` to check the home and its disk.",
         C::BudgetExceeded => {
             "Raise --max-iterations or the budget (--budget-tokens, --budget-usd, [budget]), or split the task."
@@ -189,7 +216,9 @@ pub(crate) fn advice(code: ErrorCode) -> &'static str {
         C::ModelAnswerTooLarge => {
             "Split the task, or raise model.max_argument_bytes, max_answer_bytes or max_tool_calls in config.toml."
         }
-        C::InternalError | C::ActorCrashed => "This is a bug in soong: please report it with the output of -vv.",
+        C::InternalError | C::ActorCrashed => {
+            "This is a bug in soong: please report it with the output of -vv."
+        }
         _ => "",
     }
 }
@@ -221,7 +250,10 @@ mod tests {
         }
         for (status, exit) in [(400, 1), (404, 1), (422, 1), (429, 1), (500, 5), (503, 5)] {
             let error = ErrorInfo::new(ErrorCode::ProviderError, "x");
-            let error = ErrorInfo { details: serde_json::json!({ "status": status }), ..error };
+            let error = ErrorInfo {
+                details: serde_json::json!({ "status": status }),
+                ..error
+            };
             assert_eq!(Exit::of_error(&error) as u8, exit, "{status}");
         }
     }

@@ -99,7 +99,10 @@ impl Exported {
             0 => String::new(),
             below => format!(" (sub-traces: {below})"),
         };
-        let id = self.traces.first().map_or("", |written| written.trace_id.as_str());
+        let id = self
+            .traces
+            .first()
+            .map_or("", |written| written.trace_id.as_str());
         text::safe_line_keep_spaces(&format!(
             "trace {id}{sub_trace} written to {}: {}, {}",
             self.dir.display(),
@@ -115,15 +118,26 @@ pub(crate) async fn export(source: &Source, id: &str, dir: &Path) -> Result<Expo
     let top = source.trace(id).await?;
     let beside = StagedDir::create(dir)?;
     let traces = write_all(source, top, beside.path()).await?;
-    Ok(Exported { dir: beside.commit()?, traces })
+    Ok(Exported {
+        dir: beside.commit()?,
+        traces,
+    })
 }
 
-async fn write_all(source: &Source, top: TraceView, root: &Path) -> Result<Vec<ExportedTrace>, Failure> {
+async fn write_all(
+    source: &Source,
+    top: TraceView,
+    root: &Path,
+) -> Result<Vec<ExportedTrace>, Failure> {
     let mut written = Vec::new();
     let mut open = VecDeque::new();
     let mut next = Some(top);
     while let Some(view) = next {
-        open.extend(view.sub_traces.iter().map(|sub_trace| sub_trace.trace_id.clone()));
+        open.extend(
+            view.sub_traces
+                .iter()
+                .map(|sub_trace| sub_trace.trace_id.clone()),
+        );
         let folder = folder_name(&view.trace.trace_id, written.len());
         written.push(write_trace(source, &view, root, folder).await?);
         next = match open.pop_front() {
@@ -134,16 +148,29 @@ async fn write_all(source: &Source, top: TraceView, root: &Path) -> Result<Vec<E
     Ok(written)
 }
 
-async fn write_trace(source: &Source, view: &TraceView, root: &Path, folder: String) -> Result<ExportedTrace, Failure> {
-    let TraceView { trace, goal_tree, sub_traces } = view;
+async fn write_trace(
+    source: &Source,
+    view: &TraceView,
+    root: &Path,
+    folder: String,
+) -> Result<ExportedTrace, Failure> {
+    let TraceView {
+        trace,
+        goal_tree,
+        sub_traces,
+    } = view;
     let place = root.join(&folder);
     let messages_place = place.join("messages");
-    std::fs::create_dir_all(&messages_place).map_err(|error| write_failure(&messages_place, &error))?;
+    std::fs::create_dir_all(&messages_place)
+        .map_err(|error| write_failure(&messages_place, &error))?;
     write_json(&place.join("goal.json"), goal_tree)?;
     let (events, begun) = write_events(source, trace, &place.join("events.jsonl")).await?;
     let mut runs = Vec::with_capacity(begun.len());
     for (id, model) in begun {
-        runs.push(RunMeta { run: source.run(&id).await?, model });
+        runs.push(RunMeta {
+            run: source.run(&id).await?,
+            model,
+        });
     }
     let file_name: String = folder.chars().take(MESSAGE_NAME_BYTES).collect();
     let mut messages = 0;
@@ -152,16 +179,40 @@ async fn write_trace(source: &Source, view: &TraceView, root: &Path, folder: Str
         let name = format!("{file_name}-{:04}.json", message.sequence);
         write_json(&messages_place.join(name), &message)
     };
-    source.each_message(&trace.trace_id, trace.last_sequence, write_message).await?;
-    let path = source.messages(trace.trace_id.as_str(), MessagePath::Main).await?;
+    source
+        .each_message(&trace.trace_id, trace.last_sequence, write_message)
+        .await?;
+    let path = source
+        .messages(trace.trace_id.as_str(), MessagePath::Main)
+        .await?;
     // The main path may have grown since the record was read.
-    let main_path = path.iter().map(|message| message.sequence).filter(|one| *one <= trace.last_sequence).collect();
-    let sub_traces = sub_traces.iter().map(|sub_trace| &sub_trace.trace_id).collect();
+    let main_path = path
+        .iter()
+        .map(|message| message.sequence)
+        .filter(|one| *one <= trace.last_sequence)
+        .collect();
+    let sub_traces = sub_traces
+        .iter()
+        .map(|sub_trace| &sub_trace.trace_id)
+        .collect();
     let runs_written = runs.len();
     let soong = env!("CARGO_PKG_VERSION");
-    let meta = Meta { fields: trace, soong, trace, runs, main_path, sub_traces };
+    let meta = Meta {
+        fields: trace,
+        soong,
+        trace,
+        runs,
+        main_path,
+        sub_traces,
+    };
     write_json(&place.join("meta.json"), &meta)?;
-    Ok(ExportedTrace { trace_id: trace.trace_id.clone(), folder, messages, events, runs: runs_written })
+    Ok(ExportedTrace {
+        trace_id: trace.trace_id.clone(),
+        folder,
+        messages,
+        events,
+        runs: runs_written,
+    })
 }
 
 /// Runs in the order of their first events, each with the model of its last start.
@@ -169,7 +220,11 @@ type RunModels = Vec<(RunId, Option<String>)>;
 
 /// Writes the events of a trace, up to the last event that its record names. Returns the number of events and the runs
 /// that they belong to.
-async fn write_events(source: &Source, trace: &Trace, path: &Path) -> Result<(u64, RunModels), Failure> {
+async fn write_events(
+    source: &Source,
+    trace: &Trace,
+    path: &Path,
+) -> Result<(u64, RunModels), Failure> {
     let broken = |error: io::Error| write_failure(path, &error);
     let mut out = BufWriter::new(File::create_new(path).map_err(broken)?);
     let mut runs: RunModels = Vec::new();
@@ -178,7 +233,9 @@ async fn write_events(source: &Source, trace: &Trace, path: &Path) -> Result<(u6
         serde_json::to_writer(&mut out, &record).map_err(|error| broken(error.into()))?;
         out.write_all(b"\n").map_err(broken)?;
         count += 1;
-        let Some(run) = &record.run_id else { return Ok(()) };
+        let Some(run) = &record.run_id else {
+            return Ok(());
+        };
         let known = runs.iter().rposition(|(id, _)| id == run);
         let at = known.unwrap_or_else(|| {
             runs.push((run.clone(), None));
@@ -189,7 +246,9 @@ async fn write_events(source: &Source, trace: &Trace, path: &Path) -> Result<(u6
         }
         Ok(())
     };
-    source.each_event(&trace.trace_id, trace.last_event_id, write).await?;
+    source
+        .each_event(&trace.trace_id, trace.last_event_id, write)
+        .await?;
     out.flush().map_err(broken)?;
     Ok((count, runs))
 }
@@ -198,7 +257,9 @@ fn write_json(path: &Path, record: &impl Serialize) -> Result<(), Failure> {
     let broken = |error: io::Error| write_failure(path, &error);
     let mut out = BufWriter::new(File::create_new(path).map_err(broken)?);
     serde_json::to_writer_pretty(&mut out, record).map_err(|error| broken(error.into()))?;
-    out.write_all(b"\n").and_then(|()| out.flush()).map_err(broken)
+    out.write_all(b"\n")
+        .and_then(|()| out.flush())
+        .map_err(broken)
 }
 
 /// Returns the folder name of a trace: its id if that is a safe file name, else `number` and the sanitized last segment
@@ -206,11 +267,19 @@ fn write_json(path: &Path, record: &impl Serialize) -> Result<(), Failure> {
 fn folder_name(id: &TraceId, number: usize) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-.@".contains(c);
     let text = id.as_str();
-    if !text.is_empty() && text.len() <= NAME_BYTES && !text.starts_with('.') && text.chars().all(is_plain) {
+    if !text.is_empty()
+        && text.len() <= NAME_BYTES
+        && !text.starts_with('.')
+        && text.chars().all(is_plain)
+    {
         return text.to_owned();
     }
-    let safe: String =
-        id.last_segment().chars().map(|c| if is_plain(c) { c } else { '_' }).take(NAME_BYTES / 2).collect();
+    let safe: String = id
+        .last_segment()
+        .chars()
+        .map(|c| if is_plain(c) { c } else { '_' })
+        .take(NAME_BYTES / 2)
+        .collect();
     format!("{number:04}-{safe}")
 }
 
@@ -220,11 +289,17 @@ mod tests {
 
     #[test]
     fn folder_is_named_after_trace_if_the_id_is_safe() {
-        let (long, deep) = ("s".repeat(255), format!("{}@explore-001-20251121044001-007", "s".repeat(250)));
+        let (long, deep) = (
+            "s".repeat(255),
+            format!("{}@explore-001-20251121044001-007", "s".repeat(250)),
+        );
         for (id, want) in [
             ("s", "s"),
             ("s.1_x", "s.1_x"),
-            ("s@explore-001-20251121044001-007", "s@explore-001-20251121044001-007"),
+            (
+                "s@explore-001-20251121044001-007",
+                "s@explore-001-20251121044001-007",
+            ),
             (&long, &long),
             (&deep, "0007-explore-001-20251121044001-007"),
             ("../x", "0007-.._x"),

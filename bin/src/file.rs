@@ -34,7 +34,9 @@ pub(crate) fn detect_content_type(path: &Path) -> &'static str {
     let head = || -> std::io::Result<Vec<u8>> {
         let mut head = Vec::new();
         if std::fs::metadata(path)?.is_file() {
-            std::fs::File::open(path)?.take(SNIFF_BYTES).read_to_end(&mut head)?;
+            std::fs::File::open(path)?
+                .take(SNIFF_BYTES)
+                .read_to_end(&mut head)?;
         }
         Ok(head)
     };
@@ -53,12 +55,16 @@ pub(crate) fn detect_content_type(path: &Path) -> &'static str {
 
 /// Returns the content type for a file name, or `None` if its extension is unknown.
 pub(crate) fn content_type(name: impl AsRef<OsStr>) -> Option<&'static str> {
-    let ending = Path::new(name.as_ref()).extension()?.to_str()?.to_ascii_lowercase();
+    let ending = Path::new(name.as_ref())
+        .extension()?
+        .to_str()?
+        .to_ascii_lowercase();
     Some(match ending.as_str() {
         "md" | "markdown" => "text/markdown",
-        "txt" | "text" | "log" | "diff" | "patch" | "py" | "rs" | "js" | "ts" | "tsx" | "jsx" | "go" | "c" | "h"
-        | "cc" | "cpp" | "hpp" | "java" | "kt" | "rb" | "php" | "sh" | "bash" | "pl" | "lua" | "swift" | "sql"
-        | "css" | "ini" | "cfg" | "conf" | "tex" | "rst" => "text/plain",
+        "txt" | "text" | "log" | "diff" | "patch" | "py" | "rs" | "js" | "ts" | "tsx" | "jsx"
+        | "go" | "c" | "h" | "cc" | "cpp" | "hpp" | "java" | "kt" | "rb" | "php" | "sh"
+        | "bash" | "pl" | "lua" | "swift" | "sql" | "css" | "ini" | "cfg" | "conf" | "tex"
+        | "rst" => "text/plain",
         "json" => "application/json",
         "jsonl" | "ndjson" => "application/x-ndjson",
         "csv" => "text/csv",
@@ -99,17 +105,31 @@ pub(crate) fn extension(content_type: &str) -> &'static str {
 /// Opens a regular file for upload. Fails with advice if it is missing or not a regular file.
 pub(crate) fn open(path: &Path) -> Result<std::fs::File, Failure> {
     let refuse = |error: io::Error| {
-        let exit = if error.kind() == io::ErrorKind::NotFound { Exit::NotFound } else { Exit::Failed };
-        Failure::new(exit, format!("the file {} cannot be read: {error}", path.display()), "Give a file that exists.")
+        let exit = if error.kind() == io::ErrorKind::NotFound {
+            Exit::NotFound
+        } else {
+            Exit::Failed
+        };
+        Failure::new(
+            exit,
+            format!("the file {} cannot be read: {error}", path.display()),
+            "Give a file that exists.",
+        )
     };
     // Checked first, since opening a pipe or device could block forever.
     let known = std::fs::metadata(path).map_err(refuse)?;
     if known.is_dir() {
         let what = format!("{} is a folder", path.display());
-        return Err(Failure::usage(what, "Give a file. Store several files one by one, or as an archive."));
+        return Err(Failure::usage(
+            what,
+            "Give a file. Store several files one by one, or as an archive.",
+        ));
     }
     if !known.is_file() {
-        let what = format!("{} is not a regular file but a pipe, a device or a socket", path.display());
+        let what = format!(
+            "{} is not a regular file but a pipe, a device or a socket",
+            path.display()
+        );
         let advice = "Give a file; `soong artifacts put NAME -` reads standard input.";
         return Err(Failure::usage(what, advice));
     }
@@ -128,10 +148,17 @@ pub(crate) fn read_chunks(source: impl AsyncRead + Unpin + Send + 'static) -> Up
 
 /// Writes a stream of bytes to a file. The file appears or is replaced only when the stream is complete; after an
 /// error the previous file is unchanged. Returns the number of bytes.
-pub(crate) async fn write(path: &Path, mut body: BoxStream<'static, Result<Bytes, ErrorInfo>>) -> Result<u64, Failure> {
+pub(crate) async fn write(
+    path: &Path,
+    mut body: BoxStream<'static, Result<Bytes, ErrorInfo>>,
+) -> Result<u64, Failure> {
     let failed = |error: io::Error| {
         let what = format!("the file {} cannot be written: {error}", path.display());
-        Failure::new(Exit::Failed, what, "Check the folder, its permissions and its disk.")
+        Failure::new(
+            Exit::Failed,
+            what,
+            "Check the folder, its permissions and its disk.",
+        )
     };
     let mut target = WriteTarget::new(path).map_err(failed)?;
     let mut size = 0;
@@ -160,9 +187,14 @@ impl WriteTarget {
             return Err(io::ErrorKind::IsADirectory.into());
         }
         if there.as_ref().is_some_and(|there| !there.is_file()) {
-            return Ok(Self::Direct(std::fs::File::options().write(true).open(place)?));
+            return Ok(Self::Direct(
+                std::fs::File::options().write(true).open(place)?,
+            ));
         }
-        let folder = place.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let folder = place
+            .parent()
+            .filter(|folder| !folder.as_os_str().is_empty())
+            .unwrap_or(Path::new("."));
         let rights = there.as_ref().map(std::fs::Metadata::permissions);
         let beside = tempfile::Builder::new()
             .prefix(".soong-")
@@ -183,7 +215,9 @@ impl WriteTarget {
 
     fn finish(self) -> io::Result<()> {
         match self {
-            Self::Temporary(file, place) => file.persist(place).map(drop).map_err(|error| error.error),
+            Self::Temporary(file, place) => {
+                file.persist(place).map(drop).map_err(|error| error.error)
+            }
             Self::Direct(_) => Ok(()),
         }
     }
@@ -214,7 +248,11 @@ mod tests {
     #[tokio::test]
     async fn incomplete_download_changes_nothing() {
         let dir = tempfile::tempdir().unwrap();
-        let (there, new, link) = (dir.path().join("there"), dir.path().join("new"), dir.path().join("link"));
+        let (there, new, link) = (
+            dir.path().join("there"),
+            dir.path().join("new"),
+            dir.path().join("link"),
+        );
         std::fs::write(&there, "old").unwrap();
         std::fs::set_permissions(&there, PermissionsExt::from_mode(0o640)).unwrap();
         std::os::unix::fs::symlink(&there, &link).unwrap();
@@ -225,20 +263,30 @@ mod tests {
             assert!(write(path, body).await.is_err());
         }
         assert_eq!(std::fs::read_to_string(&there).unwrap(), "old");
-        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 2, "nothing half-written stays");
+        assert_eq!(
+            std::fs::read_dir(dir.path()).unwrap().count(),
+            2,
+            "nothing half-written stays"
+        );
         for path in [&link, &new] {
             let body = futures::stream::iter([piece("ne"), piece("w")]).boxed();
             assert_eq!(write(path, body).await.unwrap(), 3);
         }
         assert_eq!(std::fs::read_to_string(&there).unwrap(), "new");
         assert!(link.is_symlink());
-        assert_eq!(std::fs::metadata(&there).unwrap().permissions().mode() & 0o777, 0o640);
+        assert_eq!(
+            std::fs::metadata(&there).unwrap().permissions().mode() & 0o777,
+            0o640
+        );
     }
 
     #[tokio::test]
     async fn file_is_read_in_chunks() {
         let bytes: Vec<u8> = (0..700_000u32).map(|n| n as u8).collect();
-        let read: Vec<Bytes> = read_chunks(std::io::Cursor::new(bytes.clone())).try_collect().await.unwrap();
+        let read: Vec<Bytes> = read_chunks(std::io::Cursor::new(bytes.clone()))
+            .try_collect()
+            .await
+            .unwrap();
         assert!(read.len() > 2 && read.concat() == bytes);
     }
 }

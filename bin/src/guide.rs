@@ -29,7 +29,10 @@ pub(crate) fn page(topic: &str) -> Option<&'static Page> {
 impl Page {
     /// Returns the first heading.
     pub(crate) fn title(&self) -> &'static str {
-        self.text.lines().find_map(|line| line.strip_prefix("# ")).unwrap_or_default()
+        self.text
+            .lines()
+            .find_map(|line| line.strip_prefix("# "))
+            .unwrap_or_default()
     }
 }
 
@@ -41,8 +44,12 @@ mod tests {
 
     /// Returns the topics of the files in a folder of the guide.
     fn files(folder: &str) -> Vec<String> {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("guide").join(folder);
-        let names = std::fs::read_dir(path).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("guide")
+            .join(folder);
+        let names = std::fs::read_dir(path)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap());
         let pages = names.filter_map(|name| Some(format!("{folder}{}", name.strip_suffix(".md")?)));
         pages.filter(|topic| topic != "SUMMARY").collect()
     }
@@ -59,9 +66,14 @@ mod tests {
     #[test]
     fn table_of_contents_lists_all_pages_in_order() {
         let summary = include_str!("../guide/SUMMARY.md");
-        let listed: Vec<&str> =
-            summary.lines().filter_map(|line| line.split_once("](")?.1.strip_suffix(".md)")).collect();
-        assert_eq!(listed, PAGES.iter().map(|page| page.topic).collect::<Vec<_>>());
+        let listed: Vec<&str> = summary
+            .lines()
+            .filter_map(|line| line.split_once("](")?.1.strip_suffix(".md)"))
+            .collect();
+        assert_eq!(
+            listed,
+            PAGES.iter().map(|page| page.topic).collect::<Vec<_>>()
+        );
         assert!(PAGES.iter().all(|page| !page.title().is_empty()));
     }
 }

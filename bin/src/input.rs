@@ -46,7 +46,10 @@ pub(crate) const fn next_permission_mode(mode: PermissionMode) -> PermissionMode
 pub(crate) enum Input {
     /// A terminal. The editor is `None` while a line is being read. Keys typed between the prompts of a chat are kept for
     /// the next one.
-    Terminal { editor: Option<Editor>, _echo_off: Option<EchoOff> },
+    Terminal {
+        editor: Option<Editor>,
+        _echo_off: Option<EchoOff>,
+    },
     /// A pipe or a file.
     Pipe,
 }
@@ -68,7 +71,9 @@ impl Editor {
         write!(terminal, "{prompt}").and_then(|()| terminal.flush())?;
         match read_line() {
             Ok(InputLine::Line(line)) => Ok(ReadLine::Line(line)),
-            Ok(InputLine::Key(..) | InputLine::Discarded | InputLine::Closed) => Err(ReadlineError::Eof),
+            Ok(InputLine::Key(..) | InputLine::Discarded | InputLine::Closed) => {
+                Err(ReadlineError::Eof)
+            }
             Err(failure) => Err(std::io::Error::other(failure.what).into()),
         }
     }
@@ -90,16 +95,30 @@ impl Input {
 
     fn of_terminal(completions: Option<Completions>) -> Result<Self, Failure> {
         if keyboard::is_dumb() {
-            return Ok(Self::Terminal { editor: Some(Editor::Plain), _echo_off: None });
+            return Ok(Self::Terminal {
+                editor: Some(Editor::Plain),
+                _echo_off: None,
+            });
         }
-        let behavior = if stdout().is_terminal() { Behavior::Stdio } else { Behavior::PreferTerm };
+        let behavior = if stdout().is_terminal() {
+            Behavior::Stdio
+        } else {
+            Behavior::PreferTerm
+        };
         let editor = LineEditor::open(behavior, completions).map_err(|error| unreadable(&error))?;
-        Ok(Self::Terminal { editor: Some(Editor::Rich(Box::new(editor))), _echo_off: Some(EchoOff::begin()) })
+        Ok(Self::Terminal {
+            editor: Some(Editor::Rich(Box::new(editor))),
+            _echo_off: Some(EchoOff::begin()),
+        })
     }
 
     /// Sets the folder whose files Tab completes.
     pub(crate) fn set_project(&mut self, project: &Path) {
-        if let Self::Terminal { editor: Some(Editor::Rich(editor)), .. } = self {
+        if let Self::Terminal {
+            editor: Some(Editor::Rich(editor)),
+            ..
+        } = self
+        {
             editor.set_project(project);
         }
     }
@@ -121,13 +140,17 @@ impl Input {
                             Some(key) => {
                                 erase(prompt, "");
                                 // The same editor reads on, because it may have received further keys.
-                                LineRead::start(editor, prompt, &format!("{text}{key}")).line().await?
+                                LineRead::start(editor, prompt, &format!("{text}{key}"))
+                                    .line()
+                                    .await?
                             }
                             None => (editor, said),
                         }
                     }
                     None => {
-                        let Some(editor) = slot.take() else { return Ok(InputLine::Closed) };
+                        let Some(editor) = slot.take() else {
+                            return Ok(InputLine::Closed);
+                        };
                         LineRead::start(editor, prompt, text).line().await?
                     }
                 };
@@ -174,13 +197,20 @@ impl LineRead {
             keyboard::set_prompt_abandoned(false);
             (editor, said)
         }));
-        Self { read, replacement, start }
+        Self {
+            read,
+            replacement,
+            start,
+        }
     }
 
     /// Returns an abandoned read, which the next key ends, below a new prompt. Returns `None` if there is none, or if its
     /// line is complete: that line was meant for the previous prompt.
     fn resume(prompt: &str) -> Option<Self> {
-        let (abandoned, mode) = ABANDONED_READ.lock().unwrap_or_else(PoisonError::into_inner).take()?;
+        let (abandoned, mode) = ABANDONED_READ
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take()?;
         if abandoned.read.as_ref().is_none_or(JoinHandle::is_finished) {
             return None;
         }
@@ -213,22 +243,34 @@ impl Drop for LineRead {
             keyboard::set_prompt_abandoned(!read.is_finished());
             let mode = keyboard::suspend_prompt();
             let _ = writeln!(terminal());
-            let abandoned = Self { read: Some(read), replacement: self.replacement.clone(), start: self.start.clone() };
-            *ABANDONED_READ.lock().unwrap_or_else(PoisonError::into_inner) = Some((abandoned, mode));
+            let abandoned = Self {
+                read: Some(read),
+                replacement: self.replacement.clone(),
+                start: self.start.clone(),
+            };
+            *ABANDONED_READ
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner) = Some((abandoned, mode));
         }
     }
 }
 
 /// Returns the stream that is shown on the terminal.
 fn terminal() -> Box<dyn Write> {
-    if stdout().is_terminal() { Box::new(stdout()) } else { Box::new(stderr()) }
+    if stdout().is_terminal() {
+        Box::new(stdout())
+    } else {
+        Box::new(stderr())
+    }
 }
 
 fn read_line() -> Result<InputLine, Failure> {
     let mut line = Vec::new();
     match stdin().lock().read_until(b'\n', &mut line) {
         Ok(0) => Ok(InputLine::Closed),
-        Ok(_) => Ok(InputLine::Line(decoded(line)?.trim_end_matches(['\n', '\r']).to_owned())),
+        Ok(_) => Ok(InputLine::Line(
+            decoded(line)?.trim_end_matches(['\n', '\r']).to_owned(),
+        )),
         Err(error) => Err(unreadable(&error)),
     }
 }
@@ -236,7 +278,10 @@ fn read_line() -> Result<InputLine, Failure> {
 /// Reads standard input to its end.
 pub(crate) fn read_all() -> Result<String, Failure> {
     let mut bytes = Vec::new();
-    stdin().lock().read_to_end(&mut bytes).map_err(|error| unreadable(&error))?;
+    stdin()
+        .lock()
+        .read_to_end(&mut bytes)
+        .map_err(|error| unreadable(&error))?;
     decoded(bytes)
 }
 
@@ -253,13 +298,21 @@ fn decoded(bytes: Vec<u8>) -> Result<String, Failure> {
 }
 
 /// Waits on a separate thread. A dropped wait does not delay the end of the process.
-async fn blocking<T: Send + 'static>(wait: impl FnOnce() -> T + Send + 'static) -> Result<T, Failure> {
-    tokio::task::spawn_blocking(wait).await.map_err(read_failure)
+async fn blocking<T: Send + 'static>(
+    wait: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, Failure> {
+    tokio::task::spawn_blocking(wait)
+        .await
+        .map_err(read_failure)
 }
 
 fn read_failure(error: tokio::task::JoinError) -> Failure {
     let what = format!("the line could not be read: {error}");
-    Failure::new(Exit::Failed, what, "This is a bug in soong: please report it with the logs in the home.")
+    Failure::new(
+        Exit::Failed,
+        what,
+        "This is a bug in soong: please report it with the logs in the home.",
+    )
 }
 
 fn unreadable(error: &dyn std::fmt::Display) -> Failure {

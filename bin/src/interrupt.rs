@@ -40,18 +40,26 @@ impl Interrupt {
         // Before a handler replaces the disposition.
         let ignores_hangup = ignores(Number::HUP);
         tokio::spawn(async move {
-            let mut kinds = vec![SignalKind::interrupt(), SignalKind::quit(), SignalKind::terminate()];
+            let mut kinds = vec![
+                SignalKind::interrupt(),
+                SignalKind::quit(),
+                SignalKind::terminate(),
+            ];
             if !ignores_hangup {
                 kinds.push(SignalKind::hangup());
             }
-            let mut signals: Vec<(SignalKind, Signal)> =
-                kinds.into_iter().filter_map(|kind| Some((kind, signal(kind).ok()?))).collect();
+            let mut signals: Vec<(SignalKind, Signal)> = kinds
+                .into_iter()
+                .filter_map(|kind| Some((kind, signal(kind).ok()?)))
+                .collect();
             let mut last: Option<Instant> = None;
             loop {
                 let kind = any(&mut signals).await;
                 // A wrapper process may forward a signal that the terminal has also sent to this process: that is one
                 // Ctrl-C.
-                let is_echo = last.replace(Instant::now()).is_some_and(|last| last.elapsed() < DUPLICATE_WINDOW);
+                let is_echo = last
+                    .replace(Instant::now())
+                    .is_some_and(|last| last.elapsed() < DUPLICATE_WINDOW);
                 if kind == SignalKind::quit() || (tell.send_replace(true) && !is_echo) {
                     exit_immediately();
                 }
@@ -64,7 +72,10 @@ impl Interrupt {
         if let (Ok(stops), Ok(resumes)) = (numbered(Number::TSTP), numbered(Number::CONT)) {
             tokio::spawn(handle_suspend(stops, resumes));
         }
-        Self { interrupted: heard, end_requested: ended }
+        Self {
+            interrupted: heard,
+            end_requested: ended,
+        }
     }
 
     /// Waits for an interrupt. Returns immediately if one arrived since the last [`Interrupt::reset`].
@@ -81,7 +92,9 @@ impl Interrupt {
     /// Returns whether the interrupt that was received is a request to end the process, not only a Ctrl-C.
     pub(crate) async fn is_end_requested(&self) -> bool {
         // `heard` and `ended` are set one after the other for the same signal.
-        tokio::time::timeout(DUPLICATE_WINDOW, self.wait_for_end()).await.is_ok()
+        tokio::time::timeout(DUPLICATE_WINDOW, self.wait_for_end())
+            .await
+            .is_ok()
     }
 
     /// Resets the interrupt when new work starts, unless the process was asked to end.
@@ -96,7 +109,9 @@ impl Interrupt {
 fn ignores(signal: Number) -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or_default();
+    let mask = mask
+        .and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
+        .unwrap_or_default();
     mask >> (signal.as_raw() - 1) & 1 == 1
 }
 

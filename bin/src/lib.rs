@@ -6,7 +6,11 @@
 //! Architecture invariant: only this crate prints, and only it reads the command line and the terminal.
 //!
 //! Not in this module: the runtime itself, which is the library `soong`.
-#![allow(clippy::print_stdout, clippy::print_stderr, reason = "the one crate whose job is to print")]
+#![allow(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "the one crate whose job is to print"
+)]
 
 mod artifact_source;
 mod builtin_tools;
@@ -54,7 +58,10 @@ pub fn main() -> std::process::ExitCode {
         eprintln!("warning: the memory of this process is not protected: {error}");
     }
     let cli = cli::Cli::of_process();
-    let terminal = soong_tui::terminal::Terminal::detect(&soong::Environment::from_process(), cli.global.color);
+    let terminal = soong_tui::terminal::Terminal::detect(
+        &soong::Environment::from_process(),
+        cli.global.color,
+    );
     let ended = command::run(cli, &terminal);
     #[cfg(feature = "otlp")]
     telemetry::finish();

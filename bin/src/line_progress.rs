@@ -19,7 +19,11 @@ pub(crate) struct LineProgress {
 impl LineProgress {
     /// Creates the lines of a run.
     pub(crate) fn of(run: RunId) -> Self {
-        Self { transcript: Transcript::new(run), started_at: None, sentences: EventSentences::default() }
+        Self {
+            transcript: Transcript::new(run),
+            started_at: None,
+            sentences: EventSentences::default(),
+        }
     }
 
     /// Returns the lines for an event: none if it is not notable.
@@ -29,9 +33,16 @@ impl LineProgress {
         let child = record.run_id.as_ref().and_then(|id| self.child(id));
         let name = child.unwrap_or("run").to_owned();
         // Calls without a result have an event of their own.
-        let steps = self.transcript.apply(record).into_iter().filter(Step::has_result);
-        let said = steps.map(|step| short(&step.summary())).chain(self.sentences.notable(record));
-        said.map(|said| format!("{:>5}.{} s  {name}: {said}", seconds / 10, seconds % 10)).collect()
+        let steps = self
+            .transcript
+            .apply(record)
+            .into_iter()
+            .filter(Step::has_result);
+        let said = steps
+            .map(|step| short(&step.summary()))
+            .chain(self.sentences.notable(record));
+        said.map(|said| format!("{:>5}.{} s  {name}: {said}", seconds / 10, seconds % 10))
+            .collect()
     }
 
     /// Returns the name of a child run.
@@ -42,7 +53,9 @@ impl LineProgress {
 
 #[cfg(test)]
 mod tests {
-    use soong::protocol::{ChildMode, ErrorCode, ErrorInfo, RunEvent, StatsPair, SubAgentEvent, ToolEvent, TraceId};
+    use soong::protocol::{
+        ChildMode, ErrorCode, ErrorInfo, RunEvent, StatsPair, SubAgentEvent, ToolEvent, TraceId,
+    };
     use soong_tui::sample::record;
 
     use super::*;
@@ -71,17 +84,29 @@ mod tests {
             duration_ms: 1,
             error: ErrorInfo::new(ErrorCode::FileNotFound, "no a.txt"),
         };
-        let done = || RunEvent::Completed { summary: String::new(), stats: StatsPair::zero() };
+        let done = || RunEvent::Completed {
+            summary: String::new(),
+            stats: StatsPair::zero(),
+        };
         for (event, want) in [
             (
                 record("r", 0, started("default")),
                 Some("    0.0 s  run: started as default in mode normal with model m"),
             ),
-            (record("r", 120, child), Some("    0.1 s  run: started explore-007: look \u{fffd}[31mthere")),
+            (
+                record("r", 120, child),
+                Some("    0.1 s  run: started explore-007: look \u{fffd}[31mthere"),
+            ),
             (record("c", 130, started("explore")), None),
-            (record("c", 1_500, refused), Some("    1.5 s  explore-007: tool read failed: file_not_found: no a.txt")),
+            (
+                record("c", 1_500, refused),
+                Some("    1.5 s  explore-007: tool read failed: file_not_found: no a.txt"),
+            ),
             (record("c", 1_600, done()), None),
-            (record("r", 12_345, done()), Some("   12.3 s  run: completed after 0.0 s")),
+            (
+                record("r", 12_345, done()),
+                Some("   12.3 s  run: completed after 0.0 s"),
+            ),
         ] {
             assert_eq!(plain.lines(&event), Vec::from_iter(want), "{event:?}");
         }

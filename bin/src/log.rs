@@ -13,7 +13,9 @@ use std::{
 };
 
 use tracing_appender::rolling::{RollingFileAppender, Rotation};
-use tracing_subscriber::{EnvFilter, Layer, Registry, fmt::MakeWriter, layer::SubscriberExt, util::SubscriberInitExt};
+use tracing_subscriber::{
+    EnvFilter, Layer, Registry, fmt::MakeWriter, layer::SubscriberExt, util::SubscriberInitExt,
+};
 
 use crate::{panic, secret::Redacted};
 
@@ -45,17 +47,27 @@ pub(crate) fn start(verbosity: u8, place: LogTarget<'_>) {
     let (home, has_picture) = match place {
         LogTarget::Nowhere => (None, true),
         LogTarget::StandardError => (None, false),
-        LogTarget::Home { home, has_picture } | LogTarget::Run { home, has_picture } => (Some(home), has_picture),
+        LogTarget::Home { home, has_picture } | LogTarget::Run { home, has_picture } => {
+            (Some(home), has_picture)
+        }
     };
     let mut layers = Vec::new();
     if !has_picture {
         let shows_run = matches!(place, LogTarget::Run { .. }) && verbosity == 0;
         let quiet = if shows_run { ",soong::mcp=off" } else { "" };
-        layers.push(layer(|| Redacted(std::io::stderr()), ["warn", "info", "debug"], verbosity, quiet));
+        layers.push(layer(
+            || Redacted(std::io::stderr()),
+            ["warn", "info", "debug"],
+            verbosity,
+            quiet,
+        ));
     }
     if let Some(home) = home {
         panic::set_home(home);
-        let file = LogFile { folder: panic::log_folder(home), file: OnceLock::new() };
+        let file = LogFile {
+            folder: panic::log_folder(home),
+            file: OnceLock::new(),
+        };
         layers.push(layer(file, ["info", "info", "debug"], verbosity, ""));
     }
     #[cfg(feature = "otlp")]
@@ -72,16 +84,24 @@ pub(crate) fn start(verbosity: u8, place: LogTarget<'_>) {
 
 /// Returns a layer that logs this project's crates at the selected level and other crates at level warn. `more`
 /// contains further directives.
-fn layer<W>(writer: W, levels: [&str; 3], verbosity: u8, more: &str) -> Box<dyn Layer<Registry> + Send + Sync>
+fn layer<W>(
+    writer: W,
+    levels: [&str; 3],
+    verbosity: u8,
+    more: &str,
+) -> Box<dyn Layer<Registry> + Send + Sync>
 where
     W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
 {
     let level = levels[usize::from(verbosity).min(2)];
     // Failures of the MCP library are logged again by this project's crates.
     let rmcp = if verbosity < 2 { "off" } else { "warn" };
-    let filter =
-        EnvFilter::new(format!("warn,rmcp={rmcp},soong={level},soong_storage={level},soong_protocol={level}{more}"));
-    let lines = tracing_subscriber::fmt::layer().with_ansi(false).log_internal_errors(false);
+    let filter = EnvFilter::new(format!(
+        "warn,rmcp={rmcp},soong={level},soong_storage={level},soong_protocol={level}{more}"
+    ));
+    let lines = tracing_subscriber::fmt::layer()
+        .with_ansi(false)
+        .log_internal_errors(false);
     lines.with_writer(writer).with_filter(filter).boxed()
 }
 
@@ -95,8 +115,14 @@ struct LogFile {
 impl LogFile {
     fn open(folder: &Path) -> Option<RollingFileAppender> {
         std::fs::create_dir_all(folder).ok()?;
-        let daily = RollingFileAppender::builder().rotation(Rotation::DAILY).max_log_files(MAX_LOG_FILES);
-        daily.filename_prefix("soong").filename_suffix("log").build(folder).ok()
+        let daily = RollingFileAppender::builder()
+            .rotation(Rotation::DAILY)
+            .max_log_files(MAX_LOG_FILES);
+        daily
+            .filename_prefix("soong")
+            .filename_suffix("log")
+            .build(folder)
+            .ok()
     }
 }
 

@@ -44,7 +44,10 @@ pub(crate) fn check(terminal: &Terminal) -> Result<(), Failure> {
         return Ok(());
     }
     let what = "the monitor needs a terminal: standard error is not a terminal, or TERM does not support drawing";
-    Err(Failure::usage(what, "`soong tree` prints the tree once, also to files and pipes."))
+    Err(Failure::usage(
+        what,
+        "`soong tree` prints the tree once, also to files and pipes.",
+    ))
 }
 
 /// Shows the monitor until the user exits or the process must end. `own` is the run that it was started with.
@@ -97,7 +100,10 @@ pub(crate) async fn show(
                     feed.finish().await;
                     return Ok(());
                 }
-                MonitorRequest::Redraw => display.tty.redraw().map_err(|error| drawing_failed(&error))?,
+                MonitorRequest::Redraw => display
+                    .tty
+                    .redraw()
+                    .map_err(|error| drawing_failed(&error))?,
                 MonitorRequest::Suspend => display.suspend(),
                 request => feed.execute(request),
             }
@@ -121,12 +127,20 @@ struct Display {
 impl Display {
     fn take() -> Result<Self, Failure> {
         let tty = Tty::take().map_err(|error| drawing_failed(&error))?;
-        Ok(Self { keys: Some(EventStream::new()), tty, is_due: true, draw_at: Instant::now(), second: 0 })
+        Ok(Self {
+            keys: Some(EventStream::new()),
+            tty,
+            is_due: true,
+            draw_at: Instant::now(),
+            second: 0,
+        })
     }
 
     fn draw(&mut self, monitor: &mut Monitor, now: Timestamp) -> Result<(), Failure> {
         let begun = Instant::now();
-        self.tty.draw(|buffer| draw(monitor, buffer, now)).map_err(|error| drawing_failed(&error))?;
+        self.tty
+            .draw(|buffer| draw(monitor, buffer, now))
+            .map_err(|error| drawing_failed(&error))?;
         self.is_due = false;
         self.draw_at = begun + MIN_FRAME_INTERVAL.max(begun.elapsed() * FRAME_SHARE);
         Ok(())
@@ -153,7 +167,11 @@ impl Display {
 }
 
 fn drawing_failed(error: &std::io::Error) -> Failure {
-    Failure::new(Exit::Failed, format!("drawing on the terminal failed: {error}"), "")
+    Failure::new(
+        Exit::Failed,
+        format!("drawing on the terminal failed: {error}"),
+        "",
+    )
 }
 
 fn handle_input(monitor: &mut Monitor, input: MonitorInput) -> Vec<MonitorRequest> {

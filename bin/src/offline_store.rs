@@ -11,8 +11,8 @@ use rustix::process::{Pid, test_kill_process};
 use soong::{
     PermissionFilter, QuestionFilter,
     protocol::{
-        ArtifactId, PermissionStatus, QuestionStatus, Run, RunId, RunStatus, Session, SessionId, Trace, TraceId,
-        TraceStatus,
+        ArtifactId, PermissionStatus, QuestionStatus, Run, RunId, RunStatus, Session, SessionId,
+        Trace, TraceId, TraceStatus,
     },
 };
 use soong_storage::{
@@ -37,12 +37,22 @@ pub(crate) struct OfflineStore {
 pub(crate) fn owner(home: &Path) -> Option<u32> {
     let path = home.join("lock");
     let named = std::fs::read_to_string(&path).ok()?;
-    let pid = named.trim().parse().ok().filter(|pid| *pid > 0).and_then(Pid::from_raw)?;
+    let pid = named
+        .trim()
+        .parse()
+        .ok()
+        .filter(|pid| *pid > 0)
+        .and_then(Pid::from_raw)?;
     // A process of another user cannot be signalled, but it exists.
-    let is_alive = test_kill_process(pid).map_or_else(|error| error == rustix::io::Errno::PERM, |()| true);
+    let is_alive =
+        test_kill_process(pid).map_or_else(|error| error == rustix::io::Errno::PERM, |()| true);
     // The process id may have been reused, so the lock decides. It is tested only if the process is alive, so that
     // the test does not block a process that is about to own the home.
-    let is_locked = is_alive && matches!(File::open(&path).ok()?.try_lock_shared(), Err(TryLockError::WouldBlock));
+    let is_locked = is_alive
+        && matches!(
+            File::open(&path).ok()?.try_lock_shared(),
+            Err(TryLockError::WouldBlock)
+        );
     is_locked.then(|| pid.as_raw_nonzero().get().unsigned_abs())
 }
 
@@ -57,30 +67,56 @@ pub(crate) struct UnfinishedRuns {
 
 /// Reads the runs that have not ended.
 pub(crate) fn unfinished(reader: &SqliteReader) -> Result<UnfinishedRuns, StoreError> {
-    let open = QuestionFilter { status: Some(QuestionStatus::Pending), ..QuestionFilter::default() };
-    let mut asks: HashSet<SessionId> =
-        reader.questions(&open)?.into_iter().map(|question| question.session_id).collect();
-    let open = PermissionFilter { status: Some(PermissionStatus::Pending), ..PermissionFilter::default() };
-    asks.extend(reader.permissions(&open)?.into_iter().map(|asked| asked.session_id));
-    let (parked, at_work) = reader.live_runs(None)?.into_iter().partition(|run| asks.contains(&run.session_id));
-    Ok(UnfinishedRuns { interrupted: at_work, awaiting_input: parked })
+    let open = QuestionFilter {
+        status: Some(QuestionStatus::Pending),
+        ..QuestionFilter::default()
+    };
+    let mut asks: HashSet<SessionId> = reader
+        .questions(&open)?
+        .into_iter()
+        .map(|question| question.session_id)
+        .collect();
+    let open = PermissionFilter {
+        status: Some(PermissionStatus::Pending),
+        ..PermissionFilter::default()
+    };
+    asks.extend(
+        reader
+            .permissions(&open)?
+            .into_iter()
+            .map(|asked| asked.session_id),
+    );
+    let (parked, at_work) = reader
+        .live_runs(None)?
+        .into_iter()
+        .partition(|run| asks.contains(&run.session_id));
+    Ok(UnfinishedRuns {
+        interrupted: at_work,
+        awaiting_input: parked,
+    })
 }
 
 /// Returns whether nothing has ever run in a home: it does not exist, or contains no database files and no sessions.
 pub(crate) fn is_unused(home: &Path) -> bool {
-    ["sessions.sqlite", "sessions.sqlite-wal", "sessions"].iter().all(|name| !home.join(name).exists())
+    ["sessions.sqlite", "sessions.sqlite-wal", "sessions"]
+        .iter()
+        .all(|name| !home.join(name).exists())
 }
 
 /// Returns whether the database of a home has the format of an earlier version, which its owner migrates.
 pub(crate) fn needs_migration(home: &Path) -> bool {
-    matches!(SqliteReader::open(home.join("sessions.sqlite")), Err(StoreError::OlderFormat { .. }))
+    matches!(
+        SqliteReader::open(home.join("sessions.sqlite")),
+        Err(StoreError::OlderFormat { .. })
+    )
 }
 
 impl OfflineStore {
     /// Opens the home's database. Creates nothing if there is none.
     pub(crate) fn open(home: &Path) -> Result<Self, Failure> {
         let nothing = |what: String| {
-            let advice = "Nothing has run there yet. Try `soong demo`, or set another home with --home DIR.";
+            let advice =
+                "Nothing has run there yet. Try `soong demo`, or set another home with --home DIR.";
             Failure::new(Exit::NotFound, what, advice)
         };
         if !home.is_dir() {
@@ -88,8 +124,15 @@ impl OfflineStore {
         }
         let database = home.join("sessions.sqlite");
         match SqliteReader::open(&database) {
-            Ok(reader) => Ok(Self { home: home.to_owned(), reader, is_owned: owner(home).is_some() }),
-            Err(StoreError::NotFound(_)) => Err(nothing(format!("the home {} has no database", home.display()))),
+            Ok(reader) => Ok(Self {
+                home: home.to_owned(),
+                reader,
+                is_owned: owner(home).is_some(),
+            }),
+            Err(StoreError::NotFound(_)) => Err(nothing(format!(
+                "the home {} has no database",
+                home.display()
+            ))),
             Err(error) => Err(error.into()),
         }
     }
@@ -105,59 +148,109 @@ impl OfflineStore {
 
     /// Lists all sessions, newest first. `with_calls`: single calls too.
     pub(crate) fn sessions(&self, with_calls: bool) -> Result<Vec<Session>, Failure> {
-        let filter = SessionFilter { hides_calls: !with_calls, ..SessionFilter::default() };
+        let filter = SessionFilter {
+            hides_calls: !with_calls,
+            ..SessionFilter::default()
+        };
         collect_pages(|cursor| self.reader.sessions(&filter, PAGE, cursor))
     }
 
     /// Lists all traces that match the filter, newest first.
     pub(crate) fn traces(&self, filter: &TraceFilter) -> Result<Vec<Trace>, Failure> {
         let found = collect_pages(|cursor| self.reader.traces(filter, PAGE, cursor))?;
-        Ok(found.into_iter().map(|trace| self.mark_trace(trace)).collect())
+        Ok(found
+            .into_iter()
+            .map(|trace| self.mark_trace(trace))
+            .collect())
     }
 
     /// Marks a running trace as interrupted if no process owns the home.
     pub(crate) fn mark_trace(&self, trace: Trace) -> Trace {
         // A trace that was created before its first run has no live run and stays marked as running.
-        let has_runs =
-            || self.reader.session(&trace.session_id).is_ok_and(|found| found.is_some_and(|s| s.live_runs > 0));
+        let has_runs = || {
+            self.reader
+                .session(&trace.session_id)
+                .is_ok_and(|found| found.is_some_and(|s| s.live_runs > 0))
+        };
         let is_interrupted = trace.status == TraceStatus::Running && !self.is_owned && has_runs();
-        Trace { status: if is_interrupted { TraceStatus::Interrupted } else { trace.status }, ..trace }
+        Trace {
+            status: if is_interrupted {
+                TraceStatus::Interrupted
+            } else {
+                trace.status
+            },
+            ..trace
+        }
     }
 
     /// Reads a run. Fails if it does not exist.
     pub(crate) fn run(&self, id: &RunId) -> Result<Run, Failure> {
-        let run = self
-            .reader
-            .run(id)?
-            .ok_or_else(|| Failure::new(Exit::NotFound, format!("there is no run {id}"), "See `soong traces list`."))?;
+        let run = self.reader.run(id)?.ok_or_else(|| {
+            Failure::new(
+                Exit::NotFound,
+                format!("there is no run {id}"),
+                "See `soong traces list`.",
+            )
+        })?;
         let is_interrupted = !run.status.is_terminal() && !self.is_owned;
-        Ok(Run { status: if is_interrupted { RunStatus::Interrupted } else { run.status }, ..run })
+        Ok(Run {
+            status: if is_interrupted {
+                RunStatus::Interrupted
+            } else {
+                run.status
+            },
+            ..run
+        })
     }
 
     /// Reads a session. Fails if it does not exist.
     pub(crate) fn session(&self, id: &str) -> Result<Session, Failure> {
         let found = self.reader.session(&SessionId::new(id))?;
         found.ok_or_else(|| {
-            Failure::new(Exit::NotFound, format!("there is no session {id}"), "See `soong sessions list`.")
+            Failure::new(
+                Exit::NotFound,
+                format!("there is no session {id}"),
+                "See `soong sessions list`.",
+            )
         })
     }
 
     /// Reads a trace. Fails if it does not exist.
     pub(crate) fn trace(&self, id: &str) -> Result<Trace, Failure> {
-        let found = self.reader.trace(&TraceId::new(id))?.map(|trace| self.mark_trace(trace));
-        found.ok_or_else(|| Failure::new(Exit::NotFound, format!("there is no trace {id}"), "See `soong traces list`."))
+        let found = self
+            .reader
+            .trace(&TraceId::new(id))?
+            .map(|trace| self.mark_trace(trace));
+        found.ok_or_else(|| {
+            Failure::new(
+                Exit::NotFound,
+                format!("there is no trace {id}"),
+                "See `soong traces list`.",
+            )
+        })
     }
 
     /// Returns the names of the models that the unfinished runs of a session need to resume.
-    pub(crate) fn unfinished_models(&self, session: &SessionId) -> Result<BTreeSet<String>, Failure> {
+    pub(crate) fn unfinished_models(
+        &self,
+        session: &SessionId,
+    ) -> Result<BTreeSet<String>, Failure> {
         let runs = self.reader.live_runs(Some(session))?;
-        Ok(runs.into_iter().filter(|run| !run.settings.driven).map(|run| run.settings.model).collect())
+        Ok(runs
+            .into_iter()
+            .filter(|run| !run.settings.driven)
+            .map(|run| run.settings.model)
+            .collect())
     }
 
     /// Returns whether `among` contains an unfinished run of the session that a user has started and that calls a model.
     pub(crate) fn has_user_run(&self, session: &SessionId, among: &[RunId]) -> bool {
-        let is_wanted = |run: &Run| run.parent_run_id.is_none() && !run.settings.driven && among.contains(&run.run_id);
-        self.reader.live_runs(Some(session)).is_ok_and(|runs| runs.iter().any(is_wanted))
+        let is_wanted = |run: &Run| {
+            run.parent_run_id.is_none() && !run.settings.driven && among.contains(&run.run_id)
+        };
+        self.reader
+            .live_runs(Some(session))
+            .is_ok_and(|runs| runs.iter().any(is_wanted))
     }
 
     /// Returns the model of the last run of a trace.
@@ -173,7 +266,9 @@ impl OfflineStore {
             Some(path) => path,
             None => {
                 let versions = self.reader.versions(id).ok()?;
-                let next = versions.into_iter().find(|stored| stored.version > version)?;
+                let next = versions
+                    .into_iter()
+                    .find(|stored| stored.version > version)?;
                 self.reader.blob_path(id, next.version).ok()??
             }
         };
@@ -181,7 +276,9 @@ impl OfflineStore {
     }
 }
 
-fn collect_pages<T>(page: impl Fn(Option<&str>) -> Result<Page<T>, StoreError>) -> Result<Vec<T>, Failure> {
+fn collect_pages<T>(
+    page: impl Fn(Option<&str>) -> Result<Page<T>, StoreError>,
+) -> Result<Vec<T>, Failure> {
     let mut items = Vec::new();
     let mut cursor: Option<String> = None;
     loop {
@@ -204,7 +301,15 @@ mod tests {
         let lock = home.path().join("lock");
         assert_eq!(owner(home.path()), None);
         let own = std::process::id();
-        for left_behind in ["", "no number", "0", "-1", "999999999999", "2147483646", &own.to_string()] {
+        for left_behind in [
+            "",
+            "no number",
+            "0",
+            "-1",
+            "999999999999",
+            "2147483646",
+            &own.to_string(),
+        ] {
             std::fs::write(&lock, left_behind).unwrap();
             assert_eq!(owner(home.path()), None, "{left_behind:?}");
         }

@@ -91,7 +91,10 @@ impl HomeConnection {
                 Discovery::Unreachable(error) => return Err(error),
                 Discovery::None => {}
             }
-            let opened = with_note("opening the home", Owner::open(build(), RecoveryPolicy::Nothing));
+            let opened = with_note(
+                "opening the home",
+                Owner::open(build(), RecoveryPolicy::Nothing),
+            );
             match opened.await {
                 Ok(owner) => return Ok(Self::Own(owner)),
                 Err(error) if error.code == ErrorCode::HomeLocked && Instant::now() < deadline => {
@@ -128,11 +131,18 @@ pub(crate) struct Owner {
 
 impl Owner {
     /// Opens the home and serves its control socket. `recover` selects the interrupted runs to resume.
-    pub(crate) async fn open(builder: RuntimeBuilder, recover: RecoveryPolicy) -> Result<Self, ErrorInfo> {
+    pub(crate) async fn open(
+        builder: RuntimeBuilder,
+        recover: RecoveryPolicy,
+    ) -> Result<Self, ErrorInfo> {
         if let Some(plan) = builder.fault_plan()? {
             // Printed before anything can fail, and only once, since opening is retried while another owner exits.
-            FAULT_NOTE
-                .call_once(|| print::note(&format!("fault injection enabled: {}", text::safe_line(&plan.to_string()))));
+            FAULT_NOTE.call_once(|| {
+                print::note(&format!(
+                    "fault injection enabled: {}",
+                    text::safe_line(&plan.to_string())
+                ))
+            });
         }
         let runtime = builder.recover(recover).build().await?;
         let api = Api::new(runtime.clone(), ShutdownGate::open());
@@ -147,8 +157,16 @@ impl Owner {
                 None
             }
         };
-        let client = Client::in_process(Arc::new(OwnRoutes { router, runtime: runtime.clone() }));
-        Ok(Self { runtime, api, client, control })
+        let client = Client::in_process(Arc::new(OwnRoutes {
+            router,
+            runtime: runtime.clone(),
+        }));
+        Ok(Self {
+            runtime,
+            api,
+            client,
+            control,
+        })
     }
 
     /// Returns whether no user run is active.
@@ -182,7 +200,11 @@ impl Owner {
 
     /// Returns whether runs of other sessions are active.
     pub(crate) fn has_runs_besides(&self, session: &SessionId) -> bool {
-        self.runtime.info().active_sessions().iter().any(|active| active != session)
+        self.runtime
+            .info()
+            .active_sessions()
+            .iter()
+            .any(|active| active != session)
     }
 
     /// Cancels every active run and accepts no new ones.

@@ -22,7 +22,12 @@ enum Output {
     /// To standard output.
     Direct,
     /// Kept, as long as they fit on the screen.
-    Kept { lines: Vec<String>, rows: usize, screen: (usize, usize), pager: Pager },
+    Kept {
+        lines: Vec<String>,
+        rows: usize,
+        screen: (usize, usize),
+        pager: Pager,
+    },
     /// To a pager.
     Paged(Child),
 }
@@ -37,7 +42,11 @@ static OUTPUT: Mutex<Output> = Mutex::new(Output::Direct);
 
 /// Runs a command whose output is shown with a pager if it is longer than the screen. Prints directly if standard input or
 /// standard output is no terminal, or if the pager is `cat` or empty. Returns after the user has closed the pager.
-pub(crate) fn with_pager<T>(terminal: &Terminal, environment: &Environment, command: impl FnOnce() -> T) -> T {
+pub(crate) fn with_pager<T>(
+    terminal: &Terminal,
+    environment: &Environment,
+    command: impl FnOnce() -> T,
+) -> T {
     let is_kept = start(terminal, environment);
     let ended = command();
     if is_kept {
@@ -50,13 +59,25 @@ pub(crate) fn with_pager<T>(terminal: &Terminal, environment: &Environment, comm
 fn start(terminal: &Terminal, environment: &Environment) -> bool {
     let (columns, rows) = crossterm::terminal::size().unwrap_or_default();
     let command = environment.get("PAGER").map_or(PAGER, str::trim);
-    let is_used = terminal.has_stdout && stdin().is_terminal() && !keyboard::is_dumb() && columns > 0 && rows > 0;
+    let is_used = terminal.has_stdout
+        && stdin().is_terminal()
+        && !keyboard::is_dumb()
+        && columns > 0
+        && rows > 0;
     if !is_used || matches!(command, "" | "cat") {
         return false;
     }
-    let pager = Pager { command: command.to_owned(), sets_options: environment.get("LESS").is_none() };
+    let pager = Pager {
+        command: command.to_owned(),
+        sets_options: environment.get("LESS").is_none(),
+    };
     let screen = (usize::from(columns), usize::from(rows));
-    *output() = Output::Kept { lines: Vec::new(), rows: 0, screen, pager };
+    *output() = Output::Kept {
+        lines: Vec::new(),
+        rows: 0,
+        screen,
+        pager,
+    };
     true
 }
 
@@ -73,8 +94,16 @@ pub(crate) fn line(line: &str) -> std::io::Result<()> {
     match &mut *output {
         Output::Direct => writeln!(stdout().lock(), "{line}"),
         Output::Paged(pager) => write_to(pager, line),
-        Output::Kept { lines, rows, screen: (columns, height), pager } => {
-            *rows += line.split('\n').map(|line| visible_width(line).div_ceil(*columns).max(1)).sum::<usize>();
+        Output::Kept {
+            lines,
+            rows,
+            screen: (columns, height),
+            pager,
+        } => {
+            *rows += line
+                .split('\n')
+                .map(|line| visible_width(line).div_ceil(*columns).max(1))
+                .sum::<usize>();
             lines.push(line.to_owned());
             // The prompt of the shell needs a row too.
             if *rows < *height {
@@ -90,7 +119,9 @@ pub(crate) fn line(line: &str) -> std::io::Result<()> {
                 // There is no such pager.
                 Err(_) => {
                     *output = Output::Direct;
-                    lines.iter().try_for_each(|line| writeln!(stdout().lock(), "{line}"))
+                    lines
+                        .iter()
+                        .try_for_each(|line| writeln!(stdout().lock(), "{line}"))
                 }
             }
         }
@@ -101,7 +132,13 @@ pub(crate) fn line(line: &str) -> std::io::Result<()> {
 fn visible_width(line: &str) -> usize {
     let mut parts = line.split("\u{1b}[");
     let first = parts.next().map_or(0, text::width);
-    first + parts.map(|part| part.split_once('m').map_or(0, |(_, text)| text::width(text))).sum::<usize>()
+    first
+        + parts
+            .map(|part| {
+                part.split_once('m')
+                    .map_or(0, |(_, text)| text::width(text))
+            })
+            .sum::<usize>()
 }
 
 fn write_to(pager: &mut Child, line: &str) -> std::io::Result<()> {
@@ -117,7 +154,9 @@ fn finish() {
         Output::Direct => {}
         Output::Kept { lines, .. } => {
             // An error means that the terminal is gone.
-            let _ = lines.iter().try_for_each(|line| writeln!(stdout().lock(), "{line}"));
+            let _ = lines
+                .iter()
+                .try_for_each(|line| writeln!(stdout().lock(), "{line}"));
         }
         Output::Paged(mut pager) => {
             drop(pager.stdin.take());
@@ -144,7 +183,9 @@ impl Pager {
 fn ignore_interrupts() {
     let (installed, is_installed) = mpsc::channel();
     std::thread::spawn(move || {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build();
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_io()
+            .build();
         let Ok(runtime) = runtime else { return };
         runtime.block_on(async {
             let _interrupts = signal(SignalKind::interrupt());
@@ -162,7 +203,12 @@ mod tests {
 
     #[test]
     fn styles_have_no_width() {
-        for (line, width) in [("", 0), ("abc", 3), ("\u{1b}[1mabc\u{1b}[0m d", 5), ("\u{1b}[31m好\u{1b}[0m", 2)] {
+        for (line, width) in [
+            ("", 0),
+            ("abc", 3),
+            ("\u{1b}[1mabc\u{1b}[0m d", 5),
+            ("\u{1b}[31m好\u{1b}[0m", 2),
+        ] {
             assert_eq!(visible_width(line), width, "{line:?}");
         }
     }

@@ -70,7 +70,9 @@ struct PanicReport {
 /// text there, which may be a prompt.
 fn without_quotes(message: &str) -> String {
     match (message.find('`'), message.rfind('`')) {
-        (Some(begin), Some(end)) if begin < end => format!("{}[omitted]{}", &message[..begin], &message[end + 1..]),
+        (Some(begin), Some(end)) if begin < end => {
+            format!("{}[omitted]{}", &message[..begin], &message[end + 1..])
+        }
         _ => message.to_owned(),
     }
 }
@@ -78,19 +80,31 @@ fn without_quotes(message: &str) -> String {
 impl PanicReport {
     fn of(info: &PanicHookInfo<'_>) -> Self {
         let payload = info.payload();
-        let message = payload.downcast_ref::<&str>().map(|text| (*text).to_owned());
+        let message = payload
+            .downcast_ref::<&str>()
+            .map(|text| (*text).to_owned());
         let message = message.or_else(|| payload.downcast_ref::<String>().cloned());
         Self {
             at: screen::now(),
             thread: thread::current().name().unwrap_or("unnamed").to_owned(),
-            message: secret::hide_likely_secrets(&without_quotes(&message.unwrap_or_else(|| "no message".to_owned()))),
-            location: info.location().map_or_else(|| "unknown location".to_owned(), ToString::to_string),
+            message: secret::hide_likely_secrets(&without_quotes(
+                &message.unwrap_or_else(|| "no message".to_owned()),
+            )),
+            location: info
+                .location()
+                .map_or_else(|| "unknown location".to_owned(), ToString::to_string),
             backtrace: Backtrace::force_capture(),
         }
     }
 
     fn report(&self, arguments: impl IntoIterator<Item = OsString>) -> String {
-        let Self { at, thread, message, location: place, backtrace } = self;
+        let Self {
+            at,
+            thread,
+            message,
+            location: place,
+            backtrace,
+        } = self;
         format!(
             "soong {} crashed\n\n\
              time     {at}\n\
@@ -116,7 +130,10 @@ struct Reporter {
 
 impl Reporter {
     fn new(main: ThreadId) -> Self {
-        Self { main, report_count: AtomicU32::new(0) }
+        Self {
+            main,
+            report_count: AtomicU32::new(0),
+        }
     }
 
     fn tell(&self, info: &PanicHookInfo<'_>, home: Option<&Path>) {
@@ -159,7 +176,9 @@ fn write_new(folder: &Path, at: Timestamp, text: &str) -> io::Result<PathBuf> {
     std::fs::create_dir_all(folder)?;
     let time = at.to_string().replace(['-', ':'], "");
     let stem = format!("panic-{time}-{}", std::process::id());
-    let mut names = [format!("{stem}.txt")].into_iter().chain((2..=MAX_REPORTS).map(|n| format!("{stem}-{n}.txt")));
+    let mut names = [format!("{stem}.txt")]
+        .into_iter()
+        .chain((2..=MAX_REPORTS).map(|n| format!("{stem}-{n}.txt")));
     loop {
         let path = folder.join(names.next().ok_or(io::ErrorKind::AlreadyExists)?);
         match File::create_new(&path) {
@@ -172,14 +191,25 @@ fn write_new(folder: &Path, at: Timestamp, text: &str) -> io::Result<PathBuf> {
 
 /// Returns the two lines of the message for the user: what happened, and what to do.
 fn user_message(crash: &PanicReport, file: Option<&Path>) -> [String; 2] {
-    let what =
-        format!("error: soong crashed: {} (at {})", text::safe_line(&crash.message), text::safe_line(&crash.location));
+    let what = format!(
+        "error: soong crashed: {} (at {})",
+        text::safe_line(&crash.message),
+        text::safe_line(&crash.location)
+    );
     match file {
         Some(file) => [
-            format!("{what}; report: {}", text::safe_line_keep_spaces(&file.display().to_string())),
-            "  This is a bug in soong: please report it with that file. Recorded data is safe.".to_owned(),
+            format!(
+                "{what}; report: {}",
+                text::safe_line_keep_spaces(&file.display().to_string())
+            ),
+            "  This is a bug in soong: please report it with that file. Recorded data is safe."
+                .to_owned(),
         ],
-        None => [what, "  This is a bug in soong: please report it with this line. Recorded data is safe.".to_owned()],
+        None => [
+            what,
+            "  This is a bug in soong: please report it with this line. Recorded data is safe."
+                .to_owned(),
+        ],
     }
 }
 
@@ -194,11 +224,12 @@ fn command_line(arguments: impl IntoIterator<Item = OsString>) -> String {
         let name = argument.split('=').next().unwrap_or_default();
         let is_long = |long: &str| name.strip_prefix("--") == Some(long);
         let is_short = |short: char| {
-            name.strip_prefix('-').is_some_and(|rest| !rest.is_empty() && rest.chars().all(|c| c == short))
+            name.strip_prefix('-')
+                .is_some_and(|rest| !rest.is_empty() && rest.chars().all(|c| c == short))
         };
-        let is_option = command
-            .get_arguments()
-            .any(|option| option.get_long().is_some_and(is_long) || option.get_short().is_some_and(is_short));
+        let is_option = command.get_arguments().any(|option| {
+            option.get_long().is_some_and(is_long) || option.get_short().is_some_and(is_short)
+        });
         if let Some(next) = command.find_subcommand(&*argument) {
             command = next;
             words.push(next.get_name().to_owned());
@@ -220,7 +251,10 @@ mod tests {
     #[test]
     fn quoted_text_is_removed_from_messages() {
         for (message, want) in [
-            ("byte index 5 is out of bounds of `the prompt`", "byte index 5 is out of bounds of [omitted]"),
+            (
+                "byte index 5 is out of bounds of `the prompt`",
+                "byte index 5 is out of bounds of [omitted]",
+            ),
             ("`a` and `b` differ", "[omitted] differ"),
             ("a lone ` stays", "a lone ` stays"),
             ("plain", "plain"),
@@ -234,12 +268,22 @@ mod tests {
         for (line, want) in [
             ("soong", "soong"),
             ("/usr/bin/soong run secret-prompt", "soong run …"),
-            ("soong --home /secret run --model secret --timeout=9 -", "soong --home … run --model … --timeout …"),
-            ("soong -vv traces events secret --since 3 --follow", "soong -vv traces events … --since … --follow"),
+            (
+                "soong --home /secret run --model secret --timeout=9 -",
+                "soong --home … run --model … --timeout …",
+            ),
+            (
+                "soong -vv traces events secret --since 3 --follow",
+                "soong -vv traces events … --since … --follow",
+            ),
             ("soong run -- --home list", "soong run … --home …"),
             ("soong run --secret=x -x", "soong run …"),
         ] {
-            assert_eq!(command_line(line.split(' ').map(OsString::from)), want, "{line}");
+            assert_eq!(
+                command_line(line.split(' ').map(OsString::from)),
+                want,
+                "{line}"
+            );
         }
     }
 
@@ -250,28 +294,46 @@ mod tests {
         let of_others = Arc::clone(&before);
         let thread = thread::Builder::new().name("panics".to_owned());
         let panics = thread.spawn(move || {
-            let main = if is_main { thread::current().id() } else { thread::spawn(|| {}).thread().id() };
+            let main = if is_main {
+                thread::current().id()
+            } else {
+                thread::spawn(|| {}).thread().id()
+            };
             let reporter = Reporter::new(main);
             panic::set_hook(Box::new(move |info| {
                 // Other tests may panic at the same time.
                 let is_ours = thread::current().name() == Some("panics");
-                if is_ours { reporter.tell(info, Some(&home_of_hook)) } else { of_others(info) }
+                if is_ours {
+                    reporter.tell(info, Some(&home_of_hook))
+                } else {
+                    of_others(info)
+                }
             }));
             for n in 0..times {
-                assert!(panic::catch_unwind(|| panic!("number {n} with sk-0123456789abcdef")).is_err());
+                assert!(
+                    panic::catch_unwind(|| panic!("number {n} with sk-0123456789abcdef")).is_err()
+                );
             }
         });
         let ended = panics.unwrap().join();
         panic::set_hook(Box::new(move |info| before(info)));
         ended.unwrap();
-        let Ok(folder) = std::fs::read_dir(log_folder(home)) else { return Vec::new() };
+        let Ok(folder) = std::fs::read_dir(log_folder(home)) else {
+            return Vec::new();
+        };
         let mut paths: Vec<PathBuf> = folder.map(|entry| entry.unwrap().path()).collect();
         paths.sort();
         for path in &paths {
             let name = path.file_name().unwrap().to_str().unwrap();
-            assert!(name.starts_with("panic-2") && name.contains(&format!("-{}", std::process::id())), "{name}");
+            assert!(
+                name.starts_with("panic-2") && name.contains(&format!("-{}", std::process::id())),
+                "{name}"
+            );
         }
-        paths.iter().map(|path| std::fs::read_to_string(path).unwrap()).collect()
+        paths
+            .iter()
+            .map(|path| std::fs::read_to_string(path).unwrap())
+            .collect()
     }
 
     #[test]
@@ -288,13 +350,24 @@ mod tests {
             " with [hidden]\n",
             "panic.rs:",
         ] {
-            assert!(found.iter().all(|report| report.contains(part)), "{part:?} is missing in {}", found[0]);
+            assert!(
+                found.iter().all(|report| report.contains(part)),
+                "{part:?} is missing in {}",
+                found[0]
+            );
         }
-        assert!(found.iter().any(|report| report.contains("message  number 0 ")));
+        assert!(
+            found
+                .iter()
+                .any(|report| report.contains("message  number 0 "))
+        );
         assert!(!found.concat().contains("sk-0"), "no secret");
 
         let nowhere = home.path().join("nowhere");
-        assert!(reports(&nowhere, 1, true).is_empty(), "a home is not made for a report");
+        assert!(
+            reports(&nowhere, 1, true).is_empty(),
+            "a home is not made for a report"
+        );
         assert!(!nowhere.exists());
     }
 
@@ -308,8 +381,14 @@ mod tests {
             backtrace: Backtrace::disabled(),
         };
         let [what, advice] = user_message(&crash, Some(Path::new("/h/logs/panic.txt")));
-        assert_eq!(what, "error: soong crashed: it broke \u{fffd}[31m (at a.rs:1:2); report: /h/logs/panic.txt");
-        assert!(advice.contains("report it with that file") && advice.contains("is safe"), "{advice}");
+        assert_eq!(
+            what,
+            "error: soong crashed: it broke \u{fffd}[31m (at a.rs:1:2); report: /h/logs/panic.txt"
+        );
+        assert!(
+            advice.contains("report it with that file") && advice.contains("is safe"),
+            "{advice}"
+        );
         assert!(!user_message(&crash, None).concat().contains("that file"));
     }
 }

@@ -29,7 +29,11 @@ pub(crate) fn line(line: &str) -> Result<(), Failure> {
 
 /// Prints a line that is not part of the answer: on standard output if that is a terminal, else on standard error, so
 /// that a pipe receives only the answer.
-pub(crate) fn line_or_stderr(terminal: &Terminal, style: TextStyle, line: &str) -> Result<(), Failure> {
+pub(crate) fn line_or_stderr(
+    terminal: &Terminal,
+    style: TextStyle,
+    line: &str,
+) -> Result<(), Failure> {
     if terminal.has_stdout {
         return self::line(&terminal.stdout.paint(style, line));
     }
@@ -38,29 +42,39 @@ pub(crate) fn line_or_stderr(terminal: &Terminal, style: TextStyle, line: &str) 
 }
 
 /// Like [`line_or_stderr`], wrapped between words at a terminal. For text that contains no command to copy.
-pub(crate) fn text_or_stderr(terminal: &Terminal, style: TextStyle, text: &str) -> Result<(), Failure> {
+pub(crate) fn text_or_stderr(
+    terminal: &Terminal,
+    style: TextStyle,
+    text: &str,
+) -> Result<(), Failure> {
     let is_terminal = terminal.has_stdout || std::io::stderr().is_terminal();
-    wrap(text, is_terminal).iter().try_for_each(|line| line_or_stderr(terminal, style, line))
+    wrap(text, is_terminal)
+        .iter()
+        .try_for_each(|line| line_or_stderr(terminal, style, line))
 }
 
 /// Prints a record as JSON on one line.
 pub(crate) fn json_line<T: Serialize>(record: &T) -> Result<(), Failure> {
-    let json = serde_json::to_string(record).map_err(|error| Failure::new(Exit::Failed, error.to_string(), ""))?;
+    let json = serde_json::to_string(record)
+        .map_err(|error| Failure::new(Exit::Failed, error.to_string(), ""))?;
     line(&escape_line_ends(json))
 }
 
 /// Escapes Unicode line ends, at which some line readers split. In JSON they can only occur within strings.
 fn escape_line_ends(json: String) -> String {
     match json.contains(LINE_ENDS) {
-        true => json.replace('\u{2028}', "\\u2028").replace('\u{2029}', "\\u2029").replace('\u{85}', "\\u0085"),
+        true => json
+            .replace('\u{2028}', "\\u2028")
+            .replace('\u{2029}', "\\u2029")
+            .replace('\u{85}', "\\u0085"),
         false => json,
     }
 }
 
 /// Prints records as indented JSON.
 pub(crate) fn json<T: Serialize>(records: &T) -> Result<(), Failure> {
-    let json =
-        serde_json::to_string_pretty(records).map_err(|error| Failure::new(Exit::Failed, error.to_string(), ""))?;
+    let json = serde_json::to_string_pretty(records)
+        .map_err(|error| Failure::new(Exit::Failed, error.to_string(), ""))?;
     line(&json)
 }
 
@@ -84,7 +98,13 @@ pub(crate) fn error_line(line: &str) {
 /// Prints a note to standard error, wrapped between words at a terminal.
 pub(crate) fn note(note: &str) {
     let unstyled = (Paint { on: false }, TextStyle::Plain, "note:");
-    wrap_after(unstyled, &format!(" {note}"), std::io::stderr().is_terminal()).iter().for_each(|line| error_line(line));
+    wrap_after(
+        unstyled,
+        &format!(" {note}"),
+        std::io::stderr().is_terminal(),
+    )
+    .iter()
+    .for_each(|line| error_line(line));
 }
 
 /// Prints the failure to standard error and returns the exit code.
@@ -97,7 +117,9 @@ pub(crate) fn failure(failure: &Failure, terminal: &Terminal) -> ExitCode {
         };
         let what = format!(" {}", text::safe_line(&failure.what));
         let is_terminal = std::io::stderr().is_terminal();
-        wrap_after((paint, style, head), &what, is_terminal).iter().for_each(|line| error_line(line));
+        wrap_after((paint, style, head), &what, is_terminal)
+            .iter()
+            .for_each(|line| error_line(line));
         for line in failure.advice.lines().filter(|line| !line.is_empty()) {
             error_line(&format!("  {}", text::safe_line_keep_spaces(line)));
         }
@@ -106,8 +128,14 @@ pub(crate) fn failure(failure: &Failure, terminal: &Terminal) -> ExitCode {
 }
 
 /// Prints a table that fits the terminal; complete if standard output is not one. Cells are untrusted text.
-pub(crate) fn table(terminal: &Terminal, columns: &[Column], rows: &[Vec<String>]) -> Result<(), Failure> {
-    table::lines(columns, rows, columns_of(terminal), terminal.ellipsis()).iter().try_for_each(|row| line(row))
+pub(crate) fn table(
+    terminal: &Terminal,
+    columns: &[Column],
+    rows: &[Vec<String>],
+) -> Result<(), Failure> {
+    table::lines(columns, rows, columns_of(terminal), terminal.ellipsis())
+        .iter()
+        .try_for_each(|row| line(row))
 }
 
 /// Prints the columns that the user has selected, or all of them if none is selected.
@@ -139,7 +167,11 @@ fn wrap(text: &str, on_terminal: bool) -> Vec<String> {
 
 /// Returns the lines of a safe text that begins with a styled word. On a terminal of known width, it is wrapped between
 /// words.
-pub(crate) fn wrap_after((paint, style, head): (Paint, TextStyle, &str), rest: &str, on_terminal: bool) -> Vec<String> {
+pub(crate) fn wrap_after(
+    (paint, style, head): (Paint, TextStyle, &str),
+    rest: &str,
+    on_terminal: bool,
+) -> Vec<String> {
     let mut lines = wrap(&format!("{head}{rest}"), on_terminal);
     if let Some(first) = lines.first_mut()
         && let Some(rest) = first.strip_prefix(head)
@@ -161,7 +193,13 @@ pub(crate) fn times(
     [relative, absolute]: [&'static str; 2],
 ) -> (&'static str, impl Fn(Timestamp) -> String) {
     let (is_relative, now) = (terminal.has_stdout, screen::now());
-    let format = move |at| if is_relative { format::ago(at, now) } else { format::time(at) };
+    let format = move |at| {
+        if is_relative {
+            format::ago(at, now)
+        } else {
+            format::time(at)
+        }
+    };
     (if is_relative { relative } else { absolute }, format)
 }
 
@@ -173,7 +211,10 @@ mod tests {
     fn json_record_contains_no_line_separators() {
         let said = "a\u{2028}b\u{2029}c\u{85}d\ne";
         let shown = escape_line_ends(serde_json::to_string(said).unwrap());
-        assert!(!shown.contains(LINE_ENDS) && !shown.contains('\n'), "{shown:?}");
+        assert!(
+            !shown.contains(LINE_ENDS) && !shown.contains('\n'),
+            "{shown:?}"
+        );
         assert_eq!(serde_json::from_str::<String>(&shown).unwrap(), said);
     }
 }

@@ -44,7 +44,13 @@ pub(crate) enum Progress {
 
 impl Progress {
     /// Chooses the display for the terminal and options.
-    pub(crate) fn choose(context: &Context<'_>, shown: RunDisplay, run: &Accepted, kind: &str, task: &str) -> Self {
+    pub(crate) fn choose(
+        context: &Context<'_>,
+        shown: RunDisplay,
+        run: &Accepted,
+        kind: &str,
+        task: &str,
+    ) -> Self {
         if context.global.json {
             return Self::Json;
         }
@@ -64,7 +70,10 @@ impl Progress {
             (Self::Json, StreamItem::Delta(delta)) => print::json_line(&**delta),
             (Self::Json, StreamItem::Lost(lost)) => print::json_line(&**lost),
             (Self::Plain(plain), StreamItem::Event(record)) => {
-                plain.lines(record).iter().for_each(|line| print::error_line(line));
+                plain
+                    .lines(record)
+                    .iter()
+                    .for_each(|line| print::error_line(line));
                 Ok(())
             }
             (Self::Live(picture), item) => {
@@ -189,8 +198,13 @@ impl Progress {
 
     /// Ends the display.
     pub(crate) fn finish(self) -> ProgressEnd {
-        let Self::Live(mut picture) = self else { return ProgressEnd::default() };
+        let Self::Live(mut picture) = self else {
+            return ProgressEnd::default();
+        };
         picture.finish();
-        ProgressEnd { has_printed_answer: picture.has_printed_answer(), folded_step: picture.take_folded_step() }
+        ProgressEnd {
+            has_printed_answer: picture.has_printed_answer(),
+            folded_step: picture.take_folded_step(),
+        }
     }
 }

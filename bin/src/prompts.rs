@@ -122,13 +122,34 @@ pub(crate) async fn fetch_open_requests(
     client: &Client,
     session: Option<&SessionId>,
 ) -> Result<OpenRequests, ErrorInfo> {
-    let questions = QuestionQuery { status: Some(QuestionStatus::Pending), session_id: session.cloned() };
-    let permissions = PermissionQuery { status: Some(PermissionStatus::Pending), session_id: session.cloned() };
-    let (found, permissions) = tokio::try_join!(client.questions(&questions), client.permissions(&permissions))?;
-    let mut asks: Vec<UserRequest> = found.questions.into_iter().map(UserRequest::Question).collect();
-    asks.extend(permissions.permissions.into_iter().map(|asked| UserRequest::Permission(Box::new(asked))));
+    let questions = QuestionQuery {
+        status: Some(QuestionStatus::Pending),
+        session_id: session.cloned(),
+    };
+    let permissions = PermissionQuery {
+        status: Some(PermissionStatus::Pending),
+        session_id: session.cloned(),
+    };
+    let (found, permissions) = tokio::try_join!(
+        client.questions(&questions),
+        client.permissions(&permissions)
+    )?;
+    let mut asks: Vec<UserRequest> = found
+        .questions
+        .into_iter()
+        .map(UserRequest::Question)
+        .collect();
+    asks.extend(
+        permissions
+            .permissions
+            .into_iter()
+            .map(|asked| UserRequest::Permission(Box::new(asked))),
+    );
     asks.sort_by_key(UserRequest::created_at);
-    Ok(OpenRequests { requests: asks, awaits_input: found.is_parked == Some(true) })
+    Ok(OpenRequests {
+        requests: asks,
+        awaits_input: found.is_parked == Some(true),
+    })
 }
 
 /// Prompts the user at the terminal and submits the answer; `asker` is shown with the request. Also returns if the
@@ -159,7 +180,10 @@ pub(crate) async fn prompt_user(
             }
         };
         let answer = match said {
-            InputLine::Line(line) if line.trim().is_empty() && !shown.as_ref().is_some_and(|shown| shown.asks_why) => {
+            InputLine::Line(line)
+                if line.trim().is_empty()
+                    && !shown.as_ref().is_some_and(|shown| shown.asks_why) =>
+            {
                 continue;
             }
             InputLine::Line(line) => line,
@@ -171,7 +195,10 @@ pub(crate) async fn prompt_user(
             }
         };
         let given = match ask {
-            UserRequest::Question(question) => client.answer(&question.question_id, &answer).await.map(drop),
+            UserRequest::Question(question) => client
+                .answer(&question.question_id, &answer)
+                .await
+                .map(drop),
             UserRequest::Permission(asked) => {
                 let given = shown.as_mut().and_then(|shown| shown.handle_line(&answer));
                 let Some((decision, reason)) = given else {
@@ -180,7 +207,11 @@ pub(crate) async fn prompt_user(
                     }
                     continue;
                 };
-                client.named("terminal").decide(&asked.permission_id, decision, reason).await.map(drop)
+                client
+                    .named("terminal")
+                    .decide(&asked.permission_id, decision, reason)
+                    .await
+                    .map(drop)
             }
         };
         return match given {
@@ -207,17 +238,40 @@ async fn show_request(
             None
         }
         UserRequest::Permission(asked) => {
-            let session = client.session(asked.session_id.as_str()).await.ok().map(|found| found.session);
-            Some(PermissionPrompt::new(asked, (asker, session.as_ref()), paint, prompt_size()))
+            let session = client
+                .session(asked.session_id.as_str())
+                .await
+                .ok()
+                .map(|found| found.session);
+            Some(PermissionPrompt::new(
+                asked,
+                (asker, session.as_ref()),
+                paint,
+                prompt_size(),
+            ))
         }
     }
 }
 
 fn show_question(question: &Question, asker: Option<&str>) {
-    let by = asker.map(|asker| format!("{} asks", text::escaped_line(asker))).unwrap_or_default();
-    let whom = question.to.as_deref().map(|to| format!("for {}", text::escaped_line(to))).unwrap_or_default();
-    let about = [by, whom].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(", ");
-    let about = if about.is_empty() { String::new() } else { format!(" ({about})") };
+    let by = asker
+        .map(|asker| format!("{} asks", text::escaped_line(asker)))
+        .unwrap_or_default();
+    let whom = question
+        .to
+        .as_deref()
+        .map(|to| format!("for {}", text::escaped_line(to)))
+        .unwrap_or_default();
+    let about = [by, whom]
+        .into_iter()
+        .filter(|part| !part.is_empty())
+        .collect::<Vec<_>>()
+        .join(", ");
+    let about = if about.is_empty() {
+        String::new()
+    } else {
+        format!(" ({about})")
+    };
     let mut rows = vec![Row::plain(format!("question{about}:"))];
     rows.extend(with_margin(&question.question).into_iter().map(Row::plain));
     let rows = wrap_rows(rows, prompt_size().0);
@@ -226,11 +280,19 @@ fn show_question(question: &Question, asker: Option<&str>) {
 
 /// Returns the width of a row in columns and the height of a page in rows for the terminal of standard error.
 fn prompt_size() -> (usize, usize) {
-    let size = crossterm::terminal::size().ok().filter(|(columns, rows)| *columns > 0 && *rows > 0);
-    let (columns, rows) =
-        size.map_or((DEFAULT_COLUMNS, MAX_PAGE_ROWS + RESERVED_ROWS), |(c, r)| (usize::from(c), usize::from(r)));
+    let size = crossterm::terminal::size()
+        .ok()
+        .filter(|(columns, rows)| *columns > 0 && *rows > 0);
+    let (columns, rows) = size.map_or(
+        (DEFAULT_COLUMNS, MAX_PAGE_ROWS + RESERVED_ROWS),
+        |(c, r)| (usize::from(c), usize::from(r)),
+    );
     // The leading mark (`? ` or two spaces) takes two columns.
-    (columns.saturating_sub(2).max(1), rows.saturating_sub(RESERVED_ROWS).clamp(MIN_PAGE_ROWS, MAX_PAGE_ROWS))
+    (
+        columns.saturating_sub(2).max(1),
+        rows.saturating_sub(RESERVED_ROWS)
+            .clamp(MIN_PAGE_ROWS, MAX_PAGE_ROWS),
+    )
 }
 
 /// Returns the width of a list row in columns.
@@ -269,9 +331,14 @@ impl PermissionPrompt {
     ) -> Self {
         let mut rows = permission_rows(asked, session.map(|session| session.project_dir.as_str()));
         let agent = asker.or_else(|| asked.chain.last().map(|link| link.agent_type.as_str()));
-        let agent = agent.map(|agent| format!("agent {}, ", text::escaped_line(agent))).unwrap_or_default();
+        let agent = agent
+            .map(|agent| format!("agent {}, ", text::escaped_line(agent)))
+            .unwrap_or_default();
         let name = session.map_or(asked.session_id.as_str(), Session::short_name);
-        rows.insert(1, Row::plain(format!("{agent}session {}", text::escaped_line(name))));
+        rows.insert(
+            1,
+            Row::plain(format!("{agent}session {}", text::escaped_line(name))),
+        );
         let rows = wrap_rows(rows, columns);
         let mut shown = Self {
             rows,
@@ -291,7 +358,10 @@ impl PermissionPrompt {
         show_rows(&self.rows, (self.shown_rows, to), self.paint);
         self.shown_rows = to;
         if !self.is_fully_shown() {
-            print::error_line(&format!("  {} more lines; press v", self.rows.len() - self.shown_rows));
+            print::error_line(&format!(
+                "  {} more lines; press v",
+                self.rows.len() - self.shown_rows
+            ));
         }
     }
 
@@ -312,7 +382,10 @@ impl PermissionPrompt {
     /// line is not accepted. Returns the decision if the line is an accepted one.
     fn handle_line(&mut self, line: &str) -> Option<(Decision, Option<String>)> {
         if self.asks_why {
-            return Some((Decision::Deny, Some(line.trim().to_owned()).filter(|reason| !reason.is_empty())));
+            return Some((
+                Decision::Deny,
+                Some(line.trim().to_owned()).filter(|reason| !reason.is_empty()),
+            ));
         }
         match line.trim() {
             "v" | "V" => {
@@ -340,11 +413,15 @@ impl PermissionPrompt {
     /// Returns the meaning of the keys.
     fn usage(&self) -> &'static str {
         match (self.is_fully_shown(), self.can_be_granted) {
-            (false, _) => "answer with one letter: v shows the rest, n denies the call, e denies it and asks why",
+            (false, _) => {
+                "answer with one letter: v shows the rest, n denies the call, e denies it and asks why"
+            }
             (true, true) => {
                 "answer with one letter: y allows the call once, a for the session, n denies it, e denies it and asks why"
             }
-            (true, false) => "answer with one letter: y allows the call once, n denies it, e denies it and asks why",
+            (true, false) => {
+                "answer with one letter: y allows the call once, n denies it, e denies it and asks why"
+            }
         }
     }
 
@@ -363,7 +440,10 @@ impl PermissionPrompt {
 
 /// Parses a decision. Returns `None` if the line is not one.
 fn read_decision(line: &str) -> Option<(Decision, Option<String>)> {
-    let (word, reason) = line.trim().split_once(char::is_whitespace).unwrap_or((line.trim(), ""));
+    let (word, reason) = line
+        .trim()
+        .split_once(char::is_whitespace)
+        .unwrap_or((line.trim(), ""));
     let reason = Some(reason.trim().to_owned()).filter(|reason| !reason.is_empty());
     let decision = match word.to_ascii_lowercase().as_str() {
         "y" | "yes" => Decision::AllowOnce,
@@ -379,7 +459,9 @@ fn read_decision(line: &str) -> Option<(Decision, Option<String>)> {
 async fn wait_until_decided(client: &Client, ask: &UserRequest) -> Result<(), ErrorInfo> {
     loop {
         tokio::time::sleep(POLL_INTERVAL).await;
-        let open = fetch_open_requests(client, Some(ask.session_id())).await?.requests;
+        let open = fetch_open_requests(client, Some(ask.session_id()))
+            .await?
+            .requests;
         if open.iter().all(|other| other.id() != ask.id()) {
             return Ok(());
         }
@@ -403,8 +485,14 @@ mod tests {
             ("always", Some((AllowForSession, None))),
             ("n", Some((Deny, None))),
             ("no, never", None),
-            ("n not on a Sunday", Some((Deny, Some("not on a Sunday".to_owned())))),
-            ("e not on a Sunday", Some((Deny, Some("not on a Sunday".to_owned())))),
+            (
+                "n not on a Sunday",
+                Some((Deny, Some("not on a Sunday".to_owned()))),
+            ),
+            (
+                "e not on a Sunday",
+                Some((Deny, Some("not on a Sunday".to_owned()))),
+            ),
             ("yes but only once", None),
             ("ok", None),
             ("", None),
@@ -416,13 +504,19 @@ mod tests {
     const PLAIN: Paint = Paint { on: false };
 
     fn asked(arguments: serde_json::Value) -> Permission {
-        Permission { arguments: arguments.to_string(), ..sample::permission() }
+        Permission {
+            arguments: arguments.to_string(),
+            ..sample::permission()
+        }
     }
 
     #[test]
     fn every_row_of_model_text_has_a_margin_mark() {
         for columns in [20, 40, 78, 100] {
-            let forged = format!("{}? write requests permission: notes.md", " x".repeat(columns));
+            let forged = format!(
+                "{}? write requests permission: notes.md",
+                " x".repeat(columns)
+            );
             let mut call = asked(serde_json::json!({ "command": forged, "nul": "\0" }));
             call.demand.target = forged.clone();
             let link = ChainLink {
@@ -433,14 +527,27 @@ mod tests {
             };
             call.chain = vec![link.clone(), link];
             let shown = PermissionPrompt::new(&call, (Some(&forged), None), PLAIN, (columns, 30));
-            let starts =
-                ["bash requests", "agent ", "| ", "|> ", "requested by ", "bash: ", "session scope: ", "(", "it runs"];
+            let starts = [
+                "bash requests",
+                "agent ",
+                "| ",
+                "|> ",
+                "requested by ",
+                "bash: ",
+                "session scope: ",
+                "(",
+                "it runs",
+            ];
             for row in &shown.rows {
                 assert!(text::width(&row.text) <= columns, "{columns}: {row:?}");
                 let is_marked = starts.iter().any(|start| row.text.starts_with(start));
                 assert!(is_marked, "{columns}: {row:?} of {:#?}", shown.rows);
             }
-            assert!(shown.rows.iter().any(|row| row.text.contains("\\u{0}")), "{:#?}", shown.rows);
+            assert!(
+                shown.rows.iter().any(|row| row.text.contains("\\u{0}")),
+                "{:#?}",
+                shown.rows
+            );
         }
     }
 
@@ -460,13 +567,20 @@ mod tests {
             (78, 30),
         );
         assert!(!shown.is_fully_shown() && shown.prompt().contains("v(iew"));
-        assert!(shown.objection(Decision::AllowOnce).is_some() && shown.objection(Decision::Deny).is_none());
+        assert!(
+            shown.objection(Decision::AllowOnce).is_some()
+                && shown.objection(Decision::Deny).is_none()
+        );
         for _ in 0..2 {
             shown.show_next_page();
         }
         assert!(shown.is_fully_shown() && shown.objection(Decision::AllowOnce).is_none());
-        let short =
-            PermissionPrompt::new(&asked(serde_json::json!({ "command": "make" })), (None, None), PLAIN, (78, 30));
+        let short = PermissionPrompt::new(
+            &asked(serde_json::json!({ "command": "make" })),
+            (None, None),
+            PLAIN,
+            (78, 30),
+        );
         assert!(short.is_fully_shown() && short.objection(Decision::AllowOnce).is_none());
     }
 
@@ -475,7 +589,14 @@ mod tests {
         let mut call = asked(serde_json::json!({ "command": "rm -r x" }));
         call.demand.scope = soong::protocol::Scope::Call;
         let shown = PermissionPrompt::new(&call, (None, None), PLAIN, (78, 30));
-        assert!(!shown.prompt().contains("always") && shown.objection(Decision::AllowForSession).is_some());
-        assert!(permission_rows(&call, None).iter().all(|row| !row.text.starts_with("session scope: ")));
+        assert!(
+            !shown.prompt().contains("always")
+                && shown.objection(Decision::AllowForSession).is_some()
+        );
+        assert!(
+            permission_rows(&call, None)
+                .iter()
+                .all(|row| !row.text.starts_with("session scope: "))
+        );
     }
 }

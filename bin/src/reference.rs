@@ -35,7 +35,11 @@ pub(crate) fn recent_position(reference: &str) -> Option<usize> {
     match reference {
         "last" => Some(1),
         "-" => Some(2),
-        _ => reference.strip_prefix('@')?.parse().ok().filter(|position| *position > 0),
+        _ => reference
+            .strip_prefix('@')?
+            .parse()
+            .ok()
+            .filter(|position| *position > 0),
     }
 }
 
@@ -54,40 +58,70 @@ fn sort_by_recency(sessions: &mut [Session]) {
 ///
 /// # Errors
 /// No session has this name, or it matches several sessions, which the failure names.
-pub(crate) fn find(mut sessions: Vec<Session>, reference: &str) -> Result<(Session, Match), Failure> {
+pub(crate) fn find(
+    mut sessions: Vec<Session>,
+    reference: &str,
+) -> Result<(Session, Match), Failure> {
     sort_by_recency(&mut sessions);
     if let Some(position) = recent_position(reference) {
         let count = sessions.len();
-        return sessions.into_iter().nth(position - 1).map(|session| (session, Match::Exact)).ok_or_else(|| {
-            let what =
-                format!("there is no session {reference}: the home has {count} ({})", ErrorCode::SessionNotFound);
-            Failure::new(Exit::NotFound, what, "See `soong sessions list`.")
-        });
+        return sessions
+            .into_iter()
+            .nth(position - 1)
+            .map(|session| (session, Match::Exact))
+            .ok_or_else(|| {
+                let what = format!(
+                    "there is no session {reference}: the home has {count} ({})",
+                    ErrorCode::SessionNotFound
+                );
+                Failure::new(Exit::NotFound, what, "See `soong sessions list`.")
+            });
     }
     let names = |session: &Session| [Some(session.session_id.to_string()), session.slug.clone()];
-    let has = |session: &Session, is: &dyn Fn(&str) -> bool| names(session).iter().flatten().any(|name| is(name));
-    if let Some(at) = sessions.iter().position(|session| has(session, &|name| name == reference)) {
+    let has = |session: &Session, is: &dyn Fn(&str) -> bool| {
+        names(session).iter().flatten().any(|name| is(name))
+    };
+    if let Some(at) = sessions
+        .iter()
+        .position(|session| has(session, &|name| name == reference))
+    {
         return Ok((sessions.swap_remove(at), Match::Exact));
     }
     let is_part = |name: &str| name.starts_with(reference) || name.ends_with(reference);
     let is_long_enough = reference.chars().count() >= MIN_PART_CHARS;
-    let (mut found, others): (Vec<_>, Vec<_>) =
-        sessions.into_iter().partition(|session| is_long_enough && has(session, &is_part));
+    let (mut found, others): (Vec<_>, Vec<_>) = sessions
+        .into_iter()
+        .partition(|session| is_long_enough && has(session, &is_part));
     match found.len() {
         0 => Err(not_found(reference, &others)),
         1 => Ok((found.swap_remove(0), Match::Partial)),
         _ => {
-            let named: Vec<&str> = found.iter().take(MAX_NAMED).map(Session::short_name).collect();
+            let named: Vec<&str> = found
+                .iter()
+                .take(MAX_NAMED)
+                .map(Session::short_name)
+                .collect();
             let more = if found.len() > MAX_NAMED { ", …" } else { "" };
-            let what = format!("{} matches several sessions: {}{more}", text::safe_line(reference), named.join(", "));
-            Err(Failure::usage(what, "Give more characters of the id or slug."))
+            let what = format!(
+                "{} matches several sessions: {}{more}",
+                text::safe_line(reference),
+                named.join(", ")
+            );
+            Err(Failure::usage(
+                what,
+                "Give more characters of the id or slug.",
+            ))
         }
     }
 }
 
 /// Returns the failure for a command that changes something, if the reference is only a part of the session's name.
 pub(crate) fn too_short(reference: &str, session: &Session) -> Failure {
-    let what = format!("{} is only a part of the name of session {}", text::safe_line(reference), session.short_name());
+    let what = format!(
+        "{} is only a part of the name of session {}",
+        text::safe_line(reference),
+        session.short_name()
+    );
     Failure::usage(what, "Give its whole id or slug.")
 }
 
@@ -100,8 +134,14 @@ pub(crate) fn names_a_session(reference: &str, failure: &Failure) -> bool {
 
 fn not_found(reference: &str, sessions: &[Session]) -> Failure {
     let nearest = nearest_of(reference, sessions.iter().map(Session::short_name));
-    let hint = nearest.map(|near| format!("{SUGGESTION}{near}?")).unwrap_or_default();
-    let what = format!("there is no session {}{hint} ({})", text::safe_line(reference), ErrorCode::SessionNotFound);
+    let hint = nearest
+        .map(|near| format!("{SUGGESTION}{near}?"))
+        .unwrap_or_default();
+    let what = format!(
+        "there is no session {}{hint} ({})",
+        text::safe_line(reference),
+        ErrorCode::SessionNotFound
+    );
     Failure::new(Exit::NotFound, what, "See `soong sessions list`.")
 }
 
@@ -155,18 +195,33 @@ mod tests {
             ("plan-a-g", partial("01a2-aaaa")),
             ("d-bb", partial("01a2-bbbb")),
             ("aaaa", partial("01a2-aaaa")),
-            ("plan", Err("plan matches several sessions: plan-a-pond-bb, plan-a-garden-aa")),
+            (
+                "plan",
+                Err("plan matches several sessions: plan-a-pond-bb, plan-a-garden-aa"),
+            ),
             ("01a", Err("there is no session 01a")),
             ("gardne", Err("Did you mean garden?")),
-            ("nothing", Err("there is no session nothing (session_not_found)")),
+            (
+                "nothing",
+                Err("there is no session nothing (session_not_found)"),
+            ),
             ("", Err("there is no session  (session_not_found)")),
         ] {
             let found = find(sessions(), reference);
-            let found = found.as_ref().map(|(session, how)| (session.session_id.as_str(), *how));
+            let found = found
+                .as_ref()
+                .map(|(session, how)| (session.session_id.as_str(), *how));
             match (found, want) {
                 (Ok(found), Ok(want)) => assert_eq!(found, want, "{reference:?}"),
-                (Err(failure), Err(want)) => assert!(failure.what.contains(want), "{reference:?}: {}", failure.what),
-                (found, _) => panic!("{reference:?}: {:?}", found.map_err(|failure| failure.what.clone())),
+                (Err(failure), Err(want)) => assert!(
+                    failure.what.contains(want),
+                    "{reference:?}: {}",
+                    failure.what
+                ),
+                (found, _) => panic!(
+                    "{reference:?}: {:?}",
+                    found.map_err(|failure| failure.what.clone())
+                ),
             }
         }
     }

@@ -34,7 +34,9 @@ impl ServiceNotifier {
                 }
             }))
         });
-        Self { _watchdog: watchdog }
+        Self {
+            _watchdog: watchdog,
+        }
     }
 }
 
@@ -61,7 +63,10 @@ fn abstract_address() -> Option<io::Result<SocketAddr>> {
     #[cfg(target_os = "linux")]
     return Some(<SocketAddr as std::os::linux::net::SocketAddrExt>::from_abstract_name(name));
     #[cfg(not(target_os = "linux"))]
-    return Some(Err(io::Error::new(io::ErrorKind::Unsupported, format!("abstract socket of {} bytes", name.len()))));
+    return Some(Err(io::Error::new(
+        io::ErrorKind::Unsupported,
+        format!("abstract socket of {} bytes", name.len()),
+    )));
 }
 
 fn send_to(address: &SocketAddr, state: &NotifyState<'_>) -> io::Result<()> {

@@ -6,8 +6,8 @@ use soong::{
     ErrorCode, ErrorInfo, MessagePath, PermissionFilter, QuestionFilter, TraceFilter, UsageFilter,
     artifact::ArtifactOwner,
     protocol::{
-        Artifact, EventRecord, Message, Permission, PermissionStatus, Question, QuestionStatus, Run, RunId, Session,
-        SessionId, Timestamp, Trace, TraceId, UsageBy, UsageReport,
+        Artifact, EventRecord, Message, Permission, PermissionStatus, Question, QuestionStatus,
+        Run, RunId, Session, SessionId, Timestamp, Trace, TraceId, UsageBy, UsageReport,
         api::{Artifacts, EventPage, Messages, PermissionQuery, QuestionQuery, Ready, TraceView},
     },
 };
@@ -47,16 +47,20 @@ impl Source {
 
     /// Reads the session that a reference names (`reference.rs`). Fails if there is none.
     pub(crate) async fn session(&self, reference: &str) -> Result<Session, Failure> {
-        self.find_session(reference).await.map(|(session, _)| session)
+        self.find_session(reference)
+            .await
+            .map(|(session, _)| session)
     }
 
     /// Like [`Source::session`], and tells how the reference matched.
     pub(crate) async fn find_session(&self, reference: &str) -> Result<(Session, Match), Failure> {
         if reference::recent_position(reference).is_none() {
             let exact = match self {
-                Self::Owner(client, _) => {
-                    client.session(reference).await.map(|found| found.session).map_err(Failure::from)
-                }
+                Self::Owner(client, _) => client
+                    .session(reference)
+                    .await
+                    .map(|found| found.session)
+                    .map_err(Failure::from),
                 Self::Disk(records) => records.session(reference),
             };
             match exact {
@@ -84,28 +88,41 @@ impl Source {
             let mut traces = self.traces(Some(&session.session_id), true).await?;
             traces.retain(|trace| trace.parent_trace_id.is_some());
             let count = traces.len();
-            return traces.into_iter().nth_back(number - 1).map(|trace| trace.trace_id).ok_or_else(|| {
-                let what = format!(
-                    "there is no sub-agent {reference}: the session has {count} ({})",
-                    ErrorCode::TraceNotFound
-                );
-                Failure::new(Exit::NotFound, what, "See `soong sessions show SESSION`.")
-            });
+            return traces
+                .into_iter()
+                .nth_back(number - 1)
+                .map(|trace| trace.trace_id)
+                .ok_or_else(|| {
+                    let what = format!(
+                        "there is no sub-agent {reference}: the session has {count} ({})",
+                        ErrorCode::TraceNotFound
+                    );
+                    Failure::new(Exit::NotFound, what, "See `soong sessions show SESSION`.")
+                });
         }
-        self.session(reference).await.map(|session| TraceId::root(&session.session_id))
+        self.session(reference)
+            .await
+            .map(|session| TraceId::root(&session.session_id))
     }
 
     /// Lists the artifacts of a session and of its user.
     pub(crate) async fn artifacts(&self, session: &SessionId) -> Result<Vec<Artifact>, Failure> {
         match self {
             Self::Owner(client, _) => {
-                let found: Artifacts =
-                    client.get(&format!("/api/sessions/{}/artifacts", path_segment(session))).await?;
+                let found: Artifacts = client
+                    .get(&format!(
+                        "/api/sessions/{}/artifacts",
+                        path_segment(session)
+                    ))
+                    .await?;
                 Ok(found.artifacts)
             }
             Self::Disk(records) => {
                 let session = records.session(session.as_str())?;
-                let place = ArtifactOwner { session_id: session.session_id, uid: session.uid };
+                let place = ArtifactOwner {
+                    session_id: session.session_id,
+                    uid: session.uid,
+                };
                 let lists = place.scopes().map(|scope| records.reader.artifacts(&scope));
                 Ok(lists.into_iter().collect::<Result<Vec<_>, _>>()?.concat())
             }
@@ -113,12 +130,20 @@ impl Source {
     }
 
     /// Lists all traces, or those of a session, newest first. `with_calls`: single calls too.
-    pub(crate) async fn traces(&self, session: Option<&SessionId>, with_calls: bool) -> Result<Vec<Trace>, Failure> {
+    pub(crate) async fn traces(
+        &self,
+        session: Option<&SessionId>,
+        with_calls: bool,
+    ) -> Result<Vec<Trace>, Failure> {
         match self {
             Self::Owner(client, _) => Ok(client.traces(session, with_calls).await?),
             Self::Disk(records) => {
                 let session_id = session.cloned();
-                records.traces(&TraceFilter { session_id, hides_calls: !with_calls, ..TraceFilter::default() })
+                records.traces(&TraceFilter {
+                    session_id,
+                    hides_calls: !with_calls,
+                    ..TraceFilter::default()
+                })
             }
         }
     }
@@ -126,15 +151,20 @@ impl Source {
     /// Reads the trace that a reference names, with its goals and sub-traces. Fails if there is none.
     pub(crate) async fn trace(&self, reference: &str) -> Result<TraceView, Failure> {
         match self.exact_trace(reference).await {
-            Err(failure) if failure.exit == Exit::NotFound => match self.trace_id(reference).await {
-                Ok(id) => self.exact_trace(id.as_str()).await,
-                // Most references to traces are ids of traces, so the failure names a trace unless the reference names a
-                // session.
-                Err(other) if other.exit == Exit::NotFound && !reference::names_a_session(reference, &other) => {
-                    Err(failure)
+            Err(failure) if failure.exit == Exit::NotFound => {
+                match self.trace_id(reference).await {
+                    Ok(id) => self.exact_trace(id.as_str()).await,
+                    // Most references to traces are ids of traces, so the failure names a trace unless the reference names a
+                    // session.
+                    Err(other)
+                        if other.exit == Exit::NotFound
+                            && !reference::names_a_session(reference, &other) =>
+                    {
+                        Err(failure)
+                    }
+                    Err(other) => Err(other),
                 }
-                Err(other) => Err(other),
-            },
+            }
             found => found,
         }
     }
@@ -144,7 +174,8 @@ impl Source {
         match self.exact_trace(reference).await {
             Err(failure) if failure.exit == Exit::NotFound => {
                 let found = self.trace(reference).await?;
-                let session = reference::split_sub_agent(reference).map_or(reference, |(session, _)| session);
+                let session =
+                    reference::split_sub_agent(reference).map_or(reference, |(session, _)| session);
                 self.exact_session(session).await?;
                 Ok(found)
             }
@@ -157,25 +188,52 @@ impl Source {
             Self::Owner(client, _) => Ok(client.trace(id).await?),
             Self::Disk(records) => {
                 let trace = records.trace(id)?;
-                let goal_tree = records.reader.goal_tree(&trace.trace_id)?.unwrap_or_default();
-                let (linked, own) =
-                    (records.reader.linked_traces(&trace.trace_id)?, records.reader.sub_traces(&trace.trace_id)?);
-                let sub_traces = linked.into_iter().chain(own).map(|trace| records.mark_trace(trace)).collect();
-                Ok(TraceView { trace, goal_tree, sub_traces })
+                let goal_tree = records
+                    .reader
+                    .goal_tree(&trace.trace_id)?
+                    .unwrap_or_default();
+                let (linked, own) = (
+                    records.reader.linked_traces(&trace.trace_id)?,
+                    records.reader.sub_traces(&trace.trace_id)?,
+                );
+                let sub_traces = linked
+                    .into_iter()
+                    .chain(own)
+                    .map(|trace| records.mark_trace(trace))
+                    .collect();
+                Ok(TraceView {
+                    trace,
+                    goal_tree,
+                    sub_traces,
+                })
             }
         }
     }
 
     /// Reads the messages of a trace. Fails if it does not exist.
-    pub(crate) async fn messages(&self, id: &str, path: MessagePath) -> Result<Vec<Message>, Failure> {
+    pub(crate) async fn messages(
+        &self,
+        id: &str,
+        path: MessagePath,
+    ) -> Result<Vec<Message>, Failure> {
         match self {
             Self::Owner(client, _) => {
-                let mode = if path == MessagePath::All { "all" } else { "main_path" };
-                let found: Messages =
-                    client.get(&format!("/api/traces/{}/messages?mode={mode}", path_segment(id))).await?;
+                let mode = if path == MessagePath::All {
+                    "all"
+                } else {
+                    "main_path"
+                };
+                let found: Messages = client
+                    .get(&format!(
+                        "/api/traces/{}/messages?mode={mode}",
+                        path_segment(id)
+                    ))
+                    .await?;
                 Ok(found.messages)
             }
-            Self::Disk(records) => Ok(records.reader.messages(&records.trace(id)?.trace_id, path)?),
+            Self::Disk(records) => Ok(records
+                .reader
+                .messages(&records.trace(id)?.trace_id, path)?),
         }
     }
 
@@ -189,11 +247,18 @@ impl Source {
     ) -> Result<(), Failure> {
         let Self::Disk(records) = self else {
             let all = self.messages(id.as_str(), MessagePath::All).await?;
-            return all.into_iter().filter(|message| message.sequence <= last).try_for_each(take);
+            return all
+                .into_iter()
+                .filter(|message| message.sequence <= last)
+                .try_for_each(take);
         };
         let sequences: Vec<u64> = (1..=last).collect();
         for page in sequences.chunks(PAGE_MESSAGES) {
-            records.reader.messages_at(id, page)?.into_iter().try_for_each(&mut take)?;
+            records
+                .reader
+                .messages_at(id, page)?
+                .into_iter()
+                .try_for_each(&mut take)?;
             tokio::task::yield_now().await;
         }
         Ok(())
@@ -211,22 +276,32 @@ impl Source {
             let page = self.events(id, cursor).await?;
             let Some(newest) = page.last() else { break };
             cursor = newest.event_id;
-            page.into_iter().filter(|record| record.event_id <= last).try_for_each(&mut take)?;
+            page.into_iter()
+                .filter(|record| record.event_id <= last)
+                .try_for_each(&mut take)?;
             tokio::task::yield_now().await;
         }
         Ok(())
     }
 
     /// Returns the usage of runs, grouped.
-    pub(crate) async fn usage(&self, by: UsageBy, since: Option<Timestamp>) -> Result<UsageReport, Failure> {
+    pub(crate) async fn usage(
+        &self,
+        by: UsageBy,
+        since: Option<Timestamp>,
+    ) -> Result<UsageReport, Failure> {
         match self {
             Self::Owner(client, _) => {
                 let since = since.map_or_else(String::new, |since| format!("&since={since}"));
-                Ok(client.get(&format!("/api/usage?by={}{since}", by.as_str())).await?)
+                Ok(client
+                    .get(&format!("/api/usage?by={}{since}", by.as_str()))
+                    .await?)
             }
-            Self::Disk(records) => {
-                Ok(UsageReport::from_rows(records.reader.usage(by, &UsageFilter { since, uid: None })?))
-            }
+            Self::Disk(records) => Ok(UsageReport::from_rows(
+                records
+                    .reader
+                    .usage(by, &UsageFilter { since, uid: None })?,
+            )),
         }
     }
 
@@ -245,9 +320,10 @@ impl Source {
         session_id: Option<SessionId>,
     ) -> Result<Vec<Permission>, Failure> {
         match self {
-            Self::Owner(client, _) => {
-                Ok(client.permissions(&PermissionQuery { status, session_id }).await?.permissions)
-            }
+            Self::Owner(client, _) => Ok(client
+                .permissions(&PermissionQuery { status, session_id })
+                .await?
+                .permissions),
             Self::Disk(records) => Ok(records.reader.permissions(&PermissionFilter {
                 status,
                 session_id,
@@ -261,15 +337,34 @@ impl Source {
         let all = self.permissions(None, None).await?;
         all.into_iter()
             .find(|asked| asked.permission_id.as_str() == id)
-            .ok_or_else(|| ErrorInfo::new(ErrorCode::PermissionNotFound, format!("there is no permission {id}")).into())
+            .ok_or_else(|| {
+                ErrorInfo::new(
+                    ErrorCode::PermissionNotFound,
+                    format!("there is no permission {id}"),
+                )
+                .into()
+            })
     }
 
     /// Lists the open requests of all sessions or of one session, questions first.
-    pub(crate) async fn open_requests(&self, session: Option<&SessionId>) -> Result<Vec<UserRequest>, Failure> {
-        let questions = self.questions(Some(QuestionStatus::Pending), session.cloned()).await?;
-        let permissions = self.permissions(Some(PermissionStatus::Pending), session.cloned()).await?;
-        let permissions = permissions.into_iter().map(|asked| UserRequest::Permission(Box::new(asked)));
-        Ok(questions.into_iter().map(UserRequest::Question).chain(permissions).collect())
+    pub(crate) async fn open_requests(
+        &self,
+        session: Option<&SessionId>,
+    ) -> Result<Vec<UserRequest>, Failure> {
+        let questions = self
+            .questions(Some(QuestionStatus::Pending), session.cloned())
+            .await?;
+        let permissions = self
+            .permissions(Some(PermissionStatus::Pending), session.cloned())
+            .await?;
+        let permissions = permissions
+            .into_iter()
+            .map(|asked| UserRequest::Permission(Box::new(asked)));
+        Ok(questions
+            .into_iter()
+            .map(UserRequest::Question)
+            .chain(permissions)
+            .collect())
     }
 
     /// Lists questions, oldest first.
@@ -279,10 +374,15 @@ impl Source {
         session_id: Option<SessionId>,
     ) -> Result<Vec<Question>, Failure> {
         match self {
-            Self::Owner(client, _) => Ok(client.questions(&QuestionQuery { status, session_id }).await?.questions),
-            Self::Disk(records) => {
-                Ok(records.reader.questions(&QuestionFilter { status, session_id, ..QuestionFilter::default() })?)
-            }
+            Self::Owner(client, _) => Ok(client
+                .questions(&QuestionQuery { status, session_id })
+                .await?
+                .questions),
+            Self::Disk(records) => Ok(records.reader.questions(&QuestionFilter {
+                status,
+                session_id,
+                ..QuestionFilter::default()
+            })?),
         }
     }
 
@@ -291,15 +391,27 @@ impl Source {
         let all = self.questions(None, None).await?;
         all.into_iter()
             .find(|question| question.question_id.as_str() == id)
-            .ok_or_else(|| ErrorInfo::new(ErrorCode::QuestionNotFound, format!("there is no question {id}")).into())
+            .ok_or_else(|| {
+                ErrorInfo::new(
+                    ErrorCode::QuestionNotFound,
+                    format!("there is no question {id}"),
+                )
+                .into()
+            })
     }
 
     /// Reads up to [`PAGE_EVENTS`] events of a trace after `since`.
-    pub(crate) async fn events(&self, id: &TraceId, since: u64) -> Result<Vec<EventRecord>, Failure> {
+    pub(crate) async fn events(
+        &self,
+        id: &TraceId,
+        since: u64,
+    ) -> Result<Vec<EventRecord>, Failure> {
         match self {
             Self::Owner(client, _) => {
-                let path =
-                    format!("/api/traces/{}/events?since_event_id={since}&limit={PAGE_EVENTS}", path_segment(id));
+                let path = format!(
+                    "/api/traces/{}/events?since_event_id={since}&limit={PAGE_EVENTS}",
+                    path_segment(id)
+                );
                 Ok(client.get::<EventPage>(&path).await?.events)
             }
             Self::Disk(records) => Ok(records.reader.events(id, since, PAGE_EVENTS)?),

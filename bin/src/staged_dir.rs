@@ -11,15 +11,22 @@ use crate::exit::{Exit, Failure};
 
 /// Fails unless the folder is empty or does not exist.
 pub(crate) fn must_be_free(dir: &Path) -> Result<(), Failure> {
-    let refuse = |exit: Exit, what: String| Err(Failure::new(exit, what, "Use a new or an empty folder."));
+    let refuse =
+        |exit: Exit, what: String| Err(Failure::new(exit, what, "Use a new or an empty folder."));
     match std::fs::read_dir(dir).map(|mut entries| entries.next().is_some()) {
         Ok(false) => Ok(()),
-        Ok(true) => refuse(Exit::Refused, format!("the folder {} is not empty", dir.display())),
+        Ok(true) => refuse(
+            Exit::Refused,
+            format!("the folder {} is not empty", dir.display()),
+        ),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         Err(error) if error.kind() == io::ErrorKind::NotADirectory => {
             refuse(Exit::Refused, format!("{} is not a folder", dir.display()))
         }
-        Err(error) => refuse(Exit::Failed, format!("the folder {} cannot be read: {error}", dir.display())),
+        Err(error) => refuse(
+            Exit::Failed,
+            format!("the folder {} cannot be read: {error}", dir.display()),
+        ),
     }
 }
 
@@ -40,13 +47,22 @@ impl StagedDir {
             Err(_) => std::path::absolute(dir).map_err(broken)?,
         };
         let (Some(above), Some(name)) = (place.parent(), place.file_name()) else {
-            return Err(Failure::usage(format!("{} is not a folder name", dir.display()), "Use a new folder."));
+            return Err(Failure::usage(
+                format!("{} is not a folder name", dir.display()),
+                "Use a new folder.",
+            ));
         };
         std::fs::create_dir_all(above).map_err(broken)?;
         let mut prefix = name.to_owned();
         prefix.push(".partial-");
-        let folder = tempfile::Builder::new().prefix(&prefix).tempdir_in(above).map_err(broken)?;
-        Ok(Self { folder, target: place })
+        let folder = tempfile::Builder::new()
+            .prefix(&prefix)
+            .tempdir_in(above)
+            .map_err(broken)?;
+        Ok(Self {
+            folder,
+            target: place,
+        })
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -55,7 +71,8 @@ impl StagedDir {
 
     /// Renames the folder to its target and returns the path.
     pub(crate) fn commit(self) -> Result<PathBuf, Failure> {
-        std::fs::rename(self.folder.path(), &self.target).map_err(|error| write_failure(&self.target, &error))?;
+        std::fs::rename(self.folder.path(), &self.target)
+            .map_err(|error| write_failure(&self.target, &error))?;
         // The folder has been renamed, so nothing must be removed.
         let _ = self.folder.keep();
         Ok(self.target.canonicalize().unwrap_or(self.target))
@@ -65,7 +82,11 @@ impl StagedDir {
 /// Returns the failure for a folder, or a file in it, that cannot be written.
 pub(crate) fn write_failure(path: &Path, error: &io::Error) -> Failure {
     let what = format!("{} cannot be written: {error}", path.display());
-    Failure::new(Exit::Failed, what, "Check the folder, its permissions and its disk.")
+    Failure::new(
+        Exit::Failed,
+        what,
+        "Check the folder, its permissions and its disk.",
+    )
 }
 
 #[cfg(test)]
@@ -86,7 +107,10 @@ mod tests {
             assert_eq!(beside.commit().unwrap(), place.canonicalize().unwrap());
             assert!(place.join("file").exists());
             assert_eq!(names(), count);
-            assert_eq!(StagedDir::create(&place).err().map(|failure| failure.exit), Some(Exit::Refused));
+            assert_eq!(
+                StagedDir::create(&place).err().map(|failure| failure.exit),
+                Some(Exit::Refused)
+            );
         }
     }
 }

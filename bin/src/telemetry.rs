@@ -17,7 +17,10 @@ use tracing_subscriber::{Layer, filter::FilterFn, registry::LookupSpan};
 use crate::print;
 
 /// Environment variables with the address of a collector, in order of precedence.
-const ENDPOINTS: [&str; 2] = ["OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"];
+const ENDPOINTS: [&str; 2] = [
+    "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
+    "OTEL_EXPORTER_OTLP_ENDPOINT",
+];
 /// Target of the spans that follow OpenTelemetry's conventions.
 const TARGET: &str = "soong::gen_ai";
 
@@ -28,7 +31,9 @@ pub(crate) fn layer<S>() -> Option<Box<dyn Layer<S> + Send + Sync>>
 where
     S: Subscriber + for<'a> LookupSpan<'a> + Send + Sync,
 {
-    ENDPOINTS.iter().find(|name| std::env::var_os(name).is_some_and(|value| !value.is_empty()))?;
+    ENDPOINTS
+        .iter()
+        .find(|name| std::env::var_os(name).is_some_and(|value| !value.is_empty()))?;
     soong_http::install_tls_provider();
     let exporter = match SpanExporter::builder().with_http().build() {
         Ok(exporter) => exporter,
@@ -41,11 +46,20 @@ where
         .with_service_name("soong")
         .with_attribute(KeyValue::new("service.version", env!("CARGO_PKG_VERSION")))
         .build();
-    let provider = SdkTracerProvider::builder().with_batch_exporter(exporter).with_resource(resource).build();
+    let provider = SdkTracerProvider::builder()
+        .with_batch_exporter(exporter)
+        .with_resource(resource)
+        .build();
     let tracer = provider.tracer("soong");
     let _ = PROVIDER.set(provider);
-    let own = FilterFn::new(|metadata: &Metadata<'_>| metadata.is_span() && metadata.target() == TARGET);
-    Some(tracing_opentelemetry::layer().with_tracer(tracer).with_filter(own).boxed())
+    let own =
+        FilterFn::new(|metadata: &Metadata<'_>| metadata.is_span() && metadata.target() == TARGET);
+    Some(
+        tracing_opentelemetry::layer()
+            .with_tracer(tracer)
+            .with_filter(own)
+            .boxed(),
+    )
 }
 
 /// Exports the remaining spans. Waits for that, up to the timeout of the exporter.
@@ -53,6 +67,8 @@ pub(crate) fn finish() {
     if let Some(provider) = PROVIDER.get()
         && let Err(error) = provider.shutdown()
     {
-        print::error_line(&format!("warning: the last traces were not exported: {error}"));
+        print::error_line(&format!(
+            "warning: the last traces were not exported: {error}"
+        ));
     }
 }

@@ -10,7 +10,8 @@ use futures::{FutureExt, future::BoxFuture};
 use soong::{
     ErrorCode, ErrorInfo, StreamItem,
     protocol::{
-        Event, EventRecord, ModelEvent, PermissionEvent, PermissionMode, RunId, SubAgentEvent, ToolEvent, api::Accepted,
+        Event, EventRecord, ModelEvent, PermissionEvent, PermissionMode, RunId, SubAgentEvent,
+        ToolEvent, api::Accepted,
     },
 };
 use soong_client::{Client, EventStream};
@@ -47,7 +48,10 @@ const CANCEL_LIMIT: Duration = Duration::from_secs(2);
 /// Outcome of following a run.
 enum FollowOutcome {
     /// The run has ended.
-    Run { interrupted: bool, output_closed: bool },
+    Run {
+        interrupted: bool,
+        output_closed: bool,
+    },
     /// The run waits for user input, and no user can be prompted.
     AwaitsInput(Vec<UserRequest>),
     /// The user ends the chat, and the run is to continue in another process.
@@ -68,7 +72,12 @@ struct RunFamily {
 
 impl RunFamily {
     fn of(own: RunId) -> Self {
-        Self { runs: HashSet::from([own.clone()]), own, refused: Vec::new(), context_tokens: None }
+        Self {
+            runs: HashSet::from([own.clone()]),
+            own,
+            refused: Vec::new(),
+            context_tokens: None,
+        }
     }
 
     fn observe(&mut self, item: &StreamItem) -> bool {
@@ -77,18 +86,30 @@ impl RunFamily {
             StreamItem::Lost(lost) => return self.runs.contains(&lost.run_id),
             StreamItem::Event(record) => record,
         };
-        let is_ours = record.run_id.as_ref().is_some_and(|id| self.runs.contains(id));
+        let is_ours = record
+            .run_id
+            .as_ref()
+            .is_some_and(|id| self.runs.contains(id));
         match &record.event {
-            Event::Model(ModelEvent::ContextBuilt { estimated_tokens, .. })
-                if record.run_id.as_ref() == Some(&self.own) =>
-            {
+            Event::Model(ModelEvent::ContextBuilt {
+                estimated_tokens, ..
+            }) if record.run_id.as_ref() == Some(&self.own) => {
                 self.context_tokens = Some(*estimated_tokens);
             }
             Event::SubAgent(SubAgentEvent::Started { run_id, .. }) if is_ours => {
                 self.runs.insert(run_id.clone());
             }
-            Event::Tool(ToolEvent::Denied { name, target, allow, .. }) if is_ours => {
-                let refused = DeniedCall { tool: name.clone(), target: target.clone(), allow: allow.clone() };
+            Event::Tool(ToolEvent::Denied {
+                name,
+                target,
+                allow,
+                ..
+            }) if is_ours => {
+                let refused = DeniedCall {
+                    tool: name.clone(),
+                    target: target.clone(),
+                    allow: allow.clone(),
+                };
                 if self.refused.len() < MAX_REFUSED && !self.refused.contains(&refused) {
                     self.refused.push(refused);
                 }
@@ -121,16 +142,40 @@ pub(crate) async fn watch(
     let (client, run_id) = (target.client, &target.run.run_id);
     let mut follower = Follower::new(target, progress);
     let followed = follower.follow(events).await;
-    let Follower { family, progress, goes_back, requests, cancelled_by_key, .. } = follower;
+    let Follower {
+        family,
+        progress,
+        goes_back,
+        requests,
+        cancelled_by_key,
+        ..
+    } = follower;
     let permission_mode = progress.permission_mode();
     let in_background = matches!(followed, Ok(FollowOutcome::Background));
-    let is_ended_by_user = in_background || matches!(followed, Ok(FollowOutcome::Run { interrupted: true, .. }));
-    if permission_mode.is_some() && requests.has_not_answered_recently() && !is_ended_by_user && !progress.is_typing() {
+    let is_ended_by_user = in_background
+        || matches!(
+            followed,
+            Ok(FollowOutcome::Run {
+                interrupted: true,
+                ..
+            })
+        );
+    if permission_mode.is_some()
+        && requests.has_not_answered_recently()
+        && !is_ended_by_user
+        && !progress.is_typing()
+    {
         attention::notify("soong: the run has ended");
     }
-    let ProgressEnd { has_printed_answer, folded_step } = progress.finish();
+    let ProgressEnd {
+        has_printed_answer,
+        folded_step,
+    } = progress.finish();
     let (interrupted, output_closed, asks) = match followed {
-        Ok(FollowOutcome::Run { interrupted, output_closed }) => (interrupted, output_closed, Vec::new()),
+        Ok(FollowOutcome::Run {
+            interrupted,
+            output_closed,
+        }) => (interrupted, output_closed, Vec::new()),
         Ok(FollowOutcome::AwaitsInput(asks)) => (false, false, asks),
         Ok(FollowOutcome::Background) => (false, false, Vec::new()),
         Ok(FollowOutcome::Detached(failure)) => return Err(failure),
@@ -155,7 +200,12 @@ pub(crate) async fn watch(
         open_requests: asks,
         refused: family.refused,
         context_tokens: family.context_tokens,
-        typed: TypedDuringRun { permission_mode, cancelled_by_key, goes_back, in_background },
+        typed: TypedDuringRun {
+            permission_mode,
+            cancelled_by_key,
+            goes_back,
+            in_background,
+        },
         folded_step,
     })
 }
@@ -256,7 +306,10 @@ impl<'a> Follower<'a> {
         match item {
             StreamItem::Event(record) if ends(record, run) => {
                 let (interrupted, output_closed) = (self.exit_at.is_some(), self.output_closed);
-                Ok(Some(FollowOutcome::Run { interrupted, output_closed }))
+                Ok(Some(FollowOutcome::Run {
+                    interrupted,
+                    output_closed,
+                }))
             }
             StreamItem::Lost(lost) if lost.run_id == run.run_id => Err(lost.error.clone().into()),
             _ => Ok(None),
@@ -290,7 +343,11 @@ impl<'a> Follower<'a> {
         if self.exit_at.is_some() {
             return Ok(None);
         }
-        match self.requests.handle(open, self.target, &mut self.progress).await? {
+        match self
+            .requests
+            .handle(open, self.target, &mut self.progress)
+            .await?
+        {
             PollOutcome::Continue => Ok(None),
             PollOutcome::AwaitsInput(requests) => Ok(Some(FollowOutcome::AwaitsInput(requests))),
             PollOutcome::Cancel => {
@@ -308,12 +365,18 @@ impl<'a> Follower<'a> {
                     self.cancel_by_user();
                 }
                 KeyRequest::Cancel => self.goes_back = true,
-                KeyRequest::Background if self.exit_at.is_none() => return Some(FollowOutcome::Background),
+                KeyRequest::Background if self.exit_at.is_none() => {
+                    return Some(FollowOutcome::Background);
+                }
                 // The run that was cancelled has not ended yet.
                 KeyRequest::Background => {}
                 KeyRequest::Unfold => self.progress.unfold(),
                 KeyRequest::NextPermissionMode => {
-                    if let Some(mode) = self.progress.permission_mode().map(input::next_permission_mode) {
+                    if let Some(mode) = self
+                        .progress
+                        .permission_mode()
+                        .map(input::next_permission_mode)
+                    {
                         self.progress.set_permission_mode(mode);
                         set_permission_mode(self.target.client, self.target.run, mode);
                     }
@@ -392,20 +455,27 @@ impl RequestPoll {
 
     fn fetch_if_due(&mut self, target: &WatchTarget<'_>, progress: &Progress) {
         // A prompt would receive what the user is typing as its answer.
-        if self.fetching.is_some() || !self.expected || Instant::now() < self.next_at || progress.is_typing() {
+        if self.fetching.is_some()
+            || !self.expected
+            || Instant::now() < self.next_at
+            || progress.is_typing()
+        {
             return;
         }
         self.next_at = Instant::now() + REQUEST_POLL_INTERVAL;
         self.expected_again = false;
         let client = target.client.clone();
         let session_id = target.run.session_id.clone();
-        let fetching = async move { prompts::fetch_open_requests(&client, Some(&session_id)).await };
+        let fetching =
+            async move { prompts::fetch_open_requests(&client, Some(&session_id)).await };
         self.fetching = Some(fetching.boxed());
     }
 
     /// Waits for the requests that are being fetched. Cancel-safe.
     async fn fetched(&mut self) -> Result<OpenRequests, ErrorInfo> {
-        let Some(fetching) = &mut self.fetching else { return std::future::pending().await };
+        let Some(fetching) = &mut self.fetching else {
+            return std::future::pending().await;
+        };
         let open = fetching.await;
         self.fetching = None;
         open
@@ -417,8 +487,13 @@ impl RequestPoll {
         target: &WatchTarget<'_>,
         progress: &mut Progress,
     ) -> Result<PollOutcome, Failure> {
-        let open =
-            open.map_err(|error| if error.code == ErrorCode::Closing { owner_lost(target) } else { error.into() })?;
+        let open = open.map_err(|error| {
+            if error.code == ErrorCode::Closing {
+                owner_lost(target)
+            } else {
+                error.into()
+            }
+        })?;
         if progress.is_typing() {
             // They are fetched again.
             return Ok(PollOutcome::Continue);
@@ -452,10 +527,14 @@ async fn prompt_all(
     asks: &[UserRequest],
     progress: &mut Progress,
 ) -> Result<PromptOutcome, Failure> {
-    let WatchTarget { client, interrupt, .. } = target;
+    let WatchTarget {
+        client, interrupt, ..
+    } = target;
     for ask in asks {
         let asker = progress.child_label(ask.run_id());
-        let outcome = prompts::prompt_user(client, ask, asker.as_deref(), interrupt, progress.paint()).await?;
+        let outcome =
+            prompts::prompt_user(client, ask, asker.as_deref(), interrupt, progress.paint())
+                .await?;
         match (outcome, ask) {
             // Calls of sub-agents are not in the transcript, and may have the same ids.
             (PromptOutcome::Answered, UserRequest::Permission(asked))
@@ -497,20 +576,40 @@ fn ends(record: &EventRecord, run: &Accepted) -> bool {
 
 /// Returns the failure for a client that is ended by a signal: the run at the server is not cancelled.
 fn detached(run: &Accepted, url: &str) -> Failure {
-    let what = format!("stopped by a signal; run {} continues on the server", run.run_id);
+    let what = format!(
+        "stopped by a signal; run {} continues on the server",
+        run.run_id
+    );
     let soong = report::command(None, Some(url));
-    Failure::new(Exit::Interrupted, what, format!("Follow it: {soong} traces events {} --follow", run.session_id))
+    Failure::new(
+        Exit::Interrupted,
+        what,
+        format!(
+            "Follow it: {soong} traces events {} --follow",
+            run.session_id
+        ),
+    )
 }
 
 /// Returns the failure for a server that does not send the record of a run that the user has cancelled.
 fn no_record(target: &WatchTarget<'_>) -> Failure {
-    let what = format!("run {} was cancelled; the server does not send its record", target.run.run_id);
+    let what = format!(
+        "run {} was cancelled; the server does not send its record",
+        target.run.run_id
+    );
     let soong = report::command(target.home, target.client.server());
-    Failure::new(Exit::Interrupted, what, format!("Show it later: {soong} traces show {}", target.run.trace_id))
+    Failure::new(
+        Exit::Interrupted,
+        what,
+        format!("Show it later: {soong} traces show {}", target.run.trace_id),
+    )
 }
 
 fn cancel_timed_out(limit: Duration) -> Failure {
-    let what = format!("the run has not ended {} s after it was cancelled; no longer waiting for it", limit.as_secs());
+    let what = format!(
+        "the run has not ended {} s after it was cancelled; no longer waiting for it",
+        limit.as_secs()
+    );
     let advice = "Recorded data is safe. Check the disk with `soong doctor`, and see the logs.";
     Failure::new(Exit::Interrupted, what, advice)
 }
@@ -518,5 +617,9 @@ fn cancel_timed_out(limit: Duration) -> Failure {
 fn owner_lost(target: &WatchTarget<'_>) -> Failure {
     let what = "the process that executed the run has exited; the run is recorded up to that point";
     let soong = report::command(target.home, target.client.server());
-    Failure::new(Exit::Failed, what, format!("Resume it: {soong} run --trace {}", target.run.session_id))
+    Failure::new(
+        Exit::Failed,
+        what,
+        format!("Resume it: {soong} run --trace {}", target.run.session_id),
+    )
 }

@@ -14,7 +14,9 @@ use serde_json::json;
 use soong::{
     RunRequest, Runtime, SessionSpec,
     artifact::{ArtifactOwner, ArtifactService, Change, ChangeCondition, EditRequest, Save},
-    protocol::{ArtifactSource, BlobWrite, Durability, EffectId, Provenance, SessionId, Timestamp, Write},
+    protocol::{
+        ArtifactSource, BlobWrite, Durability, EffectId, Provenance, SessionId, Timestamp, Write,
+    },
     storage::{
         blob::{BlobLocation, BlobStore},
         sqlite::SqliteStore,
@@ -36,9 +38,18 @@ const EDITS: usize = 120;
 
 /// Creates a model that requests one edit, then answers "done". Its run has an effect that edits can refer to.
 fn one_edit_model() -> ScriptedModel {
-    respond(|request| match request.messages.iter().all(|message| message.tool_calls.is_empty()) {
-        true => call("create_artifact", json!({"name": "task_plan", "content": "- [ ] one\n"})),
-        false => text("done"),
+    respond(|request| {
+        match request
+            .messages
+            .iter()
+            .all(|message| message.tool_calls.is_empty())
+        {
+            true => call(
+                "create_artifact",
+                json!({"name": "task_plan", "content": "- [ ] one\n"}),
+            ),
+            false => text("done"),
+        }
     })
 }
 
@@ -59,7 +70,10 @@ impl Rows {
     }
 
     fn print(&mut self) {
-        println!("| {:<46} | {:>9} | unit | floor     | of floor |", "", "median");
+        println!(
+            "| {:<46} | {:>9} | unit | floor     | of floor |",
+            "", "median"
+        );
         println!("|{:-<48}|----------:|------|----------:|---------:|", "");
         for (name, unit, values, floors) in &mut self.0 {
             let value = median(values);
@@ -67,7 +81,10 @@ impl Rows {
                 true => (String::new(), String::new()),
                 false => {
                     let floor = median(floors);
-                    (format!("{floor:.1}"), format!("{:.0} %", 100.0 * value / floor))
+                    (
+                        format!("{floor:.1}"),
+                        format!("{:.0} %", 100.0 * value / floor),
+                    )
                 }
             };
             println!("| {name:<46} | {value:>9.1} | {unit:<4} | {floor:>9} | {share:>8} |");
@@ -86,7 +103,10 @@ fn floor(dir: &Path, bytes: &[u8], count: usize) -> std::io::Result<f64> {
     let mut log = File::create(dir.join("log"))?;
     let start = Instant::now();
     for number in 0..count {
-        let (aside, place) = (dir.join(format!("{number}#")), dir.join(format!("{number}")));
+        let (aside, place) = (
+            dir.join(format!("{number}#")),
+            dir.join(format!("{number}")),
+        );
         let mut file = File::create(&aside)?;
         file.write_all(bytes)?;
         file.sync_all()?;
@@ -99,7 +119,12 @@ fn floor(dir: &Path, bytes: &[u8], count: usize) -> std::io::Result<f64> {
 }
 
 /// Like [`floor`], with `at_once` threads, each in a separate folder.
-fn floor_at_once(dir: &Path, bytes: &[u8], count: usize, at_once: usize) -> Result<f64, BenchError> {
+fn floor_at_once(
+    dir: &Path,
+    bytes: &[u8],
+    count: usize,
+    at_once: usize,
+) -> Result<f64, BenchError> {
     let start = Instant::now();
     std::thread::scope(|scope| -> Result<(), BenchError> {
         let mut threads = Vec::new();
@@ -117,11 +142,19 @@ fn floor_at_once(dir: &Path, bytes: &[u8], count: usize, at_once: usize) -> Resu
 }
 
 async fn open(home: &Path) -> Result<Runtime, BenchError> {
-    Ok(Runtime::builder().home(home).project_dir(home).model("default", one_edit_model()).build().await?)
+    Ok(Runtime::builder()
+        .home(home)
+        .project_dir(home)
+        .model("default", one_edit_model())
+        .build()
+        .await?)
 }
 
 async fn session(runtime: &Runtime, id: &str) -> Result<ArtifactOwner, BenchError> {
-    let spec = SessionSpec { session_id: Some(id.to_owned()), ..SessionSpec::default() };
+    let spec = SessionSpec {
+        session_id: Some(id.to_owned()),
+        ..SessionSpec::default()
+    };
     let session = runtime.sessions().create(spec).await?;
     Ok(runtime.artifacts().owner(&session.session_id).await?)
 }
@@ -136,10 +169,19 @@ async fn save_all(
 ) -> Result<f64, BenchError> {
     let start = Instant::now();
     let savers = (0..at_once).map(|saver| {
-        let (service, place, bytes, prefix) = (Arc::clone(service), place.clone(), bytes.clone(), prefix.to_owned());
+        let (service, place, bytes, prefix) = (
+            Arc::clone(service),
+            place.clone(),
+            bytes.clone(),
+            prefix.to_owned(),
+        );
         tokio::spawn(async move {
             for number in (saver..count).step_by(at_once) {
-                let save = Save::new(format!("{prefix}{number}"), "application/octet-stream", bytes.clone());
+                let save = Save::new(
+                    format!("{prefix}{number}"),
+                    "application/octet-stream",
+                    bytes.clone(),
+                );
                 service.save(&place, save).await?;
             }
             Ok::<_, soong::ErrorInfo>(())
@@ -166,20 +208,39 @@ async fn saves(
             let floor = floor_at_once(floors.path(), &bytes, count, at_once)?;
             let prefix = format!("r{round}-{size}-{at_once}-");
             let rate = save_all(&service, place, (&prefix, &bytes), count, at_once).await?;
-            rows.add(&format!("saves of {name}, {at_once} at once"), "1/s", rate, Some(floor));
+            rows.add(
+                &format!("saves of {name}, {at_once} at once"),
+                "1/s",
+                rate,
+                Some(floor),
+            );
         }
     }
     Ok(())
 }
 
 /// Edits a document of 100 KB; each writer edits its own line. Fails if an edit is lost.
-async fn edits(runtime: &Runtime, place: &ArtifactOwner, round: usize, rows: &mut Rows) -> Result<(), BenchError> {
+async fn edits(
+    runtime: &Runtime,
+    place: &ArtifactOwner,
+    round: usize,
+    rows: &mut Rows,
+) -> Result<(), BenchError> {
     let service = runtime.artifacts().service();
-    let run = runtime.start(RunRequest::new("edit").session(place.session_id.as_str())).await?;
+    let run = runtime
+        .start(RunRequest::new("edit").session(place.session_id.as_str()))
+        .await?;
     run.wait().await?;
     let edit = |key: String, change: Change, call: String| {
-        let effect = EffectId { run_id: run.run_id().clone(), turn: 1, tool_call_id: call };
-        let provenance = Provenance { run_id: Some(run.run_id().clone()), ..Provenance::default() };
+        let effect = EffectId {
+            run_id: run.run_id().clone(),
+            turn: 1,
+            tool_call_id: call,
+        };
+        let provenance = Provenance {
+            run_id: Some(run.run_id().clone()),
+            ..Provenance::default()
+        };
         let request = EditRequest {
             key,
             change,
@@ -193,11 +254,20 @@ async fn edits(runtime: &Runtime, place: &ArtifactOwner, round: usize, rows: &mu
     };
     for writers in [1, 4] {
         let key = format!("edited{round}-{writers}");
-        let mut content: String = (0..writers).map(|writer| format!("writer {writer}: 0.\n")).collect();
+        let mut content: String = (0..writers)
+            .map(|writer| format!("writer {writer}: 0.\n"))
+            .collect();
         while content.len() < 100_000 {
-            content.push_str(&format!("line {} of a document that has many lines like this one\n", content.len()));
+            content.push_str(&format!(
+                "line {} of a document that has many lines like this one\n",
+                content.len()
+            ));
         }
-        let create = Change::Create { content, content_type: "text/markdown".to_owned(), title: String::new() };
+        let create = Change::Create {
+            content,
+            content_type: "text/markdown".to_owned(),
+            title: String::new(),
+        };
         edit(key.clone(), create, format!("create{round}-{writers}")).await?;
         let start = Instant::now();
         try_join_all((0..writers).map(|writer| {
@@ -205,20 +275,39 @@ async fn edits(runtime: &Runtime, place: &ArtifactOwner, round: usize, rows: &mu
             async move {
                 for number in 0..EDITS / writers {
                     let old = format!("writer {writer}: {number}.");
-                    let change = Change::Update { old, new: format!("writer {writer}: {}.", number + 1) };
-                    edit(key.clone(), change, format!("{round}-{writers}-{writer}-{number}")).await?;
+                    let change = Change::Update {
+                        old,
+                        new: format!("writer {writer}: {}.", number + 1),
+                    };
+                    edit(
+                        key.clone(),
+                        change,
+                        format!("{round}-{writers}-{writer}-{number}"),
+                    )
+                    .await?;
                 }
                 Ok::<_, soong::ErrorInfo>(())
             }
         }))
         .await?;
         let rate = EDITS as f64 / start.elapsed().as_secs_f64();
-        let text = runtime.artifacts().load(place, &key, None).await?.text().await?;
-        let is_whole = (0..writers).all(|writer| text.contains(&format!("writer {writer}: {}.\n", EDITS / writers)));
+        let text = runtime
+            .artifacts()
+            .load(place, &key, None)
+            .await?
+            .text()
+            .await?;
+        let is_whole = (0..writers)
+            .all(|writer| text.contains(&format!("writer {writer}: {}.\n", EDITS / writers)));
         if !is_whole {
             return Err("an edit was lost".into());
         }
-        rows.add(&format!("edits of a document of 100 KB, {writers} at once"), "1/s", rate, None);
+        rows.add(
+            &format!("edits of a document of 100 KB, {writers} at once"),
+            "1/s",
+            rate,
+            None,
+        );
     }
     Ok(())
 }
@@ -230,25 +319,47 @@ async fn many(runtime: &Runtime, place: &ArtifactOwner, rows: &mut Rows) -> Resu
     if listed < MANY {
         return Err("artifacts are missing from the list".into());
     }
-    rows.add(&format!("list of {MANY} artifacts"), "ms", start.elapsed().as_secs_f64() * 1e3, None);
+    rows.add(
+        &format!("list of {MANY} artifacts"),
+        "ms",
+        start.elapsed().as_secs_f64() * 1e3,
+        None,
+    );
     // The inventory is rendered in the first turn, and again in the second, since the plan was written in between.
     let start = Instant::now();
     runtime.artifacts().delete(place, "task_plan").await.ok();
-    let run = runtime.start(RunRequest::new("plan").session(place.session_id.as_str())).await?;
+    let run = runtime
+        .start(RunRequest::new("plan").session(place.session_id.as_str()))
+        .await?;
     run.wait().await?;
     let name = format!("run of two turns with {MANY} artifacts");
     rows.add(&name, "ms", start.elapsed().as_secs_f64() * 1e3, None);
     Ok(())
 }
 
-async fn versions(runtime: &Runtime, place: &ArtifactOwner, round: usize, rows: &mut Rows) -> Result<(), BenchError> {
+async fn versions(
+    runtime: &Runtime,
+    place: &ArtifactOwner,
+    round: usize,
+    rows: &mut Rows,
+) -> Result<(), BenchError> {
     let (start, reads) = (Instant::now(), 50);
     for read in 0..reads {
         let version = 1 + (round * 379 + read * 97) % VERSIONS;
-        runtime.artifacts().load(place, "versions", Some(version as u64)).await?.bytes().await?;
+        runtime
+            .artifacts()
+            .load(place, "versions", Some(version as u64))
+            .await?
+            .bytes()
+            .await?;
     }
     let each = start.elapsed().as_secs_f64() * 1e6 / f64::from(u32::try_from(reads)?);
-    rows.add(&format!("read of one version out of {VERSIONS}"), "µs", each, None);
+    rows.add(
+        &format!("read of one version out of {VERSIONS}"),
+        "µs",
+        each,
+        None,
+    );
     Ok(())
 }
 
@@ -262,14 +373,26 @@ async fn repair(dir: &Path, rows: &mut Rows) -> Result<(), BenchError> {
     open(dir.path()).await?.close().await;
     let empty = empty.elapsed().as_secs_f64() * 1e3;
     let blobs = BlobStore::open(dir.path(), &BlobLocation::File, &|_| None)?;
-    let paths: Vec<String> = (0..ORPHANS).map(|n| format!("sessions/s/artifacts/a{n}/v1/product.bin")).collect();
+    let paths: Vec<String> = (0..ORPHANS)
+        .map(|n| format!("sessions/s/artifacts/a{n}/v1/product.bin"))
+        .collect();
     {
         let mut store = SqliteStore::open(dir.path().join("sessions.sqlite"), Durability::Full)?;
-        let announce = |path: &String| Write::Blob(BlobWrite::Intent { path: path.clone(), at: Timestamp::default() });
-        store.commit(&[Append { fence: None, writes: paths.iter().map(announce).collect() }])?;
+        let announce = |path: &String| {
+            Write::Blob(BlobWrite::Intent {
+                path: path.clone(),
+                at: Timestamp::default(),
+            })
+        };
+        store.commit(&[Append {
+            fence: None,
+            writes: paths.iter().map(announce).collect(),
+        }])?;
     }
     for path in &paths {
-        let file = blobs.local_path(path).ok_or("the blob store is not local")?;
+        let file = blobs
+            .local_path(path)
+            .ok_or("the blob store is not local")?;
         std::fs::create_dir_all(file.parent().ok_or("the file has no parent folder")?)?;
         std::fs::write(file, [7; 1_000])?;
     }
@@ -277,19 +400,29 @@ async fn repair(dir: &Path, rows: &mut Rows) -> Result<(), BenchError> {
     let runtime = open(dir.path()).await?;
     let took = start.elapsed().as_secs_f64() * 1e3;
     runtime.close().await;
-    rows.add(&format!("opening with {ORPHANS} announced orphans"), "ms", took, None);
+    rows.add(
+        &format!("opening with {ORPHANS} announced orphans"),
+        "ms",
+        took,
+        None,
+    );
     rows.add("opening with none, and closing", "ms", empty, None);
     Ok(())
 }
 
 /// Fills a home with the artifacts to be listed and the versions to be read.
 async fn fill(runtime: &Runtime) -> Result<(ArtifactOwner, ArtifactOwner), BenchError> {
-    let (listed, read) = (session(runtime, "many").await?, session(runtime, "versions").await?);
+    let (listed, read) = (
+        session(runtime, "many").await?,
+        session(runtime, "versions").await?,
+    );
     let service = runtime.artifacts().service();
     let bytes: bytes::Bytes = vec![b'x'; 300].into();
     save_all(&service, &listed, ("part", &bytes), MANY, 64).await?;
     for _ in 0..VERSIONS {
-        service.save(&read, Save::new("versions", "text/plain", bytes.clone())).await?;
+        service
+            .save(&read, Save::new("versions", "text/plain", bytes.clone()))
+            .await?;
     }
     Ok((listed, read))
 }

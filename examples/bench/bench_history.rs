@@ -82,7 +82,10 @@ impl TimedModel {
             }
             step
         });
-        Self { scripted: Arc::new(scripted), seen }
+        Self {
+            scripted: Arc::new(scripted),
+            seen,
+        }
     }
 
     fn calls(&self) -> usize {
@@ -102,7 +105,11 @@ fn builder(home: &Path, model: &TimedModel) -> RuntimeBuilder {
     config.model.context_window = Some(100_000_000);
     config.model.max_concurrency = Some(10_000);
     config.runtime.max_turns = 100_000;
-    Runtime::builder().home(home).project_dir(home).config(config).model("default", Arc::clone(&model.scripted))
+    Runtime::builder()
+        .home(home)
+        .project_dir(home)
+        .config(config)
+        .model("default", Arc::clone(&model.scripted))
 }
 
 fn ms(time: Duration) -> f64 {
@@ -115,9 +122,15 @@ fn median(mut values: Vec<f64>) -> f64 {
 }
 
 fn print_row(name: &str, unit: &str, values: Vec<f64>) {
-    let (low, high) =
-        values.iter().fold((f64::INFINITY, 0_f64), |(low, high), value| (low.min(*value), high.max(*value)));
-    println!("{name:<62} {:>10.2} {unit:<6} ({low:.2} to {high:.2})", median(values));
+    let (low, high) = values
+        .iter()
+        .fold((f64::INFINITY, 0_f64), |(low, high), value| {
+            (low.min(*value), high.max(*value))
+        });
+    println!(
+        "{name:<62} {:>10.2} {unit:<6} ({low:.2} to {high:.2})",
+        median(values)
+    );
 }
 
 /// Measures opening a home with many sessions, and starting a run in it.
@@ -130,7 +143,12 @@ async fn opening(home: &Path, rounds: usize) -> Result<(), Failed> {
         ready.push(ms(start.elapsed()));
         let run = runtime.start("What is it?").await?;
         run.wait().await?;
-        if let Some((called, _)) = model.seen.lock().ok().and_then(|seen| seen.first().copied()) {
+        if let Some((called, _)) = model
+            .seen
+            .lock()
+            .ok()
+            .and_then(|seen| seen.first().copied())
+        {
             first.push(ms(called - start));
         }
         runtime.close().await;
@@ -146,7 +164,8 @@ async fn resuming(home: &Path, rounds: usize) -> Result<(), Failed> {
     for _ in 0..rounds {
         let model = TimedModel::new(ModelBehavior::Hangs);
         let runtime = builder(home, &model).build().await?;
-        let starts = (0..INTERRUPTED).map(|_| runtime.start(RunRequest::new("Look.").mode(RunMode::Orchestrator)));
+        let starts = (0..INTERRUPTED)
+            .map(|_| runtime.start(RunRequest::new("Look.").mode(RunMode::Orchestrator)));
         let runs = try_join_all(starts).await?;
         while model.calls() < INTERRUPTED {
             tokio::task::yield_now().await;
@@ -156,7 +175,10 @@ async fn resuming(home: &Path, rounds: usize) -> Result<(), Failed> {
 
         let model = TimedModel::new(ModelBehavior::Answers);
         let start = Instant::now();
-        let runtime = builder(home, &model).recover(RecoveryPolicy::All).build().await?;
+        let runtime = builder(home, &model)
+            .recover(RecoveryPolicy::All)
+            .build()
+            .await?;
         ready.push(ms(start.elapsed()));
         while model.calls() < INTERRUPTED {
             tokio::task::yield_now().await;
@@ -168,9 +190,21 @@ async fn resuming(home: &Path, rounds: usize) -> Result<(), Failed> {
         done.push(ms(start.elapsed()));
         runtime.close().await;
     }
-    print_row(&format!("{INTERRUPTED} interrupted runs: open the home"), "ms", ready);
-    print_row(&format!("{INTERRUPTED} interrupted runs: all call the model again"), "ms", thinking);
-    print_row(&format!("{INTERRUPTED} interrupted runs: all have ended"), "ms", done);
+    print_row(
+        &format!("{INTERRUPTED} interrupted runs: open the home"),
+        "ms",
+        ready,
+    );
+    print_row(
+        &format!("{INTERRUPTED} interrupted runs: all call the model again"),
+        "ms",
+        thinking,
+    );
+    print_row(
+        &format!("{INTERRUPTED} interrupted runs: all have ended"),
+        "ms",
+        done,
+    );
     Ok(())
 }
 
@@ -191,19 +225,41 @@ async fn rewinding(home: &Path, rounds: usize) -> Result<(), Failed> {
         runtime.sessions().switch_head(&session, LONG).await?;
         forth.push(ms(start.elapsed()));
     }
-    print_row(&format!("rewind the head over {} of {LONG} messages", LONG / 2), "ms", back);
-    print_row("move the head forward again, to a message off the main path", "ms", forth);
+    print_row(
+        &format!("rewind the head over {} of {LONG} messages", LONG / 2),
+        "ms",
+        back,
+    );
+    print_row(
+        "move the head forward again, to a message off the main path",
+        "ms",
+        forth,
+    );
     let (mut accepted, mut called) = (Vec::new(), Vec::new());
     for _ in 0..rounds {
         let (start, before) = (Instant::now(), model.calls());
-        let run = runtime.start(RunRequest::new("Instead.").session(made::LONG_SESSION).after(LONG / 2)).await?;
+        let run = runtime
+            .start(
+                RunRequest::new("Instead.")
+                    .session(made::LONG_SESSION)
+                    .after(LONG / 2),
+            )
+            .await?;
         accepted.push(ms(start.elapsed()));
         run.wait().await?;
         called.push(ms(model.call(before)? - start));
         runtime.sessions().switch_head(&session, LONG).await?;
     }
-    print_row(&format!("a run that rewound to message {} is accepted", LONG / 2), "ms", accepted);
-    print_row("its first request, with the remaining messages", "ms", called);
+    print_row(
+        &format!("a run that rewound to message {} is accepted", LONG / 2),
+        "ms",
+        accepted,
+    );
+    print_row(
+        "its first request, with the remaining messages",
+        "ms",
+        called,
+    );
     runtime.close().await;
     Ok(())
 }
@@ -232,21 +288,44 @@ async fn context(dir: &Path, rounds: usize) -> Result<(), Failed> {
             return Err(format!("{:?}", outcome.error).into());
         }
         let (start, before) = (Instant::now(), model.calls());
-        runtime.start(RunRequest::new("And now?").session(run.session_id().as_str())).await?.wait().await?;
+        runtime
+            .start(RunRequest::new("And now?").session(run.session_id().as_str()))
+            .await?
+            .wait()
+            .await?;
         next.push(ms(model.call(before)? - start));
         runtime.close().await;
         let mut seen = model.seen.lock().map_err(|_| "the model panicked")?.clone();
         seen.truncate(before);
         // The time from an answer to the next call contains two commits and building the context.
-        let between: Vec<f64> = seen.windows(2).map(|pair| ms(pair[1].0 - pair[0].1)).collect();
+        let between: Vec<f64> = seen
+            .windows(2)
+            .map(|pair| ms(pair[1].0 - pair[0].1))
+            .collect();
         early.push(median(between[..TURNS].to_vec()));
         late.push(median(between[between.len() - TURNS..].to_vec()));
     }
-    let added = late.iter().zip(&early).map(|(late, early)| late - early).collect();
-    print_row(&format!("a turn, of the first {TURNS} (normal durability)"), "ms", early);
+    let added = late
+        .iter()
+        .zip(&early)
+        .map(|(late, early)| late - early)
+        .collect();
+    print_row(
+        &format!("a turn, of the first {TURNS} (normal durability)"),
+        "ms",
+        early,
+    );
     print_row(&format!("a turn at {CONVERSATION} messages"), "ms", late);
-    print_row(&format!("cost of {CONVERSATION} more messages in a turn"), "ms", added);
-    print_row("first request of the next run, which reads these messages", "ms", next);
+    print_row(
+        &format!("cost of {CONVERSATION} more messages in a turn"),
+        "ms",
+        added,
+    );
+    print_row(
+        "first request of the next run, which reads these messages",
+        "ms",
+        next,
+    );
     Ok(())
 }
 
@@ -254,17 +333,25 @@ async fn context(dir: &Path, rounds: usize) -> Result<(), Failed> {
 async fn main() -> Result<(), Failed> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let rounds: usize = arguments.first().map_or(Ok(5), |text| text.parse())?;
-    let dir = arguments.get(1).map_or_else(|| PathBuf::from("."), PathBuf::from);
+    let dir = arguments
+        .get(1)
+        .map_or_else(|| PathBuf::from("."), PathBuf::from);
     let sessions: u64 = arguments.get(2).map_or(Ok(10_000), |text| text.parse())?;
     let home = tempfile::tempdir_in(&dir)?;
     let large = home.path().join("large");
     made::sessions(&large, sessions, EVENTS)?;
-    println!("a home with {sessions} sessions and {} events:", sessions * EVENTS);
+    println!(
+        "a home with {sessions} sessions and {} events:",
+        sessions * EVENTS
+    );
     opening(&large, rounds).await?;
     resuming(&large, rounds).await?;
     let long = home.path().join("long");
     let size = made::long_trace(&long, LONG)?;
-    println!("a trace with {LONG} messages of {} bytes each:", made::TEXT_BYTES);
+    println!(
+        "a trace with {LONG} messages of {} bytes each:",
+        made::TEXT_BYTES
+    );
     let each = size as f64 / LONG as f64;
     println!(
         "{:<62} {each:>10.0} bytes  ({:.0} in addition to the text, which its event also contains)",

@@ -22,8 +22,8 @@ use std::{
 
 use futures::future::try_join_all;
 use soong::protocol::{
-    Durability, Event, EventDraft, Message, MessageEvent, ModelEvent, Role, RunId, RunWrite, SessionId, Timestamp,
-    ToolEvent, TraceId, Usage, Usd, Write,
+    Durability, Event, EventDraft, Message, MessageEvent, ModelEvent, Role, RunId, RunWrite,
+    SessionId, Timestamp, ToolEvent, TraceId, Usage, Usd, Write,
 };
 use soong_storage::{
     sqlite::SqliteStore,
@@ -37,7 +37,9 @@ const EVENTS_PER_APPEND: u64 = 4;
 type Failed = Box<dyn std::error::Error + Send + Sync>;
 
 fn now() -> Timestamp {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let since = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
     Timestamp::from_millis(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
 }
 
@@ -59,7 +61,12 @@ async fn append(writer: &WriterHandle, append: Append) -> Result<Ack, Failed> {
     let done = Box::new(move |result: Result<Ack, (StoreError, Append)>| {
         let _ = answer.send(result.map_err(|(error, _)| error));
     });
-    writer.submit(QueuedAppend { append, callback: done }).await;
+    writer
+        .submit(QueuedAppend {
+            append,
+            callback: done,
+        })
+        .await;
     Ok(outcome.await??)
 }
 
@@ -85,17 +92,40 @@ impl Author {
     fn turn(&self, epoch: u64, number: u64) -> Append {
         let at = now();
         let tool_call_id = format!("call_{number:08}");
-        let answer = format!("Read the file and found what it is for. {}", "It says so in its header. ".repeat(10));
-        let message = Message::new(self.trace.clone(), number, None, Role::Assistant, answer, at);
-        let usage = Usage { prompt_tokens: 1_800, completion_tokens: 90, ..Usage::default() };
-        let draft = |event: Event| Write::Event(EventDraft::new(self.trace.clone(), Some(self.run.clone()), at, event));
+        let answer = format!(
+            "Read the file and found what it is for. {}",
+            "It says so in its header. ".repeat(10)
+        );
+        let message = Message::new(
+            self.trace.clone(),
+            number,
+            None,
+            Role::Assistant,
+            answer,
+            at,
+        );
+        let usage = Usage {
+            prompt_tokens: 1_800,
+            completion_tokens: 90,
+            ..Usage::default()
+        };
+        let draft = |event: Event| {
+            Write::Event(EventDraft::new(
+                self.trace.clone(),
+                Some(self.run.clone()),
+                at,
+                event,
+            ))
+        };
         let writes = vec![
             draft(
                 ToolEvent::Completed {
                     tool_call_id: tool_call_id.clone(),
                     name: "read".to_owned(),
                     duration_ms: 3,
-                    preview: "1 //! What is durable: the store, its writer thread, and artifact bytes.".to_owned(),
+                    preview:
+                        "1 //! What is durable: the store, its writer thread, and artifact bytes."
+                            .to_owned(),
                     artifact_ref: None,
                     artifact_snapshot: None,
                     file_change: None,
@@ -125,11 +155,24 @@ impl Author {
                 .into(),
             ),
         ];
-        Append { fence: Some(Fence { run_id: self.run.clone(), epoch, number, active_ms: None }), writes }
+        Append {
+            fence: Some(Fence {
+                run_id: self.run.clone(),
+                epoch,
+                number,
+                active_ms: None,
+            }),
+            writes,
+        }
     }
 
     /// Appends until `until`. Returns the time that each acknowledgement took.
-    async fn write(&self, writer: &WriterHandle, epoch: u64, until: Instant) -> Result<Vec<Duration>, Failed> {
+    async fn write(
+        &self,
+        writer: &WriterHandle,
+        epoch: u64,
+        until: Instant,
+    ) -> Result<Vec<Duration>, Failed> {
         let mut took = Vec::new();
         while Instant::now() < until {
             let turn = self.turn(epoch, took.len() as u64 + 1);
@@ -143,7 +186,9 @@ impl Author {
 
 fn percentile(sorted: &[Duration], share: f64) -> f64 {
     let place = ((sorted.len() as f64 * share) as usize).min(sorted.len().saturating_sub(1));
-    sorted.get(place).map_or(f64::NAN, |took| took.as_secs_f64() * 1e3)
+    sorted
+        .get(place)
+        .map_or(f64::NAN, |took| took.as_secs_f64() * 1e3)
 }
 
 /// Repeatedly appends 4 KiB to a file and syncs it.
@@ -160,24 +205,55 @@ fn sync_times(dir: &Path, limit: Duration) -> std::io::Result<Vec<Duration>> {
     Ok(took)
 }
 
-async fn row(dir: &Path, durability: Durability, writers: usize, limit: Duration) -> Result<(), Failed> {
+async fn row(
+    dir: &Path,
+    durability: Durability,
+    writers: usize,
+    limit: Duration,
+) -> Result<(), Failed> {
     let dir = tempfile::tempdir_in(dir)?;
     let sync = sync_times(dir.path(), limit / 4)?;
     let commits = Arc::new(AtomicU64::new(0));
     let store = SqliteStore::open(dir.path().join("sessions.sqlite"), durability)?;
     let published = Arc::new(AtomicU64::new(0));
     let publish = Arc::clone(&published);
-    let (writer, thread) = writer::spawn(CountingStore { store, commits: Arc::clone(&commits) }, move |_, ack| {
-        publish.fetch_add(ack.events.len() as u64, Ordering::Relaxed);
-    })?;
+    let (writer, thread) = writer::spawn(
+        CountingStore {
+            store,
+            commits: Arc::clone(&commits),
+        },
+        move |_, ack| {
+            publish.fetch_add(ack.events.len() as u64, Ordering::Relaxed);
+        },
+    )?;
 
     let session = SessionId::generate();
-    append(&writer, Append { fence: None, writes: vec![rows::session(&session, now())] }).await?;
+    append(
+        &writer,
+        Append {
+            fence: None,
+            writes: vec![rows::session(&session, now())],
+        },
+    )
+    .await?;
     let mut authors = Vec::new();
     for n in 0..writers {
         let trace = TraceId::new(format!("{session}@explore-{n:03}"));
-        let author = Author { session: session.clone(), trace, run: RunId::generate() };
-        let epoch = append(&writer, Append { fence: None, writes: author.rows() }).await?.epoch.unwrap_or_default();
+        let author = Author {
+            session: session.clone(),
+            trace,
+            run: RunId::generate(),
+        };
+        let epoch = append(
+            &writer,
+            Append {
+                fence: None,
+                writes: author.rows(),
+            },
+        )
+        .await?
+        .epoch
+        .unwrap_or_default();
         authors.push((author, epoch));
     }
 
@@ -220,11 +296,21 @@ async fn main() -> Result<(), Failed> {
     let seconds: f64 = arguments.next().map_or(Ok(2.0), |text| text.parse())?;
     let dir = arguments.next().unwrap_or_else(|| ".".to_owned());
     println!("Times in ms; sync = write and sync 4 KiB.\n");
-    println!("|        | writers | events/s | ack avg | ack p99 | appends/commit | sync 50 | sync 99 |");
-    println!("|--------|--------:|---------:|--------:|--------:|---------------:|--------:|--------:|");
+    println!(
+        "|        | writers | events/s | ack avg | ack p99 | appends/commit | sync 50 | sync 99 |"
+    );
+    println!(
+        "|--------|--------:|---------:|--------:|--------:|---------------:|--------:|--------:|"
+    );
     for durability in [Durability::Full, Durability::Normal] {
         for writers in [1, 8, 64] {
-            row(Path::new(&dir), durability, writers, Duration::from_secs_f64(seconds)).await?;
+            row(
+                Path::new(&dir),
+                durability,
+                writers,
+                Duration::from_secs_f64(seconds),
+            )
+            .await?;
         }
     }
     Ok(())

@@ -34,7 +34,10 @@ struct Random(u64);
 
 impl Random {
     fn below(&mut self, end: usize) -> usize {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) as usize % end
     }
 
@@ -45,14 +48,27 @@ impl Random {
 }
 
 fn english(seed: u64, bytes: usize) -> String {
-    words(ENGLISH, seed, bytes, |dice| if dice.below(12) == 0 { ".\n" } else { " " })
+    words(ENGLISH, seed, bytes, |dice| {
+        if dice.below(12) == 0 { ".\n" } else { " " }
+    })
 }
 
 fn source(seed: u64, bytes: usize) -> String {
-    words(SOURCE, seed, bytes, |dice| if dice.below(7) == 0 { "\n        " } else { " " })
+    words(SOURCE, seed, bytes, |dice| {
+        if dice.below(7) == 0 {
+            "\n        "
+        } else {
+            " "
+        }
+    })
 }
 
-fn words(list: &str, seed: u64, bytes: usize, space: impl Fn(&mut Random) -> &'static str) -> String {
+fn words(
+    list: &str,
+    seed: u64,
+    bytes: usize,
+    space: impl Fn(&mut Random) -> &'static str,
+) -> String {
     let list: Vec<&str> = list.split_whitespace().collect();
     let mut dice = Random(seed);
     let mut text = String::new();
@@ -79,12 +95,18 @@ fn start(text: &str) -> String {
 
 /// Returns characters from the middle of the text.
 fn middle(text: &str) -> String {
-    text.chars().skip(text.chars().count() / 2).take(OLD_CHARS).collect()
+    text.chars()
+        .skip(text.chars().count() / 2)
+        .take(OLD_CHARS)
+        .collect()
 }
 
 /// Replaces every tenth character.
 fn edited(text: &str) -> String {
-    text.chars().enumerate().map(|(at, ch)| if at % 10 == 5 { '#' } else { ch }).collect()
+    text.chars()
+        .enumerate()
+        .map(|(at, ch)| if at % 10 == 5 { '#' } else { ch })
+        .collect()
 }
 
 fn measure(name: &str, content: &str, old: &str) {
@@ -95,7 +117,10 @@ fn measure(name: &str, content: &str, old: &str) {
         let result = find(content, old, &mut || start.elapsed() >= LIMIT);
         best = best.min(start.elapsed());
         answer = match result {
-            Ok(found) => format!("{} {:.3} at {:?}", found.layer, found.similarity, found.range),
+            Ok(found) => format!(
+                "{} {:.3} at {:?}",
+                found.layer, found.similarity, found.range
+            ),
             Err(error) => error.code().to_string(),
         };
     }
@@ -105,21 +130,47 @@ fn measure(name: &str, content: &str, old: &str) {
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let paths: Vec<String> = std::env::args().skip(1).collect();
     if let [content, old] = paths.as_slice() {
-        measure("files", &std::fs::read_to_string(content)?, &std::fs::read_to_string(old)?);
+        measure(
+            "files",
+            &std::fs::read_to_string(content)?,
+            &std::fs::read_to_string(old)?,
+        );
         return Ok(());
     }
     let (prose, cjk, code) = (english(1, SIZE), chinese(1, SIZE), source(1, SIZE));
-    measure("English, no match", &prose, &start(&english(2, 4 * OLD_CHARS)));
-    measure("Chinese, no match", &cjk, &start(&chinese(2, 4 * OLD_CHARS)));
-    measure("source code, no match", &code, &start(&source(2, 4 * OLD_CHARS)));
-    let half = middle(&prose).replace(['e', 't'], "#").replace(['o', 'a'], "$");
+    measure(
+        "English, no match",
+        &prose,
+        &start(&english(2, 4 * OLD_CHARS)),
+    );
+    measure(
+        "Chinese, no match",
+        &cjk,
+        &start(&chinese(2, 4 * OLD_CHARS)),
+    );
+    measure(
+        "source code, no match",
+        &code,
+        &start(&source(2, 4 * OLD_CHARS)),
+    );
+    let half = middle(&prose)
+        .replace(['e', 't'], "#")
+        .replace(['o', 'a'], "$");
     measure("English, a third of it edited, no match", &prose, &half);
     measure("English, exact", &prose, &middle(&prose));
     measure("Chinese, exact", &cjk, &middle(&cjk));
     let dashed = prose.replace(" the ", "\u{00A0}the ").replace(".\n", "—\n");
-    measure("English, normalised", &dashed, &middle(&prose).replace(".\n", "-\n"));
+    measure(
+        "English, normalised",
+        &dashed,
+        &middle(&prose).replace(".\n", "-\n"),
+    );
     let wide = cjk.replace('了', "，");
-    measure("Chinese, normalised", &wide, &middle(&wide).replace('，', ","));
+    measure(
+        "Chinese, normalised",
+        &wide,
+        &middle(&wide).replace('，', ","),
+    );
     let greek: String = prose
         .chars()
         .map(|ch| {
@@ -132,19 +183,49 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             }
         })
         .collect();
-    measure("Latin and Greek, normalised", &greek, &middle(&greek).replace(' ', "\u{A0}"));
+    measure(
+        "Latin and Greek, normalised",
+        &greek,
+        &middle(&greek).replace(' ', "\u{A0}"),
+    );
     measure("English, 10 % edits", &prose, &edited(&middle(&prose)));
     measure("Chinese, 10 % edits", &cjk, &edited(&middle(&cjk)));
     measure("source code, 10 % edits", &code, &edited(&middle(&code)));
 
     let same = "a".repeat(SIZE);
-    measure("aaaa… for aaaa…b, 2 000 characters", &same, &format!("{}b", "a".repeat(OLD_CHARS - 1)));
-    measure("aaaa… for aaaa…b, 20 characters", &same, &format!("{}b", "a".repeat(19)));
-    measure("aaaa… for a tenth of b", &same, &edited(&"a".repeat(OLD_CHARS)));
-    measure("abab… for aabb…", &"ab".repeat(SIZE / 2), &"aabb".repeat(OLD_CHARS / 4));
-    let marks: String = (0..SIZE / 2).map(|at| if at % 3 == 0 { '\u{0323}' } else { '\u{0301}' }).collect();
+    measure(
+        "aaaa… for aaaa…b, 2 000 characters",
+        &same,
+        &format!("{}b", "a".repeat(OLD_CHARS - 1)),
+    );
+    measure(
+        "aaaa… for aaaa…b, 20 characters",
+        &same,
+        &format!("{}b", "a".repeat(19)),
+    );
+    measure(
+        "aaaa… for a tenth of b",
+        &same,
+        &edited(&"a".repeat(OLD_CHARS)),
+    );
+    measure(
+        "abab… for aabb…",
+        &"ab".repeat(SIZE / 2),
+        &"aabb".repeat(OLD_CHARS / 4),
+    );
+    let marks: String = (0..SIZE / 2)
+        .map(|at| if at % 3 == 0 { '\u{0323}' } else { '\u{0301}' })
+        .collect();
     measure("marks only", &marks, &start(&english(2, 4 * OLD_CHARS)));
-    measure("ligatures of 18 characters only", &"\u{FDFA}".repeat(SIZE / 3), &start(&english(2, 4 * OLD_CHARS)));
-    measure("an old text of 100 000 characters", &prose, &english(2, 50 * OLD_CHARS));
+    measure(
+        "ligatures of 18 characters only",
+        &"\u{FDFA}".repeat(SIZE / 3),
+        &start(&english(2, 4 * OLD_CHARS)),
+    );
+    measure(
+        "an old text of 100 000 characters",
+        &prose,
+        &english(2, 50 * OLD_CHARS),
+    );
     Ok(())
 }

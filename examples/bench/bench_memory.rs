@@ -53,7 +53,9 @@ fn book(count: usize) -> String {
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let count: usize = std::env::args().nth(1).map_or(Ok(10_000), |text| text.parse())?;
+    let count: usize = std::env::args()
+        .nth(1)
+        .map_or(Ok(10_000), |text| text.parse())?;
     let folder = tempfile::tempdir()?;
     let file = MemoryFile::of_home(folder.path(), &Config::default(), &Environment::default());
     std::fs::create_dir_all(folder.path().join("memory"))?;
@@ -64,7 +66,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let read = median(|_| drop(black_box(ExperienceText::read(text.clone().into_bytes()))));
     println!("read     {:8.2} ms", read.as_secs_f64() * 1e3);
     let texts = |words: [&str; 2]| words.map(str::to_owned).to_vec();
-    let wanted = normalize_tags(&texts(["intent-7", "intent-11"]), &texts(["state-7", "state-13"]));
+    let wanted = normalize_tags(
+        &texts(["intent-7", "intent-11"]),
+        &texts(["state-7", "state-13"]),
+    );
     let found = median(|_| {
         let book = file.read().unwrap_or_default();
         black_box(matching(book.experiences(), &wanted, 5).len());
@@ -72,10 +77,24 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("found    {:8.2} ms", found.as_secs_f64() * 1e3);
     let added = median(|round| {
         let text = format!("Something new, the {round}th.");
-        let new = vec![NewExperience { category: "other".to_owned(), tags: Tags::default(), text }];
+        let new = vec![NewExperience {
+            category: "other".to_owned(),
+            tags: Tags::default(),
+            text,
+        }];
         let (reflection, at) = (format!("bench-{round}"), Timestamp::from_millis(0));
-        let changes = Changes { reflection, trace_id: None, at, new, rated: Vec::new() };
-        black_box(file.change(&changes).map(|added| added.len()).unwrap_or_default());
+        let changes = Changes {
+            reflection,
+            trace_id: None,
+            at,
+            new,
+            rated: Vec::new(),
+        };
+        black_box(
+            file.change(&changes)
+                .map(|added| added.len())
+                .unwrap_or_default(),
+        );
     });
     println!("added    {:8.2} ms", added.as_secs_f64() * 1e3);
     Ok(())

@@ -15,7 +15,11 @@
 //!
 //! The last line of output is JSON: memory, times of each repetition, number of wrong answers.
 
-#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a measurement shows its result")]
+#![allow(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "a measurement shows its result"
+)]
 
 use std::{
     path::PathBuf,
@@ -56,13 +60,23 @@ struct Bench {
 }
 
 impl Bench {
-    async fn open(scenario: String, n: usize, store: &str) -> Result<Self, Box<dyn std::error::Error>> {
-        let database = PathBuf::from(std::env::var("BENCH_DB").unwrap_or_else(|_| "bench.db".to_owned()));
+    async fn open(
+        scenario: String,
+        n: usize,
+        store: &str,
+    ) -> Result<Self, Box<dyn std::error::Error>> {
+        let database =
+            PathBuf::from(std::env::var("BENCH_DB").unwrap_or_else(|_| "bench.db".to_owned()));
         let home = database.with_extension("home");
-        let base_url = std::env::var("BASE_URL").unwrap_or_else(|_| "http://127.0.0.1:8089/v1".to_owned());
+        let base_url =
+            std::env::var("BASE_URL").unwrap_or_else(|_| "http://127.0.0.1:8089/v1".to_owned());
         let mut config = Config::default();
         config.runtime.repeated_calls_limit = 0; // scripted models repeat themselves
-        config.storage.durability = if store == "normal" { Durability::Normal } else { Durability::Full };
+        config.storage.durability = if store == "normal" {
+            Durability::Normal
+        } else {
+            Durability::Full
+        };
         // The default limits are made for real providers. Here they would dominate the result, so they are raised.
         let at_once = if scenario == "cancel" { n } else { 128 };
         config.model.max_concurrency = Some(at_once);
@@ -82,7 +96,12 @@ impl Bench {
             coordinates: true,
             ..Preset::default()
         };
-        let worker = Preset { name: "default".to_owned(), allowed_tools: None, coordinates: false, ..preset.clone() };
+        let worker = Preset {
+            name: "default".to_owned(),
+            allowed_tools: None,
+            coordinates: false,
+            ..preset.clone()
+        };
         let silent = Arc::new(respond_async(|_| std::future::pending()));
         let runtime = Runtime::builder()
             .home(home)
@@ -95,7 +114,12 @@ impl Bench {
             .preset(worker)
             .build()
             .await?;
-        Ok(Self { silent, runtime, scenario, n })
+        Ok(Self {
+            silent,
+            runtime,
+            scenario,
+            n,
+        })
     }
 
     fn start(&self, message: String, tools: &[&str]) -> RunRequest {
@@ -113,7 +137,10 @@ impl Bench {
     /// Starts N sub-agents that wait forever, cancels their parent, and returns the time that took.
     async fn cancel(&self) -> Result<Duration, ErrorInfo> {
         let (n, before) = (self.n, self.silent.calls());
-        let parent = self.runtime.start(RunRequest::driven("cancel").tools(["noop"])).await?;
+        let parent = self
+            .runtime
+            .start(RunRequest::driven("cancel").tools(["noop"]))
+            .await?;
         let spec = |i| ChildSpec::new(format!("{i}")).model("silent");
         try_join_all((0..n).map(|i| parent.spawn(spec(i)))).await?;
         while self.silent.calls() < before + n {
@@ -123,24 +150,37 @@ impl Bench {
         parent.cancel().await?;
         let took = start.elapsed();
         let children = parent.children().await?;
-        assert!(children.iter().all(|child| child.status == RunStatus::Cancelled), "a child goes on");
+        assert!(
+            children
+                .iter()
+                .all(|child| child.status == RunStatus::Cancelled),
+            "a child goes on"
+        );
         Ok(took)
     }
 
     async fn repetition(&self) -> Result<Vec<String>, ErrorInfo> {
         let n = self.n;
         match self.scenario.as_str() {
-            "single" => Ok(vec![self.answer(self.start(format!("bench: tools={n}"), &["noop"])).await?]),
+            "single" => Ok(vec![
+                self.answer(self.start(format!("bench: tools={n}"), &["noop"]))
+                    .await?,
+            ]),
             "fanout" => {
                 let start = self.start(format!("bench: fanout={n} tools=2"), &["agent", "noop"]);
                 Ok(vec![self.answer(start.preset("bench")).await?])
             }
             "gather" => {
-                let parent = self.runtime.start(RunRequest::driven("gather").tools(["noop"])).await?;
+                let parent = self
+                    .runtime
+                    .start(RunRequest::driven("gather").tools(["noop"]))
+                    .await?;
                 let children = (0..n).map(|i| {
                     let parent = parent.clone();
                     async move {
-                        let child = parent.spawn(ChildSpec::new(format!("bench: tools=2 id={i}"))).await?;
+                        let child = parent
+                            .spawn(ChildSpec::new(format!("bench: tools=2 id={i}")))
+                            .await?;
                         Ok::<_, ErrorInfo>(child.wait().await?.output.clone())
                     }
                 });
@@ -161,16 +201,28 @@ impl Bench {
 /// Peak resident memory of this process, in KiB.
 fn peak_kib() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    status.lines().find(|line| line.starts_with("VmHWM"))?.split_whitespace().nth(1)?.parse().ok()
+    status
+        .lines()
+        .find(|line| line.starts_with("VmHWM"))?
+        .split_whitespace()
+        .nth(1)?
+        .parse()
+        .ok()
 }
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut arguments = std::env::args().skip(1);
-    let mut next =
-        |what: &str| arguments.next().ok_or_else(|| format!("usage: SCENARIO N REPS STORE ({what} is missing)"));
+    let mut next = |what: &str| {
+        arguments
+            .next()
+            .ok_or_else(|| format!("usage: SCENARIO N REPS STORE ({what} is missing)"))
+    };
     let (scenario, n) = (next("SCENARIO")?, next("N")?.parse()?);
-    let (reps, store) = (next("REPS")?.parse::<usize>()?, next("STORE").unwrap_or_else(|_| "full".to_owned()));
+    let (reps, store) = (
+        next("REPS")?.parse::<usize>()?,
+        next("STORE").unwrap_or_else(|_| "full".to_owned()),
+    );
     let bench = Bench::open(scenario, n, &store).await?;
     let (mut rows, mut answers, mut bad) = (Vec::new(), 0, 0);
     for _ in 0..reps {
@@ -187,8 +239,10 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         }
     }
     bench.runtime.close().await;
-    let limits =
-        json!({"max_concurrency": bench.runtime.info().config().model.max_concurrency, "max_children": 100_000});
-    println!("{}", json!({"rss_kib": peak_kib(), "reps": rows, "answers": answers, "bad": bad, "limits": limits}));
+    let limits = json!({"max_concurrency": bench.runtime.info().config().model.max_concurrency, "max_children": 100_000});
+    println!(
+        "{}",
+        json!({"rss_kib": peak_kib(), "reps": rows, "answers": answers, "bad": bad, "limits": limits})
+    );
     Ok(())
 }

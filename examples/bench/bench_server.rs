@@ -38,9 +38,10 @@ pub(crate) type Failed = Box<dyn std::error::Error + Send + Sync>;
 async fn main() -> Result<(), Failed> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let number = |place: usize, default: usize| -> Result<usize, Failed> {
-        arguments
-            .get(place)
-            .map_or(Ok(default), |text| text.parse().map_err(|_| format!("{text:?} is not a number").into()))
+        arguments.get(place).map_or(Ok(default), |text| {
+            text.parse()
+                .map_err(|_| format!("{text:?} is not a number").into())
+        })
     };
     match arguments.first().map(String::as_str) {
         Some("requests") => requests::measure(number(1, 64)?, number(2, 5_000)?).await,
@@ -48,14 +49,19 @@ async fn main() -> Result<(), Failed> {
         Some("idle") => idle::measure(number(1, 10_000)?, number(2, 1_000)?).await,
         Some("monitor") => monitor::measure(number(1, 1_000)?, number(2, 50)?.max(2)).await,
         Some("storm") => storm::run(number(1, 10_000)?, number(2, 4)?).await,
-        _ => Err("usage: requests [CLIENTS] [RUNS], watchers [N] [EVENTS], idle [SESSIONS] [SOCKETS], \
+        _ => Err(
+            "usage: requests [CLIENTS] [RUNS], watchers [N] [EVENTS], idle [SESSIONS] [SOCKETS], \
                   storm [DISCONNECTS] [RESTARTS], monitor [ACTORS] [PAIRS]"
-            .into()),
+                .into(),
+        ),
     }
 }
 
 /// Returns the value of a sorted list below which `share` of the values are.
 pub(crate) fn quantile(sorted: &[f64], share: f64) -> f64 {
     let place = (sorted.len() as f64 * share) as usize;
-    sorted.get(place.min(sorted.len().saturating_sub(1))).copied().unwrap_or_default()
+    sorted
+        .get(place.min(sorted.len().saturating_sub(1)))
+        .copied()
+        .unwrap_or_default()
 }

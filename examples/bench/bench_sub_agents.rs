@@ -53,14 +53,21 @@ fn print_percentiles(what: &str, times: &mut [Duration], goal: Option<f64>) {
 }
 
 fn ensure(holds: bool, what: impl Into<String>) -> Result<(), Failed> {
-    if holds { Ok(()) } else { Err(what.into().into()) }
+    if holds {
+        Ok(())
+    } else {
+        Err(what.into().into())
+    }
 }
 
 /// Ends a driven run, and checks that no run is still alive.
 async fn end(world: &BenchRuntime, parent: &RunHandle) -> Result<(), Failed> {
     parent.finish("all done")?;
     parent.wait().await?;
-    ensure(world.runtime.info().live_runs() == 0, "a run is still alive after its parent ended")
+    ensure(
+        world.runtime.info().live_runs() == 0,
+        "a run is still alive after its parent ended",
+    )
 }
 
 /// Measures the time from the program's call to the model call, for one child after the other.
@@ -80,8 +87,16 @@ async fn spawn(count: usize) -> Result<(), Failed> {
         }
     }
     end(&world, &parent).await?;
-    print_percentiles(&format!("{count} spawns: until the child is durable"), &mut durable, None);
-    print_percentiles(&format!("{count} spawns: until its first request"), &mut asked, None);
+    print_percentiles(
+        &format!("{count} spawns: until the child is durable"),
+        &mut durable,
+        None,
+    );
+    print_percentiles(
+        &format!("{count} spawns: until its first request"),
+        &mut asked,
+        None,
+    );
     world.close().await
 }
 
@@ -115,7 +130,12 @@ async fn memory(scenario: &str, count: usize) -> Result<(), Failed> {
         "working" => "a child in a model call",
         _ => "a child that waits for its own child in a model call",
     };
-    print(&format!("{count} at once: memory of {what}"), each, "KiB", goal);
+    print(
+        &format!("{count} at once: memory of {what}"),
+        each,
+        "KiB",
+        goal,
+    );
     world.close().await
 }
 
@@ -128,20 +148,43 @@ async fn cancel(count: usize, tries: usize) -> Result<(), Failed> {
         let children = world.spawn(&parent, count, "hold").await?;
         world.model.until_in_flight(count).await;
         children[0].cancel().await?;
-        ensure(children[0].wait().await?.status == RunStatus::Cancelled, "a cancelled child did not end as cancelled")?;
+        ensure(
+            children[0].wait().await?.status == RunStatus::Cancelled,
+            "a cancelled child did not end as cancelled",
+        )?;
         let others = world.runtime.info().live_runs();
-        ensure(world.model.in_flight() == count - 1 && others == count, "a sibling ended with a cancelled child")?;
+        ensure(
+            world.model.in_flight() == count - 1 && others == count,
+            "a sibling ended with a cancelled child",
+        )?;
         let (start, calls) = (Instant::now(), world.model.calls());
         parent.cancel().await?;
         durable.push(start.elapsed());
         silent.push(world.model.last_effect_after(start));
         let rows = parent.children().await?;
-        ensure(rows.iter().all(|run| run.status == RunStatus::Cancelled), "a child's end is not recorded")?;
-        ensure(world.model.in_flight() == 0 && world.model.calls() == calls, "a model is asked behind a cancel")?;
-        ensure(world.runtime.info().live_runs() == 0, "a run is alive behind a cancel")?;
+        ensure(
+            rows.iter().all(|run| run.status == RunStatus::Cancelled),
+            "a child's end is not recorded",
+        )?;
+        ensure(
+            world.model.in_flight() == 0 && world.model.calls() == calls,
+            "a model is asked behind a cancel",
+        )?;
+        ensure(
+            world.runtime.info().live_runs() == 0,
+            "a run is alive behind a cancel",
+        )?;
     }
-    print_percentiles(&format!("cancel {count} children: until the last effect"), &mut silent, Some(100.0));
-    print_percentiles(&format!("cancel {count} children: until all ends are durable"), &mut durable, Some(500.0));
+    print_percentiles(
+        &format!("cancel {count} children: until the last effect"),
+        &mut silent,
+        Some(100.0),
+    );
+    print_percentiles(
+        &format!("cancel {count} children: until all ends are durable"),
+        &mut durable,
+        Some(500.0),
+    );
     world.close().await
 }
 
@@ -162,9 +205,17 @@ async fn cycles(count: usize) -> Result<(), Failed> {
     some(count).await?;
     let before = resident_bytes()?;
     some(count).await?;
-    print(&format!("{count} children started and ended: growth"), (resident_bytes()? - before) / MIB, "MiB", Some(1.0));
+    print(
+        &format!("{count} children started and ended: growth"),
+        (resident_bytes()? - before) / MIB,
+        "MiB",
+        Some(1.0),
+    );
     let left = world.permits_in_use();
-    ensure(left.is_empty(), format!("permits or slots were not returned: {left:?}"))?;
+    ensure(
+        left.is_empty(),
+        format!("permits or slots were not returned: {left:?}"),
+    )?;
     world.close().await
 }
 
@@ -181,11 +232,24 @@ async fn cancel_queued(count: usize, tries: usize) -> Result<(), Failed> {
         parent.cancel().await?;
         durable.push(start.elapsed());
         let rows = parent.children().await?;
-        ensure(rows.iter().all(|run| run.status == RunStatus::Cancelled), "a child's end is not recorded")?;
-        ensure(world.model.in_flight() == 0 && world.model.calls() == calls, "a model is asked behind a cancel")?;
-        ensure(world.runtime.info().live_runs() == 0, "a run is alive behind a cancel")?;
+        ensure(
+            rows.iter().all(|run| run.status == RunStatus::Cancelled),
+            "a child's end is not recorded",
+        )?;
+        ensure(
+            world.model.in_flight() == 0 && world.model.calls() == calls,
+            "a model is asked behind a cancel",
+        )?;
+        ensure(
+            world.runtime.info().live_runs() == 0,
+            "a run is alive behind a cancel",
+        )?;
     }
-    print_percentiles(&format!("cancel {count} children, most of them queued: all durable"), &mut durable, None);
+    print_percentiles(
+        &format!("cancel {count} children, most of them queued: all durable"),
+        &mut durable,
+        None,
+    );
     world.close().await
 }
 
@@ -203,14 +267,22 @@ async fn idle(count: usize) -> Result<(), Failed> {
     }
     let count = count.next_multiple_of(AT_ONCE);
     let each = (resident_bytes()? - before) / count as f64 / KIB;
-    print(&format!("{count} at once: memory of a child that waits for a user"), each, "KiB", Some(16.0));
+    print(
+        &format!("{count} at once: memory of a child that waits for a user"),
+        each,
+        "KiB",
+        Some(16.0),
+    );
     world.close().await
 }
 
 /// Runs a scenario in a separate process.
 fn run_in_process(arguments: &[String]) -> Result<(), Failed> {
     let mut process = std::process::Command::new(std::env::current_exe()?);
-    if arguments.iter().any(|scenario| ["idle", "cycles"].contains(&scenario.as_str())) {
+    if arguments
+        .iter()
+        .any(|scenario| ["idle", "cycles"].contains(&scenario.as_str()))
+    {
         // For scenarios with many short-lived allocations: with one arena per thread, glibc's heap would grow by the
         // free memory in the other arenas.
         process.env(ARENAS, "1");
@@ -223,12 +295,27 @@ fn run_in_process(arguments: &[String]) -> Result<(), Failed> {
 async fn main() -> Result<(), Failed> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let scenario = arguments.first().map_or("all", String::as_str);
-    let number = |place: usize, default| arguments.get(place).map_or(Ok(default), |text| text.parse());
+    let number = |place: usize, default| {
+        arguments
+            .get(place)
+            .map_or(Ok(default), |text| text.parse())
+    };
     match scenario {
         "all" => {
             // Separate processes, so that memory kept by the allocator does not affect the next scenario.
-            let scenarios = ["spawn", "queued", "working", "waiting", "idle", "cancel", "cancel_queued", "cycles"];
-            scenarios.iter().try_for_each(|scenario| run_in_process(&[(*scenario).to_owned()]))
+            let scenarios = [
+                "spawn",
+                "queued",
+                "working",
+                "waiting",
+                "idle",
+                "cancel",
+                "cancel_queued",
+                "cycles",
+            ];
+            scenarios
+                .iter()
+                .try_for_each(|scenario| run_in_process(&[(*scenario).to_owned()]))
         }
         "idle" | "cycles" if std::env::var_os(ARENAS).is_none() => run_in_process(&arguments),
         "spawn" => spawn(number(1, 200)?).await,

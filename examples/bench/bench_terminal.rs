@@ -56,7 +56,10 @@ impl Gate {
     fn wait(&self) {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         while !*open {
-            open = self.changed.wait(open).unwrap_or_else(PoisonError::into_inner);
+            open = self
+                .changed
+                .wait(open)
+                .unwrap_or_else(PoisonError::into_inner);
         }
     }
 }
@@ -82,12 +85,18 @@ impl Service {
                 std::thread::spawn(move || serve(stream, &tell, &gate));
             }
         });
-        Ok(Self { base_url, asked, gate })
+        Ok(Self {
+            base_url,
+            asked,
+            gate,
+        })
     }
 
     /// Waits for this many requests.
     fn wait(&self, requests: usize) -> Result<(), Failed> {
-        (0..requests).try_for_each(|_| self.asked.recv_timeout(TIMEOUT)).map_err(Into::into)
+        (0..requests)
+            .try_for_each(|_| self.asked.recv_timeout(TIMEOUT))
+            .map_err(Into::into)
     }
 }
 
@@ -98,7 +107,9 @@ fn serve(mut stream: TcpStream, tell: &mpsc::Sender<()>, gate: &Gate) -> Result<
         let mut line = String::new();
         reader.read_line(&mut line)?;
         match line.trim().split_once(':') {
-            Some((name, value)) if name.eq_ignore_ascii_case("content-length") => length = value.trim().parse()?,
+            Some((name, value)) if name.eq_ignore_ascii_case("content-length") => {
+                length = value.trim().parse()?
+            }
             Some(_) => {}
             None if line.trim().is_empty() => break,
             None => {}
@@ -119,7 +130,10 @@ fn serve(mut stream: TcpStream, tell: &mpsc::Sender<()>, gate: &Gate) -> Result<
 fn answer(body: &Value, gate: &Gate) -> Option<String> {
     let messages = body["messages"].as_array()?;
     let task = messages.iter().find(|message| message["role"] == "user")?["content"].as_str()?;
-    let results = messages.iter().filter(|message| message["role"] == "tool").count();
+    let results = messages
+        .iter()
+        .filter(|message| message["role"] == "tool")
+        .count();
     let number = |word: &str| task.strip_prefix(word)?.trim().parse::<usize>().ok();
     if let (Some(n), 0) = (number(DIVIDE), results) {
         let tasks: Vec<String> = (1..=n).map(|n| format!("{HOLD} {n}")).collect();
@@ -129,7 +143,11 @@ fn answer(body: &Value, gate: &Gate) -> Option<String> {
     gate.wait();
     std::thread::sleep(THINKING);
     let is_last = results >= turns;
-    Some(if is_last { stream_of("", &Value::Null) } else { stream_of("list_files", &json!({})) })
+    Some(if is_last {
+        stream_of("", &Value::Null)
+    } else {
+        stream_of("list_files", &json!({}))
+    })
 }
 
 /// Formats an answer as OpenAI streams it: a tool call, or a text if `tool` is empty.
@@ -144,7 +162,10 @@ fn stream_of(tool: &str, arguments: &Value) -> String {
     };
     let chunk = |delta: &Value, reason: Value| {
         let choice = json!({ "index": 0, "delta": delta, "finish_reason": reason });
-        format!("data: {}\n\n", json!({ "id": "x", "model": "bench", "choices": [choice] }))
+        format!(
+            "data: {}\n\n",
+            json!({ "id": "x", "model": "bench", "choices": [choice] })
+        )
     };
     let (first, last) = (chunk(&delta, Value::Null), chunk(&json!({}), json!(reason)));
     format!(
@@ -162,9 +183,17 @@ struct Installation {
 impl Installation {
     fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(&self.binary);
-        command.args(args).env_clear().env("HOME", self.dir.path()).env("LANG", "C.UTF-8");
-        command.env("SOONG_AGENT_HOME", self.dir.path().join("home")).env("OPENAI_BASE_URL", &self.base_url);
-        command.current_dir(self.dir.path().join("project")).stdin(Stdio::null());
+        command
+            .args(args)
+            .env_clear()
+            .env("HOME", self.dir.path())
+            .env("LANG", "C.UTF-8");
+        command
+            .env("SOONG_AGENT_HOME", self.dir.path().join("home"))
+            .env("OPENAI_BASE_URL", &self.base_url);
+        command
+            .current_dir(self.dir.path().join("project"))
+            .stdin(Stdio::null());
         command
     }
 
@@ -174,7 +203,12 @@ impl Installation {
         let output = self.command(args).output()?;
         let took = begun.elapsed();
         if !output.status.success() {
-            return Err(format!("soong {}: {}", args.join(" "), String::from_utf8_lossy(&output.stderr)).into());
+            return Err(format!(
+                "soong {}: {}",
+                args.join(" "),
+                String::from_utf8_lossy(&output.stderr)
+            )
+            .into());
         }
         Ok((String::from_utf8(output.stdout)?, took))
     }
@@ -198,13 +232,24 @@ fn print_row(what: &str, mut times: Vec<Duration>) {
     times.sort_unstable();
     let ms = |time: &Duration| time.as_secs_f64() * 1e3;
     if let (Some(median), Some(max)) = (times.get(times.len() / 2), times.last()) {
-        println!("{what:<58} {:>8.1} {:>8.1} {:>5}", ms(median), ms(max), times.len());
+        println!(
+            "{what:<58} {:>8.1} {:>8.1} {:>5}",
+            ms(median),
+            ms(max),
+            times.len()
+        );
     }
 }
 
 /// Measures something `count` times and prints the result.
-fn rounds(what: &str, count: usize, mut once: impl FnMut(usize) -> Result<Duration, Failed>) -> Result<(), Failed> {
-    let times = (0..count).map(&mut once).collect::<Result<Vec<Duration>, Failed>>()?;
+fn rounds(
+    what: &str,
+    count: usize,
+    mut once: impl FnMut(usize) -> Result<Duration, Failed>,
+) -> Result<(), Failed> {
+    let times = (0..count)
+        .map(&mut once)
+        .collect::<Result<Vec<Duration>, Failed>>()?;
     print_row(what, times);
     Ok(())
 }
@@ -218,8 +263,12 @@ fn alone(place: &Installation, count: usize) -> Result<(), Failed> {
     rounds("soong --version", count, |_| place.took(&["--version"]))?;
     rounds("soong --help", count, |_| place.took(&["--help"]))?;
     place.run(&["run", "--model", "offline", "What is here?"])?;
-    rounds("soong tree, no owner process", count, |_| place.took(&["tree"]))?;
-    rounds("soong traces list, no owner process", count, |_| place.took(&["traces", "list"]))
+    rounds("soong tree, no owner process", count, |_| {
+        place.took(&["tree"])
+    })?;
+    rounds("soong traces list, no owner process", count, |_| {
+        place.took(&["traces", "list"])
+    })
 }
 
 fn with_owner(place: &Installation, service: &Service, count: usize) -> Result<(), Failed> {
@@ -227,34 +276,70 @@ fn with_owner(place: &Installation, service: &Service, count: usize) -> Result<(
     let mut owner = place.command(&["run", "--session", "s", &task]);
     let _owner = Running(owner.stdout(Stdio::null()).stderr(Stdio::null()).spawn()?);
     service.wait(1 + count)?;
-    rounds(&format!("soong tree, owner process with {count} running sub-agents"), count, |_| place.took(&["tree"]))?;
-    rounds("soong traces list, the same", count, |_| place.took(&["traces", "list"]))?;
+    rounds(
+        &format!("soong tree, owner process with {count} running sub-agents"),
+        count,
+        |_| place.took(&["tree"]),
+    )?;
+    rounds("soong traces list, the same", count, |_| {
+        place.took(&["traces", "list"])
+    })?;
 
     let traces: Value = serde_json::from_str(&place.run(&["traces", "list", "--json"])?.0)?;
-    let children = traces.as_array().into_iter().flatten().filter(|trace| trace["parent_trace_id"] == "s");
-    let children: Vec<&str> = children.filter_map(|trace| trace["trace_id"].as_str()).collect();
+    let children = traces
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter(|trace| trace["parent_trace_id"] == "s");
+    let children: Vec<&str> = children
+        .filter_map(|trace| trace["trace_id"].as_str())
+        .collect();
     // The last sub-agent keeps running: without any, the run would continue.
     let stopped = children.len().saturating_sub(1);
-    rounds("soong traces stop, one sub-agent", stopped, |n| place.took(&["traces", "stop", children[n]]))?;
+    rounds("soong traces stop, one sub-agent", stopped, |n| {
+        place.took(&["traces", "stop", children[n]])
+    })?;
 
-    rounds("soong run --detach, accepted by the owner process", count, |n| {
-        let took = place.took(&["run", "--detach", "--session", &format!("r{n}"), HOLD])?;
-        service.wait(1)?;
-        Ok(took)
+    rounds(
+        "soong run --detach, accepted by the owner process",
+        count,
+        |n| {
+            let took = place.took(&["run", "--detach", "--session", &format!("r{n}"), HOLD])?;
+            service.wait(1)?;
+            Ok(took)
+        },
+    )?;
+    rounds("soong traces stop, a run", count, |n| {
+        place.took(&["traces", "stop", &format!("r{n}")])
     })?;
-    rounds("soong traces stop, a run", count, |n| place.took(&["traces", "stop", &format!("r{n}")]))?;
-    rounds(&format!("soong traces stop, a run with {CHILDREN} running sub-agents"), count, |n| {
-        let session = format!("d{n}");
-        place.run(&["run", "--detach", "--session", &session, &format!("{DIVIDE}{CHILDREN}")])?;
-        service.wait(1 + CHILDREN)?;
-        place.took(&["traces", "stop", &session])
-    })?;
+    rounds(
+        &format!("soong traces stop, a run with {CHILDREN} running sub-agents"),
+        count,
+        |n| {
+            let session = format!("d{n}");
+            place.run(&[
+                "run",
+                "--detach",
+                "--session",
+                &session,
+                &format!("{DIVIDE}{CHILDREN}"),
+            ])?;
+            service.wait(1 + CHILDREN)?;
+            place.took(&["traces", "stop", &session])
+        },
+    )?;
     follow(place, service, count)
 }
 
 /// Follows a run of several turns, and compares the timestamp of each event with the time its line is read.
 fn follow(place: &Installation, service: &Service, turns: usize) -> Result<(), Failed> {
-    place.run(&["run", "--detach", "--session", "t", &format!("{TURNS}{turns}")])?;
+    place.run(&[
+        "run",
+        "--detach",
+        "--session",
+        "t",
+        &format!("{TURNS}{turns}"),
+    ])?;
     service.wait(1)?;
     let mut follower = place.command(&["traces", "events", "t", "--follow", "--json"]);
     let mut follower = Running(follower.stdout(Stdio::piped()).spawn()?);
@@ -274,15 +359,22 @@ fn follow(place: &Installation, service: &Service, turns: usize) -> Result<(), F
             service.gate.open();
         }
     }
-    print_row("an event, until traces events --follow --json prints it", times);
+    print_row(
+        "an event, until traces events --follow --json prints it",
+        times,
+    );
     Ok(())
 }
 
 fn main() -> Result<(), Failed> {
     let mut args = std::env::args_os().skip(1);
-    let binary = args.next().map_or_else(|| PathBuf::from("target/release/soong"), PathBuf::from);
+    let binary = args
+        .next()
+        .map_or_else(|| PathBuf::from("target/release/soong"), PathBuf::from);
     let binary = std::path::absolute(&binary)?;
-    let count: usize = args.next().map_or(Ok(30), |count| count.to_string_lossy().parse())?;
+    let count: usize = args
+        .next()
+        .map_or(Ok(30), |count| count.to_string_lossy().parse())?;
     if !binary.is_file() || !(2..=200).contains(&count) {
         let found = Path::display(&binary);
         return Err(
@@ -300,8 +392,15 @@ fn main() -> Result<(), Failed> {
         count * (CHILDREN + 4)
     );
     std::fs::write(dir.path().join("home/config.toml"), limits)?;
-    let place = Installation { binary, dir, base_url: service.base_url.clone() };
-    println!("{}, {count} rounds, ms", place.run(&["--version"])?.0.trim());
+    let place = Installation {
+        binary,
+        dir,
+        base_url: service.base_url.clone(),
+    };
+    println!(
+        "{}, {count} rounds, ms",
+        place.run(&["--version"])?.0.trim()
+    );
     println!("{:<58} {:>8} {:>8} {:>5}", "", "median", "max", "n");
     alone(&place, count)?;
     with_owner(&place, &service, count)

@@ -44,12 +44,23 @@ fn preset(name: &str, coordinates: bool) -> Preset {
 /// Requests the sub-agents, calls a tool twice in each of them, and answers every other request.
 fn model() -> ScriptedModel {
     respond(|request| {
-        let message = |role| request.messages.iter().filter(move |message| message.role == role);
-        let task = message(Role::User).next().map_or("", |message| message.content.as_str());
+        let message = |role| {
+            request
+                .messages
+                .iter()
+                .filter(move |message| message.role == role)
+        };
+        let task = message(Role::User)
+            .next()
+            .map_or("", |message| message.content.as_str());
         let turns = message(Role::Assistant).count();
         match (task, turns) {
-            ("fan out", 0) => calls((0..CHILDREN).map(|i| ("agent", json!({ "task": format!("work on part {i}") })))),
-            (task, 0 | 1) if task.starts_with("work on part") => call("list_files", json!({ "path": "." })),
+            ("fan out", 0) => calls(
+                (0..CHILDREN).map(|i| ("agent", json!({ "task": format!("work on part {i}") }))),
+            ),
+            (task, 0 | 1) if task.starts_with("work on part") => {
+                call("list_files", json!({ "path": "." }))
+            }
             _ => text("done"),
         }
     })
@@ -63,9 +74,17 @@ fn weigh(request: &ModelRequest) -> Value {
             "name": tool.name, "description": tool.description, "parameters": tool.parameters,
         }})
     };
-    let system: u64 = request.system.iter().map(|block| counter.count_text(block)).sum();
+    let system: u64 = request
+        .system
+        .iter()
+        .map(|block| counter.count_text(block))
+        .sum();
     let tools: Vec<Value> = request.tools.iter().map(|tool| function(tool)).collect();
-    let tool_tokens = if tools.is_empty() { 0 } else { counter.count_text(&json!(tools).to_string()) };
+    let tool_tokens = if tools.is_empty() {
+        0
+    } else {
+        counter.count_text(&json!(tools).to_string())
+    };
     json!({ "tools": tools.len(), "system": system, "tool_json": tool_tokens, "tokens": system + tool_tokens })
 }
 
@@ -73,27 +92,56 @@ async fn prompts(runtime: &Runtime, model: &ScriptedModel) -> Result<Value, Erro
     let mut found = Map::new();
     let mut last = |name: &str| {
         let request = model.requests().pop();
-        found.insert(name.to_owned(), request.as_ref().map(weigh).unwrap_or_default());
+        found.insert(
+            name.to_owned(),
+            request.as_ref().map(weigh).unwrap_or_default(),
+        );
     };
-    for (name, tools) in [("child_without_tools", &[][..]), ("child_with_file_tools", &FILE_TOOLS)] {
+    for (name, tools) in [
+        ("child_without_tools", &[][..]),
+        ("child_with_file_tools", &FILE_TOOLS),
+    ] {
         let parent = runtime.start(RunRequest::driven(name)).await?;
-        parent.spawn(ChildSpec::new("hello").preset("worker").tools(tools.iter().copied())).await?.wait().await?;
+        parent
+            .spawn(
+                ChildSpec::new("hello")
+                    .preset("worker")
+                    .tools(tools.iter().copied()),
+            )
+            .await?
+            .wait()
+            .await?;
         parent.finish("done")?;
         parent.wait().await?;
         last(name);
     }
-    runtime.start(RunRequest::new("hello")).await?.wait().await?;
+    runtime
+        .start(RunRequest::new("hello"))
+        .await?
+        .wait()
+        .await?;
     last("default");
-    runtime.start(RunRequest::new("hello").preset(SMALL_PRESET)).await?.wait().await?;
+    runtime
+        .start(RunRequest::new("hello").preset(SMALL_PRESET))
+        .await?
+        .wait()
+        .await?;
     last("small");
-    runtime.start(RunRequest::new("hello").mode(RunMode::Orchestrator)).await?.wait().await?;
+    runtime
+        .start(RunRequest::new("hello").mode(RunMode::Orchestrator))
+        .await?
+        .wait()
+        .await?;
     last("orchestrator");
     Ok(Value::Object(found))
 }
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let home = std::env::args_os().nth(1).map(PathBuf::from).ok_or("usage: bench_weight HOME (a new folder)")?;
+    let home = std::env::args_os()
+        .nth(1)
+        .map(PathBuf::from)
+        .ok_or("usage: bench_weight HOME (a new folder)")?;
     let counter = TokenCounter::for_model("gpt-4o");
     counter.load_soon();
     while !counter.is_exact() {
@@ -121,7 +169,9 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     runtime.close().await;
 
     let runtime = open(home, &Arc::new(model())).await?;
-    let request = RunRequest::new("fan out").preset("parent").tools(["agent", "list_files"]);
+    let request = RunRequest::new("fan out")
+        .preset("parent")
+        .tools(["agent", "list_files"]);
     let outcome = runtime.start(request).await?.wait().await?;
     if let Some(error) = &outcome.error {
         return Err(error.to_string().into());

@@ -24,7 +24,8 @@ use std::{
 use serde_json::{Value, json};
 
 /// A PNG image of one pixel, in base64.
-const PNG: &str = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAACQd1PeAAAADElEQVR4nGP4z8AAAAMBAQDJ/pLvAAAAAElFTkSuQmCC";
+const PNG: &str =
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAACQd1PeAAAADElEQVR4nGP4z8AAAAMBAQDJ/pLvAAAAAElFTkSuQmCC";
 
 /// Duration of each step of `wait`.
 const STEP: Duration = Duration::from_millis(50);
@@ -47,12 +48,17 @@ pub fn serve() {
     }
     let calls = Calls::default();
     for line in stdin().lock().lines().map_while(Result::ok) {
-        let Ok(message) = serde_json::from_str::<Value>(&line) else { continue };
+        let Ok(message) = serde_json::from_str::<Value>(&line) else {
+            continue;
+        };
         let id = message["id"].clone();
         match message["method"].as_str().unwrap_or_default() {
             "initialize" if mode == "hang" => log("initialize"),
             "initialize" if mode == "refuse" => {
-                reply(&id, Err(json!({"code": -32000, "message": "closed on Mondays"})));
+                reply(
+                    &id,
+                    Err(json!({"code": -32000, "message": "closed on Mondays"})),
+                );
             }
             "initialize" if mode == "flood" => {
                 log("initialize");
@@ -63,7 +69,10 @@ pub fn serve() {
                 let version = message["params"]["protocolVersion"].clone();
                 if mode == "sloppy" {
                     let result = json!({"protocolVersion": version, "capabilities": {"tools": {}}});
-                    say(&format!("\u{feff}{}", json!({"jsonrpc": "2.0", "id": id, "result": result})));
+                    say(&format!(
+                        "\u{feff}{}",
+                        json!({"jsonrpc": "2.0", "id": id, "result": result})
+                    ));
                     continue;
                 }
                 reply(
@@ -85,7 +94,10 @@ pub fn serve() {
             "notifications/cancelled" => calls.cancel(&message["params"]["requestId"]),
             "ping" => reply(&id, Ok(json!({}))),
             _ if id.is_null() => {}
-            method => reply(&id, Err(json!({"code": -32601, "message": format!("no method {method}")}))),
+            method => reply(
+                &id,
+                Err(json!({"code": -32601, "message": format!("no method {method}")})),
+            ),
         }
     }
     log("end of input");
@@ -104,7 +116,8 @@ fn page(cursor: Option<&str>) -> Value {
         "properties": {"a": {"type": "number"}, "b": {"type": "number"}},
         "required": ["a", "b"],
     });
-    let steps = json!({"type": "object", "properties": {"steps": {"type": "integer", "minimum": 0}}});
+    let steps =
+        json!({"type": "object", "properties": {"steps": {"type": "integer", "minimum": 0}}});
     let first = json!([
         {"name": "add", "title": "Add", "description": "Adds two numbers.", "inputSchema": numbers,
          "annotations": {"readOnlyHint": true}},
@@ -126,7 +139,8 @@ fn page(cursor: Option<&str>) -> Value {
     match cursor {
         None => json!({"tools": first, "nextCursor": "second"}),
         Some(_) if grown() => {
-            let more = json!({"name": "late", "description": "Came later.", "inputSchema": nothing});
+            let more =
+                json!({"name": "late", "description": "Came later.", "inputSchema": nothing});
             let mut all = second.as_array().cloned().unwrap_or_default();
             all.push(more);
             json!({"tools": all})
@@ -153,20 +167,35 @@ struct Calls(Arc<Mutex<HashMap<String, mpsc::Sender<()>>>>);
 impl Calls {
     fn begin(&self, id: Value, params: Value) {
         let (cancel, cancelled) = mpsc::channel();
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(id.to_string(), cancel);
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(id.to_string(), cancel);
         let calls = self.clone();
         thread::spawn(move || {
-            log(&format!("call {}", params["name"].as_str().unwrap_or_default()));
+            log(&format!(
+                "call {}",
+                params["name"].as_str().unwrap_or_default()
+            ));
             if let Some(result) = answer(&params, &cancelled) {
                 reply(&id, Ok(result));
             }
-            calls.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&id.to_string());
+            calls
+                .0
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .remove(&id.to_string());
         });
     }
 
     fn cancel(&self, id: &Value) {
         log("cancelled");
-        if let Some(cancel) = self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&id.to_string()) {
+        if let Some(cancel) = self
+            .0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(&id.to_string())
+        {
             let _ = cancel.send(()); // the call may have ended
         }
     }
@@ -178,21 +207,29 @@ fn answer(params: &Value, cancelled: &mpsc::Receiver<()>) -> Option<Value> {
     let text = |text: String| json!({"content": [{"type": "text", "text": text}]});
     Some(match params["name"].as_str().unwrap_or_default() {
         "add" => {
-            let sum = arguments["a"].as_f64().unwrap_or_default() + arguments["b"].as_f64().unwrap_or_default();
+            let sum = arguments["a"].as_f64().unwrap_or_default()
+                + arguments["b"].as_f64().unwrap_or_default();
             text(sum.to_string())
         }
         "wait" => {
             let steps = arguments["steps"].as_u64().unwrap_or(1);
             for step in 1..=steps {
-                if !matches!(cancelled.recv_timeout(STEP), Err(mpsc::RecvTimeoutError::Timeout)) {
+                if !matches!(
+                    cancelled.recv_timeout(STEP),
+                    Err(mpsc::RecvTimeoutError::Timeout)
+                ) {
                     return None;
                 }
                 let params = json!({"progressToken": token, "progress": step, "total": steps, "message": "waiting"});
-                send(&json!({"jsonrpc": "2.0", "method": "notifications/progress", "params": params}));
+                send(
+                    &json!({"jsonrpc": "2.0", "method": "notifications/progress", "params": params}),
+                );
             }
             text(format!("waited {steps} steps"))
         }
-        "fail" => json!({"content": [{"type": "text", "text": "the moon is not full"}], "isError": true}),
+        "fail" => {
+            json!({"content": [{"type": "text", "text": "the moon is not full"}], "isError": true})
+        }
         "crash" => {
             eprintln!("going down");
             process::exit(9);
@@ -208,7 +245,9 @@ fn answer(params: &Value, cancelled: &mpsc::Receiver<()>) -> Option<Value> {
             send(&json!({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}));
             text("grown".to_owned())
         }
-        name => json!({"content": [{"type": "text", "text": format!("no tool {name}")}], "isError": true}),
+        name => {
+            json!({"content": [{"type": "text", "text": format!("no tool {name}")}], "isError": true})
+        }
     })
 }
 
@@ -229,8 +268,14 @@ fn say(line: &str) {
 }
 
 fn log(what: &str) {
-    let Ok(path) = env::var("MCP_LOG") else { return };
-    if let Ok(mut file) = std::fs::File::options().create(true).append(true).open(path) {
+    let Ok(path) = env::var("MCP_LOG") else {
+        return;
+    };
+    if let Ok(mut file) = std::fs::File::options()
+        .create(true)
+        .append(true)
+        .open(path)
+    {
         // One write per line, since other processes write to the file at the same time.
         let _ = file.write_all(format!("{what}\n").as_bytes());
     }

@@ -49,7 +49,10 @@ pub struct Preset {
 impl Preset {
     /// Returns whether the agent may use `tool`.
     pub fn allows(&self, tool: &str) -> bool {
-        let listed = self.allowed_tools.as_ref().is_none_or(|tools| tools.iter().any(|name| name == tool));
+        let listed = self
+            .allowed_tools
+            .as_ref()
+            .is_none_or(|tools| tools.iter().any(|name| name == tool));
         listed && !self.denied_tools.iter().any(|name| name == tool)
     }
 }
@@ -57,8 +60,14 @@ impl Preset {
 const READ_TOOLS: [&str; 4] = ["read", "list_files", "glob", "grep"];
 // Tools of the presets, in addition to `READ_TOOLS`.
 const EXPLORE_TOOLS: [&str; 3] = ["goal", "skill", "get_experience"];
-const ANALYST_TOOLS: [&str; 6] =
-    ["read_artifact", "list_artifacts", "web_search", "webfetch", "skill", "get_experience"];
+const ANALYST_TOOLS: [&str; 6] = [
+    "read_artifact",
+    "list_artifacts",
+    "web_search",
+    "webfetch",
+    "skill",
+    "get_experience",
+];
 const EVALUATOR_TOOLS: [&str; 2] = ["read_artifact", "list_artifacts"];
 const ORCHESTRATOR_TOOLS: [&str; 11] = [
     "goal",
@@ -165,24 +174,39 @@ pub fn builtin_presets() -> Vec<Preset> {
     let texts = |names: &[&str]| Some(names.iter().map(|name| (*name).to_owned()).collect());
     let tools = |extra: &[&str]| texts(&[&READ_TOOLS[..], extra].concat());
     vec![
-        Preset { max_iterations: Some(30), ..preset("default", "Does a piece of work with all tools.", DEFAULT) },
+        Preset {
+            max_iterations: Some(30),
+            ..preset("default", "Does a piece of work with all tools.", DEFAULT)
+        },
         Preset {
             allowed_tools: texts(&SMALL_TOOLS),
             skills: texts(&[]),
-            ..preset(SMALL_PRESET, "Works on files with few tools, for small context windows.", SMALL)
+            ..preset(
+                SMALL_PRESET,
+                "Works on files with few tools, for small context windows.",
+                SMALL,
+            )
         },
         Preset {
             allowed_tools: tools(&EXPLORE_TOOLS),
             max_iterations: Some(15),
             skills: texts(&[]),
-            ..preset("explore", "Reads and searches the project; changes nothing.", EXPLORE)
+            ..preset(
+                "explore",
+                "Reads and searches the project; changes nothing.",
+                EXPLORE,
+            )
         },
         Preset {
             allowed_tools: tools(&ANALYST_TOOLS),
             max_iterations: Some(25),
             temperature: Some(0.3),
             skills: texts(&["planning", "research"]),
-            ..preset("analyst", "Compares and weighs what it reads; changes nothing.", ANALYST)
+            ..preset(
+                "analyst",
+                "Compares and weighs what it reads; changes nothing.",
+                ANALYST,
+            )
         },
         Preset {
             allowed_tools: tools(&EVALUATOR_TOOLS),
@@ -194,7 +218,11 @@ pub fn builtin_presets() -> Vec<Preset> {
             allowed_tools: tools(&ORCHESTRATOR_TOOLS),
             skills: texts(&["planning"]),
             coordinates: true,
-            ..preset("orchestrator", "Plans goals and lets sub-agents do the work.", ORCHESTRATOR)
+            ..preset(
+                "orchestrator",
+                "Plans goals and lets sub-agents do the work.",
+                ORCHESTRATOR,
+            )
         },
     ]
 }

@@ -17,7 +17,9 @@ pub use self::{
     permission::{CLIENT_HEADER, DecisionBody, PermissionQuery, Permissions},
     question::{AnswerBody, QuestionQuery, Questions},
     run::{Accepted, IfBusy, RunView, SettingUpdate, StartBody},
-    session::{ForkBody, HeadBody, HeadView, NewSessionBody, PermissionModeBody, SessionPage, SessionView},
+    session::{
+        ForkBody, HeadBody, HeadView, NewSessionBody, PermissionModeBody, SessionPage, SessionView,
+    },
     settings::SettingsDigests,
     trace::{ERROR_FRAME, EventPage, KEEP_ALIVE_INTERVAL, Messages, TracePage, TraceView},
 };

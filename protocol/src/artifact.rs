@@ -301,7 +301,11 @@ pub struct Splice {
 impl Splice {
     /// Creates a replacement of the whole text.
     pub fn replace_all(before: &str, after: String) -> Self {
-        Self { start: 0, removed: before.len() as u64, inserted: after }
+        Self {
+            start: 0,
+            removed: before.len() as u64,
+            inserted: after,
+        }
     }
 
     /// Applies the replacement. Returns `None` if the range is not valid in this text.
@@ -344,7 +348,12 @@ impl ArtifactSnapshot {
     pub fn new(artifact: &Artifact, text: &str) -> Self {
         // A text never has more characters than bytes.
         let fits = text.len() <= Self::MAX_CHARS || text.chars().nth(Self::MAX_CHARS).is_none();
-        let note = || format!("the text is longer than {} characters: read the artifact", Self::MAX_CHARS);
+        let note = || {
+            format!(
+                "the text is longer than {} characters: read the artifact",
+                Self::MAX_CHARS
+            )
+        };
         Self {
             artifact_id: artifact.artifact_id.clone(),
             name: artifact.name.as_ref().map(|_| artifact.key()),

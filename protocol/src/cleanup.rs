@@ -28,7 +28,14 @@ pub struct Cleanup {
 impl Default for Cleanup {
     /// Lists all diagnostic artifacts and deletes nothing.
     fn default() -> Self {
-        Self { session_id: None, uid: None, dry_run: true, include_all: false, older_than_ms: None, max_bytes: None }
+        Self {
+            session_id: None,
+            uid: None,
+            dry_run: true,
+            include_all: false,
+            older_than_ms: None,
+            max_bytes: None,
+        }
     }
 }
 

@@ -67,6 +67,11 @@ impl Collaborator {
             CollaboratorKind::Agent => "agent",
             CollaboratorKind::Human => "human",
         };
-        format!("- {} [{kind}, {}]: {}", self.name, self.status.as_str(), self.summary)
+        format!(
+            "- {} [{kind}, {}]: {}",
+            self.name,
+            self.status.as_str(),
+            self.summary
+        )
     }
 }

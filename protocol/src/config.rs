@@ -27,8 +27,8 @@ pub use self::{
     server::ServerConfig,
     setting::Setting,
     tools::{
-        BashConfig, HooksConfig, McpConfig, NetworkPolicy, PackageCache, PermissionsConfig, RememberPolicy,
-        SearchProvider, ToolsConfig, WebSearchConfig,
+        BashConfig, HooksConfig, McpConfig, NetworkPolicy, PackageCache, PermissionsConfig,
+        RememberPolicy, SearchProvider, ToolsConfig, WebSearchConfig,
     },
 };
 use crate::{Budget, Effort, Preset};
@@ -39,7 +39,10 @@ const NOT_A_VARIABLE_NAME: &str =
     "must be the name of an environment variable (letters, digits, _), never the key itself";
 
 fn is_variable_name(text: &str) -> bool {
-    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+    !text.is_empty()
+        && text
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
 }
 
 /// An invalid configuration.
@@ -229,7 +232,9 @@ pub struct PresetConfig {
 }
 
 /// Reads a value that JSON may give as `null`.
-fn null_as_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(from: D) -> Result<T, D::Error> {
+fn null_as_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
+    from: D,
+) -> Result<T, D::Error> {
     Option::deserialize(from).map(Option::unwrap_or_default)
 }
 
@@ -298,9 +303,16 @@ impl Config {
             let message = excerpt::without_value(message.lines().next().unwrap_or_default());
             let message = excerpt::plain_type_names(&message);
             let line = setting::line(text, span.clone());
-            ConfigError { file: file.to_owned(), line, key, message, excerpt: excerpt::excerpt(text, span) }
+            ConfigError {
+                file: file.to_owned(),
+                line,
+                key,
+                message,
+                excerpt: excerpt::excerpt(text, span),
+            }
         };
-        let parsed = toml::Deserializer::parse(text).map_err(|e| error(e.span(), None, e.message()))?;
+        let parsed =
+            toml::Deserializer::parse(text).map_err(|e| error(e.span(), None, e.message()))?;
         let config = Self::deserialize(parsed).map_err(|e| {
             let key = e.span().and_then(|span| setting::key_at(text, &span));
             error(e.span(), key, e.message())
@@ -308,9 +320,21 @@ impl Config {
         config.check().map_err(|(key, message)| {
             let path: Vec<&str> = key.split('.').collect();
             let line = Self::line(text, &path).unwrap_or(1);
-            let begin = text.split_inclusive('\n').take(line - 1).map(str::len).sum::<usize>();
-            let length = text[begin..].lines().next().unwrap_or_default().trim_end().len();
-            ConfigError { line, ..error(Some(begin..begin + length), Some(key.to_owned()), message) }
+            let begin = text
+                .split_inclusive('\n')
+                .take(line - 1)
+                .map(str::len)
+                .sum::<usize>();
+            let length = text[begin..]
+                .lines()
+                .next()
+                .unwrap_or_default()
+                .trim_end()
+                .len();
+            ConfigError {
+                line,
+                ..error(Some(begin..begin + length), Some(key.to_owned()), message)
+            }
         })?;
         Ok(config)
     }
@@ -321,19 +345,40 @@ impl Config {
         for (bad, key) in [
             (self.runtime.max_turns == 0, "runtime.max_turns"),
             (self.runtime.stuck_after_s == 0, "runtime.stuck_after_s"),
-            (self.model.max_concurrency == Some(0), "model.max_concurrency"),
+            (
+                self.model.max_concurrency == Some(0),
+                "model.max_concurrency",
+            ),
             (self.model.context_window == Some(0), "model.context_window"),
-            (self.model.max_output_tokens == Some(0), "model.max_output_tokens"),
-            (self.model.max_argument_bytes == 0, "model.max_argument_bytes"),
+            (
+                self.model.max_output_tokens == Some(0),
+                "model.max_output_tokens",
+            ),
+            (
+                self.model.max_argument_bytes == 0,
+                "model.max_argument_bytes",
+            ),
             (self.model.max_answer_bytes == 0, "model.max_answer_bytes"),
             (self.model.max_tool_calls == 0, "model.max_tool_calls"),
             (self.model.timeout_ms == 0, "model.timeout_ms"),
-            (self.model.first_byte_timeout_ms == Some(0), "model.first_byte_timeout_ms"),
-            (self.model.retry.max_attempts == 0, "model.retry.max_attempts"),
-            (self.agents.max_concurrent_children_per_session == 0, "agents.max_concurrent_children_per_session"),
+            (
+                self.model.first_byte_timeout_ms == Some(0),
+                "model.first_byte_timeout_ms",
+            ),
+            (
+                self.model.retry.max_attempts == 0,
+                "model.retry.max_attempts",
+            ),
+            (
+                self.agents.max_concurrent_children_per_session == 0,
+                "agents.max_concurrent_children_per_session",
+            ),
             (self.agents.child_timeout_ms == 0, "agents.child_timeout_ms"),
             (self.hooks.timeout_ms == 0, "hooks.timeout_ms"),
-            (self.artifacts.max_inline_tokens == 0, "artifacts.max_inline_tokens"),
+            (
+                self.artifacts.max_inline_tokens == 0,
+                "artifacts.max_inline_tokens",
+            ),
         ] {
             if bad {
                 return Err((key, at_least_one));
@@ -343,15 +388,28 @@ impl Config {
         self.tools.check()?;
         self.memory.check()?;
         self.server.check()?;
-        self.mcp.iter().try_for_each(|(name, server)| server.check(name))?;
+        self.mcp
+            .iter()
+            .try_for_each(|(name, server)| server.check(name))?;
         self.model.check().map_err(|why| ("model", why))?;
         for profile in self.model_profiles.values() {
-            profile.merged_over(&self.model).check().map_err(|why| ("model_profiles", why))?;
+            profile
+                .merged_over(&self.model)
+                .check()
+                .map_err(|why| ("model_profiles", why))?;
         }
-        if self.model.api_key_env.as_deref().is_some_and(|name| !is_variable_name(name)) {
+        if self
+            .model
+            .api_key_env
+            .as_deref()
+            .is_some_and(|name| !is_variable_name(name))
+        {
             return Err(("model.api_key_env", NOT_A_VARIABLE_NAME));
         }
-        let mut names = self.model_profiles.values().filter_map(|profile| profile.api_key_env.as_deref());
+        let mut names = self
+            .model_profiles
+            .values()
+            .filter_map(|profile| profile.api_key_env.as_deref());
         if !names.all(is_variable_name) {
             return Err((
                 "model_profiles",
@@ -359,13 +417,25 @@ impl Config {
             ));
         }
         if self.model_profiles.contains_key("default") {
-            return Err(("model_profiles.default", "the profile `default` is [model]: set its keys there"));
+            return Err((
+                "model_profiles.default",
+                "the profile `default` is [model]: set its keys there",
+            ));
         }
-        if self.model_profiles.values().any(|profile| profile.max_concurrency == Some(0)) {
+        if self
+            .model_profiles
+            .values()
+            .any(|profile| profile.max_concurrency == Some(0))
+        {
             return Err(("model_profiles", "max_concurrency must be at least 1"));
         }
         let limits = |profile: &ModelOverride| {
-            [profile.max_argument_bytes, profile.max_answer_bytes, profile.max_tool_calls].contains(&Some(0))
+            [
+                profile.max_argument_bytes,
+                profile.max_answer_bytes,
+                profile.max_tool_calls,
+            ]
+            .contains(&Some(0))
         };
         if self.model_profiles.values().any(limits) {
             return Err((
@@ -378,25 +448,49 @@ impl Config {
 
     /// Returns the names of all environment variables that the configuration names as holders of secrets.
     pub fn secret_variables(&self) -> std::collections::BTreeSet<&str> {
-        let profiles = self.model_profiles.values().filter_map(|profile| profile.api_key_env.as_deref());
-        let header_env = self.model_profiles.values().filter_map(|profile| profile.header_env.as_ref());
-        let headers = header_env.chain([&self.model.header_env]).flat_map(|headers| headers.values());
-        let servers = self.mcp.values().flat_map(|server| server.env.values().chain(server.header_env.values()));
+        let profiles = self
+            .model_profiles
+            .values()
+            .filter_map(|profile| profile.api_key_env.as_deref());
+        let header_env = self
+            .model_profiles
+            .values()
+            .filter_map(|profile| profile.header_env.as_ref());
+        let headers = header_env
+            .chain([&self.model.header_env])
+            .flat_map(|headers| headers.values());
+        let servers = self
+            .mcp
+            .values()
+            .flat_map(|server| server.env.values().chain(server.header_env.values()));
         let search = self.tools.web_search.api_key_env.as_deref();
         let users = self.server.tokens.values();
         // A run may use the service of each vendor, whatever the profiles say.
-        let vendors = Provider::ALL.into_iter().map(|provider| -> &str { provider.api_key_env() });
+        let vendors = Provider::ALL
+            .into_iter()
+            .map(|provider| -> &str { provider.api_key_env() });
         let own = self.model.api_key_env.as_deref();
-        let named = profiles.chain(servers.chain(users).chain(headers).map(String::as_str)).chain(search);
-        named.chain(own).chain(vendors.filter(|name| !name.is_empty())).collect()
+        let named = profiles
+            .chain(servers.chain(users).chain(headers).map(String::as_str))
+            .chain(search);
+        named
+            .chain(own)
+            .chain(vendors.filter(|name| !name.is_empty()))
+            .collect()
     }
 
     /// Returns the names of the environment variables that are passed to commands: `tools.env_allowlist` without the
     /// variables that hold Soong's own keys and tokens.
     pub fn command_variables(&self) -> Vec<String> {
         let keys = self.secret_variables();
-        let is_key = |name: &&String| keys.contains(name.as_str()) || OWN_SECRETS.contains(&name.as_str());
-        self.tools.env_allowlist.iter().filter(|name| !is_key(name)).cloned().collect()
+        let is_key =
+            |name: &&String| keys.contains(name.as_str()) || OWN_SECRETS.contains(&name.as_str());
+        self.tools
+            .env_allowlist
+            .iter()
+            .filter(|name| !is_key(name))
+            .cloned()
+            .collect()
     }
 
     /// Returns a model profile by name. `default` is `[model]`. The name of a provider is a profile of the vendor's own
@@ -408,8 +502,16 @@ impl Config {
         if let Some(profile) = self.model_profiles.get(name) {
             return Some(profile.merged_over(&self.model));
         }
-        let provider = Provider::ALL.into_iter().find(|provider| provider.as_str() == name)?;
-        Some(ModelOverride { provider: Some(provider), ..ModelOverride::default() }.merged_over(&self.model))
+        let provider = Provider::ALL
+            .into_iter()
+            .find(|provider| provider.as_str() == name)?;
+        Some(
+            ModelOverride {
+                provider: Some(provider),
+                ..ModelOverride::default()
+            }
+            .merged_over(&self.model),
+        )
     }
 }
 
@@ -425,27 +527,97 @@ mod tests {
     #[test]
     fn error_names_file_line_and_key() {
         for (text, line, key, part) in [
-            ("[runtime]\nmax_turn = 3\n", 2, Some("runtime.max_turn"), "unknown field"),
-            ("[modle.small]\nname = \"x\"\n", 1, Some("modle"), "unknown field"),
-            ("[agents.nope.x]\ny = 1\n", 1, Some("agents.nope"), "unknown field"),
-            ("[model]\n\nname = 5\n", 3, Some("model.name"), "invalid type"),
+            (
+                "[runtime]\nmax_turn = 3\n",
+                2,
+                Some("runtime.max_turn"),
+                "unknown field",
+            ),
+            (
+                "[modle.small]\nname = \"x\"\n",
+                1,
+                Some("modle"),
+                "unknown field",
+            ),
+            (
+                "[agents.nope.x]\ny = 1\n",
+                1,
+                Some("agents.nope"),
+                "unknown field",
+            ),
+            (
+                "[model]\n\nname = 5\n",
+                3,
+                Some("model.name"),
+                "invalid type",
+            ),
             ("[model]\nname = \"x\n", 2, None, ""),
-            ("[storage]\ndurability = \"fulll\"\n", 2, Some("storage.durability"), "unknown variant"),
-            ("# x\n[runtime]\nmax_turns = 0\n", 3, Some("runtime.max_turns"), "at least 1"),
+            (
+                "[storage]\ndurability = \"fulll\"\n",
+                2,
+                Some("storage.durability"),
+                "unknown variant",
+            ),
+            (
+                "# x\n[runtime]\nmax_turns = 0\n",
+                3,
+                Some("runtime.max_turns"),
+                "at least 1",
+            ),
             (
                 "[model_profiles.a]\ntimeout_ms = 5\n[model]\ntimeout_ms = 0\n",
                 4,
                 Some("model.timeout_ms"),
                 "at least 1",
             ),
-            ("[model]\napi_key_env = \"sk-1\"\n", 2, Some("model.api_key_env"), "name of an environment variable"),
-            ("[server]\naddr = \"localhost\"\n", 2, Some("server.addr"), "with a port"),
-            ("[server]\n\nallowed_origins = [\"*\"]\n", 3, Some("server.allowed_origins"), "must be origins"),
-            ("[server]\nallowed_hosts = [\"http://a\"]\n", 2, Some("server.allowed_hosts"), "host names"),
-            ("[server]\ntokens = { \"../a\" = \"A\" }\n", 2, Some("server.tokens"), "name users"),
-            ("[server]\ntokens = { bob = \"sk-1\" }\n", 2, Some("server.tokens"), "name of an environment variable"),
-            ("[server.tokens]\nlocal = \"A\"\n", 1, Some("server.tokens"), "server.token"),
-            ("[model_profiles.a]\napi_key_env = \"sk-1\"\n", 1, Some("model_profiles"), "never the key"),
+            (
+                "[model]\napi_key_env = \"sk-1\"\n",
+                2,
+                Some("model.api_key_env"),
+                "name of an environment variable",
+            ),
+            (
+                "[server]\naddr = \"localhost\"\n",
+                2,
+                Some("server.addr"),
+                "with a port",
+            ),
+            (
+                "[server]\n\nallowed_origins = [\"*\"]\n",
+                3,
+                Some("server.allowed_origins"),
+                "must be origins",
+            ),
+            (
+                "[server]\nallowed_hosts = [\"http://a\"]\n",
+                2,
+                Some("server.allowed_hosts"),
+                "host names",
+            ),
+            (
+                "[server]\ntokens = { \"../a\" = \"A\" }\n",
+                2,
+                Some("server.tokens"),
+                "name users",
+            ),
+            (
+                "[server]\ntokens = { bob = \"sk-1\" }\n",
+                2,
+                Some("server.tokens"),
+                "name of an environment variable",
+            ),
+            (
+                "[server.tokens]\nlocal = \"A\"\n",
+                1,
+                Some("server.tokens"),
+                "server.token",
+            ),
+            (
+                "[model_profiles.a]\napi_key_env = \"sk-1\"\n",
+                1,
+                Some("model_profiles"),
+                "never the key",
+            ),
             (
                 "[prices.m]\nprompt_per_mtok = \"a\"\ncompletion_per_mtok=\"1\"\n",
                 2,
@@ -454,10 +626,20 @@ mod tests {
             ),
         ] {
             let error = Config::parse("c.toml", text).unwrap_err();
-            assert_eq!((error.line, error.key.as_deref()), (line, key), "{text:?}: {error}");
+            assert_eq!(
+                (error.line, error.key.as_deref()),
+                (line, key),
+                "{text:?}: {error}"
+            );
             assert!(error.message.contains(part), "{text:?}: {error}");
-            assert!(error.to_string().starts_with(&format!("c.toml:{line}: ")), "{error}");
-            assert!(!error.to_string().contains("sk-1"), "a key is never repeated: {error}");
+            assert!(
+                error.to_string().starts_with(&format!("c.toml:{line}: ")),
+                "{error}"
+            );
+            assert!(
+                !error.to_string().contains("sk-1"),
+                "a key is never repeated: {error}"
+            );
         }
     }
 
@@ -468,14 +650,19 @@ mod tests {
             "[model]\napi_key_env = \"MY_KEY\"\n[server.tokens]\nbob = \"BOB\"\n[tools]\nenv_allowlist = [\"PATH\", \
              \"MY_KEY\", \"BOB\", \"OPENAI_API_KEY\", \"SOONG_TOKEN\", \"GITHUB_TOKEN\"]\n",
         );
-        assert_eq!(config.unwrap().command_variables(), ["PATH", "GITHUB_TOKEN"]);
+        assert_eq!(
+            config.unwrap().command_variables(),
+            ["PATH", "GITHUB_TOKEN"]
+        );
     }
 
     #[test]
     fn profile_overrides_only_named_settings() {
-        let config =
-            Config::parse("c", "[model]\nname = \"big\"\ntimeout_ms = 9\n[model_profiles.small]\nname = \"little\"\n")
-                .unwrap();
+        let config = Config::parse(
+            "c",
+            "[model]\nname = \"big\"\ntimeout_ms = 9\n[model_profiles.small]\nname = \"little\"\n",
+        )
+        .unwrap();
         let small = config.profile("small").unwrap();
         assert_eq!((small.model_name(), small.timeout_ms), ("little", 9));
         assert_eq!(config.profile("default").unwrap().model_name(), "big");

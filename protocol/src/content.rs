@@ -31,7 +31,9 @@ impl InputKind {
     pub fn of_content_type(content_type: &str) -> Option<Self> {
         let essence = content_type.split(';').next().unwrap_or_default().trim();
         match essence.to_ascii_lowercase().as_str() {
-            "image/png" | "image/jpeg" | "image/jpg" | "image/gif" | "image/webp" => Some(Self::Image),
+            "image/png" | "image/jpeg" | "image/jpg" | "image/gif" | "image/webp" => {
+                Some(Self::Image)
+            }
             "application/pdf" => Some(Self::Pdf),
             "audio/wav" | "audio/x-wav" | "audio/mpeg" | "audio/mp3" => Some(Self::Audio),
             _ => None,
@@ -125,8 +127,16 @@ pub struct InlineFile {
 
 impl ContentPart {
     /// Makes a part of bytes.
-    pub fn inline(content_type: impl Into<String>, filename: Option<String>, bytes: impl Into<Vec<u8>>) -> Self {
-        Self::Inline(InlineFile { content_type: content_type.into(), filename, bytes: bytes.into() })
+    pub fn inline(
+        content_type: impl Into<String>,
+        filename: Option<String>,
+        bytes: impl Into<Vec<u8>>,
+    ) -> Self {
+        Self::Inline(InlineFile {
+            content_type: content_type.into(),
+            filename,
+            bytes: bytes.into(),
+        })
     }
 
     /// Makes a text part.
@@ -147,8 +157,15 @@ impl ContentPart {
         match self {
             Self::Text { text } => text.clone(),
             Self::Image(file) | Self::File(file) => file.description(),
-            Self::Inline(InlineFile { content_type, filename, bytes }) => {
-                let name = filename.as_deref().map(|name| format!("{name}, ")).unwrap_or_default();
+            Self::Inline(InlineFile {
+                content_type,
+                filename,
+                bytes,
+            }) => {
+                let name = filename
+                    .as_deref()
+                    .map(|name| format!("{name}, "))
+                    .unwrap_or_default();
                 format!("{name}{content_type}, {} bytes", bytes.len())
             }
         }
@@ -176,11 +193,23 @@ impl PartFile {
             Some(InputKind::Audio) => "audio",
             _ => "file",
         };
-        let name = self.filename.as_deref().map(|name| format!(" {name}")).unwrap_or_default();
-        let pixels = self.width.zip(self.height).map(|(width, height)| format!(", {width}x{height}"));
-        let scaled = self.scaled_from.map(|(width, height)| format!(" (scaled from {width}x{height})"));
+        let name = self
+            .filename
+            .as_deref()
+            .map(|name| format!(" {name}"))
+            .unwrap_or_default();
+        let pixels = self
+            .width
+            .zip(self.height)
+            .map(|(width, height)| format!(", {width}x{height}"));
+        let scaled = self
+            .scaled_from
+            .map(|(width, height)| format!(" (scaled from {width}x{height})"));
         let (pixels, scaled) = (pixels.unwrap_or_default(), scaled.unwrap_or_default());
-        format!("{kind}{name}, {}{pixels}{scaled}, {} bytes", self.content_type, self.size)
+        format!(
+            "{kind}{name}, {}{pixels}{scaled}, {} bytes",
+            self.content_type, self.size
+        )
     }
 }
 
@@ -203,14 +232,20 @@ impl MessageContent {
             ContentPart::Image(_) | ContentPart::File(_) | ContentPart::Inline(_) => None,
         });
         let text = texts.collect::<Vec<_>>().join("\n");
-        let has_files = parts.iter().any(|part| !matches!(part, ContentPart::Text { .. }));
-        Self { text, parts: if has_files { parts } else { Vec::new() } }
+        let has_files = parts
+            .iter()
+            .any(|part| !matches!(part, ContentPart::Text { .. }));
+        Self {
+            text,
+            parts: if has_files { parts } else { Vec::new() },
+        }
     }
 
     /// Adds a part at the end.
     pub fn push(&mut self, part: ContentPart) {
         if self.parts.is_empty() && !self.text.is_empty() {
-            self.parts.push(ContentPart::text(std::mem::take(&mut self.text)));
+            self.parts
+                .push(ContentPart::text(std::mem::take(&mut self.text)));
         }
         self.parts.push(part);
         *self = Self::from_parts(std::mem::take(&mut self.parts));
@@ -295,7 +330,9 @@ impl MessageContent {
                 ContentPart::Text { text } => change(text),
                 ContentPart::Image(PartFile { filename, .. })
                 | ContentPart::File(PartFile { filename, .. })
-                | ContentPart::Inline(InlineFile { filename, .. }) => filename.iter_mut().for_each(&mut change),
+                | ContentPart::Inline(InlineFile { filename, .. }) => {
+                    filename.iter_mut().for_each(&mut change)
+                }
             }
         }
         *self = Self::from_parts(std::mem::take(&mut self.parts));
@@ -318,7 +355,10 @@ impl std::fmt::Display for MessageContent {
 
 impl From<String> for MessageContent {
     fn from(text: String) -> Self {
-        Self { text, parts: Vec::new() }
+        Self {
+            text,
+            parts: Vec::new(),
+        }
     }
 }
 
@@ -354,7 +394,11 @@ impl PartialEq<String> for MessageContent {
 
 impl Serialize for MessageContent {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        if self.parts.is_empty() { self.text.serialize(serializer) } else { self.parts.serialize(serializer) }
+        if self.parts.is_empty() {
+            self.text.serialize(serializer)
+        } else {
+            self.parts.serialize(serializer)
+        }
     }
 }
 
@@ -408,7 +452,11 @@ mod tests {
 
     #[test]
     fn content_is_a_string_or_a_list() {
-        let parts = vec![ContentPart::text("See"), ContentPart::of_file(image()), ContentPart::text("this.")];
+        let parts = vec![
+            ContentPart::text("See"),
+            ContentPart::of_file(image()),
+            ContentPart::text("this."),
+        ];
         let content = MessageContent::from_parts(parts);
         let json = json!([
             {"type": "text", "text": "See"},
@@ -417,9 +465,13 @@ mod tests {
             {"type": "text", "text": "this."},
         ]);
         assert_eq!(serde_json::to_value(&content).unwrap(), json);
-        assert_eq!(serde_json::from_value::<MessageContent>(json).unwrap(), content);
+        assert_eq!(
+            serde_json::from_value::<MessageContent>(json).unwrap(),
+            content
+        );
         assert_eq!(content.as_str(), "See\nthis.");
-        let text: MessageContent = serde_json::from_value(json!([{"type": "text", "text": "a"}])).unwrap();
+        let text: MessageContent =
+            serde_json::from_value(json!([{"type": "text", "text": "a"}])).unwrap();
         assert_eq!(text, "a");
         assert_eq!(serde_json::to_value(text).unwrap(), json!("a"));
     }
@@ -431,25 +483,49 @@ mod tests {
             vec![ContentPart::of_file(image())],
             vec![ContentPart::text("a"), ContentPart::of_file(image())],
             vec![ContentPart::of_file(image()), ContentPart::text("a")],
-            vec![ContentPart::text("a"), ContentPart::of_file(image()), ContentPart::text("b")],
+            vec![
+                ContentPart::text("a"),
+                ContentPart::of_file(image()),
+                ContentPart::text("b"),
+            ],
         ] {
             let mut content = MessageContent::from_parts(parts);
             content.prepend("<");
             content.push_str(">");
             content.change_texts(|text| *text = text.replace('a', "b"));
             if !content.parts().is_empty() {
-                assert_eq!(content, MessageContent::from_parts(content.parts().to_vec()));
+                assert_eq!(
+                    content,
+                    MessageContent::from_parts(content.parts().to_vec())
+                );
             }
-            assert!(content.starts_with('<') && content.ends_with('>') && !content.contains('a'), "{content:?}");
+            assert!(
+                content.starts_with('<') && content.ends_with('>') && !content.contains('a'),
+                "{content:?}"
+            );
         }
     }
 
     #[test]
     fn description_names_the_file_and_its_size() {
-        assert_eq!(image().description(), "image plan.png, image/png, 8x6, 12 bytes");
-        let scaled = PartFile { scaled_from: Some((80, 60)), ..image() };
-        assert_eq!(scaled.description(), "image plan.png, image/png, 8x6 (scaled from 80x60), 12 bytes");
-        let pdf = PartFile { content_type: "application/pdf".to_owned(), width: None, filename: None, ..image() };
+        assert_eq!(
+            image().description(),
+            "image plan.png, image/png, 8x6, 12 bytes"
+        );
+        let scaled = PartFile {
+            scaled_from: Some((80, 60)),
+            ..image()
+        };
+        assert_eq!(
+            scaled.description(),
+            "image plan.png, image/png, 8x6 (scaled from 80x60), 12 bytes"
+        );
+        let pdf = PartFile {
+            content_type: "application/pdf".to_owned(),
+            width: None,
+            filename: None,
+            ..image()
+        };
         assert_eq!(pdf.description(), "file, application/pdf, 12 bytes");
     }
 }

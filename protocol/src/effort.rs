@@ -25,7 +25,15 @@ pub enum Effort {
 
 impl Effort {
     /// All levels, in ascending order.
-    pub const ALL: [Self; 7] = [Self::None, Self::Minimal, Self::Low, Self::Medium, Self::High, Self::Xhigh, Self::Max];
+    pub const ALL: [Self; 7] = [
+        Self::None,
+        Self::Minimal,
+        Self::Low,
+        Self::Medium,
+        Self::High,
+        Self::Xhigh,
+        Self::Max,
+    ];
 
     /// Returns the name of the level.
     pub fn as_str(self) -> &'static str {

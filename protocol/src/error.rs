@@ -182,7 +182,10 @@ impl ErrorCode {
             | Self::RouteNotFound
             | Self::FileNotFound => 404,
             Self::Unauthorized => 401,
-            Self::Forbidden | Self::ForbiddenOrigin | Self::ForbiddenHost | Self::PermissionDenied => 403,
+            Self::Forbidden
+            | Self::ForbiddenOrigin
+            | Self::ForbiddenHost
+            | Self::PermissionDenied => 403,
             Self::IdempotencyConflict
             | Self::SessionActive
             | Self::ArtifactExists
@@ -247,12 +250,22 @@ pub struct ErrorInfo {
 impl ErrorInfo {
     /// Creates an error that a repeated request would get again.
     pub fn new(code: ErrorCode, message: impl Into<String>) -> Self {
-        Self { code, message: message.into(), retryable: false, details: Value::Null }
+        Self {
+            code,
+            message: message.into(),
+            retryable: false,
+            details: Value::Null,
+        }
     }
 
     /// Creates an error that may not recur when the request is repeated.
     pub fn retryable(code: ErrorCode, message: impl Into<String>) -> Self {
-        Self { code, message: message.into(), retryable: true, details: Value::Null }
+        Self {
+            code,
+            message: message.into(),
+            retryable: true,
+            details: Value::Null,
+        }
     }
 }
 

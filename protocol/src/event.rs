@@ -154,7 +154,12 @@ by_noun! {
 impl Event {
     /// Returns whether the event ends its run. Such an event is the last one of the run.
     pub fn is_terminal(&self) -> bool {
-        matches!(self, Self::Run(RunEvent::Completed { .. } | RunEvent::Failed { .. } | RunEvent::Cancelled { .. }))
+        matches!(
+            self,
+            Self::Run(
+                RunEvent::Completed { .. } | RunEvent::Failed { .. } | RunEvent::Cancelled { .. }
+            )
+        )
     }
 
     /// Returns the severity of the event.
@@ -178,10 +183,16 @@ impl Event {
                 | ModelEvent::ProviderDataRejected { .. }
                 | ModelEvent::CallsFoundInText { .. },
             )
-            | Self::Hook(HookEvent::Denied { .. } | HookEvent::Failed { .. } | HookEvent::CallbackFailed { .. })
-            | Self::Tool(ToolEvent::Failed { .. } | ToolEvent::Denied { .. } | ToolEvent::McpServerFailed { .. }) => {
-                Level::Warn
-            }
+            | Self::Hook(
+                HookEvent::Denied { .. }
+                | HookEvent::Failed { .. }
+                | HookEvent::CallbackFailed { .. },
+            )
+            | Self::Tool(
+                ToolEvent::Failed { .. }
+                | ToolEvent::Denied { .. }
+                | ToolEvent::McpServerFailed { .. },
+            ) => Level::Warn,
             _ => Level::Info,
         }
     }
@@ -204,9 +215,20 @@ pub struct EventDraft {
 
 impl EventDraft {
     /// Creates a draft and serializes its data.
-    pub fn new(trace_id: TraceId, run_id: Option<RunId>, ts: Timestamp, event: impl Into<Event>) -> Self {
+    pub fn new(
+        trace_id: TraceId,
+        run_id: Option<RunId>,
+        ts: Timestamp,
+        event: impl Into<Event>,
+    ) -> Self {
         let event = event.into();
-        Self { data: event.data_json(), trace_id, run_id, ts, event }
+        Self {
+            data: event.data_json(),
+            trace_id,
+            run_id,
+            ts,
+            event,
+        }
     }
 }
 
@@ -237,7 +259,8 @@ pub struct EventRecord {
 
 impl Serialize for EventRecord {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let data: &RawValue = serde_json::from_str(&self.data).map_err(serde::ser::Error::custom)?;
+        let data: &RawValue =
+            serde_json::from_str(&self.data).map_err(serde::ser::Error::custom)?;
         let mut map = serializer.serialize_map(None)?;
         map.serialize_entry("event_id", &self.event_id)?;
         map.serialize_entry("event", self.event.kind())?;
@@ -294,7 +317,9 @@ impl Delta {
     /// Returns the piece of text.
     pub fn text(&self) -> &str {
         match self {
-            Self::Text { text } | Self::Reasoning { text } | Self::ToolProgress { text, .. } => text,
+            Self::Text { text } | Self::Reasoning { text } | Self::ToolProgress { text, .. } => {
+                text
+            }
         }
     }
 }
@@ -334,10 +359,17 @@ mod tests {
         vec![
             RunEvent::Queued { position: 1 }.into(),
             RunEvent::CancelRequested {}.into(),
-            ModelEvent::Waiting { reason: "concurrency".into(), for_ms: 3 }.into(),
+            ModelEvent::Waiting {
+                reason: "concurrency".into(),
+                for_ms: 3,
+            }
+            .into(),
             GoalEvent::Updated {
                 goal_id: GoalId::new("1"),
-                changes: crate::GoalChanges { status: Some(GoalStatus::Completed), ..Default::default() },
+                changes: crate::GoalChanges {
+                    status: Some(GoalStatus::Completed),
+                    ..Default::default()
+                },
                 affected_goals: vec![],
             }
             .into(),
@@ -356,7 +388,10 @@ mod tests {
 
     #[test]
     fn unknown_event_kind_is_preserved() {
-        for (kind, data) in [("from_the_future", r#"{"a":[1,2]}"#), ("run_queued", r#"{"position":"third"}"#)] {
+        for (kind, data) in [
+            ("from_the_future", r#"{"a":[1,2]}"#),
+            ("run_queued", r#"{"position":"third"}"#),
+        ] {
             let event = Event::decode(kind, data);
             assert!(matches!(event, Event::Unknown { .. }));
             assert_eq!((event.kind(), event.data_json().as_str()), (kind, data));
@@ -387,8 +422,12 @@ mod tests {
             serde_json::to_string(&record).unwrap(),
             r#"{"event_id":1,"event":"run_queued","trace_id":"s","session_id":"s","run_id":"r","run_seq":1,"session_seq":4,"ts":"1970-01-01T00:00:00.000Z","level":"info","data":{"position":2}}"#
         );
-        let back: EventRecord = serde_json::from_str(&serde_json::to_string(&record).unwrap()).unwrap();
-        assert_eq!(format!("{back:?}"), format!("{:?}", EventRecord { lsn: 0, ..record }));
+        let back: EventRecord =
+            serde_json::from_str(&serde_json::to_string(&record).unwrap()).unwrap();
+        assert_eq!(
+            format!("{back:?}"),
+            format!("{:?}", EventRecord { lsn: 0, ..record })
+        );
     }
 
     #[test]
@@ -406,6 +445,9 @@ mod tests {
             ContextEvent::KINDS,
         ]
         .concat();
-        assert_eq!(all.iter().collect::<std::collections::HashSet<_>>().len(), all.len());
+        assert_eq!(
+            all.iter().collect::<std::collections::HashSet<_>>().len(),
+            all.len()
+        );
     }
 }

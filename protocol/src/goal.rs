@@ -225,7 +225,10 @@ const MAX_MISSION_GOAL_CHARS: usize = 200;
 impl GoalTree {
     /// Creates an empty tree for a mission.
     pub fn new(mission: impl Into<String>) -> Self {
-        Self { mission: mission.into(), ..Self::default() }
+        Self {
+            mission: mission.into(),
+            ..Self::default()
+        }
     }
 
     /// Finds a goal by id.
@@ -255,7 +258,11 @@ impl GoalTree {
                 self.current_id = Some(goal_id.clone());
                 self.set_status(goal_id, GoalStatus::InProgress);
             }
-            GoalEvent::Updated { goal_id, changes, affected_goals } => {
+            GoalEvent::Updated {
+                goal_id,
+                changes,
+                affected_goals,
+            } => {
                 if let Some(goal) = self.goals.iter_mut().find(|goal| goal.id == *goal_id) {
                     goal.summary = changes.summary.clone().or(goal.summary.take());
                     goal.kind = changes.kind.unwrap_or(goal.kind);
@@ -294,7 +301,8 @@ impl GoalTree {
             self.goals.reserve_exact(1);
         }
         // Insert the goal after its parent, even if `after` names an earlier position.
-        self.goals.insert(at.max(parent.map_or(0, |parent| parent + 1)), goal);
+        self.goals
+            .insert(at.max(parent.map_or(0, |parent| parent + 1)), goal);
         self.renumber();
     }
 
@@ -307,7 +315,10 @@ impl GoalTree {
         let mut descendant = std::collections::HashSet::from([&self.goals[place].id]);
         let mut end = place + 1;
         while let Some(goal) = self.goals.get(end)
-            && goal.parent_id.as_ref().is_some_and(|parent| descendant.contains(parent))
+            && goal
+                .parent_id
+                .as_ref()
+                .is_some_and(|parent| descendant.contains(parent))
         {
             descendant.insert(&goal.id);
             end += 1;
@@ -316,12 +327,18 @@ impl GoalTree {
     }
 
     fn renumber(&mut self) {
-        let mut counters: std::collections::HashMap<Option<GoalId>, usize> = std::collections::HashMap::new();
-        let mut numbers: std::collections::HashMap<GoalId, String> = std::collections::HashMap::new();
+        let mut counters: std::collections::HashMap<Option<GoalId>, usize> =
+            std::collections::HashMap::new();
+        let mut numbers: std::collections::HashMap<GoalId, String> =
+            std::collections::HashMap::new();
         for goal in &mut self.goals {
             let counter = counters.entry(goal.parent_id.clone()).or_default();
             *counter += 1;
-            goal.number = match goal.parent_id.as_ref().and_then(|parent| numbers.get(parent)) {
+            goal.number = match goal
+                .parent_id
+                .as_ref()
+                .and_then(|parent| numbers.get(parent))
+            {
                 Some(parent) => format!("{parent}.{counter}"),
                 None => counter.to_string(),
             };
@@ -330,20 +347,39 @@ impl GoalTree {
     }
 
     fn last_id(&self) -> u64 {
-        let ids = self.goals.iter().filter_map(|goal| goal.id.as_str().parse::<u64>().ok());
+        let ids = self
+            .goals
+            .iter()
+            .filter_map(|goal| goal.id.as_str().parse::<u64>().ok());
         ids.max().unwrap_or(0).max(self.dropped_id)
     }
 
     /// Renders the tree for a prompt or a user, one line per goal (GOAL-4).
     pub fn render(&self, with_summaries: bool) -> String {
-        let mut text = format!("Mission: {}\n", one_line(&self.mission, MAX_MISSION_GOAL_CHARS));
+        let mut text = format!(
+            "Mission: {}\n",
+            one_line(&self.mission, MAX_MISSION_GOAL_CHARS)
+        );
         for goal in &self.goals {
             let depth = goal.number.matches('.').count();
-            let focus = if self.current_id.as_ref() == Some(&goal.id) { " ← current" } else { "" };
+            let focus = if self.current_id.as_ref() == Some(&goal.id) {
+                " ← current"
+            } else {
+                ""
+            };
             text.push_str(&"  ".repeat(depth));
-            text.push_str(&format!("{} {}. {}{focus}\n", goal.status.checkbox(), goal.number, goal.description));
+            text.push_str(&format!(
+                "{} {}. {}{focus}\n",
+                goal.status.checkbox(),
+                goal.number,
+                goal.description
+            ));
             if with_summaries && let Some(summary) = &goal.summary {
-                text.push_str(&format!("{}    {}\n", "  ".repeat(depth), one_line(summary, MAX_MISSION_GOAL_CHARS)));
+                text.push_str(&format!(
+                    "{}    {}\n",
+                    "  ".repeat(depth),
+                    one_line(summary, MAX_MISSION_GOAL_CHARS)
+                ));
             }
         }
         text
@@ -360,7 +396,10 @@ mod tests {
         let mut tree = GoalTree::new("mission");
         for (description, under) in goals {
             let at = Timestamp::default();
-            for event in tree.plan_add(&[(*description).to_owned()], "", *under, None, 0, at).unwrap() {
+            for event in tree
+                .plan_add(&[(*description).to_owned()], "", *under, None, 0, at)
+                .unwrap()
+            {
                 tree.apply(&event);
             }
         }
@@ -368,53 +407,109 @@ mod tests {
     }
 
     fn numbers(tree: &GoalTree) -> Vec<String> {
-        tree.goals.iter().map(|goal| format!("{} {}", goal.number, goal.description)).collect()
+        tree.goals
+            .iter()
+            .map(|goal| format!("{} {}", goal.number, goal.description))
+            .collect()
     }
 
     #[test]
     fn goals_are_numbered_by_position() {
-        let mut tree = tree(&[("a", None), ("b", None), ("a1", Some("1")), ("a2", Some("1"))]);
+        let mut tree = tree(&[
+            ("a", None),
+            ("b", None),
+            ("a1", Some("1")),
+            ("a2", Some("1")),
+        ]);
         assert_eq!(numbers(&tree), ["1 a", "1.1 a1", "1.2 a2", "2 b"]);
-        for event in tree.plan_add(&["x".into(), "y".into()], "", None, Some("1"), 0, Timestamp::default()).unwrap() {
+        for event in tree
+            .plan_add(
+                &["x".into(), "y".into()],
+                "",
+                None,
+                Some("1"),
+                0,
+                Timestamp::default(),
+            )
+            .unwrap()
+        {
             tree.apply(&event);
         }
-        assert_eq!(numbers(&tree), ["1 a", "1.1 a1", "1.2 a2", "2 x", "3 y", "4 b"]);
+        assert_eq!(
+            numbers(&tree),
+            ["1 a", "1.1 a1", "1.2 a2", "2 x", "3 y", "4 b"]
+        );
     }
 
     #[test]
     fn closing_the_last_open_child_closes_the_parent() {
-        let mut tree = tree(&[("a", None), ("a1", Some("1")), ("a2", Some("1")), ("b", None)]);
+        let mut tree = tree(&[
+            ("a", None),
+            ("a1", Some("1")),
+            ("a2", Some("1")),
+            ("b", None),
+        ]);
         for name in ["1.1", "1.2"] {
-            for event in tree.plan_close(Some(name), GoalStatus::Completed, "ok").unwrap() {
+            for event in tree
+                .plan_close(Some(name), GoalStatus::Completed, "ok")
+                .unwrap()
+            {
                 tree.apply(&event);
             }
         }
         let status = |name: &str| tree.find(name).unwrap().status;
-        assert_eq!((status("1"), status("2")), (GoalStatus::Completed, GoalStatus::Pending));
-        assert_eq!(tree.plan_focus("1"), Err(GoalError::Closed("1".into(), "completed")));
+        assert_eq!(
+            (status("1"), status("2")),
+            (GoalStatus::Completed, GoalStatus::Pending)
+        );
+        assert_eq!(
+            tree.plan_focus("1"),
+            Err(GoalError::Closed("1".into(), "completed"))
+        );
     }
 
     #[test]
     fn abandoning_a_goal_abandons_descendants() {
-        let mut tree = tree(&[("a", None), ("a1", Some("1")), ("a11", Some("1.1")), ("a2", Some("1")), ("b", None)]);
-        for event in tree.plan_close(Some("1.2"), GoalStatus::Completed, "ok").unwrap() {
+        let mut tree = tree(&[
+            ("a", None),
+            ("a1", Some("1")),
+            ("a11", Some("1.1")),
+            ("a2", Some("1")),
+            ("b", None),
+        ]);
+        for event in tree
+            .plan_close(Some("1.2"), GoalStatus::Completed, "ok")
+            .unwrap()
+        {
             tree.apply(&event);
         }
-        for event in tree.plan_close(Some("1"), GoalStatus::Abandoned, "why").unwrap() {
+        for event in tree
+            .plan_close(Some("1"), GoalStatus::Abandoned, "why")
+            .unwrap()
+        {
             tree.apply(&event);
         }
         use GoalStatus::{Abandoned, Completed, Pending};
         let statuses: Vec<_> = tree.goals.iter().map(|goal| goal.status).collect();
-        assert_eq!(statuses, [Abandoned, Abandoned, Abandoned, Completed, Pending]);
+        assert_eq!(
+            statuses,
+            [Abandoned, Abandoned, Abandoned, Completed, Pending]
+        );
     }
 
     #[test]
     fn unknown_goal_is_rejected() {
         let tree = tree(&[("a", None), ("b", None)]);
         assert!(matches!(tree.plan_focus("7"), Err(GoalError::NotFound(_))));
-        assert!(matches!(tree.plan_close(None, GoalStatus::Completed, ""), Err(GoalError::NotFound(_))));
+        assert!(matches!(
+            tree.plan_close(None, GoalStatus::Completed, ""),
+            Err(GoalError::NotFound(_))
+        ));
         let at = Timestamp::default();
-        assert_eq!(tree.plan_add(&[" ".into()], "", None, None, 0, at), Err(GoalError::Empty));
+        assert_eq!(
+            tree.plan_add(&[" ".into()], "", None, None, 0, at),
+            Err(GoalError::Empty)
+        );
         assert!(matches!(
             tree.plan_add(&["x".into()], "", Some("1"), Some("2"), 0, at),
             Err(GoalError::NotSiblings { .. })

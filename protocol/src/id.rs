@@ -103,7 +103,9 @@ impl SessionId {
         let head = |c: char| c.is_ascii_alphanumeric() || c == '_';
         let tail = |c: char| head(c) || c == '.' || c == '-';
         let valid = text.len() <= 128 && text.starts_with(head) && text.chars().all(tail);
-        (valid && text != "running").then(|| Self::new(text)).ok_or_else(|| IdError(text.to_owned()))
+        (valid && text != "running")
+            .then(|| Self::new(text))
+            .ok_or_else(|| IdError(text.to_owned()))
     }
 }
 
@@ -140,7 +142,9 @@ impl TraceId {
 
     /// Returns whether this is `other` or a trace below it.
     pub fn is_within(&self, other: &Self) -> bool {
-        self.0.strip_prefix(other.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with('@'))
+        self.0
+            .strip_prefix(other.as_str())
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with('@'))
     }
 
     /// Returns the last segment, which distinguishes siblings.
@@ -175,7 +179,13 @@ impl PermissionId {
 /// Returns the id of a request that a tool call makes: `s.p3`, for a later call of its message `s.p3.1`. From the second
 /// incarnation of the session on, the id contains it (`s+2.p3`), so that an answer to a request of a deleted session fits
 /// no other one. No session id contains a `+`.
-fn request_id(trace: &TraceId, incarnation: u64, kind: char, sequence: u64, call_index: usize) -> String {
+fn request_id(
+    trace: &TraceId,
+    incarnation: u64,
+    kind: char,
+    sequence: u64,
+    call_index: usize,
+) -> String {
     let mut id = trace.to_string();
     if incarnation > 1 {
         id.push_str(&format!("+{incarnation}"));
@@ -228,17 +238,32 @@ mod tests {
         assert_eq!(PermissionId::asked_in(&root, 1, 3, 1).as_str(), "s.p3.1");
         assert_eq!(PermissionId::asked_in(&root, 2, 3, 0).as_str(), "s+2.p3");
         let child = TraceId::new("s@delegate-20251121044001-012");
-        assert_eq!(QuestionId::for_call(&child, 2, 3, 1).as_str(), "s@delegate-20251121044001-012+2.q3.1");
+        assert_eq!(
+            QuestionId::for_call(&child, 2, 3, 1).as_str(),
+            "s@delegate-20251121044001-012+2.q3.1"
+        );
     }
 
     #[test]
     fn sub_trace_id_contains_parent_and_mode() {
         let root = TraceId::new("s");
         let at = Timestamp::from_millis(1_763_700_001_234);
-        assert_eq!(root.child(ChildMode::Explore, 2, at, 7).as_str(), "s@explore-002-20251121044001-007");
-        assert_eq!(root.child(ChildMode::Delegate, 1, at, 12).as_str(), "s@delegate-20251121044001-012");
-        assert_eq!(root.child(ChildMode::Evaluate, 1, at, 3).last_segment(), "evaluate-20251121044001-003");
-        assert_eq!(root.child(ChildMode::Delegate, 1, at, 3).child_mode(), Some(ChildMode::Delegate));
+        assert_eq!(
+            root.child(ChildMode::Explore, 2, at, 7).as_str(),
+            "s@explore-002-20251121044001-007"
+        );
+        assert_eq!(
+            root.child(ChildMode::Delegate, 1, at, 12).as_str(),
+            "s@delegate-20251121044001-012"
+        );
+        assert_eq!(
+            root.child(ChildMode::Evaluate, 1, at, 3).last_segment(),
+            "evaluate-20251121044001-003"
+        );
+        assert_eq!(
+            root.child(ChildMode::Delegate, 1, at, 3).child_mode(),
+            Some(ChildMode::Delegate)
+        );
         assert_eq!(root.child_mode(), None);
         let child = root.child(ChildMode::Delegate, 1, at, 3);
         assert!(root.is_within(&root) && child.is_within(&root) && !root.is_within(&child));

@@ -42,43 +42,51 @@ mod write;
 
 pub use agent::{Preset, SMALL_PRESET, SMALL_WINDOW_TOKENS, builtin_presets};
 pub use artifact::{
-    Artifact, ArtifactName, ArtifactNameError, ArtifactRef, ArtifactScope, ArtifactSnapshot, ArtifactSource,
-    ArtifactVersion, DocumentEdit, EffectId, FlushFailure, FlushReport, MatchLayer, Provenance, RefKind, Splice,
-    USER_PREFIX, UpdateType,
+    Artifact, ArtifactName, ArtifactNameError, ArtifactRef, ArtifactScope, ArtifactSnapshot,
+    ArtifactSource, ArtifactVersion, DocumentEdit, EffectId, FlushFailure, FlushReport, MatchLayer,
+    Provenance, RefKind, Splice, USER_PREFIX, UpdateType,
 };
 pub use budget::{Budget, BudgetDimension};
 pub use child_mode::ChildMode;
 pub use cleanup::{BusySession, Candidate, Cleanup, CleanupFailure, CleanupReport};
 pub use collaborator::{Collaborator, CollaboratorKind, CollaboratorStatus};
 pub use config::{
-    AgentsConfig, ArtifactsConfig, BashConfig, ConditionalFallback, Config, ConfigError, ContextConfig, Durability,
-    FallbackConfig, FallbackReason, HooksConfig, McpConfig, MemoryConfig, ModelConfig, ModelOverride, NetworkPolicy,
-    PackageCache, PermissionsConfig, PresetConfig, PriceConfig, Provider, RecoveryMode, RememberPolicy, RetryConfig,
-    RuntimeConfig, SearchProvider, ServerConfig, Setting, StorageConfig, ToolsConfig, WebSearchConfig,
+    AgentsConfig, ArtifactsConfig, BashConfig, ConditionalFallback, Config, ConfigError,
+    ContextConfig, Durability, FallbackConfig, FallbackReason, HooksConfig, McpConfig,
+    MemoryConfig, ModelConfig, ModelOverride, NetworkPolicy, PackageCache, PermissionsConfig,
+    PresetConfig, PriceConfig, Provider, RecoveryMode, RememberPolicy, RetryConfig, RuntimeConfig,
+    SearchProvider, ServerConfig, Setting, StorageConfig, ToolsConfig, WebSearchConfig,
 };
 pub use content::{ContentPart, InlineFile, InputKind, MessageContent, PartFile, media_type};
 pub use effort::Effort;
 pub use error::{ErrorCode, ErrorInfo};
 pub use event::{
-    AnswerCheck, ArtifactEvent, BudgetEvent, ContextEvent, Delta, Event, EventDraft, EventRecord, HookEvent, Level,
-    MemoryEvent, MessageEvent, ModelEvent, PermissionEvent, RunEvent, SubAgentEvent, ToolEvent,
+    AnswerCheck, ArtifactEvent, BudgetEvent, ContextEvent, Delta, Event, EventDraft, EventRecord,
+    HookEvent, Level, MemoryEvent, MessageEvent, ModelEvent, PermissionEvent, RunEvent,
+    SubAgentEvent, ToolEvent,
 };
 pub use experience::{Experience, Metrics, Tags};
 pub use file_change::{FileChange, PreviousContent};
 pub use goal::{
-    AffectedGoal, AgentCallMode, Goal, GoalChanges, GoalError, GoalEvent, GoalKind, GoalStatus, GoalTree,
-    SubTraceMetadata,
+    AffectedGoal, AgentCallMode, Goal, GoalChanges, GoalError, GoalEvent, GoalKind, GoalStatus,
+    GoalTree, SubTraceMetadata,
 };
-pub use id::{ArtifactId, ExperienceId, GoalId, IdError, PermissionId, QuestionId, RunId, SessionId, TraceId};
+pub use id::{
+    ArtifactId, ExperienceId, GoalId, IdError, PermissionId, QuestionId, RunId, SessionId, TraceId,
+};
 pub use keyed_request::{KeyedRequest, RequestAnswer, RequestKey, RequestSubject};
 pub use message::{Covers, Message, MessageOrigin, Role, ToolCall};
 pub use permission::{
-    AccessRequest, ChainLink, Decision, Permission, PermissionDecision, PermissionMode, PermissionStatus, Scope,
+    AccessRequest, ChainLink, Decision, Permission, PermissionDecision, PermissionMode,
+    PermissionStatus, Scope,
 };
 pub use prompt_changes::{OmittedGoal, PromptChanges, PromptRebuild};
 pub use provider_data::{ModelSource, ProviderData, ProviderItem};
 pub use question::{Question, QuestionStatus};
-pub use run::{EndReason, GivenMessage, Reflection, Run, RunMode, RunOptions, RunPermissions, RunSettings, RunStatus};
+pub use run::{
+    EndReason, GivenMessage, Reflection, Run, RunMode, RunOptions, RunPermissions, RunSettings,
+    RunStatus,
+};
 pub use session::{Session, SessionKind};
 pub use stream::{LiveDelta, StreamItem, UnrecordedRun};
 pub use sub_agent::ChildResult;
@@ -86,13 +94,14 @@ pub use time::Timestamp;
 pub use tool::{NETWORK_TAG, ToolEffect, ToolSpec};
 pub use trace::{Trace, TraceContext, TraceMode, TraceStatus};
 pub use usage::{
-    LongPrices, ModelCallKind, OpenModelCall, Prices, Stats, StatsPair, Usage, UsageBy, UsageOf, UsageReport, UsageRow,
-    UsageSum, Usd,
+    LongPrices, ModelCallKind, OpenModelCall, Prices, Stats, StatsPair, Usage, UsageBy, UsageOf,
+    UsageReport, UsageRow, UsageSum, Usd,
 };
 
 pub use write::{
-    ArtifactWrite, BlobWrite, ConversationPoint, NewArtifactCopy, NewDocumentVersion, NewEdit, NewFork, NewSession,
-    NewTrace, NewVersion, PermissionWrite, RequestWrite, RunWrite, SessionWrite, TraceWrite, Write,
+    ArtifactWrite, BlobWrite, ConversationPoint, NewArtifactCopy, NewDocumentVersion, NewEdit,
+    NewFork, NewSession, NewTrace, NewVersion, PermissionWrite, RequestWrite, RunWrite,
+    SessionWrite, TraceWrite, Write,
 };
 
 /// Returns whether serde should skip a counter.

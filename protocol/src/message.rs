@@ -77,7 +77,13 @@ impl Serialize for ToolCall {
         let mut form = serializer.serialize_struct("ToolCall", 3)?;
         form.serialize_field("id", &self.id)?;
         form.serialize_field("type", "function")?;
-        form.serialize_field("function", &FunctionCall { name: &self.name, arguments: &self.arguments })?;
+        form.serialize_field(
+            "function",
+            &FunctionCall {
+                name: &self.name,
+                arguments: &self.arguments,
+            },
+        )?;
         form.end()
     }
 }
@@ -85,7 +91,11 @@ impl Serialize for ToolCall {
 impl<'de> Deserialize<'de> for ToolCall {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let form = ToolCallJson::deserialize(deserializer)?;
-        Ok(Self { id: form.id, name: form.function.name, arguments: form.function.arguments })
+        Ok(Self {
+            id: form.id,
+            name: form.function.name,
+            arguments: form.function.arguments,
+        })
     }
 }
 
@@ -201,7 +211,9 @@ impl Message {
     ) -> Self {
         let content = content.into();
         let description = match content.files().next() {
-            Some(file) if content.trim().is_empty() => one_line(&file.description(), MAX_DESCRIPTION_CHARS),
+            Some(file) if content.trim().is_empty() => {
+                one_line(&file.description(), MAX_DESCRIPTION_CHARS)
+            }
             _ => one_line(&content, MAX_DESCRIPTION_CHARS),
         };
         Self {
@@ -238,13 +250,17 @@ impl Message {
     pub fn matching_provider_data(&self) -> Option<&ProviderData> {
         let reasoning = self.reasoning.as_deref().map_or(0, str::len);
         let described = (self.content.len(), reasoning, self.tool_calls.len());
-        self.provider_data.as_deref().filter(|data| data.described() == described)
+        self.provider_data
+            .as_deref()
+            .filter(|data| data.described() == described)
     }
 
     /// Returns whether the caller wrote the message. Earlier versions stored no origin: their messages with the role `user`
     /// count as requests, except summaries.
     pub fn is_request(&self) -> bool {
-        let is_from_caller = self.origin.is_none_or(|origin| origin == MessageOrigin::Request);
+        let is_from_caller = self
+            .origin
+            .is_none_or(|origin| origin == MessageOrigin::Request);
         self.role == Role::User && self.covers.is_none() && is_from_caller
     }
 
@@ -323,10 +339,19 @@ mod tests {
 
     #[test]
     fn message_round_trips() {
-        let mut message =
-            Message::new(TraceId::new("t"), 7, Some(6), Role::Assistant, String::new(), Timestamp::default());
-        message.tool_calls =
-            vec![ToolCall { id: "c1".into(), name: "read".into(), arguments: "{\"path\":\"a\"}".into() }];
+        let mut message = Message::new(
+            TraceId::new("t"),
+            7,
+            Some(6),
+            Role::Assistant,
+            String::new(),
+            Timestamp::default(),
+        );
+        message.tool_calls = vec![ToolCall {
+            id: "c1".into(),
+            name: "read".into(),
+            arguments: "{\"path\":\"a\"}".into(),
+        }];
         message.finish_reason = Some("tool_calls".into());
         let json = serde_json::to_value(&message).unwrap();
         assert_eq!(json["message_id"], "t-0007");

@@ -12,8 +12,8 @@ use utoipa::{
 };
 
 use crate::{
-    ArtifactId, ContentPart, Covers, EventRecord, GoalId, Level, Message, MessageContent, MessageOrigin, Role, RunId,
-    SessionId, Timestamp, ToolCall, TraceId, Usd,
+    ArtifactId, ContentPart, Covers, EventRecord, GoalId, Level, Message, MessageContent,
+    MessageOrigin, Role, RunId, SessionId, Timestamp, ToolCall, TraceId, Usd,
 };
 
 /// Implements the schema traits for a record by delegating to the type of its serialized form.

@@ -52,8 +52,13 @@ impl fmt::Display for Scope {
             Self::Tool => f.write_str("every call of the tool"),
             Self::Directory { path } => write!(f, "files in {path}"),
             Self::Host { host } => write!(f, "host {host}"),
-            Self::Command { executable, directory } => write!(f, "`{executable}` with harmless options in {directory}"),
-            Self::CommandLine { directory, .. } => write!(f, "exactly this command line in {directory}"),
+            Self::Command {
+                executable,
+                directory,
+            } => write!(f, "`{executable}` with harmless options in {directory}"),
+            Self::CommandLine { directory, .. } => {
+                write!(f, "exactly this command line in {directory}")
+            }
             Self::Call => f.write_str("this call only"),
             Self::Unconfined => f.write_str("this call only, without a sandbox"),
         }
@@ -86,7 +91,12 @@ impl AccessRequest {
 
     /// Creates a request whose scope is all calls of the tool.
     pub fn whole_tool(target: impl Into<String>) -> Self {
-        Self { target: target.into(), scope: Scope::Tool, is_sensitive: false, note: None }
+        Self {
+            target: target.into(),
+            scope: Scope::Tool,
+            is_sensitive: false,
+            note: None,
+        }
     }
 }
 

@@ -62,13 +62,17 @@ impl ProviderData {
     /// Returns whether the service accepts the data only after the same messages as before. That is so for the signed
     /// reasoning of Anthropic's models, also behind OpenRouter, whose parts of the reasoning name their format.
     pub fn is_bound_to_beginning(&self) -> bool {
-        let is_anthropic = |data: &Value| data["format"].as_str().is_some_and(|name| name.starts_with("anthropic"));
+        let is_anthropic = |data: &Value| {
+            data["format"]
+                .as_str()
+                .is_some_and(|name| name.starts_with("anthropic"))
+        };
         self.source.dialect == "anthropic"
             || self.items.iter().any(|item| match item {
                 ProviderItem::Reasoning { data, .. } => is_anthropic(data),
-                ProviderItem::Opaque(data) => {
-                    data["reasoning_details"].as_array().is_some_and(|parts| parts.iter().any(is_anthropic))
-                }
+                ProviderItem::Opaque(data) => data["reasoning_details"]
+                    .as_array()
+                    .is_some_and(|parts| parts.iter().any(is_anthropic)),
                 ProviderItem::Text { .. } | ProviderItem::Call { .. } => false,
             })
     }

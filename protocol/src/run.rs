@@ -8,7 +8,10 @@ use serde_json::{Map, Value};
 
 pub use options::{RunOptions, RunPermissions};
 
-use crate::{Budget, ErrorInfo, GoalId, MessageContent, Role, RunId, SessionId, Stats, Timestamp, TraceId, Usd};
+use crate::{
+    Budget, ErrorInfo, GoalId, MessageContent, Role, RunId, SessionId, Stats, Timestamp, TraceId,
+    Usd,
+};
 
 /// Mode of a run (RT-3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
@@ -173,7 +176,11 @@ pub struct RunSettings {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after_sequence: Option<u64>,
     /// Whether the run resumes its trace without a new message (MSG-2).
-    #[serde(rename = "goes_on", default, skip_serializing_if = "std::ops::Not::not")]
+    #[serde(
+        rename = "goes_on",
+        default,
+        skip_serializing_if = "std::ops::Not::not"
+    )]
     pub resumes: bool,
     /// Whether the run summarizes the conversation before its first model call, even if it is short.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -248,7 +255,10 @@ pub struct Run {
     /// Session of the run.
     pub session_id: SessionId,
     /// Incarnation of the session: how often its id has been used. Absent for 1.
-    #[serde(default = "crate::session::first", skip_serializing_if = "crate::session::is_first")]
+    #[serde(
+        default = "crate::session::first",
+        skip_serializing_if = "crate::session::is_first"
+    )]
     pub session_incarnation: u64,
     /// Parent run. Absent for a user's run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -352,8 +362,17 @@ mod tests {
             "unattended": true, "reflects": {"focus": "f"}, "enable_memory": false,
         });
         let settings: RunSettings = serde_json::from_str(&stored.to_string()).unwrap();
-        assert_eq!((settings.options.max_iterations, settings.options.timeout_ms), (Some(7), Some(9)));
-        assert_eq!((settings.permissions.allow.len(), settings.permissions.unattended), (1, true));
+        assert_eq!(
+            (settings.options.max_iterations, settings.options.timeout_ms),
+            (Some(7), Some(9))
+        );
+        assert_eq!(
+            (
+                settings.permissions.allow.len(),
+                settings.permissions.unattended
+            ),
+            (1, true)
+        );
         assert_eq!(serde_json::to_value(&settings).unwrap(), stored);
     }
 
@@ -361,6 +380,9 @@ mod tests {
     fn unset_options_are_not_stored() {
         let settings = serde_json::to_string(&RunSettings::default()).unwrap();
         assert_eq!(settings, r#"{"agent_type":"default","model":"default"}"#);
-        assert_eq!(serde_json::from_str::<RunSettings>(&settings).unwrap(), RunSettings::default());
+        assert_eq!(
+            serde_json::from_str::<RunSettings>(&settings).unwrap(),
+            RunSettings::default()
+        );
     }
 }

@@ -39,7 +39,10 @@ pub struct Session {
     /// Unique id, which is also the id of the root trace.
     pub session_id: SessionId,
     /// How often the id has been used: ids of deleted sessions may be used again. Absent for 1.
-    #[serde(default = "crate::session::first", skip_serializing_if = "crate::session::is_first")]
+    #[serde(
+        default = "crate::session::first",
+        skip_serializing_if = "crate::session::is_first"
+    )]
     pub incarnation: u64,
     /// Readable name that is unique and does not change, such as `plan-a-garden-3f`. Absent if the caller chose the id, if
     /// the name has no letters, before the first run, and in sessions of earlier versions.
@@ -57,7 +60,10 @@ pub struct Session {
     pub project_dir: String,
     /// Number of the first event, which the session may not have yet. Absent for 1. A session whose id was used before
     /// continues the event numbers of the deleted session.
-    #[serde(default = "crate::session::first", skip_serializing_if = "crate::session::is_first")]
+    #[serde(
+        default = "crate::session::first",
+        skip_serializing_if = "crate::session::is_first"
+    )]
     pub first_session_seq: u64,
     /// Highest assigned `session_seq`. Without events, the number before the first.
     pub last_session_seq: u64,

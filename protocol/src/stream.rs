@@ -35,9 +35,12 @@ impl Serialize for LiveDelta {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let (call, text) = match &self.delta {
             Delta::Text { text } | Delta::Reasoning { text } => (None, text),
-            Delta::ToolProgress { tool_call_id, text } => (Some(("tool_call_id", tool_call_id)), text),
+            Delta::ToolProgress { tool_call_id, text } => {
+                (Some(("tool_call_id", tool_call_id)), text)
+            }
         };
-        let data: std::collections::BTreeMap<_, _> = call.into_iter().chain([("text", text)]).collect();
+        let data: std::collections::BTreeMap<_, _> =
+            call.into_iter().chain([("text", text)]).collect();
         let mut map = serializer.serialize_map(None)?;
         map.serialize_entry("event", self.kind())?;
         map.serialize_entry("trace_id", &self.trace_id)?;
@@ -60,8 +63,20 @@ impl<'de> Deserialize<'de> for LiveDelta {
             #[serde(flatten)]
             delta: Delta,
         }
-        let Received { trace_id, session_id, run_id, ts, delta } = Received::deserialize(deserializer)?;
-        Ok(Self { trace_id, session_id, run_id, ts, delta })
+        let Received {
+            trace_id,
+            session_id,
+            run_id,
+            ts,
+            delta,
+        } = Received::deserialize(deserializer)?;
+        Ok(Self {
+            trace_id,
+            session_id,
+            run_id,
+            ts,
+            delta,
+        })
     }
 }
 
@@ -144,14 +159,22 @@ struct LostData<'a> {
 
 impl Serialize for UnrecordedRun {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Self { trace_id, session_id, run_id, ts, error } = self;
+        let Self {
+            trace_id,
+            session_id,
+            run_id,
+            ts,
+            error,
+        } = self;
         Envelope {
             event: Self::KIND.into(),
             trace_id: Cow::Borrowed(trace_id),
             session_id: Cow::Borrowed(session_id),
             run_id: Cow::Borrowed(run_id),
             ts: *ts,
-            data: LostData { error: Cow::Borrowed(error) },
+            data: LostData {
+                error: Cow::Borrowed(error),
+            },
         }
         .serialize(serializer)
     }
@@ -159,10 +182,19 @@ impl Serialize for UnrecordedRun {
 
 impl<'de> Deserialize<'de> for UnrecordedRun {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let Envelope { event, trace_id, session_id, run_id, ts, data } =
-            Envelope::<'_, LostData<'_>>::deserialize(deserializer)?;
+        let Envelope {
+            event,
+            trace_id,
+            session_id,
+            run_id,
+            ts,
+            data,
+        } = Envelope::<'_, LostData<'_>>::deserialize(deserializer)?;
         if event != Self::KIND {
-            return Err(serde::de::Error::custom(format!("{event} is not {}", Self::KIND)));
+            return Err(serde::de::Error::custom(format!(
+                "{event} is not {}",
+                Self::KIND
+            )));
         }
         Ok(Self {
             trace_id: trace_id.into_owned(),

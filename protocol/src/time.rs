@@ -38,7 +38,11 @@ impl Timestamp {
 
 impl std::fmt::Display for Timestamp {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.date_time().to_rfc3339_opts(SecondsFormat::Millis, true))
+        f.write_str(
+            &self
+                .date_time()
+                .to_rfc3339_opts(SecondsFormat::Millis, true),
+        )
     }
 }
 

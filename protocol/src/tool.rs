@@ -83,13 +83,30 @@ impl ToolSpec {
     }
 
     /// Creates the spec of a tool that writes. Its calls run one at a time and are not repeated after a crash.
-    pub fn write(name: &str, title: &str, description: &str, parameters: serde_json::Value) -> Self {
-        Self { effect: ToolEffect::Write, idempotent: false, ..Self::read(name, title, description, parameters) }
+    pub fn write(
+        name: &str,
+        title: &str,
+        description: &str,
+        parameters: serde_json::Value,
+    ) -> Self {
+        Self {
+            effect: ToolEffect::Write,
+            idempotent: false,
+            ..Self::read(name, title, description, parameters)
+        }
     }
 
     /// Creates the spec of a tool whose changes are not known in advance.
-    pub fn dangerous(name: &str, title: &str, description: &str, parameters: serde_json::Value) -> Self {
-        Self { effect: ToolEffect::Dangerous, ..Self::write(name, title, description, parameters) }
+    pub fn dangerous(
+        name: &str,
+        title: &str,
+        description: &str,
+        parameters: serde_json::Value,
+    ) -> Self {
+        Self {
+            effect: ToolEffect::Dangerous,
+            ..Self::write(name, title, description, parameters)
+        }
     }
 
     /// Adds a tag.
@@ -102,7 +119,8 @@ impl ToolSpec {
     /// Adds parameters for which an object is converted to JSON text; see [`ToolSpec::json_as_text`].
     #[must_use]
     pub fn with_json_as_text(mut self, parameters: &[&str]) -> Self {
-        self.json_as_text.extend(parameters.iter().map(|name| (*name).to_owned()));
+        self.json_as_text
+            .extend(parameters.iter().map(|name| (*name).to_owned()));
         self
     }
 

@@ -3,7 +3,9 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::{Collaborator, EndReason, GoalId, RunMode, RunStatus, SessionId, Timestamp, TraceId, Usd};
+use crate::{
+    Collaborator, EndReason, GoalId, RunMode, RunStatus, SessionId, Timestamp, TraceId, Usd,
+};
 
 /// Kind of work that a trace records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -125,7 +127,10 @@ pub struct Trace {
     pub head_sequence: u64,
     /// Id of the first event, which the trace may not have yet. Absent for 1. In a session whose id was used before,
     /// the numbers of the deleted session are continued.
-    #[serde(default = "crate::session::first", skip_serializing_if = "crate::session::is_first")]
+    #[serde(
+        default = "crate::session::first",
+        skip_serializing_if = "crate::session::is_first"
+    )]
     pub first_event_id: u64,
     /// Highest event id. Without events, the id before the first.
     pub last_event_id: u64,

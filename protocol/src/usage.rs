@@ -61,16 +61,27 @@ impl FromStr for Usd {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let refuse =
-            || format!("{text:?} is not a valid amount of USD: use a decimal such as \"2.50\", at most nine decimals");
+        let refuse = || {
+            format!(
+                "{text:?} is not a valid amount of USD: use a decimal such as \"2.50\", at most nine decimals"
+            )
+        };
         let (whole, decimals) = text.split_once('.').unwrap_or((text, ""));
         let digits = |part: &str| part.bytes().all(|b| b.is_ascii_digit());
         if whole.is_empty() || !digits(whole) || !digits(decimals) || decimals.len() > 9 {
             return Err(refuse());
         }
-        let nanos = format!("{decimals:0<9}").parse::<u64>().map_err(|_| refuse())?;
-        let whole = whole.parse::<u64>().ok().and_then(|w| w.checked_mul(NANOS_PER_USD));
-        whole.and_then(|w| w.checked_add(nanos)).map(Self).ok_or_else(refuse)
+        let nanos = format!("{decimals:0<9}")
+            .parse::<u64>()
+            .map_err(|_| refuse())?;
+        let whole = whole
+            .parse::<u64>()
+            .ok()
+            .and_then(|w| w.checked_mul(NANOS_PER_USD));
+        whole
+            .and_then(|w| w.checked_add(nanos))
+            .map(Self)
+            .ok_or_else(refuse)
     }
 }
 
@@ -82,7 +93,9 @@ impl Serialize for Usd {
 
 impl<'de> Deserialize<'de> for Usd {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
+        String::deserialize(deserializer)?
+            .parse()
+            .map_err(serde::de::Error::custom)
     }
 }
 
@@ -117,7 +130,12 @@ pub struct Usage {
 impl Usage {
     /// Returns an estimate of a call whose service reported no usage.
     pub fn estimate(prompt_tokens: u64, completion_tokens: u64) -> Self {
-        Self { prompt_tokens, completion_tokens, estimated: true, ..Self::default() }
+        Self {
+            prompt_tokens,
+            completion_tokens,
+            estimated: true,
+            ..Self::default()
+        }
     }
 
     /// Returns the sum of request and answer tokens.
@@ -130,10 +148,16 @@ impl Usage {
     pub fn plus(self, other: Self) -> Self {
         Self {
             prompt_tokens: self.prompt_tokens.saturating_add(other.prompt_tokens),
-            completion_tokens: self.completion_tokens.saturating_add(other.completion_tokens),
+            completion_tokens: self
+                .completion_tokens
+                .saturating_add(other.completion_tokens),
             cached_tokens: self.cached_tokens.saturating_add(other.cached_tokens),
-            cache_write_tokens: self.cache_write_tokens.saturating_add(other.cache_write_tokens),
-            long_cache_write_tokens: self.long_cache_write_tokens.saturating_add(other.long_cache_write_tokens),
+            cache_write_tokens: self
+                .cache_write_tokens
+                .saturating_add(other.cache_write_tokens),
+            long_cache_write_tokens: self
+                .long_cache_write_tokens
+                .saturating_add(other.long_cache_write_tokens),
             reasoning_tokens: self.reasoning_tokens.saturating_add(other.reasoning_tokens),
             estimated: self.estimated || other.estimated,
         }
@@ -216,11 +240,16 @@ impl Prices {
             },
             _ => *self,
         };
-        let fresh = usage.prompt_tokens.saturating_sub(usage.cached_tokens).saturating_sub(usage.cache_write_tokens);
+        let fresh = usage
+            .prompt_tokens
+            .saturating_sub(usage.cached_tokens)
+            .saturating_sub(usage.cache_write_tokens);
         let mut cost = prices.prompt.per_million(fresh);
         cost += prices.cached.per_million(usage.cached_tokens);
         let long_writes = usage.long_cache_write_tokens.min(usage.cache_write_tokens);
-        cost += prices.cache_write.per_million(usage.cache_write_tokens - long_writes);
+        cost += prices
+            .cache_write
+            .per_million(usage.cache_write_tokens - long_writes);
         cost += prices.long_cache_write.per_million(long_writes);
         cost += prices.completion.per_million(usage.completion_tokens);
         cost
@@ -265,16 +294,23 @@ pub struct Stats {
 impl Stats {
     /// Returns empty statistics with a known cost of zero.
     pub fn zero() -> Self {
-        Self { cost: Some(Usd::default()), ..Self::default() }
+        Self {
+            cost: Some(Usd::default()),
+            ..Self::default()
+        }
     }
 
     /// Adds the tokens and the cost of one model call. Does not change the number of calls.
     pub fn add_usage(&mut self, usage: &Usage, cost: Option<Usd>) {
         self.total_tokens = self.total_tokens.saturating_add(usage.total_tokens());
         self.prompt_tokens = self.prompt_tokens.saturating_add(usage.prompt_tokens);
-        self.completion_tokens = self.completion_tokens.saturating_add(usage.completion_tokens);
+        self.completion_tokens = self
+            .completion_tokens
+            .saturating_add(usage.completion_tokens);
         self.cached_tokens = self.cached_tokens.saturating_add(usage.cached_tokens);
-        self.cache_write_tokens = self.cache_write_tokens.saturating_add(usage.cache_write_tokens);
+        self.cache_write_tokens = self
+            .cache_write_tokens
+            .saturating_add(usage.cache_write_tokens);
         self.reasoning_tokens = self.reasoning_tokens.saturating_add(usage.reasoning_tokens);
         self.estimated |= usage.estimated;
         self.cost = [self.cost, cost].into_iter().sum();
@@ -284,12 +320,18 @@ impl Stats {
     pub fn subtract_usage(&mut self, usage: &Usage, cost: Option<Usd>) {
         self.total_tokens = self.total_tokens.saturating_sub(usage.total_tokens());
         self.prompt_tokens = self.prompt_tokens.saturating_sub(usage.prompt_tokens);
-        self.completion_tokens = self.completion_tokens.saturating_sub(usage.completion_tokens);
+        self.completion_tokens = self
+            .completion_tokens
+            .saturating_sub(usage.completion_tokens);
         self.cached_tokens = self.cached_tokens.saturating_sub(usage.cached_tokens);
-        self.cache_write_tokens = self.cache_write_tokens.saturating_sub(usage.cache_write_tokens);
+        self.cache_write_tokens = self
+            .cache_write_tokens
+            .saturating_sub(usage.cache_write_tokens);
         self.reasoning_tokens = self.reasoning_tokens.saturating_sub(usage.reasoning_tokens);
         if let (Some(total), Some(cost)) = (self.cost, cost) {
-            self.cost = Some(Usd::from_nanos(total.as_nanos().saturating_sub(cost.as_nanos())));
+            self.cost = Some(Usd::from_nanos(
+                total.as_nanos().saturating_sub(cost.as_nanos()),
+            ));
         }
     }
 
@@ -298,9 +340,13 @@ impl Stats {
         self.messages = self.messages.saturating_add(child.messages);
         self.total_tokens = self.total_tokens.saturating_add(child.total_tokens);
         self.prompt_tokens = self.prompt_tokens.saturating_add(child.prompt_tokens);
-        self.completion_tokens = self.completion_tokens.saturating_add(child.completion_tokens);
+        self.completion_tokens = self
+            .completion_tokens
+            .saturating_add(child.completion_tokens);
         self.cached_tokens = self.cached_tokens.saturating_add(child.cached_tokens);
-        self.cache_write_tokens = self.cache_write_tokens.saturating_add(child.cache_write_tokens);
+        self.cache_write_tokens = self
+            .cache_write_tokens
+            .saturating_add(child.cache_write_tokens);
         self.reasoning_tokens = self.reasoning_tokens.saturating_add(child.reasoning_tokens);
         self.model_calls = self.model_calls.saturating_add(child.model_calls);
         self.tool_calls = self.tool_calls.saturating_add(child.tool_calls);
@@ -322,7 +368,10 @@ pub struct StatsPair {
 impl StatsPair {
     /// Returns empty statistics with a known cost of zero.
     pub fn zero() -> Self {
-        Self { own: Stats::zero(), tree: Stats::zero() }
+        Self {
+            own: Stats::zero(),
+            tree: Stats::zero(),
+        }
     }
 }
 
@@ -339,9 +388,21 @@ mod tests {
             ("12.345678901", 12_345_678_901, "12.345678901"),
         ] {
             let amount: Usd = text.parse().unwrap();
-            assert_eq!((amount.as_nanos(), amount.to_string().as_str()), (nanos, shown), "{text}");
+            assert_eq!(
+                (amount.as_nanos(), amount.to_string().as_str()),
+                (nanos, shown),
+                "{text}"
+            );
         }
-        for bad in ["", ".5", "-1", "1e3", "1,5", "0.0000000001", "99999999999999"] {
+        for bad in [
+            "",
+            ".5",
+            "-1",
+            "1e3",
+            "1,5",
+            "0.0000000001",
+            "99999999999999",
+        ] {
             assert!(bad.parse::<Usd>().is_err(), "{bad}");
         }
     }
@@ -349,11 +410,29 @@ mod tests {
     #[test]
     fn cached_tokens_have_their_own_price() {
         let price = |text: &str| text.parse::<Usd>().unwrap();
-        let prices = Prices { prompt: price("2"), completion: price("8"), cached: price("0.5"), ..Prices::default() };
-        let usage = Usage { prompt_tokens: 1_000, completion_tokens: 100, cached_tokens: 400, ..Usage::default() };
+        let prices = Prices {
+            prompt: price("2"),
+            completion: price("8"),
+            cached: price("0.5"),
+            ..Prices::default()
+        };
+        let usage = Usage {
+            prompt_tokens: 1_000,
+            completion_tokens: 100,
+            cached_tokens: 400,
+            ..Usage::default()
+        };
         assert_eq!(prices.cost(&usage).to_string(), "0.0022");
-        let prices = Prices { cache_write: price("2.5"), long_cache_write: price("4"), ..prices };
-        let usage = Usage { cache_write_tokens: 200, long_cache_write_tokens: 50, ..usage };
+        let prices = Prices {
+            cache_write: price("2.5"),
+            long_cache_write: price("4"),
+            ..prices
+        };
+        let usage = Usage {
+            cache_write_tokens: 200,
+            long_cache_write_tokens: 50,
+            ..usage
+        };
         assert_eq!(prices.cost(&usage).to_string(), "0.002375");
     }
 

@@ -6,9 +6,9 @@
 use std::sync::Arc;
 
 use crate::{
-    Artifact, ArtifactId, ChildResult, DocumentEdit, EventDraft, GoalId, Message, OpenModelCall, Permission,
-    PermissionDecision, Provenance, QuestionId, RequestAnswer, RequestKey, RequestSubject, Run, RunId, RunMode,
-    SessionId, Timestamp, TraceId, UpdateType,
+    Artifact, ArtifactId, ChildResult, DocumentEdit, EventDraft, GoalId, Message, OpenModelCall,
+    Permission, PermissionDecision, Provenance, QuestionId, RequestAnswer, RequestKey,
+    RequestSubject, Run, RunId, RunMode, SessionId, Timestamp, TraceId, UpdateType,
 };
 
 /// A session to create.
@@ -123,7 +123,10 @@ pub struct NewArtifactCopy {
 
 /// One change of an append.
 #[derive(Debug, Clone)]
-#[allow(clippy::large_enum_variant, reason = "most writes are events, the largest: boxes would save nothing")]
+#[allow(
+    clippy::large_enum_variant,
+    reason = "most writes are events, the largest: boxes would save nothing"
+)]
 pub enum Write {
     /// Creates or deletes a session.
     Session(SessionWrite),
@@ -321,7 +324,11 @@ pub enum RequestWrite {
 impl RequestKey {
     /// Returns the write that records what the request creates.
     pub fn claim(self, subject: RequestSubject, at: Timestamp) -> Write {
-        Write::Request(RequestWrite::Claim { key: self, subject, at })
+        Write::Request(RequestWrite::Claim {
+            key: self,
+            subject,
+            at,
+        })
     }
 }
 

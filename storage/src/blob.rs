@@ -28,7 +28,9 @@ use std::{
 
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt, stream::BoxStream};
-use object_store::{GetResult, GetResultPayload, ObjectStore, ObjectStoreExt, memory::InMemory, path::Path};
+use object_store::{
+    GetResult, GetResultPayload, ObjectStore, ObjectStoreExt, memory::InMemory, path::Path,
+};
 use soong_protocol::{ArtifactId, ArtifactScope};
 use uuid::Uuid;
 
@@ -96,7 +98,10 @@ impl BlobStore {
         environment: &dyn Fn(&str) -> Option<String>,
     ) -> Result<Self, StoreError> {
         if let Some(feature) = place.missing_feature() {
-            let error = BlobLocationError::FeatureMissing { place: place.to_string(), feature };
+            let error = BlobLocationError::FeatureMissing {
+                place: place.to_string(),
+                feature,
+            };
             return Err(BlobError::Io(error.to_string()).into());
         }
         let writing = match place {
@@ -168,9 +173,15 @@ impl BlobStore {
     ///
     /// # Errors
     /// As for [`BlobStore::put_stream`]. [`BlobError::SourceUnreadable`] also if `source` is not a regular file.
-    pub async fn put_file(&self, path: &str, limit_bytes: u64, source: &FilePath) -> Result<u64, StoreError> {
+    pub async fn put_file(
+        &self,
+        path: &str,
+        limit_bytes: u64,
+        source: &FilePath,
+    ) -> Result<u64, StoreError> {
         let file = body::open_source(source, limit_bytes).await?;
-        self.put_stream(path, limit_bytes, body::stream_file(file)).await
+        self.put_stream(path, limit_bytes, body::stream_file(file))
+            .await
     }
 
     /// Reads the bytes of a version. Returns `None` if the path has no file.
@@ -184,13 +195,15 @@ impl BlobStore {
     /// Opens a version for reading, and returns its size in bytes and a stream of its bytes. Returns `None` if the path
     /// has no file.
     pub async fn get_stream(&self, path: &str) -> Result<Option<(u64, BlobStream)>, StoreError> {
-        let Some(found) = self.open_object(path).await? else { return Ok(None) };
+        let Some(found) = self.open_object(path).await? else {
+            return Ok(None);
+        };
         let size = found.meta.size;
         let stream = match found.payload {
             // `stream_file` reads larger chunks than `object_store` does.
-            GetResultPayload::File(file, _) => {
-                body::stream_file(file).map_err(|error| BlobError::Io(error.to_string()).into()).boxed()
-            }
+            GetResultPayload::File(file, _) => body::stream_file(file)
+                .map_err(|error| BlobError::Io(error.to_string()).into())
+                .boxed(),
             GetResultPayload::Stream(stream) => stream.map_err(blob_error).boxed(),
         };
         Ok(Some((size, stream)))
@@ -214,7 +227,10 @@ impl BlobStore {
     ///
     /// Waits for a running write of the same path.
     pub async fn delete(&self, path: &str) -> Result<(), StoreError> {
-        self.delete_all(&[path.to_owned()]).await.pop().unwrap_or(Ok(()))
+        self.delete_all(&[path.to_owned()])
+            .await
+            .pop()
+            .unwrap_or(Ok(()))
     }
 
     /// Deletes many versions, faster than with a call for each. Returns the results in the order of `paths`.
@@ -229,7 +245,10 @@ impl BlobStore {
         outcomes
     }
 
-    async fn delete_some(&self, paths: &[String]) -> Result<Vec<Result<(), StoreError>>, StoreError> {
+    async fn delete_some(
+        &self,
+        paths: &[String],
+    ) -> Result<Vec<Result<(), StoreError>>, StoreError> {
         let files = match &self.backend {
             Backend::Files(files) => files,
             Backend::Objects(objects) => {
@@ -237,7 +256,9 @@ impl BlobStore {
                     let (key, turn) = self.lock(&path).await?;
                     objects.delete(&key, turn).await
                 };
-                let removing = futures::stream::iter(paths.to_vec()).map(one).buffered(MAX_CONCURRENT_DELETES);
+                let removing = futures::stream::iter(paths.to_vec())
+                    .map(one)
+                    .buffered(MAX_CONCURRENT_DELETES);
                 return Ok(removing.collect().await);
             }
         };
@@ -249,9 +270,15 @@ impl BlobStore {
         for index in &sorted {
             keys.push(self.lock(&paths[*index]).await?);
         }
-        let removed: HashMap<&String, Result<(), StoreError>> =
-            sorted.iter().map(|place| &paths[*place]).zip(files.delete(keys).await?).collect();
-        Ok(paths.iter().map(|path| removed.get(path).cloned().unwrap_or(Ok(()))).collect())
+        let removed: HashMap<&String, Result<(), StoreError>> = sorted
+            .iter()
+            .map(|place| &paths[*place])
+            .zip(files.delete(keys).await?)
+            .collect();
+        Ok(paths
+            .iter()
+            .map(|path| removed.get(path).cloned().unwrap_or(Ok(())))
+            .collect())
     }
 
     /// Checks that the store can be written, read and deleted, with a small object of its own.
@@ -259,21 +286,32 @@ impl BlobStore {
     /// # Errors
     /// The error of the first operation that failed.
     pub async fn check(&self) -> Result<(), StoreError> {
-        let (path, bytes) = (format!("checks/{}", Uuid::now_v7()), Bytes::from_static(b"check"));
+        let (path, bytes) = (
+            format!("checks/{}", Uuid::now_v7()),
+            Bytes::from_static(b"check"),
+        );
         self.put(&path, bytes.clone()).await?;
         let read = self.get(&path).await;
         let deleted = self.delete(&path).await;
         match read? {
             Some(found) if found == bytes => deleted,
-            _ => Err(BlobError::Io("an object that was written a moment ago cannot be read".to_owned()).into()),
+            _ => Err(BlobError::Io(
+                "an object that was written a moment ago cannot be read".to_owned(),
+            )
+            .into()),
         }
     }
 
     /// Returns the existing local folders below which versions are stored; none if the store does not use local files.
     pub fn local_folders(&self) -> Vec<PathBuf> {
-        let Backend::Files(files) = &self.backend else { return Vec::new() };
+        let Backend::Files(files) = &self.backend else {
+            return Vec::new();
+        };
         let folders = [SESSIONS, USERS].map(|kind| files.home().join(kind));
-        folders.into_iter().filter(|folder| folder.is_dir()).collect()
+        folders
+            .into_iter()
+            .filter(|folder| folder.is_dir())
+            .collect()
     }
 
     /// Returns the local path of a version's file, even if the file does not exist. Returns `None` if `path` is
@@ -287,7 +325,10 @@ impl BlobStore {
 
     /// Returns the error of the last write if the disk or the bucket rejected it.
     pub fn last_error(&self) -> Option<StoreError> {
-        self.last_error.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.last_error
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 
     async fn write(&self, path: &str, body: &mut Body<'_>) -> Result<(), StoreError> {
@@ -298,7 +339,10 @@ impl BlobStore {
             // The error says nothing about whether the disk has room.
             Err(_) => return written,
         };
-        *self.last_error.lock().unwrap_or_else(PoisonError::into_inner) = refusal;
+        *self
+            .last_error
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = refusal;
         written
     }
 
@@ -342,12 +386,21 @@ impl fmt::Debug for BlobStore {
 /// Returns the path of a version's bytes, relative to the home.
 ///
 /// Different arguments always have different paths. No path leads out of the home.
-pub fn version_path(scope: &ArtifactScope, id: &ArtifactId, version: u64, filename: &str) -> String {
+pub fn version_path(
+    scope: &ArtifactScope,
+    id: &ArtifactId,
+    version: u64,
+    filename: &str,
+) -> String {
     let (kind, owner) = match scope {
         ArtifactScope::Session { session_id } => (SESSIONS, session_id.as_str()),
         ArtifactScope::User { uid } => (USERS, uid.as_str()),
     };
-    let (owner, id, filename) = (path_segment(owner), path_segment(id.as_str()), path_segment(filename));
+    let (owner, id, filename) = (
+        path_segment(owner),
+        path_segment(id.as_str()),
+        path_segment(filename),
+    );
     format!("{kind}/{owner}/{ARTIFACTS}/{id}/v{version}/{filename}")
 }
 
@@ -363,7 +416,9 @@ pub fn path_segment(text: &str) -> String {
     }
     let mut safe = String::with_capacity(text.len());
     for c in text.chars() {
-        if c.is_alphanumeric() || matches!(c, '_' | '-' | '.' | ' ' | '@' | '+' | '=' | ',' | '(' | ')') {
+        if c.is_alphanumeric()
+            || matches!(c, '_' | '-' | '.' | ' ' | '@' | '+' | '=' | ',' | '(' | ')')
+        {
             safe.push(c);
         } else {
             for byte in c.encode_utf8(&mut [0; 4]).bytes() {

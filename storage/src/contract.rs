@@ -3,7 +3,10 @@
 //! [`check`] runs all of them, each with a new, empty store. They panic if the store violates the contract, and are
 //! independent of SQL.
 
-#![expect(clippy::unwrap_used, reason = "a check says what must hold by panicking where it does not")]
+#![expect(
+    clippy::unwrap_used,
+    reason = "a check says what must hold by panicking where it does not"
+)]
 
 mod appending;
 mod artifacts;

@@ -37,7 +37,10 @@ impl DiskFigures {
     /// Returns what the disk lacks; `None` if it has room.
     fn shortage(self) -> Option<String> {
         if self.total_bytes > 0 && self.free_bytes < MIN_FREE_BYTES {
-            return Some(format!("only {} bytes are free; at least {MIN_FREE_BYTES} are needed", self.free_bytes));
+            return Some(format!(
+                "only {} bytes are free; at least {MIN_FREE_BYTES} are needed",
+                self.free_bytes
+            ));
         }
         if self.total_files > 0 && self.free_files == 0 {
             return Some("the file system has no free inode for another file".to_owned());
@@ -70,7 +73,9 @@ pub fn write_trial_file(folder: &Path) -> Result<(), StoreError> {
     let trial = folder.join(TRIAL_NAME);
     let written = write_and_sync(&trial);
     let removed = fs::remove_file(&trial);
-    written.and(removed).map_err(|error| StoreError::Io(format!("{}: {error}", trial.display())))
+    written
+        .and(removed)
+        .map_err(|error| StoreError::Io(format!("{}: {error}", trial.display())))
 }
 
 fn write_and_sync(path: &Path) -> io::Result<()> {
@@ -104,23 +109,68 @@ fn figures(_: &Path) -> Option<DiskFigures> {
 mod tests {
     use super::*;
 
-    const ROOMY: DiskFigures =
-        DiskFigures { total_bytes: 1 << 30, free_bytes: 1 << 29, total_files: 1_000, free_files: 1 };
+    const ROOMY: DiskFigures = DiskFigures {
+        total_bytes: 1 << 30,
+        free_bytes: 1 << 29,
+        total_files: 1_000,
+        free_files: 1,
+    };
 
     #[test]
     fn shortage_names_what_is_missing() {
         for (figures, expected) in [
             (ROOMY, None),
-            (DiskFigures { free_bytes: MIN_FREE_BYTES, ..ROOMY }, None),
-            (DiskFigures { free_bytes: MIN_FREE_BYTES - 1, ..ROOMY }, Some("bytes are free")),
-            (DiskFigures { free_files: 0, ..ROOMY }, Some("no free inode")),
+            (
+                DiskFigures {
+                    free_bytes: MIN_FREE_BYTES,
+                    ..ROOMY
+                },
+                None,
+            ),
+            (
+                DiskFigures {
+                    free_bytes: MIN_FREE_BYTES - 1,
+                    ..ROOMY
+                },
+                Some("bytes are free"),
+            ),
+            (
+                DiskFigures {
+                    free_files: 0,
+                    ..ROOMY
+                },
+                Some("no free inode"),
+            ),
             // File systems without figures.
-            (DiskFigures { total_bytes: 0, free_bytes: 0, ..ROOMY }, None),
-            (DiskFigures { total_files: 0, free_files: 0, ..ROOMY }, None),
+            (
+                DiskFigures {
+                    total_bytes: 0,
+                    free_bytes: 0,
+                    ..ROOMY
+                },
+                None,
+            ),
+            (
+                DiskFigures {
+                    total_files: 0,
+                    free_files: 0,
+                    ..ROOMY
+                },
+                None,
+            ),
         ] {
             let shortage = figures.shortage();
-            assert_eq!(shortage.is_some(), expected.is_some(), "{figures:?}: {shortage:?}");
-            assert!(shortage.unwrap_or_default().contains(expected.unwrap_or_default()), "{figures:?}");
+            assert_eq!(
+                shortage.is_some(),
+                expected.is_some(),
+                "{figures:?}: {shortage:?}"
+            );
+            assert!(
+                shortage
+                    .unwrap_or_default()
+                    .contains(expected.unwrap_or_default()),
+                "{figures:?}"
+            );
         }
     }
 
@@ -133,7 +183,10 @@ mod tests {
             assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
         }
         let missing = write_trial_file(&folder.path().join("missing")).unwrap_err();
-        assert!(missing.is_transient() && missing.to_string().contains("missing"), "{missing}");
+        assert!(
+            missing.is_transient() && missing.to_string().contains("missing"),
+            "{missing}"
+        );
     }
 
     #[cfg(unix)]

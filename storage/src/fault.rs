@@ -103,6 +103,8 @@ impl std::str::FromStr for FaultPoint {
 
     fn from_str(name: &str) -> Result<Self, FaultRuleError> {
         let found = Self::ALL.into_iter().find(|point| point.as_str() == name);
-        found.ok_or_else(|| FaultRuleError::Point { name: name.to_owned() })
+        found.ok_or_else(|| FaultRuleError::Point {
+            name: name.to_owned(),
+        })
     }
 }

@@ -85,13 +85,17 @@ impl WriteError {
     /// Returns whether the append itself is the cause, and not the disk. Then other appends can still be written.
     fn is_append_error(&self) -> bool {
         let Self::Sql(error) = self else { return true };
-        error.sqlite_error_code().is_none_or(|code| !is_transient(code) && !is_file_damage(code))
+        error
+            .sqlite_error_code()
+            .is_none_or(|code| !is_transient(code) && !is_file_damage(code))
     }
 
     fn into_store_error(self) -> StoreError {
         match self {
             Self::Rejected(error) => error,
-            Self::Sql(error) if error.sqlite_error_code() == Some(ErrorCode::ConstraintViolation) => {
+            Self::Sql(error)
+                if error.sqlite_error_code() == Some(ErrorCode::ConstraintViolation) =>
+            {
                 StoreError::AlreadyExists(format!("a row of the append ({error})"))
             }
             Self::Sql(error) => store_error(error),

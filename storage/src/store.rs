@@ -11,9 +11,10 @@ mod filter;
 pub use filter::{PermissionFilter, QuestionFilter, SessionFilter, TraceFilter, UsageFilter};
 
 use soong_protocol::{
-    Artifact, ArtifactId, ArtifactScope, ArtifactVersion, ChildResult, Collaborator, DocumentEdit, ErrorCode,
-    ErrorInfo, EventRecord, GoalTree, KeyedRequest, Message, OpenModelCall, Permission, PermissionId, Question,
-    QuestionId, Run, RunId, RunMode, RunSettings, Session, SessionId, Trace, TraceId, UsageBy, UsageRow, Write,
+    Artifact, ArtifactId, ArtifactScope, ArtifactVersion, ChildResult, Collaborator, DocumentEdit,
+    ErrorCode, ErrorInfo, EventRecord, GoalTree, KeyedRequest, Message, OpenModelCall, Permission,
+    PermissionId, Question, QuestionId, Run, RunId, RunMode, RunSettings, Session, SessionId,
+    Trace, TraceId, UsageBy, UsageRow, Write,
 };
 
 /// Reason why the store rejected a request or failed. A rejected append changed nothing.
@@ -29,7 +30,9 @@ pub enum StoreError {
     #[error("{0} has already been decided")]
     AlreadyDecided(String),
     /// The conversation's head is not the message that the append expects.
-    #[error("the conversation of trace {0} has changed in the meantime: read its current head and retry")]
+    #[error(
+        "the conversation of trace {0} has changed in the meantime: read its current head and retry"
+    )]
     HeadMoved(TraceId),
     /// The append refers to a record that does not exist.
     #[error("{0} does not exist")]
@@ -57,7 +60,9 @@ pub enum StoreError {
     #[error("{0}")]
     Corrupt(String),
     /// The file was written by a newer version; it was not changed (DUR-5).
-    #[error("the database has format {found}, this version supports up to {known}: use a newer version of soong")]
+    #[error(
+        "the database has format {found}, this version supports up to {known}: use a newer version of soong"
+    )]
     NewerFormat {
         /// The file's format.
         found: u32,
@@ -113,9 +118,9 @@ impl From<&StoreError> for ErrorInfo {
             StoreError::Blob(BlobError::TooLarge { .. }) => ErrorCode::PayloadTooLarge,
             StoreError::Closed => ErrorCode::Closing,
             StoreError::Internal(_) => ErrorCode::InternalError,
-            StoreError::SessionActive(_) | StoreError::SessionDeleting(_) | StoreError::HeadMoved(_) => {
-                ErrorCode::SessionActive
-            }
+            StoreError::SessionActive(_)
+            | StoreError::SessionDeleting(_)
+            | StoreError::HeadMoved(_) => ErrorCode::SessionActive,
             _ => ErrorCode::StorageError,
         };
         match error.is_transient() || code == ErrorCode::SessionActive {
@@ -278,7 +283,11 @@ pub struct MessageAuthor {
 
 impl From<Run> for MessageAuthor {
     fn from(run: Run) -> Self {
-        Self { mode: run.mode, task: run.task, settings: run.settings }
+        Self {
+            mode: run.mode,
+            task: run.task,
+            settings: run.settings,
+        }
     }
 }
 
@@ -342,12 +351,21 @@ pub trait Reader: Send + Sync {
     /// Reads the owners of these sessions; sessions that do not exist are omitted.
     fn session_owners(&self, ids: &[SessionId]) -> Result<Vec<(SessionId, String)>, StoreError>;
     /// Lists sessions, newest first.
-    fn sessions(&self, filter: &SessionFilter, limit: usize, cursor: Option<&str>)
-    -> Result<Page<Session>, StoreError>;
+    fn sessions(
+        &self,
+        filter: &SessionFilter,
+        limit: usize,
+        cursor: Option<&str>,
+    ) -> Result<Page<Session>, StoreError>;
     /// Reads a trace.
     fn trace(&self, id: &TraceId) -> Result<Option<Trace>, StoreError>;
     /// Lists traces, newest first.
-    fn traces(&self, filter: &TraceFilter, limit: usize, cursor: Option<&str>) -> Result<Page<Trace>, StoreError>;
+    fn traces(
+        &self,
+        filter: &TraceFilter,
+        limit: usize,
+        cursor: Option<&str>,
+    ) -> Result<Page<Trace>, StoreError>;
     /// Lists the children of a trace in the order of their start; without those of the trace that it was copied from.
     fn sub_traces(&self, parent: &TraceId) -> Result<Vec<Trace>, StoreError>;
     /// Lists the children of the trace that this trace was copied from, in the order of their start. Children that
@@ -365,7 +383,11 @@ pub trait Reader: Send + Sync {
     fn resume_point(&self, id: &TraceId, sequence: u64) -> Result<Option<ResumePoint>, StoreError>;
     /// Reads the run that wrote a message; for a copied message, as the run was when the message was copied. `None` if it
     /// is unknown: the message does not exist, or was copied by an earlier version.
-    fn message_author(&self, id: &TraceId, sequence: u64) -> Result<Option<MessageAuthor>, StoreError>;
+    fn message_author(
+        &self,
+        id: &TraceId,
+        sequence: u64,
+    ) -> Result<Option<MessageAuthor>, StoreError>;
     /// Returns whether the head of a trace was switched since the last run of the trace that has started.
     fn is_head_switched(&self, id: &TraceId) -> Result<bool, StoreError>;
     /// Reads the goal tree as it was at an lsn, without sub-traces and stats.
@@ -374,11 +396,21 @@ pub trait Reader: Send + Sync {
     /// the trace is unknown.
     fn collaborators_at(&self, id: &TraceId, lsn: u64) -> Result<Vec<Collaborator>, StoreError>;
     /// Reads up to `limit` events of a trace after `since` in order.
-    fn events(&self, id: &TraceId, since: u64, limit: usize) -> Result<Vec<EventRecord>, StoreError>;
+    fn events(
+        &self,
+        id: &TraceId,
+        since: u64,
+        limit: usize,
+    ) -> Result<Vec<EventRecord>, StoreError>;
     /// Reads all events of a run in order.
     fn run_events(&self, id: &RunId) -> Result<Vec<EventRecord>, StoreError>;
     /// Reads up to `limit` events of a whole session with an lsn above `since_lsn` in order.
-    fn session_events(&self, id: &SessionId, since_lsn: u64, limit: usize) -> Result<Vec<EventRecord>, StoreError>;
+    fn session_events(
+        &self,
+        id: &SessionId,
+        since_lsn: u64,
+        limit: usize,
+    ) -> Result<Vec<EventRecord>, StoreError>;
     /// Returns the `since_lsn` with which [`Reader::session_events`] returns exactly the events after `session_seq`,
     /// without reading the events before. 0 if there is no such session.
     fn session_lsn(&self, id: &SessionId, session_seq: u64) -> Result<u64, StoreError>;
@@ -415,18 +447,31 @@ pub trait Reader: Send + Sync {
     /// Lists the artifacts of a scope by name; artifacts without a name come last.
     fn artifacts(&self, scope: &ArtifactScope) -> Result<Vec<Artifact>, StoreError>;
     /// Reads up to `limit` of the most recently changed artifacts of a scope, and the numbers of artifacts.
-    fn recent_artifacts(&self, scope: &ArtifactScope, limit: usize) -> Result<RecentArtifacts, StoreError>;
+    fn recent_artifacts(
+        &self,
+        scope: &ArtifactScope,
+        limit: usize,
+    ) -> Result<RecentArtifacts, StoreError>;
     /// Lists the artifacts of all sessions, each with the total bytes of its versions; the least recently changed one
     /// first.
     fn session_artifacts(&self) -> Result<Vec<(Artifact, u64)>, StoreError>;
     /// Lists the documents of a trace's session that its runs have changed since an lsn, in the order of their
     /// creation.
-    fn changed_documents(&self, id: &TraceId, since_lsn: u64) -> Result<Vec<ChangedDocument>, StoreError>;
+    fn changed_documents(
+        &self,
+        id: &TraceId,
+        since_lsn: u64,
+    ) -> Result<Vec<ChangedDocument>, StoreError>;
     /// Lists the documents that have edits without a stored version, by name: documents edited by this run or by
     /// ended runs of its session.
     fn unflushed_documents(&self, run: &RunId) -> Result<Vec<Artifact>, StoreError>;
     /// Reads the edits of a document with a revision above `after` and up to `upto`, in order.
-    fn edits(&self, id: &ArtifactId, after: u64, upto: u64) -> Result<Vec<DocumentEdit>, StoreError>;
+    fn edits(
+        &self,
+        id: &ArtifactId,
+        after: u64,
+        upto: u64,
+    ) -> Result<Vec<DocumentEdit>, StoreError>;
     /// Reads the edits that a run made in one of its turns, in the order of their recording.
     fn turn_edits(&self, run: &RunId, turn: u32) -> Result<Vec<DocumentEdit>, StoreError>;
     /// Lists the artifacts of a session that existed at an lsn, each in its current state and with its revision at
@@ -441,7 +486,11 @@ pub trait Reader: Send + Sync {
         Ok(self.blob_path_and_type(id, version)?.map(|(path, _)| path))
     }
     /// Returns the path of a version's blob and its MIME type.
-    fn blob_path_and_type(&self, id: &ArtifactId, version: u64) -> Result<Option<(String, String)>, StoreError>;
+    fn blob_path_and_type(
+        &self,
+        id: &ArtifactId,
+        version: u64,
+    ) -> Result<Option<(String, String)>, StoreError>;
     /// Lists the paths of the blobs of an artifact's versions, in the order of the versions.
     fn blob_paths(&self, id: &ArtifactId) -> Result<Vec<String>, StoreError>;
     /// Lists the paths of blobs that were announced but never registered.

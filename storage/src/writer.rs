@@ -39,7 +39,9 @@ pub struct QueuedAppend {
 
 impl std::fmt::Debug for QueuedAppend {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Job").field("append", &self.append).finish_non_exhaustive()
+        f.debug_struct("Job")
+            .field("append", &self.append)
+            .finish_non_exhaustive()
     }
 }
 
@@ -90,7 +92,10 @@ struct WriterCounters {
 
 impl WriterCounters {
     fn set_last_error(&self, refusal: Option<StoreError>) {
-        *self.last_error.lock().unwrap_or_else(PoisonError::into_inner) = refusal;
+        *self
+            .last_error
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = refusal;
     }
 
     fn record_commit(&self, batch: usize, appends: usize) {
@@ -117,7 +122,9 @@ impl WriterHandle {
 
     /// Queues an append, waiting for room. If the writer is closed, the result is [`StoreError::Closed`].
     pub async fn submit(&self, job: QueuedAppend) {
-        if let Err(mpsc::error::SendError(QueueItem::Append(job))) = self.queue.send(QueueItem::Append(job)).await {
+        if let Err(mpsc::error::SendError(QueueItem::Append(job))) =
+            self.queue.send(QueueItem::Append(job)).await
+        {
             (job.callback)(Err((StoreError::Closed, job.append)));
         }
     }
@@ -141,13 +148,26 @@ impl WriterHandle {
     /// Returns the counters so far.
     pub fn stats(&self) -> WriterStats {
         let get = |counter: &AtomicU64| counter.load(Relaxed);
-        let WriterCounters { failed_commits: refused, appends, batches, .. } = &*self.counters;
-        WriterStats { failed_commits: get(refused), appends: get(appends), batches: batches.each_ref().map(get) }
+        let WriterCounters {
+            failed_commits: refused,
+            appends,
+            batches,
+            ..
+        } = &*self.counters;
+        WriterStats {
+            failed_commits: get(refused),
+            appends: get(appends),
+            batches: batches.each_ref().map(get),
+        }
     }
 
     /// Returns the error of the last commit if it failed as a whole.
     pub fn last_error(&self) -> Option<StoreError> {
-        self.counters.last_error.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.counters
+            .last_error
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 
     /// Returns the number of queued appends.
@@ -168,28 +188,35 @@ where
 {
     let (queue, mut jobs) = mpsc::channel::<QueueItem>(QUEUE_CAPACITY);
     let counters = Arc::new(WriterCounters::default());
-    let mut committer = Committer { store, publish, counters: Arc::clone(&counters), last_commit_failed: false };
-    let thread = std::thread::Builder::new().name("soong-writer".to_owned()).spawn(move || {
-        let mut waiting = Vec::new();
-        while jobs.blocking_recv_many(&mut waiting, MAX_BATCH_APPENDS.get()) > 0 {
-            let mut closing = false;
-            let jobs_of = waiting.drain(..).filter_map(|item| match item {
-                QueueItem::Append(job) => Some((job.append, job.callback)),
-                QueueItem::Close => {
-                    closing = true;
-                    None
+    let mut committer = Committer {
+        store,
+        publish,
+        counters: Arc::clone(&counters),
+        last_commit_failed: false,
+    };
+    let thread = std::thread::Builder::new()
+        .name("soong-writer".to_owned())
+        .spawn(move || {
+            let mut waiting = Vec::new();
+            while jobs.blocking_recv_many(&mut waiting, MAX_BATCH_APPENDS.get()) > 0 {
+                let mut closing = false;
+                let jobs_of = waiting.drain(..).filter_map(|item| match item {
+                    QueueItem::Append(job) => Some((job.append, job.callback)),
+                    QueueItem::Close => {
+                        closing = true;
+                        None
+                    }
+                });
+                let (batch, callers): (Vec<Append>, Vec<AppendCallback>) = jobs_of.unzip();
+                if closing {
+                    // Appends that are already queued are still committed; later ones are rejected.
+                    jobs.close();
                 }
-            });
-            let (batch, callers): (Vec<Append>, Vec<AppendCallback>) = jobs_of.unzip();
-            if closing {
-                // Appends that are already queued are still committed; later ones are rejected.
-                jobs.close();
+                if !batch.is_empty() {
+                    committer.commit(batch, callers);
+                }
             }
-            if !batch.is_empty() {
-                committer.commit(batch, callers);
-            }
-        }
-    })?;
+        })?;
     Ok((WriterHandle { queue, counters }, thread))
 }
 
@@ -210,7 +237,10 @@ impl<S: Store, P: FnMut(Append, Ack)> Committer<S, P> {
                     self.counters.set_last_error(None);
                     tracing::info!("commits succeed again");
                 }
-                self.counters.record_commit(batch.len(), outcomes.iter().filter(|outcome| outcome.is_ok()).count());
+                self.counters.record_commit(
+                    batch.len(),
+                    outcomes.iter().filter(|outcome| outcome.is_ok()).count(),
+                );
                 for ((append, done), outcome) in batch.into_iter().zip(callers).zip(outcomes) {
                     match outcome {
                         Ok(ack) => {
@@ -282,29 +312,69 @@ mod tests {
             model: "m".into(),
             created_at: at,
         };
-        let writes = vec![Write::Session(SessionWrite::Create(session)), Write::Trace(TraceWrite::Create(trace))];
-        store.commit(&[Append { fence: None, writes }]).unwrap();
+        let writes = vec![
+            Write::Session(SessionWrite::Create(session)),
+            Write::Trace(TraceWrite::Create(trace)),
+        ];
+        store
+            .commit(&[Append {
+                fence: None,
+                writes,
+            }])
+            .unwrap();
         let (plan, published) = (FaultPlan::new(), Arc::new(Mutex::new(Vec::new())));
         let seen = published.clone();
-        let publish = move |_, ack: Ack| seen.lock().unwrap().extend(ack.events.iter().map(|ids| ids.lsn));
+        let publish = move |_, ack: Ack| {
+            seen.lock()
+                .unwrap()
+                .extend(ack.events.iter().map(|ids| ids.lsn))
+        };
         let (writer, thread) = spawn(FaultStore::new(store, plan.clone()), publish).unwrap();
-        TestWriter { _dir: dir, plan, writer, thread, published }
+        TestWriter {
+            _dir: dir,
+            plan,
+            writer,
+            thread,
+            published,
+        }
     }
 
     /// An append of one event, and a receiver for the event's id.
-    fn event_append() -> (QueuedAppend, tokio::sync::oneshot::Receiver<Result<u64, StoreError>>) {
+    fn event_append() -> (
+        QueuedAppend,
+        tokio::sync::oneshot::Receiver<Result<u64, StoreError>>,
+    ) {
         let (answer, answered) = tokio::sync::oneshot::channel();
         let event = RunEvent::CancelRequested {};
         let draft = EventDraft::new(TraceId::new("s"), None, Timestamp::default(), event);
         let done: AppendCallback = Box::new(move |outcome| {
-            let _ = answer.send(outcome.map(|ack| ack.events[0].event_id).map_err(|(error, _)| error));
+            let _ = answer.send(
+                outcome
+                    .map(|ack| ack.events[0].event_id)
+                    .map_err(|(error, _)| error),
+            );
         });
-        (QueuedAppend { append: Append { fence: None, writes: vec![Write::Event(draft)] }, callback: done }, answered)
+        (
+            QueuedAppend {
+                append: Append {
+                    fence: None,
+                    writes: vec![Write::Event(draft)],
+                },
+                callback: done,
+            },
+            answered,
+        )
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn appends_queued_during_a_commit_share_the_next_one_in_order() {
-        let TestWriter { plan, writer, thread, published, _dir } = test_writer();
+        let TestWriter {
+            plan,
+            writer,
+            thread,
+            published,
+            _dir,
+        } = test_writer();
         plan.block_commits();
         let (first, first_answer) = event_append();
         writer.submit(first).await;
@@ -345,7 +415,13 @@ mod tests {
 
     #[tokio::test]
     async fn failed_batch_is_reported_to_each_caller_and_writer_continues() {
-        let TestWriter { plan, writer, thread, published, _dir } = test_writer();
+        let TestWriter {
+            plan,
+            writer,
+            thread,
+            published,
+            _dir,
+        } = test_writer();
         plan.inject_next(Fault::FailBeforeWrite(StoreError::Io("disk full".into())));
         for want in [Err(StoreError::Io("disk full".into())), Ok(1)] {
             let (job, answer) = event_append();
@@ -354,19 +430,38 @@ mod tests {
         }
         drop(writer);
         thread.join().unwrap();
-        assert_eq!(*published.lock().unwrap(), [1], "what failed is not published");
+        assert_eq!(
+            *published.lock().unwrap(),
+            [1],
+            "what failed is not published"
+        );
     }
 
     #[tokio::test]
     async fn append_is_published_before_its_caller_is_notified() {
-        let TestWriter { writer, thread, published, _dir, .. } = test_writer();
+        let TestWriter {
+            writer,
+            thread,
+            published,
+            _dir,
+            ..
+        } = test_writer();
         for count in 1..=3 {
             let (answer, answered) = tokio::sync::oneshot::channel();
             let seen = Arc::clone(&published);
             let done: AppendCallback = Box::new(move |outcome| {
-                let _ = answer.send(outcome.map(|_| seen.lock().unwrap().len()).map_err(|(error, _)| error));
+                let _ = answer.send(
+                    outcome
+                        .map(|_| seen.lock().unwrap().len())
+                        .map_err(|(error, _)| error),
+                );
             });
-            writer.submit(QueuedAppend { callback: done, ..event_append().0 }).await;
+            writer
+                .submit(QueuedAppend {
+                    callback: done,
+                    ..event_append().0
+                })
+                .await;
             assert_eq!(answered.await.unwrap(), Ok(count));
         }
         drop(writer);
@@ -377,9 +472,14 @@ mod tests {
     async fn ended_writer_returns_closed() {
         let (queue, jobs) = mpsc::channel(1);
         drop(jobs);
-        let writer = WriterHandle { queue, counters: Arc::default() };
+        let writer = WriterHandle {
+            queue,
+            counters: Arc::default(),
+        };
         let (job, answer) = event_append();
-        let Err(job) = writer.try_submit(job) else { panic!("there is nobody to take it") };
+        let Err(job) = writer.try_submit(job) else {
+            panic!("there is nobody to take it")
+        };
         writer.submit(job).await;
         assert_eq!(answer.await.unwrap(), Err(StoreError::Closed));
     }

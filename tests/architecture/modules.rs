@@ -56,8 +56,10 @@ impl Crate {
     }
 
     fn file(&mut self, file: &Path, folder: &Path, at: Segments) {
-        let text = std::fs::read_to_string(file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
-        let parsed = syn::parse_file(&text).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+        let text = std::fs::read_to_string(file)
+            .unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+        let parsed =
+            syn::parse_file(&text).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
         self.items(parsed.items, Some((file, folder)), at);
     }
 
@@ -80,18 +82,27 @@ impl Crate {
 
     fn submodule(&mut self, module: syn::ItemMod, place: Option<(&Path, &Path)>, at: &Segments) {
         let name = module.ident.to_string();
-        self.modules.get_mut(at).unwrap().children.insert(name.clone());
+        self.modules
+            .get_mut(at)
+            .unwrap()
+            .children
+            .insert(name.clone());
         let mut inner = at.clone();
         inner.push(name.clone());
         self.modules.entry(inner.clone()).or_default();
         match (module.content, place) {
             (Some((_, items)), place) => {
                 let folder = place.map(|(_, folder)| folder.join(&name));
-                self.items(items, place.map(|(file, _)| file).zip(folder.as_deref()), inner);
+                self.items(
+                    items,
+                    place.map(|(file, _)| file).zip(folder.as_deref()),
+                    inner,
+                );
             }
             (None, None) => {}
             (None, Some((file, folder))) => {
-                let given = path_attribute(&module.attrs).map(|path| file.parent().unwrap().join(path));
+                let given =
+                    path_attribute(&module.attrs).map(|path| file.parent().unwrap().join(path));
                 let file = given.unwrap_or_else(|| folder.join(format!("{name}.rs")));
                 self.file(&file, &folder.join(&name), inner);
             }
@@ -102,28 +113,43 @@ impl Crate {
     pub(super) fn edges(&self) -> Vec<Edge> {
         let mut found: BTreeMap<(Segments, Segments), String> = BTreeMap::new();
         for (at, module) in &self.modules {
-            let globbed = module.globs.iter().flat_map(|glob| self.named_through(at, glob));
+            let globbed = module
+                .globs
+                .iter()
+                .flat_map(|glob| self.named_through(at, glob));
             for path in module.paths.iter().cloned().chain(globbed) {
                 if let Some(target) = self.resolve(at, &path, 0)
                     && target != *at
                 {
-                    found.entry((at.clone(), target)).or_insert_with(|| path.join("::"));
+                    found
+                        .entry((at.clone(), target))
+                        .or_insert_with(|| path.join("::"));
                 }
             }
         }
-        found.into_iter().map(|((from, to), path)| (from, to, path)).collect()
+        found
+            .into_iter()
+            .map(|((from, to), path)| (from, to, path))
+            .collect()
     }
 
     /// Returns the paths of the names that a module uses through the glob import `glob`.
     fn named_through(&self, at: &Segments, glob: &Segments) -> Vec<Segments> {
-        let Some(target) = self.resolve(at, glob, 0).and_then(|target| self.modules.get(&target)) else {
+        let Some(target) = self
+            .resolve(at, glob, 0)
+            .and_then(|target| self.modules.get(&target))
+        else {
             return Vec::new();
         };
         let heads = self.modules[at].paths.iter().map(|path| &path[0]);
         let known = heads.filter(|head| {
-            target.items.contains(*head) || target.children.contains(*head) || target.imported.contains_key(*head)
+            target.items.contains(*head)
+                || target.children.contains(*head)
+                || target.imported.contains_key(*head)
         });
-        known.map(|head| [glob.as_slice(), std::slice::from_ref(head)].concat()).collect()
+        known
+            .map(|head| [glob.as_slice(), std::slice::from_ref(head)].concat())
+            .collect()
     }
 
     /// Resolves a path to the module that defines its last name, or to the module that the path names.
@@ -171,11 +197,15 @@ impl Crate {
                 // A name of another crate counts as defined in the module that re-exports it.
                 return self.resolve(&at, &through, depth + 1).or(Some(at));
             } else {
-                let globs = module.globs.iter().filter_map(|glob| self.resolve(&at, glob, depth + 1));
+                let globs = module
+                    .globs
+                    .iter()
+                    .filter_map(|glob| self.resolve(&at, glob, depth + 1));
                 let through = globs
                     .filter(|target| *target != at && depth < MAX_DEPTH)
                     .filter_map(|target| {
-                        self.follow(target.clone(), &path[place..], depth + 1).filter(|to| *to != target)
+                        self.follow(target.clone(), &path[place..], depth + 1)
+                            .filter(|to| *to != target)
                     })
                     .next();
                 return through.or(Some(at));
@@ -186,14 +216,19 @@ impl Crate {
 }
 
 /// Returns, for each module, the edges between its children: which child uses which sibling, with an example.
-pub(super) fn siblings(edges: &[Edge]) -> BTreeMap<Segments, BTreeMap<String, BTreeMap<String, String>>> {
+pub(super) fn siblings(
+    edges: &[Edge],
+) -> BTreeMap<Segments, BTreeMap<String, BTreeMap<String, String>>> {
     let mut rooms: BTreeMap<Segments, BTreeMap<String, BTreeMap<String, String>>> = BTreeMap::new();
     for (from, to, path) in edges {
         let common = from.iter().zip(to).take_while(|(a, b)| a == b).count();
         if let (Some(user), Some(used)) = (from.get(common), to.get(common)) {
             let example = format!("{} names {path}", from.join("::"));
             let room = rooms.entry(from[..common].to_vec()).or_default();
-            room.entry(user.clone()).or_default().entry(used.clone()).or_insert(example);
+            room.entry(user.clone())
+                .or_default()
+                .entry(used.clone())
+                .or_insert(example);
         }
     }
     rooms
@@ -213,10 +248,12 @@ pub(super) fn circles(arrows: &BTreeMap<String, BTreeMap<String, String>>) -> Ve
         }
         reached
     };
-    let reached: BTreeMap<&String, BTreeSet<String>> = arrows.keys().map(|name| (name, reach(name))).collect();
+    let reached: BTreeMap<&String, BTreeSet<String>> =
+        arrows.keys().map(|name| (name, reach(name))).collect();
     let mut groups: BTreeSet<Vec<String>> = BTreeSet::new();
     for (name, all) in &reached {
-        let is_mutual = |other: &&String| reached.get(*other).is_some_and(|back| back.contains(*name));
+        let is_mutual =
+            |other: &&String| reached.get(*other).is_some_and(|back| back.contains(*name));
         let group: Vec<String> = all.iter().filter(is_mutual).cloned().collect();
         if group.len() > 1 {
             groups.insert(group);
@@ -229,7 +266,12 @@ struct PathsOf<'a>(&'a mut Module);
 
 impl<'ast> Visit<'ast> for PathsOf<'_> {
     fn visit_path(&mut self, path: &'ast syn::Path) {
-        self.0.paths.insert(path.segments.iter().map(|segment| segment.ident.to_string()).collect());
+        self.0.paths.insert(
+            path.segments
+                .iter()
+                .map(|segment| segment.ident.to_string())
+                .collect(),
+        );
         syn::visit::visit_path(self, path);
     }
 
@@ -248,7 +290,9 @@ fn paths_in(tokens: TokenStream, module: &mut Module) {
     let mut colons = 0;
     for token in tokens {
         match token {
-            TokenTree::Ident(name) if colons == 2 && !path.is_empty() => path.push(name.to_string()),
+            TokenTree::Ident(name) if colons == 2 && !path.is_empty() => {
+                path.push(name.to_string())
+            }
             TokenTree::Punct(punct) if punct.as_char() == ':' => {
                 colons += 1;
                 continue;
@@ -287,12 +331,21 @@ fn imports(tree: &UseTree, prefix: &mut Segments, module: &mut Module) {
             prefix.pop();
         }
         UseTree::Name(name) if name.ident == "self" => {
-            bring(prefix, prefix.last().cloned().unwrap_or_default(), "self".to_owned());
+            bring(
+                prefix,
+                prefix.last().cloned().unwrap_or_default(),
+                "self".to_owned(),
+            );
         }
         UseTree::Name(name) => bring(prefix, name.ident.to_string(), name.ident.to_string()),
-        UseTree::Rename(rename) => bring(prefix, rename.rename.to_string(), rename.ident.to_string()),
+        UseTree::Rename(rename) => {
+            bring(prefix, rename.rename.to_string(), rename.ident.to_string())
+        }
         UseTree::Glob(_) => module.globs.push(prefix.clone()),
-        UseTree::Group(group) => group.items.iter().for_each(|tree| imports(tree, prefix, module)),
+        UseTree::Group(group) => group
+            .items
+            .iter()
+            .for_each(|tree| imports(tree, prefix, module)),
     }
 }
 
@@ -336,11 +389,16 @@ fn is_test(attributes: &[Attribute]) -> bool {
 }
 
 fn path_attribute(attributes: &[Attribute]) -> Option<PathBuf> {
-    attributes.iter().find_map(|attribute| match &attribute.meta {
-        syn::Meta::NameValue(pair) if pair.path.is_ident("path") => match &pair.value {
-            syn::Expr::Lit(syn::ExprLit { lit: syn::Lit::Str(text), .. }) => Some(PathBuf::from(text.value())),
+    attributes
+        .iter()
+        .find_map(|attribute| match &attribute.meta {
+            syn::Meta::NameValue(pair) if pair.path.is_ident("path") => match &pair.value {
+                syn::Expr::Lit(syn::ExprLit {
+                    lit: syn::Lit::Str(text),
+                    ..
+                }) => Some(PathBuf::from(text.value())),
+                _ => None,
+            },
             _ => None,
-        },
-        _ => None,
-    })
+        })
 }

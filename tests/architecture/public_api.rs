@@ -37,7 +37,8 @@ struct Library {
 
 impl Library {
     fn file(&mut self, file: &Path, folder: &Path, at: Segments) {
-        let text = std::fs::read_to_string(file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+        let text = std::fs::read_to_string(file)
+            .unwrap_or_else(|error| panic!("{}: {error}", file.display()));
         self.items(syn::parse_file(&text).unwrap().items, folder, at);
     }
 
@@ -53,7 +54,11 @@ impl Library {
             let inner = [&at[..], std::slice::from_ref(&name)].concat();
             match &module.content {
                 Some((_, items)) => self.items(items.clone(), &folder.join(&name), inner),
-                None => self.file(&folder.join(format!("{name}.rs")), &folder.join(&name), inner),
+                None => self.file(
+                    &folder.join(format!("{name}.rs")),
+                    &folder.join(&name),
+                    inner,
+                ),
             }
         }
         self.modules.insert(at, items);
@@ -70,7 +75,9 @@ impl Library {
                 }
                 Item::Use(import) if is_public(&import.vis) => {
                     for (name, path) in imported(&import.tree, &[]) {
-                        match self.find(home, &path, 0).is_none() && self.modules.contains_key(&path) {
+                        match self.find(home, &path, 0).is_none()
+                            && self.modules.contains_key(&path)
+                        {
                             true => self.module(&inner(at, &name), &path, lines),
                             false => self.reexport(at, home, &name, &path, lines),
                         }
@@ -81,7 +88,14 @@ impl Library {
         }
     }
 
-    fn reexport(&self, at: &Segments, from: &Segments, name: &str, path: &Segments, lines: &mut BTreeSet<String>) {
+    fn reexport(
+        &self,
+        at: &Segments,
+        from: &Segments,
+        name: &str,
+        path: &Segments,
+        lines: &mut BTreeSet<String>,
+    ) {
         match self.find(from, path, 0) {
             Some((home, item)) => self.item(at, &home, item, lines),
             None => {
@@ -105,10 +119,19 @@ impl Library {
             }
         }
         let items = self.modules.get(&at)?;
-        if let Some(item) = items.iter().find(|item| declared(item).is_some_and(|(_, of)| of == *name)) {
+        if let Some(item) = items
+            .iter()
+            .find(|item| declared(item).is_some_and(|(_, of)| of == *name))
+        {
             return Some((at, item));
         }
-        let uses = items.iter().filter_map(|item| if let Item::Use(import) = item { Some(import) } else { None });
+        let uses = items.iter().filter_map(|item| {
+            if let Item::Use(import) = item {
+                Some(import)
+            } else {
+                None
+            }
+        });
         let paths = uses.flat_map(|import| imported(&import.tree, &[]));
         let mut named = paths.filter(|(of, _)| of == name && depth < MAX_DEPTH);
         named.find_map(|(_, path)| self.find(&at, &path, depth + 1))
@@ -116,7 +139,9 @@ impl Library {
 
     /// Adds the lines of one item, which module `home` defines and module `at` shows.
     fn item(&self, at: &Segments, home: &Segments, item: &Item, lines: &mut BTreeSet<String>) {
-        let Some((vis, name)) = declared(item).filter(|(vis, _)| is_public(vis)) else { return };
+        let Some((vis, name)) = declared(item).filter(|(vis, _)| is_public(vis)) else {
+            return;
+        };
         let here = place(at, &name);
         let mut add = |text: String| _ = lines.insert(format!("{here}: {}", pretty(&text)));
         match item {
@@ -132,17 +157,27 @@ impl Library {
                 for variant in &of.variants {
                     let mut shape = variant.clone();
                     shape.attrs.clear();
-                    shape.fields.iter_mut().for_each(|field| field.attrs.clear());
+                    shape
+                        .fields
+                        .iter_mut()
+                        .for_each(|field| field.attrs.clear());
                     add(format!("variant {}", shape.to_token_stream()));
                 }
             }
             Item::Trait(of) => {
                 let parents = of.supertraits.to_token_stream().to_string();
                 let colon = if parents.is_empty() { "" } else { " : " };
-                add(format!("trait{}{colon}{parents}", of.generics.to_token_stream()));
+                add(format!(
+                    "trait{}{colon}{parents}",
+                    of.generics.to_token_stream()
+                ));
                 for item in &of.items {
                     if let TraitItem::Fn(function) = item {
-                        let default = if function.default.is_some() { " { default }" } else { "" };
+                        let default = if function.default.is_some() {
+                            " { default }"
+                        } else {
+                            ""
+                        };
                         add(format!("{}{default}", function.sig.to_token_stream()));
                     }
                 }
@@ -157,10 +192,19 @@ impl Library {
         for (at, items) in &self.modules {
             for item in items {
                 let Item::Impl(block) = item else { continue };
-                let syn::Type::Path(path) = &*block.self_ty else { continue };
-                let path: Segments = path.path.segments.iter().map(|part| part.ident.to_string()).collect();
+                let syn::Type::Path(path) = &*block.self_ty else {
+                    continue;
+                };
+                let path: Segments = path
+                    .path
+                    .segments
+                    .iter()
+                    .map(|part| part.ident.to_string())
+                    .collect();
                 if path.last().is_none_or(|last| last != name)
-                    || self.find(at, &path, 0).is_none_or(|(found, _)| found != *home)
+                    || self
+                        .find(at, &path, 0)
+                        .is_none_or(|(found, _)| found != *home)
                 {
                     continue;
                 }
@@ -174,7 +218,11 @@ impl Library {
                             add(function.sig.to_token_stream().to_string());
                         }
                         ImplItem::Const(constant) if is_public(&constant.vis) => {
-                            add(format!("const {} : {}", constant.ident, constant.ty.to_token_stream()));
+                            add(format!(
+                                "const {} : {}",
+                                constant.ident,
+                                constant.ty.to_token_stream()
+                            ));
                         }
                         _ => {}
                     }
@@ -185,7 +233,9 @@ impl Library {
 }
 
 fn place(at: &Segments, name: &str) -> String {
-    [&["soong".to_owned()][..], at, &[name.to_owned()]].concat().join("::")
+    [&["soong".to_owned()][..], at, &[name.to_owned()]]
+        .concat()
+        .join("::")
 }
 
 fn is_public(vis: &Visibility) -> bool {
@@ -207,8 +257,14 @@ fn declared(item: &Item) -> Option<(&Visibility, String)> {
 
 fn fields(fields: &Fields, prefix: &str, add: &mut impl FnMut(String)) {
     for field in fields.iter().filter(|field| is_public(&field.vis)) {
-        let name = field.ident.as_ref().map_or_else(|| "_".to_owned(), ToString::to_string);
-        add(format!("{prefix}field {name} : {}", field.ty.to_token_stream()));
+        let name = field
+            .ident
+            .as_ref()
+            .map_or_else(|| "_".to_owned(), ToString::to_string);
+        add(format!(
+            "{prefix}field {name} : {}",
+            field.ty.to_token_stream()
+        ));
     }
 }
 
@@ -223,7 +279,11 @@ fn imported(tree: &UseTree, prefix: &[String]) -> Vec<(String, Segments)> {
         UseTree::Name(name) => vec![(name.ident.to_string(), with(&name.ident.to_string()))],
         UseTree::Rename(name) => vec![(name.rename.to_string(), with(&name.ident.to_string()))],
         UseTree::Glob(_) => vec![("*".to_owned(), with("*"))],
-        UseTree::Group(group) => group.items.iter().flat_map(|tree| imported(tree, prefix)).collect(),
+        UseTree::Group(group) => group
+            .items
+            .iter()
+            .flat_map(|tree| imported(tree, prefix))
+            .collect(),
     }
 }
 
@@ -258,23 +318,38 @@ fn pretty(text: &str) -> String {
 #[test]
 fn public_api_of_the_library_matches_its_snapshot() {
     let mut library = Library::default();
-    for (at, folder) in
-        PARTS.iter().map(|(name, folder)| (vec![(*name).to_owned()], folder)).chain([(vec![], &"actors")])
+    for (at, folder) in PARTS
+        .iter()
+        .map(|(name, folder)| (vec![(*name).to_owned()], folder))
+        .chain([(vec![], &"actors")])
     {
         let src = root().join(folder).join("src");
         library.file(&src.join("lib.rs"), &src, at);
     }
     let mut lines = BTreeSet::new();
     library.module(&Vec::new(), &Vec::new(), &mut lines);
-    assert!(lines.len() > 300, "most of the API is missing: {}", lines.len());
-    let text = lines.into_iter().map(|line| line + "\n").collect::<String>();
+    assert!(
+        lines.len() > 300,
+        "most of the API is missing: {}",
+        lines.len()
+    );
+    let text = lines
+        .into_iter()
+        .map(|line| line + "\n")
+        .collect::<String>();
     let path = root().join("tests/architecture/public_api.txt");
     if std::env::var("INSTA_UPDATE").is_ok_and(|mode| mode == "always") {
         std::fs::write(&path, &text).unwrap();
     }
     let stored = std::fs::read_to_string(&path).unwrap_or_default();
-    let changed: Vec<&str> = text.lines().filter(|line| !stored.lines().any(|old| old == *line)).collect();
-    let removed: Vec<&str> = stored.lines().filter(|old| !text.lines().any(|line| line == *old)).collect();
+    let changed: Vec<&str> = text
+        .lines()
+        .filter(|line| !stored.lines().any(|old| old == *line))
+        .collect();
+    let removed: Vec<&str> = stored
+        .lines()
+        .filter(|old| !text.lines().any(|line| line == *old))
+        .collect();
     assert!(
         changed.is_empty() && removed.is_empty(),
         "the public API has changed; accept it with INSTA_UPDATE=always\nnew: {changed:#?}\ngone: {removed:#?}"
@@ -289,7 +364,11 @@ fn reexports_methods_and_traits_are_listed() {
         impl<T> Clone for Shown<T> { fn clone(&self) -> Self { todo!() } } pub fn unseen() {} }
         pub use inner::Shown; pub use other::Thing;
         pub trait Act { fn act(&self); }";
-    library.items(syn::parse_file(text).unwrap().items, Path::new(""), Vec::new());
+    library.items(
+        syn::parse_file(text).unwrap().items,
+        Path::new(""),
+        Vec::new(),
+    );
     let mut lines = BTreeSet::new();
     library.module(&Vec::new(), &Vec::new(), &mut lines);
     let lines: Vec<String> = lines.into_iter().collect();

@@ -87,19 +87,26 @@ const METAPHORS: [&str; 22] = [
 const ALLOWED_NAMES: [&str; 1] = ["LeaveAlternateScreen"];
 
 fn all_rust_files() -> impl Iterator<Item = Source> {
-    ["protocol", "storage", "actors", "bin", "tests", "examples"].into_iter().flat_map(rust_files)
+    ["protocol", "storage", "actors", "bin", "tests", "examples"]
+        .into_iter()
+        .flat_map(rust_files)
 }
 
 /// Returns the lines of a Rust file that are comments, with their numbers.
 fn comments(text: &str) -> impl Iterator<Item = (usize, &str)> {
-    text.lines().enumerate().map(|(at, line)| (at + 1, line.trim_start())).filter(|(_, line)| line.starts_with("//"))
+    text.lines()
+        .enumerate()
+        .map(|(at, line)| (at + 1, line.trim_start()))
+        .filter(|(_, line)| line.starts_with("//"))
 }
 
 /// Returns whether `phrase` is in the text as whole words.
 fn has(text: &str, phrase: &str) -> bool {
-    let is_letter = |part: Option<char>| part.is_some_and(|char| char.is_alphanumeric() || char == '_');
+    let is_letter =
+        |part: Option<char>| part.is_some_and(|char| char.is_alphanumeric() || char == '_');
     text.match_indices(phrase).any(|(at, _)| {
-        !is_letter(text[..at].chars().next_back()) && !is_letter(text[at + phrase.len()..].chars().next())
+        !is_letter(text[..at].chars().next_back())
+            && !is_letter(text[at + phrase.len()..].chars().next())
     })
 }
 
@@ -114,7 +121,9 @@ fn banned_in(line: &str) -> Option<&'static (&'static str, &'static str)> {
 fn phrases<'a>(path: &str, lines: impl Iterator<Item = (usize, &'a str)>) -> Vec<String> {
     let found = lines.filter_map(|(number, line)| Some((number, banned_in(line)?)));
     found
-        .map(|(number, (phrase, better))| format!("{path}:{number}: {phrase:?}: write the sentence anew ({better})"))
+        .map(|(number, (phrase, better))| {
+            format!("{path}:{number}: {phrase:?}: write the sentence anew ({better})")
+        })
         .collect()
 }
 
@@ -122,12 +131,23 @@ fn without_subject(file: &Source) -> Vec<String> {
     let mut before = (0, "");
     let mut findings = Vec::new();
     for (number, line) in comments(&file.text) {
-        let Some(mark) = ["///", "//!"].into_iter().find(|mark| line.starts_with(mark)) else { continue };
+        let Some(mark) = ["///", "//!"]
+            .into_iter()
+            .find(|mark| line.starts_with(mark))
+        else {
+            continue;
+        };
         let is_first = before != (number - 1, mark);
         before = (number, mark);
-        let first = line[mark.len()..].split_whitespace().next().unwrap_or_default();
+        let first = line[mark.len()..]
+            .split_whitespace()
+            .next()
+            .unwrap_or_default();
         if is_first && NO_SUBJECT.contains(&first) {
-            findings.push(format!("{}:{number}: begins with {first:?}: begin with the subject or a verb", file.path));
+            findings.push(format!(
+                "{}:{number}: begins with {first:?}: begin with the subject or a verb",
+                file.path
+            ));
         }
     }
     findings
@@ -144,8 +164,17 @@ fn comments_and_documents_use_standard_terms() {
         findings.extend(without_subject(&file));
     }
     let is_for_models = |path: &str| path.starts_with("tests/") || path.contains("/skill/builtin/");
-    for file in text_files(&["md"]).into_iter().filter(|file| !is_for_models(&file.path)) {
-        findings.extend(phrases(&file.path, file.text.lines().enumerate().map(|(at, line)| (at + 1, line))));
+    for file in text_files(&["md"])
+        .into_iter()
+        .filter(|file| !is_for_models(&file.path))
+    {
+        findings.extend(phrases(
+            &file.path,
+            file.text
+                .lines()
+                .enumerate()
+                .map(|(at, line)| (at + 1, line)),
+        ));
     }
     assert_none(findings);
 }
@@ -153,7 +182,13 @@ fn comments_and_documents_use_standard_terms() {
 /// Returns the names in a piece of code that contain a metaphor.
 fn metaphors(code: TokenStream) -> Vec<String> {
     let is_metaphor = |name: &str| {
-        let split = |char: char| if char.is_uppercase() { format!("_{char}") } else { char.to_string() };
+        let split = |char: char| {
+            if char.is_uppercase() {
+                format!("_{char}")
+            } else {
+                char.to_string()
+            }
+        };
         let snake = name.chars().map(split).collect::<String>().to_lowercase();
         !ALLOWED_NAMES.contains(&name) && snake.split('_').any(|word| METAPHORS.contains(&word))
     };
@@ -172,15 +207,28 @@ fn names_and_messages_use_standard_terms() {
     for file in all_rust_files() {
         let names = metaphors(file.text.parse().unwrap());
         let advice = "use the term of the field";
-        findings.extend(names.into_iter().map(|name| format!("{}: names `{name}`: {advice}", file.path)));
+        findings.extend(
+            names
+                .into_iter()
+                .map(|name| format!("{}: names `{name}`: {advice}", file.path)),
+        );
     }
     for file in crate_files() {
         if !PROMPTS.iter().any(|place| file.path.starts_with(place)) {
             findings.extend(phrases(&file.path, code(&file).into_iter()));
         }
     }
-    for help in text_files(&["snap"]).into_iter().filter(|file| file.path.contains("snapshots/help_")) {
-        findings.extend(phrases(&help.path, help.text.lines().enumerate().map(|(at, line)| (at + 1, line))));
+    for help in text_files(&["snap"])
+        .into_iter()
+        .filter(|file| file.path.contains("snapshots/help_"))
+    {
+        findings.extend(phrases(
+            &help.path,
+            help.text
+                .lines()
+                .enumerate()
+                .map(|(at, line)| (at + 1, line)),
+        ));
     }
     assert_none(findings);
 }
@@ -189,7 +237,10 @@ fn names_and_messages_use_standard_terms() {
 fn metaphors_are_found_in_names_only() {
     for (line, want) in [
         ("let wish = 1;", vec!["wish"]),
-        ("fn ask_leave(desk: OldDesk) {}", vec!["ask_leave", "desk", "OldDesk"]),
+        (
+            "fn ask_leave(desk: OldDesk) {}",
+            vec!["ask_leave", "desk", "OldDesk"],
+        ),
         ("print(\"leave it\", sink, link, linked);", vec![]),
         ("execute(LeaveAlternateScreen)", vec![]),
     ] {
@@ -210,6 +261,9 @@ fn banned_phrases_are_found_as_whole_words() {
     ] {
         assert_eq!(banned_in(line).map(|(phrase, _)| *phrase), want, "{line}");
     }
-    let file = Source { path: "a.rs".into(), text: "/// What it is.\n/// What else.\nfn f() {}".into() };
+    let file = Source {
+        path: "a.rs".into(),
+        text: "/// What it is.\n/// What else.\nfn f() {}".into(),
+    };
     assert_eq!(without_subject(&file).len(), 1);
 }

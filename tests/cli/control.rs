@@ -18,7 +18,13 @@ use serde_json::{Value, json};
 
 /// Starts a command whose model is the service.
 fn begin(world: &TestHome, service: &ManualModelService, args: &[&str]) -> KillOnDrop {
-    KillOnDrop { child: world.command(args).env("OPENAI_BASE_URL", &service.address).spawn().unwrap() }
+    KillOnDrop {
+        child: world
+            .command(args)
+            .env("OPENAI_BASE_URL", &service.address)
+            .spawn()
+            .unwrap(),
+    }
 }
 
 /// Returns all actors of a kind in a tree.
@@ -46,27 +52,46 @@ fn has_socket(world: &TestHome) -> bool {
 fn second_terminal_follows_without_gaps_and_stops_child_and_run() {
     let world = TestHome::new();
     let service = ManualModelService::new();
-    let owner = begin(&world, &service, &["run", "--session", "s", "--json", "Divide the work"]);
+    let owner = begin(
+        &world,
+        &service,
+        &["run", "--session", "s", "--json", "Divide the work"],
+    );
     let mut asked = service.next();
     asked.call("agent", &json!({ "task": ["left", "right"] }));
     asked.end();
     let children = service.take(2);
 
     let tree = world.run(&["tree", "--json"]).expect_code(0).json();
-    assert_eq!((&tree["source"], &tree["pid"]), (&json!("owner"), &json!(owner.child.id())));
+    assert_eq!(
+        (&tree["source"], &tree["pid"]),
+        (&json!("owner"), &json!(owner.child.id()))
+    );
     let runs = actors(&tree, "run");
-    let mut tasks: Vec<&str> = runs.iter().filter_map(|run| run["run"]["task"].as_str()).collect();
+    let mut tasks: Vec<&str> = runs
+        .iter()
+        .filter_map(|run| run["run"]["task"].as_str())
+        .collect();
     tasks.sort_unstable();
     assert_eq!(tasks, ["Divide the work", "left", "right"]);
     assert!(runs.iter().all(|run| run["state"] == "running"), "{tree}");
     // A piped tree has the width of a large window.
     let shown = world.run(&["tree"]).expect_code(0).out;
-    for part in ["NAME", "TOKENS", "│ └ ▾ default Divide the work", "│   ├ explore left", "2 of 2 children"] {
+    for part in [
+        "NAME",
+        "TOKENS",
+        "│ └ ▾ default Divide the work",
+        "│   ├ explore left",
+        "2 of 2 children",
+    ] {
         assert!(shown.contains(part), "{part:?} is missing in {shown}");
     }
     assert!(!shown.contains("session supervisor"), "{shown}");
     let supervised = world.run(&["tree", "--supervision"]).expect_code(0).out;
-    assert!(supervised.contains("session supervisor") && supervised.contains("sub agent supervisor"), "{supervised}");
+    assert!(
+        supervised.contains("session supervisor") && supervised.contains("sub agent supervisor"),
+        "{supervised}"
+    );
 
     let mut follower = world.start(&["traces", "events", "s", "--json", "--follow"]);
     let mut followed = lines(&mut follower);
@@ -77,11 +102,29 @@ fn second_terminal_follows_without_gaps_and_stops_child_and_run() {
         run["run"]["trace_id"].as_str().unwrap().to_owned()
     };
     let left = of("left");
-    let stopped = world.run(&["traces", "stop", &left, "--json"]).expect_code(0).json();
-    assert_eq!((&stopped["status"], &stopped["trace_id"]), (&json!("cancelled"), &json!(left)));
-    let still = world.run(&["traces", "show", &of("right"), "--json"]).expect_code(0).json();
-    assert_eq!(still["trace"]["status"], "running", "only one child was stopped");
-    assert!(world.run(&["traces", "stop", &left]).expect_code(4).err.contains("nothing_running"));
+    let stopped = world
+        .run(&["traces", "stop", &left, "--json"])
+        .expect_code(0)
+        .json();
+    assert_eq!(
+        (&stopped["status"], &stopped["trace_id"]),
+        (&json!("cancelled"), &json!(left))
+    );
+    let still = world
+        .run(&["traces", "show", &of("right"), "--json"])
+        .expect_code(0)
+        .json();
+    assert_eq!(
+        still["trace"]["status"], "running",
+        "only one child was stopped"
+    );
+    assert!(
+        world
+            .run(&["traces", "stop", &left])
+            .expect_code(4)
+            .err
+            .contains("nothing_running")
+    );
 
     let ran = world.run(&["traces", "stop", "s"]).expect_code(0);
     assert!(ran.out.contains("ended: cancelled"), "{}", ran.out);
@@ -90,12 +133,31 @@ fn second_terminal_follows_without_gaps_and_stops_child_and_run() {
     ended.expect_stderr(&["cancelled by another client"]);
     follower.finish().expect_code(0);
     let mut seen = vec![json!(1)];
-    seen.extend(followed.map(|line| serde_json::from_str::<Value>(&line.unwrap()).unwrap()["event_id"].clone()));
-    assert_eq!(seen, (1..=seen.len()).map(|id| json!(id)).collect::<Vec<_>>(), "each event once and in order");
-    let stored = world.run(&["traces", "events", "s", "--json"]).expect_code(0).json_lines();
+    seen.extend(
+        followed
+            .map(|line| serde_json::from_str::<Value>(&line.unwrap()).unwrap()["event_id"].clone()),
+    );
+    assert_eq!(
+        seen,
+        (1..=seen.len()).map(|id| json!(id)).collect::<Vec<_>>(),
+        "each event once and in order"
+    );
+    let stored = world
+        .run(&["traces", "events", "s", "--json"])
+        .expect_code(0)
+        .json_lines();
     assert_eq!(stored.len(), seen.len());
-    assert!(!has_socket(&world), "an owner that leaves takes its socket along");
-    assert!(world.run(&["tree"]).expect_code(0).out.contains("no unfinished runs"));
+    assert!(
+        !has_socket(&world),
+        "an owner that leaves takes its socket along"
+    );
+    assert!(
+        world
+            .run(&["tree"])
+            .expect_code(0)
+            .out
+            .contains("no unfinished runs")
+    );
 }
 
 #[test]
@@ -108,28 +170,49 @@ fn ctrl_c_ends_the_stream_of_a_second_terminal() {
     let mut followed = lines(&mut follower);
     assert!(followed.next().unwrap().unwrap().contains("loop_started"));
     running.interrupt();
-    running.finish().expect_code(130).expect_stderr(&["cancelling", "the run was cancelled"]);
+    running
+        .finish()
+        .expect_code(130)
+        .expect_stderr(&["cancelling", "the run was cancelled"]);
     let last = followed.map(Result::unwrap).last().unwrap();
     assert!(last.contains("run_cancelled"), "{last}");
     follower.finish().expect_code(0);
-    assert_eq!(world.run(&["traces", "show", "s", "--json"]).expect_code(0).json()["trace"]["status"], "stopped");
+    assert_eq!(
+        world
+            .run(&["traces", "show", "s", "--json"])
+            .expect_code(0)
+            .json()["trace"]["status"],
+        "stopped"
+    );
 }
 
 #[test]
 fn second_ctrl_c_exits_immediately_with_a_full_output_pipe() {
     let world = TestHome::new();
     let service = ManualModelService::new();
-    let mut running = begin(&world, &service, &["run", "--session", "s", "--json", "Talk"]);
+    let mut running = begin(
+        &world,
+        &service,
+        &["run", "--session", "s", "--json", "Talk"],
+    );
     let mut asked = service.next();
     for _ in 0..100 {
         asked.text(&"more than a pipe holds ".repeat(400));
     }
     let (sender, receiver) = mpsc::channel();
     let errors = BufReader::new(running.child.stderr.take().unwrap());
-    std::thread::spawn(move || errors.lines().map_while(Result::ok).try_for_each(|line| sender.send(line)));
+    std::thread::spawn(move || {
+        errors
+            .lines()
+            .map_while(Result::ok)
+            .try_for_each(|line| sender.send(line))
+    });
     // Signals in quick succession may be merged into one.
     let mut said = Vec::new();
-    while !said.iter().any(|line: &String| line.contains("exited immediately")) {
+    while !said
+        .iter()
+        .any(|line: &String| line.contains("exited immediately"))
+    {
         running.interrupt();
         match receiver.recv_timeout(Duration::from_millis(200)) {
             Ok(line) => said.push(line),
@@ -138,14 +221,21 @@ fn second_ctrl_c_exits_immediately_with_a_full_output_pipe() {
         }
     }
     assert_eq!(running.finish().code, Some(130));
-    world.run(&["tree"]).expect_code(0).expect_stderr(&["no process owns this home"]);
+    world
+        .run(&["tree"])
+        .expect_code(0)
+        .expect_stderr(&["no process owns this home"]);
 }
 
 #[test]
 fn follower_reports_kill_9_and_next_owner_resumes_the_runs() {
     let world = TestHome::new();
     let service = ManualModelService::new();
-    let mut owner = begin(&world, &service, &["run", "--session", "s", "Divide the work"]);
+    let mut owner = begin(
+        &world,
+        &service,
+        &["run", "--session", "s", "Divide the work"],
+    );
     let mut asked = service.next();
     asked.call("agent", &json!({ "task": ["left", "right"] }));
     asked.end();
@@ -158,13 +248,23 @@ fn follower_reports_kill_9_and_next_owner_resumes_the_runs() {
     owner.child.wait().unwrap();
     drop(children);
     let rest = followed.map(Result::unwrap).count();
-    follower.finish().expect_code(1).expect_stderr(&[&format!("process {pid}"), "has exited", "soong run --trace s"]);
+    follower.finish().expect_code(1).expect_stderr(&[
+        &format!("process {pid}"),
+        "has exited",
+        "soong run --trace s",
+    ]);
     assert!(rest > 3);
 
     assert!(has_socket(&world), "kill -9 leaves the socket behind");
     let tree = world.run(&["tree", "--json"]).expect_code(0).json();
-    assert_eq!((&tree["source"], &tree["children"][0]["id"]), (&json!("disk"), &json!("s")));
-    world.run(&["tree"]).expect_code(0).expect_stderr(&["no process owns this home"]);
+    assert_eq!(
+        (&tree["source"], &tree["children"][0]["id"]),
+        (&json!("disk"), &json!("s"))
+    );
+    world
+        .run(&["tree"])
+        .expect_code(0)
+        .expect_stderr(&["no process owns this home"]);
     world
         .run(&["traces", "events", "s", "--follow"])
         .expect_code(1)
@@ -173,19 +273,38 @@ fn follower_reports_kill_9_and_next_owner_resumes_the_runs() {
     // The next owner resumes the runs: first the two children, then the parent.
     let next = begin(&world, &service, &["run", "--trace", "s"]);
     for child in service.take(2) {
-        assert!(child.body["messages"].as_array().unwrap().len() == 2, "{}", child.body);
+        assert!(
+            child.body["messages"].as_array().unwrap().len() == 2,
+            "{}",
+            child.body
+        );
         child.answer("Looked.");
     }
     let asked = service.next();
-    let roles: Vec<&str> =
-        asked.body["messages"].as_array().unwrap().iter().map(|message| message["role"].as_str().unwrap()).collect();
-    assert_eq!(roles, ["system", "user", "assistant", "tool"], "no message is added, and no call is without outcome");
-    assert!(asked.body.to_string().matches("Looked.").count() >= 2, "{}", asked.body);
+    let roles: Vec<&str> = asked.body["messages"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|message| message["role"].as_str().unwrap())
+        .collect();
+    assert_eq!(
+        roles,
+        ["system", "user", "assistant", "tool"],
+        "no message is added, and no call is without outcome"
+    );
+    assert!(
+        asked.body.to_string().matches("Looked.").count() >= 2,
+        "{}",
+        asked.body
+    );
     asked.answer("Whole again.");
     let ran = next.finish().expect_code(0);
     ran.expect_stderr(&["3 runs were left unfinished by an earlier process"]);
     assert!(ran.out.contains("Whole again."), "{}", ran.out);
-    world.run(&["run", "--trace", "s", "--model", "offline"]).expect_code(2).expect_stderr(&["ends with an answer"]);
+    world
+        .run(&["run", "--trace", "s", "--model", "offline"])
+        .expect_code(2)
+        .expect_stderr(&["ends with an answer"]);
 }
 
 #[test]
@@ -201,33 +320,58 @@ fn owner_serves_a_second_run_and_waits_until_it_ends() {
     first_asked.answer("One.");
     let mut first = first;
     let mut stderr_lines = BufReader::new(first.child.stderr.take().unwrap()).lines();
-    assert!(stderr_lines.any(|line| line.unwrap().contains("this process exits when all have ended")));
+    assert!(stderr_lines.any(|line| {
+        line.unwrap()
+            .contains("this process exits when all have ended")
+    }));
     second_asked.answer("Two.");
     let ran = second.finish().expect_code(0);
     assert!(ran.out.contains("Two."), "{}", ran.out);
     ran.expect_stderr(&[&format!("process {} owns this home", first.child.id())]);
     let ran = first.finish().expect_code(0);
-    assert!(ran.out.contains("One.") && !ran.out.contains("Two."), "{}", ran.out);
+    assert!(
+        ran.out.contains("One.") && !ran.out.contains("Two."),
+        "{}",
+        ran.out
+    );
 }
 
 #[test]
 fn runs_of_one_session_queue_across_terminals() {
     let world = TestHome::new();
     let service = ManualModelService::new();
-    let first = begin(&world, &service, &["run", "--session", "s", "--json", "First"]);
+    let first = begin(
+        &world,
+        &service,
+        &["run", "--session", "s", "--json", "First"],
+    );
     let asked = service.next();
     let mut second = world.start(&["run", "--session", "s", "--json", "Second"]);
     let mut shown = lines(&mut second);
     let event: Value = serde_json::from_str(&shown.next().unwrap().unwrap()).unwrap();
-    assert_eq!((&event["event"], &event["data"]["position"]), (&json!("run_queued"), &json!(1)));
+    assert_eq!(
+        (&event["event"], &event["data"]["position"]),
+        (&json!("run_queued"), &json!(1))
+    );
     asked.answer("One.");
     let asked = service.next();
     asked.answer("Two.");
-    let shown: Vec<Value> = shown.map(|line| serde_json::from_str(&line.unwrap()).unwrap()).collect();
+    let shown: Vec<Value> = shown
+        .map(|line| serde_json::from_str(&line.unwrap()).unwrap())
+        .collect();
     let result = &shown.last().unwrap()["result"];
-    assert_eq!((&result["output"], &result["status"]), (&json!("Two."), &json!("completed")));
-    let others = shown.iter().filter(|event| event["run_id"] != result["run_id"] && event["event"].is_string());
-    assert_eq!(others.count(), 0, "the first run's events are the first terminal's");
+    assert_eq!(
+        (&result["output"], &result["status"]),
+        (&json!("Two."), &json!("completed"))
+    );
+    let others = shown
+        .iter()
+        .filter(|event| event["run_id"] != result["run_id"] && event["event"].is_string());
+    assert_eq!(
+        others.count(),
+        0,
+        "the first run's events are the first terminal's"
+    );
     second.finish().expect_code(0);
     first.finish().expect_code(0);
 }
@@ -236,7 +380,14 @@ fn runs_of_one_session_queue_across_terminals() {
 fn background_process_exits_after_its_detached_run() {
     let world = TestHome::new();
     let service = ManualModelService::new();
-    let accepted = begin(&world, &service, &["run", "--detach", "--json", "Work alone"]).finish().expect_code(0).json();
+    let accepted = begin(
+        &world,
+        &service,
+        &["run", "--detach", "--json", "Work alone"],
+    )
+    .finish()
+    .expect_code(0)
+    .json();
     let session = accepted["session_id"].as_str().unwrap().to_owned();
     let asked = service.next();
     let tree = world.run(&["tree", "--json"]).expect_code(0).json();
@@ -245,25 +396,42 @@ fn background_process_exits_after_its_detached_run() {
     asked.answer("Done alone.");
     let events = follower.finish().expect_code(0).json_lines();
     assert_eq!(events.last().unwrap()["event"], "run_completed");
-    let messages = world.run(&["traces", "messages", &session, "--json"]).expect_code(0).json();
-    assert_eq!(messages.as_array().unwrap().last().unwrap()["content"], "Done alone.");
+    let messages = world
+        .run(&["traces", "messages", &session, "--json"])
+        .expect_code(0)
+        .json();
+    assert_eq!(
+        messages.as_array().unwrap().last().unwrap()["content"],
+        "Done alone."
+    );
     // The background process exits automatically.
     let deadline = Instant::now() + TIMEOUT;
     while has_socket(&world) {
         // Meanwhile `tree` succeeds, either through the owner or from disk.
         world.run(&["tree", "--json"]).expect_code(0);
-        assert!(Instant::now() < deadline, "the background process could not detach");
+        assert!(
+            Instant::now() < deadline,
+            "the background process could not detach"
+        );
     }
-    assert_eq!(world.run(&["tree", "--json"]).expect_code(0).json()["source"], "disk");
+    assert_eq!(
+        world.run(&["tree", "--json"]).expect_code(0).json()["source"],
+        "disk"
+    );
 }
 
 #[test]
 fn detached_run_reports_why_it_cannot_start() {
     let world = TestHome::new();
-    world.run(&["run", "--detach", "x"]).expect_code(2).expect_stderr(&["OPENAI_API_KEY"]);
+    world
+        .run(&["run", "--detach", "x"])
+        .expect_code(2)
+        .expect_stderr(&["OPENAI_API_KEY"]);
     std::fs::create_dir(world.home()).unwrap();
     std::fs::write(world.home().join("sessions.sqlite"), "no database").unwrap();
-    let ran = world.run(&["run", "--detach", "--model", "offline", "x"]).expect_code(1);
+    let ran = world
+        .run(&["run", "--detach", "--model", "offline", "x"])
+        .expect_code(1);
     ran.expect_stderr(&["the background process did not start", "host.log"]);
 }
 
@@ -275,7 +443,10 @@ fn demo_rejects_a_home_that_has_an_owner() {
     let asked = service.next();
     let home = world.home().display().to_string();
     let pid = format!("pid {}", owner.child.id());
-    world.run(&["demo", "--home", &home]).expect_code(4).expect_stderr(&["home_locked", &pid]);
+    world
+        .run(&["demo", "--home", &home])
+        .expect_code(4)
+        .expect_stderr(&["home_locked", &pid]);
     asked.answer("One.");
     owner.finish().expect_code(0);
 }
@@ -287,12 +458,19 @@ fn socket_is_private_and_remote_errors_keep_their_codes() {
     let service = ManualModelService::new();
     let owner = begin(&world, &service, &["run", "--session", "s", "First"]);
     let asked = service.next();
-    let mode = std::fs::metadata(world.home().join("control.sock")).unwrap().permissions().mode();
+    let mode = std::fs::metadata(world.home().join("control.sock"))
+        .unwrap()
+        .permissions()
+        .mode();
     assert_eq!(mode & 0o777, 0o600);
     for (args, code, says) in [
         (vec!["traces", "show", "nothing"], 3, "trace_not_found"),
         (vec!["traces", "stop", "../../etc"], 3, "trace_not_found"),
-        (vec!["traces", "messages", "no such?#"], 3, "trace_not_found"),
+        (
+            vec!["traces", "messages", "no such?#"],
+            3,
+            "trace_not_found",
+        ),
         (vec!["sessions", "show", "nothing"], 3, "session_not_found"),
         (vec!["run", "--trace", "nothing", "x"], 3, "trace_not_found"),
         (vec!["run", "--trace", "s"], 4, "session_active"),
@@ -302,7 +480,11 @@ fn socket_is_private_and_remote_errors_keep_their_codes() {
         world.run(&args).expect_code(code).expect_stderr(&[says]);
     }
     // Reading commands also work while the home has an owner.
-    for args in [vec!["sessions", "list"], vec!["sessions", "show", "s"], vec!["traces", "messages", "s", "--all"]] {
+    for args in [
+        vec!["sessions", "list"],
+        vec!["sessions", "show", "s"],
+        vec!["traces", "messages", "s", "--all"],
+    ] {
         assert!(!world.run(&args).expect_code(0).out.is_empty(), "{args:?}");
     }
     asked.answer("One.");
@@ -314,19 +496,29 @@ fn tree_shows_what_a_run_waits_for() {
     let world = TestHome::new();
     let service = ManualModelService::new();
     std::fs::create_dir(world.home()).unwrap();
-    let config = "[model]\nmax_concurrency = 1\nretry = { max_attempts = 2, initial_backoff_ms = 20000 }\n";
+    let config =
+        "[model]\nmax_concurrency = 1\nretry = { max_attempts = 2, initial_backoff_ms = 20000 }\n";
     std::fs::write(world.home().join("config.toml"), config).unwrap();
     let first = begin(&world, &service, &["run", "--session", "a", "First"]);
     let asked = service.next();
     let mut second = world.start(&["run", "--session", "b", "--json", "Second"]);
-    let waits = lines(&mut second).map(Result::unwrap).any(|line| line.contains("model_waiting"));
+    let waits = lines(&mut second)
+        .map(Result::unwrap)
+        .any(|line| line.contains("model_waiting"));
     assert!(waits);
     let activity = |world: &TestHome, task: &str| {
         let tree = world.run(&["tree", "--json"]).expect_code(0).json();
-        let run = actors(&tree, "run").into_iter().find(|run| run["run"]["task"] == task).cloned().unwrap();
+        let run = actors(&tree, "run")
+            .into_iter()
+            .find(|run| run["run"]["task"] == task)
+            .cloned()
+            .unwrap();
         run["activity"].as_str().unwrap().to_owned()
     };
-    assert_eq!(activity(&world, "Second"), "waiting for a free model call slot");
+    assert_eq!(
+        activity(&world, "Second"),
+        "waiting for a free model call slot"
+    );
     assert_eq!(activity(&world, "First"), "model call");
     // A failed call waits for its backoff and lets the other call proceed.
     let mut follower = world.start(&["traces", "events", "a", "--json", "--follow"]);
@@ -336,7 +528,10 @@ fn tree_shows_what_a_run_waits_for() {
     let asked = service.next();
     assert_eq!(asked.last_message(), "Second");
     let waits = activity(&world, "First");
-    assert!(waits.starts_with("waiting ") && waits.ends_with("s before attempt 2"), "{waits}");
+    assert!(
+        waits.starts_with("waiting ") && waits.ends_with("s before attempt 2"),
+        "{waits}"
+    );
     assert_eq!(activity(&world, "Second"), "model call");
     world.run(&["traces", "stop", "a"]).expect_code(0);
     world.run(&["traces", "stop", "b"]).expect_code(0);
@@ -352,23 +547,38 @@ fn clients_report_a_lost_owner_and_chat_becomes_the_owner() {
     let watching = world.start(&["run", "Second"]);
     let second = service.next();
     let mut talking = world.command(&["chat"]);
-    let mut talking =
-        KillOnDrop { child: talking.env("OPENAI_BASE_URL", &service.address).stdin(Stdio::piped()).spawn().unwrap() };
+    let mut talking = KillOnDrop {
+        child: talking
+            .env("OPENAI_BASE_URL", &service.address)
+            .stdin(Stdio::piped())
+            .spawn()
+            .unwrap(),
+    };
     let mut says = talking.child.stdin.take().unwrap();
     says.write_all(b"Third\n").unwrap();
     service.next().answer("Three.");
     let mut said = lines(&mut talking).map(Result::unwrap);
     assert!(said.any(|line| line == "Three."));
-    let mut notes = BufReader::new(talking.child.stderr.take().unwrap()).lines().map(Result::unwrap);
+    let mut notes = BufReader::new(talking.child.stderr.take().unwrap())
+        .lines()
+        .map(Result::unwrap);
     assert!(notes.any(|line| line.starts_with("completed: ")));
     owner.child.kill().unwrap();
     owner.child.wait().unwrap();
     drop((first, second));
-    watching.finish().expect_code(1).expect_stderr(&["has exited", "soong run --trace"]);
+    watching
+        .finish()
+        .expect_code(1)
+        .expect_stderr(&["has exited", "soong run --trace"]);
     // When the next message is entered, the chat process finds no owner and becomes the owner.
     says.write_all(b"Fourth\n").unwrap();
     let asked = service.next();
-    assert_eq!(asked.body["messages"].as_array().unwrap().len(), 4, "the same session. {}", asked.body);
+    assert_eq!(
+        asked.body["messages"].as_array().unwrap().len(),
+        4,
+        "the same session. {}",
+        asked.body
+    );
     asked.answer("Four.");
     drop(says);
     assert!(said.any(|line| line == "Four."));
@@ -386,7 +596,10 @@ fn suspended_owner_blocks_no_command() {
     let tree = world.run(&["tree", "--json"]).expect_code(0);
     tree.expect_stderr(&["does not respond", "reading from disk"]);
     assert_eq!(tree.json()["source"], "disk");
-    world.run(&["run", "--model", "offline", "Second"]).expect_code(4).expect_stderr(&["does not respond", "fg"]);
+    world
+        .run(&["run", "--model", "offline", "Second"])
+        .expect_code(4)
+        .expect_stderr(&["does not respond", "fg"]);
     // A command that changes something needs the owner, so it reads nothing from disk first.
     let changes: [&[&str]; 12] = [
         &["traces", "stop", "s"],
@@ -406,10 +619,17 @@ fn suspended_owner_blocks_no_command() {
     for (change, process) in started {
         let refused = process.finish().expect_code(4);
         refused.expect_stderr(&["does not respond", "fg"]);
-        assert!(!refused.err.contains("reading from disk"), "{change:?}: {}", refused.err);
+        assert!(
+            !refused.err.contains("reading from disk"),
+            "{change:?}: {}",
+            refused.err
+        );
     }
     owner.signal(Signal::CONT);
-    assert_eq!(world.run(&["tree", "--json"]).expect_code(0).json()["source"], "owner");
+    assert_eq!(
+        world.run(&["tree", "--json"]).expect_code(0).json()["source"],
+        "owner"
+    );
     asked.answer("One.");
     owner.finish().expect_code(0);
 }
@@ -418,8 +638,15 @@ fn suspended_owner_blocks_no_command() {
 fn concurrent_detached_runs_share_one_background_process() {
     let world = TestHome::new();
     let service = ManualModelService::new();
-    let starts: Vec<KillOnDrop> =
-        (0..4).map(|_| begin(&world, &service, &["run", "--detach", "--json", "Work alone"])).collect();
+    let starts: Vec<KillOnDrop> = (0..4)
+        .map(|_| {
+            begin(
+                &world,
+                &service,
+                &["run", "--detach", "--json", "Work alone"],
+            )
+        })
+        .collect();
     for start in starts {
         start.finish().expect_code(0);
     }
@@ -435,12 +662,26 @@ fn concurrent_detached_runs_share_one_background_process() {
 fn prompt_of_two_megabytes_is_accepted() {
     let world = TestHome::new();
     let log = "a line of a long log\n".repeat(100_000);
-    let ran = world.run_with_input(&["run", "--model", "offline", "--json", "-"], log.as_bytes()).expect_code(0);
+    let ran = world
+        .run_with_input(
+            &["run", "--model", "offline", "--json", "-"],
+            log.as_bytes(),
+        )
+        .expect_code(0);
     let result = ran.json_lines().pop().unwrap();
     assert_eq!(result["result"]["status"], "completed");
     let trace = result["result"]["trace_id"].as_str().unwrap();
-    let messages = world.run(&["traces", "messages", trace, "--json"]).expect_code(0).json();
-    assert!(messages.as_array().unwrap().iter().any(|message| message["content"] == log.as_str()));
+    let messages = world
+        .run(&["traces", "messages", trace, "--json"])
+        .expect_code(0)
+        .json();
+    assert!(
+        messages
+            .as_array()
+            .unwrap()
+            .iter()
+            .any(|message| message["content"] == log.as_str())
+    );
 }
 
 #[test]
@@ -452,22 +693,44 @@ fn control_socket_speaks_plain_http() {
     let ask = |request: &str| {
         let mut stream = UnixStream::connect(world.home().join("control.sock")).unwrap();
         stream.set_read_timeout(Some(TIMEOUT)).unwrap();
-        write!(stream, "GET {request}\r\nhost: x\r\nconnection: close\r\n\r\n").unwrap();
+        write!(
+            stream,
+            "GET {request}\r\nhost: x\r\nconnection: close\r\n\r\n"
+        )
+        .unwrap();
         BufReader::new(stream).lines().map(Result::unwrap)
     };
     for (request, status, says) in [
         ("/health/live HTTP/1.1", "200", r#"{"status":"live"}"#),
         ("/api/sessions/s HTTP/1.1", "200", r#""session_id":"s""#),
-        ("/api/traces?session_id=s&limit=1 HTTP/1.1", "200", r#""next_cursor":"#),
-        ("/api/traces/s/events?limit=2 HTTP/1.1", "200", r#"{"events":[{"event_id":1,"event":"loop_started""#),
+        (
+            "/api/traces?session_id=s&limit=1 HTTP/1.1",
+            "200",
+            r#""next_cursor":"#,
+        ),
+        (
+            "/api/traces/s/events?limit=2 HTTP/1.1",
+            "200",
+            r#"{"events":[{"event_id":1,"event":"loop_started""#,
+        ),
         ("/api/traces?colour=red HTTP/1.1", "400", "validation_error"),
-        ("/api/traces/s/events?tree=true&limit=2 HTTP/1.1", "200", r#""session_seq":2"#),
+        (
+            "/api/traces/s/events?tree=true&limit=2 HTTP/1.1",
+            "200",
+            r#""session_seq":2"#,
+        ),
         ("/api/traces/nothing HTTP/1.1", "404", "trace_not_found"),
         ("/api/nothing HTTP/1.1", "404", "no route GET /api/nothing"),
     ] {
         let answer: Vec<String> = ask(request).collect();
-        assert!(answer[0].starts_with(&format!("HTTP/1.1 {status} ")), "{request}: {answer:?}");
-        assert!(answer.iter().any(|line| line.contains(says)), "{request}: {answer:?}");
+        assert!(
+            answer[0].starts_with(&format!("HTTP/1.1 {status} ")),
+            "{request}: {answer:?}"
+        );
+        assert!(
+            answer.iter().any(|line| line.contains(says)),
+            "{request}: {answer:?}"
+        );
     }
     // A stream starts after the cursor, for a trace or for a whole session.
     for request in [
@@ -486,12 +749,25 @@ fn control_socket_speaks_plain_http() {
 fn active_session_cannot_be_deleted_with_or_without_an_owner() {
     let world = TestHome::new();
     for session in ["alone", "beside", "other"] {
-        world.run(&["run", "--model", "offline", "--session", session, "x"]).expect_code(0);
+        world
+            .run(&["run", "--model", "offline", "--session", session, "x"])
+            .expect_code(0);
     }
-    let count = || world.run(&["sessions", "list", "--json"]).expect_code(0).json().as_array().unwrap().len();
+    let count = || {
+        world
+            .run(&["sessions", "list", "--json"])
+            .expect_code(0)
+            .json()
+            .as_array()
+            .unwrap()
+            .len()
+    };
     let gone = |args: &[&str], session: &str| {
         let said = world.run(args).expect_code(0).out;
-        assert!(said.contains(session) && said.contains('1'), "one trace went: {said}");
+        assert!(
+            said.contains(session) && said.contains('1'),
+            "one trace went: {said}"
+        );
         world.run(&["sessions", "show", session]).expect_code(3);
         world
             .run(&["sessions", "delete", session])
@@ -504,17 +780,27 @@ fn active_session_cannot_be_deleted_with_or_without_an_owner() {
     let service = ManualModelService::new();
     let owner = begin(&world, &service, &["run", "--session", "s", "First"]);
     let asked = service.next();
-    world.run(&["sessions", "delete", "s"]).expect_code(4).expect_stderr(&["session_active", "stop it"]);
+    world
+        .run(&["sessions", "delete", "s"])
+        .expect_code(4)
+        .expect_stderr(&["session_active", "stop it"]);
     gone(&["sessions", "delete", "beside", "--json"], "beside");
     let delete = |path: &str| {
         let mut stream = UnixStream::connect(world.home().join("control.sock")).unwrap();
         stream.set_read_timeout(Some(TIMEOUT)).unwrap();
-        write!(stream, "DELETE {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").unwrap();
+        write!(
+            stream,
+            "DELETE {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n"
+        )
+        .unwrap();
         BufReader::new(stream).lines().next().unwrap().unwrap()
     };
     for (session, status) in [("s", "409"), ("other", "204"), ("other", "404")] {
         let answer = delete(&format!("/api/sessions/{session}"));
-        assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{session}: {answer}");
+        assert!(
+            answer.starts_with(&format!("HTTP/1.1 {status} ")),
+            "{session}: {answer}"
+        );
     }
     asked.answer("One.");
     owner.finish().expect_code(0);
@@ -526,22 +812,45 @@ fn active_session_cannot_be_deleted_with_or_without_an_owner() {
 fn byte_order_marks_are_removed_and_utf_16_is_refused() {
     let (world, service) = (TestHome::new(), ManualModelService::new());
     std::fs::write(world.project().join("AGENTS.md"), "\u{feff}Be kind.").unwrap();
-    for (args, input) in
-        [(&["run"][..], "\u{feff}Work."), (&["run", "-"], "\u{feff}Work."), (&["chat"], "\u{feff}Work.\n")]
-    {
+    for (args, input) in [
+        (&["run"][..], "\u{feff}Work."),
+        (&["run", "-"], "\u{feff}Work."),
+        (&["chat"], "\u{feff}Work.\n"),
+    ] {
         let mut command = world.command(args);
-        let mut child = command.env("OPENAI_BASE_URL", &service.address).stdin(Stdio::piped()).spawn().unwrap();
-        child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+        let mut child = command
+            .env("OPENAI_BASE_URL", &service.address)
+            .stdin(Stdio::piped())
+            .spawn()
+            .unwrap();
+        child
+            .stdin
+            .take()
+            .unwrap()
+            .write_all(input.as_bytes())
+            .unwrap();
         let asked = service.next();
         assert_eq!(asked.last_message(), "Work.", "{args:?}");
         let prompt = asked.body["messages"][0]["content"].as_str().unwrap();
-        assert!(prompt.contains("Be kind.") && !prompt.contains('\u{feff}'), "{args:?}");
+        assert!(
+            prompt.contains("Be kind.") && !prompt.contains('\u{feff}'),
+            "{args:?}"
+        );
         asked.answer("done");
         KillOnDrop { child }.finish().expect_code(0);
     }
-    let utf_16: Vec<u8> = std::iter::once(0xfeff).chain("Work.".encode_utf16()).flat_map(u16::to_le_bytes).collect();
-    for args in [&["run", "--model", "offline"][..], &["chat", "--model", "offline"]] {
-        world.run_with_input(args, &utf_16).expect_code(2).expect_stderr(&["UTF-16", "iconv"]);
+    let utf_16: Vec<u8> = std::iter::once(0xfeff)
+        .chain("Work.".encode_utf16())
+        .flat_map(u16::to_le_bytes)
+        .collect();
+    for args in [
+        &["run", "--model", "offline"][..],
+        &["chat", "--model", "offline"],
+    ] {
+        world
+            .run_with_input(args, &utf_16)
+            .expect_code(2)
+            .expect_stderr(&["UTF-16", "iconv"]);
     }
 }
 
@@ -556,15 +865,24 @@ fn client_of_a_local_server_ignores_the_proxy_of_the_environment() {
     let proxy_url = format!("http://{}", proxy.local_addr().unwrap());
     for host in ["127.0.0.1", "localhost"] {
         let url = served.url.replace("127.0.0.1", host);
-        for args in [&["sessions", "list"][..], &["run", "Which project is this?"]] {
+        for args in [
+            &["sessions", "list"][..],
+            &["run", "Which project is this?"],
+        ] {
             let mut command = served.world.command(&[&["--url", &url], args].concat());
             command.env("SOONG_TOKEN", &token);
             for variable in ["HTTP_PROXY", "http_proxy", "ALL_PROXY"] {
                 command.env(variable, &proxy_url);
             }
-            KillOnDrop { child: command.spawn().unwrap() }.finish().expect_code(0);
+            KillOnDrop {
+                child: command.spawn().unwrap(),
+            }
+            .finish()
+            .expect_code(0);
             let connection = proxy.accept();
-            let nobody = connection.as_ref().is_err_and(|error| error.kind() == ErrorKind::WouldBlock);
+            let nobody = connection
+                .as_ref()
+                .is_err_and(|error| error.kind() == ErrorKind::WouldBlock);
             assert!(nobody, "{host} {args:?}: {connection:?}");
         }
     }
@@ -594,7 +912,12 @@ impl SilentProxy {
     }
 }
 
-fn forward(mut client: TcpStream, mut server: TcpStream, silent_at: &str, silent: &mpsc::Sender<()>) {
+fn forward(
+    mut client: TcpStream,
+    mut server: TcpStream,
+    silent_at: &str,
+    silent: &mpsc::Sender<()>,
+) {
     let mut from_server = server.try_clone().unwrap();
     let mut to_client = client.try_clone().unwrap();
     std::thread::spawn(move || std::io::copy(&mut from_server, &mut to_client));
@@ -606,7 +929,10 @@ fn forward(mut client: TcpStream, mut server: TcpStream, silent_at: &str, silent
         let text = String::from_utf8_lossy(&buffer[..length]);
         if text.contains(silent_at) {
             let _ = silent.send(());
-        } else if server.write_all(text.replace(&proxy_host, &server_host).as_bytes()).is_err() {
+        } else if server
+            .write_all(text.replace(&proxy_host, &server_host).as_bytes())
+            .is_err()
+        {
             return;
         }
     }
@@ -615,7 +941,10 @@ fn forward(mut client: TcpStream, mut server: TcpStream, silent_at: &str, silent
 #[test]
 fn client_of_a_silent_server_reacts_to_signals() {
     let service = ManualModelService::new();
-    let served = TestServer::new(&format!("[model]\nbase_url = \"{}\"\nname = \"m\"\n", service.address));
+    let served = TestServer::new(&format!(
+        "[model]\nbase_url = \"{}\"\nname = \"m\"\n",
+        service.address
+    ));
     let token = served.token();
     for (silent_at, can_cancel) in [
         ("POST /api/traces ", false),
@@ -626,7 +955,9 @@ fn client_of_a_silent_server_reacts_to_signals() {
         for signal in [Signal::INT, Signal::TERM] {
             let proxy = SilentProxy::new(&served.url, silent_at);
             let mut command = served.world.command(&["--url", &proxy.url, "run", "Wait."]);
-            let child = KillOnDrop { child: command.env("SOONG_TOKEN", &token).spawn().unwrap() };
+            let child = KillOnDrop {
+                child: command.env("SOONG_TOKEN", &token).spawn().unwrap(),
+            };
             proxy.is_silent.recv_timeout(TIMEOUT).expect(silent_at);
             child.signal(signal);
             let ended = child.finish();
@@ -636,7 +967,10 @@ fn client_of_a_silent_server_reacts_to_signals() {
                 (Signal::TERM, true) => "continues on the server",
                 (_, true) => "cancelled",
             };
-            assert!(format!("{}{}", ended.out, ended.err).contains(word), "{silent_at} {signal:?}: {ended:?}");
+            assert!(
+                format!("{}{}", ended.out, ended.err).contains(word),
+                "{silent_at} {signal:?}: {ended:?}"
+            );
         }
     }
 }
@@ -646,26 +980,55 @@ fn configuration_that_the_owner_does_not_use_is_an_error() {
     let world = TestHome::new();
     let service = ManualModelService::new();
     std::fs::create_dir_all(world.home()).unwrap();
-    let model = format!("[model]\nbase_url = \"{}\"\nname = \"m\"\n", service.address);
+    let model = format!(
+        "[model]\nbase_url = \"{}\"\nname = \"m\"\n",
+        service.address
+    );
     std::fs::write(world.home().join("config.toml"), &model).unwrap();
-    let owner = KillOnDrop { child: world.command(&["run", "--session", "s", "Wait."]).spawn().unwrap() };
+    let owner = KillOnDrop {
+        child: world
+            .command(&["run", "--session", "s", "Wait."])
+            .spawn()
+            .unwrap(),
+    };
     let request_of_owner = service.next();
 
     let other = world.dir.path().join("other.toml");
     let path = other.to_str().unwrap();
     let header = "[model.headers]\nx-key = \"sk-secret\"\n[runtime]\nmax_turns = 7\n";
     std::fs::write(&other, format!("{model}{header}")).unwrap();
-    for args in [&["--config", path, "run", "Work."][..], &["--config", path, "run", "--json", "Work."]] {
+    for args in [
+        &["--config", path, "run", "Work."][..],
+        &["--config", path, "run", "--json", "Work."],
+    ] {
         let refused = world.run(args).expect_code(4);
-        for part in
-            ["owns this home with other settings than", "model.headers.x-key", "runtime.max_turns", "home_locked"]
-        {
-            assert!(refused.err.contains(part), "{part:?} is missing in {}", refused.err);
+        for part in [
+            "owns this home with other settings than",
+            "model.headers.x-key",
+            "runtime.max_turns",
+            "home_locked",
+        ] {
+            assert!(
+                refused.err.contains(part),
+                "{part:?} is missing in {}",
+                refused.err
+            );
         }
-        assert!(!refused.err.contains("sk-secret") && !refused.err.contains("model.name"), "{}", refused.err);
+        assert!(
+            !refused.err.contains("sk-secret") && !refused.err.contains("model.name"),
+            "{}",
+            refused.err
+        );
     }
-    std::fs::write(&other, format!("{model}max_output_tokens = 1000\n[runtime]\nmax_turns = 200\n")).unwrap();
-    world.run(&["--config", path, "run", "Work."]).expect_code(4).expect_stderr(&["model.max_output_tokens"]);
+    std::fs::write(
+        &other,
+        format!("{model}max_output_tokens = 1000\n[runtime]\nmax_turns = 200\n"),
+    )
+    .unwrap();
+    world
+        .run(&["--config", path, "run", "Work."])
+        .expect_code(4)
+        .expect_stderr(&["model.max_output_tokens"]);
     // The same settings, written in another way.
     std::fs::write(&other, format!("{model}[runtime]\nmax_turns = 200\n")).unwrap();
     let run = begin(&world, &service, &["--config", path, "run", "Work."]);
@@ -674,12 +1037,21 @@ fn configuration_that_the_owner_does_not_use_is_an_error() {
 
     // Without --config, the settings of the owner apply. Variables that it does not have are named.
     let mut command = world.command(&["run", "Work."]);
-    command.env("OPENAI_BASE_URL", "http://elsewhere.invalid").env("ANTHROPIC_API_KEY", "sk-mine");
-    let run = KillOnDrop { child: command.spawn().unwrap() };
+    command
+        .env("OPENAI_BASE_URL", "http://elsewhere.invalid")
+        .env("ANTHROPIC_API_KEY", "sk-mine");
+    let run = KillOnDrop {
+        child: command.spawn().unwrap(),
+    };
     service.next().answer("Worked.");
     let ended = run.finish().expect_code(0);
-    let note = "its own settings and key, not with ANTHROPIC_API_KEY, OPENAI_BASE_URL of this terminal";
-    assert!(ended.err.contains(note) && !ended.err.contains("sk-mine"), "{}", ended.err);
+    let note =
+        "its own settings and key, not with ANTHROPIC_API_KEY, OPENAI_BASE_URL of this terminal";
+    assert!(
+        ended.err.contains(note) && !ended.err.contains("sk-mine"),
+        "{}",
+        ended.err
+    );
     request_of_owner.answer("Done.");
     owner.finish().expect_code(0);
 }

@@ -1,6 +1,11 @@
 //! The real binary, from a terminal, a pipe or another process.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, missing_docs, reason = "a test says by a panic what is wrong")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    missing_docs,
+    reason = "a test says by a panic what is wrong"
+)]
 
 #[path = "../support/process.rs"]
 mod process;

@@ -13,7 +13,13 @@ use crate::{
 const QUESTION: &str = "Which colour should the door have?";
 
 fn begin(world: &TestHome, service: &ManualModelService, args: &[&str]) -> KillOnDrop {
-    KillOnDrop { child: world.command(args).env("OPENAI_BASE_URL", &service.address).spawn().unwrap() }
+    KillOnDrop {
+        child: world
+            .command(args)
+            .env("OPENAI_BASE_URL", &service.address)
+            .spawn()
+            .unwrap(),
+    }
 }
 
 fn asks(service: &ManualModelService) {
@@ -26,10 +32,16 @@ fn asks(service: &ManualModelService) {
 /// latter.
 fn divide(service: &ManualModelService) -> Request {
     let mut root = service.next();
-    root.call("agent", &json!({ "task": ["asks", "works"], "agent_type": "default" }));
+    root.call(
+        "agent",
+        &json!({ "task": ["asks", "works"], "agent_type": "default" }),
+    );
     root.end();
     let mut children = service.take(2);
-    let place = children.iter().position(|child| child.last_message() == "asks").unwrap();
+    let place = children
+        .iter()
+        .position(|child| child.last_message() == "asks")
+        .unwrap();
     let mut child = children.remove(place);
     child.call("ask_human", &json!({ "question": QUESTION }));
     child.end();
@@ -38,19 +50,36 @@ fn divide(service: &ManualModelService) -> Request {
 
 /// Starts a run that asks a question, and waits until its process exits with the question pending. Returns the output
 /// and the id of the question.
-fn parked(world: &TestHome, service: &ManualModelService, more: &[&str]) -> (ProcessOutput, String) {
-    let run = begin(world, service, &[&["run", "--session", "s", "Paint the door"], more].concat());
+fn parked(
+    world: &TestHome,
+    service: &ManualModelService,
+    more: &[&str],
+) -> (ProcessOutput, String) {
+    let run = begin(
+        world,
+        service,
+        &[&["run", "--session", "s", "Paint the door"], more].concat(),
+    );
     asks(service);
     let ran = run.finish().expect_code(6);
-    let open = world.run(&["questions", "list", "--json"]).expect_code(0).json();
-    assert_eq!((&open[0]["question"], &open[0]["status"]), (&json!(QUESTION), &json!("pending")));
+    let open = world
+        .run(&["questions", "list", "--json"])
+        .expect_code(0)
+        .json();
+    assert_eq!(
+        (&open[0]["question"], &open[0]["status"]),
+        (&json!(QUESTION), &json!("pending"))
+    );
     (ran, open[0]["question_id"].as_str().unwrap().to_owned())
 }
 
 /// Waits until the session's run has ended, and returns its trace.
 fn outcome(world: &TestHome) -> Value {
     loop {
-        let shown = world.run(&["traces", "show", "s", "--json"]).expect_code(0).json();
+        let shown = world
+            .run(&["traces", "show", "s", "--json"])
+            .expect_code(0)
+            .json();
         if shown["trace"]["status"] != "running" {
             return shown["trace"].clone();
         }
@@ -61,14 +90,26 @@ fn outcome(world: &TestHome) -> Value {
 fn run_exits_waiting_for_an_answer_and_resumes_with_it() {
     let (world, service) = (TestHome::new(), ManualModelService::new());
     let (ran, id) = parked(&world, &service, &[]);
-    ran.expect_stderr(&["waiting:", QUESTION, &id, &format!("soong questions answer {id}"), "soong traces stop s"]);
+    ran.expect_stderr(&[
+        "waiting:",
+        QUESTION,
+        &id,
+        &format!("soong questions answer {id}"),
+        "soong traces stop s",
+    ]);
     assert!(!ran.err.contains("error:"), "{}", ran.err);
     let listed = world.run(&["questions", "list"]).expect_code(0);
-    assert!(listed.out.contains(&id) && listed.out.contains("Ada"), "{}", listed.out);
+    assert!(
+        listed.out.contains(&id) && listed.out.contains("Ada"),
+        "{}",
+        listed.out
+    );
     // No process executes the run, and its question stays pending.
     let tree = world.run(&["tree"]).expect_code(0);
     assert!(tree.out.contains("waiting"), "{}", tree.out);
-    world.run(&["questions", "answer", "nobody", "x"]).expect_code(3);
+    world
+        .run(&["questions", "answer", "nobody", "x"])
+        .expect_code(3);
     world.run(&["questions", "answer", &id, " "]).expect_code(2);
 
     let answer = begin(&world, &service, &["questions", "answer", &id, "red"]);
@@ -76,13 +117,31 @@ fn run_exits_waiting_for_an_answer_and_resumes_with_it() {
     assert_eq!(next.last_message(), "red");
     next.text("It is red.");
     answer.finish().expect_code(0);
-    world.run(&["questions", "answer", &id, "blue"]).expect_code(4).expect_stderr(&["already_decided", "red"]);
+    world
+        .run(&["questions", "answer", &id, "blue"])
+        .expect_code(4)
+        .expect_stderr(&["already_decided", "red"]);
     next.end();
     let ended = outcome(&world);
-    assert_eq!((&ended["status"], &ended["result_summary"]), (&json!("completed"), &json!("It is red.")));
-    assert_eq!(world.run(&["questions", "list", "--json"]).expect_code(0).json(), json!([]));
-    let all = world.run(&["questions", "list", "--all", "--json"]).expect_code(0).json();
-    assert_eq!((&all[0]["status"], &all[0]["answer"]), (&json!("answered"), &json!("red")));
+    assert_eq!(
+        (&ended["status"], &ended["result_summary"]),
+        (&json!("completed"), &json!("It is red."))
+    );
+    assert_eq!(
+        world
+            .run(&["questions", "list", "--json"])
+            .expect_code(0)
+            .json(),
+        json!([])
+    );
+    let all = world
+        .run(&["questions", "list", "--all", "--json"])
+        .expect_code(0)
+        .json();
+    assert_eq!(
+        (&all[0]["status"], &all[0]["answer"]),
+        (&json!("answered"), &json!("red"))
+    );
 }
 
 #[test]
@@ -90,35 +149,77 @@ fn json_ends_with_the_question_and_queued_run_exits_waiting() {
     let (world, service) = (TestHome::new(), ManualModelService::new());
     let (ran, id) = parked(&world, &service, &["--json"]);
     let result = ran.json_lines().pop().unwrap()["result"].clone();
-    assert_eq!((&result["status"], &result["questions"][0]["question_id"]), (&json!("waiting"), &json!(id)));
-    begin(&world, &service, &["run", "--session", "s", "And the window"]).finish().expect_code(6).expect_stderr(&[&id]);
+    assert_eq!(
+        (&result["status"], &result["questions"][0]["question_id"]),
+        (&json!("waiting"), &json!(id))
+    );
+    begin(
+        &world,
+        &service,
+        &["run", "--session", "s", "And the window"],
+    )
+    .finish()
+    .expect_code(6)
+    .expect_stderr(&[&id]);
     world.run(&["traces", "stop", "s"]).expect_code(0);
-    let all = world.run(&["questions", "list", "--all", "--json"]).expect_code(0).json();
+    let all = world
+        .run(&["questions", "list", "--all", "--json"])
+        .expect_code(0)
+        .json();
     assert_eq!(all[0]["status"], "withdrawn");
-    world.run(&["questions", "answer", &id, "x"]).expect_code(4).expect_stderr(&["its run has ended"]);
+    world
+        .run(&["questions", "answer", &id, "x"])
+        .expect_code(4)
+        .expect_stderr(&["its run has ended"]);
 }
 
 #[test]
 fn question_is_answered_from_another_terminal() {
     let (world, service) = (TestHome::new(), ManualModelService::new());
-    let owner = begin(&world, &service, &["run", "--session", "s", "--mode", "orchestrator", "--json", "Divide"]);
+    let owner = begin(
+        &world,
+        &service,
+        &[
+            "run",
+            "--session",
+            "s",
+            "--mode",
+            "orchestrator",
+            "--json",
+            "Divide",
+        ],
+    );
     let works = divide(&service);
     // The other child is still running, so the process does not exit.
     let id = loop {
-        let open = world.run(&["questions", "list", "--json"]).expect_code(0).json();
+        let open = world
+            .run(&["questions", "list", "--json"])
+            .expect_code(0)
+            .json();
         if let Some(id) = open[0]["question_id"].as_str() {
             break id.to_owned();
         }
     };
-    world.run(&["questions", "answer", &id, "green"]).expect_code(0);
+    world
+        .run(&["questions", "answer", &id, "green"])
+        .expect_code(0);
     let request = service.next();
     assert_eq!(request.last_message(), "green");
     request.answer("did it in green");
     works.answer("worked");
     service.next().answer("both are done");
     let ran = owner.finish().expect_code(0);
-    let kinds: Vec<Value> = ran.json_lines().iter().map(|line| line["event"].clone()).collect();
-    for kind in ["question_asked", "run_waiting", "question_answered", "run_resumed"] {
+    let kinds: Vec<Value> = ran
+        .json_lines()
+        .iter()
+        .map(|line| line["event"].clone())
+        .collect();
+    for kind in [
+        "question_asked",
+        "run_waiting",
+        "question_answered",
+        "run_resumed",
+    ] {
         assert!(kinds.contains(&json!(kind)), "{kind}");
     }
 }
@@ -138,7 +239,10 @@ fn terminal_user_is_asked_in_place() {
     next.answer("The door is yellow.");
     let (code, rows) = terminal.wait_for_exit();
     assert_eq!(code, Some(0), "{rows:?}");
-    assert!(rows.iter().any(|row| row.contains("The door is yellow.")), "{rows:?}");
+    assert!(
+        rows.iter().any(|row| row.contains("The door is yellow.")),
+        "{rows:?}"
+    );
 }
 
 #[test]
@@ -146,13 +250,21 @@ fn user_can_skip_a_question_or_cancel_the_run() {
     for (key, code) in [("\u{4}", 6), ("\u{3}", 130)] {
         let (world, service) = (TestHome::new(), ManualModelService::new());
         let address = [("OPENAI_BASE_URL", service.address.as_str())];
-        let terminal = TestTerminal::start(&world, &["run", "--session", "s", "Paint the door"], (24, 90), &address);
+        let terminal = TestTerminal::start(
+            &world,
+            &["run", "--session", "s", "Paint the door"],
+            (24, 90),
+            &address,
+        );
         asks(&service);
         terminal.wait_for_text("answer:");
         terminal.type_keys(key);
         let (ended, rows) = terminal.wait_for_exit();
         assert_eq!(ended, Some(code), "{rows:?}");
-        let open = world.run(&["questions", "list", "--json"]).expect_code(0).json();
+        let open = world
+            .run(&["questions", "list", "--json"])
+            .expect_code(0)
+            .json();
         assert_eq!(open.as_array().unwrap().len(), usize::from(code == 6));
     }
 }
@@ -178,7 +290,8 @@ fn chat_asks_in_place() {
 #[test]
 fn output_schema_is_enforced_with_one_retry() {
     let world = TestHome::new();
-    let schema = json!({"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]});
+    let schema =
+        json!({"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]});
     std::fs::write(world.project().join("schema.json"), schema.to_string()).unwrap();
     std::fs::write(world.project().join("bad.json"), "{").unwrap();
     for (first, second, code, out) in [
@@ -187,7 +300,11 @@ fn output_schema_is_enforced_with_one_retry() {
         ("three", Some("four"), 1, ""),
     ] {
         let service = ManualModelService::new();
-        let run = begin(&world, &service, &["run", "--output-schema", "schema.json", "Count"]);
+        let run = begin(
+            &world,
+            &service,
+            &["run", "--output-schema", "schema.json", "Count"],
+        );
         service.next().answer(first);
         if let Some(second) = second {
             service.next().answer(second);
@@ -199,31 +316,52 @@ fn output_schema_is_enforced_with_one_retry() {
         }
     }
     let service = ManualModelService::new();
-    begin(&world, &service, &["run", "--output-schema", "bad.json", "x"])
-        .finish()
-        .expect_code(2)
-        .expect_stderr(&["is not valid JSON"]);
-    begin(&world, &service, &["run", "--output-schema", "none.json", "x"]).finish().expect_code(3);
+    begin(
+        &world,
+        &service,
+        &["run", "--output-schema", "bad.json", "x"],
+    )
+    .finish()
+    .expect_code(2)
+    .expect_stderr(&["is not valid JSON"]);
+    begin(
+        &world,
+        &service,
+        &["run", "--output-schema", "none.json", "x"],
+    )
+    .finish()
+    .expect_code(3);
     std::fs::write(world.project().join("odd.json"), "{\"type\": 7}").unwrap();
-    begin(&world, &service, &["run", "--output-schema", "odd.json", "x"])
-        .finish()
-        .expect_code(2)
-        .expect_stderr(&["not a valid JSON schema"]);
+    begin(
+        &world,
+        &service,
+        &["run", "--output-schema", "odd.json", "x"],
+    )
+    .finish()
+    .expect_code(2)
+    .expect_stderr(&["not a valid JSON schema"]);
 }
 
 #[test]
 fn budget_option_ends_the_run_with_a_message() {
     let world = TestHome::new();
     let service = ManualModelService::new();
-    begin(&world, &service, &["run", "--budget-tokens", "0", "x"]).finish().expect_code(1).expect_stderr(&[
-        "the budget is too small for the next step",
-        "budget_exceeded",
-        "--budget-tokens",
-    ]);
-    begin(&world, &service, &["run", "--model", "m", "--budget-usd", "1.50", "x"])
+    begin(&world, &service, &["run", "--budget-tokens", "0", "x"])
         .finish()
-        .expect_code(2)
-        .expect_stderr(&["prices."]);
+        .expect_code(1)
+        .expect_stderr(&[
+            "the budget is too small for the next step",
+            "budget_exceeded",
+            "--budget-tokens",
+        ]);
+    begin(
+        &world,
+        &service,
+        &["run", "--model", "m", "--budget-usd", "1.50", "x"],
+    )
+    .finish()
+    .expect_code(2)
+    .expect_stderr(&["prices."]);
     begin(&world, &service, &["run", "--budget-usd", "much", "x"])
         .finish()
         .expect_code(2)
@@ -234,13 +372,28 @@ fn budget_option_ends_the_run_with_a_message() {
 fn prompt_closes_when_answered_elsewhere_and_next_one_works() {
     let (world, service) = (TestHome::new(), ManualModelService::new());
     let address = [("OPENAI_BASE_URL", service.address.as_str())];
-    let terminal = TestTerminal::start(&world, &["run", "--session", "s", "Paint the door"], (24, 90), &address);
+    let terminal = TestTerminal::start(
+        &world,
+        &["run", "--session", "s", "Paint the door"],
+        (24, 90),
+        &address,
+    );
     asks(&service);
     terminal.wait_for_text("answer:");
     terminal.type_keys("gre");
     terminal.wait_for_text("answer: gre");
-    let open = world.run(&["questions", "list", "--json"]).expect_code(0).json();
-    world.run(&["questions", "answer", open[0]["question_id"].as_str().unwrap(), "red"]).expect_code(0);
+    let open = world
+        .run(&["questions", "list", "--json"])
+        .expect_code(0)
+        .json();
+    world
+        .run(&[
+            "questions",
+            "answer",
+            open[0]["question_id"].as_str().unwrap(),
+            "red",
+        ])
+        .expect_code(0);
     let mut next = service.next();
     assert_eq!(next.last_message(), "red");
     terminal.wait_for_text("decided elsewhere");
@@ -248,7 +401,9 @@ fn prompt_closes_when_answered_elsewhere_and_next_one_works() {
     next.end();
     // A line entered before the prompt appears would count as the answer to the first question.
     terminal.wait_for("the prompt of the second question", |rows| {
-        let rows = rows.iter().skip_while(|row| !row.contains("And the window?"));
+        let rows = rows
+            .iter()
+            .skip_while(|row| !row.contains("And the window?"));
         rows.skip(1).any(|row| row.starts_with("answer:"))
     });
     terminal.type_keys("blue\r");
@@ -257,8 +412,15 @@ fn prompt_closes_when_answered_elsewhere_and_next_one_works() {
     last.answer("Red and blue.");
     let (code, rows) = terminal.wait_for_exit();
     assert_eq!(code, Some(0), "{rows:?}");
-    for said in ["  | Which colour should the door have?", "  | And the window?", "Red and blue."] {
-        assert!(rows.iter().any(|row| row.starts_with(said)), "{said}: {rows:#?}");
+    for said in [
+        "  | Which colour should the door have?",
+        "  | And the window?",
+        "Red and blue.",
+    ] {
+        assert!(
+            rows.iter().any(|row| row.starts_with(said)),
+            "{said}: {rows:#?}"
+        );
     }
 }
 
@@ -266,8 +428,12 @@ fn prompt_closes_when_answered_elsewhere_and_next_one_works() {
 fn process_waits_for_active_runs_when_question_is_left_open() {
     let (world, service) = (TestHome::new(), ManualModelService::new());
     let address = [("OPENAI_BASE_URL", service.address.as_str())];
-    let terminal =
-        TestTerminal::start(&world, &["run", "--session", "s", "--mode", "orchestrator", "Divide"], (24, 90), &address);
+    let terminal = TestTerminal::start(
+        &world,
+        &["run", "--session", "s", "--mode", "orchestrator", "Divide"],
+        (24, 90),
+        &address,
+    );
     let works = divide(&service);
     terminal.wait_for_text("answer:");
     terminal.wait_for_text("asks");
@@ -277,9 +443,17 @@ fn process_waits_for_active_runs_when_question_is_left_open() {
     let (code, rows) = terminal.wait_for_exit();
     assert_eq!(code, Some(6), "{rows:?}");
     let listed = world.run(&["sessions", "list"]).expect_code(0);
-    assert!(listed.out.contains("2 unfinished, waiting for input"), "{}", listed.out);
+    assert!(
+        listed.out.contains("2 unfinished, waiting for input"),
+        "{}",
+        listed.out
+    );
     let doctor = world.run(&["doctor"]);
-    assert!(doctor.out.contains("2 runs wait for input"), "{}", doctor.out);
+    assert!(
+        doctor.out.contains("2 runs wait for input"),
+        "{}",
+        doctor.out
+    );
     let shown = world.run(&["sessions", "show", "s"]).expect_code(0);
     assert!(shown.out.contains(QUESTION), "{}", shown.out);
 }
@@ -288,27 +462,52 @@ fn process_waits_for_active_runs_when_question_is_left_open() {
 fn answer_needs_no_model() {
     let (world, service) = (TestHome::new(), ManualModelService::new());
     let (_, id) = parked(&world, &service, &[]);
-    let ran = world.run(&["questions", "answer", &id, "blue"]).expect_code(0);
-    assert!(ran.out.contains("resumes with the next `soong run --session`"), "{}", ran.out);
-    let all = world.run(&["questions", "list", "--all", "--json"]).expect_code(0).json();
-    assert_eq!((&all[0]["status"], &all[0]["answer"]), (&json!("answered"), &json!("blue")));
-    world.run(&["questions", "answer", &id, "red"]).expect_code(4).expect_stderr(&["already_decided"]);
+    let ran = world
+        .run(&["questions", "answer", &id, "blue"])
+        .expect_code(0);
+    assert!(
+        ran.out
+            .contains("resumes with the next `soong run --session`"),
+        "{}",
+        ran.out
+    );
+    let all = world
+        .run(&["questions", "list", "--all", "--json"])
+        .expect_code(0)
+        .json();
+    assert_eq!(
+        (&all[0]["status"], &all[0]["answer"]),
+        (&json!("answered"), &json!("blue"))
+    );
+    world
+        .run(&["questions", "answer", &id, "red"])
+        .expect_code(4)
+        .expect_stderr(&["already_decided"]);
 }
 
 /// Starts a run in this process, which owns the home, and waits until its call of `write` is pending approval.
-async fn owner_that_asks(world: &TestHome) -> (soong::Runtime, soong::RunHandle, soong::EventStream) {
+async fn owner_that_asks(
+    world: &TestHome,
+) -> (soong::Runtime, soong::RunHandle, soong::EventStream) {
     let runtime = soong::Runtime::builder()
         .home(world.home())
         .project_dir(world.dir.path())
-        .model("default", respond(|_| call("write", json!({ "path": "a.txt", "content": "x" }))))
+        .model(
+            "default",
+            respond(|_| call("write", json!({ "path": "a.txt", "content": "x" }))),
+        )
         .permissions_by_users()
         .build()
         .await
         .unwrap();
-    let run = runtime.start(soong::RunRequest::new("write it").session("s")).await.unwrap();
+    let run = runtime
+        .start(soong::RunRequest::new("write it").session("s"))
+        .await
+        .unwrap();
     let mut events = run.events().unwrap();
     while let Some(item) = events.next().await {
-        if matches!(item.unwrap(), soong::StreamItem::Event(event) if event.event.kind() == "run_waiting") {
+        if matches!(item.unwrap(), soong::StreamItem::Event(event) if event.event.kind() == "run_waiting")
+        {
             break;
         }
     }
@@ -322,17 +521,32 @@ async fn owner_without_a_socket_is_distinguished_from_no_owner() {
     let pid = std::process::id();
     tokio::task::block_in_place(|| {
         let tree = world.run(&["tree"]).expect_code(0);
-        tree.expect_stderr(&[&format!("process {pid} owns this home but has no control socket")]);
+        tree.expect_stderr(&[&format!(
+            "process {pid} owns this home but has no control socket"
+        )]);
         assert!(!tree.err.contains("cut off"), "{}", tree.err);
         let sessions = world.run(&["sessions", "list"]).expect_code(0).out;
-        assert!(sessions.contains("1 active, waiting for input"), "{sessions}");
+        assert!(
+            sessions.contains("1 active, waiting for input"),
+            "{sessions}"
+        );
         let doctor = world.run(&["doctor"]);
-        assert!(doctor.out.contains("has no control socket"), "{}", doctor.out);
-        let asked = world.run(&["permissions", "list", "--json"]).expect_code(0).json();
+        assert!(
+            doctor.out.contains("has no control socket"),
+            "{}",
+            doctor.out
+        );
+        let asked = world
+            .run(&["permissions", "list", "--json"])
+            .expect_code(0)
+            .json();
         let id = asked[0]["permission_id"].as_str().unwrap();
         let refused = world.run(&["permissions", "allow", id]).expect_code(4);
         refused.expect_stderr(&["home_locked", "Answer or decide in that program"]);
-        let asked = world.run(&["permissions", "list", "--json"]).expect_code(0).json();
+        let asked = world
+            .run(&["permissions", "list", "--json"])
+            .expect_code(0)
+            .json();
         assert_eq!(asked[0]["status"], "pending");
     });
     run.cancel().await.unwrap();
@@ -349,13 +563,20 @@ async fn commands_work_with_a_program_that_serves_the_socket() {
     drop(replaced);
     tokio::task::block_in_place(|| {
         let tree = world.run(&["tree", "--json"]).expect_code(0).json();
-        assert_eq!((&tree["source"], &tree["pid"]), (&json!("owner"), &json!(std::process::id())));
-        let asked = world.run(&["permissions", "list", "--json"]).expect_code(0).json();
+        assert_eq!(
+            (&tree["source"], &tree["pid"]),
+            (&json!("owner"), &json!(std::process::id()))
+        );
+        let asked = world
+            .run(&["permissions", "list", "--json"])
+            .expect_code(0)
+            .json();
         let id = asked[0]["permission_id"].as_str().unwrap();
         world.run(&["permissions", "allow", id]).expect_code(0);
     });
     while let Some(item) = events.next().await {
-        if matches!(item.unwrap(), soong::StreamItem::Event(event) if event.event.kind() == "tool_completed") {
+        if matches!(item.unwrap(), soong::StreamItem::Event(event) if event.event.kind() == "tool_completed")
+        {
             break;
         }
     }

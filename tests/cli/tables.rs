@@ -10,7 +10,13 @@ use crate::process::{KillOnDrop, TestHome};
 
 /// Starts a command with additional environment variables.
 fn begin(world: &TestHome, variables: &[(&str, &str)], args: &[&str]) -> KillOnDrop {
-    KillOnDrop { child: world.command(args).envs(variables.iter().copied()).spawn().unwrap() }
+    KillOnDrop {
+        child: world
+            .command(args)
+            .envs(variables.iter().copied())
+            .spawn()
+            .unwrap(),
+    }
 }
 
 /// Writes the home's configuration.

@@ -24,16 +24,26 @@ fn has(rows: &[String], text: &str) -> bool {
 fn run_shows_children_streamed_text_and_formatted_answer() {
     let world = TestHome::new();
     let service = ManualModelService::new();
-    let terminal = start_terminal(&world, &service, &["run", "--session", "s", "Divide the work"]);
+    let terminal = start_terminal(
+        &world,
+        &service,
+        &["run", "--session", "s", "Divide the work"],
+    );
     let mut asked = service.next();
     asked.text("I ask **two** of them.\n\n");
     asked.call("agent", &json!({ "task": ["left part", "right part"] }));
     asked.end();
     let children = service.take(2);
     let rows = terminal.wait_for("two running children", |rows| {
-        rows.iter().filter(|row| row.contains("explore") && row.contains("model call")).count() == 2
+        rows.iter()
+            .filter(|row| row.contains("explore") && row.contains("model call"))
+            .count()
+            == 2
     });
-    assert!(has(&rows, "├─ ● explore left part") && has(&rows, "└─ ● explore right part"), "{rows:#?}");
+    assert!(
+        has(&rows, "├─ ● explore left part") && has(&rows, "└─ ● explore right part"),
+        "{rows:#?}"
+    );
     assert!(has(&rows, "Ctrl-C cancels"), "{rows:#?}");
     assert!(terminal.hides_cursor());
     for child in children {
@@ -50,21 +60,40 @@ fn run_shows_children_streamed_text_and_formatted_answer() {
     asked.end();
     let (code, rows) = terminal.wait_for_exit();
     assert_eq!(code, Some(0), "{rows:#?}");
-    let answers = rows.iter().filter(|row| row.contains("The answer is here.")).count();
+    let answers = rows
+        .iter()
+        .filter(|row| row.contains("The answer is here."))
+        .count();
     assert_eq!(answers, 1, "the answer stands there once: {rows:#?}");
-    for part in ["✓ default Divide the work", "├─ ✓ explore left part", "All of it", "completed: ", "sessions show s"]
-    {
+    for part in [
+        "✓ default Divide the work",
+        "├─ ✓ explore left part",
+        "All of it",
+        "completed: ",
+        "sessions show s",
+    ] {
         assert!(has(&rows, part), "{part:?} is missing in {rows:#?}");
     }
-    assert!(!has(&rows, "**") && !has(&rows, "Ctrl-C cancels"), "{rows:#?}");
+    assert!(
+        !has(&rows, "**") && !has(&rows, "Ctrl-C cancels"),
+        "{rows:#?}"
+    );
 }
 
 #[test]
 fn transcript_shows_what_the_tools_did_and_stays_after_ctrl_c() {
     let world = TestHome::new();
     let service = ManualModelService::new();
-    std::fs::write(world.project().join("src/app.py"), "def f():\n    return 1\n").unwrap();
-    let terminal = start_terminal(&world, &service, &["run", "--permission-mode", "all", "Fix it"]);
+    std::fs::write(
+        world.project().join("src/app.py"),
+        "def f():\n    return 1\n",
+    )
+    .unwrap();
+    let terminal = start_terminal(
+        &world,
+        &service,
+        &["run", "--permission-mode", "all", "Fix it"],
+    );
     let mut asked = service.next();
     asked.text("I **look** first.");
     asked.call("read", &json!({ "path": "src/app.py" }));
@@ -73,7 +102,10 @@ fn transcript_shows_what_the_tools_did_and_stays_after_ctrl_c() {
     let mut asked = service.next();
     let edit = json!({ "path": "src/app.py", "edits": [{ "old": "return 1", "new": "return 2" }] });
     asked.call("edit", &edit);
-    asked.call("bash", &json!({ "command": "for i in 1 2 3 4 5; do echo line $i; done" }));
+    asked.call(
+        "bash",
+        &json!({ "command": "for i in 1 2 3 4 5; do echo line $i; done" }),
+    );
     asked.call("bash", &json!({ "command": "exit 3" }));
     asked.end();
     let _open = service.next();
@@ -81,8 +113,15 @@ fn transcript_shows_what_the_tools_did_and_stays_after_ctrl_c() {
     terminal.type_keys("\u{3}");
     let (code, rows) = terminal.wait_for_exit();
     assert_eq!(code, Some(130), "{rows:#?}");
-    let from = rows.iter().position(|row| row == "I look first.").unwrap_or_else(|| panic!("{rows:#?}"));
-    let shown: Vec<&str> = rows[from..].iter().map(|row| row.split(", 0.").next().unwrap()).take(12).collect();
+    let from = rows
+        .iter()
+        .position(|row| row == "I look first.")
+        .unwrap_or_else(|| panic!("{rows:#?}"));
+    let shown: Vec<&str> = rows[from..]
+        .iter()
+        .map(|row| row.split(", 0.").next().unwrap())
+        .take(12)
+        .collect();
     let expected = [
         "I look first.",
         "",
@@ -105,7 +144,10 @@ fn output_of_an_allowed_command_is_shown() {
     let (world, service) = (TestHome::new(), ManualModelService::new());
     let terminal = start_terminal(&world, &service, &["run", "Count"]);
     let mut asked = service.next();
-    asked.call("bash", &json!({ "command": "for i in 1 2 3; do echo line $i; done" }));
+    asked.call(
+        "bash",
+        &json!({ "command": "for i in 1 2 3; do echo line $i; done" }),
+    );
     asked.end();
     terminal.wait_for_text("allow?");
     terminal.type_keys("y");
@@ -120,7 +162,11 @@ fn path_of_an_image_in_chat_is_attached() {
     let world = TestHome::new();
     let service = ManualModelService::new();
     std::fs::create_dir_all(world.home()).unwrap();
-    std::fs::write(world.home().join("config.toml"), "[model]\ninput = [\"text\", \"image\"]\n").unwrap();
+    std::fs::write(
+        world.home().join("config.toml"),
+        "[model]\ninput = [\"text\", \"image\"]\n",
+    )
+    .unwrap();
     let image = image::DynamicImage::new_rgb8(2, 2);
     image.save(world.project().join("my plan.png")).unwrap();
     let terminal = start_terminal(&world, &service, &["chat"]);
@@ -129,7 +175,13 @@ fn path_of_an_image_in_chat_is_attached() {
     let asked = service.next();
     let content = &asked.body["messages"].as_array().unwrap().last().unwrap()["content"];
     assert_eq!(content[0]["text"], "What is ./my\\ plan.png ?");
-    assert!(content[1]["image_url"]["url"].as_str().unwrap().starts_with("data:image/png;base64,"), "{content}");
+    assert!(
+        content[1]["image_url"]["url"]
+            .as_str()
+            .unwrap()
+            .starts_with("data:image/png;base64,"),
+        "{content}"
+    );
     asked.answer("A plan.");
     terminal.wait_for_text("A plan.");
     let rows = terminal.wait_for_text("completed: ");
@@ -170,8 +222,16 @@ fn chat_edits_lines_and_includes_files_and_commands() {
     terminal.type_keys("Read @not\t\nand\u{1b}\rsay\r");
     let asked = service.next();
     let message = asked.last_message();
-    assert!(message.starts_with("Read @notes.txt \nand\nsay\n\nI ran `echo out; echo err >&2; exit 3`"), "{message}");
-    for part in ["which exited with 3", "out\n", "err\n", "`notes.txt`:\n```\nWater the beans.\n```"] {
+    assert!(
+        message.starts_with("Read @notes.txt \nand\nsay\n\nI ran `echo out; echo err >&2; exit 3`"),
+        "{message}"
+    );
+    for part in [
+        "which exited with 3",
+        "out\n",
+        "err\n",
+        "`notes.txt`:\n```\nWater the beans.\n```",
+    ] {
         assert!(message.contains(part), "{part:?} is missing in {message}");
     }
     asked.answer("I read it.");
@@ -217,24 +277,41 @@ fn chat_has_three_turns_with_a_cancelled_one() {
     // Input typed before the prompt appears is kept.
     terminal.type_keys("/mode normal\rThird question\r");
     let asked = service.next();
-    let said: Vec<&str> =
-        asked.body["messages"].as_array().unwrap().iter().filter_map(|m| m["content"].as_str()).collect();
+    let said: Vec<&str> = asked.body["messages"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter_map(|m| m["content"].as_str())
+        .collect();
     assert!(
         said.contains(&"First question")
-            && said.iter().any(|text| text.starts_with("Second question\n\nThird question")),
+            && said
+                .iter()
+                .any(|text| text.starts_with("Second question\n\nThird question")),
         "one session: {said:?}"
     );
-    assert!(!said.iter().any(|text| text.contains("This takes too")), "what was cut off is not sent: {said:?}");
+    assert!(
+        !said.iter().any(|text| text.contains("This takes too")),
+        "what was cut off is not sent: {said:?}"
+    );
     asked.answer("Three.");
     terminal.wait_for_text("Three.");
     terminal.type_keys("\u{4}");
     let (code, rows) = terminal.wait_for_exit();
     assert_eq!(code, Some(0));
-    for text in ["One paragraph.", "Another one, with code.", "This takes too", "Three."] {
+    for text in [
+        "One paragraph.",
+        "Another one, with code.",
+        "This takes too",
+        "Three.",
+    ] {
         let count = rows.iter().filter(|row| row.contains(text)).count();
         assert_eq!(count, 1, "{text:?} stands there once: {rows:#?}");
     }
-    let sessions = world.run(&["sessions", "list", "--json"]).expect_code(0).json();
+    let sessions = world
+        .run(&["sessions", "list", "--json"])
+        .expect_code(0)
+        .json();
     assert_eq!(sessions.as_array().unwrap().len(), 1);
 }
 
@@ -244,7 +321,9 @@ fn resized_window_is_redrawn_cleanly() {
     let service = ManualModelService::new();
     let terminal = start_terminal(&world, &service, &["run", "Divide the work"]);
     let mut asked = service.next();
-    let tasks: Vec<String> = (1..=12).map(|n| format!("part {n} of the work that is to be done")).collect();
+    let tasks: Vec<String> = (1..=12)
+        .map(|n| format!("part {n} of the work that is to be done"))
+        .collect();
     asked.call("agent", &json!({ "task": tasks }));
     asked.end();
     let children = service.take(12);
@@ -252,18 +331,26 @@ fn resized_window_is_redrawn_cleanly() {
     for (rows, columns) in [(20, 60), (8, 40), (30, 120), (12, 80)] {
         terminal.resize(rows, columns);
         // Nothing of the old display remains, above or below.
-        terminal.wait_for(&format!("one clean picture of {rows} by {columns}"), |shown| {
-            let roots = shown.iter().filter(|row| row.starts_with("● default")).count();
-            let root = shown.iter().position(|row| row.starts_with("● default"));
-            let foot = shown.iter().rposition(|row| row.contains("active"));
-            let fits = shown.iter().all(|row| row.chars().count() < usize::from(columns));
-            let is_framed = |(root, foot): (usize, usize)| {
-                root < foot
-                    && shown[..root].iter().all(String::is_empty)
-                    && shown[foot + 1..].iter().all(String::is_empty)
-            };
-            roots == 1 && fits && root.zip(foot).is_some_and(is_framed)
-        });
+        terminal.wait_for(
+            &format!("one clean picture of {rows} by {columns}"),
+            |shown| {
+                let roots = shown
+                    .iter()
+                    .filter(|row| row.starts_with("● default"))
+                    .count();
+                let root = shown.iter().position(|row| row.starts_with("● default"));
+                let foot = shown.iter().rposition(|row| row.contains("active"));
+                let fits = shown
+                    .iter()
+                    .all(|row| row.chars().count() < usize::from(columns));
+                let is_framed = |(root, foot): (usize, usize)| {
+                    root < foot
+                        && shown[..root].iter().all(String::is_empty)
+                        && shown[foot + 1..].iter().all(String::is_empty)
+                };
+                roots == 1 && fits && root.zip(foot).is_some_and(is_framed)
+            },
+        );
     }
     drop(children);
     terminal.type_keys("\u{3}");
@@ -275,7 +362,12 @@ fn resized_window_is_redrawn_cleanly() {
 fn tiny_window_does_not_make_the_run_fail() {
     for size in [(1, 1), (2, 5), (3, 20), (1, 100), (30, 1)] {
         let world = TestHome::new();
-        let terminal = TestTerminal::start(&world, &["run", "--model", "offline", "What is this?"], size, &[]);
+        let terminal = TestTerminal::start(
+            &world,
+            &["run", "--model", "offline", "What is this?"],
+            size,
+            &[],
+        );
         let (code, rows) = terminal.wait_for_exit();
         assert_eq!(code, Some(0), "{size:?}: {rows:#?}");
     }
@@ -305,24 +397,43 @@ fn ctrl_z_restores_the_terminal_and_the_display_resumes() {
 #[test]
 fn dumb_terminal_gets_plain_lines() {
     let world = TestHome::new();
-    for more in [&[("TERM", "dumb")][..], &[("TERM", "dumb"), ("NO_COLOR", "1"), ("LANG", "C")]] {
-        let terminal = TestTerminal::start(&world, &["run", "--model", "offline", "What is this?"], SIZE, more);
+    for more in [
+        &[("TERM", "dumb")][..],
+        &[("TERM", "dumb"), ("NO_COLOR", "1"), ("LANG", "C")],
+    ] {
+        let terminal = TestTerminal::start(
+            &world,
+            &["run", "--model", "offline", "What is this?"],
+            SIZE,
+            more,
+        );
         let written = {
             let (code, rows) = terminal.wait_for_exit();
             assert_eq!(code, Some(0), "{rows:#?}");
             rows.join("\n")
         };
-        assert!(written.contains("run: started as default") && written.contains("completed: "), "{written}");
+        assert!(
+            written.contains("run: started as default") && written.contains("completed: "),
+            "{written}"
+        );
     }
 }
 
 #[test]
 fn only_ascii_marks_are_used_without_utf_8() {
     let world = TestHome::new();
-    let terminal = TestTerminal::start(&world, &["demo", "--children", "2"], SIZE, &[("LANG", "C"), ("NO_COLOR", "1")]);
+    let terminal = TestTerminal::start(
+        &world,
+        &["demo", "--children", "2"],
+        SIZE,
+        &[("LANG", "C"), ("NO_COLOR", "1")],
+    );
     let (code, rows) = terminal.wait_for_exit();
     assert_eq!(code, Some(0), "{rows:#?}");
-    assert!(has(&rows, "|- + explore") && has(&rows, "`- + evaluator"), "{rows:#?}");
+    assert!(
+        has(&rows, "|- + explore") && has(&rows, "`- + evaluator"),
+        "{rows:#?}"
+    );
     assert!(rows.iter().all(|row| row.is_ascii()), "{rows:#?}");
 }
 
@@ -330,21 +441,56 @@ fn only_ascii_marks_are_used_without_utf_8() {
 fn piped_chat_is_plain_and_ends_at_the_first_failure() {
     let world = TestHome::new();
     let ran = world
-        .run_with_input(&["chat", "--model", "offline"], b"What is this?\n\n/mode normal\nAnd now?\n")
+        .run_with_input(
+            &["chat", "--model", "offline"],
+            b"What is this?\n\n/mode normal\nAnd now?\n",
+        )
         .expect_code(0);
-    assert_eq!(ran.err.lines().filter(|line| line.starts_with("completed: ")).count(), 2, "{}", ran.err);
-    assert!(!ran.out.contains("completed: "), "a pipe gets the answers alone: {}", ran.out);
+    assert_eq!(
+        ran.err
+            .lines()
+            .filter(|line| line.starts_with("completed: "))
+            .count(),
+        2,
+        "{}",
+        ran.err
+    );
+    assert!(
+        !ran.out.contains("completed: "),
+        "a pipe gets the answers alone: {}",
+        ran.out
+    );
     assert!(!ran.out.contains('\u{1b}') && !ran.err.contains('\u{1b}'));
-    let sessions = world.run(&["sessions", "list", "--json"]).expect_code(0).json();
+    let sessions = world
+        .run(&["sessions", "list", "--json"])
+        .expect_code(0)
+        .json();
     assert_eq!(sessions.as_array().unwrap().len(), 1);
     world
-        .run_with_input(&["chat", "--model", "offline", "--agent-type", "nobody"], b"x\ny\n")
+        .run_with_input(
+            &["chat", "--model", "offline", "--agent-type", "nobody"],
+            b"x\ny\n",
+        )
         .expect_code(2)
         .expect_stderr(&["nobody"]);
-    world.run_with_input(&["chat", "--continue", "--model", "offline"], b"Go on\n").expect_code(0);
-    let piped = world.run_with_input(&["chat", "--model", "offline"], b"!touch made @notes.txt\n!\n").expect_code(0);
-    assert!(!world.project().join("made").exists(), "a pipe runs no command: {}", piped.out);
-    world.run_with_input(&["chat"], b"x\n").expect_code(2).expect_stderr(&["OPENAI_API_KEY"]);
+    world
+        .run_with_input(&["chat", "--continue", "--model", "offline"], b"Go on\n")
+        .expect_code(0);
+    let piped = world
+        .run_with_input(
+            &["chat", "--model", "offline"],
+            b"!touch made @notes.txt\n!\n",
+        )
+        .expect_code(0);
+    assert!(
+        !world.project().join("made").exists(),
+        "a pipe runs no command: {}",
+        piped.out
+    );
+    world
+        .run_with_input(&["chat"], b"x\n")
+        .expect_code(2)
+        .expect_stderr(&["OPENAI_API_KEY"]);
 }
 
 #[test]
@@ -368,7 +514,10 @@ fn chat_suspended_at_its_prompt_keeps_the_input() {
     terminal.type_keys("/quit\r");
     let (code, rows) = terminal.wait_for_exit();
     assert_eq!(code, Some(0), "{rows:#?}");
-    assert!(has(&rows, "continue this session with `soong chat --session "), "{rows:#?}");
+    assert!(
+        has(&rows, "continue this session with `soong chat --session "),
+        "{rows:#?}"
+    );
 }
 
 #[test]
@@ -396,7 +545,10 @@ fn termination_signals_restore_the_terminal() {
 fn dumb_terminal_echoes_input_and_ctrl_d_exits() {
     let world = TestHome::new();
     let service = ManualModelService::new();
-    let variables = [("OPENAI_BASE_URL", service.address.as_str()), ("TERM", "dumb")];
+    let variables = [
+        ("OPENAI_BASE_URL", service.address.as_str()),
+        ("TERM", "dumb"),
+    ];
     let terminal = TestTerminal::start(&world, &["chat", "--session", "s"], SIZE, &variables);
     terminal.wait_for_text("/help lists");
     terminal.type_keys("hello there");

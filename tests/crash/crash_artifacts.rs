@@ -7,7 +7,11 @@
 //!
 //! `cargo run --release -p soong --example crash_artifacts -- [KILLS=25] [SEED]`
 
-#![allow(clippy::print_stdout, clippy::print_stderr, reason = "an example shows its result")]
+#![allow(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "an example shows its result"
+)]
 
 #[path = "crash_artifacts/check.rs"]
 mod check;
@@ -79,7 +83,11 @@ impl KillMoment {
 /// Starts a child that writes artifacts.
 fn start(home: &Path, seed: u64) -> Result<Running, Failed> {
     let mut command = Command::new(std::env::current_exe()?);
-    Running::start(command.args(["--child".as_ref(), home.as_os_str(), seed.to_string().as_ref()]))
+    Running::start(command.args([
+        "--child".as_ref(),
+        home.as_os_str(),
+        seed.to_string().as_ref(),
+    ]))
 }
 
 /// Kills the child at the given moment. Returns all reports that the child had written.
@@ -93,7 +101,10 @@ fn kill_at(mut running: Running, moment: KillMoment) -> Result<Vec<Report>, Fail
     let until = Instant::now() + TIMEOUT;
     let mut seen = 0;
     while seen < nth {
-        match running.lines.recv_timeout(until.saturating_duration_since(Instant::now())) {
+        match running
+            .lines
+            .recv_timeout(until.saturating_duration_since(Instant::now()))
+        {
             Ok(line) => {
                 let one = Report::read(&line)?;
                 seen += u64::from(one.kind() == kind);
@@ -114,7 +125,11 @@ fn kill_at(mut running: Running, moment: KillMoment) -> Result<Vec<Report>, Fail
 }
 
 /// Opens the home as its next owner, and checks everything in it.
-async fn open_and_check(home: &Path, ledger: &ReportLedger, counts: &mut Counts) -> Result<Vec<String>, Failed> {
+async fn open_and_check(
+    home: &Path,
+    ledger: &ReportLedger,
+    counts: &mut Counts,
+) -> Result<Vec<String>, Failed> {
     let database = home.join("sessions.sqlite");
     // A child that was killed early may have created no database.
     if let Ok(before) = SqliteReader::open(&database) {
@@ -139,7 +154,9 @@ fn kill_once(
     if !is_checked {
         return Ok(Vec::new());
     }
-    drill.tokio.block_on(open_and_check(home, &drill.ledger, &mut drill.counts))
+    drill
+        .tokio
+        .block_on(open_and_check(home, &drill.ledger, &mut drill.counts))
 }
 
 /// State that is kept across kills.
@@ -152,7 +169,11 @@ struct State {
 fn drill(kills: u64, seed: u64) -> Result<(Counts, Vec<String>), Failed> {
     let mut random = Random::new(seed);
     let tokio = tokio::runtime::Runtime::new()?;
-    let mut drill = State { tokio, counts: Counts::default(), ledger: ReportLedger::default() };
+    let mut drill = State {
+        tokio,
+        counts: Counts::default(),
+        ledger: ReportLedger::default(),
+    };
     let mut home = tempfile::tempdir()?;
     for kill in 1..=kills {
         if kill % KILLS_PER_HOME == 0 {
@@ -171,7 +192,10 @@ fn drill(kills: u64, seed: u64) -> Result<(Counts, Vec<String>), Failed> {
         let violations = violations.unwrap_or_else(|error| vec![error.to_string()]);
         if !violations.is_empty() {
             let kept = home.keep();
-            let head = format!("seed {seed}, kill {kill} ({moment:?}), home kept in {}", kept.display());
+            let head = format!(
+                "seed {seed}, kill {kill} ({moment:?}), home kept in {}",
+                kept.display()
+            );
             drill.counts.close(&drill.ledger);
             return Ok((drill.counts, [head].into_iter().chain(violations).collect()));
         }
@@ -189,17 +213,32 @@ fn main() -> Result<ExitCode, Failed> {
         && flag == "--child"
     {
         let tokio = tokio::runtime::Runtime::new()?;
-        return tokio.block_on(load::work(Path::new(home), seed.parse()?)).map(|()| ExitCode::SUCCESS);
+        return tokio
+            .block_on(load::work(Path::new(home), seed.parse()?))
+            .map(|()| ExitCode::SUCCESS);
     }
     let kills = arguments.first().map_or(Ok(25), |text| text.parse())?;
-    let by_clock = || SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |since| u64::from(since.subsec_nanos()));
-    let seed = arguments.get(1).map_or_else(|| Ok(by_clock()), |text| text.parse())?;
+    let by_clock = || {
+        SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .map_or(1, |since| u64::from(since.subsec_nanos()))
+    };
+    let seed = arguments
+        .get(1)
+        .map_or_else(|| Ok(by_clock()), |text| text.parse())?;
     let start = Instant::now();
     let (counts, violations) = drill(kills, seed)?;
     let found = violations.len().saturating_sub(1); // the first line describes the kill
-    println!("seed {seed}, {:.1} s: {counts}; violations: {found}", start.elapsed().as_secs_f64());
+    println!(
+        "seed {seed}, {:.1} s: {counts}; violations: {found}",
+        start.elapsed().as_secs_f64()
+    );
     for violation in &violations {
         println!("VIOLATION: {violation}");
     }
-    Ok(if violations.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if violations.is_empty() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
 }

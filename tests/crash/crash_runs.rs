@@ -8,7 +8,11 @@
 //!
 //! `cargo run --release -p soong --example crash_runs -- [CYCLES=10] [SEED] [ONLY_CYCLE]`
 
-#![allow(clippy::print_stdout, clippy::print_stderr, reason = "an example shows its result")]
+#![allow(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "an example shows its result"
+)]
 
 #[path = "crash_runs/check.rs"]
 mod check;
@@ -83,19 +87,35 @@ struct Counts {
 
 impl Counts {
     fn print(&self, seed: u64, took: Duration) {
-        let Self { cycles, starts, reported, effects, histories, .. } = self;
+        let Self {
+            cycles,
+            starts,
+            reported,
+            effects,
+            histories,
+            ..
+        } = self;
         let kills: u64 = self.kills.values().sum();
         println!(
             "seed {seed}, {:.1} s: {cycles} cycles, {kills} kills, {} restarts",
             took.as_secs_f64(),
             starts - cycles
         );
-        println!("events reported {reported}, effects made {effects}, histories checked {histories}");
+        println!(
+            "events reported {reported}, effects made {effects}, histories checked {histories}"
+        );
         let shown = |of: &BTreeMap<&str, u64>| {
-            of.iter().map(|(name, count)| format!("{name} {count}")).collect::<Vec<_>>().join(", ")
+            of.iter()
+                .map(|(name, count)| format!("{name} {count}"))
+                .collect::<Vec<_>>()
+                .join(", ")
         };
         println!("kills by point: {}", shown(&self.kills));
-        println!("violations: {} {}", self.violations.values().sum::<u64>(), shown(&self.violations));
+        println!(
+            "violations: {} {}",
+            self.violations.values().sum::<u64>(),
+            shown(&self.violations)
+        );
     }
 }
 
@@ -116,14 +136,21 @@ impl KillPlanner<'_> {
         }
         if random.below(5) == 0 {
             let then = Duration::from_micros(random.below(8_000));
-            return PlannedEnd::Killed { after_events: random.below(250), then };
+            return PlannedEnd::Killed {
+                after_events: random.below(250),
+                then,
+            };
         }
         let recovers = life > 0 && random.below(2) == 0;
         let points: Vec<(FaultPoint, u64)> = match recovers {
-            true => RECOVERY_POINTS.into_iter().map(|point| (point, 4)).collect(),
-            false => {
-                FaultPoint::ALL.into_iter().filter_map(|point| Some((point, *self.met.get(point.as_str())?))).collect()
-            }
+            true => RECOVERY_POINTS
+                .into_iter()
+                .map(|point| (point, 4))
+                .collect(),
+            false => FaultPoint::ALL
+                .into_iter()
+                .filter_map(|point| Some((point, *self.met.get(point.as_str())?)))
+                .collect(),
         };
         let points: Vec<_> = points.into_iter().filter(|(_, times)| *times > 0).collect();
         let (point, times) = points[random.below(points.len() as u64) as usize];
@@ -132,10 +159,17 @@ impl KillPlanner<'_> {
         // opening the home: if they fail, the child ends.
         if random.below(4) == 0 {
             let (point, times) = points[random.below(points.len() as u64) as usize];
-            let first = if point.place() == FaultComponent::Writer { 12 } else { 1 };
+            let first = if point.place() == FaultComponent::Writer {
+                12
+            } else {
+                1
+            };
             plan = format!("{point}@{}=fail,{plan}", first + random.below(times));
         }
-        PlannedEnd::Planned { point: point.as_str(), plan }
+        PlannedEnd::Planned {
+            point: point.as_str(),
+            plan,
+        }
     }
 }
 
@@ -158,25 +192,39 @@ fn cycle(
     std::fs::create_dir_all(dir.project())?;
     std::fs::write(dir.project().join("readme.txt"), "A project.\n")?;
     counts.cycles += 1;
-    let mut cycle = CycleResult { deaths: Vec::new(), violations: Vec::new(), ledger: ReportLedger::default() };
+    let mut cycle = CycleResult {
+        deaths: Vec::new(),
+        violations: Vec::new(),
+        ledger: ReportLedger::default(),
+    };
     loop {
         let death = fate(cycle.deaths.len());
         cycle.deaths.push(death.clone());
         counts.starts += 1;
         let (reports, end) = incarnation::run_child(folder, &server.base_url(), slots, &death)?;
-        let changed: Vec<Violation> = reports.into_iter().filter_map(|one| cycle.ledger.take(one)).collect();
+        let changed: Vec<Violation> = reports
+            .into_iter()
+            .filter_map(|one| cycle.ledger.take(one))
+            .collect();
         cycle.violations.extend(changed);
         match (end, death) {
             (ChildEnd::Done, _) => break,
-            (ChildEnd::Killed, PlannedEnd::Planned { point, .. }) => *counts.kills.entry(point).or_default() += 1,
+            (ChildEnd::Killed, PlannedEnd::Planned { point, .. }) => {
+                *counts.kills.entry(point).or_default() += 1
+            }
             (ChildEnd::Killed, _) => *counts.kills.entry("any time").or_default() += 1,
             (ChildEnd::Other(how), _) => {
-                cycle.violations.push(Violation::new("child exited by itself", how));
+                cycle
+                    .violations
+                    .push(Violation::new("child exited by itself", how));
                 break;
             }
         }
         if cycle.deaths.len() >= MAX_CHILDREN {
-            cycle.violations.push(Violation::new("job not done", format!("after {MAX_CHILDREN} children")));
+            cycle.violations.push(Violation::new(
+                "job not done",
+                format!("after {MAX_CHILDREN} children"),
+            ));
             break;
         }
     }
@@ -186,7 +234,9 @@ fn cycle(
     let made = effect::effects(&dir.effects())?;
     counts.effects += made.len();
     counts.reported += cycle.ledger.events.len();
-    cycle.violations.extend(check::all(&dir, &cycle.ledger, &made)?);
+    cycle
+        .violations
+        .extend(check::all(&dir, &cycle.ledger, &made)?);
     for violation in &cycle.violations {
         *counts.violations.entry(violation.kind).or_default() += 1;
     }
@@ -194,12 +244,23 @@ fn cycle(
 }
 
 /// Runs a cycle in its own folder. If there are violations, the folder is kept and its path is printed.
-fn drill_once(number: u64, seed: u64, met: &BTreeMap<String, u64>, counts: &mut Counts) -> Result<CycleResult, Failed> {
+fn drill_once(
+    number: u64,
+    seed: u64,
+    met: &BTreeMap<String, u64>,
+    counts: &mut Counts,
+) -> Result<CycleResult, Failed> {
     let folder = tempfile::tempdir()?;
     let mut random = Random::new(seed.wrapping_mul(1_000_003).wrapping_add(number));
     let slots = [3, 8, 16][random.below(3) as usize];
     let mut fate = KillPlanner { random, met };
-    let choose = |life: usize| if number == 0 { PlannedEnd::Counted } else { fate.next(life) };
+    let choose = |life: usize| {
+        if number == 0 {
+            PlannedEnd::Counted
+        } else {
+            fate.next(life)
+        }
+    };
     let cycle = cycle(folder.path(), slots, choose, counts)?;
     if !cycle.violations.is_empty() {
         let deaths: Vec<String> = cycle.deaths.iter().map(ToString::to_string).collect();
@@ -237,12 +298,33 @@ fn main() -> Result<ExitCode, Failed> {
         && flag == "--child"
     {
         let tokio = tokio::runtime::Runtime::new()?;
-        let work = child::work(Path::new(folder), base_url, slots.parse()?, counts == "true");
+        let work = child::work(
+            Path::new(folder),
+            base_url,
+            slots.parse()?,
+            counts == "true",
+        );
         return tokio.block_on(work).map(|()| ExitCode::SUCCESS);
     }
-    let number = |place: usize| arguments.get(place).map(|text| text.parse::<u64>()).transpose();
-    let by_clock = || SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |since| u64::from(since.subsec_nanos()));
-    let (cycles, seed) = (number(0)?.unwrap_or(10), number(1)?.unwrap_or_else(by_clock));
+    let number = |place: usize| {
+        arguments
+            .get(place)
+            .map(|text| text.parse::<u64>())
+            .transpose()
+    };
+    let by_clock = || {
+        SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .map_or(1, |since| u64::from(since.subsec_nanos()))
+    };
+    let (cycles, seed) = (
+        number(0)?.unwrap_or(10),
+        number(1)?.unwrap_or_else(by_clock),
+    );
     let holds = drill(cycles, seed, number(2)?)?;
-    Ok(if holds { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if holds {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
 }

@@ -10,7 +10,11 @@
 //!
 //! `cargo run --release -p soong --example random_runs -- [SEEDS=100] [FIRST_SEED=1]`
 
-#![allow(clippy::print_stdout, clippy::print_stderr, reason = "an example shows its result")]
+#![allow(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "an example shows its result"
+)]
 
 #[path = "random_runs/action.rs"]
 mod action;
@@ -97,7 +101,11 @@ fn random_kills(random: &mut Random) -> Vec<Kill> {
     let kill = |_| {
         let is_early = random.below(2) == 0;
         Kill {
-            after_actions: if is_early { 0 } else { 1 + random.below(ACTIONS / 2) },
+            after_actions: if is_early {
+                0
+            } else {
+                1 + random.below(ACTIONS / 2)
+            },
             delay: Duration::from_micros(random.below(if is_early { 150_000 } else { 15_000 })),
         }
     };
@@ -113,10 +121,16 @@ fn run_child(
     history: &mut History,
 ) -> Result<ChildEnd, Failed> {
     let mut command = Command::new(std::env::current_exe()?);
-    command.arg("--child").arg(folder).arg(seed.to_string()).arg(first_action.to_string());
+    command
+        .arg("--child")
+        .arg(folder)
+        .arg(seed.to_string())
+        .arg(first_action.to_string());
     let mut running = Running::start(&mut command)?;
     let mut actions = 0;
-    let mut kill_at = kill.filter(|kill| kill.after_actions == 0).map(|kill| Instant::now() + kill.delay);
+    let mut kill_at = kill
+        .filter(|kill| kill.after_actions == 0)
+        .map(|kill| Instant::now() + kill.delay);
     loop {
         let wait = kill_at.map_or(SILENCE, |at| at.saturating_duration_since(Instant::now()));
         match running.lines.recv_timeout(wait) {
@@ -128,26 +142,44 @@ fn run_child(
                 }
             }
             Ok(line) => {
-                let (kind, what) = line.trim_end().split_once(": ").unwrap_or(("child", line.trim_end()));
-                history.violations.push(Violation::new(child::violation_kind(kind), what));
+                let (kind, what) = line
+                    .trim_end()
+                    .split_once(": ")
+                    .unwrap_or(("child", line.trim_end()));
+                history
+                    .violations
+                    .push(Violation::new(child::violation_kind(kind), what));
             }
             Err(RecvTimeoutError::Disconnected) => {
                 let status = running.child.wait()?;
                 if !status.success() {
-                    history.violations.push(Violation::new("child exited by itself", status.to_string()));
+                    history
+                        .violations
+                        .push(Violation::new("child exited by itself", status.to_string()));
                 }
-                return Ok(ChildEnd { actions, is_last: true });
+                return Ok(ChildEnd {
+                    actions,
+                    is_last: true,
+                });
             }
             Err(RecvTimeoutError::Timeout) => {
                 let is_stuck = kill_at.is_none();
                 running.kill()?;
                 if is_stuck {
                     let what = format!("silent for {SILENCE:?} after {actions} actions");
-                    history.violations.push(Violation::new("child is stuck", what));
-                    return Ok(ChildEnd { actions, is_last: true });
+                    history
+                        .violations
+                        .push(Violation::new("child is stuck", what));
+                    return Ok(ChildEnd {
+                        actions,
+                        is_last: true,
+                    });
                 }
                 history.kills += 1;
-                return Ok(ChildEnd { actions, is_last: false });
+                return Ok(ChildEnd {
+                    actions,
+                    is_last: false,
+                });
             }
         }
     }
@@ -164,7 +196,13 @@ fn run_history(seed: u64) -> Result<History, Failed> {
     let mut next_kill = kills.iter();
     let mut next_action = 0;
     loop {
-        let end = run_child(folder.path(), seed, next_action, next_kill.next(), &mut history)?;
+        let end = run_child(
+            folder.path(),
+            seed,
+            next_action,
+            next_kill.next(),
+            &mut history,
+        )?;
         if end.is_last {
             break;
         }
@@ -175,7 +213,10 @@ fn run_history(seed: u64) -> Result<History, Failed> {
     history.violations.extend(violations);
     history.counts.add(&counts);
     if !history.violations.is_empty() {
-        println!("seed {seed}, kept in {}: {kills:?}", folder.keep().display());
+        println!(
+            "seed {seed}, kept in {}: {kills:?}",
+            folder.keep().display()
+        );
         for Violation { kind, what } in &history.violations {
             println!("VIOLATION {kind}: {what}");
         }
@@ -197,7 +238,10 @@ fn drill(first_seed: u64, seeds: u64) -> Result<bool, Failed> {
                         return;
                     }
                     let result = run_history(seed);
-                    results.lock().unwrap_or_else(PoisonError::into_inner).push(result);
+                    results
+                        .lock()
+                        .unwrap_or_else(PoisonError::into_inner)
+                        .push(result);
                 }
             });
         }
@@ -219,7 +263,10 @@ fn drill(first_seed: u64, seeds: u64) -> Result<bool, Failed> {
         start.elapsed().as_secs_f64()
     );
     let total: u64 = violations.values().sum();
-    let kinds: Vec<String> = violations.iter().map(|(kind, count)| format!("{kind} {count}")).collect();
+    let kinds: Vec<String> = violations
+        .iter()
+        .map(|(kind, count)| format!("{kind} {count}"))
+        .collect();
     println!("violations: {total} {}", kinds.join(", "));
     if counts.comparisons < seeds {
         println!("too few states were compared");
@@ -233,13 +280,25 @@ fn main() -> Result<ExitCode, Failed> {
     if let [flag, folder, seed, first_action] = arguments.as_slice()
         && flag == "--child"
     {
-        let tokio = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+        let tokio = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .enable_all()
+            .build()?;
         let work = child::work(Path::new(folder), seed.parse()?, first_action.parse()?);
         return tokio.block_on(work).map(|()| ExitCode::SUCCESS);
     }
-    let number = |index: usize| arguments.get(index).map(|text| text.parse::<u64>()).transpose();
+    let number = |index: usize| {
+        arguments
+            .get(index)
+            .map(|text| text.parse::<u64>())
+            .transpose()
+    };
     let seeds = number(0)?.unwrap_or(100);
     let first_seed = number(1)?.unwrap_or(1);
     let holds = drill(first_seed, seeds)?;
-    Ok(if holds { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if holds {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
 }

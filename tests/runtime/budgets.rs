@@ -12,8 +12,8 @@ use soong::{
     ChildSpec, ErrorCode, FaultPoint, RecoveryPolicy, RunRequest,
     model::ModelRequest,
     protocol::{
-        Budget, BudgetDimension, BudgetEvent, EndReason, Event, PriceConfig, Run, RunId, RunMode, RunStatus, Stats,
-        Usage, Usd,
+        Budget, BudgetDimension, BudgetEvent, EndReason, Event, PriceConfig, Run, RunId, RunMode,
+        RunStatus, Stats, Usage, Usd,
     },
     storage::{sqlite::SqliteReader, store::Reader},
     testing::respond,
@@ -31,13 +31,27 @@ fn insatiable(_: &ModelRequest) -> Turn {
 }
 
 /// Creates a model that reports a usage in proportion to the size of the prompt.
-fn honest_model(script: impl Fn(&ModelRequest) -> Turn + Send + Sync + 'static) -> Arc<ScriptedModel> {
+fn honest_model(
+    script: impl Fn(&ModelRequest) -> Turn + Send + Sync + 'static,
+) -> Arc<ScriptedModel> {
     Arc::new(respond(move |request| {
-        let tools: usize = request.tools.iter().map(|tool| tool.parameters.to_string().len()).sum();
+        let tools: usize = request
+            .tools
+            .iter()
+            .map(|tool| tool.parameters.to_string().len())
+            .sum();
         let system: usize = request.system_and_context().len();
-        let messages: usize = request.messages.iter().map(|message| message.content.len()).sum();
+        let messages: usize = request
+            .messages
+            .iter()
+            .map(|message| message.content.len())
+            .sum();
         let prompt_tokens = ((tools + system + messages) / 5) as u64;
-        let usage = Usage { prompt_tokens, completion_tokens: 5, ..Usage::default() };
+        let usage = Usage {
+            prompt_tokens,
+            completion_tokens: 5,
+            ..Usage::default()
+        };
         script(request).step(request).usage(usage)
     }))
 }
@@ -64,7 +78,9 @@ fn priced() -> soong::Config {
     config
 }
 
-fn budget_events(events: &[Arc<soong::protocol::EventRecord>]) -> Vec<(&'static str, BudgetDimension)> {
+fn budget_events(
+    events: &[Arc<soong::protocol::EventRecord>],
+) -> Vec<(&'static str, BudgetDimension)> {
     let budget_event = |event: &Arc<soong::protocol::EventRecord>| match &event.event {
         Event::Budget(BudgetEvent::Warning { dimension, .. }) => Some(("warning", *dimension)),
         Event::Budget(BudgetEvent::Exceeded { dimension, .. }) => Some(("exceeded", *dimension)),
@@ -79,14 +95,42 @@ async fn exceeding_any_limit_ends_the_run() {
     use BudgetDimension as D;
     let open = Budget::default();
     for (budget, dimension) in [
-        (Budget { tokens: Some(20_000), ..open }, D::Tokens),
-        (Budget { usd: Some(usd("20000")), ..open }, D::Usd),
-        (Budget { model_calls: Some(4), ..open }, D::ModelCalls),
-        (Budget { tool_calls: Some(4), ..open }, D::ToolCalls),
+        (
+            Budget {
+                tokens: Some(20_000),
+                ..open
+            },
+            D::Tokens,
+        ),
+        (
+            Budget {
+                usd: Some(usd("20000")),
+                ..open
+            },
+            D::Usd,
+        ),
+        (
+            Budget {
+                model_calls: Some(4),
+                ..open
+            },
+            D::ModelCalls,
+        ),
+        (
+            Budget {
+                tool_calls: Some(4),
+                ..open
+            },
+            D::ToolCalls,
+        ),
     ] {
         let model = honest_model(insatiable);
         let world = TestRuntime::with(model.clone(), |builder| builder.config(priced())).await;
-        let run = world.runtime().start(RunRequest::new("read").budget(budget)).await.unwrap();
+        let run = world
+            .runtime()
+            .start(RunRequest::new("read").budget(budget))
+            .await
+            .unwrap();
         let outcome = with_timeout(run.wait()).await.unwrap();
         assert_eq!(
             (outcome.status, outcome.end_reason),
@@ -94,9 +138,15 @@ async fn exceeding_any_limit_ends_the_run() {
             "{dimension:?}"
         );
         let error = outcome.error.clone().unwrap();
-        assert_eq!((error.code, &error.details["dimension"]), (ErrorCode::BudgetExceeded, &json!(dimension)));
+        assert_eq!(
+            (error.code, &error.details["dimension"]),
+            (ErrorCode::BudgetExceeded, &json!(dimension))
+        );
         let used = outcome.stats.tree;
-        assert!(used.total_tokens <= 20_000 && used.model_calls <= 400, "{used:?}");
+        assert!(
+            used.total_tokens <= 20_000 && used.model_calls <= 400,
+            "{used:?}"
+        );
         if dimension == D::ModelCalls {
             assert_eq!((used.model_calls, model.calls()), (4, 4));
         }
@@ -115,30 +165,72 @@ async fn exceeding_any_limit_ends_the_run() {
 async fn zero_budget_starts_nothing() {
     let open = Budget::default();
     for budget in [
-        Budget { tokens: Some(0), ..open },
-        Budget { usd: Some(usd("0")), ..open },
-        Budget { model_calls: Some(0), ..open },
-        Budget { wall_time_s: Some(0), ..open },
+        Budget {
+            tokens: Some(0),
+            ..open
+        },
+        Budget {
+            usd: Some(usd("0")),
+            ..open
+        },
+        Budget {
+            model_calls: Some(0),
+            ..open
+        },
+        Budget {
+            wall_time_s: Some(0),
+            ..open
+        },
     ] {
         let model = scripted_model(insatiable);
         let world = TestRuntime::with(model.clone(), |builder| builder.config(priced())).await;
-        let run = world.runtime().start(RunRequest::new("read").budget(budget)).await.unwrap();
+        let run = world
+            .runtime()
+            .start(RunRequest::new("read").budget(budget))
+            .await
+            .unwrap();
         let outcome = with_timeout(run.wait()).await.unwrap();
-        assert_eq!((outcome.end_reason, model.calls()), (EndReason::BudgetExceeded, 0), "{budget:?}");
+        assert_eq!(
+            (outcome.end_reason, model.calls()),
+            (EndReason::BudgetExceeded, 0),
+            "{budget:?}"
+        );
         assert_eq!(outcome.stats.tree.total_tokens, 0);
         world.finish().await;
     }
     for (budget, code) in [
-        (Budget { children: Some(0), ..open }, "budget_exceeded"),
-        (Budget { depth: Some(0), ..open }, "tool_not_available"),
-        (Budget { tool_calls: Some(0), ..open }, ""),
+        (
+            Budget {
+                children: Some(0),
+                ..open
+            },
+            "budget_exceeded",
+        ),
+        (
+            Budget {
+                depth: Some(0),
+                ..open
+            },
+            "tool_not_available",
+        ),
+        (
+            Budget {
+                tool_calls: Some(0),
+                ..open
+            },
+            "",
+        ),
     ] {
         let model = scripted_model(|request| match assistant_count(request) {
             0 => Turn::call("agent", json!({"task": "x"})),
             _ => Turn::say(last_of(request)),
         });
         let world = TestRuntime::open(model.clone()).await;
-        let run = world.runtime().start(RunRequest::new("read").budget(budget)).await.unwrap();
+        let run = world
+            .runtime()
+            .start(RunRequest::new("read").budget(budget))
+            .await
+            .unwrap();
         let outcome = with_timeout(run.wait()).await.unwrap();
         assert_eq!(run.children().await.unwrap().len(), 0);
         match code {
@@ -155,22 +247,49 @@ async fn concurrent_children_cannot_overspend_the_parent_budget() {
     // Each call may use up to 100 output tokens in addition to its prompt, and uses 5. Without reservations, sixteen
     // concurrent children would all start calls on the last remaining tokens.
     let tasks: Vec<String> = (0..16).map(|n| format!("task {n}")).collect();
-    let model = honest_model(move |request| match (is_parent(request), assistant_count(request)) {
-        (true, 0) => Turn::call("agent", json!({"task": tasks})),
-        (true, _) => Turn::say("done"),
-        (false, _) => Turn::call("list_files", json!({})),
-    });
+    let model = honest_model(
+        move |request| match (is_parent(request), assistant_count(request)) {
+            (true, 0) => Turn::call("agent", json!({"task": tasks})),
+            (true, _) => Turn::say("done"),
+            (false, _) => Turn::call("list_files", json!({})),
+        },
+    );
     let world = TestRuntime::with(model, |builder| builder.config(priced())).await;
-    let budget = Budget { tokens: Some(40_000), ..Budget::default() };
-    let run = world.runtime().start(RunRequest::new("x").mode(RunMode::Orchestrator).budget(budget)).await.unwrap();
+    let budget = Budget {
+        tokens: Some(40_000),
+        ..Budget::default()
+    };
+    let run = world
+        .runtime()
+        .start(
+            RunRequest::new("x")
+                .mode(RunMode::Orchestrator)
+                .budget(budget),
+        )
+        .await
+        .unwrap();
     let outcome = with_timeout(run.wait()).await.unwrap();
     let used = outcome.stats.tree.total_tokens;
-    assert!((30_000..=40_000).contains(&used), "{:?}", outcome.stats.tree);
+    assert!(
+        (30_000..=40_000).contains(&used),
+        "{:?}",
+        outcome.stats.tree
+    );
     let results = run.results().await.unwrap();
     assert_eq!(results.len(), 16);
-    let used: u64 = results.iter().map(|result| result.stats.tree.total_tokens).sum();
-    assert_eq!(used + outcome.stats.own.total_tokens, outcome.stats.tree.total_tokens);
-    assert!(results.iter().all(|result| result.error.as_ref().unwrap().code == ErrorCode::BudgetExceeded));
+    let used: u64 = results
+        .iter()
+        .map(|result| result.stats.tree.total_tokens)
+        .sum();
+    assert_eq!(
+        used + outcome.stats.own.total_tokens,
+        outcome.stats.tree.total_tokens
+    );
+    assert!(
+        results
+            .iter()
+            .all(|result| result.error.as_ref().unwrap().code == ErrorCode::BudgetExceeded)
+    );
     check_session(world.runtime(), run.session_id()).await;
     world.finish().await;
 }
@@ -183,11 +302,27 @@ async fn child_budget_ends_only_that_child() {
         _ => Turn::say("modest"),
     });
     let world = TestRuntime::open(model).await;
-    let run = world.runtime().start(RunRequest::driven("x")).await.unwrap();
-    let share = Budget { model_calls: Some(3), ..Budget::default() };
-    let children = run.spawn_all([ChildSpec::new("greedy").budget(share), ChildSpec::new("modest")]).await.unwrap();
+    let run = world
+        .runtime()
+        .start(RunRequest::driven("x"))
+        .await
+        .unwrap();
+    let share = Budget {
+        model_calls: Some(3),
+        ..Budget::default()
+    };
+    let children = run
+        .spawn_all([
+            ChildSpec::new("greedy").budget(share),
+            ChildSpec::new("modest"),
+        ])
+        .await
+        .unwrap();
     let outcomes = with_timeout(children.join()).await;
-    let ends: Vec<EndReason> = outcomes.iter().map(|outcome| outcome.as_ref().unwrap().end_reason).collect();
+    let ends: Vec<EndReason> = outcomes
+        .iter()
+        .map(|outcome| outcome.as_ref().unwrap().end_reason)
+        .collect();
     assert_eq!(ends, [EndReason::BudgetExceeded, EndReason::Completed]);
     run.finish("").unwrap();
     with_timeout(run.wait()).await.unwrap();
@@ -205,13 +340,22 @@ async fn model_is_warned_at_80_percent_before_the_run_ends() {
         Turn::call("list_files", json!({}))
     });
     let world = TestRuntime::with(model, |builder| builder.config(priced())).await;
-    let budget = Budget { tokens: Some(40_000), ..Budget::default() };
+    let budget = Budget {
+        tokens: Some(40_000),
+        ..Budget::default()
+    };
     let start = RunRequest::new("read").budget(budget).tools(["list_files"]);
     let run = world.runtime().start(start).await.unwrap();
-    assert_eq!(with_timeout(run.wait()).await.unwrap().end_reason, EndReason::BudgetExceeded);
+    assert_eq!(
+        with_timeout(run.wait()).await.unwrap().end_reason,
+        EndReason::BudgetExceeded
+    );
     let seen = seen.lock().unwrap().clone();
     assert!(!seen[0]);
-    let first_shown = seen.iter().position(|is_shown| *is_shown).expect("the budget is shown");
+    let first_shown = seen
+        .iter()
+        .position(|is_shown| *is_shown)
+        .expect("the budget is shown");
     assert!(seen[first_shown..].iter().all(|is_shown| *is_shown));
     world.finish().await;
 }
@@ -229,11 +373,20 @@ async fn answer_cut_by_budget_ends_with_budget_exceeded() {
         builder.config(config)
     })
     .await;
-    let budget = Budget { tokens: Some(1_000), ..Budget::default() };
-    let start = RunRequest::new("read").budget(budget).tools(["list_files"]).system_prompt("short");
+    let budget = Budget {
+        tokens: Some(1_000),
+        ..Budget::default()
+    };
+    let start = RunRequest::new("read")
+        .budget(budget)
+        .tools(["list_files"])
+        .system_prompt("short");
     let run = world.runtime().start(start).await.unwrap();
     let outcome = with_timeout(run.wait()).await.unwrap();
-    assert_eq!((outcome.end_reason, outcome.output.as_str()), (EndReason::BudgetExceeded, "as far as the mon"));
+    assert_eq!(
+        (outcome.end_reason, outcome.output.as_str()),
+        (EndReason::BudgetExceeded, "as far as the mon")
+    );
     assert!(outcome.stats.tree.total_tokens <= 1_000);
     world.finish().await;
 }
@@ -241,19 +394,40 @@ async fn answer_cut_by_budget_ends_with_budget_exceeded() {
 /// (BUD-1)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn wall_time_limit_ends_the_whole_tree() {
-    let model = scripted_model(|request| match (is_parent(request), assistant_count(request)) {
-        (true, 0) => Turn::call("agent", json!({"task": ["a", "b"]})),
-        (true, _) => Turn::say("done"),
-        (false, _) => Turn::Hang("half"),
-    });
+    let model = scripted_model(
+        |request| match (is_parent(request), assistant_count(request)) {
+            (true, 0) => Turn::call("agent", json!({"task": ["a", "b"]})),
+            (true, _) => Turn::say("done"),
+            (false, _) => Turn::Hang("half"),
+        },
+    );
     let world = TestRuntime::open(model.clone()).await;
-    let budget = Budget { wall_time_s: Some(1), ..Budget::default() };
-    let run = world.runtime().start(RunRequest::new("x").mode(RunMode::Orchestrator).budget(budget)).await.unwrap();
+    let budget = Budget {
+        wall_time_s: Some(1),
+        ..Budget::default()
+    };
+    let run = world
+        .runtime()
+        .start(
+            RunRequest::new("x")
+                .mode(RunMode::Orchestrator)
+                .budget(budget),
+        )
+        .await
+        .unwrap();
     let outcome = with_timeout(run.wait()).await.unwrap();
     assert_eq!(outcome.end_reason, EndReason::BudgetExceeded);
-    assert_eq!(outcome.error.as_ref().unwrap().details["dimension"], "wall_time_s");
+    assert_eq!(
+        outcome.error.as_ref().unwrap().details["dimension"],
+        "wall_time_s"
+    );
     let results = run.results().await.unwrap();
-    assert!(results.iter().all(|one| one.status == RunStatus::Cancelled && one.summary == "half"), "{results:?}");
+    assert!(
+        results
+            .iter()
+            .all(|one| one.status == RunStatus::Cancelled && one.summary == "half"),
+        "{results:?}"
+    );
     assert_eq!(model.in_flight(), 0);
     world.finish().await;
 }
@@ -262,38 +436,73 @@ async fn wall_time_limit_ends_the_whole_tree() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn usage_survives_a_restart() {
     let script = || {
-        scripted_model(|request| match (task_of(request), assistant_count(request)) {
-            ("first", 0) => Turn::call("agent", json!({"task": ["ends", "hangs"]})),
-            ("ends", 0..=3) => Turn::call("list_files", json!({})),
-            ("ends", _) => Turn::say("ended"),
-            ("hangs", _) => Turn::Hang("half"),
-            _ => Turn::say("never"),
-        })
+        scripted_model(
+            |request| match (task_of(request), assistant_count(request)) {
+                ("first", 0) => Turn::call("agent", json!({"task": ["ends", "hangs"]})),
+                ("ends", 0..=3) => Turn::call("list_files", json!({})),
+                ("ends", _) => Turn::say("ended"),
+                ("hangs", _) => Turn::Hang("half"),
+                _ => Turn::say("never"),
+            },
+        )
     };
     for taken_up_by in ["the open", "a message"] {
-        let budget = Budget { model_calls: Some(8), ..Budget::default() };
-        let (model, mut world) = (script(), TestRuntime::open(scripted_model(insatiable)).await);
-        world.reopen_with(model.clone(), |builder| builder.config(quick_config())).await;
-        let run = world.runtime().start(RunRequest::new("first").session("s").budget(budget)).await.unwrap();
-        wait_until("one child has ended, one hangs", || model.calls() == 7 && model.in_flight() == 1).await;
+        let budget = Budget {
+            model_calls: Some(8),
+            ..Budget::default()
+        };
+        let (model, mut world) = (
+            script(),
+            TestRuntime::open(scripted_model(insatiable)).await,
+        );
+        world
+            .reopen_with(model.clone(), |builder| builder.config(quick_config()))
+            .await;
+        let run = world
+            .runtime()
+            .start(RunRequest::new("first").session("s").budget(budget))
+            .await
+            .unwrap();
+        wait_until("one child has ended, one hangs", || {
+            model.calls() == 7 && model.in_flight() == 1
+        })
+        .await;
         while run.results().await.unwrap().is_empty() {
             tokio::task::yield_now().await;
         }
         // 1 + 5 + 1 calls. The interrupted call is charged as well, so one of the eight calls remains.
         let again = script();
-        let recover = if taken_up_by == "the open" { RecoveryPolicy::All } else { RecoveryPolicy::Nothing };
-        world.reopen_with(again.clone(), |builder| builder.config(quick_config()).recover(recover)).await;
+        let recover = if taken_up_by == "the open" {
+            RecoveryPolicy::All
+        } else {
+            RecoveryPolicy::Nothing
+        };
+        world
+            .reopen_with(again.clone(), |builder| {
+                builder.config(quick_config()).recover(recover)
+            })
+            .await;
         if taken_up_by == "a message" {
             // The message is queued after the interrupted run, which it causes to resume.
-            let next = world.runtime().start(RunRequest::new("next").session("s")).await.unwrap();
+            let next = world
+                .runtime()
+                .start(RunRequest::new("next").session("s"))
+                .await
+                .unwrap();
             with_timeout(next.cancel()).await.unwrap();
         }
         wait_until("it hangs again", || again.in_flight() == 1).await;
         let handle = world.runtime().traces().handle(run.run_id()).unwrap();
         let child = run_of(&world, run.run_id()).await;
-        with_timeout(world.runtime().traces().handle(&child).unwrap().cancel()).await.unwrap();
+        with_timeout(world.runtime().traces().handle(&child).unwrap().cancel())
+            .await
+            .unwrap();
         let outcome = with_timeout(handle.wait()).await.unwrap();
-        assert_eq!((outcome.end_reason, again.calls()), (EndReason::BudgetExceeded, 1), "{taken_up_by}");
+        assert_eq!(
+            (outcome.end_reason, again.calls()),
+            (EndReason::BudgetExceeded, 1),
+            "{taken_up_by}"
+        );
         assert_eq!(outcome.stats.tree.model_calls, 8, "{taken_up_by}");
         check_session(world.runtime(), run.session_id()).await;
         world.finish().await;
@@ -302,8 +511,19 @@ async fn usage_survives_a_restart() {
 
 /// Returns the child of a run that has not ended.
 async fn run_of(world: &TestRuntime, parent: &soong::protocol::RunId) -> soong::protocol::RunId {
-    let children = world.runtime().traces().handle(parent).unwrap().children().await.unwrap();
-    children.into_iter().find(|child| !child.status.is_terminal()).unwrap().run_id
+    let children = world
+        .runtime()
+        .traces()
+        .handle(parent)
+        .unwrap()
+        .children()
+        .await
+        .unwrap();
+    children
+        .into_iter()
+        .find(|child| !child.status.is_terminal())
+        .unwrap()
+        .run_id
 }
 
 /// (BUD-1)
@@ -313,15 +533,35 @@ async fn request_budget_overrides_the_configured_budget() {
         let model = scripted_model(insatiable);
         let world = TestRuntime::with(model.clone(), |builder| {
             let mut config = quick_config();
-            config.budget = Budget { model_calls: Some(2), tool_calls: Some(100), ..Budget::default() };
+            config.budget = Budget {
+                model_calls: Some(2),
+                tool_calls: Some(100),
+                ..Budget::default()
+            };
             builder.config(config)
         })
         .await;
-        let budget = Budget { model_calls: own, ..Budget::default() };
-        let run = world.runtime().start(RunRequest::new("x").budget(budget)).await.unwrap();
+        let budget = Budget {
+            model_calls: own,
+            ..Budget::default()
+        };
+        let run = world
+            .runtime()
+            .start(RunRequest::new("x").budget(budget))
+            .await
+            .unwrap();
         with_timeout(run.wait()).await.unwrap();
         assert_eq!(model.calls(), calls);
-        assert_eq!(run.record().await.unwrap().settings.options.budget.tool_calls, Some(100));
+        assert_eq!(
+            run.record()
+                .await
+                .unwrap()
+                .settings
+                .options
+                .budget
+                .tool_calls,
+            Some(100)
+        );
         world.finish().await;
     }
 }
@@ -332,15 +572,32 @@ async fn usd_budget_is_rejected_if_price_is_unknown() {
     let world = TestRuntime::open(scripted_model(|_| Turn::say("ok"))).await;
     let run = world.runtime().start("x").await.unwrap();
     let used: Stats = with_timeout(run.wait()).await.unwrap().stats.tree;
-    assert_eq!((used.total_tokens, used.cost), (15, None), "tokens are known, money is not");
-    let budget = Budget { usd: Some(usd("1")), ..Budget::default() };
-    let refused = world.runtime().start(RunRequest::new("x").budget(budget)).await.unwrap_err();
+    assert_eq!(
+        (used.total_tokens, used.cost),
+        (15, None),
+        "tokens are known, money is not"
+    );
+    let budget = Budget {
+        usd: Some(usd("1")),
+        ..Budget::default()
+    };
+    let refused = world
+        .runtime()
+        .start(RunRequest::new("x").budget(budget))
+        .await
+        .unwrap_err();
     assert_eq!(refused.code, ErrorCode::ConfigError);
     assert!(refused.message.contains("prices.\"scripted\""), "{refused}");
     world.finish().await;
-    let world = TestRuntime::with(scripted_model(|_| Turn::say("ok")), |builder| builder.config(priced())).await;
+    let world = TestRuntime::with(scripted_model(|_| Turn::say("ok")), |builder| {
+        builder.config(priced())
+    })
+    .await;
     let run = world.runtime().start("x").await.unwrap();
-    assert_eq!(with_timeout(run.wait()).await.unwrap().stats.tree.cost, Some(usd("15")));
+    assert_eq!(
+        with_timeout(run.wait()).await.unwrap().stats.tree.cost,
+        Some(usd("15"))
+    );
     world.finish().await;
 }
 
@@ -361,8 +618,9 @@ fn random_trees_with_crashes_never_overspend() {
             match mixed(seed, (&task, turn)) % 10 {
                 0..=4 if turn < 12 => Turn::call("list_files", json!({})),
                 5..=7 if depth < 3 && turn < 12 && is_parent(request) => {
-                    let tasks: Vec<String> =
-                        (0..1 + mixed(seed, &task) % 3).map(|n| format!("{task}-{turn}{n}")).collect();
+                    let tasks: Vec<String> = (0..1 + mixed(seed, &task) % 3)
+                        .map(|n| format!("{task}-{turn}{n}"))
+                        .collect();
                     Turn::call("agent", json!({"task": tasks, "agent_type": "default"}))
                 }
                 _ => Turn::say("done"),
@@ -391,21 +649,33 @@ fn random_trees_with_crashes_never_overspend() {
             children: Some(mixed(seed, "children") % 8),
             ..Budget::default()
         };
-        let run = world.runtime().start(RunRequest::new("t").budget(budget)).await.unwrap();
+        let run = world
+            .runtime()
+            .start(RunRequest::new("t").budget(budget))
+            .await
+            .unwrap();
         let outcome = with_timeout(run.wait()).await.unwrap();
         let used = outcome.stats.tree;
         let all = family(&world, run.record().await.unwrap());
         let sum = |of: fn(&Stats) -> u64| all.iter().map(|run| of(&run.usage)).sum::<u64>();
         assert_eq!(
             (used.total_tokens, used.model_calls, used.tool_calls),
-            (sum(|own| own.total_tokens), sum(|own| own.model_calls), sum(|own| own.tool_calls)),
+            (
+                sum(|own| own.total_tokens),
+                sum(|own| own.model_calls),
+                sum(|own| own.tool_calls)
+            ),
             "seed {seed}: sums are exact"
         );
         let within = used.total_tokens <= limit
             && Some(used.model_calls) <= budget.model_calls
             && Some(used.tool_calls) <= budget.tool_calls
             && Some(all.len() as u64 - 1) <= budget.children;
-        assert!(within, "seed {seed}: {used:?} and {} children of {budget:?}", all.len() - 1);
+        assert!(
+            within,
+            "seed {seed}: {used:?} and {} children of {budget:?}",
+            all.len() - 1
+        );
         check_session(world.runtime(), run.session_id()).await;
         world.finish().await;
         seed < TREES

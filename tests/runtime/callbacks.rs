@@ -62,34 +62,59 @@ fn echoing() -> Arc<ScriptedModel> {
 
 async fn open(model: Arc<ScriptedModel>, log: &Log, callbacks: Vec<Callback>) -> TestRuntime {
     let tool = echo(log);
-    TestRuntime::with(model, |builder| with_callbacks(builder, callbacks).tool(tool)).await
+    TestRuntime::with(model, |builder| {
+        with_callbacks(builder, callbacks).tool(tool)
+    })
+    .await
 }
 
 fn with_callbacks(builder: RuntimeBuilder, callbacks: Vec<Callback>) -> RuntimeBuilder {
-    callbacks.into_iter().fold(builder.config(quick_config()), RuntimeBuilder::callback)
+    callbacks
+        .into_iter()
+        .fold(builder.config(quick_config()), RuntimeBuilder::callback)
 }
 
 /// Runs a task to its end. Returns its status, its output or error, and what callbacks recorded.
 async fn run(world: &TestRuntime, task: &str) -> (RunStatus, String, Vec<String>) {
     let run = world.runtime().start(task).await.unwrap();
     let outcome = with_timeout(run.wait()).await.unwrap();
-    let text = outcome.error.as_ref().map_or_else(|| outcome.output.clone(), ToString::to_string);
+    let text = outcome
+        .error
+        .as_ref()
+        .map_or_else(|| outcome.output.clone(), ToString::to_string);
     check_session(world.runtime(), run.session_id()).await;
-    (outcome.status, text, recorded(world.runtime(), run.trace_id()).await)
+    (
+        outcome.status,
+        text,
+        recorded(world.runtime(), run.trace_id()).await,
+    )
 }
 
 /// Returns the recorded events of callbacks: callback, step and decision.
 async fn recorded(runtime: &Runtime, trace: &TraceId) -> Vec<String> {
     let line = |event: &Event| match event {
-        Event::Hook(HookEvent::CallbackCompleted { callback, point, decision, .. }) => {
-            Some(format!("{callback} {point} {decision}"))
-        }
-        Event::Hook(HookEvent::CallbackFailed { callback, point, is_closed, .. }) => {
-            Some(format!("{callback} {point} {}", if *is_closed { "closed" } else { "open" }))
-        }
+        Event::Hook(HookEvent::CallbackCompleted {
+            callback,
+            point,
+            decision,
+            ..
+        }) => Some(format!("{callback} {point} {decision}")),
+        Event::Hook(HookEvent::CallbackFailed {
+            callback,
+            point,
+            is_closed,
+            ..
+        }) => Some(format!(
+            "{callback} {point} {}",
+            if *is_closed { "closed" } else { "open" }
+        )),
         _ => None,
     };
-    stored(runtime, trace).await.iter().filter_map(|record| line(&record.event)).collect()
+    stored(runtime, trace)
+        .await
+        .iter()
+        .filter_map(|record| line(&record.event))
+        .collect()
 }
 
 /// Callback that notes each of its calls.
@@ -106,19 +131,31 @@ fn observer(name: &'static str, log: &Log) -> Callback {
             async { Ok(After::Keep) }
         })
         .before_model(move |_, request| {
-            note(&c, format!("{name} before model {}", request.messages.len()));
+            note(
+                &c,
+                format!("{name} before model {}", request.messages.len()),
+            );
             async { Ok(Before::Continue) }
         })
         .after_model(move |_, completion| {
-            note(&d, format!("{name} after model {}", completion.finish_reason));
+            note(
+                &d,
+                format!("{name} after model {}", completion.finish_reason),
+            );
             async { Ok(After::Keep) }
         })
         .before_tool(move |_, call| {
-            note(&e, format!("{name} before {} {}", call.name, call.arguments["text"]));
+            note(
+                &e,
+                format!("{name} before {} {}", call.name, call.arguments["text"]),
+            );
             async { Ok(Before::Continue) }
         })
         .after_tool(move |_, call, result| {
-            note(&f, format!("{name} after {} {}", call.name, result.unwrap().output));
+            note(
+                &f,
+                format!("{name} after {} {}", call.name, result.unwrap().output),
+            );
             async { Ok(After::Keep) }
         })
 }
@@ -126,9 +163,17 @@ fn observer(name: &'static str, log: &Log) -> Callback {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn callbacks_surround_each_step_in_order() {
     let log = Log::default();
-    let world = open(echoing(), &log, vec![observer("a", &log), observer("b", &log)]).await;
+    let world = open(
+        echoing(),
+        &log,
+        vec![observer("a", &log), observer("b", &log)],
+    )
+    .await;
     let (status, output, events) = run(&world, "hi").await;
-    assert_eq!((status, output.as_str()), (RunStatus::Completed, "heard hi"));
+    assert_eq!(
+        (status, output.as_str()),
+        (RunStatus::Completed, "heard hi")
+    );
     assert!(events.is_empty(), "observing is not recorded: {events:?}");
     let expected = [
         "a before agent hi",
@@ -163,7 +208,10 @@ async fn callbacks_change_each_step() {
             Ok(Before::Change(json!({"text": format!("<{text}>")})))
         })
         .after_tool(|_, _, result| async move {
-            Ok(After::Replace(result.map(|output| ToolOutput { output: format!("{}?", output.output), ..output })))
+            Ok(After::Replace(result.map(|output| ToolOutput {
+                output: format!("{}?", output.output),
+                ..output
+            })))
         })
         .before_model(|_, mut request| async move {
             request.max_output_tokens = Some(77);
@@ -171,7 +219,10 @@ async fn callbacks_change_each_step() {
         })
         .after_model(|_, completion| async move {
             Ok(match completion.tool_calls.is_empty() {
-                true => After::Replace(Completion { text: completion.text.to_uppercase(), ..completion }),
+                true => After::Replace(Completion {
+                    text: completion.text.to_uppercase(),
+                    ..completion
+                }),
                 false => After::Keep,
             })
         })
@@ -189,7 +240,10 @@ async fn callbacks_change_each_step() {
     });
     let world = open(model, &log, vec![change]).await;
     let (status, output, events) = run(&world, "hi").await;
-    assert_eq!((status, output.as_str()), (RunStatus::Completed, "(HEARD <HI!>?)"));
+    assert_eq!(
+        (status, output.as_str()),
+        (RunStatus::Completed, "(HEARD <HI!>?)")
+    );
     assert_eq!(*limits.lock().unwrap(), [Some(77); 2]);
     assert_eq!(take(&log), ["echo <hi!>"]);
     let expected = [
@@ -208,24 +262,40 @@ async fn callbacks_change_each_step() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn replaced_answer_takes_the_place_of_the_first() {
     let log = Log::default();
-    let mark = Callback::new("mark").after_agent(|_, answer| async move { Ok(After::Replace(format!("<{answer}>"))) });
+    let mark = Callback::new("mark")
+        .after_agent(|_, answer| async move { Ok(After::Replace(format!("<{answer}>"))) });
     let model = scripted_model(|request| {
-        let said: Vec<&str> =
-            request.messages.iter().filter(|message| message.role == Role::Assistant).map(|m| &*m.content).collect();
+        let said: Vec<&str> = request
+            .messages
+            .iter()
+            .filter(|message| message.role == Role::Assistant)
+            .map(|m| &*m.content)
+            .collect();
         Turn::say(format!("after {said:?}"))
     });
     let world = open(model, &log, vec![mark]).await;
     let runtime = world.runtime();
     let request = |text: &str| soong::RunRequest::new(text).session("s");
-    with_timeout(runtime.start(request("one")).await.unwrap().wait()).await.unwrap();
-    let second = with_timeout(runtime.start(request("two")).await.unwrap().wait()).await.unwrap();
+    with_timeout(runtime.start(request("one")).await.unwrap().wait())
+        .await
+        .unwrap();
+    let second = with_timeout(runtime.start(request("two")).await.unwrap().wait())
+        .await
+        .unwrap();
     // The next run reads the conversation from the store.
     assert_eq!(second.output, "<after [\"<after []>\"]>");
     let root = soong::protocol::TraceId::new("s");
-    let path = runtime.traces().messages(&root, soong::MessagePath::Main).await.unwrap();
+    let path = runtime
+        .traces()
+        .messages(&root, soong::MessagePath::Main)
+        .await
+        .unwrap();
     let last = path.last().unwrap();
     assert_eq!(last.content, second.output);
-    assert_eq!(runtime.traces().get(&root).await.unwrap().head_sequence, last.sequence);
+    assert_eq!(
+        runtime.traces().get(&root).await.unwrap().head_sequence,
+        last.sequence
+    );
     check_session(runtime, &SessionId::new("s")).await;
     world.finish().await;
 }
@@ -233,18 +303,28 @@ async fn replaced_answer_takes_the_place_of_the_first() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn callbacks_answer_in_place_of_each_step() {
     let log = Log::default();
-    let agent =
-        Callback::new("agent").before_agent(|_, task| async move { Ok(Before::Answer(format!("cached {task}"))) });
-    let model = Callback::new("model").before_model(|_, _| async { Ok(Before::Answer(Completion::text("cached"))) });
-    let tool = Callback::new("tool").before_tool(|_, _| async { Ok(Before::Answer(Ok(ToolOutput::from("cached")))) });
+    let agent = Callback::new("agent")
+        .before_agent(|_, task| async move { Ok(Before::Answer(format!("cached {task}"))) });
+    let model = Callback::new("model")
+        .before_model(|_, _| async { Ok(Before::Answer(Completion::text("cached"))) });
+    let tool = Callback::new("tool")
+        .before_tool(|_, _| async { Ok(Before::Answer(Ok(ToolOutput::from("cached")))) });
     let refuse = Callback::new("refuse").before_tool(|_, _| async {
-        Ok(Before::Answer(Err(ErrorInfo::new(ErrorCode::PermissionDenied, "not today"))))
+        Ok(Before::Answer(Err(ErrorInfo::new(
+            ErrorCode::PermissionDenied,
+            "not today",
+        ))))
     });
     for (callback, output, calls, event) in [
         (agent, "cached hi", 0, "agent before_agent answered"),
         (model, "cached", 0, "model before_model answered"),
         (tool, "heard cached", 2, "tool before_tool answered"),
-        (refuse, "heard Error [permission_denied]: not today", 2, "refuse before_tool answered"),
+        (
+            refuse,
+            "heard Error [permission_denied]: not today",
+            2,
+            "refuse before_tool answered",
+        ),
     ] {
         let model = echoing();
         // The second callback is not called.
@@ -252,10 +332,22 @@ async fn callbacks_answer_in_place_of_each_step() {
             .before_model(|_, _| async { panic!("called") })
             .before_tool(|_, _| async { panic!("called") });
         let never = if calls == 0 { vec![never] } else { Vec::new() };
-        let world =
-            open(Arc::clone(&model), &log, [vec![callback], never].concat().into_iter().take(2).collect()).await;
+        let world = open(
+            Arc::clone(&model),
+            &log,
+            [vec![callback], never]
+                .concat()
+                .into_iter()
+                .take(2)
+                .collect(),
+        )
+        .await;
         let (status, answer, events) = run(&world, "hi").await;
-        assert_eq!((status, answer.as_str(), model.calls()), (RunStatus::Completed, output, calls), "{event}");
+        assert_eq!(
+            (status, answer.as_str(), model.calls()),
+            (RunStatus::Completed, output, calls),
+            "{event}"
+        );
         assert_eq!(events.last().map(String::as_str), Some(event));
         assert!(take(&log).is_empty(), "the tool did not run");
         world.finish().await;
@@ -278,8 +370,13 @@ async fn callbacks_fail_the_run() {
         let world = open(echoing(), &log, vec![callback]).await;
         let (status, error, events) = run(&world, "hi").await;
         assert_eq!(status, RunStatus::Failed, "{events:?}");
-        assert!(error.contains("callback_failed") && error.contains("no more of this"), "{error}");
-        let [event] = &events[..] else { panic!("{events:?}") };
+        assert!(
+            error.contains("callback_failed") && error.contains("no more of this"),
+            "{error}"
+        );
+        let [event] = &events[..] else {
+            panic!("{events:?}")
+        };
         let (name, rest) = event.split_once(' ').unwrap();
         assert_eq!(rest, format!("{name} failed"));
         world.finish().await;
@@ -298,15 +395,28 @@ async fn failed_callbacks_follow_their_policy() {
     };
     let world = open(echoing(), &log, vec![broken(FailurePolicy::FailOpen)]).await;
     let (status, output, events) = run(&world, "hi").await;
-    assert_eq!((status, output.as_str()), (RunStatus::Completed, "heard hi"));
-    assert_eq!(events, ["broken before_tool open", "broken after_tool open"]);
+    assert_eq!(
+        (status, output.as_str()),
+        (RunStatus::Completed, "heard hi")
+    );
+    assert_eq!(
+        events,
+        ["broken before_tool open", "broken after_tool open"]
+    );
     world.finish().await;
 
     let world = open(echoing(), &log, vec![broken(FailurePolicy::FailClosed)]).await;
     take(&log);
     let (status, output, events) = run(&world, "hi").await;
-    assert_eq!(status, RunStatus::Completed, "a closed failure before a tool refuses that call only");
-    assert!(output.contains("callback \"broken\" failed: lost"), "{output}");
+    assert_eq!(
+        status,
+        RunStatus::Completed,
+        "a closed failure before a tool refuses that call only"
+    );
+    assert!(
+        output.contains("callback \"broken\" failed: lost"),
+        "{output}"
+    );
     assert_eq!(events, ["broken before_tool closed"]);
     assert!(take(&log).is_empty(), "the tool did not run");
     world.finish().await;
@@ -317,8 +427,18 @@ async fn failed_callbacks_follow_their_policy() {
         (slow().before_model(|_, _| std::future::pending()), true),
         (slow().after_agent(|_, _| std::future::pending()), false),
         (slow().after_model(|_, _| std::future::pending()), false),
-        (slow().after_model(|_, _| std::future::pending()).on_failure_after(FailurePolicy::FailClosed), true),
-        (slow().after_tool(|_, _, _| std::future::pending()).on_failure_after(FailurePolicy::FailClosed), true),
+        (
+            slow()
+                .after_model(|_, _| std::future::pending())
+                .on_failure_after(FailurePolicy::FailClosed),
+            true,
+        ),
+        (
+            slow()
+                .after_tool(|_, _, _| std::future::pending())
+                .on_failure_after(FailurePolicy::FailClosed),
+            true,
+        ),
     ] {
         let world = open(echoing(), &log, vec![callback]).await;
         let (status, text, _) = run(&world, "hi").await;
@@ -331,11 +451,15 @@ async fn failed_callbacks_follow_their_policy() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn changed_arguments_are_checked_and_bound_to_the_approval() {
     let log = Log::default();
-    let invalid = Callback::new("invalid").before_tool(|_, _| async { Ok(Before::Change(json!({"words": 1}))) });
+    let invalid = Callback::new("invalid")
+        .before_tool(|_, _| async { Ok(Before::Change(json!({"words": 1}))) });
     let world = open(echoing(), &log, vec![invalid]).await;
     let (status, output, _) = run(&world, "hi").await;
     assert_eq!(status, RunStatus::Completed);
-    assert!(output.contains("validation_error") && take(&log).is_empty(), "{output}");
+    assert!(
+        output.contains("validation_error") && take(&log).is_empty(),
+        "{output}"
+    );
     world.finish().await;
 
     let calls = Arc::new(AtomicUsize::new(0));
@@ -359,20 +483,32 @@ async fn changed_arguments_are_checked_and_bound_to_the_approval() {
         .build()
     };
     let build = |builder: RuntimeBuilder, log: &Log, calls: &Arc<AtomicUsize>| {
-        with_callbacks(builder, vec![change(calls)]).tool(written(log)).permissions_by_users()
+        with_callbacks(builder, vec![change(calls)])
+            .tool(written(log))
+            .permissions_by_users()
     };
     let mut world = TestRuntime::with(echoing(), |builder| build(builder, &log, &calls)).await;
     let run_id: RunId = world.runtime().start("hi").await.unwrap().run_id().clone();
-    let asked = with_timeout(wait_for_permissions(world.runtime(), 1)).await.remove(0);
+    let asked = with_timeout(wait_for_permissions(world.runtime(), 1))
+        .await
+        .remove(0);
     assert_eq!(asked.arguments, "{\"text\":\"<hi>\"}");
     // The process ends while the approval is pending.
-    world.reopen_with(echoing(), |builder| build(builder, &log, &calls)).await;
-    let again = with_timeout(wait_for_permissions(world.runtime(), 1)).await.remove(0);
+    world
+        .reopen_with(echoing(), |builder| build(builder, &log, &calls))
+        .await;
+    let again = with_timeout(wait_for_permissions(world.runtime(), 1))
+        .await
+        .remove(0);
     assert_eq!(again.permission_id, asked.permission_id);
     world
         .runtime()
         .permissions()
-        .decide(&again.permission_id, soong::protocol::Decision::AllowOnce, None)
+        .decide(
+            &again.permission_id,
+            soong::protocol::Decision::AllowOnce,
+            None,
+        )
         .await
         .unwrap();
     let outcome = with_timeout(world.runtime().wait(&run_id)).await.unwrap();
@@ -392,11 +528,15 @@ async fn callbacks_see_calls_of_internal_tools() {
         0 => Turn::call("goal", json!({"add": ["first"]})),
         _ => Turn::say(last_of(request)),
     });
-    let change = Callback::new("change")
-        .before_tool(|_, _| async { Ok(Before::Change(json!({"add": ["changed"], "focus": "1"}))) });
+    let change = Callback::new("change").before_tool(|_, _| async {
+        Ok(Before::Change(json!({"add": ["changed"], "focus": "1"})))
+    });
     let world = open(model, &log, vec![change]).await;
     let (_, output, events) = run(&world, "plan").await;
-    assert!(output.contains("changed") && !output.contains("first"), "{output}");
+    assert!(
+        output.contains("changed") && !output.contains("first"),
+        "{output}"
+    );
     assert_eq!(events, ["change before_tool changed"]);
     world.finish().await;
 }
@@ -404,21 +544,38 @@ async fn callbacks_see_calls_of_internal_tools() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sub_agents_have_the_callbacks_unless_configured_otherwise() {
     let log = Log::default();
-    let model = scripted_model(|request| match (task_of(request), assistant_count(request)) {
-        ("the parent", 0) => Turn::call("agent", json!({"task": "child"})),
-        ("the parent", _) => Turn::say("done"),
-        _ => Turn::say("child done"),
-    });
+    let model = scripted_model(
+        |request| match (task_of(request), assistant_count(request)) {
+            ("the parent", 0) => Turn::call("agent", json!({"task": "child"})),
+            ("the parent", _) => Turn::say("done"),
+            _ => Turn::say("child done"),
+        },
+    );
     let noting = |name: &'static str| {
         let log = Arc::clone(&log);
         Callback::new(name).before_agent(move |context, task| {
-            note(&log, format!("{name} {task} {} {}", context.depth, context.agent_type));
+            note(
+                &log,
+                format!("{name} {task} {} {}", context.depth, context.agent_type),
+            );
             async { Ok(Before::Continue) }
         })
     };
-    let world = open(model, &log, vec![noting("all"), noting("users").not_for_sub_agents()]).await;
+    let world = open(
+        model,
+        &log,
+        vec![noting("all"), noting("users").not_for_sub_agents()],
+    )
+    .await;
     run(&world, "the parent").await;
-    assert_eq!(take(&log), ["all the parent 0 default", "users the parent 0 default", "all child 1 default"]);
+    assert_eq!(
+        take(&log),
+        [
+            "all the parent 0 default",
+            "users the parent 0 default",
+            "all child 1 default"
+        ]
+    );
     world.finish().await;
 }
 
@@ -429,24 +586,39 @@ async fn callback_uses_artifacts_children_and_collaborators() {
     let cache = Callback::new("cache")
         .before_agent(|context, task| async move {
             if let Some(answer) = context.artifacts().load("answer.txt", None).await? {
-                return Ok(Before::Answer(String::from_utf8_lossy(&answer).into_owned()));
+                return Ok(Before::Answer(
+                    String::from_utf8_lossy(&answer).into_owned(),
+                ));
             }
             let child = context.spawn("check").await?.result().await?;
             assert_eq!(context.collaborators().await?.len(), 1);
             Ok(Before::Change(format!("{task} after {}", child.summary)))
         })
         .after_agent(|context, answer| async move {
-            context.artifacts().save("answer.txt", "text/plain", answer).await?;
+            context
+                .artifacts()
+                .save("answer.txt", "text/plain", answer)
+                .await?;
             Ok(After::Keep)
         })
         .not_for_sub_agents();
     let world = open(Arc::clone(&model), &log, vec![cache]).await;
     let runtime = world.runtime();
     for _ in 0..2 {
-        let run = runtime.start(soong::RunRequest::new("work").session("s")).await.unwrap();
-        assert_eq!(with_timeout(run.wait()).await.unwrap().output, "did work after did check");
+        let run = runtime
+            .start(soong::RunRequest::new("work").session("s"))
+            .await
+            .unwrap();
+        assert_eq!(
+            with_timeout(run.wait()).await.unwrap().output,
+            "did work after did check"
+        );
     }
-    assert_eq!(model.calls(), 2, "the second run is answered from the artifact");
+    assert_eq!(
+        model.calls(),
+        2,
+        "the second run is answered from the artifact"
+    );
     check_session(runtime, &SessionId::new("s")).await;
     world.finish().await;
 }
@@ -466,15 +638,26 @@ async fn interrupted_callback_is_called_again() {
     let run_id = world.runtime().start("hi").await.unwrap().run_id().clone();
     wait_until("the callback is called", || log.lock().unwrap().len() == 1).await;
     let tool = echo(&log);
-    let fine = Callback::new("fine").before_agent(|_, task| async move { Ok(Before::Change(format!("{task}!"))) });
-    world.reopen_with(echoing(), |builder| with_callbacks(builder, vec![fine]).tool(tool)).await;
+    let fine = Callback::new("fine")
+        .before_agent(|_, task| async move { Ok(Before::Change(format!("{task}!"))) });
+    world
+        .reopen_with(echoing(), |builder| {
+            with_callbacks(builder, vec![fine]).tool(tool)
+        })
+        .await;
     let outcome = with_timeout(world.runtime().wait(&run_id)).await.unwrap();
     assert_eq!(outcome.output, "heard hi!");
     world.finish().await;
 
     let world = open(echoing(), &log, vec![hanging(&log)]).await;
     let run = world.runtime().start("hi").await.unwrap();
-    wait_until("the callback is called", || log.lock().unwrap().last().is_some_and(|line| line == "called")).await;
+    wait_until("the callback is called", || {
+        log.lock()
+            .unwrap()
+            .last()
+            .is_some_and(|line| line == "called")
+    })
+    .await;
     with_timeout(run.cancel()).await.unwrap();
     assert_eq!(run.status().await.unwrap(), RunStatus::Cancelled);
     world.finish().await;
@@ -490,31 +673,64 @@ async fn failed_run_ends_although_another_call_was_changed() {
         async move {
             both.wait().await;
             match call.arguments["text"].as_str() {
-                Some("stop") => Ok(Before::Fail(ErrorInfo::new(ErrorCode::InternalError, "stop"))),
+                Some("stop") => Ok(Before::Fail(ErrorInfo::new(
+                    ErrorCode::InternalError,
+                    "stop",
+                ))),
                 _ => Ok(Before::Change(json!({"text": "changed"}))),
             }
         }
     });
-    let model = scripted_model(|_| Turn::Call(vec![("echo", json!({"text": "stop"})), ("echo", json!({"text": "x"}))]));
+    let model = scripted_model(|_| {
+        Turn::Call(vec![
+            ("echo", json!({"text": "stop"})),
+            ("echo", json!({"text": "x"})),
+        ])
+    });
     let world = open(model, &log, vec![callback]).await;
     let (status, error, _) = run(&world, "hi").await;
     assert_eq!(status, RunStatus::Failed, "{error}");
-    assert!(error.contains("callback \"both\" failed the run: stop"), "{error}");
+    assert!(
+        error.contains("callback \"both\" failed the run: stop"),
+        "{error}"
+    );
     world.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rejected_answer_is_charged_and_not_kept() {
     let log = Log::default();
-    let reject = Callback::new("reject")
-        .after_model(|_, _| async { Ok(After::Fail(ErrorInfo::new(ErrorCode::InternalError, "no names"))) });
-    let world = open(scripted_model(|_| Turn::say("Ada Lovelace")), &log, vec![reject]).await;
+    let reject = Callback::new("reject").after_model(|_, _| async {
+        Ok(After::Fail(ErrorInfo::new(
+            ErrorCode::InternalError,
+            "no names",
+        )))
+    });
+    let world = open(
+        scripted_model(|_| Turn::say("Ada Lovelace")),
+        &log,
+        vec![reject],
+    )
+    .await;
     let run = world.runtime().start("who?").await.unwrap();
     let outcome = with_timeout(run.wait()).await.unwrap();
-    assert_eq!((outcome.status, outcome.output.as_str()), (RunStatus::Failed, ""));
+    assert_eq!(
+        (outcome.status, outcome.output.as_str()),
+        (RunStatus::Failed, "")
+    );
     assert_eq!(outcome.stats.own.total_tokens, 15);
-    let messages = world.runtime().traces().messages(run.trace_id(), soong::MessagePath::All).await.unwrap();
-    assert!(messages.iter().all(|message| message.role != Role::Assistant), "{messages:?}");
+    let messages = world
+        .runtime()
+        .traces()
+        .messages(run.trace_id(), soong::MessagePath::All)
+        .await
+        .unwrap();
+    assert!(
+        messages
+            .iter()
+            .all(|message| message.role != Role::Assistant),
+        "{messages:?}"
+    );
     world.finish().await;
 }
 
@@ -531,26 +747,44 @@ async fn odd_answers_of_callbacks_are_handled() {
             name: "echo".into(),
             arguments: json!({"text": text}).to_string(),
         };
-        Ok(Before::Answer(Completion::tool_calls(vec![call("a"), call("b")])))
+        Ok(Before::Answer(Completion::tool_calls(vec![
+            call("a"),
+            call("b"),
+        ])))
     });
     // The calls run in parallel, so their results have no fixed order.
     let results = |request: &ModelRequest| {
-        let tools = request.messages.iter().filter(|message| message.role == Role::Tool);
+        let tools = request
+            .messages
+            .iter()
+            .filter(|message| message.role == Role::Tool);
         let mut texts: Vec<String> = tools.map(|message| message.content.to_string()).collect();
         texts.sort();
         texts.join(" ")
     };
-    let world = open(scripted_model(move |request| Turn::say(results(request))), &log, vec![calls]).await;
+    let world = open(
+        scripted_model(move |request| Turn::say(results(request))),
+        &log,
+        vec![calls],
+    )
+    .await;
     let (status, output, _) = run(&world, "hi").await;
     assert_eq!((status, output.as_str()), (RunStatus::Completed, "a b"));
     world.finish().await;
 
     // The error `cancelled` of a callback does not cancel the run.
-    let cancel = Callback::new("cancel")
-        .before_tool(|_, _| async { Ok(Before::Answer(Err(ErrorInfo::new(ErrorCode::Cancelled, "not now")))) });
+    let cancel = Callback::new("cancel").before_tool(|_, _| async {
+        Ok(Before::Answer(Err(ErrorInfo::new(
+            ErrorCode::Cancelled,
+            "not now",
+        ))))
+    });
     let world = open(echoing(), &log, vec![cancel]).await;
     let (status, output, _) = run(&world, "hi").await;
-    assert_eq!((status, output.as_str()), (RunStatus::Completed, "heard Error [interrupted]: not now"));
+    assert_eq!(
+        (status, output.as_str()),
+        (RunStatus::Completed, "heard Error [interrupted]: not now")
+    );
     world.finish().await;
 }
 
@@ -558,12 +792,17 @@ async fn odd_answers_of_callbacks_are_handled() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn changed_task_is_used_for_the_goal() {
     let log = Log::default();
-    let hide =
-        Callback::new("hide").before_agent(|_, task| async move { Ok(Before::Change(task.replace("Ada", "Grace"))) });
+    let hide = Callback::new("hide")
+        .before_agent(|_, task| async move { Ok(Before::Change(task.replace("Ada", "Grace"))) });
     let world = open(echoing(), &log, vec![hide]).await;
     let run = world.runtime().start("greet Ada").await.unwrap();
     with_timeout(run.wait()).await.unwrap();
-    let goals = world.runtime().traces().goal_tree(run.trace_id()).await.unwrap();
+    let goals = world
+        .runtime()
+        .traces()
+        .goal_tree(run.trace_id())
+        .await
+        .unwrap();
     assert_eq!(goals.goals[0].description, "greet Grace");
     world.finish().await;
 }

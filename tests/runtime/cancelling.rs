@@ -13,7 +13,8 @@ use std::sync::{
 use futures::FutureExt;
 use serde_json::json;
 use soong::{
-    ChildSpec, ErrorCode, ErrorInfo, FaultComponent, FaultPoint, RunHandle, RunRequest, RuntimeBuilder,
+    ChildSpec, ErrorCode, ErrorInfo, FaultComponent, FaultPoint, RunHandle, RunRequest,
+    RuntimeBuilder,
     model::{Failure, ModelError, ModelRequest},
     protocol::{RunId, RunMode, RunStatus},
     storage::store::{Ack, Append, Store, StoreError},
@@ -26,8 +27,8 @@ use crate::support::{
     model::{ScriptedModel, Turn, assistant_count, is_parent, scripted_model, task_of},
     tool::HangOnceTool,
     world::{
-        TestRuntime, quick_non_durable_config, read_until, run_until_false, wait_for_questions, wait_until,
-        with_timeout,
+        TestRuntime, quick_non_durable_config, read_until, run_until_false, wait_for_questions,
+        wait_until, with_timeout,
     },
 };
 
@@ -46,7 +47,10 @@ fn step(request: &ModelRequest) -> Turn {
         (true, 0) => Turn::call("list_files", json!({})),
         (true, 1) => Turn::call("agent", json!({"task": ["a", "b"]})),
         (true, 2) => Turn::call("create_artifact", json!({"name": "doc", "content": "one"})),
-        (true, 3) => Turn::call("update_artifact", json!({"name": "doc", "old": "one", "new": "two"})),
+        (true, 3) => Turn::call(
+            "update_artifact",
+            json!({"name": "doc", "old": "one", "new": "two"}),
+        ),
         (false, 0) if task_of(request) != "other" => Turn::call("read", json!({"path": "a.txt"})),
         _ => Turn::say("done"),
     }
@@ -77,7 +81,12 @@ struct Sprung {
 impl Trap {
     fn new(spawns_first: bool) -> Arc<Self> {
         let (run, sprung) = (OnceLock::new(), OnceLock::new());
-        Arc::new(Self { run, spawns_first, threads: Handle::current(), sprung })
+        Arc::new(Self {
+            run,
+            spawns_first,
+            threads: Handle::current(),
+            sprung,
+        })
     }
 
     /// Starts both operations. They continue in the background.
@@ -93,7 +102,10 @@ impl Trap {
             let added = (&mut adding).now_or_never();
             ((&mut cancelling).now_or_never(), added)
         } else {
-            ((&mut cancelling).now_or_never(), (&mut adding).now_or_never())
+            (
+                (&mut cancelling).now_or_never(),
+                (&mut adding).now_or_never(),
+            )
         };
         let cancelling = async move {
             if cancelled.is_none() {
@@ -108,7 +120,10 @@ impl Trap {
         };
         let cancelling = Mutex::new(Some(self.threads.spawn(cancelling)));
         let adding = Mutex::new(Some(self.threads.spawn(adding)));
-        assert!(self.sprung.set(Sprung { cancelling, adding }).is_ok(), "once");
+        assert!(
+            self.sprung.set(Sprung { cancelling, adding }).is_ok(),
+            "once"
+        );
     }
 
     fn is_sprung(&self) -> bool {
@@ -117,7 +132,12 @@ impl Trap {
 }
 
 /// Checks the state after a run was caught in a trap, and returns the final status of the run.
-async fn check_caught(world: &TestRuntime, trap: &Trap, model: &ScriptedModel, place: &str) -> RunStatus {
+async fn check_caught(
+    world: &TestRuntime,
+    trap: &Trap,
+    model: &ScriptedModel,
+    place: &str,
+) -> RunStatus {
     let (run, sprung) = (trap.run.get().unwrap(), trap.sprung.get().unwrap());
     let cancelling = sprung.cancelling.lock().unwrap().take().unwrap();
     with_timeout(cancelling).await.unwrap();
@@ -127,22 +147,42 @@ async fn check_caught(world: &TestRuntime, trap: &Trap, model: &ScriptedModel, p
     match with_timeout(adding).await.unwrap() {
         Ok(child) => {
             let added = with_timeout(child.wait()).await.unwrap();
-            assert_eq!(added.status, RunStatus::Cancelled, "{place}: the child that was added");
+            assert_eq!(
+                added.status,
+                RunStatus::Cancelled,
+                "{place}: the child that was added"
+            );
         }
         Err(error) => assert_eq!(error.code, ErrorCode::NothingRunning, "{place}: {error}"),
     }
     for child in run.children().await.unwrap() {
         assert!(child.status.is_terminal(), "{place}: {child:?}");
     }
-    assert_eq!(world.runtime().info().live_runs(), 0, "{place}: a run is alive");
-    assert_eq!((model.in_flight(), model.calls()), (0, calls), "{place}: a model call behind the cancel");
+    assert_eq!(
+        world.runtime().info().live_runs(),
+        0,
+        "{place}: a run is alive"
+    );
+    assert_eq!(
+        (model.in_flight(), model.calls()),
+        (0, calls),
+        "{place}: a model call behind the cancel"
+    );
     outcome.status
 }
 
 /// Checks that a run of another session gets all permits.
 async fn check_free(world: &TestRuntime, place: &str) {
-    let other = world.runtime().start(RunRequest::new("other").session("t")).await.unwrap();
-    assert_eq!(with_timeout(other.wait()).await.unwrap().output, "done", "{place}");
+    let other = world
+        .runtime()
+        .start(RunRequest::new("other").session("t"))
+        .await
+        .unwrap();
+    assert_eq!(
+        with_timeout(other.wait()).await.unwrap().output,
+        "done",
+        "{place}"
+    );
 }
 
 /// Runs the job with a trap, and returns the final status of the run if the trap was sprung.
@@ -153,8 +193,19 @@ async fn spring_in_a_job(
 ) -> Option<RunStatus> {
     let asked: Arc<Mutex<Vec<String>>> = Arc::default();
     let (model, trap) = (job(&asked), Trap::new(spawns_first));
-    let world = TestRuntime::with(model.clone(), |builder| set(narrow(builder), Arc::clone(&trap))).await;
-    let run = world.runtime().start(RunRequest::new("job").session("s").mode(RunMode::Orchestrator)).await.unwrap();
+    let world = TestRuntime::with(model.clone(), |builder| {
+        set(narrow(builder), Arc::clone(&trap))
+    })
+    .await;
+    let run = world
+        .runtime()
+        .start(
+            RunRequest::new("job")
+                .session("s")
+                .mode(RunMode::Orchestrator),
+        )
+        .await
+        .unwrap();
     assert!(trap.run.set(run.clone()).is_ok());
     let outcome = with_timeout(run.wait()).await.unwrap();
     let mut caught = None;
@@ -162,9 +213,17 @@ async fn spring_in_a_job(
         caught = Some(check_caught(&world, &trap, &model, place).await);
         assert_eq!(caught, Some(outcome.status), "{place}");
     } else {
-        assert_eq!(outcome.status, RunStatus::Completed, "{place}: {:?}", outcome.error);
+        assert_eq!(
+            outcome.status,
+            RunStatus::Completed,
+            "{place}: {:?}",
+            outcome.error
+        );
     }
-    assert!(!asked.lock().unwrap().contains(&"added".to_owned()), "{place}: the child that was added begins nothing");
+    assert!(
+        !asked.lock().unwrap().contains(&"added".to_owned()),
+        "{place}: the child that was added begins nothing"
+    );
     check_session(world.runtime(), run.session_id()).await;
     check_free(&world, place).await;
     drop((run, trap));
@@ -181,12 +240,18 @@ struct Tally {
 
 /// Runs the job repeatedly, with a trap at the first occurrence, the second, and so on, until the trap is no longer
 /// reached; each time with the cancel before and after the new child.
-fn spring_in_turn(what: &str, set: impl Fn(RuntimeBuilder, Arc<Trap>, u64) -> RuntimeBuilder + Sync) -> (u64, u64) {
+fn spring_in_turn(
+    what: &str,
+    set: impl Fn(RuntimeBuilder, Arc<Trap>, u64) -> RuntimeBuilder + Sync,
+) -> (u64, u64) {
     let tally = Tally::default();
     run_until_false(async |number| {
         let (nth, spawns_first) = (number.div_ceil(2), number % 2 == 0);
         let place = format!("{what} number {nth}, spawns first: {spawns_first}");
-        let caught = spring_in_a_job(&place, spawns_first, |builder, trap| set(builder, trap, nth)).await;
+        let caught = spring_in_a_job(&place, spawns_first, |builder, trap| {
+            set(builder, trap, nth)
+        })
+        .await;
         tally.sprung.fetch_add(u64::from(caught.is_some()), SeqCst);
         match caught {
             None => return false,
@@ -203,19 +268,24 @@ fn spring_in_turn(what: &str, set: impl Fn(RuntimeBuilder, Arc<Trap>, u64) -> Ru
 
 /// Returns the fault points that a run reaches.
 fn points() -> impl Iterator<Item = FaultPoint> {
-    FaultPoint::ALL.into_iter().filter(|point| point.place() == FaultComponent::Run)
+    FaultPoint::ALL
+        .into_iter()
+        .filter(|point| point.place() == FaultComponent::Run)
 }
 
 fn spring_at(point: FaultPoint, of_root: bool) -> (u64, u64) {
-    spring_in_turn(&format!("{point:?}, of the root: {of_root}"), |builder, trap, nth| {
-        let met = AtomicU64::new(0);
-        builder.fault_hook(Arc::new(move |run: &RunId, here| {
-            let is_here = here == point && (trap.run.wait().run_id() == run) == of_root;
-            if is_here && met.fetch_add(1, SeqCst) + 1 == nth {
-                trap.spring();
-            }
-        }))
-    })
+    spring_in_turn(
+        &format!("{point:?}, of the root: {of_root}"),
+        |builder, trap, nth| {
+            let met = AtomicU64::new(0);
+            builder.fault_hook(Arc::new(move |run: &RunId, here| {
+                let is_here = here == point && (trap.run.wait().run_id() == run) == of_root;
+                if is_here && met.fetch_add(1, SeqCst) + 1 == nth {
+                    trap.spring();
+                }
+            }))
+        },
+    )
 }
 
 /// (RT-6)
@@ -225,7 +295,10 @@ fn cancel_at_any_point_of_the_run_leaves_nothing_alive() {
         let (sprung, completed) = spring_at(point, true);
         assert!(sprung >= 2, "{point:?}: {sprung}");
         // The last append of a run records its end, and only a cancel after the end is too late.
-        let ends = matches!(point, FaultPoint::BeforeAppend | FaultPoint::AfterAppend | FaultPoint::Ended);
+        let ends = matches!(
+            point,
+            FaultPoint::BeforeAppend | FaultPoint::AfterAppend | FaultPoint::Ended
+        );
         assert_eq!(completed, if ends { 2 } else { 0 }, "{point:?}: {sprung}");
     }
 }
@@ -274,19 +347,29 @@ fn cancel_during_any_commit_leaves_nothing_alive() {
     let (sprung, completed) = spring_in_turn("commit", |builder, trap, nth| {
         let behind = trap.spawns_first;
         // The first commit accepts the run; before it, there is nothing to cancel.
-        let springing = move |store| Springing { store: Box::new(store), trap, left: nth + 1, behind };
+        let springing = move |store| Springing {
+            store: Box::new(store),
+            trap,
+            left: nth + 1,
+            behind,
+        };
         builder.wrap_store(move |store| Box::new(springing(store)))
     });
-    assert!(sprung >= 40 && completed <= 8, "{sprung} sprung, {completed} completed");
+    assert!(
+        sprung >= 40 && completed <= 8,
+        "{sprung} sprung, {completed} completed"
+    );
 }
 
 /// Model with these first turns in the root and in a child, which hold up the job until it is cancelled.
 fn held_up(root: fn() -> Turn, child: fn() -> Turn) -> Arc<ScriptedModel> {
-    scripted_model(move |request| match (task_of(request), assistant_count(request)) {
-        ("job", 0) => root(),
-        ("other", _) | (_, 1..) => Turn::say("done"),
-        _ => child(),
-    })
+    scripted_model(
+        move |request| match (task_of(request), assistant_count(request)) {
+            ("job", 0) => root(),
+            ("other", _) | (_, 1..) => Turn::say("done"),
+            _ => child(),
+        },
+    )
 }
 
 fn children() -> Turn {
@@ -312,7 +395,12 @@ fn out_of_reach() -> Turn {
 
 /// Name of the slow step; first turn of the model in the root and in a child; and the counts at the time of the
 /// cancel: model calls, model calls in flight (0 or 1), and tool calls.
-type Row = (&'static str, fn() -> Turn, fn() -> Turn, (usize, usize, usize));
+type Row = (
+    &'static str,
+    fn() -> Turn,
+    fn() -> Turn,
+    (usize, usize, usize),
+);
 
 /// Adds children until the run accepts no more because it has ended.
 fn add_children(run: &RunHandle) -> JoinHandle<Vec<RunHandle>> {
@@ -322,7 +410,9 @@ fn add_children(run: &RunHandle) -> JoinHandle<Vec<RunHandle>> {
         loop {
             match run.spawn(ChildSpec::new("added")).await {
                 Ok(child) => added.push(child),
-                Err(error) if error.code == ErrorCode::ChildLimitExceeded => tokio::task::yield_now().await,
+                Err(error) if error.code == ErrorCode::ChildLimitExceeded => {
+                    tokio::task::yield_now().await
+                }
                 Err(error) => {
                     assert_eq!(error.code, ErrorCode::NothingRunning, "{error}");
                     return added;
@@ -339,9 +429,19 @@ async fn run_cancelled_during_a_slow_step_accepts_no_more_children() {
         ("its model", hang, hang, (1, 1, 0)),
         ("its tool", call_hang, hang, (1, 0, 1)),
         ("its model's next try", out_of_reach, hang, (1, 0, 0)),
-        ("a child's model; the permit; a slot", children, hang, (2, 1, 0)),
+        (
+            "a child's model; the permit; a slot",
+            children,
+            hang,
+            (2, 1, 0),
+        ),
         ("a child's tool", delegate, call_hang, (2, 0, 1)),
-        ("a child's model's next try; a slot", children, out_of_reach, (2, 0, 0)),
+        (
+            "a child's model's next try; a slot",
+            children,
+            out_of_reach,
+            (2, 0, 0),
+        ),
     ];
     for (what, root, child, (calls, in_flight, tools)) in rows {
         let (called, model) = (Arc::default(), held_up(root, child));
@@ -350,19 +450,37 @@ async fn run_cancelled_during_a_slow_step_accepts_no_more_children() {
             config.model.max_concurrency = Some(1);
             config.agents.max_concurrent_children_per_session = 2;
             config.agents.max_children_per_run = 24;
-            (config.model.retry.initial_backoff_ms, config.model.retry.max_backoff_ms) = (60_000, 60_000);
-            builder.config(config).tool(HangOnceTool::new(false, &called))
+            (
+                config.model.retry.initial_backoff_ms,
+                config.model.retry.max_backoff_ms,
+            ) = (60_000, 60_000);
+            builder
+                .config(config)
+                .tool(HangOnceTool::new(false, &called))
         })
         .await;
         // An orchestrator only delegates and has no such tool.
-        let mode = if what == "its tool" { RunMode::Normal } else { RunMode::Orchestrator };
-        let run = world.runtime().start(RunRequest::new("job").session("s").mode(mode)).await.unwrap();
-        wait_until(what, || model.calls() >= calls && model.in_flight() >= in_flight && called.load(SeqCst) >= tools)
-            .await;
+        let mode = if what == "its tool" {
+            RunMode::Normal
+        } else {
+            RunMode::Orchestrator
+        };
+        let run = world
+            .runtime()
+            .start(RunRequest::new("job").session("s").mode(mode))
+            .await
+            .unwrap();
+        wait_until(what, || {
+            model.calls() >= calls && model.in_flight() >= in_flight && called.load(SeqCst) >= tools
+        })
+        .await;
         let is_cheap = what == "its model's next try";
         if is_cheap {
-            let waits =
-                || serde_json::to_string(&world.runtime().tree().snapshot()).unwrap().contains("before attempt 2");
+            let waits = || {
+                serde_json::to_string(&world.runtime().tree().snapshot())
+                    .unwrap()
+                    .contains("before attempt 2")
+            };
             wait_until(what, waits).await;
         }
         let adders: Vec<_> = (0..4).map(|_| add_children(&run)).collect();
@@ -373,17 +491,38 @@ async fn run_cancelled_during_a_slow_step_accepts_no_more_children() {
         let ended = with_timeout(run.wait()).await.unwrap();
         assert_eq!(ended.status, RunStatus::Cancelled, "{what}");
         if is_cheap {
-            assert_eq!(ended.stats.own.total_tokens, 0, "a try that failed used nothing, and no other one has begun");
+            assert_eq!(
+                ended.stats.own.total_tokens, 0,
+                "a try that failed used nothing, and no other one has begun"
+            );
         }
         for adder in adders {
             for child in with_timeout(adder).await.unwrap() {
-                assert!(with_timeout(child.wait()).await.unwrap().status.is_terminal(), "{what}");
+                assert!(
+                    with_timeout(child.wait())
+                        .await
+                        .unwrap()
+                        .status
+                        .is_terminal(),
+                    "{what}"
+                );
             }
         }
         let children = run.children().await.unwrap();
-        assert!(children.iter().all(|child| child.status.is_terminal()), "{what}: {children:?}");
-        assert_eq!((world.runtime().info().live_runs(), model.in_flight()), (0, 0), "{what}");
-        assert_eq!(model.calls(), after, "{what}: a model call behind the cancel");
+        assert!(
+            children.iter().all(|child| child.status.is_terminal()),
+            "{what}: {children:?}"
+        );
+        assert_eq!(
+            (world.runtime().info().live_runs(), model.in_flight()),
+            (0, 0),
+            "{what}"
+        );
+        assert_eq!(
+            model.calls(),
+            after,
+            "{what}: a model call behind the cancel"
+        );
         check_session(world.runtime(), run.session_id()).await;
         check_free(&world, what).await;
         drop(run);
@@ -408,9 +547,19 @@ async fn cancel_reaches_children_of_a_run_that_has_failed() {
             fail(Failure::Rejected, "the service rejects the request")
         }
     }));
-    let world = TestRuntime::with(model.clone(), |builder| builder.config(quick_non_durable_config())).await;
+    let world = TestRuntime::with(model.clone(), |builder| {
+        builder.config(quick_non_durable_config())
+    })
+    .await;
     let runtime = world.runtime();
-    let run = runtime.start(RunRequest::new("job").session("s").mode(RunMode::Orchestrator)).await.unwrap();
+    let run = runtime
+        .start(
+            RunRequest::new("job")
+                .session("s")
+                .mode(RunMode::Orchestrator),
+        )
+        .await
+        .unwrap();
     wait_until("the run calls its model", || model.in_flight() == 1).await;
     let child = run.spawn(ChildSpec::new("ask")).await.unwrap();
     with_timeout(wait_for_questions(runtime, 1)).await;
@@ -422,7 +571,11 @@ async fn cancel_reaches_children_of_a_run_that_has_failed() {
     let child_outcome = with_timeout(child.wait()).await.unwrap();
     assert_eq!(child_outcome.status, RunStatus::Cancelled);
     let outcome = with_timeout(run.wait()).await.unwrap();
-    assert_eq!(outcome.status, RunStatus::Failed, "the reason that came first stays");
+    assert_eq!(
+        outcome.status,
+        RunStatus::Failed,
+        "the reason that came first stays"
+    );
     check_session(runtime, run.session_id()).await;
     drop((events, child, run));
     world.finish().await;

@@ -11,8 +11,8 @@ use soong::{
     ChildSpec, Config, MessagePath, RunRequest, RuntimeBuilder,
     model::{Completion, Failure, ModelError, ModelRequest},
     protocol::{
-        ContextEvent, EndReason, Event, Message, ModelEvent, ModelSource, ProviderData, ProviderItem, Role, RunMode,
-        RunStatus, ToolCall, TraceId,
+        ContextEvent, EndReason, Event, Message, ModelEvent, ModelSource, ProviderData,
+        ProviderItem, Role, RunMode, RunStatus, ToolCall, TraceId,
     },
 };
 
@@ -23,8 +23,7 @@ use crate::support::{
     world::{TestRuntime, quick_config, wait_until, with_timeout},
 };
 
-const SUMMARY: &str =
-    "## Request and intent\n\"the job\"\n## Artifacts\ntask_plan\n## Current work\nreading\n## Next step\nread on";
+const SUMMARY: &str = "## Request and intent\n\"the job\"\n## Artifacts\ntask_plan\n## Current work\nreading\n## Next step\nread on";
 
 /// Configures a model with this context window and four recent messages that are always shown.
 fn small(window: u64) -> impl FnOnce(RuntimeBuilder) -> RuntimeBuilder {
@@ -45,7 +44,10 @@ fn is_summary(request: &ModelRequest) -> bool {
 }
 
 fn form(messages: &[Arc<Message>]) -> Vec<Value> {
-    messages.iter().map(|message| serde_json::to_value(&**message).unwrap()).collect()
+    messages
+        .iter()
+        .map(|message| serde_json::to_value(&**message).unwrap())
+        .collect()
 }
 
 fn check(request: &ModelRequest) {
@@ -58,11 +60,18 @@ fn check(request: &ModelRequest) {
 fn compactions(events: &[Arc<soong::protocol::EventRecord>]) -> Vec<(u64, (u64, u64), u64, u64)> {
     let done = |event: &Event| match event {
         Event::Context(ContextEvent::CompactionCompleted {
-            sequence, covered, tokens_before, tokens_after, ..
+            sequence,
+            covered,
+            tokens_before,
+            tokens_after,
+            ..
         }) => Some((*sequence, *covered, *tokens_before, *tokens_after)),
         _ => None,
     };
-    events.iter().filter_map(|event| done(&event.event)).collect()
+    events
+        .iter()
+        .filter_map(|event| done(&event.event))
+        .collect()
 }
 
 /// Returns a text with this many words.
@@ -90,65 +99,136 @@ async fn prompt_keeps_essentials_after_a_hundred_compactions() {
         check(request);
         let call = calls.fetch_add(1, SeqCst);
         let system = request.system_and_context();
-        let all = request.messages.iter().map(|message| message.content.as_str()).collect::<String>();
+        let all = request
+            .messages
+            .iter()
+            .map(|message| message.content.as_str())
+            .collect::<String>();
         let expect = |what: &str, holds: bool| {
             if !holds {
                 found.lock().unwrap().push(format!("call {call}: {what}"));
             }
         };
-        expect("the request", all.contains("the job, whose every word counts"));
+        expect(
+            "the request",
+            all.contains("the job, whose every word counts"),
+        );
         if call > 2 {
             expect("the plan", system.contains("step one of the plan"));
         }
         let summed_up = made.load(SeqCst);
         if seen.swap(summed_up, SeqCst) < summed_up {
             checked.fetch_add(1, SeqCst);
-            expect("the summary", request.messages.iter().any(|message| message.covers.is_some()));
+            expect(
+                "the summary",
+                request
+                    .messages
+                    .iter()
+                    .any(|message| message.covers.is_some()),
+            );
             expect("the goals", system.contains("[→] 1. read it all"));
-            expect("the open child", system.contains("## Active Collaborators") && system.contains("running"));
+            expect(
+                "the open child",
+                system.contains("## Active Collaborators") && system.contains("running"),
+            );
         }
         match call {
-            0 => Turn::call("goal", json!({ "add": ["read it all", "tell"], "focus": "1" })),
-            1 => Turn::call("create_artifact", json!({ "name": "task_plan", "content": "step one of the plan" })),
+            0 => Turn::call(
+                "goal",
+                json!({ "add": ["read it all", "tell"], "focus": "1" }),
+            ),
+            1 => Turn::call(
+                "create_artifact",
+                json!({ "name": "task_plan", "content": "step one of the plan" }),
+            ),
             _ if made.load(SeqCst) >= COMPACTIONS => Turn::say("read"),
             _ => Turn::call("read", json!({ "path": "long.txt" })),
         }
     });
     let world = TestRuntime::with(model.clone(), small(7_500)).await;
     std::fs::write(world.project().join("long.txt"), prose(300)).unwrap();
-    let start = RunRequest::new("the job, whose every word counts").mode(RunMode::Orchestrator).session("s");
+    let start = RunRequest::new("the job, whose every word counts")
+        .mode(RunMode::Orchestrator)
+        .session("s");
     let start = start.system_prompt("Do it.");
     let run = world.runtime().start(start).await.unwrap();
     let child = run.spawn(ChildSpec::new("wait")).await.unwrap();
     wait_until("all is summed up", || summaries.load(SeqCst) >= COMPACTIONS).await;
     with_timeout(child.cancel()).await.unwrap();
-    let outcome = tokio::time::timeout(std::time::Duration::from_secs(60), run.wait()).await.unwrap().unwrap();
-    assert_eq!((outcome.status, outcome.output.as_str()), (RunStatus::Completed, "read"), "{:?}", outcome.error);
+    let outcome = tokio::time::timeout(std::time::Duration::from_secs(60), run.wait())
+        .await
+        .unwrap()
+        .unwrap();
+    assert_eq!(
+        (outcome.status, outcome.output.as_str()),
+        (RunStatus::Completed, "read"),
+        "{:?}",
+        outcome.error
+    );
     assert_eq!(*problems.lock().unwrap(), Vec::<String>::new());
-    assert_eq!(behind_summaries.load(SeqCst), COMPACTIONS, "each next prompt was looked at");
+    assert_eq!(
+        behind_summaries.load(SeqCst),
+        COMPACTIONS,
+        "each next prompt was looked at"
+    );
 
     let trace = TraceId::new("s");
     let events = stored(world.runtime(), &trace).await;
     let done = compactions(&events);
     assert_eq!(done.len(), COMPACTIONS);
-    assert!(done.iter().all(|(.., before, after)| after < before), "{done:?}");
+    assert!(
+        done.iter().all(|(.., before, after)| after < before),
+        "{done:?}"
+    );
     // The transcript is complete, and no message was rewritten.
-    let all = world.runtime().traces().messages(&trace, MessagePath::All).await.unwrap();
+    let all = world
+        .runtime()
+        .traces()
+        .messages(&trace, MessagePath::All)
+        .await
+        .unwrap();
     let sequences: Vec<u64> = all.iter().map(|message| message.sequence).collect();
     assert_eq!(sequences, (1..=all.len() as u64).collect::<Vec<_>>());
-    let texts = all.iter().filter(|message| message.role == Role::Tool && message.content.contains("word299")).count();
+    let texts = all
+        .iter()
+        .filter(|message| message.role == Role::Tool && message.content.contains("word299"))
+        .count();
     assert!(texts > COMPACTIONS, "each output is there: {texts}");
     // The main path: the system prompt, the last summary, the request, and the later messages.
-    let path = world.runtime().traces().messages(&trace, MessagePath::Main).await.unwrap();
+    let path = world
+        .runtime()
+        .traces()
+        .messages(&trace, MessagePath::Main)
+        .await
+        .unwrap();
     assert_eq!(
         (path[0].role, path[1].sequence, path[2].content.as_str()),
-        (Role::System, done[COMPACTIONS - 1].0, "the job, whose every word counts")
+        (
+            Role::System,
+            done[COMPACTIONS - 1].0,
+            "the job, whose every word counts"
+        )
     );
     assert!(path.len() < 20, "{}", path.len());
     // A switch back to a covered message follows the original parent links.
-    world.runtime().sessions().switch_head(run.session_id(), 5).await.unwrap();
-    let back = world.runtime().traces().messages(&trace, MessagePath::Main).await.unwrap();
-    assert_eq!(back.iter().map(|message| message.sequence).collect::<Vec<_>>(), [1, 2, 3, 4, 5, 6][..back.len()]);
+    world
+        .runtime()
+        .sessions()
+        .switch_head(run.session_id(), 5)
+        .await
+        .unwrap();
+    let back = world
+        .runtime()
+        .traces()
+        .messages(&trace, MessagePath::Main)
+        .await
+        .unwrap();
+    assert_eq!(
+        back.iter()
+            .map(|message| message.sequence)
+            .collect::<Vec<_>>(),
+        [1, 2, 3, 4, 5, 6][..back.len()]
+    );
     world.finish().await;
 }
 
@@ -184,16 +264,42 @@ async fn failed_summary_leaves_the_conversation_unchanged() {
         })
         .await;
         std::fs::write(world.project().join("long.txt"), prose(300)).unwrap();
-        let run = world.runtime().start(RunRequest::new("the job").session("s")).await.unwrap();
+        let run = world
+            .runtime()
+            .start(RunRequest::new("the job").session("s"))
+            .await
+            .unwrap();
         let outcome = with_timeout(run.wait()).await.unwrap();
-        assert_eq!(outcome.status, RunStatus::Completed, "it fits all the same: {:?}", outcome.error);
+        assert_eq!(
+            outcome.status,
+            RunStatus::Completed,
+            "it fits all the same: {:?}",
+            outcome.error
+        );
         let events = stored(world.runtime(), run.trace_id()).await;
-        let failed = events.iter().filter(|event| event.event.kind() == "compaction_failed").count();
+        let failed = events
+            .iter()
+            .filter(|event| event.event.kind() == "compaction_failed")
+            .count();
         assert_eq!((failed, compactions(&events)), (asked.load(SeqCst), vec![]));
         assert!((1..6).contains(&failed), "not in every turn: {failed}");
-        let path = world.runtime().traces().messages(run.trace_id(), MessagePath::Main).await.unwrap();
+        let path = world
+            .runtime()
+            .traces()
+            .messages(run.trace_id(), MessagePath::Main)
+            .await
+            .unwrap();
         assert!(path.iter().all(|message| message.covers.is_none()));
-        assert_eq!(path.len() as u64, world.runtime().traces().get(run.trace_id()).await.unwrap().total_messages);
+        assert_eq!(
+            path.len() as u64,
+            world
+                .runtime()
+                .traces()
+                .get(run.trace_id())
+                .await
+                .unwrap()
+                .total_messages
+        );
         check_session(world.runtime(), run.session_id()).await;
         world.finish().await;
     }
@@ -208,27 +314,61 @@ async fn summary_without_sections_is_retried_once_then_accepted() {
             if is_summary(request) {
                 let mut asked = log.lock().unwrap();
                 asked.push(request.messages.last().unwrap().content.to_string());
-                return Turn::say(if asked.len() == 1 { "It was read." } else { second });
+                return Turn::say(if asked.len() == 1 {
+                    "It was read."
+                } else {
+                    second
+                });
             }
             check(request);
-            let is_summed_up = request.messages.iter().any(|message| message.covers.is_some());
-            if is_summed_up { Turn::say("read") } else { Turn::call("read", json!({ "path": "long.txt" })) }
+            let is_summed_up = request
+                .messages
+                .iter()
+                .any(|message| message.covers.is_some());
+            if is_summed_up {
+                Turn::say("read")
+            } else {
+                Turn::call("read", json!({ "path": "long.txt" }))
+            }
         });
         let world = TestRuntime::with(model, small(7_500)).await;
         std::fs::write(world.project().join("long.txt"), prose(300)).unwrap();
-        let run = world.runtime().start(RunRequest::new("the job").session("s")).await.unwrap();
+        let run = world
+            .runtime()
+            .start(RunRequest::new("the job").session("s"))
+            .await
+            .unwrap();
         let outcome = with_timeout(run.wait()).await.unwrap();
         assert_eq!(outcome.status, RunStatus::Completed, "{:?}", outcome.error);
         let asked = asked.lock().unwrap().clone();
         assert_eq!(asked.len(), 2);
-        assert!(asked[1].starts_with(&asked[0]) && asked[1].contains("could not be used"), "{}", asked[1]);
+        assert!(
+            asked[1].starts_with(&asked[0]) && asked[1].contains("could not be used"),
+            "{}",
+            asked[1]
+        );
         let events = stored(world.runtime(), run.trace_id()).await;
-        let failed = events.iter().filter(|event| event.event.kind() == "compaction_failed").count();
+        let failed = events
+            .iter()
+            .filter(|event| event.event.kind() == "compaction_failed")
+            .count();
         assert_eq!((failed, compactions(&events).len()), (1, 1));
-        let path = world.runtime().traces().messages(run.trace_id(), MessagePath::Main).await.unwrap();
-        let summary = &path.iter().find(|message| message.covers.is_some()).unwrap().content;
+        let path = world
+            .runtime()
+            .traces()
+            .messages(run.trace_id(), MessagePath::Main)
+            .await
+            .unwrap();
+        let summary = &path
+            .iter()
+            .find(|message| message.covers.is_some())
+            .unwrap()
+            .content;
         assert!(summary.contains(second), "{summary}");
-        assert_eq!(summary.contains("does not have the sections"), second != SUMMARY);
+        assert_eq!(
+            summary.contains("does not have the sections"),
+            second != SUMMARY
+        );
         check_session(world.runtime(), run.session_id()).await;
         world.finish().await;
     }
@@ -251,10 +391,21 @@ async fn failing_summaries_are_retried_less_and_less_often() {
     // adds more tokens than the first retry of a failed summary waits for.
     let world = TestRuntime::with(model, small(7_500)).await;
     std::fs::write(world.project().join("long.txt"), prose(300)).unwrap();
-    let run = world.runtime().start(RunRequest::new("the job").session("s")).await.unwrap();
-    let outcome = tokio::time::timeout(std::time::Duration::from_secs(60), run.wait()).await.unwrap().unwrap();
+    let run = world
+        .runtime()
+        .start(RunRequest::new("the job").session("s"))
+        .await
+        .unwrap();
+    let outcome = tokio::time::timeout(std::time::Duration::from_secs(60), run.wait())
+        .await
+        .unwrap()
+        .unwrap();
     assert_eq!(outcome.status, RunStatus::Completed, "{:?}", outcome.error);
-    assert!((5..40).contains(&asked.load(SeqCst)), "{} tries in {TURNS} turns", asked.load(SeqCst));
+    assert!(
+        (5..40).contains(&asked.load(SeqCst)),
+        "{} tries in {TURNS} turns",
+        asked.load(SeqCst)
+    );
     check_session(world.runtime(), run.session_id()).await;
     world.finish().await;
 }
@@ -268,24 +419,43 @@ async fn prompt_is_shortened_if_provider_finds_it_too_long() {
             return Turn::say(SUMMARY);
         }
         check(request);
-        let bytes: usize = request.messages.iter().map(|message| message.content.len()).sum();
-        let reads = request.messages.iter().filter(|message| message.content.contains("word299")).count();
+        let bytes: usize = request
+            .messages
+            .iter()
+            .map(|message| message.content.len())
+            .sum();
+        let reads = request
+            .messages
+            .iter()
+            .filter(|message| message.content.contains("word299"))
+            .count();
         match bytes {
             9_000.. => Turn::Fail(ModelError::new(Failure::PromptTooLong, "too long for me")),
-            _ if request.messages.iter().any(|message| message.covers.is_some()) && reads > 0 => Turn::say("read"),
+            _ if request
+                .messages
+                .iter()
+                .any(|message| message.covers.is_some())
+                && reads > 0 =>
+            {
+                Turn::say("read")
+            }
             _ => Turn::call("read", json!({ "path": "long.txt" })),
         }
     });
     let world = TestRuntime::with(model, small(8_000)).await;
     std::fs::write(world.project().join("long.txt"), prose(300)).unwrap();
-    let start = RunRequest::new("the job").session("s").system_prompt("Do it.");
+    let start = RunRequest::new("the job")
+        .session("s")
+        .system_prompt("Do it.");
     let run = world.runtime().start(start).await.unwrap();
     let outcome = with_timeout(run.wait()).await.unwrap();
     assert_eq!(outcome.status, RunStatus::Completed, "{:?}", outcome.error);
     let events = stored(world.runtime(), run.trace_id()).await;
     assert!(!compactions(&events).is_empty());
-    let retried =
-        events.iter().filter(|event| matches!(event.event, Event::Model(ModelEvent::Retrying { .. }))).count();
+    let retried = events
+        .iter()
+        .filter(|event| matches!(event.event, Event::Model(ModelEvent::Retrying { .. })))
+        .count();
     assert!(retried >= 1);
     check_session(world.runtime(), run.session_id()).await;
     world.finish().await;
@@ -299,32 +469,63 @@ async fn oldest_messages_are_left_out_if_no_summary_fits() {
             return too_long();
         }
         check(request);
-        let bytes: usize = request.messages.iter().map(|message| message.content.len()).sum();
-        let stand_in = request.messages.iter().find(|message| message.covers.is_some());
+        let bytes: usize = request
+            .messages
+            .iter()
+            .map(|message| message.content.len())
+            .sum();
+        let stand_in = request
+            .messages
+            .iter()
+            .find(|message| message.covers.is_some());
         match (bytes, stand_in) {
             (9_000.., _) => too_long(),
-            (_, Some(message)) if message.content.contains("left out without a summary") => Turn::say("read"),
+            (_, Some(message)) if message.content.contains("left out without a summary") => {
+                Turn::say("read")
+            }
             _ => Turn::call("read", json!({ "path": "long.txt" })),
         }
     });
     let world = TestRuntime::with(model, small(8_000)).await;
     std::fs::write(world.project().join("long.txt"), prose(300)).unwrap();
-    let start = RunRequest::new("the job").session("s").system_prompt("Do it.");
+    let start = RunRequest::new("the job")
+        .session("s")
+        .system_prompt("Do it.");
     let run = world.runtime().start(start).await.unwrap();
     let outcome = with_timeout(run.wait()).await.unwrap();
-    assert_eq!((outcome.status, outcome.output.as_str()), (RunStatus::Completed, "read"), "{:?}", outcome.error);
+    assert_eq!(
+        (outcome.status, outcome.output.as_str()),
+        (RunStatus::Completed, "read"),
+        "{:?}",
+        outcome.error
+    );
     let events = stored(world.runtime(), run.trace_id()).await;
     let omitted = events.iter().find_map(|event| match &event.event {
-        Event::Context(ContextEvent::OldestOmitted { covered, tokens_before, tokens_after, .. }) => {
-            Some((*covered, *tokens_before, *tokens_after))
-        }
+        Event::Context(ContextEvent::OldestOmitted {
+            covered,
+            tokens_before,
+            tokens_after,
+            ..
+        }) => Some((*covered, *tokens_before, *tokens_after)),
         _ => None,
     });
     let ((first, last), before, after) = omitted.unwrap();
-    assert!(first < last && after < before, "{first} to {last}: {before} to {after}");
+    assert!(
+        first < last && after < before,
+        "{first} to {last}: {before} to {after}"
+    );
     assert!(compactions(&events).is_empty());
-    let path = world.runtime().traces().messages(run.trace_id(), MessagePath::Main).await.unwrap();
-    assert!(path.iter().any(|message| message.content.contains("the job")), "the request stays");
+    let path = world
+        .runtime()
+        .traces()
+        .messages(run.trace_id(), MessagePath::Main)
+        .await
+        .unwrap();
+    assert!(
+        path.iter()
+            .any(|message| message.content.contains("the job")),
+        "the request stays"
+    );
     check_session(world.runtime(), run.session_id()).await;
     world.finish().await;
 }
@@ -341,11 +542,25 @@ async fn small_window_selects_the_small_preset_unless_one_is_named() {
     let agent_of = async |start: RunRequest| {
         let run = world.runtime().start(start).await.unwrap();
         with_timeout(run.wait()).await.unwrap();
-        world.runtime().traces().run(run.run_id()).await.unwrap().settings.agent_type
+        world
+            .runtime()
+            .traces()
+            .run(run.run_id())
+            .await
+            .unwrap()
+            .settings
+            .agent_type
     };
     assert_eq!(agent_of(RunRequest::new("a").session("s")).await, "small");
-    assert_eq!(*offered.lock().unwrap(), ["read", "list_files", "grep", "edit", "bash"]);
-    assert_eq!(agent_of(RunRequest::new("b").session("s")).await, "small", "the session keeps it");
+    assert_eq!(
+        *offered.lock().unwrap(),
+        ["read", "list_files", "grep", "edit", "bash"]
+    );
+    assert_eq!(
+        agent_of(RunRequest::new("b").session("s")).await,
+        "small",
+        "the session keeps it"
+    );
     for start in [
         RunRequest::new("a").preset("default"),
         RunRequest::new("a").system_prompt("Do it."),
@@ -353,24 +568,49 @@ async fn small_window_selects_the_small_preset_unless_one_is_named() {
     ] {
         assert_eq!(agent_of(start).await, "default");
     }
-    assert_eq!(agent_of(RunRequest::new("a").mode(RunMode::Orchestrator)).await, "orchestrator");
+    assert_eq!(
+        agent_of(RunRequest::new("a").mode(RunMode::Orchestrator)).await,
+        "orchestrator"
+    );
     world.finish().await;
     let large = TestRuntime::with(scripted_model(|_| Turn::say("done")), small(16_000)).await;
     let run = large.runtime().start(RunRequest::new("a")).await.unwrap();
     with_timeout(run.wait()).await.unwrap();
-    assert_eq!(large.runtime().traces().run(run.run_id()).await.unwrap().settings.agent_type, "default");
+    assert_eq!(
+        large
+            .runtime()
+            .traces()
+            .run(run.run_id())
+            .await
+            .unwrap()
+            .settings
+            .agent_type,
+        "default"
+    );
     large.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn answer_that_fills_the_window_is_no_matter_of_its_limit() {
     static LONG: std::sync::LazyLock<String> = std::sync::LazyLock::new(|| "word ".repeat(3_000));
-    for (text, reason) in [("word", EndReason::MaxOutputTokens), (&**LONG, EndReason::PromptTooLong)] {
+    for (text, reason) in [
+        ("word", EndReason::MaxOutputTokens),
+        (&**LONG, EndReason::PromptTooLong),
+    ] {
         let model = scripted_model(move |_| Turn::Cut(text));
         let world = TestRuntime::with(model, small(3_000)).await;
-        let run = world.runtime().start(RunRequest::new("write").tools([""; 0])).await.unwrap();
+        let run = world
+            .runtime()
+            .start(RunRequest::new("write").tools([""; 0]))
+            .await
+            .unwrap();
         let outcome = with_timeout(run.wait()).await.unwrap();
-        assert_eq!((outcome.status, outcome.end_reason), (RunStatus::Failed, reason), "{:?}", outcome.error);
+        assert_eq!(
+            (outcome.status, outcome.end_reason),
+            (RunStatus::Failed, reason),
+            "{:?}",
+            outcome.error
+        );
         world.finish().await;
     }
 }
@@ -383,7 +623,11 @@ async fn prompt_too_long_ends_run_if_nothing_can_be_compacted() {
         if is_summary(request) {
             return Turn::say(SUMMARY);
         }
-        let bytes: usize = request.messages.iter().map(|message| message.content.len()).sum();
+        let bytes: usize = request
+            .messages
+            .iter()
+            .map(|message| message.content.len())
+            .sum();
         match bytes {
             20_000.. => {
                 counted.fetch_add(1, SeqCst);
@@ -394,15 +638,31 @@ async fn prompt_too_long_ends_run_if_nothing_can_be_compacted() {
     });
     let world = TestRuntime::with(model, small(7_500)).await;
     // By the estimate of the runtime, this exceeds the window. It is sent anyway, and the model accepts it.
-    let run = world.runtime().start(RunRequest::new(prose(2_200)).session("fits")).await.unwrap();
+    let run = world
+        .runtime()
+        .start(RunRequest::new(prose(2_200)).session("fits"))
+        .await
+        .unwrap();
     let outcome = with_timeout(run.wait()).await.unwrap();
     assert_eq!(outcome.output, "it fits", "{:?}", outcome.error);
     // The request alone is too long, and a request is never left out or summarized.
-    let run = world.runtime().start(RunRequest::new(prose(5_000)).session("too_long")).await.unwrap();
+    let run = world
+        .runtime()
+        .start(RunRequest::new(prose(5_000)).session("too_long"))
+        .await
+        .unwrap();
     let outcome = with_timeout(run.wait()).await.unwrap();
-    assert_eq!((outcome.status, outcome.end_reason), (RunStatus::Failed, EndReason::PromptTooLong));
+    assert_eq!(
+        (outcome.status, outcome.end_reason),
+        (RunStatus::Failed, EndReason::PromptTooLong)
+    );
     assert_eq!(refused.load(SeqCst), 1);
-    let path = world.runtime().traces().messages(run.trace_id(), MessagePath::Main).await.unwrap();
+    let path = world
+        .runtime()
+        .traces()
+        .messages(run.trace_id(), MessagePath::Main)
+        .await
+        .unwrap();
     assert!(path.iter().all(|message| message.covers.is_none()));
     check_session(world.runtime(), run.session_id()).await;
     world.finish().await;
@@ -431,15 +691,41 @@ async fn summarized_conversation_continues_in_next_run_and_process() {
     let mut world = TestRuntime::with(model(), small(7_500)).await;
     std::fs::write(world.project().join("long.txt"), prose(300)).unwrap();
     for (round, text) in ["one", "two", "three"].into_iter().enumerate() {
-        let run = world.runtime().start(RunRequest::new(text).session("s")).await.unwrap();
-        assert_eq!(with_timeout(run.wait()).await.unwrap().status, RunStatus::Completed);
+        let run = world
+            .runtime()
+            .start(RunRequest::new(text).session("s"))
+            .await
+            .unwrap();
+        assert_eq!(
+            with_timeout(run.wait()).await.unwrap().status,
+            RunStatus::Completed
+        );
         let last = seen.lock().unwrap().last().cloned().unwrap();
-        assert!(last.iter().any(|message| message.content == text), "{round}: the last request is kept");
-        assert!(last.iter().filter(|message| message.covers.is_some()).count() <= 1, "one summary stands for all");
+        assert!(
+            last.iter().any(|message| message.content == text),
+            "{round}: the last request is kept"
+        );
+        assert!(
+            last.iter()
+                .filter(|message| message.covers.is_some())
+                .count()
+                <= 1,
+            "one summary stands for all"
+        );
         world.reopen_with(model(), small(7_500)).await;
     }
-    let path = world.runtime().traces().messages(&TraceId::new("s"), MessagePath::Main).await.unwrap();
-    assert!(path.iter().filter(|message| message.covers.is_some()).count() == 1);
+    let path = world
+        .runtime()
+        .traces()
+        .messages(&TraceId::new("s"), MessagePath::Main)
+        .await
+        .unwrap();
+    assert!(
+        path.iter()
+            .filter(|message| message.covers.is_some())
+            .count()
+            == 1
+    );
     check_session(world.runtime(), &soong::protocol::SessionId::new("s")).await;
     world.finish().await;
 }
@@ -452,7 +738,13 @@ async fn messages_of_completed_goal_are_replaced_by_its_summary() {
     let calls = AtomicUsize::new(0);
     let model = scripted_model(move |request| {
         check(request);
-        kept.lock().unwrap().push(request.messages.iter().map(|message| message.content.to_string()).collect());
+        kept.lock().unwrap().push(
+            request
+                .messages
+                .iter()
+                .map(|message| message.content.to_string())
+                .collect(),
+        );
         match calls.fetch_add(1, SeqCst) {
             0 => Turn::call("goal", json!({ "add": ["look", "tell"], "focus": "1" })),
             1..=4 => Turn::call("read", json!({ "path": "a.txt" })),
@@ -470,12 +762,25 @@ async fn messages_of_completed_goal_are_replaced_by_its_summary() {
     })
     .await;
     std::fs::write(world.project().join("a.txt"), "alpha\n".repeat(60)).unwrap();
-    let start = RunRequest::new("the job").mode(RunMode::Orchestrator).session("s");
+    let start = RunRequest::new("the job")
+        .mode(RunMode::Orchestrator)
+        .session("s");
     let run = world.runtime().start(start).await.unwrap();
-    assert_eq!(with_timeout(run.wait()).await.unwrap().status, RunStatus::Completed);
+    assert_eq!(
+        with_timeout(run.wait()).await.unwrap().status,
+        RunStatus::Completed
+    );
     let last = shown.lock().unwrap().last().cloned().unwrap();
-    assert_eq!(last.iter().filter(|text| text.contains("alpha\n")).count(), 0, "{last:#?}");
-    assert!(last.iter().any(|text| text.contains("[Goal 1 completed: look] alpha and beta")), "{last:#?}");
+    assert_eq!(
+        last.iter().filter(|text| text.contains("alpha\n")).count(),
+        0,
+        "{last:#?}"
+    );
+    assert!(
+        last.iter()
+            .any(|text| text.contains("[Goal 1 completed: look] alpha and beta")),
+        "{last:#?}"
+    );
     assert!(last.iter().any(|text| text == "the job"));
     let events = stored(world.runtime(), run.trace_id()).await;
     let left_out: Vec<u64> = events
@@ -485,9 +790,27 @@ async fn messages_of_completed_goal_are_replaced_by_its_summary() {
             _ => None,
         })
         .collect();
-    assert!(left_out[..7].iter().all(|count| *count == 0) && *left_out.last().unwrap() >= 8, "{left_out:?}");
-    let is_rebuilt = |event: &Event| matches!(event, Event::Model(ModelEvent::ContextBuilt { rebuilt: Some(_), .. }));
-    assert_eq!(events.iter().filter(|event| is_rebuilt(&event.event)).count(), 1, "it is rebuilt once");
+    assert!(
+        left_out[..7].iter().all(|count| *count == 0) && *left_out.last().unwrap() >= 8,
+        "{left_out:?}"
+    );
+    let is_rebuilt = |event: &Event| {
+        matches!(
+            event,
+            Event::Model(ModelEvent::ContextBuilt {
+                rebuilt: Some(_),
+                ..
+            })
+        )
+    };
+    assert_eq!(
+        events
+            .iter()
+            .filter(|event| is_rebuilt(&event.event))
+            .count(),
+        1,
+        "it is rebuilt once"
+    );
     world.finish().await;
 }
 
@@ -502,7 +825,10 @@ async fn short_conversation_is_summarized_if_that_is_requested() {
     let world = TestRuntime::open(model.clone()).await;
     let run = async |request: RunRequest| {
         let run = world.runtime().start(request.session("s")).await.unwrap();
-        assert_eq!(with_timeout(run.wait()).await.unwrap().status, RunStatus::Completed);
+        assert_eq!(
+            with_timeout(run.wait()).await.unwrap().status,
+            RunStatus::Completed
+        );
         run
     };
     // In a new session there is nothing to summarize.
@@ -512,11 +838,24 @@ async fn short_conversation_is_summarized_if_that_is_requested() {
     run(RunRequest::new("four")).await;
     let events = stored(world.runtime(), third.trace_id()).await;
     let made = compactions(&events);
-    let [(_, covered, before, after)] = made[..] else { panic!("{made:?}") };
+    let [(_, covered, before, after)] = made[..] else {
+        panic!("{made:?}")
+    };
     assert!(covered == (2, 5) && after + 1_000 < before, "{made:?}");
-    let path = world.runtime().traces().messages(third.trace_id(), MessagePath::Main).await.unwrap();
-    let texts: Vec<&str> = path.iter().map(|message| message.content.as_str()).collect();
-    assert!(texts[1].contains("## Current work") && texts[2] == "three", "{texts:#?}");
+    let path = world
+        .runtime()
+        .traces()
+        .messages(third.trace_id(), MessagePath::Main)
+        .await
+        .unwrap();
+    let texts: Vec<&str> = path
+        .iter()
+        .map(|message| message.content.as_str())
+        .collect();
+    assert!(
+        texts[1].contains("## Current work") && texts[2] == "three",
+        "{texts:#?}"
+    );
     check_session(world.runtime(), third.session_id()).await;
     world.finish().await;
 }
@@ -535,42 +874,82 @@ async fn request_and_schema_stay_after_messages_of_the_runtime() {
             if is_summary(request) {
                 return Turn::say(SUMMARY);
             }
-            if request.messages.iter().any(|message| message.content == "side work") {
+            if request
+                .messages
+                .iter()
+                .any(|message| message.content == "side work")
+            {
                 return Turn::say("the result of the side work");
             }
             check(request);
-            if request.messages.iter().any(|message| message.covers.is_some()) {
-                let all = request.messages.iter().map(|message| message.content.as_str()).collect::<String>();
+            if request
+                .messages
+                .iter()
+                .any(|message| message.covers.is_some())
+            {
+                let all = request
+                    .messages
+                    .iter()
+                    .map(|message| message.content.as_str())
+                    .collect::<String>();
                 recorded.lock().unwrap().push(all);
                 return Turn::say("{\"n\": 1}");
             }
             match calls.fetch_add(1, SeqCst) {
-                0 if with_result => Turn::When(Arc::clone(&wait_for_child), "{\"n\": 0}".to_owned()),
+                0 if with_result => {
+                    Turn::When(Arc::clone(&wait_for_child), "{\"n\": 0}".to_owned())
+                }
                 0 => Turn::say("no json"),
                 _ => Turn::call("read", json!({ "path": "long.txt" })),
             }
         });
         let world = TestRuntime::with(model.clone(), small(7_500)).await;
         std::fs::write(world.project().join("long.txt"), prose(300)).unwrap();
-        let schema = json!({"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]});
-        let start = RunRequest::new("the job, whose every word counts").session("s").system_prompt("Do it.");
+        let schema =
+            json!({"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]});
+        let start = RunRequest::new("the job, whose every word counts")
+            .session("s")
+            .system_prompt("Do it.");
         let run = world.runtime().start(start.expect(schema)).await.unwrap();
         if with_result {
-            let child = run.spawn(ChildSpec::new("side work").deliver()).await.unwrap();
+            let child = run
+                .spawn(ChildSpec::new("side work").deliver())
+                .await
+                .unwrap();
             with_timeout(child.wait()).await.unwrap();
             child_has_ended.notify_one();
         }
         let outcome = with_timeout(run.wait()).await.unwrap();
-        assert_eq!(outcome.status, RunStatus::Completed, "with a result: {with_result}: {:?}", outcome.error);
+        assert_eq!(
+            outcome.status,
+            RunStatus::Completed,
+            "with a result: {with_result}: {:?}",
+            outcome.error
+        );
         let prompts = prompts_after_summary.lock().unwrap().clone();
         assert!(!prompts.is_empty(), "with a result: {with_result}");
         for prompt in prompts {
-            assert!(prompt.contains("the job, whose every word counts"), "with a result: {with_result}: {prompt}");
-            assert!(prompt.contains("## Expected output"), "with a result: {with_result}: {prompt}");
+            assert!(
+                prompt.contains("the job, whose every word counts"),
+                "with a result: {with_result}: {prompt}"
+            );
+            assert!(
+                prompt.contains("## Expected output"),
+                "with a result: {with_result}: {prompt}"
+            );
         }
         // The next run reads the conversation from the store.
-        let messages = world.runtime().traces().messages(run.trace_id(), MessagePath::Main).await.unwrap();
-        assert!(messages.iter().any(|message| message.content.contains("whose every word counts")));
+        let messages = world
+            .runtime()
+            .traces()
+            .messages(run.trace_id(), MessagePath::Main)
+            .await
+            .unwrap();
+        assert!(
+            messages
+                .iter()
+                .any(|message| message.content.contains("whose every word counts"))
+        );
         check_session(world.runtime(), run.session_id()).await;
         drop(run);
         world.finish().await;
@@ -591,13 +970,23 @@ async fn nearly_full_prompt_that_is_rejected_for_an_unknown_reason_is_summarized
                 return Turn::say(SUMMARY);
             }
             check(request);
-            let bytes: usize = request.messages.iter().map(|message| message.content.len()).sum();
-            let is_summarized = request.messages.iter().any(|message| message.covers.is_some());
+            let bytes: usize = request
+                .messages
+                .iter()
+                .map(|message| message.content.len())
+                .sum();
+            let is_summarized = request
+                .messages
+                .iter()
+                .any(|message| message.covers.is_some());
             let is_rejected = bytes > 12_000 || is_summarized && !recovers;
             if is_rejected {
                 counted.fetch_add(1, SeqCst);
                 let error = ModelError::new(Failure::Rejected, "no, not this one");
-                return Turn::Fail(ModelError { status: Some(400), ..error });
+                return Turn::Fail(ModelError {
+                    status: Some(400),
+                    ..error
+                });
             }
             if is_summarized {
                 return Turn::say("done");
@@ -606,11 +995,23 @@ async fn nearly_full_prompt_that_is_rejected_for_an_unknown_reason_is_summarized
         });
         let world = TestRuntime::with(model, small(8_500)).await;
         std::fs::write(world.project().join("long.txt"), prose(300)).unwrap();
-        let run = world.runtime().start(RunRequest::new("the job").session("s").preset("default")).await.unwrap();
+        let run = world
+            .runtime()
+            .start(RunRequest::new("the job").session("s").preset("default"))
+            .await
+            .unwrap();
         let outcome = with_timeout(run.wait()).await.unwrap();
-        assert_eq!(outcome.status == RunStatus::Completed, recovers, "{:?}", outcome.error);
+        assert_eq!(
+            outcome.status == RunStatus::Completed,
+            recovers,
+            "{:?}",
+            outcome.error
+        );
         let expected = if recovers { 1 } else { 2 };
-        assert_eq!((summaries.load(SeqCst), refused.load(SeqCst)), (1, expected));
+        assert_eq!(
+            (summaries.load(SeqCst), refused.load(SeqCst)),
+            (1, expected)
+        );
         check_session(world.runtime(), run.session_id()).await;
         world.finish().await;
     }
@@ -626,13 +1027,25 @@ async fn window_that_an_error_states_replaces_a_larger_one() {
             return Turn::say(SUMMARY);
         }
         check(request);
-        let bytes: usize = request.messages.iter().map(|message| message.content.len()).sum();
+        let bytes: usize = request
+            .messages
+            .iter()
+            .map(|message| message.content.len())
+            .sum();
         if bytes > 20_000 {
             counted.fetch_add(1, SeqCst);
             let error = ModelError::new(Failure::PromptTooLong, "too long");
-            return Turn::Fail(ModelError { context_window: Some(6_000), ..error });
+            return Turn::Fail(ModelError {
+                context_window: Some(6_000),
+                ..error
+            });
         }
-        match request.messages.iter().filter(|message| message.covers.is_some()).count() {
+        match request
+            .messages
+            .iter()
+            .filter(|message| message.covers.is_some())
+            .count()
+        {
             0 => Turn::call("read", json!({ "path": "long.txt" })),
             _ if request.messages.len() < 8 => Turn::call("read", json!({ "path": "long.txt" })),
             _ => Turn::say("done"),
@@ -640,16 +1053,25 @@ async fn window_that_an_error_states_replaces_a_larger_one() {
     });
     let world = TestRuntime::with(model, small(100_000)).await;
     std::fs::write(world.project().join("long.txt"), prose(300)).unwrap();
-    let run = world.runtime().start(RunRequest::new("the job").session("s")).await.unwrap();
+    let run = world
+        .runtime()
+        .start(RunRequest::new("the job").session("s"))
+        .await
+        .unwrap();
     let outcome = with_timeout(run.wait()).await.unwrap();
     assert_eq!(outcome.status, RunStatus::Completed, "{:?}", outcome.error);
     assert_eq!(refused.load(SeqCst), 1);
     let events = stored(world.runtime(), run.trace_id()).await;
     let built = events.iter().rev().find_map(|event| match &event.event {
-        Event::Model(ModelEvent::ContextBuilt { estimated_tokens, .. }) => Some(*estimated_tokens),
+        Event::Model(ModelEvent::ContextBuilt {
+            estimated_tokens, ..
+        }) => Some(*estimated_tokens),
         _ => None,
     });
-    assert!(built.is_some_and(|tokens| tokens <= 4_800), "80 % of the stated window: {built:?}");
+    assert!(
+        built.is_some_and(|tokens| tokens <= 4_800),
+        "80 % of the stated window: {built:?}"
+    );
     check_session(world.runtime(), run.session_id()).await;
     world.finish().await;
 }
@@ -663,8 +1085,15 @@ async fn outputs_of_a_turn_fit_into_a_small_window() {
                 return Turn::say(SUMMARY);
             }
             check(request);
-            if request.messages.iter().any(|message| message.role == Role::Tool) {
-                let outputs = request.messages.iter().filter(|message| message.role == Role::Tool);
+            if request
+                .messages
+                .iter()
+                .any(|message| message.role == Role::Tool)
+            {
+                let outputs = request
+                    .messages
+                    .iter()
+                    .filter(|message| message.role == Role::Tool);
                 let bytes: usize = outputs.map(|message| message.content.len()).sum();
                 return Turn::say(bytes.to_string());
             }
@@ -672,9 +1101,15 @@ async fn outputs_of_a_turn_fit_into_a_small_window() {
             Turn::Call(files.collect())
         });
         let world = TestRuntime::with(model, small(16_000)).await;
-        let lines: String = (0..2_000).map(|line| format!("line {line} of a large file\n")).collect();
+        let lines: String = (0..2_000)
+            .map(|line| format!("line {line} of a large file\n"))
+            .collect();
         std::fs::write(world.project().join("large.txt"), lines).unwrap();
-        let run = world.runtime().start(RunRequest::new("the job").session("s")).await.unwrap();
+        let run = world
+            .runtime()
+            .start(RunRequest::new("the job").session("s"))
+            .await
+            .unwrap();
         let outcome = with_timeout(run.wait()).await.unwrap();
         assert_eq!(outcome.status, RunStatus::Completed, "{:?}", outcome.error);
         let bytes: usize = outcome.output.parse().unwrap();
@@ -695,7 +1130,11 @@ async fn summaries_stop_if_they_gain_little() {
         if is_summary(request) {
             made.fetch_add(1, SeqCst);
             // It saves enough of the messages, but hardly anything of the prompt, which is mostly tools.
-            let bytes: usize = request.messages.iter().map(|message| message.content.len()).sum();
+            let bytes: usize = request
+                .messages
+                .iter()
+                .map(|message| message.content.len())
+                .sum();
             return Turn::say(format!("{SUMMARY}\n{}", prose(bytes * 6 / 10 / 7)));
         }
         check(request);
@@ -706,10 +1145,18 @@ async fn summaries_stop_if_they_gain_little() {
     });
     let world = TestRuntime::with(model, small(5_000)).await;
     std::fs::write(world.project().join("short.txt"), prose(60)).unwrap();
-    let run = world.runtime().start(RunRequest::new("the job").session("s")).await.unwrap();
+    let run = world
+        .runtime()
+        .start(RunRequest::new("the job").session("s"))
+        .await
+        .unwrap();
     let outcome = with_timeout(run.wait()).await.unwrap();
     assert_eq!(outcome.status, RunStatus::Completed, "{:?}", outcome.error);
-    assert!((2..12).contains(&summaries.load(SeqCst)), "{} summaries in 40 turns", summaries.load(SeqCst));
+    assert!(
+        (2..12).contains(&summaries.load(SeqCst)),
+        "{} summaries in 40 turns",
+        summaries.load(SeqCst)
+    );
     check_session(world.runtime(), run.session_id()).await;
     world.finish().await;
 }
@@ -729,7 +1176,11 @@ async fn rebuild_happens_once_and_keeps_data_that_is_not_bound() {
                 api_key_env: "KEY".to_owned(),
                 model: "m".to_owned(),
             };
-            let outputs = request.messages.iter().filter(|message| message.role == Role::Tool).count();
+            let outputs = request
+                .messages
+                .iter()
+                .filter(|message| message.role == Role::Tool)
+                .count();
             let is_done = outputs >= 5;
             let mut completion = match is_done {
                 true => Completion::text("done"),
@@ -739,8 +1190,13 @@ async fn rebuild_happens_once_and_keeps_data_that_is_not_bound() {
                     arguments: json!({ "path": "long.txt" }).to_string(),
                 }]),
             };
-            let text = ProviderItem::Text { bytes: completion.text.len(), data: Value::Null };
-            let call = ProviderItem::Call { data: json!({ "signature": "s" }) };
+            let text = ProviderItem::Text {
+                bytes: completion.text.len(),
+                data: Value::Null,
+            };
+            let call = ProviderItem::Call {
+                data: json!({ "signature": "s" }),
+            };
             let items = if is_done { vec![text] } else { vec![call] };
             completion.provider_data = Some(Box::new(ProviderData { source, items }));
             Turn::Whole(Vec::new(), Box::new(completion))
@@ -759,13 +1215,23 @@ async fn rebuild_happens_once_and_keeps_data_that_is_not_bound() {
         let mut world = TestRuntime::with(model(dialect), configure).await;
         std::fs::write(world.project().join("long.txt"), prose(300)).unwrap();
         for round in 0..3 {
-            let run = world.runtime().start(RunRequest::new("the job").session("s").preset("default")).await.unwrap();
+            let run = world
+                .runtime()
+                .start(RunRequest::new("the job").session("s").preset("default"))
+                .await
+                .unwrap();
             let outcome = with_timeout(run.wait()).await.unwrap();
             assert_eq!(outcome.status, RunStatus::Completed, "{:?}", outcome.error);
             check_session(world.runtime(), run.session_id()).await;
             let events = stored(world.runtime(), run.trace_id()).await;
             let rebuilds = events.iter().filter(|event| {
-                matches!(&event.event, Event::Model(ModelEvent::ContextBuilt { rebuilt: Some(_), .. }))
+                matches!(
+                    &event.event,
+                    Event::Model(ModelEvent::ContextBuilt {
+                        rebuilt: Some(_),
+                        ..
+                    })
+                )
             });
             // Bound data is only dropped between turns of the user.
             let expected = usize::from(is_kept || round > 0);
@@ -775,14 +1241,26 @@ async fn rebuild_happens_once_and_keeps_data_that_is_not_bound() {
         }
         let requests = std::mem::take(&mut *seen.lock().unwrap());
         let answers = |request: &[Arc<Message>]| {
-            let with_calls = request.iter().filter(|message| !message.tool_calls.is_empty());
+            let with_calls = request
+                .iter()
+                .filter(|message| !message.tool_calls.is_empty());
             let with_calls: Vec<&Arc<Message>> = with_calls.collect();
-            (with_calls.len(), with_calls.iter().filter(|message| message.provider_data.is_some()).count())
+            (
+                with_calls.len(),
+                with_calls
+                    .iter()
+                    .filter(|message| message.provider_data.is_some())
+                    .count(),
+            )
         };
         assert_eq!(answers(&requests[5]), (5, 5), "{dialect}: in the first run");
         // The last call was made after the rebuild.
         let kept = if is_kept { 5 } else { 1 };
-        assert_eq!(answers(requests.last().unwrap()), (5, kept), "{dialect}: in the last run");
+        assert_eq!(
+            answers(requests.last().unwrap()),
+            (5, kept),
+            "{dialect}: in the last run"
+        );
         world.finish().await;
     }
 }
@@ -796,13 +1274,24 @@ async fn stated_window_holds_for_later_runs() {
         if is_summary(request) {
             return Turn::say(SUMMARY);
         }
-        let bytes: usize = request.messages.iter().map(|message| message.content.len()).sum();
+        let bytes: usize = request
+            .messages
+            .iter()
+            .map(|message| message.content.len())
+            .sum();
         if bytes > 20_000 {
             counted.fetch_add(1, SeqCst);
             let error = ModelError::new(Failure::PromptTooLong, "too long");
-            return Turn::Fail(ModelError { context_window: Some(7_000), ..error });
+            return Turn::Fail(ModelError {
+                context_window: Some(7_000),
+                ..error
+            });
         }
-        match request.messages.iter().any(|message| message.covers.is_some()) {
+        match request
+            .messages
+            .iter()
+            .any(|message| message.covers.is_some())
+        {
             false => Turn::call("read", json!({ "path": "long.txt" })),
             true => Turn::say("done"),
         }
@@ -815,9 +1304,18 @@ async fn stated_window_holds_for_later_runs() {
     .await;
     std::fs::write(world.project().join("long.txt"), prose(300)).unwrap();
     for session in ["first", "second"] {
-        let run = world.runtime().start(RunRequest::new("the job").session(session)).await.unwrap();
+        let run = world
+            .runtime()
+            .start(RunRequest::new("the job").session(session))
+            .await
+            .unwrap();
         let outcome = with_timeout(run.wait()).await.unwrap();
-        assert_eq!(outcome.status, RunStatus::Completed, "{session}: {:?}", outcome.error);
+        assert_eq!(
+            outcome.status,
+            RunStatus::Completed,
+            "{session}: {:?}",
+            outcome.error
+        );
     }
     assert_eq!(refused.load(SeqCst), 1, "the second run knows the window");
     world.finish().await;

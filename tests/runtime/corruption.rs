@@ -7,7 +7,8 @@ use std::{io::Write, path::Path, sync::Arc};
 
 use serde_json::json;
 use soong::{
-    ChildSpec, ErrorCode, ErrorInfo, EventStream, RunHandle, RunRequest, RuntimeBuilder, StreamItem, UnrecordedRun,
+    ChildSpec, ErrorCode, ErrorInfo, EventStream, RunHandle, RunRequest, RuntimeBuilder,
+    StreamItem, UnrecordedRun,
     model::ModelRequest,
     protocol::{EndReason, Event, Role, RunEvent, RunId, RunStatus, SessionId},
     storage::{
@@ -25,61 +26,95 @@ use crate::support::{
 };
 
 fn damaged() -> Fault {
-    Fault::FailBeforeWrite(StoreError::Corrupt("a page of the database is damaged".into()))
+    Fault::FailBeforeWrite(StoreError::Corrupt(
+        "a page of the database is damaged".into(),
+    ))
 }
 
 fn with_faults(plan: &FaultPlan) -> impl FnOnce(RuntimeBuilder) -> RuntimeBuilder {
     let plan = plan.clone();
-    |builder| builder.config(quick_non_durable_config()).wrap_store(move |store| Box::new(FaultStore::new(store, plan)))
+    |builder| {
+        builder
+            .config(quick_non_durable_config())
+            .wrap_store(move |store| Box::new(FaultStore::new(store, plan)))
+    }
 }
 
 /// Returns the last user message of the request.
 fn asked(request: &ModelRequest) -> &str {
-    let said = request.messages.iter().rfind(|message| message.role == Role::User);
+    let said = request
+        .messages
+        .iter()
+        .rfind(|message| message.role == Role::User);
     said.map_or("", |message| &message.content)
 }
 
 /// Model that creates a document if the task is `write`, and answers after a notification.
 fn held(signal: &Arc<Notify>) -> Arc<ScriptedModel> {
     let signal = Arc::clone(signal);
-    scripted_model(move |request| match (asked(request), assistant_count(request)) {
-        ("again", _) => Turn::say("done"),
-        ("write", 0) => Turn::call("create_artifact", json!({"name": "doc", "content": "one"})),
-        _ => Turn::When(Arc::clone(&signal), "done".to_owned()),
-    })
+    scripted_model(
+        move |request| match (asked(request), assistant_count(request)) {
+            ("again", _) => Turn::say("done"),
+            ("write", 0) => Turn::call("create_artifact", json!({"name": "doc", "content": "one"})),
+            _ => Turn::When(Arc::clone(&signal), "done".to_owned()),
+        },
+    )
 }
 
 /// Overwrites the database after its first page, and the write-ahead log after its header.
 fn damage(home: &Path) {
     for (name, kept) in [("sessions.sqlite", 4096), ("sessions.sqlite-wal", 32)] {
         let path = home.join(name);
-        let Ok(length) = std::fs::metadata(&path).map(|file| file.len()) else { continue };
+        let Ok(length) = std::fs::metadata(&path).map(|file| file.len()) else {
+            continue;
+        };
         let mut file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
         std::io::Seek::seek(&mut file, std::io::SeekFrom::Start(kept)).unwrap();
-        file.write_all(&vec![0xa5; usize::try_from(length.saturating_sub(kept)).unwrap()]).unwrap();
+        file.write_all(&vec![
+            0xa5;
+            usize::try_from(length.saturating_sub(kept)).unwrap()
+        ])
+        .unwrap();
     }
 }
 
 async fn begin(world: &TestRuntime, model: &ScriptedModel, task: &str) -> RunHandle {
-    let run = world.runtime().start(RunRequest::new(task).session("s")).await.unwrap();
+    let run = world
+        .runtime()
+        .start(RunRequest::new(task).session("s"))
+        .await
+        .unwrap();
     // The first call of the task `write` creates the document.
     let calls = if task == "write" { 2 } else { 1 };
-    wait_until("the model is asked", || model.calls() == calls && model.in_flight() == 1).await;
+    wait_until("the model is asked", || {
+        model.calls() == calls && model.in_flight() == 1
+    })
+    .await;
     run
 }
 
 /// Reads a stream until it reports that the end of a run cannot be recorded.
 async fn until_lost(stream: &mut EventStream, run: &RunId) -> Arc<UnrecordedRun> {
     loop {
-        match with_timeout(stream.next()).await.expect("the stream ended").unwrap() {
+        match with_timeout(stream.next())
+            .await
+            .expect("the stream ended")
+            .unwrap()
+        {
             StreamItem::Lost(lost) if lost.run_id == *run => return lost,
-            item => assert!(!matches!(&item, StreamItem::Event(record) if record.event.is_terminal())),
+            item => {
+                assert!(!matches!(&item, StreamItem::Event(record) if record.event.is_terminal()))
+            }
         }
     }
 }
 
 fn says_why(error: &ErrorInfo) {
-    assert_eq!((error.code, error.retryable), (ErrorCode::StorageError, false), "{error}");
+    assert_eq!(
+        (error.code, error.retryable),
+        (ErrorCode::StorageError, false),
+        "{error}"
+    );
     assert!(error.message.contains("damaged"), "{error}");
 }
 
@@ -95,7 +130,10 @@ async fn run_fails_on_permanent_commit_error_and_session_continues() {
         (from..from + refused).for_each(|commit| plan.inject_at(commit, damaged()));
         signal.notify_waiters();
         if ends == RunStatus::Completed {
-            wait_until("it asks again", || model.calls() == 2 && model.in_flight() == 1).await;
+            wait_until("it asks again", || {
+                model.calls() == 2 && model.in_flight() == 1
+            })
+            .await;
             signal.notify_waiters();
         }
         let outcome = with_timeout(run.wait()).await.unwrap();
@@ -104,11 +142,27 @@ async fn run_fails_on_permanent_commit_error_and_session_continues() {
             says_why(outcome.error.as_ref().unwrap());
             let events = stored(world.runtime(), run.trace_id()).await;
             let end = events.last().map(|event| event.event.clone());
-            assert!(matches!(end, Some(Event::Run(RunEvent::Failed { end_reason: EndReason::Failed, .. }))), "{end:?}");
+            assert!(
+                matches!(
+                    end,
+                    Some(Event::Run(RunEvent::Failed {
+                        end_reason: EndReason::Failed,
+                        ..
+                    }))
+                ),
+                "{end:?}"
+            );
         }
         check_session(world.runtime(), &SessionId::new("s")).await;
-        let next = world.runtime().start(RunRequest::new("again").session("s")).await.unwrap();
-        assert_eq!(with_timeout(next.wait()).await.unwrap().status, RunStatus::Completed);
+        let next = world
+            .runtime()
+            .start(RunRequest::new("again").session("s"))
+            .await
+            .unwrap();
+        assert_eq!(
+            with_timeout(next.wait()).await.unwrap().status,
+            RunStatus::Completed
+        );
         world.finish().await;
     }
 }
@@ -118,9 +172,19 @@ async fn waiters_get_the_error_if_no_end_can_be_recorded() {
     let (plan, signal) = (FaultPlan::new(), Arc::new(Notify::new()));
     let model = held(&signal);
     let world = TestRuntime::with(model.clone(), with_faults(&plan)).await;
-    let parent = world.runtime().start(RunRequest::driven("drive").session("s")).await.unwrap();
-    let children = [parent.spawn(ChildSpec::new("a")).await.unwrap(), parent.spawn(ChildSpec::new("b")).await.unwrap()];
-    let (mut own, mut session) = (parent.events().unwrap(), world.runtime().sessions().events(parent.session_id(), 0));
+    let parent = world
+        .runtime()
+        .start(RunRequest::driven("drive").session("s"))
+        .await
+        .unwrap();
+    let children = [
+        parent.spawn(ChildSpec::new("a")).await.unwrap(),
+        parent.spawn(ChildSpec::new("b")).await.unwrap(),
+    ];
+    let (mut own, mut session) = (
+        parent.events().unwrap(),
+        world.runtime().sessions().events(parent.session_id(), 0),
+    );
     wait_until("both ask the model", || model.in_flight() == 2).await;
     plan.inject_always(damaged());
     signal.notify_waiters();
@@ -132,13 +196,23 @@ async fn waiters_get_the_error_if_no_end_can_be_recorded() {
     // Streams report the error as well, including a stream that is opened later.
     let lost = until_lost(&mut own, parent.run_id()).await;
     says_why(&lost.error);
-    assert!(with_timeout(own.next()).await.is_none(), "the run's own stream ends with it");
+    assert!(
+        with_timeout(own.next()).await.is_none(),
+        "the run's own stream ends with it"
+    );
     for run in [children[0].run_id(), parent.run_id()] {
         until_lost(&mut session, run).await;
     }
     until_lost(&mut children[1].events().unwrap(), children[1].run_id()).await;
-    wait_until("nothing is left of them", || world.runtime().info().live_runs() == 0).await;
-    says_why(&with_timeout(world.runtime().start(RunRequest::new("another"))).await.unwrap_err());
+    wait_until("nothing is left of them", || {
+        world.runtime().info().live_runs() == 0
+    })
+    .await;
+    says_why(
+        &with_timeout(world.runtime().start(RunRequest::new("another")))
+            .await
+            .unwrap_err(),
+    );
     world.finish().await;
 }
 
@@ -148,9 +222,16 @@ async fn unreadable_database_ends_active_runs() {
     for crashed in [None, Some("run"), Some("session")] {
         let signal = Arc::new(Notify::new());
         let model = held(&signal);
-        let world = TestRuntime::with(model.clone(), |builder| builder.config(quick_non_durable_config())).await;
+        let world = TestRuntime::with(model.clone(), |builder| {
+            builder.config(quick_non_durable_config())
+        })
+        .await;
         let run = begin(&world, &model, "write").await;
-        let queued = world.runtime().start(RunRequest::new("later").session("s")).await.unwrap();
+        let queued = world
+            .runtime()
+            .start(RunRequest::new("later").session("s"))
+            .await
+            .unwrap();
         damage(&world.home());
         let id = match crashed {
             Some("run") => format!("run:{}", run.run_id()),
@@ -164,12 +245,19 @@ async fn unreadable_database_ends_active_runs() {
         match with_timeout(run.wait()).await {
             Err(error) => says_why(&error),
             Ok(outcome) => {
-                assert_eq!(outcome.status, RunStatus::Failed, "{crashed:?}: {outcome:?}");
+                assert_eq!(
+                    outcome.status,
+                    RunStatus::Failed,
+                    "{crashed:?}: {outcome:?}"
+                );
                 says_why(outcome.error.as_ref().unwrap());
             }
         }
         let _ = with_timeout(queued.wait()).await;
-        wait_until("nothing is left of them", || world.runtime().info().live_runs() == 0).await;
+        wait_until("nothing is left of them", || {
+            world.runtime().info().live_runs() == 0
+        })
+        .await;
         world.finish().await;
     }
 }

@@ -33,25 +33,38 @@ async fn open(
     std::fs::create_dir(&home).unwrap();
     let hook = r#"echo careful >&2; echo '{"decision": "deny", "reason": "not now"}'"#;
     let hooks = json!({"PreToolUse": [{"hooks": [{"type": "command", "command": hook}]}]});
-    std::fs::write(home.join("hooks.json"), json!({"version": 1, "hooks": hooks}).to_string()).unwrap();
+    std::fs::write(
+        home.join("hooks.json"),
+        json!({"version": 1, "hooks": hooks}).to_string(),
+    )
+    .unwrap();
     let config = format!("[runtime]\ndebug_artifacts = {is_on}\n");
     std::fs::write(home.join("config.toml"), config).unwrap();
     TestRuntime::open_in(dir, model, |builder| build(builder).load_config()).await
 }
 
 async fn debug_artifacts(world: &TestRuntime) -> Vec<Artifact> {
-    let mut all = world.runtime().artifacts().list(&local_owner("s")).await.unwrap();
+    let mut all = world
+        .runtime()
+        .artifacts()
+        .list(&local_owner("s"))
+        .await
+        .unwrap();
     all.retain(|artifact| artifact.debug);
     all.sort_by(|a, b| a.title.cmp(&b.title));
     all
 }
 
 fn titles(artifacts: &[Artifact]) -> Vec<&str> {
-    artifacts.iter().map(|artifact| artifact.title.as_str()).collect()
+    artifacts
+        .iter()
+        .map(|artifact| artifact.title.as_str())
+        .collect()
 }
 
 async fn json_of(world: &TestRuntime, artifact: &Artifact) -> Value {
-    serde_json::from_str(&text(world, &local_owner("s"), artifact.artifact_id.as_str()).await).unwrap()
+    serde_json::from_str(&text(world, &local_owner("s"), artifact.artifact_id.as_str()).await)
+        .unwrap()
 }
 
 fn reading() -> Arc<ScriptedModel> {
@@ -65,24 +78,56 @@ fn reading() -> Arc<ScriptedModel> {
 async fn model_calls_and_hooks_are_stored_only_if_wanted() {
     for is_on in [true, false] {
         let world = open(reading(), is_on, |builder| builder).await;
-        let run = world.runtime().start(RunRequest::new("list").session("s")).await.unwrap();
+        let run = world
+            .runtime()
+            .start(RunRequest::new("list").session("s"))
+            .await
+            .unwrap();
         let outcome = with_timeout(run.wait()).await.unwrap();
-        assert!(outcome.artifacts.is_empty(), "they are no results of the run");
+        assert!(
+            outcome.artifacts.is_empty(),
+            "they are no results of the run"
+        );
         let stored = debug_artifacts(&world).await;
         if !is_on {
             assert_eq!(titles(&stored), [""; 0]);
             world.finish().await;
             continue;
         }
-        assert_eq!(titles(&stored), ["hooks: PreToolUse", "model call: turn 1", "model call: turn 2"]);
-        assert!(stored.iter().all(|artifact| artifact.provenance.run_id.as_ref() == Some(run.run_id())));
+        assert_eq!(
+            titles(&stored),
+            [
+                "hooks: PreToolUse",
+                "model call: turn 1",
+                "model call: turn 2"
+            ]
+        );
+        assert!(
+            stored
+                .iter()
+                .all(|artifact| artifact.provenance.run_id.as_ref() == Some(run.run_id()))
+        );
         let calls = json_of(&world, &stored[0]).await;
-        let [call] = &calls.as_array().unwrap()[..] else { panic!("one hook: {calls}") };
-        assert_eq!((&call["end"], &call["stderr"]), (&json!("exit status: 0"), &json!("careful\n")));
-        assert_eq!((&call["input"]["tool"], &call["failure"]), (&json!("list_files"), &Value::Null));
-        assert!(call["stdout"].as_str().unwrap().contains("not now") && call["command"].is_string(), "{call}");
+        let [call] = &calls.as_array().unwrap()[..] else {
+            panic!("one hook: {calls}")
+        };
+        assert_eq!(
+            (&call["end"], &call["stderr"]),
+            (&json!("exit status: 0"), &json!("careful\n"))
+        );
+        assert_eq!(
+            (&call["input"]["tool"], &call["failure"]),
+            (&json!("list_files"), &Value::Null)
+        );
+        assert!(
+            call["stdout"].as_str().unwrap().contains("not now") && call["command"].is_string(),
+            "{call}"
+        );
         // A cleanup deletes them without any further option.
-        let cleanup = Cleanup { dry_run: false, ..Cleanup::default() };
+        let cleanup = Cleanup {
+            dry_run: false,
+            ..Cleanup::default()
+        };
         world.runtime().artifacts().clean_up(cleanup).await.unwrap();
         assert_eq!(titles(&debug_artifacts(&world).await), [""; 0]);
         world.finish().await;
@@ -91,14 +136,32 @@ async fn model_calls_and_hooks_are_stored_only_if_wanted() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn failed_model_call_is_stored_with_its_error() {
-    let model = scripted_model(|_| Turn::Fail(ModelError::new(Failure::Rejected, "HTTP 400: no such model")));
+    let model = scripted_model(|_| {
+        Turn::Fail(ModelError::new(
+            Failure::Rejected,
+            "HTTP 400: no such model",
+        ))
+    });
     let world = open(model, true, |builder| builder).await;
-    let run = world.runtime().start(RunRequest::new("list").session("s")).await.unwrap();
-    assert_eq!(with_timeout(run.wait()).await.unwrap().status, RunStatus::Failed);
+    let run = world
+        .runtime()
+        .start(RunRequest::new("list").session("s"))
+        .await
+        .unwrap();
+    assert_eq!(
+        with_timeout(run.wait()).await.unwrap().status,
+        RunStatus::Failed
+    );
     let stored = debug_artifacts(&world).await;
     assert_eq!(titles(&stored), ["model call: turn 1"]);
     let traffic = json_of(&world, &stored[0]).await;
-    assert!(traffic["answer"]["error"]["message"].as_str().unwrap().contains("no such model"), "{traffic}");
+    assert!(
+        traffic["answer"]["error"]["message"]
+            .as_str()
+            .unwrap()
+            .contains("no such model"),
+        "{traffic}"
+    );
     assert_eq!(traffic["request"]["messages"][0]["content"], "list");
     world.finish().await;
 }
@@ -112,7 +175,11 @@ async fn crash_of_an_actor_is_stored_with_its_backtrace() {
         }
     });
     let world = open(reading(), true, |builder| builder.fault_hook(hook)).await;
-    let run = world.runtime().start(RunRequest::new("list").session("s")).await.unwrap();
+    let run = world
+        .runtime()
+        .start(RunRequest::new("list").session("s"))
+        .await
+        .unwrap();
     assert_eq!(with_timeout(run.wait()).await.unwrap().output, "listed");
     let mut stored = Vec::new();
     let is_crash = |artifact: &&Artifact| artifact.title == "crash: run actor";
@@ -122,7 +189,12 @@ async fn crash_of_an_actor_is_stored_with_its_backtrace() {
     }
     let crash = stored.iter().find(is_crash).unwrap();
     let report = text(&world, &local_owner("s"), crash.artifact_id.as_str()).await;
-    for part in [run.run_id().as_str(), "the bug of this test", "debug_artifacts.rs:", "soong::run::actor"] {
+    for part in [
+        run.run_id().as_str(),
+        "the bug of this test",
+        "debug_artifacts.rs:",
+        "soong::run::actor",
+    ] {
         assert!(report.contains(part), "{part}: {report}");
     }
     world.finish().await;
@@ -135,38 +207,72 @@ async fn open_with_server(server: &ScriptedServer) -> (Runtime, tempfile::TempDi
     config.runtime.debug_artifacts = true;
     config.model.base_url = Some(format!("{}?key={SECRET}", server.base_url()));
     let environment = Environment::of([("OPENAI_API_KEY", SECRET)]);
-    let builder = Runtime::builder().home(dir.path().join("home")).project_dir(dir.path());
-    let runtime = builder.config(config).environment(environment).build().await.unwrap();
+    let builder = Runtime::builder()
+        .home(dir.path().join("home"))
+        .project_dir(dir.path());
+    let runtime = builder
+        .config(config)
+        .environment(environment)
+        .build()
+        .await
+        .unwrap();
     (runtime, dir)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn exchanges_with_the_service_are_stored_as_they_were() {
-    for (parts, is_left_out) in [(["all is", " well"], false), (["sk-never-show-", "this-0123456789"], true)] {
+    for (parts, is_left_out) in [
+        (["all is", " well"], false),
+        (["sk-never-show-", "this-0123456789"], true),
+    ] {
         let server = ScriptedServer::start(move |request: &Request| match request.number {
             0 => Reply::status(500, r#"{"error":{"message":"boom"}}"#),
             1 => Reply::sse([delta(json!({"content": "half of it"}), Value::Null)]).then_cut(),
             _ => Reply::sse(parts.map(|part| delta(json!({"content": part}), json!("stop")))),
         });
         let (runtime, _dir) = open_with_server(&server).await;
-        let run = runtime.start(RunRequest::new("say it").session("s")).await.unwrap();
+        let run = runtime
+            .start(RunRequest::new("say it").session("s"))
+            .await
+            .unwrap();
         let outcome = with_timeout(run.wait()).await.unwrap();
         assert_eq!(outcome.status, RunStatus::Completed, "{:?}", outcome.error);
         let mut all = runtime.artifacts().list(&local_owner("s")).await.unwrap();
         all.retain(|artifact| artifact.title == "model call: turn 1");
-        let [stored] = &all[..] else { panic!("one call: {all:?}") };
-        let loaded = runtime.artifacts().load(&local_owner("s"), stored.artifact_id.as_str(), None).await.unwrap();
+        let [stored] = &all[..] else {
+            panic!("one call: {all:?}")
+        };
+        let loaded = runtime
+            .artifacts()
+            .load(&local_owner("s"), stored.artifact_id.as_str(), None)
+            .await
+            .unwrap();
         let content = loaded.text().await.unwrap();
         assert!(!content.contains(SECRET), "{content}");
         let traffic: Value = serde_json::from_str(&content).unwrap();
         let exchanges = traffic["exchanges"].as_array().unwrap();
-        let statuses: Vec<&Value> = exchanges.iter().map(|exchange| &exchange["status"]).collect();
-        assert_eq!(statuses, [&json!(500), &json!(200), &json!(200)], "{traffic}");
+        let statuses: Vec<&Value> = exchanges
+            .iter()
+            .map(|exchange| &exchange["status"])
+            .collect();
+        assert_eq!(
+            statuses,
+            [&json!(500), &json!(200), &json!(200)],
+            "{traffic}"
+        );
         assert_eq!(exchanges[0]["response"]["error"]["message"], "boom");
-        let sent = exchanges[0]["request"]["messages"][1]["content"].as_str().unwrap();
+        let sent = exchanges[0]["request"]["messages"][1]["content"]
+            .as_str()
+            .unwrap();
         assert!(sent.starts_with("say it\n\n[Context of this run"), "{sent}");
         assert!(!exchanges[0]["url"].as_str().unwrap().contains('?'));
-        assert!(exchanges[1]["response"].as_str().unwrap().contains("half of it"), "{traffic}");
+        assert!(
+            exchanges[1]["response"]
+                .as_str()
+                .unwrap()
+                .contains("half of it"),
+            "{traffic}"
+        );
         let answer = exchanges[2]["response"].as_str().unwrap();
         assert_eq!(answer.starts_with("left out"), is_left_out, "{answer}");
         assert_eq!(answer.contains(parts[0]), !is_left_out, "{answer}");

@@ -30,7 +30,11 @@ async fn left_behind() -> TestRuntime {
         _ => Turn::Hang("half"),
     });
     let mut world = TestRuntime::with(first.clone(), impatient).await;
-    let run = world.runtime().start(RunRequest::driven("drive").session("s")).await.unwrap();
+    let run = world
+        .runtime()
+        .start(RunRequest::driven("drive").session("s"))
+        .await
+        .unwrap();
     let children = run.spawn_all(tasks(&["ended", "works"])).await.unwrap();
     with_timeout(children[0].wait()).await.unwrap();
     wait_until("the other one thinks", || first.in_flight() == 1).await;
@@ -44,12 +48,23 @@ async fn a_program_resumes_a_driven_run_after_a_crash() {
     let second = scripted_model(|request| Turn::say(format!("{} late", task_of(request))));
     world.reopen_with(second.clone(), impatient).await;
     let undriven = world.runtime().info().resumed_driven_runs();
-    let [run] = &undriven[..] else { panic!("{undriven:?}") };
-    for (names, part) in [(&["ended"][..], "already has 2 children"), (&["ended", "other"], "a different task")] {
+    let [run] = &undriven[..] else {
+        panic!("{undriven:?}")
+    };
+    for (names, part) in [
+        (&["ended"][..], "already has 2 children"),
+        (&["ended", "other"], "a different task"),
+    ] {
         let error = run.children_or_spawn(tasks(names)).await.unwrap_err();
-        assert!(error.code == ErrorCode::ValidationError && error.message.contains(part), "{error}");
+        assert!(
+            error.code == ErrorCode::ValidationError && error.message.contains(part),
+            "{error}"
+        );
     }
-    let children = run.children_or_spawn(tasks(&["ended", "works", "new"])).await.unwrap();
+    let children = run
+        .children_or_spawn(tasks(&["ended", "works", "new"]))
+        .await
+        .unwrap();
     assert!(matches!(&children[0], Child::Ended(outcome) if outcome.output == "early"));
     let mut said = Vec::new();
     for child in &children {
@@ -57,7 +72,10 @@ async fn a_program_resumes_a_driven_run_after_a_crash() {
     }
     assert_eq!(said, ["early", "works late", "new late"]);
     assert_eq!(second.calls(), 2, "what had ended is not repeated");
-    assert!(world.runtime().info().resumed_driven_runs().is_empty(), "it has a driver");
+    assert!(
+        world.runtime().info().resumed_driven_runs().is_empty(),
+        "it has a driver"
+    );
     run.finish("all done").unwrap();
     assert_eq!(with_timeout(run.wait()).await.unwrap().output, "all done");
     check_session(world.runtime(), run.session_id()).await;
@@ -70,20 +88,54 @@ async fn a_driven_run_without_a_handle_ends_as_interrupted() {
     let mut world = left_behind().await;
     let second = scripted_model(|_| Turn::say("late"));
     world.reopen_with(second.clone(), impatient).await;
-    let id = world.runtime().info().resumed_driven_runs()[0].run_id().clone();
-    wait_until("it has ended", || world.runtime().traces().handle(&id).is_err()).await;
+    let id = world.runtime().info().resumed_driven_runs()[0]
+        .run_id()
+        .clone();
+    wait_until("it has ended", || {
+        world.runtime().traces().handle(&id).is_err()
+    })
+    .await;
     let ended = world.runtime().traces().run(&id).await.unwrap();
-    assert_eq!((ended.status, ended.end_reason), (RunStatus::Failed, Some(EndReason::Interrupted)));
-    assert!(ended.error.unwrap().message.contains("no program has driven the run"));
+    assert_eq!(
+        (ended.status, ended.end_reason),
+        (RunStatus::Failed, Some(EndReason::Interrupted))
+    );
+    assert!(
+        ended
+            .error
+            .unwrap()
+            .message
+            .contains("no program has driven the run")
+    );
     check_session(world.runtime(), &ended.session_id).await;
     // The session accepts runs again.
-    let next = world.runtime().start(RunRequest::new("next").session("s")).await.unwrap();
-    assert_eq!(with_timeout(next.wait()).await.unwrap().status, RunStatus::Completed);
+    let next = world
+        .runtime()
+        .start(RunRequest::new("next").session("s"))
+        .await
+        .unwrap();
+    assert_eq!(
+        with_timeout(next.wait()).await.unwrap().status,
+        RunStatus::Completed
+    );
 
     // A driven run with a handle keeps waiting while one without a handle ends.
-    let held = world.runtime().start(RunRequest::driven("drive").session("t")).await.unwrap();
-    let dropped = world.runtime().start(RunRequest::driven("drive").session("u")).await.unwrap().run_id().clone();
-    wait_until("the one without a handle has ended", || world.runtime().traces().handle(&dropped).is_err()).await;
+    let held = world
+        .runtime()
+        .start(RunRequest::driven("drive").session("t"))
+        .await
+        .unwrap();
+    let dropped = world
+        .runtime()
+        .start(RunRequest::driven("drive").session("u"))
+        .await
+        .unwrap()
+        .run_id()
+        .clone();
+    wait_until("the one without a handle has ended", || {
+        world.runtime().traces().handle(&dropped).is_err()
+    })
+    .await;
     assert_eq!(held.status().await.unwrap(), RunStatus::Running);
     held.finish("done").unwrap();
     with_timeout(held.wait()).await.unwrap();
@@ -95,7 +147,11 @@ async fn a_driven_run_without_a_handle_ends_as_interrupted() {
 async fn driver_check_does_not_count_as_progress() {
     let model = scripted_model(|_| Turn::Hang("half"));
     let world = TestRuntime::with(model.clone(), impatient).await;
-    let run = world.runtime().start(RunRequest::driven("drive").session("s")).await.unwrap();
+    let run = world
+        .runtime()
+        .start(RunRequest::driven("drive").session("s"))
+        .await
+        .unwrap();
     let run_id = run.run_id().clone();
     run.spawn_all(tasks(&["works"])).await.unwrap();
     wait_until("the child thinks", || model.in_flight() == 1).await;
@@ -104,19 +160,40 @@ async fn driver_check_does_not_count_as_progress() {
     // because it has an open child.
     let mut seen = Vec::new();
     for session in ["t", "u"] {
-        let dropped =
-            world.runtime().start(RunRequest::driven("drive").session(session)).await.unwrap().run_id().clone();
-        wait_until("the one without a handle has ended", || world.runtime().traces().handle(&dropped).is_err()).await;
-        seen.push(last_progress(&world.runtime().tree().snapshot().unwrap(), &run_id));
+        let dropped = world
+            .runtime()
+            .start(RunRequest::driven("drive").session(session))
+            .await
+            .unwrap()
+            .run_id()
+            .clone();
+        wait_until("the one without a handle has ended", || {
+            world.runtime().traces().handle(&dropped).is_err()
+        })
+        .await;
+        seen.push(last_progress(
+            &world.runtime().tree().snapshot().unwrap(),
+            &run_id,
+        ));
     }
     assert!(seen[0].is_some() && seen[0] == seen[1], "{seen:?}");
-    world.runtime().traces().handle(&run_id).unwrap().cancel().await.unwrap();
+    world
+        .runtime()
+        .traces()
+        .handle(&run_id)
+        .unwrap()
+        .cancel()
+        .await
+        .unwrap();
     world.finish().await;
 }
 
 fn last_progress(tree: &ActorView, run: &RunId) -> Option<Timestamp> {
     match &tree.run {
         Some(view) if tree.id == run.as_str() => view.last_progress,
-        _ => tree.children.iter().find_map(|child| last_progress(child, run)),
+        _ => tree
+            .children
+            .iter()
+            .find_map(|child| last_progress(child, run)),
     }
 }

@@ -15,7 +15,9 @@ use crate::support::{
 /// Returns the changes that the calls of a run recorded.
 async fn changes(world: &TestRuntime, run: &RunHandle) -> Vec<FileChange> {
     let events = stored(world.runtime(), run.trace_id()).await;
-    let of_run = events.iter().filter(|record| record.run_id.as_ref() == Some(run.run_id()));
+    let of_run = events
+        .iter()
+        .filter(|record| record.run_id.as_ref() == Some(run.run_id()));
     let changes = of_run.filter_map(|record| match &record.event {
         Event::Tool(ToolEvent::Completed { file_change, .. }) => file_change.as_deref().cloned(),
         _ => None,
@@ -42,29 +44,85 @@ async fn previous_contents_are_kept_for_users_and_hidden_from_models() {
     )
     .await;
     let changes = changes(&world, &done).await;
-    let [created, edited, replaced, picture, sensitive] = &changes[..] else { panic!("{changes:#?}") };
-    assert_eq!(created.path, world.project().join("new/b.txt").canonicalize().unwrap().display().to_string());
+    let [created, edited, replaced, picture, sensitive] = &changes[..] else {
+        panic!("{changes:#?}")
+    };
+    assert_eq!(
+        created.path,
+        world
+            .project()
+            .join("new/b.txt")
+            .canonicalize()
+            .unwrap()
+            .display()
+            .to_string()
+    );
     assert!(created.created && created.previous.is_none());
-    assert!(created.diff.as_ref().unwrap().ends_with("@@ -0,0 +1 @@\n+one\n"), "{created:?}");
+    assert!(
+        created
+            .diff
+            .as_ref()
+            .unwrap()
+            .ends_with("@@ -0,0 +1 @@\n+one\n"),
+        "{created:?}"
+    );
     let previous = edited.previous.as_ref().unwrap();
-    assert_eq!((edited.created, &edited.diff, &previous.sha256), (false, &None, &created.sha256));
+    assert_eq!(
+        (edited.created, &edited.diff, &previous.sha256),
+        (false, &None, &created.sha256)
+    );
     let owner = local_owner("s");
-    assert_eq!(text(&world, &owner, previous.artifact_id.as_str()).await, "one\n");
-    assert!(replaced.diff.as_ref().unwrap().contains("-alpha\n+ALPHA\n beta\n"), "{replaced:?}");
+    assert_eq!(
+        text(&world, &owner, previous.artifact_id.as_str()).await,
+        "one\n"
+    );
+    assert!(
+        replaced
+            .diff
+            .as_ref()
+            .unwrap()
+            .contains("-alpha\n+ALPHA\n beta\n"),
+        "{replaced:?}"
+    );
     let previous = replaced.previous.as_ref().unwrap();
-    assert_eq!(text(&world, &owner, previous.artifact_id.as_str()).await, "alpha\nbeta\n");
-    let loaded =
-        world.runtime().artifacts().load(&owner, picture.previous.as_ref().unwrap().artifact_id.as_str(), None);
-    assert_eq!((&loaded.await.unwrap().bytes().await.unwrap()[..], &picture.diff), (&[0xff, 0xfe, 0x00][..], &None));
-    assert_eq!((sensitive.created, &sensitive.previous, &sensitive.diff), (false, &None, &None), "it is sensitive");
+    assert_eq!(
+        text(&world, &owner, previous.artifact_id.as_str()).await,
+        "alpha\nbeta\n"
+    );
+    let loaded = world.runtime().artifacts().load(
+        &owner,
+        picture.previous.as_ref().unwrap().artifact_id.as_str(),
+        None,
+    );
+    assert_eq!(
+        (
+            &loaded.await.unwrap().bytes().await.unwrap()[..],
+            &picture.diff
+        ),
+        (&[0xff, 0xfe, 0x00][..], &None)
+    );
+    assert_eq!(
+        (sensitive.created, &sensitive.previous, &sensitive.diff),
+        (false, &None, &None),
+        "it is sensitive"
+    );
 
     let (_, listed) = run(&world, "s", &[json!(["list_artifacts", {}])]).await;
-    assert!(!listed.output.contains("before a change"), "{}", listed.output);
+    assert!(
+        !listed.output.contains("before a change"),
+        "{}",
+        listed.output
+    );
     let artifacts = world.runtime().artifacts().list(&owner).await.unwrap();
     let is_hidden = |artifact: &soong::protocol::Artifact| {
-        artifact.debug && artifact.name.is_none() && matches!(artifact.scope, ArtifactScope::Session { .. })
+        artifact.debug
+            && artifact.name.is_none()
+            && matches!(artifact.scope, ArtifactScope::Session { .. })
     };
-    assert!(artifacts.len() == 3 && artifacts.iter().all(is_hidden), "{artifacts:#?}");
+    assert!(
+        artifacts.len() == 3 && artifacts.iter().all(is_hidden),
+        "{artifacts:#?}"
+    );
     world.finish().await;
 }
 
@@ -74,23 +132,40 @@ async fn session_keeps_limited_number_of_bytes_also_after_restart() {
     config.artifacts.max_undo_bytes = 25;
     let build = |builder: soong::RuntimeBuilder| builder.config(config.clone());
     let mut world = TestRuntime::with(prompt_driven_model(), build).await;
-    let replace = |content: &str| json!(["write", {"path": "a.txt", "content": content, "overwrite": true}]);
+    let replace =
+        |content: &str| json!(["write", {"path": "a.txt", "content": content, "overwrite": true}]);
     let kept = async |world: &TestRuntime, session: &str, contents: &[&str]| {
         let steps: Vec<_> = contents.iter().map(|content| replace(content)).collect();
         let (done, _) = run(world, session, &steps).await;
-        changes(world, &done).await.iter().map(|change| change.previous.is_some()).collect::<Vec<_>>()
+        changes(world, &done)
+            .await
+            .iter()
+            .map(|change| change.previous.is_some())
+            .collect::<Vec<_>>()
     };
     // An edit that fails keeps nothing.
     let failing = json!(["edit", {"path": "a.txt", "edits": [{"old": "missing", "new": "x"}]}]);
     run(&world, "s", &[failing.clone(), failing]).await;
     // 11, 12 and 2 bytes are replaced.
-    assert_eq!(kept(&world, "s", &["twelve bytes", "2b", "last text"]).await, [true, true, true]);
-    assert_eq!(kept(&world, "s", &["nine byte"]).await, [false], "25 bytes are kept");
+    assert_eq!(
+        kept(&world, "s", &["twelve bytes", "2b", "last text"]).await,
+        [true, true, true]
+    );
+    assert_eq!(
+        kept(&world, "s", &["nine byte"]).await,
+        [false],
+        "25 bytes are kept"
+    );
     assert_eq!(kept(&world, "other", &["nine byte"]).await, [true]);
     world.reopen_with(prompt_driven_model(), build).await;
     assert_eq!(kept(&world, "s", &["nine byte"]).await, [false]);
     // A session with the id of a deleted one has the whole quota.
-    world.runtime().sessions().delete(&SessionId::new("s")).await.unwrap();
+    world
+        .runtime()
+        .sessions()
+        .delete(&SessionId::new("s"))
+        .await
+        .unwrap();
     assert_eq!(kept(&world, "s", &["nine byte"]).await, [true]);
     world.finish().await;
 }
@@ -100,7 +175,10 @@ async fn session_keeps_limited_number_of_bytes_also_after_restart() {
 async fn concurrent_edits_of_one_file_lose_none() {
     const RUNS: usize = 8;
     const EDITS: usize = 40;
-    let world = TestRuntime::with(prompt_driven_model(), |builder| builder.config(quick_non_durable_config())).await;
+    let world = TestRuntime::with(prompt_driven_model(), |builder| {
+        builder.config(quick_non_durable_config())
+    })
+    .await;
     let lines: String = (0..RUNS).map(|run| format!("run {run}\n")).collect();
     std::fs::write(world.project().join("list.txt"), lines).unwrap();
     let mut runs = Vec::new();
@@ -118,7 +196,12 @@ async fn concurrent_edits_of_one_file_lose_none() {
     let mut refused = 0;
     for (number, run) in runs.iter().enumerate() {
         let outcome = with_timeout(run.wait()).await.unwrap();
-        assert_eq!(outcome.status, RunStatus::Completed, "run {number}: {:?}", outcome.error);
+        assert_eq!(
+            outcome.status,
+            RunStatus::Completed,
+            "run {number}: {:?}",
+            outcome.error
+        );
         let mut edit = 0;
         for record in stored(world.runtime(), run.trace_id()).await {
             match &record.event {
@@ -142,8 +225,16 @@ async fn concurrent_edits_of_one_file_lose_none() {
         assert_eq!(edit, EDITS, "run {number}");
     }
     let text = std::fs::read_to_string(world.project().join("list.txt")).unwrap();
-    let mut found: Vec<String> = text.lines().filter(|line| !line.starts_with("run ")).map(str::to_owned).collect();
-    assert!(expected.len() >= RUNS, "only {} edits were made", expected.len());
+    let mut found: Vec<String> = text
+        .lines()
+        .filter(|line| !line.starts_with("run "))
+        .map(str::to_owned)
+        .collect();
+    assert!(
+        expected.len() >= RUNS,
+        "only {} edits were made",
+        expected.len()
+    );
     expected.sort();
     found.sort();
     assert_eq!(found, expected, "{refused} edits were refused");

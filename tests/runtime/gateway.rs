@@ -71,7 +71,11 @@ impl Account {
                 match account.take(&task) {
                     Ok(_in_flight) => {
                         tokio::time::sleep(ANSWER).await;
-                        let usage = Usage { prompt_tokens: 10, completion_tokens: 5, ..Usage::default() };
+                        let usage = Usage {
+                            prompt_tokens: 10,
+                            completion_tokens: 5,
+                            ..Usage::default()
+                        };
                         text("done").streaming([]).usage(usage)
                     }
                     Err(error) => error.into(),
@@ -97,8 +101,15 @@ impl Account {
             let wait_ms = wait.as_millis() as u64 + 1;
             log.refused += 1;
             log.refused_at = Some(now);
-            log.not_before = log.not_before.max(Some(now + Duration::from_millis(wait_ms)));
-            return Err(ModelError::new(Failure::RateLimited { retry_after_ms: Some(wait_ms) }, "too many"));
+            log.not_before = log
+                .not_before
+                .max(Some(now + Duration::from_millis(wait_ms)));
+            return Err(ModelError::new(
+                Failure::RateLimited {
+                    retry_after_ms: Some(wait_ms),
+                },
+                "too many",
+            ));
         }
         log.window.push_back(now);
         log.accepted.push((task.to_owned(), now));
@@ -137,7 +148,11 @@ impl FastClock {
             let mut then = std::time::Instant::now();
             loop {
                 // Paused time does not jump while a blocking task runs.
-                let tick = || mpsc::channel::<()>().1.recv_timeout(Duration::from_millis(1));
+                let tick = || {
+                    mpsc::channel::<()>()
+                        .1
+                        .recv_timeout(Duration::from_millis(1))
+                };
                 let _ = tokio::task::spawn_blocking(tick).await;
                 let now = std::time::Instant::now();
                 // If the machine stalls, limits must not expire while no task could run.
@@ -180,14 +195,22 @@ async fn check(config: Config, reason: &str, refusals: std::ops::RangeInclusive<
     let clock = FastClock::start();
     let account = Arc::new(Account::default());
     let committing = Arc::clone(&clock.committing);
-    let build =
-        |builder: RuntimeBuilder| builder.config(config).wrap_store(|store| Box::new(Timeless { store, committing }));
+    let build = |builder: RuntimeBuilder| {
+        builder
+            .config(config)
+            .wrap_store(|store| Box::new(Timeless { store, committing }))
+    };
     let world = TestRuntime::with(account.model(), build).await;
     let runtime = world.runtime();
     let session = async |name: &str| {
-        let parent = runtime.start(RunRequest::driven(name).session(name)).await.unwrap();
+        let parent = runtime
+            .start(RunRequest::driven(name).session(name))
+            .await
+            .unwrap();
         let children = (0..CHILDREN).map(async |child| {
-            let child = parent.spawn(ChildSpec::new(format!("{name} {child}")).mode(ChildMode::Explore)).await?;
+            let child = parent
+                .spawn(ChildSpec::new(format!("{name} {child}")).mode(ChildMode::Explore))
+                .await?;
             Ok::<_, soong::ErrorInfo>((child.trace_id().clone(), child.wait().await?))
         });
         let children = try_join_all(children).await.unwrap();
@@ -207,18 +230,47 @@ async fn check(config: Config, reason: &str, refusals: std::ops::RangeInclusive<
 
     let log = account.log();
     let all: Vec<_> = first.1.iter().chain(&second.1).collect();
-    let failed: Vec<_> = all.iter().filter(|(_, outcome)| outcome.status != RunStatus::Completed).collect();
-    assert!(failed.is_empty(), "{} failed, as: {:?}", failed.len(), failed[0]);
-    assert_eq!((log.accepted.len(), log.too_early), (2 * CHILDREN, 0), "Retry-After was broken");
+    let failed: Vec<_> = all
+        .iter()
+        .filter(|(_, outcome)| outcome.status != RunStatus::Completed)
+        .collect();
+    assert!(
+        failed.is_empty(),
+        "{} failed, as: {:?}",
+        failed.len(),
+        failed[0]
+    );
+    assert_eq!(
+        (log.accepted.len(), log.too_early),
+        (2 * CHILDREN, 0),
+        "Retry-After was broken"
+    );
     assert!(refusals.contains(&log.refused), "{} refused", log.refused);
-    assert!(tree.contains(&format!("waiting ({reason}")), "{reason} is not in the tree: {tree}");
+    assert!(
+        tree.contains(&format!("waiting ({reason}")),
+        "{reason} is not in the tree: {tree}"
+    );
 
     // At least 95 % of the account's rate must be used in the first two minutes.
     let begin = log.accepted[0].1;
-    let used = log.accepted.iter().filter(|(_, at)| *at < begin + 2 * MINUTE).count();
-    assert!(used * 100 >= 95 * 2 * PER_MINUTE, "{used} of {} used in two minutes", 2 * PER_MINUTE);
-    let of_first = log.accepted[..CHILDREN].iter().filter(|(task, _)| task.starts_with("first")).count();
-    assert!(of_first.abs_diff(CHILDREN / 2) * 20 <= CHILDREN, "{of_first} of {CHILDREN} were the first session's");
+    let used = log
+        .accepted
+        .iter()
+        .filter(|(_, at)| *at < begin + 2 * MINUTE)
+        .count();
+    assert!(
+        used * 100 >= 95 * 2 * PER_MINUTE,
+        "{used} of {} used in two minutes",
+        2 * PER_MINUTE
+    );
+    let of_first = log.accepted[..CHILDREN]
+        .iter()
+        .filter(|(task, _)| task.starts_with("first"))
+        .count();
+    assert!(
+        of_first.abs_diff(CHILDREN / 2) * 20 <= CHILDREN,
+        "{of_first} of {CHILDREN} were the first session's"
+    );
 
     let mut waiting = 0;
     for (trace, _) in all {

@@ -22,7 +22,9 @@ use crate::support::{
     history::check_messages,
     model::{ScriptedModel, Turn, scripted_model},
     pairing,
-    world::{PowerSwitch, PoweredStore, TestRuntime, quick_non_durable_config, wait_until, with_timeout},
+    world::{
+        PowerSwitch, PoweredStore, TestRuntime, quick_non_durable_config, wait_until, with_timeout,
+    },
 };
 
 /// Operation on the conversation.
@@ -32,15 +34,27 @@ enum Op {
     Ask { steps: Vec<Step> },
     /// Sends a message after an earlier message, which `part` selects on the main path (in 1/256); continues there
     /// without a message if `again`.
-    Back { part: u8, again: bool, steps: Vec<Step> },
+    Back {
+        part: u8,
+        again: bool,
+        steps: Vec<Step>,
+    },
     /// Moves the head to any message, which `part` selects.
     Switch { part: u8 },
     /// Sends a message, and ends the process after this many model calls. The next process resumes the run, or ends
     /// it if `ends`.
-    Die { steps: Vec<Step>, after: u8, ends: bool },
+    Die {
+        steps: Vec<Step>,
+        after: u8,
+        ends: bool,
+    },
     /// Sends a message, and cuts the power after this many commits. The next process opens the disk as it was at the
     /// cut, and resumes the run, or ends it if `ends`.
-    Cut { steps: Vec<Step>, commits: u8, ends: bool },
+    Cut {
+        steps: Vec<Step>,
+        commits: u8,
+        ends: bool,
+    },
     /// Reopens the home.
     Reopen,
 }
@@ -88,15 +102,24 @@ struct Script {
 const SUMMARY: &str = "## Request and intent\nx\n## Current work\ny\n## Next step\nz";
 
 fn form(messages: &[Arc<Message>]) -> Vec<Value> {
-    messages.iter().map(|message| serde_json::to_value(&**message).unwrap()).collect()
+    messages
+        .iter()
+        .map(|message| serde_json::to_value(&**message).unwrap())
+        .collect()
 }
 
 impl Script {
     fn answer(&self, request: &ModelRequest) -> Turn {
         let messages = form(&request.messages);
-        for (name, rules) in [("openai", pairing::openai as fn(&[Value]) -> _), ("anthropic", pairing::anthropic)] {
+        for (name, rules) in [
+            ("openai", pairing::openai as fn(&[Value]) -> _),
+            ("anthropic", pairing::anthropic),
+        ] {
             if let Err(why) = rules(&messages) {
-                self.problems.lock().unwrap().push(format!("{name}: {why}: {messages:#?}"));
+                self.problems
+                    .lock()
+                    .unwrap()
+                    .push(format!("{name}: {why}: {messages:#?}"));
             }
         }
         if request.tools.is_empty() {
@@ -106,20 +129,30 @@ impl Script {
         if is_child {
             return Turn::say("a child's answer");
         }
-        if self.left.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1)).is_err() {
+        if self
+            .left
+            .fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1))
+            .is_err()
+        {
             return Turn::Hang("half an answer");
         }
         let number = self.count.fetch_add(1, SeqCst);
         let next = self.steps.lock().unwrap().pop();
         match next {
             None => Turn::say(format!("answer {number} {}", "word ".repeat(60))),
-            Some(Step::Read) => Turn::Call(vec![("read", json!({ "path": "a.txt" })), ("list_files", json!({}))]),
+            Some(Step::Read) => Turn::Call(vec![
+                ("read", json!({ "path": "a.txt" })),
+                ("list_files", json!({})),
+            ]),
             Some(Step::Plan) => Turn::call("goal", json!({ "add": [format!("goal {number}")] })),
             Some(Step::Finish) => Turn::call("goal", json!({ "done": "it is done" })),
             Some(Step::Explore) => Turn::call("agent", json!({ "task": ["one", "two"] })),
             Some(Step::Write) => Turn::Call(vec![
                 ("create_artifact", json!({ "name": "doc", "content": "0" })),
-                ("rewrite_artifact", json!({ "name": "doc", "content": number.to_string() })),
+                (
+                    "rewrite_artifact",
+                    json!({ "name": "doc", "content": number.to_string() }),
+                ),
             ]),
             Some(Step::Wrong) => Turn::call("read", json!("no arguments")),
         }
@@ -165,12 +198,21 @@ impl History {
     }
 
     fn start() -> RunRequest {
-        let number = std::time::SystemTime::now().elapsed().map_or(0, |time| time.subsec_nanos());
-        RunRequest::new(format!("ask {number}")).session("s").mode(RunMode::Orchestrator)
+        let number = std::time::SystemTime::now()
+            .elapsed()
+            .map_or(0, |time| time.subsec_nanos());
+        RunRequest::new(format!("ask {number}"))
+            .session("s")
+            .mode(RunMode::Orchestrator)
     }
 
     async fn messages(&self, path: MessagePath) -> Vec<Message> {
-        self.world.runtime().traces().messages(&TraceId::new("s"), path).await.unwrap_or_default()
+        self.world
+            .runtime()
+            .traces()
+            .messages(&TraceId::new("s"), path)
+            .await
+            .unwrap_or_default()
     }
 
     async fn run(&self, start: RunRequest) {
@@ -184,8 +226,12 @@ impl History {
     /// Reopens the home, with a store that supports power cuts.
     async fn reopen(&mut self) {
         let (model, switch) = (Self::model(&self.script), Arc::clone(&self.power));
-        let powered = |builder: RuntimeBuilder| builder.wrap_store(|store| Box::new(PoweredStore { store, switch }));
-        self.world.reopen_with(model, |builder| powered(small(builder))).await;
+        let powered = |builder: RuntimeBuilder| {
+            builder.wrap_store(|store| Box::new(PoweredStore { store, switch }))
+        };
+        self.world
+            .reopen_with(model, |builder| powered(small(builder)))
+            .await;
     }
 
     /// Waits for the end of a resumed run, and reopens the home.
@@ -205,15 +251,29 @@ impl History {
             }
             Op::Back { part, again, steps } => {
                 let path = self.messages(MessagePath::Main).await;
-                let Some(message) = pick(&path, *part) else { return };
+                let Some(message) = pick(&path, *part) else {
+                    return;
+                };
                 self.tell(steps, u64::MAX);
-                let start = if *again { RunRequest::resume("s") } else { Self::start() };
+                let start = if *again {
+                    RunRequest::resume("s")
+                } else {
+                    Self::start()
+                };
                 self.run(start.after(message)).await;
             }
             Op::Switch { part } => {
                 let all = self.messages(MessagePath::All).await;
-                let Some(message) = pick(&all, *part) else { return };
-                match self.world.runtime().sessions().switch_head(&SessionId::new("s"), message).await {
+                let Some(message) = pick(&all, *part) else {
+                    return;
+                };
+                match self
+                    .world
+                    .runtime()
+                    .sessions()
+                    .switch_head(&SessionId::new("s"), message)
+                    .await
+                {
                     Ok(switched) => {
                         let trace = self.world.runtime().traces().get(&id).await.unwrap();
                         assert_eq!(trace.head_sequence, switched.sequence);
@@ -223,24 +283,38 @@ impl History {
             }
             Op::Die { steps, after, ends } => {
                 self.tell(steps, u64::from(*after));
-                let Ok(run) = self.world.runtime().start(Self::start()).await else { return };
+                let Ok(run) = self.world.runtime().start(Self::start()).await else {
+                    return;
+                };
                 let runtime = self.world.runtime().clone();
                 let is_over = || runtime.traces().active_run(&id).is_none();
-                wait_until("it neither hangs nor ends", || self.script.left.load(SeqCst) == 0 || is_over()).await;
+                wait_until("it neither hangs nor ends", || {
+                    self.script.left.load(SeqCst) == 0 || is_over()
+                })
+                .await;
                 drop((run, runtime));
                 // The remaining steps and the interrupted run are left to the next process.
                 self.script.left.store(u64::MAX, SeqCst);
-                self.world.reopen_with(Self::model(&self.script), left_behind(*ends)).await;
+                self.world
+                    .reopen_with(Self::model(&self.script), left_behind(*ends))
+                    .await;
                 self.settle().await;
             }
-            Op::Cut { steps, commits, ends } => {
+            Op::Cut {
+                steps,
+                commits,
+                ends,
+            } => {
                 self.tell(steps, u64::MAX);
                 self.power.cut_after(i64::from(*commits));
                 self.run(Self::start()).await;
                 // If the run ended before the power was cut, cancel the cut.
                 self.power.cut_after(-1);
                 let model = Self::model(&self.script);
-                let is_cut = self.world.reopen_after_power_cut(model, left_behind(*ends)).await;
+                let is_cut = self
+                    .world
+                    .reopen_after_power_cut(model, left_behind(*ends))
+                    .await;
                 CUTS.fetch_add(u64::from(is_cut), SeqCst);
                 self.settle().await;
             }
@@ -250,31 +324,57 @@ impl History {
 
     async fn check(&self) {
         assert_eq!(*self.script.problems.lock().unwrap(), Vec::<String>::new());
-        let Ok(trace) = self.world.runtime().traces().get(&TraceId::new("s")).await else { return };
+        let Ok(trace) = self.world.runtime().traces().get(&TraceId::new("s")).await else {
+            return;
+        };
         let all = self.messages(MessagePath::All).await;
-        let by_sequence: BTreeMap<u64, &Message> = all.iter().map(|message| (message.sequence, message)).collect();
+        let by_sequence: BTreeMap<u64, &Message> = all
+            .iter()
+            .map(|message| (message.sequence, message))
+            .collect();
         assert_eq!(by_sequence.len(), all.len(), "sequences are unique");
         assert_eq!(trace.total_messages, all.len() as u64);
-        assert!(all.iter().all(|message| message.parent_sequence.is_none_or(|parent| parent < message.sequence)));
+        assert!(all.iter().all(|message| {
+            message
+                .parent_sequence
+                .is_none_or(|parent| parent < message.sequence)
+        }));
         let main = self.messages(MessagePath::Main).await;
         let path: Vec<u64> = main.iter().map(|message| message.sequence).collect();
-        assert_eq!(path, walk(&by_sequence, trace.head_sequence), "the ranges say what the links say");
+        assert_eq!(
+            path,
+            walk(&by_sequence, trace.head_sequence),
+            "the ranges say what the links say"
+        );
         check_messages(&main);
-        SUMMED_UP.fetch_add(u64::from(main.iter().any(|message| message.covers.is_some())), SeqCst);
+        SUMMED_UP.fetch_add(
+            u64::from(main.iter().any(|message| message.covers.is_some())),
+            SeqCst,
+        );
         self.check_stats().await;
     }
 
     /// Checks that the usage reported for run trees equals the usage of their traces.
     async fn check_stats(&self) {
         let runtime = self.world.runtime();
-        let filter = TraceFilter { session_id: Some(SessionId::new("s")), ..TraceFilter::default() };
+        let filter = TraceFilter {
+            session_id: Some(SessionId::new("s")),
+            ..TraceFilter::default()
+        };
         let traces = runtime.traces().list(filter, 100, None).await.unwrap();
-        assert!(traces.next_cursor.is_none(), "the test looks at all of them");
+        assert!(
+            traces.next_cursor.is_none(),
+            "the test looks at all of them"
+        );
         let (mut reported_tree, mut reported_own, mut stored) = (Stats::zero(), Stats::zero(), 0);
         for trace in traces.items {
             let mut since = 0;
             loop {
-                let page = runtime.traces().replay(&trace.trace_id, since, 500).await.unwrap();
+                let page = runtime
+                    .traces()
+                    .replay(&trace.trace_id, since, 500)
+                    .await
+                    .unwrap();
                 let Some(last) = page.last() else { break };
                 since = last.event_id;
                 for record in &page {
@@ -292,10 +392,20 @@ impl History {
             }
             stored += trace.total_tokens;
         }
-        assert_eq!(reported_own.total_tokens, stored, "runs say what their rows say");
+        assert_eq!(
+            reported_own.total_tokens, stored,
+            "runs say what their rows say"
+        );
         // The durations of children overlap, so they do not add up.
-        let sums = |stats: Stats| Stats { duration_ms: 0, ..stats };
-        assert_eq!(sums(reported_tree), sums(reported_own), "parents say what their children used");
+        let sums = |stats: Stats| Stats {
+            duration_ms: 0,
+            ..stats
+        };
+        assert_eq!(
+            sums(reported_tree),
+            sums(reported_own),
+            "parents say what their children used"
+        );
     }
 }
 
@@ -310,23 +420,32 @@ fn walk(messages: &BTreeMap<u64, &Message>, head: u64) -> Vec<u64> {
     let mut at = Some(head).filter(|head| *head > 0);
     while let Some(sequence) = at {
         path.push(sequence);
-        let summary = messages.values().rev().find_map(|message| Some((message.sequence, message.covers?)));
-        let summary = summary.filter(|(_, covers)| covers.next == sequence).or_else(|| {
-            messages.values().rev().find_map(|message| {
-                let covers = message.covers?;
-                (covers.next == sequence).then_some((message.sequence, covers))
-            })
-        });
+        let summary = messages
+            .values()
+            .rev()
+            .find_map(|message| Some((message.sequence, message.covers?)));
+        let summary = summary
+            .filter(|(_, covers)| covers.next == sequence)
+            .or_else(|| {
+                messages.values().rev().find_map(|message| {
+                    let covers = message.covers?;
+                    (covers.next == sequence).then_some((message.sequence, covers))
+                })
+            });
         if let Some((summary, covers)) = summary {
-            let has_later_request =
-                path.iter().any(|sequence| *sequence < summary && messages[sequence].role == Role::User);
+            let has_later_request = path
+                .iter()
+                .any(|sequence| *sequence < summary && messages[sequence].role == Role::User);
             path.extend(covers.request.filter(|_| !has_later_request));
             path.push(summary);
             path.extend(covers.system);
             break;
         }
         let parent = messages[&sequence].parent_sequence;
-        assert!(parent.is_none_or(|parent| parent < sequence), "the path leads back");
+        assert!(
+            parent.is_none_or(|parent| parent < sequence),
+            "the path leads back"
+        );
         at = parent;
     }
     path.reverse();
@@ -339,17 +458,28 @@ static CUTS: AtomicU64 = AtomicU64::new(0);
 
 #[test]
 fn random_histories_keep_the_invariants() {
-    let config =
-        ProptestConfig { cases: 24, max_shrink_iters: 60, failure_persistence: None, ..ProptestConfig::default() };
+    let config = ProptestConfig {
+        cases: 24,
+        max_shrink_iters: 60,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    };
     let histories = prop::collection::vec(op(), 1..9);
     let checked = TestRunner::new(config).run(&histories, |ops| {
-        let tokio = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        let tokio = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .enable_all()
+            .build()
+            .unwrap();
         tokio.block_on(live_through(&ops));
         Ok(())
     });
     checked.unwrap_or_else(|error| panic!("{error}"));
     let (summed_up, cuts) = (SUMMED_UP.load(SeqCst), CUTS.load(SeqCst));
-    assert!(summed_up > 0 && cuts > 0, "{summed_up} with a summary, {cuts} cut off: the histories are too dull");
+    assert!(
+        summed_up > 0 && cuts > 0,
+        "{summed_up} with a summary, {cuts} cut off: the histories are too dull"
+    );
 }
 
 async fn live_through(ops: &[Op]) {
@@ -357,7 +487,11 @@ async fn live_through(ops: &[Op]) {
     let world = TestRuntime::with(History::model(&script), small).await;
     world.connect_power_switch(&power);
     std::fs::write(world.project().join("a.txt"), "word ".repeat(400)).unwrap();
-    let mut history = History { world, script, power };
+    let mut history = History {
+        world,
+        script,
+        power,
+    };
     history.reopen().await;
     for op in ops {
         history.apply(op).await;
@@ -367,15 +501,25 @@ async fn live_through(ops: &[Op]) {
     let last = |world: &TestRuntime| {
         let runtime = world.runtime().clone();
         async move {
-            runtime.traces().get(&TraceId::new("s")).await.map(|trace| (trace.last_event_id, trace.last_sequence)).ok()
+            runtime
+                .traces()
+                .get(&TraceId::new("s"))
+                .await
+                .map(|trace| (trace.last_event_id, trace.last_sequence))
+                .ok()
         }
     };
     let before = last(&history.world).await;
     history.reopen().await;
     history.reopen().await;
     assert_eq!(last(&history.world).await, before);
-    let runs =
-        history.world.runtime().sessions().get(&SessionId::new("s")).await.map_or(0, |session| session.live_runs);
+    let runs = history
+        .world
+        .runtime()
+        .sessions()
+        .get(&SessionId::new("s"))
+        .await
+        .map_or(0, |session| session.live_runs);
     assert_eq!(runs, 0);
     history.world.finish().await;
 }

@@ -1,7 +1,11 @@
 //! Black-box test suites over the public API, one module per behavior.
 
 #![allow(unreachable_pub, reason = "what the suites share is public to them")]
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on fails")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test that cannot go on fails"
+)]
 
 #[path = "../support/mod.rs"]
 mod support;

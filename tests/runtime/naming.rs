@@ -20,7 +20,8 @@ use crate::support::{
     world::{TestRuntime, quick_config, wait_until, with_timeout},
 };
 
-const TASK: &str = "Look at the files of this project, and then tell me in one sentence what they are for.";
+const TASK: &str =
+    "Look at the files of this project, and then tell me in one sentence what they are for.";
 /// The first 60 characters of the task.
 const PROVISIONAL: &str = "Look at the files of this project, and then tell me in one s…";
 
@@ -57,8 +58,22 @@ fn answering() -> Arc<ScriptedModel> {
 }
 
 async fn names(world: &TestRuntime) -> (String, String) {
-    let session = world.runtime().sessions().get(&SessionId::new("s")).await.unwrap();
-    (session.name.unwrap(), world.runtime().traces().get(&TraceId::new("s")).await.unwrap().name)
+    let session = world
+        .runtime()
+        .sessions()
+        .get(&SessionId::new("s"))
+        .await
+        .unwrap();
+    (
+        session.name.unwrap(),
+        world
+            .runtime()
+            .traces()
+            .get(&TraceId::new("s"))
+            .await
+            .unwrap()
+            .name,
+    )
 }
 
 fn both(name: &str) -> (String, String) {
@@ -78,11 +93,17 @@ fn outcomes(events: &[Arc<EventRecord>]) -> Vec<Result<String, String>> {
 }
 
 async fn run_to_end(world: &TestRuntime, message: &str) {
-    with_timeout(start(world, message).await.wait()).await.unwrap();
+    with_timeout(start(world, message).await.wait())
+        .await
+        .unwrap();
 }
 
 async fn start(world: &TestRuntime, message: &str) -> soong::RunHandle {
-    world.runtime().start(RunRequest::new(message).session("s")).await.unwrap()
+    world
+        .runtime()
+        .start(RunRequest::new(message).session("s"))
+        .await
+        .unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -90,7 +111,9 @@ async fn trace_is_named_during_its_first_run() {
     let shown: Arc<Mutex<Vec<String>>> = Arc::default();
     let (seen, go) = (Arc::clone(&shown), Arc::<Mutex<bool>>::default());
     let small = scripted_model(move |request| {
-        seen.lock().unwrap().push(request.messages[0].content.to_string());
+        seen.lock()
+            .unwrap()
+            .push(request.messages[0].content.to_string());
         Turn::say("\"What the files are for.\"\n")
     });
     let world = TestRuntime::with(working(&go), named_by(&small)).await;
@@ -107,12 +130,23 @@ async fn trace_is_named_during_its_first_run() {
     let events = stored(world.runtime(), run.trace_id()).await;
     assert_eq!(outcomes(&events), [Ok("What the files are for".to_owned())]);
     // Its usage is that of the run.
-    let turns = events.iter().filter(|record| record.event.kind() == "model_completed").count() as u64;
-    assert_eq!((outcome.stats.own.model_calls, outcome.stats.own.total_tokens), (turns + 1, 15 * (turns + 1)));
+    let turns = events
+        .iter()
+        .filter(|record| record.event.kind() == "model_completed")
+        .count() as u64;
+    assert_eq!(
+        (
+            outcome.stats.own.model_calls,
+            outcome.stats.own.total_tokens
+        ),
+        (turns + 1, 15 * (turns + 1))
+    );
     let shown = shown.lock().unwrap().clone();
     assert!(shown.len() == 1 && shown[0].contains(TASK), "{shown:?}");
     // It is named once.
-    with_timeout(start(&world, "And now?").await.wait()).await.unwrap();
+    with_timeout(start(&world, "And now?").await.wait())
+        .await
+        .unwrap();
     assert_eq!(small.calls(), 1);
     check_session(world.runtime(), &SessionId::new("s")).await;
     world.finish().await;
@@ -130,20 +164,33 @@ async fn conversation_of_one_answer_is_named_once() {
     let run = start(&world, TASK).await;
     let outcome = with_timeout(run.wait()).await.unwrap();
     assert_eq!(outcome.status, RunStatus::Completed);
-    assert_eq!((world.runtime().info().pending_names(), names(&world).await), (1, both(PROVISIONAL)));
+    assert_eq!(
+        (world.runtime().info().pending_names(), names(&world).await),
+        (1, both(PROVISIONAL))
+    );
     // The run charges an estimate of the call, because its own record is complete.
     let own = outcome.stats.own;
     assert_eq!(own.model_calls, 2);
     assert!(own.total_tokens > 15 && own.estimated, "{own:?}");
-    with_timeout(start(&world, "And now?").await.wait()).await.unwrap();
+    with_timeout(start(&world, "And now?").await.wait())
+        .await
+        .unwrap();
     gate.notify_one();
-    wait_until("the name is recorded", || world.runtime().info().pending_names() == 0).await;
+    wait_until("the name is recorded", || {
+        world.runtime().info().pending_names() == 0
+    })
+    .await;
     assert_eq!(names(&world).await, both("Files"));
     let events = stored(world.runtime(), run.trace_id()).await;
-    let ends: Vec<bool> =
-        events.iter().filter(|record| record.event.kind() == "naming_ended").map(|end| end.run_id.is_some()).collect();
+    let ends: Vec<bool> = events
+        .iter()
+        .filter(|record| record.event.kind() == "naming_ended")
+        .map(|end| end.run_id.is_some())
+        .collect();
     assert_eq!(ends, [true, false]);
-    with_timeout(start(&world, "And now?").await.wait()).await.unwrap();
+    with_timeout(start(&world, "And now?").await.wait())
+        .await
+        .unwrap();
     assert_eq!(small.calls(), 1);
     check_session(world.runtime(), &SessionId::new("s")).await;
     world.finish().await;
@@ -159,14 +206,34 @@ async fn late_name_does_not_reach_a_new_session_of_the_same_id() {
     let world = TestRuntime::with(answering(), named_by(&small)).await;
     run_to_end(&world, TASK).await;
     wait_until("a name is requested", || small.in_flight() == 1).await;
-    world.runtime().sessions().delete(&SessionId::new("s")).await.unwrap();
-    let request = RunRequest::new("Another task.").session("s").session_name("Mine");
-    with_timeout(world.runtime().start(request).await.unwrap().wait()).await.unwrap();
+    world
+        .runtime()
+        .sessions()
+        .delete(&SessionId::new("s"))
+        .await
+        .unwrap();
+    let request = RunRequest::new("Another task.")
+        .session("s")
+        .session_name("Mine");
+    with_timeout(world.runtime().start(request).await.unwrap().wait())
+        .await
+        .unwrap();
     gate.notify_one();
-    wait_until("the late answer is handled", || world.runtime().info().pending_names() == 0).await;
-    let session = world.runtime().sessions().get(&SessionId::new("s")).await.unwrap();
+    wait_until("the late answer is handled", || {
+        world.runtime().info().pending_names() == 0
+    })
+    .await;
+    let session = world
+        .runtime()
+        .sessions()
+        .get(&SessionId::new("s"))
+        .await
+        .unwrap();
     assert_eq!(session.name.as_deref(), Some("Mine"));
-    assert_eq!(outcomes(&stored(world.runtime(), &TraceId::new("s")).await), []);
+    assert_eq!(
+        outcomes(&stored(world.runtime(), &TraceId::new("s")).await),
+        []
+    );
     check_session(world.runtime(), &SessionId::new("s")).await;
     world.finish().await;
 }
@@ -184,7 +251,10 @@ async fn call_for_a_name_ends_20_s_after_its_run() {
     time::sleep(Duration::from_secs(2)).await;
     assert_eq!(small.in_flight(), 0);
     time::resume();
-    wait_until("the end is recorded", || world.runtime().info().pending_names() == 0).await;
+    wait_until("the end is recorded", || {
+        world.runtime().info().pending_names() == 0
+    })
+    .await;
     let events = stored(world.runtime(), run.trace_id()).await;
     assert_eq!(outcomes(&events), [Err("timeout".to_owned())]);
     run_to_end(&world, "And now?").await;
@@ -198,11 +268,17 @@ async fn failed_call_for_a_name_is_not_repeated() {
     let refusing = scripted_model(|_| Turn::Fail(ModelError::new(Failure::Rejected, "no")));
     let world = TestRuntime::with(answering(), named_by(&refusing)).await;
     run_to_end(&world, TASK).await;
-    wait_until("the failure is recorded", || world.runtime().info().pending_names() == 0).await;
+    wait_until("the failure is recorded", || {
+        world.runtime().info().pending_names() == 0
+    })
+    .await;
     run_to_end(&world, "And now?").await;
     let events = stored(world.runtime(), &TraceId::new("s")).await;
     assert_eq!(outcomes(&events), [Err("provider_error".to_owned())]);
-    assert_eq!((refusing.calls(), names(&world).await), (1, both(PROVISIONAL)));
+    assert_eq!(
+        (refusing.calls(), names(&world).await),
+        (1, both(PROVISIONAL))
+    );
     world.finish().await;
 
     // A cancelled run takes the call with it.
@@ -211,20 +287,33 @@ async fn failed_call_for_a_name_is_not_repeated() {
     let run = start(&world, TASK).await;
     wait_until("a name is requested", || hanging.in_flight() == 1).await;
     run.cancel().await.unwrap();
-    assert_eq!(with_timeout(run.wait()).await.unwrap().status, RunStatus::Cancelled);
+    assert_eq!(
+        with_timeout(run.wait()).await.unwrap().status,
+        RunStatus::Cancelled
+    );
     wait_until("the call is cut off", || hanging.in_flight() == 0).await;
     assert_eq!(world.runtime().info().pending_names(), 0);
     let events = stored(world.runtime(), run.trace_id()).await;
     let outcomes_of_cancelled = outcomes(&events);
     // The end of the run, or that of the call, whichever comes first.
-    let expected = [[Err("cancelled".to_owned())], [Err("interrupted".to_owned())]];
-    assert!(expected.iter().any(|expected| outcomes_of_cancelled == expected), "{outcomes_of_cancelled:?}");
+    let expected = [
+        [Err("cancelled".to_owned())],
+        [Err("interrupted".to_owned())],
+    ];
+    assert!(
+        expected
+            .iter()
+            .any(|expected| outcomes_of_cancelled == expected),
+        "{outcomes_of_cancelled:?}"
+    );
     drop(run);
 
     // Closing the runtime ends a detached call.
     world.reopen_with(answering(), named_by(&hanging)).await;
     let request = RunRequest::new(TASK).session("t");
-    with_timeout(world.runtime().start(request).await.unwrap().wait()).await.unwrap();
+    with_timeout(world.runtime().start(request).await.unwrap().wait())
+        .await
+        .unwrap();
     wait_until("a name is requested", || hanging.in_flight() == 1).await;
     assert_eq!(world.runtime().info().pending_names(), 1);
     world.reopen_with(answering(), named_by(&refusing)).await;
@@ -232,8 +321,16 @@ async fn failed_call_for_a_name_is_not_repeated() {
 
     // A process that ends during a run loses its call.
     let request = RunRequest::new(TASK).session("u");
-    world.reopen_with(hanging_after_a_call(), named_by(&hanging)).await;
-    let run_id = world.runtime().start(request).await.unwrap().run_id().clone();
+    world
+        .reopen_with(hanging_after_a_call(), named_by(&hanging))
+        .await;
+    let run_id = world
+        .runtime()
+        .start(request)
+        .await
+        .unwrap()
+        .run_id()
+        .clone();
     wait_until("a name is requested", || hanging.in_flight() == 1).await;
     world.reopen_with(answering(), named_by(&refusing)).await;
     with_timeout(world.runtime().wait(&run_id)).await.unwrap();
@@ -255,7 +352,10 @@ async fn offline_model_names_by_the_first_words() {
         tokio::task::yield_now().await;
     }
     *go.lock().unwrap() = true;
-    assert_eq!(with_timeout(run.wait()).await.unwrap().status, RunStatus::Completed);
+    assert_eq!(
+        with_timeout(run.wait()).await.unwrap().status,
+        RunStatus::Completed
+    );
     world.finish().await;
 }
 
@@ -264,7 +364,12 @@ async fn offline_model_names_by_the_first_words() {
 async fn other_traces_keep_their_names() {
     let small = scripted_model(|_| panic!("it is named"));
     let go = Arc::new(Mutex::new(true));
-    let has_child = |request: &ModelRequest| request.messages.iter().any(|message| message.content.contains("part"));
+    let has_child = |request: &ModelRequest| {
+        request
+            .messages
+            .iter()
+            .any(|message| message.content.contains("part"))
+    };
     let spawning = scripted_model(move |request| match assistant_count(request) {
         0 if !has_child(request) => Turn::call("agent", json!({"task": "part of it"})),
         0 => Turn::call("list_files", json!({})),
@@ -272,16 +377,28 @@ async fn other_traces_keep_their_names() {
     });
     // The name was given.
     let world = TestRuntime::with(spawning, named_by(&small)).await;
-    let request = RunRequest::new(TASK).session("s").session_name("Mine").mode(RunMode::Orchestrator);
+    let request = RunRequest::new(TASK)
+        .session("s")
+        .session_name("Mine")
+        .mode(RunMode::Orchestrator);
     let run = world.runtime().start(request).await.unwrap();
     with_timeout(run.wait()).await.unwrap();
-    with_timeout(start(&world, "And now?").await.wait()).await.unwrap();
+    with_timeout(start(&world, "And now?").await.wait())
+        .await
+        .unwrap();
     assert_eq!(names(&world).await, both("Mine"));
     world.finish().await;
     // No profile is set.
-    let world = TestRuntime::with(working(&go), |builder| builder.config(quick_config()).model("small", small)).await;
-    with_timeout(start(&world, TASK).await.wait()).await.unwrap();
-    with_timeout(start(&world, "And now?").await.wait()).await.unwrap();
+    let world = TestRuntime::with(working(&go), |builder| {
+        builder.config(quick_config()).model("small", small)
+    })
+    .await;
+    with_timeout(start(&world, TASK).await.wait())
+        .await
+        .unwrap();
+    with_timeout(start(&world, "And now?").await.wait())
+        .await
+        .unwrap();
     assert_eq!(names(&world).await, both(PROVISIONAL));
     world.finish().await;
 }

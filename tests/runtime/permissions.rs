@@ -11,8 +11,8 @@ use soong::{
     ErrorCode, ErrorInfo, PermissionFilter, RunRequest, Runtime, RuntimeBuilder,
     permission::{ApprovalDecision, PermissionHandler},
     protocol::{
-        Config, Decision, Event, NetworkPolicy, Permission, PermissionEvent, PermissionId, PermissionStatus,
-        RememberPolicy, RunStatus, Scope, ToolEvent,
+        Config, Decision, Event, NetworkPolicy, Permission, PermissionEvent, PermissionId,
+        PermissionStatus, RememberPolicy, RunStatus, Scope, ToolEvent,
     },
 };
 
@@ -54,8 +54,8 @@ async fn permission(runtime: &Runtime, id: &PermissionId) -> Permission {
 /// Handler that decides with a function, and counts its requests.
 struct Deciding<F>(F, Arc<AtomicUsize>);
 
-impl<F: Fn(&Permission) -> Result<ApprovalDecision, ErrorInfo> + Send + Sync + 'static> PermissionHandler
-    for Deciding<F>
+impl<F: Fn(&Permission) -> Result<ApprovalDecision, ErrorInfo> + Send + Sync + 'static>
+    PermissionHandler for Deciding<F>
 {
     fn decide(&self, asked: Permission) -> BoxFuture<'static, Result<ApprovalDecision, ErrorInfo>> {
         self.1.fetch_add(1, SeqCst);
@@ -69,7 +69,14 @@ async fn call_is_denied_immediately_without_an_approver() {
     let tool = StampTool::new();
     let calls = json!([stamp("one", "a"), stamp("two", "free")]);
     let model = scripted_model(move |request| match assistant_count(request) {
-        0 => Turn::Call(calls.as_array().unwrap().iter().map(|call| ("stamp", call.clone())).collect()),
+        0 => Turn::Call(
+            calls
+                .as_array()
+                .unwrap()
+                .iter()
+                .map(|call| ("stamp", call.clone()))
+                .collect(),
+        ),
         _ => Turn::say(last_of(request)),
     });
     let world = world(model, &tool, by_people).await;
@@ -77,12 +84,30 @@ async fn call_is_denied_immediately_without_an_approver() {
     let run = world.runtime().start(start).await.unwrap();
     let events = read_to_end(run.events().unwrap()).await;
     let denied = |event: &Event| matches!(event, Event::Tool(ToolEvent::Denied { reason, .. }) if reason.contains("no approver is available") && reason.contains("stamp:/folder/a"));
-    assert!(events.iter().any(|record| denied(&record.event)), "{:?}", kinds(&events));
-    assert!(!kinds(&events).contains(&"permission_requested"), "no question is left that nobody answers");
+    assert!(
+        events.iter().any(|record| denied(&record.event)),
+        "{:?}",
+        kinds(&events)
+    );
+    assert!(
+        !kinds(&events).contains(&"permission_requested"),
+        "no question is left that nobody answers"
+    );
     let outcome = with_timeout(run.wait()).await.unwrap();
-    assert!(outcome.output.contains("[skipped]"), "what follows a refused write is skipped (TOOL-3): {outcome:?}");
+    assert!(
+        outcome.output.contains("[skipped]"),
+        "what follows a refused write is skipped (TOOL-3): {outcome:?}"
+    );
     assert_eq!(tool.done(), [""; 0]);
-    assert_eq!(world.runtime().permissions().list(PermissionFilter::default()).await.unwrap(), []);
+    assert_eq!(
+        world
+            .runtime()
+            .permissions()
+            .list(PermissionFilter::default())
+            .await
+            .unwrap(),
+        []
+    );
     check_session(world.runtime(), run.session_id()).await;
     world.finish().await;
 }
@@ -92,22 +117,65 @@ async fn run_waits_for_permission_and_resumes_when_granted() {
     let tool = StampTool::new();
     let world = world(stamping(&[("one", "a")]), &tool, by_people).await;
     let runtime = world.runtime();
-    let run = runtime.start(RunRequest::new("stamp").session("s")).await.unwrap();
-    let asked = with_timeout(wait_for_permissions(runtime, 1)).await.remove(0);
-    assert_eq!((asked.tool.as_str(), asked.demand.target.as_str()), ("stamp", "/folder/a/f"));
-    assert_eq!(asked.demand.scope, Scope::Directory { path: "/folder/a".into() });
-    assert_eq!(serde_json::from_str::<Value>(&asked.arguments).unwrap(), stamp("one", "a"));
-    assert_eq!((asked.chain.len(), &asked.chain[0].run_id), (1, run.run_id()));
-    assert!(runtime.sessions().awaits_input(run.session_id()), "it waits for people, and for nothing else");
-    assert!(serde_json::to_string(&runtime.tree().snapshot()).unwrap().contains("\"activity\":\"a permission\""));
+    let run = runtime
+        .start(RunRequest::new("stamp").session("s"))
+        .await
+        .unwrap();
+    let asked = with_timeout(wait_for_permissions(runtime, 1))
+        .await
+        .remove(0);
+    assert_eq!(
+        (asked.tool.as_str(), asked.demand.target.as_str()),
+        ("stamp", "/folder/a/f")
+    );
+    assert_eq!(
+        asked.demand.scope,
+        Scope::Directory {
+            path: "/folder/a".into()
+        }
+    );
+    assert_eq!(
+        serde_json::from_str::<Value>(&asked.arguments).unwrap(),
+        stamp("one", "a")
+    );
+    assert_eq!(
+        (asked.chain.len(), &asked.chain[0].run_id),
+        (1, run.run_id())
+    );
+    assert!(
+        runtime.sessions().awaits_input(run.session_id()),
+        "it waits for people, and for nothing else"
+    );
+    assert!(
+        serde_json::to_string(&runtime.tree().snapshot())
+            .unwrap()
+            .contains("\"activity\":\"a permission\"")
+    );
     assert_eq!(tool.done(), [""; 0]);
-    let allowed = runtime.permissions().decide(&asked.permission_id, Decision::AllowOnce, None).await.unwrap();
-    assert_eq!((allowed.status, allowed.by.as_deref()), (PermissionStatus::Allowed, Some("api")));
-    assert_eq!(with_timeout(run.wait()).await.unwrap().output, "stamped one");
-    let again = runtime.permissions().decide(&asked.permission_id, Decision::Deny, None).await.unwrap_err();
+    let allowed = runtime
+        .permissions()
+        .decide(&asked.permission_id, Decision::AllowOnce, None)
+        .await
+        .unwrap();
+    assert_eq!(
+        (allowed.status, allowed.by.as_deref()),
+        (PermissionStatus::Allowed, Some("api"))
+    );
+    assert_eq!(
+        with_timeout(run.wait()).await.unwrap().output,
+        "stamped one"
+    );
+    let again = runtime
+        .permissions()
+        .decide(&asked.permission_id, Decision::Deny, None)
+        .await
+        .unwrap_err();
     assert_eq!(again.code, ErrorCode::AlreadyDecided, "{again}");
-    let unknown =
-        runtime.permissions().decide(&PermissionId::new("nobody"), Decision::AllowOnce, None).await.unwrap_err();
+    let unknown = runtime
+        .permissions()
+        .decide(&PermissionId::new("nobody"), Decision::AllowOnce, None)
+        .await
+        .unwrap_err();
     assert_eq!(unknown.code, ErrorCode::PermissionNotFound);
     let events = read_to_end(run.events().unwrap()).await;
     let kinds = kinds(&events);
@@ -120,7 +188,12 @@ async fn run_waits_for_permission_and_resumes_when_granted() {
         "tool_completed",
         "run_completed",
     ];
-    let places = order.map(|kind| kinds.iter().position(|other| *other == kind).unwrap_or_else(|| panic!("{kinds:?}")));
+    let places = order.map(|kind| {
+        kinds
+            .iter()
+            .position(|other| *other == kind)
+            .unwrap_or_else(|| panic!("{kinds:?}"))
+    });
     assert!(places.is_sorted(), "{kinds:?}");
     assert_eq!(tool.done(), ["one"]);
     check_session(runtime, run.session_id()).await;
@@ -132,15 +205,31 @@ async fn denial_has_a_reason_and_the_run_continues() {
     let tool = StampTool::new();
     let world = world(stamping(&[("one", "a")]), &tool, by_people).await;
     let run = world.runtime().start("stamp").await.unwrap();
-    let asked = with_timeout(wait_for_permissions(world.runtime(), 1)).await.remove(0);
+    let asked = with_timeout(wait_for_permissions(world.runtime(), 1))
+        .await
+        .remove(0);
     let reason = Some("not on a Sunday".to_owned());
-    world.runtime().permissions().decide(&asked.permission_id, Decision::Deny, reason).await.unwrap();
+    world
+        .runtime()
+        .permissions()
+        .decide(&asked.permission_id, Decision::Deny, reason)
+        .await
+        .unwrap();
     let output = with_timeout(run.wait()).await.unwrap().output.clone();
-    assert!(output.contains("[permission_denied]") && output.contains("not on a Sunday"), "{output}");
+    assert!(
+        output.contains("[permission_denied]") && output.contains("not on a Sunday"),
+        "{output}"
+    );
     let events = read_to_end(run.events().unwrap()).await;
     let kinds = kinds(&events);
-    let order =
-        ["permission_requested", "run_waiting", "permission_decided", "run_resumed", "tool_denied", "message_added"];
+    let order = [
+        "permission_requested",
+        "run_waiting",
+        "permission_decided",
+        "run_resumed",
+        "tool_denied",
+        "message_added",
+    ];
     let after = kinds.iter().position(|kind| *kind == order[0]).unwrap();
     assert_eq!(kinds[after..after + order.len()], order, "{kinds:?}");
     assert_eq!(tool.done(), [""; 0]);
@@ -152,9 +241,26 @@ async fn handler_decides_and_its_failures_deny() {
     type Rule = fn(&Permission) -> Result<ApprovalDecision, ErrorInfo>;
     let rules: [(Rule, &str, usize); 4] = [
         (|_| Ok(Decision::AllowOnce.into()), "stamped two", 2),
-        (|_| Ok(ApprovalDecision { decision: Decision::Deny, reason: Some("no".into()) }), "it was refused: no", 2),
-        (|_| Err(ErrorInfo::new(ErrorCode::InternalError, "lost")), "the permission handler failed: lost", 2),
-        (|_| panic!("on purpose"), "the permission handler crashed", 2),
+        (
+            |_| {
+                Ok(ApprovalDecision {
+                    decision: Decision::Deny,
+                    reason: Some("no".into()),
+                })
+            },
+            "it was refused: no",
+            2,
+        ),
+        (
+            |_| Err(ErrorInfo::new(ErrorCode::InternalError, "lost")),
+            "the permission handler failed: lost",
+            2,
+        ),
+        (
+            |_| panic!("on purpose"),
+            "the permission handler crashed",
+            2,
+        ),
     ];
     for (rule, want, asked) in rules {
         let (tool, count) = (StampTool::new(), Arc::new(AtomicUsize::new(0)));
@@ -183,17 +289,24 @@ async fn unanswered_request_is_denied_after_the_timeout() {
         config.permissions.timeout_s = 40;
         let world = world(stamping(&[("one", "a")]), &tool, |builder| {
             let builder = builder.config(config);
-            if by_program { builder.permission_handler(Arc::new(Silent)) } else { by_people(builder) }
+            if by_program {
+                builder.permission_handler(Arc::new(Silent))
+            } else {
+                by_people(builder)
+            }
         })
         .await;
         let run = world.runtime().start("stamp").await.unwrap();
         let output = run.wait().await.unwrap().output.clone();
         assert!(output.contains("no decision within 40 s"), "{output}");
-        let who = read_to_end(run.events().unwrap()).await.into_iter().filter_map(|record| match &record.event {
-            Event::Permission(PermissionEvent::Decided { by, .. }) => Some(by.clone()),
-            Event::Tool(ToolEvent::Denied { by, .. }) => by.clone(),
-            _ => None,
-        });
+        let who = read_to_end(run.events().unwrap())
+            .await
+            .into_iter()
+            .filter_map(|record| match &record.event {
+                Event::Permission(PermissionEvent::Decided { by, .. }) => Some(by.clone()),
+                Event::Tool(ToolEvent::Denied { by, .. }) => by.clone(),
+                _ => None,
+            });
         assert_eq!(who.collect::<Vec<_>>(), ["timeout", "timeout"]);
         assert_eq!(tool.done(), [""; 0]);
         world.finish().await;
@@ -203,29 +316,64 @@ async fn unanswered_request_is_denied_after_the_timeout() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn session_permission_is_limited_to_its_scope_and_session() {
     let tool = StampTool::new();
-    let model = scripted_model(|request| match (last_of(request), assistant_count(request)) {
-        ("again", _) | (_, 0) => Turn::call("stamp", stamp("one", "a")),
-        (_, 1) => Turn::call("stamp", stamp("two", "a")),
-        (_, 2) => Turn::call("stamp", stamp("three", "b")),
-        (last, _) => Turn::say(last),
-    });
+    let model = scripted_model(
+        |request| match (last_of(request), assistant_count(request)) {
+            ("again", _) | (_, 0) => Turn::call("stamp", stamp("one", "a")),
+            (_, 1) => Turn::call("stamp", stamp("two", "a")),
+            (_, 2) => Turn::call("stamp", stamp("three", "b")),
+            (last, _) => Turn::say(last),
+        },
+    );
     let mut world = world(model.clone(), &tool, by_people).await;
     let allow = async |runtime: &Runtime, decision: Decision| {
-        let asked = with_timeout(wait_for_permissions(runtime, 1)).await.remove(0);
-        runtime.permissions().decide(&asked.permission_id, decision, None).await.unwrap().demand.target
+        let asked = with_timeout(wait_for_permissions(runtime, 1))
+            .await
+            .remove(0);
+        runtime
+            .permissions()
+            .decide(&asked.permission_id, decision, None)
+            .await
+            .unwrap()
+            .demand
+            .target
     };
-    let first = world.runtime().start(RunRequest::new("stamp").session("first")).await.unwrap();
-    assert_eq!(allow(world.runtime(), Decision::AllowForSession).await, "/folder/a/f");
-    assert_eq!(allow(world.runtime(), Decision::AllowOnce).await, "/folder/b/f", "another folder asks");
+    let first = world
+        .runtime()
+        .start(RunRequest::new("stamp").session("first"))
+        .await
+        .unwrap();
+    assert_eq!(
+        allow(world.runtime(), Decision::AllowForSession).await,
+        "/folder/a/f"
+    );
+    assert_eq!(
+        allow(world.runtime(), Decision::AllowOnce).await,
+        "/folder/b/f",
+        "another folder asks"
+    );
     with_timeout(first.wait()).await.unwrap();
-    let second = world.runtime().start(RunRequest::new("stamp").session("second")).await.unwrap();
+    let second = world
+        .runtime()
+        .start(RunRequest::new("stamp").session("second"))
+        .await
+        .unwrap();
     for target in ["/folder/a/f", "/folder/a/f", "/folder/b/f"] {
-        assert_eq!(allow(world.runtime(), Decision::AllowOnce).await, target, "another session asks");
+        assert_eq!(
+            allow(world.runtime(), Decision::AllowOnce).await,
+            target,
+            "another session asks"
+        );
     }
     with_timeout(second.wait()).await.unwrap();
     // Permissions for a session are kept in memory only.
-    world.reopen_with(model, |builder| by_people(builder.tool(tool.clone()))).await;
-    let third = world.runtime().start(RunRequest::new("again").session("first")).await.unwrap();
+    world
+        .reopen_with(model, |builder| by_people(builder.tool(tool.clone())))
+        .await;
+    let third = world
+        .runtime()
+        .start(RunRequest::new("again").session("first"))
+        .await
+        .unwrap();
     assert_eq!(allow(world.runtime(), Decision::Deny).await, "/folder/a/f");
     third.cancel().await.unwrap();
     assert_eq!(tool.done(), ["one", "two", "three", "one", "two", "three"]);
@@ -235,30 +383,57 @@ async fn session_permission_is_limited_to_its_scope_and_session() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn session_permission_covers_waiting_but_not_sensitive_calls() {
     let tool = StampTool::new();
-    let model = scripted_model(|request| match (is_parent(request), assistant_count(request)) {
-        (true, 0) => Turn::call("agent", json!({"task": ["x", "y", "z"], "agent_type": "default"})),
-        (true, _) => Turn::say("done"),
-        (false, 0) => Turn::call("stamp", stamp("soft", "a")),
-        (false, 1) => Turn::call("stamp", json!({"word": "hard", "place": "a", "sensitive": true})),
-        (false, _) => Turn::say(last_of(request)),
-    });
+    let model = scripted_model(
+        |request| match (is_parent(request), assistant_count(request)) {
+            (true, 0) => Turn::call(
+                "agent",
+                json!({"task": ["x", "y", "z"], "agent_type": "default"}),
+            ),
+            (true, _) => Turn::say("done"),
+            (false, 0) => Turn::call("stamp", stamp("soft", "a")),
+            (false, 1) => Turn::call(
+                "stamp",
+                json!({"word": "hard", "place": "a", "sensitive": true}),
+            ),
+            (false, _) => Turn::say(last_of(request)),
+        },
+    );
     let world = world(model, &tool, by_people).await;
     let runtime = world.runtime();
     let run = runtime.start("stamp").await.unwrap();
     let asked = with_timeout(wait_for_permissions(runtime, 3)).await;
     for permission in &asked {
-        let chain: Vec<&str> = permission.chain.iter().map(|link| link.agent_type.as_str()).collect();
-        assert_eq!((chain, &permission.chain[0].run_id), (vec!["default", "default"], run.run_id()), "{permission:?}");
+        let chain: Vec<&str> = permission
+            .chain
+            .iter()
+            .map(|link| link.agent_type.as_str())
+            .collect();
+        assert_eq!(
+            (chain, &permission.chain[0].run_id),
+            (vec!["default", "default"], run.run_id()),
+            "{permission:?}"
+        );
         assert_eq!(permission.chain[1].run_id, permission.run_id);
     }
-    runtime.permissions().decide(&asked[1].permission_id, Decision::AllowForSession, None).await.unwrap();
+    runtime
+        .permissions()
+        .decide(&asked[1].permission_id, Decision::AllowForSession, None)
+        .await
+        .unwrap();
     let hard = with_timeout(wait_for_permissions(runtime, 3)).await;
-    assert!(hard.iter().all(|permission| permission.demand.is_sensitive), "{hard:?}");
+    assert!(
+        hard.iter().all(|permission| permission.demand.is_sensitive),
+        "{hard:?}"
+    );
     let by = permission(runtime, &asked[0].permission_id).await.by;
     assert_eq!(by.as_deref(), Some("rule"));
     for permission in hard {
         // Each sensitive call needs a separate decision, even if one is allowed for the session.
-        runtime.permissions().decide(&permission.permission_id, Decision::AllowForSession, None).await.unwrap();
+        runtime
+            .permissions()
+            .decide(&permission.permission_id, Decision::AllowForSession, None)
+            .await
+            .unwrap();
     }
     with_timeout(run.wait()).await.unwrap();
     assert_eq!(tool.done().len(), 6);
@@ -281,30 +456,53 @@ async fn preapproved_calls_request_no_permission() {
             config.permissions.allow.push(allow.to_owned());
         }
         let place: &'static str = place;
-        let model = scripted_model(move |request| match (is_parent(request), assistant_count(request)) {
-            (true, 0) => Turn::call("agent", json!({"task": "x"})),
-            (false, 0) => Turn::call("stamp", stamp("one", place)),
-            _ => Turn::say(last_of(request)),
-        });
+        let model =
+            scripted_model(
+                move |request| match (is_parent(request), assistant_count(request)) {
+                    (true, 0) => Turn::call("agent", json!({"task": "x"})),
+                    (false, 0) => Turn::call("stamp", stamp("one", place)),
+                    _ => Turn::say(last_of(request)),
+                },
+            );
         let world = world(model, &tool, |builder| builder.config(config)).await;
         let start = RunRequest::new("stamp").unattended();
-        let run = world.runtime().start(if of_run { start.allow(allow) } else { start }).await.unwrap();
+        let run = world
+            .runtime()
+            .start(if of_run { start.allow(allow) } else { start })
+            .await
+            .unwrap();
         with_timeout(run.wait()).await.unwrap();
-        assert_eq!(tool.done().len(), usize::from(free), "a child may what its parent's run may: {allow} {of_run}");
+        assert_eq!(
+            tool.done().len(),
+            usize::from(free),
+            "a child may what its parent's run may: {allow} {of_run}"
+        );
         world.finish().await;
     }
     let world = TestRuntime::open(stamping(&[])).await;
-    let refused = world.runtime().start(RunRequest::new("x").allow(":x")).await.unwrap_err();
+    let refused = world
+        .runtime()
+        .start(RunRequest::new("x").allow(":x"))
+        .await
+        .unwrap_err();
     assert_eq!(refused.code, ErrorCode::ValidationError);
     world.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn unconfined_calls_are_allowed_only_by_the_unconfined_rule() {
-    for (allow, free) in [("stamp", false), ("st*", false), ("stamp:/folder/a/f", false), ("stamp:unconfined", true)] {
+    for (allow, free) in [
+        ("stamp", false),
+        ("st*", false),
+        ("stamp:/folder/a/f", false),
+        ("stamp:unconfined", true),
+    ] {
         let tool = StampTool::new();
         let model = scripted_model(|request| match assistant_count(request) {
-            0 => Turn::call("stamp", json!({"word": "one", "place": "a", "unconfined": true})),
+            0 => Turn::call(
+                "stamp",
+                json!({"word": "one", "place": "a", "unconfined": true}),
+            ),
             _ => Turn::say(last_of(request)),
         });
         let world = world(model, &tool, by_people).await;
@@ -312,7 +510,12 @@ async fn unconfined_calls_are_allowed_only_by_the_unconfined_rule() {
         let run = world.runtime().start(start.allow(allow)).await.unwrap();
         let outcome = with_timeout(run.wait()).await.unwrap();
         assert_eq!(tool.done().len(), usize::from(free), "{allow}");
-        assert_eq!(outcome.output.contains("(stamp:unconfined)"), !free, "{allow}: {}", outcome.output);
+        assert_eq!(
+            outcome.output.contains("(stamp:unconfined)"),
+            !free,
+            "{allow}: {}",
+            outcome.output
+        );
         world.finish().await;
     }
 }
@@ -322,10 +525,21 @@ async fn request_survives_crash_and_restart_and_is_made_once() {
     for answered_while_away in [false, true] {
         let (tool, model) = (StampTool::new(), stamping(&[("one", "a")]));
         let mut world = world(model.clone(), &tool, by_people).await;
-        let run = world.runtime().start(RunRequest::new("stamp").session("s")).await.unwrap();
+        let run = world
+            .runtime()
+            .start(RunRequest::new("stamp").session("s"))
+            .await
+            .unwrap();
         let run_id = run.run_id().clone();
-        let id = with_timeout(wait_for_permissions(world.runtime(), 1)).await.remove(0).permission_id;
-        world.runtime().tree().inject_crash(&format!("run:{run_id}")).unwrap();
+        let id = with_timeout(wait_for_permissions(world.runtime(), 1))
+            .await
+            .remove(0)
+            .permission_id;
+        world
+            .runtime()
+            .tree()
+            .inject_crash(&format!("run:{run_id}"))
+            .unwrap();
         let tree = || serde_json::to_string(&world.runtime().tree().snapshot()).unwrap();
         wait_until("it comes back", || tree().contains("\"restarts\":1")).await;
         assert_eq!(
@@ -335,17 +549,43 @@ async fn request_survives_crash_and_restart_and_is_made_once() {
         );
         let build = |builder: RuntimeBuilder| by_people(builder.tool(tool.clone()));
         let handle = if answered_while_away {
-            world.reopen_with(model.clone(), |builder| build(builder.recover(soong::RecoveryPolicy::Nothing))).await;
-            world.runtime().permissions().decide(&id, Decision::AllowOnce, None).await.unwrap();
+            world
+                .reopen_with(model.clone(), |builder| {
+                    build(builder.recover(soong::RecoveryPolicy::Nothing))
+                })
+                .await;
+            world
+                .runtime()
+                .permissions()
+                .decide(&id, Decision::AllowOnce, None)
+                .await
+                .unwrap();
             assert_eq!(tool.done(), [""; 0], "nobody has the run at work");
-            world.runtime().sessions().resume(run.session_id()).await.unwrap().unwrap()
+            world
+                .runtime()
+                .sessions()
+                .resume(run.session_id())
+                .await
+                .unwrap()
+                .unwrap()
         } else {
             world.reopen_with(model.clone(), build).await;
-            assert_eq!(with_timeout(wait_for_permissions(world.runtime(), 1)).await[0].permission_id, id);
-            world.runtime().permissions().decide(&id, Decision::AllowOnce, None).await.unwrap();
+            assert_eq!(
+                with_timeout(wait_for_permissions(world.runtime(), 1)).await[0].permission_id,
+                id
+            );
+            world
+                .runtime()
+                .permissions()
+                .decide(&id, Decision::AllowOnce, None)
+                .await
+                .unwrap();
             world.runtime().traces().handle(&run_id).unwrap()
         };
-        assert_eq!(with_timeout(handle.wait()).await.unwrap().output, "stamped one");
+        assert_eq!(
+            with_timeout(handle.wait()).await.unwrap().output,
+            "stamped one"
+        );
         assert_eq!((tool.done(), model.calls()), (vec!["one".to_owned()], 2));
         check_session(world.runtime(), run.session_id()).await;
         world.finish().await;
@@ -363,19 +603,37 @@ async fn interrupted_allowed_call_reruns_without_a_new_request() {
             let (tool, asked) = (tool.clone(), asked.clone());
             move |builder: RuntimeBuilder| {
                 let yes = |_: &Permission| Ok(Decision::AllowOnce.into());
-                builder.tool(tool).permission_handler(Arc::new(Deciding(yes, asked)))
+                builder
+                    .tool(tool)
+                    .permission_handler(Arc::new(Deciding(yes, asked)))
             }
         };
         let mut world = TestRuntime::with(model.clone(), by_program()).await;
-        let run_id = world.runtime().start(RunRequest::new("stamp").session("s")).await.unwrap().run_id().clone();
+        let run_id = world
+            .runtime()
+            .start(RunRequest::new("stamp").session("s"))
+            .await
+            .unwrap()
+            .run_id()
+            .clone();
         wait_until("it has begun", || tool.done().len() == 1).await;
         match restarts {
             true => world.reopen_with(model, by_program()).await,
-            false => world.runtime().tree().inject_crash(&format!("run:{run_id}")).unwrap(),
+            false => world
+                .runtime()
+                .tree()
+                .inject_crash(&format!("run:{run_id}"))
+                .unwrap(),
         }
         let run = world.runtime().traces().handle(&run_id).unwrap();
-        assert_eq!(with_timeout(run.wait()).await.unwrap().output, "stamped one");
-        assert_eq!((tool.done(), asked.load(SeqCst)), (vec!["one".to_owned(), "one".to_owned()], 1));
+        assert_eq!(
+            with_timeout(run.wait()).await.unwrap().output,
+            "stamped one"
+        );
+        assert_eq!(
+            (tool.done(), asked.load(SeqCst)),
+            (vec!["one".to_owned(), "one".to_owned()], 1)
+        );
         check_session(world.runtime(), run.session_id()).await;
         world.finish().await;
     }
@@ -386,16 +644,37 @@ async fn interrupted_allowed_call_reruns_without_a_new_request() {
 async fn calls_after_a_pending_request_run_after_a_restart() {
     let tool = StampTool::new();
     let model = scripted_model(|request| match assistant_count(request) {
-        0 => Turn::Call(vec![("stamp", stamp("one", "a")), ("stamp", stamp("two", "free"))]),
+        0 => Turn::Call(vec![
+            ("stamp", stamp("one", "a")),
+            ("stamp", stamp("two", "free")),
+        ]),
         _ => Turn::say(last_of(request)),
     });
     let mut world = world(model.clone(), &tool, by_people).await;
-    let run = world.runtime().start(RunRequest::new("stamp").session("s")).await.unwrap();
-    let id = with_timeout(wait_for_permissions(world.runtime(), 1)).await.remove(0).permission_id;
-    world.reopen_with(model, |builder| by_people(builder.tool(tool.clone()))).await;
-    world.runtime().permissions().decide(&id, Decision::AllowOnce, None).await.unwrap();
+    let run = world
+        .runtime()
+        .start(RunRequest::new("stamp").session("s"))
+        .await
+        .unwrap();
+    let id = with_timeout(wait_for_permissions(world.runtime(), 1))
+        .await
+        .remove(0)
+        .permission_id;
+    world
+        .reopen_with(model, |builder| by_people(builder.tool(tool.clone())))
+        .await;
+    world
+        .runtime()
+        .permissions()
+        .decide(&id, Decision::AllowOnce, None)
+        .await
+        .unwrap();
     let handle = world.runtime().traces().handle(run.run_id()).unwrap();
-    assert_eq!(with_timeout(handle.wait()).await.unwrap().output, "stamped two", "it is known not to have begun");
+    assert_eq!(
+        with_timeout(handle.wait()).await.unwrap().output,
+        "stamped two",
+        "it is known not to have begun"
+    );
     assert_eq!(tool.done(), ["one", "two"]);
     world.finish().await;
 }
@@ -405,9 +684,16 @@ async fn permission_is_bound_to_the_accessed_resource() {
     let tool = StampTool::new();
     let world = world(stamping(&[("one", "a")]), &tool, by_people).await;
     let run = world.runtime().start("stamp").await.unwrap();
-    let asked = with_timeout(wait_for_permissions(world.runtime(), 1)).await.remove(0);
+    let asked = with_timeout(wait_for_permissions(world.runtime(), 1))
+        .await
+        .remove(0);
     *tool.folder.lock().unwrap() = "/elsewhere".to_owned();
-    world.runtime().permissions().decide(&asked.permission_id, Decision::AllowForSession, None).await.unwrap();
+    world
+        .runtime()
+        .permissions()
+        .decide(&asked.permission_id, Decision::AllowForSession, None)
+        .await
+        .unwrap();
     let output = with_timeout(run.wait()).await.unwrap().output.clone();
     assert!(output.contains("differ from the approved ones"), "{output}");
     assert_eq!(tool.done(), [""; 0]);
@@ -417,11 +703,21 @@ async fn permission_is_bound_to_the_accessed_resource() {
 /// Replaces `from` by `to`, which has the same length, in every file of the home. Returns the number of replacements.
 fn forge(home: &std::path::Path, from: &str, to: &str) -> usize {
     let mut forged = 0;
-    for entry in std::fs::read_dir(home).unwrap().flatten().filter(|entry| entry.path().is_file()) {
+    for entry in std::fs::read_dir(home)
+        .unwrap()
+        .flatten()
+        .filter(|entry| entry.path().is_file())
+    {
         let mut bytes = std::fs::read(entry.path()).unwrap();
-        let found: Vec<usize> =
-            bytes.windows(from.len()).enumerate().filter(|(_, w)| *w == from.as_bytes()).map(|(at, _)| at).collect();
-        found.iter().for_each(|at| bytes[*at..*at + to.len()].copy_from_slice(to.as_bytes()));
+        let found: Vec<usize> = bytes
+            .windows(from.len())
+            .enumerate()
+            .filter(|(_, w)| *w == from.as_bytes())
+            .map(|(at, _)| at)
+            .collect();
+        found
+            .iter()
+            .for_each(|at| bytes[*at..*at + to.len()].copy_from_slice(to.as_bytes()));
         forged += found.len();
         std::fs::write(entry.path(), bytes).unwrap();
     }
@@ -432,13 +728,33 @@ fn forge(home: &std::path::Path, from: &str, to: &str) -> usize {
 async fn permission_is_bound_to_the_exact_arguments() {
     let (tool, model) = (StampTool::new(), stamping(&[("harmless", "a")]));
     let mut world = world(model.clone(), &tool, by_people).await;
-    let run = world.runtime().start(RunRequest::new("stamp").session("s")).await.unwrap();
-    let id = with_timeout(wait_for_permissions(world.runtime(), 1)).await.remove(0).permission_id;
+    let run = world
+        .runtime()
+        .start(RunRequest::new("stamp").session("s"))
+        .await
+        .unwrap();
+    let id = with_timeout(wait_for_permissions(world.runtime(), 1))
+        .await
+        .remove(0)
+        .permission_id;
     world.close_runtime().await;
     assert!(forge(&world.home(), "harmless", "poisoned") > 0);
-    world.reopen_with(model, |builder| by_people(builder.tool(tool.clone()))).await;
-    assert!(permission(world.runtime(), &id).await.arguments.contains("poisoned"), "the forgery took");
-    world.runtime().permissions().decide(&id, Decision::AllowOnce, None).await.unwrap();
+    world
+        .reopen_with(model, |builder| by_people(builder.tool(tool.clone())))
+        .await;
+    assert!(
+        permission(world.runtime(), &id)
+            .await
+            .arguments
+            .contains("poisoned"),
+        "the forgery took"
+    );
+    world
+        .runtime()
+        .permissions()
+        .decide(&id, Decision::AllowOnce, None)
+        .await
+        .unwrap();
     let handle = world.runtime().traces().handle(run.run_id()).unwrap();
     let output = with_timeout(handle.wait()).await.unwrap().output.clone();
     assert!(output.contains("differ from the approved ones"), "{output}");
@@ -453,24 +769,46 @@ async fn concurrent_approval_and_cancel_have_no_unapproved_effect() {
     let runtime = world.runtime();
     let mut allowed = 0;
     for round in 0..200 {
-        let run = runtime.start(RunRequest::new("stamp").session(format!("s{round}"))).await.unwrap();
-        let asked = with_timeout(wait_for_permissions(runtime, 1)).await.remove(0);
+        let run = runtime
+            .start(RunRequest::new("stamp").session(format!("s{round}")))
+            .await
+            .unwrap();
+        let asked = with_timeout(wait_for_permissions(runtime, 1))
+            .await
+            .remove(0);
         let before = tool.done().len();
-        let (decided, ()) =
-            tokio::join!(runtime.permissions().decide(&asked.permission_id, Decision::AllowOnce, None), async {
+        let (decided, ()) = tokio::join!(
+            runtime
+                .permissions()
+                .decide(&asked.permission_id, Decision::AllowOnce, None),
+            async {
                 run.cancel().await.unwrap();
-            });
+            }
+        );
         let effects = tool.done().len() - before;
-        assert!(effects <= usize::from(decided.is_ok()), "round {round}: {effects} effects, {decided:?}");
+        assert!(
+            effects <= usize::from(decided.is_ok()),
+            "round {round}: {effects} effects, {decided:?}"
+        );
         allowed += usize::from(decided.is_ok());
         let status = with_timeout(run.wait()).await.unwrap().status;
-        assert!(matches!(status, RunStatus::Cancelled | RunStatus::Completed), "{status:?}");
+        assert!(
+            matches!(status, RunStatus::Cancelled | RunStatus::Completed),
+            "{status:?}"
+        );
         // A later decision is rejected as already decided, and has no effect.
-        let late = runtime.permissions().decide(&asked.permission_id, Decision::AllowOnce, None).await.unwrap_err();
+        let late = runtime
+            .permissions()
+            .decide(&asked.permission_id, Decision::AllowOnce, None)
+            .await
+            .unwrap_err();
         assert_eq!(late.code, ErrorCode::AlreadyDecided);
         assert_eq!(tool.done().len() - before, effects);
     }
-    assert!(allowed > 0, "the race was never won by the approval: {allowed}");
+    assert!(
+        allowed > 0,
+        "the race was never won by the approval: {allowed}"
+    );
     world.finish().await;
 }
 
@@ -480,18 +818,34 @@ async fn remember_never_limits_permission_to_one_call() {
     let mut config = Config::default();
     config.permissions.remember = RememberPolicy::Never;
     config.permissions.network = NetworkPolicy::Ask;
-    let world =
-        world(stamping(&[("one", "a"), ("two", "a")]), &tool, |builder| by_people(builder.config(config))).await;
+    let world = world(stamping(&[("one", "a"), ("two", "a")]), &tool, |builder| {
+        by_people(builder.config(config))
+    })
+    .await;
     let run = world.runtime().start("stamp").await.unwrap();
     for _ in 0..2 {
-        let asked = with_timeout(wait_for_permissions(world.runtime(), 1)).await.remove(0);
-        world.runtime().permissions().decide(&asked.permission_id, Decision::AllowForSession, None).await.unwrap();
+        let asked = with_timeout(wait_for_permissions(world.runtime(), 1))
+            .await
+            .remove(0);
+        world
+            .runtime()
+            .permissions()
+            .decide(&asked.permission_id, Decision::AllowForSession, None)
+            .await
+            .unwrap();
     }
     with_timeout(run.wait()).await.unwrap();
     assert_eq!(tool.done(), ["one", "two"]);
     let decided = read_to_end(run.events().unwrap()).await;
-    let is_decided = |event: &Event| matches!(event, Event::Permission(PermissionEvent::Decided { .. }));
-    assert_eq!(decided.iter().filter(|record| is_decided(&record.event)).count(), 2);
+    let is_decided =
+        |event: &Event| matches!(event, Event::Permission(PermissionEvent::Decided { .. }));
+    assert_eq!(
+        decided
+            .iter()
+            .filter(|record| is_decided(&record.event))
+            .count(),
+        2
+    );
     world.finish().await;
 }
 
@@ -504,9 +858,19 @@ async fn very_large_timeout_denies_nothing() {
         let build = |builder: RuntimeBuilder| by_people(builder).config(config);
         let world = world(stamping(&[("one", "a")]), &tool, build).await;
         let run = world.runtime().start("stamp").await.unwrap();
-        let asked = with_timeout(wait_for_permissions(world.runtime(), 1)).await.remove(0);
-        world.runtime().permissions().decide(&asked.permission_id, Decision::AllowOnce, None).await.unwrap();
-        assert_eq!(with_timeout(run.wait()).await.unwrap().output, "stamped one");
+        let asked = with_timeout(wait_for_permissions(world.runtime(), 1))
+            .await
+            .remove(0);
+        world
+            .runtime()
+            .permissions()
+            .decide(&asked.permission_id, Decision::AllowOnce, None)
+            .await
+            .unwrap();
+        assert_eq!(
+            with_timeout(run.wait()).await.unwrap().output,
+            "stamped one"
+        );
         world.finish().await;
     }
 }

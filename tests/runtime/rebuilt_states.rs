@@ -7,7 +7,8 @@ use std::sync::{
 };
 
 use soong::{
-    ChildSpec, FaultPoint, PermissionFilter, QuestionFilter, RunHandle, RunRequest, Runtime, RuntimeBuilder,
+    ChildSpec, FaultPoint, PermissionFilter, QuestionFilter, RunHandle, RunRequest, Runtime,
+    RuntimeBuilder,
     protocol::{Budget, Decision, PermissionStatus, QuestionStatus, RunMode, TraceId},
     testing::respond,
 };
@@ -36,11 +37,13 @@ fn builder(builder: RuntimeBuilder, seed: u64, differences: &Differences) -> Run
     config.runtime.idle_session_s = if seed.is_multiple_of(3) { 0 } else { 300 };
     config.memory.reflect_before_summary = seed.is_multiple_of(2);
     let found = Arc::clone(differences);
-    let builder = builder.config(config).difference_hook(Arc::new(move |run, lines| {
-        COMPARISONS.fetch_add(1, SeqCst);
-        let mut found = found.lock().unwrap();
-        found.extend(lines.iter().map(|line| format!("{run}: {line}")));
-    }));
+    let builder = builder
+        .config(config)
+        .difference_hook(Arc::new(move |run, lines| {
+            COMPARISONS.fetch_add(1, SeqCst);
+            let mut found = found.lock().unwrap();
+            found.extend(lines.iter().map(|line| format!("{run}: {line}")));
+        }));
     // In every fourth family, every 17th append crashes its actor.
     let points = AtomicU64::new(0);
     builder.fault_hook(Arc::new(move |_, point| {
@@ -54,14 +57,30 @@ fn builder(builder: RuntimeBuilder, seed: u64, differences: &Differences) -> Run
 
 /// Answers all questions, and decides about all permissions, by the seed.
 async fn answer_people(runtime: &Runtime, seed: u64) {
-    let filter = QuestionFilter { status: Some(QuestionStatus::Pending), ..QuestionFilter::default() };
+    let filter = QuestionFilter {
+        status: Some(QuestionStatus::Pending),
+        ..QuestionFilter::default()
+    };
     for question in runtime.questions().list(filter).await.unwrap() {
-        let _ = runtime.questions().answer(&question.question_id, "the first one").await;
+        let _ = runtime
+            .questions()
+            .answer(&question.question_id, "the first one")
+            .await;
     }
-    let filter = PermissionFilter { status: Some(PermissionStatus::Pending), ..PermissionFilter::default() };
+    let filter = PermissionFilter {
+        status: Some(PermissionStatus::Pending),
+        ..PermissionFilter::default()
+    };
     for permission in runtime.permissions().list(filter).await.unwrap() {
-        let decision = if seed.is_multiple_of(2) { Decision::AllowOnce } else { Decision::Deny };
-        let _ = runtime.permissions().decide(&permission.permission_id, decision, None).await;
+        let decision = if seed.is_multiple_of(2) {
+            Decision::AllowOnce
+        } else {
+            Decision::Deny
+        };
+        let _ = runtime
+            .permissions()
+            .decide(&permission.permission_id, decision, None)
+            .await;
     }
 }
 
@@ -76,7 +95,10 @@ async fn wait_and_answer(runtime: &Runtime, run: &RunHandle, seed: u64) {
         }
     });
     if answered.await.is_err() {
-        panic!("seed {seed}: the run does not end\n{}", family_state(runtime, run.trace_id()).await);
+        panic!(
+            "seed {seed}: the run does not end\n{}",
+            family_state(runtime, run.trace_id()).await
+        );
     }
 }
 
@@ -85,15 +107,26 @@ async fn family_state(runtime: &Runtime, root: &TraceId) -> String {
     let mut text = String::new();
     let mut open = vec![root.clone()];
     while let Some(trace_id) = open.pop() {
-        let events = runtime.traces().replay(&trace_id, 0, 10_000).await.unwrap_or_default();
+        let events = runtime
+            .traces()
+            .replay(&trace_id, 0, 10_000)
+            .await
+            .unwrap_or_default();
         let last = events.iter().rev().take(12).rev();
-        text.push_str(&format!("{trace_id}, {} events, the last ones:\n", events.len()));
+        text.push_str(&format!(
+            "{trace_id}, {} events, the last ones:\n",
+            events.len()
+        ));
         for event in last {
             let line = serde_json::to_string(event).unwrap_or_default();
             text.extend(line.chars().take(300));
             text.push('\n');
         }
-        let sub_traces = runtime.traces().sub_traces(&trace_id).await.unwrap_or_default();
+        let sub_traces = runtime
+            .traces()
+            .sub_traces(&trace_id)
+            .await
+            .unwrap_or_default();
         open.extend(sub_traces.into_iter().map(|trace| trace.trace_id));
     }
     text
@@ -107,7 +140,11 @@ async fn family(seed: u64) -> Vec<String> {
     let world = TestRuntime::with(model, |runtime| {
         let asks = seed.is_multiple_of(5);
         let runtime = builder(runtime, seed, &differences);
-        if asks { runtime.permissions_by_users() } else { runtime }
+        if asks {
+            runtime.permissions_by_users()
+        } else {
+            runtime
+        }
     })
     .await;
     std::fs::write(world.project().join("long.txt"), "word ".repeat(900)).unwrap();
@@ -119,11 +156,15 @@ async fn family(seed: u64) -> Vec<String> {
             tokens: (seed % 7 == 5).then_some(40_000),
             ..Budget::default()
         };
-        let mut request = RunRequest::new(format!("job {seed} {round}")).session("s").mode(RunMode::Orchestrator);
+        let mut request = RunRequest::new(format!("job {seed} {round}"))
+            .session("s")
+            .mode(RunMode::Orchestrator);
         if seed % 7 > 2 {
             request = request.budget(budget);
         }
-        let Ok(run) = runtime.start(request).await else { continue };
+        let Ok(run) = runtime.start(request).await else {
+            continue;
+        };
         if (seed + round).is_multiple_of(3) {
             let child = ChildSpec::new(format!("program {round}")).deliver();
             let _ = run.spawn(child).await;
@@ -144,7 +185,10 @@ fn rebuilt_states_equal_live_states() {
     run_until_false(async |seed| {
         let found = family(seed).await;
         if !found.is_empty() {
-            wrong.lock().unwrap().push(format!("seed {seed}:\n{}", found.join("\n")));
+            wrong
+                .lock()
+                .unwrap()
+                .push(format!("seed {seed}:\n{}", found.join("\n")));
         }
         seed < SEEDS
     });
@@ -152,5 +196,8 @@ fn rebuilt_states_equal_live_states() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     let comparisons = COMPARISONS.load(SeqCst);
     let crashes = CRASHES.load(SeqCst);
-    assert!(comparisons > 20 * SEEDS && crashes > SEEDS / 4, "{comparisons} comparisons, {crashes} crashes: too few");
+    assert!(
+        comparisons > 20 * SEEDS && crashes > SEEDS / 4,
+        "{comparisons} comparisons, {crashes} crashes: too few"
+    );
 }

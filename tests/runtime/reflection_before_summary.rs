@@ -18,8 +18,7 @@ use crate::support::{
     world::{TestRuntime, quick_config, wait_until, with_timeout},
 };
 
-const SUMMARY: &str =
-    "## Request and intent\n\"the job\"\n## Artifacts\nnone\n## Current work\nreading\n## Next step\nread on";
+const SUMMARY: &str = "## Request and intent\n\"the job\"\n## Artifacts\nnone\n## Current work\nreading\n## Next step\nread on";
 
 const LEARNED: &str = "{\"experiences\": [{\"category\": \"environment\", \"tags\": {\"intent\": [\"read\"], \
                        \"state\": []}, \"text\": \"long.txt is long.\"}]}";
@@ -41,11 +40,17 @@ fn with_config(builder: RuntimeBuilder, change: impl FnOnce(&mut Config)) -> Run
 }
 
 fn is_reflection(request: &ModelRequest) -> bool {
-    request.system.first().is_some_and(|system| system.starts_with("You review an agent"))
+    request
+        .system
+        .first()
+        .is_some_and(|system| system.starts_with("You review an agent"))
 }
 
 fn is_summary(request: &ModelRequest) -> bool {
-    request.system.first().is_some_and(|system| system.starts_with("You summarize an agent"))
+    request
+        .system
+        .first()
+        .is_some_and(|system| system.starts_with("You summarize an agent"))
 }
 
 /// Model that reads a long file until `summaries` summaries have been made. `reflect` answers the reflections.
@@ -67,7 +72,10 @@ fn reader(
     (model, made)
 }
 
-async fn open(model: Arc<ScriptedModel>, build: impl FnOnce(RuntimeBuilder) -> RuntimeBuilder) -> TestRuntime {
+async fn open(
+    model: Arc<ScriptedModel>,
+    build: impl FnOnce(RuntimeBuilder) -> RuntimeBuilder,
+) -> TestRuntime {
     let world = TestRuntime::with(model, build).await;
     let text: String = (0..300).map(|word| format!("word{word} ")).collect();
     std::fs::write(world.project().join("long.txt"), text).unwrap();
@@ -75,11 +83,14 @@ async fn open(model: Arc<ScriptedModel>, build: impl FnOnce(RuntimeBuilder) -> R
 }
 
 fn request() -> RunRequest {
-    RunRequest::new("the job").session("s").system_prompt("Do it.")
+    RunRequest::new("the job")
+        .session("s")
+        .system_prompt("Do it.")
 }
 
 fn experiences(world: &TestRuntime) -> usize {
-    let text = std::fs::read_to_string(world.home().join("memory/experiences.md")).unwrap_or_default();
+    let text =
+        std::fs::read_to_string(world.home().join("memory/experiences.md")).unwrap_or_default();
     text.matches("long.txt is long.").count()
 }
 
@@ -103,18 +114,31 @@ async fn each_message_is_reflected_on_once_before_it_is_summarized() {
     let shown: Arc<Mutex<Vec<String>>> = Arc::default();
     let seen = Arc::clone(&shown);
     let (model, _) = reader(3, move |request| {
-        assert!(request.tools.is_empty() && request.messages.len() == 1, "{request:?}");
-        seen.lock().unwrap().push(request.messages[0].content.to_string());
+        assert!(
+            request.tools.is_empty() && request.messages.len() == 1,
+            "{request:?}"
+        );
+        seen.lock()
+            .unwrap()
+            .push(request.messages[0].content.to_string());
         Turn::say(LEARNED)
     });
     let world = open(model, small).await;
     let run = world.runtime().start(request()).await.unwrap();
     let outcome = with_timeout(run.wait()).await.unwrap();
-    assert_eq!((outcome.status, outcome.output.as_str()), (RunStatus::Completed, "read"), "{:?}", outcome.error);
+    assert_eq!(
+        (outcome.status, outcome.output.as_str()),
+        (RunStatus::Completed, "read"),
+        "{:?}",
+        outcome.error
+    );
     let events = stored(world.runtime(), run.trace_id()).await;
     let (started, ended) = reflections(&events);
     assert_eq!((started.len(), &*ended), (3, &[None, None, None][..]));
-    assert!(started.windows(2).all(|pair| pair[0].1 < pair[1].0), "{started:?}");
+    assert!(
+        started.windows(2).all(|pair| pair[0].1 < pair[1].0),
+        "{started:?}"
+    );
     let summaries: Vec<(u64, u64)> = events
         .iter()
         .filter_map(|record| match record.event {
@@ -125,12 +149,21 @@ async fn each_message_is_reflected_on_once_before_it_is_summarized() {
     let last = |ranges: &[(u64, u64)]| ranges.iter().map(|range| range.1).collect::<Vec<_>>();
     assert_eq!(last(&started), last(&summaries));
     let shown = shown.lock().unwrap().clone();
-    assert!(shown[0].contains("the job") && shown.iter().all(|text| text.contains("word299")), "{shown:#?}");
-    assert!(shown.iter().all(|text| !text.contains("Next step")), "summaries are not reflected on");
+    assert!(
+        shown[0].contains("the job") && shown.iter().all(|text| text.contains("word299")),
+        "{shown:#?}"
+    );
+    assert!(
+        shown.iter().all(|text| !text.contains("Next step")),
+        "summaries are not reflected on"
+    );
     // The same lesson three times is one experience.
     assert_eq!(experiences(&world), 1);
     // Usage of the calls is that of the run.
-    let turns = events.iter().filter(|record| record.event.kind() == "model_completed").count() as u64;
+    let turns = events
+        .iter()
+        .filter(|record| record.event.kind() == "model_completed")
+        .count() as u64;
     assert_eq!(outcome.stats.own.model_calls, turns + 3 + 3);
     assert_eq!(outcome.stats.own.total_tokens, 15 * (turns + 3 + 3));
     check_session(world.runtime(), &SessionId::new("s")).await;
@@ -141,14 +174,22 @@ async fn each_message_is_reflected_on_once_before_it_is_summarized() {
 async fn failed_reflection_does_not_stop_the_turn() {
     let refused = || Turn::Fail(ModelError::new(Failure::Rejected, "no"));
     for (answer, code) in [
-        (Box::new(refused) as Box<dyn Fn() -> Turn + Send + Sync>, "provider_error"),
+        (
+            Box::new(refused) as Box<dyn Fn() -> Turn + Send + Sync>,
+            "provider_error",
+        ),
         (Box::new(|| Turn::say("nothing")), "provider_error"),
     ] {
         let (model, _) = reader(2, move |_| answer());
         let world = open(model, small).await;
         let run = world.runtime().start(request()).await.unwrap();
         let outcome = with_timeout(run.wait()).await.unwrap();
-        assert_eq!((outcome.status, outcome.output.as_str()), (RunStatus::Completed, "read"), "{:?}", outcome.error);
+        assert_eq!(
+            (outcome.status, outcome.output.as_str()),
+            (RunStatus::Completed, "read"),
+            "{:?}",
+            outcome.error
+        );
         let (started, ended) = reflections(&stored(world.runtime(), run.trace_id()).await);
         assert_eq!((started.len(), ended), (2, vec![Some(code.to_owned()); 2]));
         assert_eq!(experiences(&world), 0);
@@ -163,14 +204,24 @@ async fn slow_reflection_is_cut_off() {
     let world = open(model, small).await;
     let run = world.runtime().start(request()).await.unwrap();
     let outcome = run.wait().await.unwrap();
-    assert_eq!((outcome.status, outcome.output.as_str()), (RunStatus::Completed, "read"), "{:?}", outcome.error);
+    assert_eq!(
+        (outcome.status, outcome.output.as_str()),
+        (RunStatus::Completed, "read"),
+        "{:?}",
+        outcome.error
+    );
     let events = stored(world.runtime(), run.trace_id()).await;
     let ended = events.iter().find_map(|record| match &record.event {
-        Event::Memory(MemoryEvent::ReflectionEnded { usage, error, .. }) => Some((*usage, error.clone())),
+        Event::Memory(MemoryEvent::ReflectionEnded { usage, error, .. }) => {
+            Some((*usage, error.clone()))
+        }
         _ => None,
     });
     let (usage, error) = ended.unwrap();
-    assert!(usage.is_some_and(|usage| usage.estimated && usage.prompt_tokens > 500), "{usage:?}");
+    assert!(
+        usage.is_some_and(|usage| usage.estimated && usage.prompt_tokens > 500),
+        "{usage:?}"
+    );
     assert_eq!(error.unwrap().code.to_string(), "timeout");
     world.finish().await;
 }
@@ -181,7 +232,10 @@ async fn reflection_is_skipped_where_memory_is_off() {
     let same = |request: RunRequest| request;
     let no_memory = |request: RunRequest| request.enable_memory(false);
     for (change, request_of) in [
-        ((|config| config.memory.enabled = false) as Change, same as fn(RunRequest) -> RunRequest),
+        (
+            (|config| config.memory.enabled = false) as Change,
+            same as fn(RunRequest) -> RunRequest,
+        ),
         (|config| config.memory.reflect_before_summary = false, same),
         (|_| {}, no_memory),
     ] {
@@ -202,8 +256,15 @@ async fn reflection_is_skipped_if_the_budget_is_nearly_used() {
         let (model, _) = reader(1, |_| Turn::say(LEARNED));
         let world = open(model, small).await;
         // The second run may make as many tool calls as the first one had made before the summary.
-        let budget = soong::protocol::Budget { tool_calls: calls, ..soong::protocol::Budget::default() };
-        let run = world.runtime().start(request().budget(budget)).await.unwrap();
+        let budget = soong::protocol::Budget {
+            tool_calls: calls,
+            ..soong::protocol::Budget::default()
+        };
+        let run = world
+            .runtime()
+            .start(request().budget(budget))
+            .await
+            .unwrap();
         let outcome = with_timeout(run.wait()).await.unwrap();
         assert_eq!(outcome.output, "read", "{:?}", outcome.error);
         calls = Some(outcome.stats.own.tool_calls);
@@ -226,14 +287,28 @@ async fn interrupted_reflection_is_not_repeated() {
         reader(1, hang).0
     };
     let mut world = open(hanging(), small).await;
-    let run_id = world.runtime().start(request()).await.unwrap().run_id().clone();
+    let run_id = world
+        .runtime()
+        .start(request())
+        .await
+        .unwrap()
+        .run_id()
+        .clone();
     wait_until("it reflects", || started.swap(false, SeqCst)).await;
     let (model, made) = reader(1, |_| panic!("it reflects again"));
     world.reopen_with(model, small).await;
     let outcome = with_timeout(world.runtime().wait(&run_id)).await.unwrap();
-    assert_eq!((outcome.output.as_str(), made.load(SeqCst)), ("read", 1), "{:?}", outcome.error);
+    assert_eq!(
+        (outcome.output.as_str(), made.load(SeqCst)),
+        ("read", 1),
+        "{:?}",
+        outcome.error
+    );
     let (ranges, ended) = reflections(&stored(world.runtime(), &TraceId::new("s")).await);
-    assert_eq!((ranges.len(), ended), (1, vec![Some("interrupted".to_owned())]));
+    assert_eq!(
+        (ranges.len(), ended),
+        (1, vec![Some("interrupted".to_owned())])
+    );
     check_session(world.runtime(), &SessionId::new("s")).await;
     world.finish().await;
 
@@ -250,7 +325,10 @@ async fn interrupted_reflection_is_not_repeated() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn crash_neither_repeats_a_reflection_nor_stops_the_run() {
-    for point in FaultPoint::ALL.into_iter().filter(|point| point.place() == FaultComponent::Run) {
+    for point in FaultPoint::ALL
+        .into_iter()
+        .filter(|point| point.place() == FaultComponent::Run)
+    {
         for nth in 1..=3 {
             let (met, armed) = (AtomicUsize::new(0), Arc::new(AtomicBool::new(false)));
             let ready = Arc::clone(&armed);
@@ -275,7 +353,10 @@ async fn crash_neither_repeats_a_reflection_nor_stops_the_run() {
             let (started, ended) = reflections(&stored(world.runtime(), run.trace_id()).await);
             assert_eq!((started.len(), ended.len()), (1, 1), "{place}");
             // A reflection that was cut off by the crash may have written nothing.
-            assert!(experiences(&world) == 1 || ended[0].is_some(), "{place}: {ended:?}");
+            assert!(
+                experiences(&world) == 1 || ended[0].is_some(),
+                "{place}: {ended:?}"
+            );
             check_session(world.runtime(), &SessionId::new("s")).await;
             world.finish().await;
         }

@@ -19,7 +19,9 @@ use crate::support::{
 };
 
 /// Runs a model that gives these turns, by their number from 0. The limits are 3 calls for the note and 6 for the end.
-async fn outcome(turn: impl Fn(usize) -> Turn + Send + Sync + 'static) -> (Arc<soong::RunOutcome>, Vec<String>) {
+async fn outcome(
+    turn: impl Fn(usize) -> Turn + Send + Sync + 'static,
+) -> (Arc<soong::RunOutcome>, Vec<String>) {
     let model = scripted_model(move |request| turn(assistant_count(request)));
     let world = TestRuntime::with(model, |builder| {
         let mut config = quick_config();
@@ -30,9 +32,18 @@ async fn outcome(turn: impl Fn(usize) -> Turn + Send + Sync + 'static) -> (Arc<s
     })
     .await;
     std::fs::write(world.project().join("a.txt"), "A\n").unwrap();
-    let run = world.runtime().start(RunRequest::new("go").session("s")).await.unwrap();
+    let run = world
+        .runtime()
+        .start(RunRequest::new("go").session("s"))
+        .await
+        .unwrap();
     let outcome = with_timeout(run.wait()).await.unwrap();
-    let messages = world.runtime().traces().messages(run.trace_id(), soong::MessagePath::Main).await.unwrap();
+    let messages = world
+        .runtime()
+        .traces()
+        .messages(run.trace_id(), soong::MessagePath::Main)
+        .await
+        .unwrap();
     let outputs = messages.iter().filter(|message| message.role == Role::Tool);
     let outputs = outputs.map(|message| message.content.to_string()).collect();
     check_session(world.runtime(), run.session_id()).await;
@@ -54,11 +65,19 @@ async fn identical_calls_get_a_note_and_then_end_the_run() {
     ] {
         let (outcome, outputs) = outcome(move |_| Turn::call(tool, arguments.clone())).await;
         let error = outcome.error.as_ref().unwrap();
-        assert_eq!((outcome.status, error.code), (RunStatus::Failed, ErrorCode::RepeatedCalls), "{name}: {error}");
+        assert_eq!(
+            (outcome.status, error.code),
+            (RunStatus::Failed, ErrorCode::RepeatedCalls),
+            "{name}: {error}"
+        );
         assert_eq!(error.details["count"], 6, "{name}");
         assert_eq!(outputs.len(), 6, "{name}");
         let notes: Vec<bool> = outputs.iter().map(|output| has_note(output)).collect();
-        assert_eq!(notes, [false, false, true, true, true, true], "{name}: {outputs:?}");
+        assert_eq!(
+            notes,
+            [false, false, true, true, true, true],
+            "{name}: {outputs:?}"
+        );
     }
 }
 
@@ -66,8 +85,15 @@ async fn identical_calls_get_a_note_and_then_end_the_run() {
 async fn identical_texts_with_different_calls_get_a_note_and_then_end_the_run() {
     let call = |turn: usize, text: &str| {
         let arguments = json!({ "path": "a.txt", "max_lines": turn + 1 }).to_string();
-        let call = ToolCall { id: format!("call_{turn}"), name: "read".to_owned(), arguments };
-        let completion = Completion { text: text.to_owned(), ..Completion::tool_calls(vec![call]) };
+        let call = ToolCall {
+            id: format!("call_{turn}"),
+            name: "read".to_owned(),
+            arguments,
+        };
+        let completion = Completion {
+            text: text.to_owned(),
+            ..Completion::tool_calls(vec![call])
+        };
         Turn::Whole(Vec::new(), Box::new(completion))
     };
     let (ended, outputs) = outcome(move |turn| {
@@ -75,14 +101,26 @@ async fn identical_texts_with_different_calls_get_a_note_and_then_end_the_run() 
     })
     .await;
     let error = ended.error.as_ref().unwrap();
-    assert_eq!((error.code, &error.details["count"]), (ErrorCode::RepeatedCalls, &json!(6)), "{error}");
+    assert_eq!(
+        (error.code, &error.details["count"]),
+        (ErrorCode::RepeatedCalls, &json!(6)),
+        "{error}"
+    );
     assert!(error.message.contains("same text"), "{error}");
     let notes: Vec<bool> = outputs.iter().map(|output| has_note(output)).collect();
     assert_eq!(notes, [false, false, true, true, true, true]);
-    let (ended, outputs) =
-        outcome(move |turn| if turn < 12 { call(turn, "Now let me update the next file:") } else { Turn::say("done") })
-            .await;
-    assert_eq!(ended.output, "done", "a short text may introduce different calls");
+    let (ended, outputs) = outcome(move |turn| {
+        if turn < 12 {
+            call(turn, "Now let me update the next file:")
+        } else {
+            Turn::say("done")
+        }
+    })
+    .await;
+    assert_eq!(
+        ended.output, "done",
+        "a short text may introduce different calls"
+    );
     assert!(!outputs.iter().any(|output| has_note(output)));
 }
 
@@ -94,8 +132,15 @@ async fn calls_with_others_between_them_are_no_repetition() {
         _ => Turn::call("read", json!({"path": "a.txt"})),
     })
     .await;
-    assert_eq!((outcome.status, outcome.output.as_str()), (RunStatus::Completed, "done"));
-    assert_eq!(outputs.iter().filter(|output| has_note(output)).count(), 8, "the third and fourth of each row");
+    assert_eq!(
+        (outcome.status, outcome.output.as_str()),
+        (RunStatus::Completed, "done")
+    );
+    assert_eq!(
+        outputs.iter().filter(|output| has_note(output)).count(),
+        8,
+        "the third and fourth of each row"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -106,7 +151,11 @@ async fn calls_whose_results_differ_are_no_repetition() {
     let model = scripted_model(move |request| {
         let turn = assistant_count(request);
         let path = folder.lock().unwrap().clone().unwrap();
-        std::fs::write(path.join("a.txt"), format!("{}\n", count.fetch_add(1, SeqCst))).unwrap();
+        std::fs::write(
+            path.join("a.txt"),
+            format!("{}\n", count.fetch_add(1, SeqCst)),
+        )
+        .unwrap();
         match turn {
             15.. => Turn::say("done"),
             _ => Turn::call("read", json!({"path": "a.txt"})),
@@ -119,7 +168,11 @@ async fn calls_whose_results_differ_are_no_repetition() {
     })
     .await;
     *project.lock().unwrap() = Some(world.project().to_owned());
-    let run = world.runtime().start(RunRequest::new("go").session("s")).await.unwrap();
+    let run = world
+        .runtime()
+        .start(RunRequest::new("go").session("s"))
+        .await
+        .unwrap();
     assert_eq!(with_timeout(run.wait()).await.unwrap().output, "done");
     world.finish().await;
 }

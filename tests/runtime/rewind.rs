@@ -8,11 +8,15 @@ use soong::{
     ErrorCode, MessagePath, RunRequest,
     artifact::ArtifactOwner,
     model::{Model, ModelRequest},
-    protocol::{Event, GoalStatus, Message, MessageEvent, Role, RunMode, RunStatus, SessionId, TraceId},
+    protocol::{
+        Event, GoalStatus, Message, MessageEvent, Role, RunMode, RunStatus, SessionId, TraceId,
+    },
 };
 
 use crate::support::{
-    artifacts::{create, listed, local_owner, prompt_driven_model, save, text, turns, update, versions},
+    artifacts::{
+        create, listed, local_owner, prompt_driven_model, save, text, turns, update, versions,
+    },
     history::{check_messages, check_session, stored},
     model::{ScriptedModel, Turn, assistant_count, is_parent, scripted_model},
     world::{TestRuntime, quick_config, wait_until, with_timeout},
@@ -22,11 +26,21 @@ use crate::support::{
 /// message.
 fn busy() -> Arc<ScriptedModel> {
     scripted_model(|request| {
-        let asked = request.messages.iter().rposition(|message| message.role == Role::User).unwrap();
-        let turn = request.messages[asked..].iter().filter(|message| message.role == Role::Assistant).count();
+        let asked = request
+            .messages
+            .iter()
+            .rposition(|message| message.role == Role::User)
+            .unwrap();
+        let turn = request.messages[asked..]
+            .iter()
+            .filter(|message| message.role == Role::Assistant)
+            .count();
         let said = &request.messages[asked].content;
         match turn {
-            0 => Turn::Call(vec![("read", json!({"path": "a.txt"})), ("list_files", json!({}))]),
+            0 => Turn::Call(vec![
+                ("read", json!({"path": "a.txt"})),
+                ("list_files", json!({})),
+            ]),
             1 => Turn::call("goal", json!({ "add": [format!("for {said}")] })),
             _ => Turn::say(format!("answer to {said}")),
         }
@@ -34,7 +48,12 @@ fn busy() -> Arc<ScriptedModel> {
 }
 
 async fn path(world: &TestRuntime, session: &str) -> Vec<u64> {
-    let messages = world.runtime().traces().messages(&TraceId::new(session), MessagePath::Main).await.unwrap();
+    let messages = world
+        .runtime()
+        .traces()
+        .messages(&TraceId::new(session), MessagePath::Main)
+        .await
+        .unwrap();
     messages.iter().map(|message| message.sequence).collect()
 }
 
@@ -42,7 +61,12 @@ async fn ask(world: &TestRuntime, start: RunRequest) -> Vec<Message> {
     let run = world.runtime().start(start).await.unwrap();
     let outcome = with_timeout(run.wait()).await.unwrap();
     assert_eq!(outcome.status, RunStatus::Completed, "{:?}", outcome.error);
-    let messages = world.runtime().traces().messages(run.trace_id(), MessagePath::Main).await.unwrap();
+    let messages = world
+        .runtime()
+        .traces()
+        .messages(run.trace_id(), MessagePath::Main)
+        .await
+        .unwrap();
     check_messages(&messages);
     messages
 }
@@ -53,7 +77,13 @@ async fn one_request_type_continues_rewinds_and_asks_again() {
     let world = TestRuntime::open(busy()).await;
     // Messages: 1 system, 2 user, 3 calls, 4 and 5 results, 6 goal call, 7 result, 8 answer.
     let first = ask(&world, RunRequest::new("one").session("s")).await;
-    assert_eq!(first.iter().map(|message| message.sequence).collect::<Vec<_>>(), [1, 2, 3, 4, 5, 6, 7, 8]);
+    assert_eq!(
+        first
+            .iter()
+            .map(|message| message.sequence)
+            .collect::<Vec<_>>(),
+        [1, 2, 3, 4, 5, 6, 7, 8]
+    );
     // Continue: without a position, or after the last message.
     ask(&world, RunRequest::new("two").session("s")).await;
     assert_eq!(path(&world, "s").await, (1..=15).collect::<Vec<u64>>());
@@ -61,14 +91,30 @@ async fn one_request_type_continues_rewinds_and_asks_again() {
     assert_eq!(path(&world, "s").await, (1..=22).collect::<Vec<u64>>());
     // Rewind: the later messages are kept, but not on the main path.
     let back = ask(&world, RunRequest::new("other").session("s").after(8)).await;
-    assert_eq!(path(&world, "s").await, (1..=8).chain(23..=29).collect::<Vec<u64>>());
+    assert_eq!(
+        path(&world, "s").await,
+        (1..=8).chain(23..=29).collect::<Vec<u64>>()
+    );
     assert_eq!(back.last().unwrap().content, "answer to other");
-    let all = world.runtime().traces().messages(&TraceId::new("s"), MessagePath::All).await.unwrap();
+    let all = world
+        .runtime()
+        .traces()
+        .messages(&TraceId::new("s"), MessagePath::All)
+        .await
+        .unwrap();
     assert_eq!(all.len(), 29);
     // Ask again: the same question gets another answer.
     ask(&world, RunRequest::resume("s").after(23)).await;
-    assert_eq!(path(&world, "s").await, (1..=8).chain([23]).chain(30..=35).collect::<Vec<u64>>());
-    let run = world.runtime().traces().get(&TraceId::new("s")).await.unwrap();
+    assert_eq!(
+        path(&world, "s").await,
+        (1..=8).chain([23]).chain(30..=35).collect::<Vec<u64>>()
+    );
+    let run = world
+        .runtime()
+        .traces()
+        .get(&TraceId::new("s"))
+        .await
+        .unwrap();
     assert_eq!((run.head_sequence, run.last_sequence), (35, 35));
 
     // Any other request is rejected, and nothing changes.
@@ -77,18 +123,34 @@ async fn one_request_type_continues_rewinds_and_asks_again() {
         (RunRequest::new("x").session("s").after(9), "off the path"),
         (RunRequest::new("x").session("s").after(99), "not there"),
         (RunRequest::new("x").session("s").after(0), "no message"),
-        (RunRequest::new("x").session("new").after(1), "no conversation"),
+        (
+            RunRequest::new("x").session("new").after(1),
+            "no conversation",
+        ),
         (RunRequest::new("x").after(1), "no session"),
         (RunRequest::resume("s"), "ends with an answer"),
         (RunRequest::resume("s").after(35), "ends with an answer"),
         (RunRequest::resume("s").after(8), "a finished answer"),
-        (RunRequest::resume("s").after(1), "nobody has asked anything yet"),
+        (
+            RunRequest::resume("s").after(1),
+            "nobody has asked anything yet",
+        ),
     ] {
         let refused = world.runtime().start(start).await.unwrap_err();
         assert_eq!(refused.code, ErrorCode::ValidationError, "{why}: {refused}");
     }
-    assert_eq!(stored(world.runtime(), &TraceId::new("s")).await.len(), events);
-    assert!(world.runtime().sessions().get(&SessionId::new("new")).await.is_err());
+    assert_eq!(
+        stored(world.runtime(), &TraceId::new("s")).await.len(),
+        events
+    );
+    assert!(
+        world
+            .runtime()
+            .sessions()
+            .get(&SessionId::new("new"))
+            .await
+            .is_err()
+    );
     world.finish().await;
 }
 
@@ -100,12 +162,18 @@ async fn rewind_into_calls_moves_after_their_last_result() {
         ask(&world, RunRequest::new("one").session("s")).await;
         ask(&world, RunRequest::resume("s").after(asked_for)).await;
         let sequences = path(&world, "s").await;
-        assert!(sequences.starts_with(&(1..=lands).collect::<Vec<u64>>()) && sequences[lands as usize] == 9);
+        assert!(
+            sequences.starts_with(&(1..=lands).collect::<Vec<u64>>())
+                && sequences[lands as usize] == 9
+        );
         let events = stored(world.runtime(), &TraceId::new("s")).await;
         let recorded = events.iter().find_map(|event| match &event.event {
-            Event::Message(MessageEvent::Rewind { after_sequence, head_sequence, from_sequence, .. }) => {
-                Some((*after_sequence, *head_sequence, *from_sequence))
-            }
+            Event::Message(MessageEvent::Rewind {
+                after_sequence,
+                head_sequence,
+                from_sequence,
+                ..
+            }) => Some((*after_sequence, *head_sequence, *from_sequence)),
             _ => None,
         });
         assert_eq!(recorded, Some((asked_for, lands, 8)));
@@ -116,8 +184,14 @@ async fn rewind_into_calls_moves_after_their_last_result() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_stopped_message_keeps_its_goal_and_the_next_has_its_own() {
     let model = scripted_model(|request| {
-        let asked = request.messages.iter().rposition(|message| message.role == Role::User).unwrap();
-        let is_first = request.messages[asked..].iter().all(|message| message.role != Role::Assistant);
+        let asked = request
+            .messages
+            .iter()
+            .rposition(|message| message.role == Role::User)
+            .unwrap();
+        let is_first = request.messages[asked..]
+            .iter()
+            .all(|message| message.role != Role::Assistant);
         match (is_first, request.messages[asked].content.as_str()) {
             (true, _) => Turn::call("read", json!({"path": "a.txt"})),
             (false, "one") => Turn::Hang("half"),
@@ -125,22 +199,45 @@ async fn a_stopped_message_keeps_its_goal_and_the_next_has_its_own() {
         }
     });
     let world = TestRuntime::open(model.clone()).await;
-    let run = world.runtime().start(RunRequest::new("one").session("s")).await.unwrap();
-    wait_until("the second turn", || model.in_flight() == 1 && model.calls() == 2).await;
+    let run = world
+        .runtime()
+        .start(RunRequest::new("one").session("s"))
+        .await
+        .unwrap();
+    wait_until("the second turn", || {
+        model.in_flight() == 1 && model.calls() == 2
+    })
+    .await;
     with_timeout(run.cancel()).await.unwrap();
     ask(&world, RunRequest::new("two").session("s")).await;
     let goals = async || {
-        let tree = world.runtime().traces().goal_tree(&TraceId::new("s")).await.unwrap();
-        tree.goals.into_iter().map(|goal| (goal.description, goal.status, goal.summary)).collect::<Vec<_>>()
+        let tree = world
+            .runtime()
+            .traces()
+            .goal_tree(&TraceId::new("s"))
+            .await
+            .unwrap();
+        tree.goals
+            .into_iter()
+            .map(|goal| (goal.description, goal.status, goal.summary))
+            .collect::<Vec<_>>()
     };
     let some = |text: &str| Some(text.to_owned());
     let after_two = [
-        ("one".to_owned(), GoalStatus::Abandoned, some("its run ended without an answer")),
+        (
+            "one".to_owned(),
+            GoalStatus::Abandoned,
+            some("its run ended without an answer"),
+        ),
         ("two".to_owned(), GoalStatus::Completed, some("done")),
     ];
     assert_eq!(goals().await, after_two);
     ask(&world, RunRequest::new("three").session("s")).await;
-    assert_eq!(goals().await, after_two, "after a finished message there is no goal for the next");
+    assert_eq!(
+        goals().await,
+        after_two,
+        "after a finished message there is no goal for the next"
+    );
     check_session(world.runtime(), run.session_id()).await;
     world.finish().await;
 }
@@ -151,13 +248,27 @@ async fn collaborators_are_rewound_with_the_conversation() {
     let requests: Arc<Mutex<Vec<ModelRequest>>> = Arc::default();
     let log = Arc::clone(&requests);
     let asked_last = |request: &ModelRequest| {
-        let texts = request.messages.iter().rev().map(|message| message.content.as_str());
-        texts.into_iter().find(|text| ["one", "two", "three"].contains(text)).map(str::to_owned)
+        let texts = request
+            .messages
+            .iter()
+            .rev()
+            .map(|message| message.content.as_str());
+        texts
+            .into_iter()
+            .find(|text| ["one", "two", "three"].contains(text))
+            .map(str::to_owned)
     };
     let delegating = scripted_model(move |request| {
         log.lock().unwrap().push(request.clone());
-        let asked = request.messages.iter().rposition(|message| message.role == Role::User).unwrap();
-        match request.messages[asked..].iter().any(|message| message.role == Role::Assistant) {
+        let asked = request
+            .messages
+            .iter()
+            .rposition(|message| message.role == Role::User)
+            .unwrap();
+        match request.messages[asked..]
+            .iter()
+            .any(|message| message.role == Role::Assistant)
+        {
             false if is_parent(request) => {
                 let task = format!("look {}", asked_last(request).unwrap());
                 Turn::call("agent", json!({"task": task, "agent_type": "default"}))
@@ -170,12 +281,30 @@ async fn collaborators_are_rewound_with_the_conversation() {
     let mut world = TestRuntime::with(delegating.clone(), |builder| builder.config(config)).await;
     let trace = TraceId::new("s");
     let known = async |world: &TestRuntime| -> Vec<String> {
-        let stored = world.runtime().traces().get(&trace).await.unwrap().context.collaborators;
-        stored.into_iter().map(|collaborator| collaborator.name).collect()
+        let stored = world
+            .runtime()
+            .traces()
+            .get(&trace)
+            .await
+            .unwrap()
+            .context
+            .collaborators;
+        stored
+            .into_iter()
+            .map(|collaborator| collaborator.name)
+            .collect()
     };
-    let first = ask(&world, RunRequest::new("one").session("s")).await.last().unwrap().sequence;
+    let first = ask(&world, RunRequest::new("one").session("s"))
+        .await
+        .last()
+        .unwrap()
+        .sequence;
     let of_first = known(&world).await;
-    let second = ask(&world, RunRequest::new("two").session("s")).await.last().unwrap().sequence;
+    let second = ask(&world, RunRequest::new("two").session("s"))
+        .await
+        .last()
+        .unwrap()
+        .sequence;
     let both = known(&world).await;
     assert_eq!((of_first.len(), both.len()), (1, 2));
     // A collaborator that started after the position is no longer named, neither to the model nor in the record.
@@ -188,10 +317,22 @@ async fn collaborators_are_rewound_with_the_conversation() {
         let says = |text: &str| request.system_and_context().contains(text);
         is_parent(request) && says("Active Collaborators") && says(&both[1])
     };
-    let of = |task: &'static str| requests.iter().filter(move |request| asked_last(request).as_deref() == Some(task));
-    assert!(of("two").any(|request| is_named(&request)) && !of("three").any(|request| is_named(&request)));
+    let of = |task: &'static str| {
+        requests
+            .iter()
+            .filter(move |request| asked_last(request).as_deref() == Some(task))
+    };
+    assert!(
+        of("two").any(|request| is_named(&request))
+            && !of("three").any(|request| is_named(&request))
+    );
     // Another branch has its own collaborators again, also after a restart.
-    world.runtime().sessions().switch_head(&SessionId::new("s"), second).await.unwrap();
+    world
+        .runtime()
+        .sessions()
+        .switch_head(&SessionId::new("s"), second)
+        .await
+        .unwrap();
     world.reopen(delegating).await;
     assert_eq!(known(&world).await, both);
     world.finish().await;
@@ -205,24 +346,44 @@ async fn goals_are_rewound_by_sequence_and_ids_are_not_reused() {
     ask(&world, RunRequest::new("two").session("s")).await;
     let trace = TraceId::new("s");
     let goals = |tree: &soong::protocol::GoalTree| -> Vec<(String, String)> {
-        tree.goals.iter().map(|goal| (goal.id.to_string(), goal.description.clone())).collect()
+        tree.goals
+            .iter()
+            .map(|goal| (goal.id.to_string(), goal.description.clone()))
+            .collect()
     };
     let before = world.runtime().traces().goal_tree(&trace).await.unwrap();
-    assert_eq!(before.goals.len(), 3, "the mission, and one for each run: {:?}", goals(&before));
+    assert_eq!(
+        before.goals.len(),
+        3,
+        "the mission, and one for each run: {:?}",
+        goals(&before)
+    );
     ask(&world, RunRequest::new("three").session("s").after(8)).await;
     let after = world.runtime().traces().goal_tree(&trace).await.unwrap();
     let known: Vec<_> = goals(&after).into_iter().map(|(id, _)| id).collect();
     assert_eq!(known, ["1", "2", "4"], "3 is not given again");
     let events = stored(world.runtime(), &trace).await;
     let snapshot = events.iter().find_map(|event| match &event.event {
-        Event::Message(MessageEvent::Rewind { goal_tree_snapshot, .. }) => Some(goals(goal_tree_snapshot)),
+        Event::Message(MessageEvent::Rewind {
+            goal_tree_snapshot, ..
+        }) => Some(goals(goal_tree_snapshot)),
         _ => None,
     });
-    assert_eq!(snapshot, Some(goals(&before)), "the snapshot has the whole old tree");
+    assert_eq!(
+        snapshot,
+        Some(goals(&before)),
+        "the snapshot has the whole old tree"
+    );
     // Before any goal: the next goal call creates the mission again.
     ask(&world, RunRequest::new("four").session("s").after(2)).await;
     let tree = world.runtime().traces().goal_tree(&trace).await.unwrap();
-    assert!(tree.goals.iter().all(|goal| goal.id.as_str().parse::<u64>().unwrap() > 4), "{:?}", goals(&tree));
+    assert!(
+        tree.goals
+            .iter()
+            .all(|goal| goal.id.as_str().parse::<u64>().unwrap() > 4),
+        "{:?}",
+        goals(&tree)
+    );
     world.finish().await;
 }
 
@@ -236,14 +397,41 @@ async fn goal_in_progress_becomes_pending_after_a_rewind() {
     }))
     .await;
     ask(&world, RunRequest::new("one").session("s")).await;
-    world.runtime().sessions().switch_head(&SessionId::new("s"), 4).await.unwrap();
-    let tree = world.runtime().traces().goal_tree(&TraceId::new("s")).await.unwrap();
+    world
+        .runtime()
+        .sessions()
+        .switch_head(&SessionId::new("s"), 4)
+        .await
+        .unwrap();
+    let tree = world
+        .runtime()
+        .traces()
+        .goal_tree(&TraceId::new("s"))
+        .await
+        .unwrap();
     let statuses: Vec<_> = tree.goals.iter().map(|goal| goal.status).collect();
-    assert_eq!(statuses, [GoalStatus::Pending, GoalStatus::Pending], "the second was in progress then");
-    assert_eq!((tree.current_id, tree.goals[1].summary.clone()), (None, None));
+    assert_eq!(
+        statuses,
+        [GoalStatus::Pending, GoalStatus::Pending],
+        "the second was in progress then"
+    );
+    assert_eq!(
+        (tree.current_id, tree.goals[1].summary.clone()),
+        (None, None)
+    );
     // Forward again.
-    world.runtime().sessions().switch_head(&SessionId::new("s"), 7).await.unwrap();
-    let tree = world.runtime().traces().goal_tree(&TraceId::new("s")).await.unwrap();
+    world
+        .runtime()
+        .sessions()
+        .switch_head(&SessionId::new("s"), 7)
+        .await
+        .unwrap();
+    let tree = world
+        .runtime()
+        .traces()
+        .goal_tree(&TraceId::new("s"))
+        .await
+        .unwrap();
     let statuses: Vec<_> = tree.goals.iter().map(|goal| goal.status).collect();
     assert_eq!(statuses, [GoalStatus::Pending, GoalStatus::Completed]);
     world.finish().await;
@@ -255,13 +443,25 @@ fn here() -> ArtifactOwner {
 
 async fn names(world: &TestRuntime) -> Vec<String> {
     let all = world.runtime().artifacts().list(&here()).await.unwrap();
-    all.into_iter().filter_map(|artifact| artifact.name).collect()
+    all.into_iter()
+        .filter_map(|artifact| artifact.name)
+        .collect()
 }
 
 /// Runs these calls in the session, one per turn.
 async fn write(world: &TestRuntime, start: RunRequest, calls: &[Value]) {
-    let run = world.runtime().start(RunRequest { message: Some(turns(calls).into()), ..start }).await.unwrap();
-    assert_eq!(with_timeout(run.wait()).await.unwrap().status, RunStatus::Completed);
+    let run = world
+        .runtime()
+        .start(RunRequest {
+            message: Some(turns(calls).into()),
+            ..start
+        })
+        .await
+        .unwrap();
+    assert_eq!(
+        with_timeout(run.wait()).await.unwrap().status,
+        RunStatus::Completed
+    );
 }
 
 /// (MSG-4)
@@ -270,33 +470,74 @@ async fn documents_follow_the_conversation_back_and_forward() {
     let world = TestRuntime::open(prompt_driven_model() as Arc<dyn Model>).await;
     let s = || RunRequest::default().session("s");
     // Messages: 1 system, 2 user, 3 create, 4 result, 5 update, 6 result, 7 answer.
-    write(&world, s(), &[create("doc", "one"), update("doc", "one", "two")]).await;
-    write(&world, s(), &[update("doc", "two", "three"), create("late", "x")]).await;
+    write(
+        &world,
+        s(),
+        &[create("doc", "one"), update("doc", "one", "two")],
+    )
+    .await;
+    write(
+        &world,
+        s(),
+        &[update("doc", "two", "three"), create("late", "x")],
+    )
+    .await;
     assert_eq!(text(&world, &here(), "doc").await, "three");
     let before = versions(&world, &here(), "doc").await;
     assert_eq!(before, [2, 3]);
 
     // Back to the first result, in the middle of a run: the edit before it is kept.
-    let switched = world.runtime().sessions().switch_head(&SessionId::new("s"), 4).await.unwrap();
+    let switched = world
+        .runtime()
+        .sessions()
+        .switch_head(&SessionId::new("s"), 4)
+        .await
+        .unwrap();
     assert_eq!(
         (switched.sequence, switched.restored.as_slice()),
         (4, ["doc".to_owned(), "late".to_owned()].as_slice())
     );
     assert_eq!(text(&world, &here(), "doc").await, "one");
-    assert_eq!(names(&world).await, ["doc"], "what was not made yet is not there");
-    assert_eq!(versions(&world, &here(), "doc").await, before, "no version is lost, and none made yet");
+    assert_eq!(
+        names(&world).await,
+        ["doc"],
+        "what was not made yet is not there"
+    );
+    assert_eq!(
+        versions(&world, &here(), "doc").await,
+        before,
+        "no version is lost, and none made yet"
+    );
     // The name is free, and a model can use it.
-    write(&world, s(), &[create("late", "y"), update("doc", "one", "four")]).await;
+    write(
+        &world,
+        s(),
+        &[create("late", "y"), update("doc", "one", "four")],
+    )
+    .await;
     assert_eq!(text(&world, &here(), "doc").await, "four");
     assert_eq!(text(&world, &here(), "late").await, "y");
     let after = versions(&world, &here(), "doc").await;
-    assert!(after.starts_with(&before) && after.len() == 3, "the next version is the highest: {after:?}");
+    assert!(
+        after.starts_with(&before) && after.len() == 3,
+        "the next version is the highest: {after:?}"
+    );
 
     // Forward to the end of the abandoned branch: its documents have their former text again.
     let end = 13;
-    let all = world.runtime().traces().messages(&TraceId::new("s"), MessagePath::All).await.unwrap();
+    let all = world
+        .runtime()
+        .traces()
+        .messages(&TraceId::new("s"), MessagePath::All)
+        .await
+        .unwrap();
     assert_eq!(all[end - 1].role, Role::Assistant);
-    world.runtime().sessions().switch_head(&SessionId::new("s"), end as u64).await.unwrap();
+    world
+        .runtime()
+        .sessions()
+        .switch_head(&SessionId::new("s"), end as u64)
+        .await
+        .unwrap();
     assert_eq!(text(&world, &here(), "doc").await, "three");
     assert_eq!(text(&world, &here(), "late").await, "x");
     // A run without edits stores the restored text.
@@ -306,7 +547,13 @@ async fn documents_follow_the_conversation_back_and_forward() {
     assert_eq!(last.len(), 4);
     // A run that starts with a rewind restores the documents as well.
     write(&world, s().after(4), &[]).await;
-    assert_eq!((text(&world, &here(), "doc").await.as_str(), names(&world).await.len()), ("one", 1));
+    assert_eq!(
+        (
+            text(&world, &here(), "doc").await.as_str(),
+            names(&world).await.len()
+        ),
+        ("one", 1)
+    );
     world.finish().await;
 }
 
@@ -315,14 +562,44 @@ async fn documents_follow_the_conversation_back_and_forward() {
 async fn later_writes_by_others_are_kept() {
     let world = TestRuntime::open(prompt_driven_model() as Arc<dyn Model>).await;
     let s = || RunRequest::default().session("s");
-    write(&world, s(), &[create("doc", "one"), create("mine", "a"), create("user:own", "1")]).await;
-    write(&world, s(), &[update("doc", "one", "two"), update("mine", "a", "b"), update("user:own", "1", "2")]).await;
+    write(
+        &world,
+        s(),
+        &[
+            create("doc", "one"),
+            create("mine", "a"),
+            create("user:own", "1"),
+        ],
+    )
+    .await;
+    write(
+        &world,
+        s(),
+        &[
+            update("doc", "one", "two"),
+            update("mine", "a", "b"),
+            update("user:own", "1", "2"),
+        ],
+    )
+    .await;
     save(&world, &here(), "doc", "theirs").await;
-    let switched = world.runtime().sessions().switch_head(&SessionId::new("s"), 8).await.unwrap();
-    assert_eq!((switched.restored, switched.not_restored), (vec!["mine".to_owned()], vec!["doc".to_owned()]));
+    let switched = world
+        .runtime()
+        .sessions()
+        .switch_head(&SessionId::new("s"), 8)
+        .await
+        .unwrap();
+    assert_eq!(
+        (switched.restored, switched.not_restored),
+        (vec!["mine".to_owned()], vec!["doc".to_owned()])
+    );
     assert_eq!(text(&world, &here(), "doc").await, "theirs");
     assert_eq!(text(&world, &here(), "mine").await, "a");
-    assert_eq!(text(&world, &here(), "user:own").await, "2", "the user's own do not move");
+    assert_eq!(
+        text(&world, &here(), "user:own").await,
+        "2",
+        "the user's own do not move"
+    );
     world.finish().await;
 }
 
@@ -334,22 +611,78 @@ async fn head_moves_only_while_no_run_is_active() {
     });
     let world = TestRuntime::open(model.clone()).await;
     ask(&world, RunRequest::new("one").session("s")).await;
-    let run = world.runtime().start(RunRequest::new("two").session("s")).await.unwrap();
+    let run = world
+        .runtime()
+        .start(RunRequest::new("two").session("s"))
+        .await
+        .unwrap();
     wait_until("it thinks", || model.in_flight() == 1).await;
     let id = SessionId::new("s");
-    assert_eq!(world.runtime().sessions().switch_head(&id, 2).await.unwrap_err().code, ErrorCode::SessionActive);
-    let back = world.runtime().start(RunRequest::new("x").session("s").after(2)).await.unwrap_err();
-    assert_eq!(back.code, ErrorCode::SessionActive, "where the head will be, nobody can say");
+    assert_eq!(
+        world
+            .runtime()
+            .sessions()
+            .switch_head(&id, 2)
+            .await
+            .unwrap_err()
+            .code,
+        ErrorCode::SessionActive
+    );
+    let back = world
+        .runtime()
+        .start(RunRequest::new("x").session("s").after(2))
+        .await
+        .unwrap_err();
+    assert_eq!(
+        back.code,
+        ErrorCode::SessionActive,
+        "where the head will be, nobody can say"
+    );
     with_timeout(run.cancel()).await.unwrap();
     // A run cannot continue from a partial message.
-    let all = world.runtime().traces().messages(&TraceId::new("s"), MessagePath::All).await.unwrap();
+    let all = world
+        .runtime()
+        .traces()
+        .messages(&TraceId::new("s"), MessagePath::All)
+        .await
+        .unwrap();
     let cut = all.iter().find(|message| message.partial).unwrap().sequence;
-    assert_eq!(world.runtime().sessions().switch_head(&id, cut).await.unwrap_err().code, ErrorCode::ValidationError);
-    let switched = world.runtime().sessions().switch_head(&id, 2).await.unwrap();
-    assert_eq!((switched.sequence, switched.from_sequence), (2, 4));
-    assert_eq!(world.runtime().sessions().switch_head(&id, 2).await.unwrap().from_sequence, 2, "again changes nothing");
     assert_eq!(
-        world.runtime().sessions().switch_head(&SessionId::new("no"), 2).await.unwrap_err().code,
+        world
+            .runtime()
+            .sessions()
+            .switch_head(&id, cut)
+            .await
+            .unwrap_err()
+            .code,
+        ErrorCode::ValidationError
+    );
+    let switched = world
+        .runtime()
+        .sessions()
+        .switch_head(&id, 2)
+        .await
+        .unwrap();
+    assert_eq!((switched.sequence, switched.from_sequence), (2, 4));
+    assert_eq!(
+        world
+            .runtime()
+            .sessions()
+            .switch_head(&id, 2)
+            .await
+            .unwrap()
+            .from_sequence,
+        2,
+        "again changes nothing"
+    );
+    assert_eq!(
+        world
+            .runtime()
+            .sessions()
+            .switch_head(&SessionId::new("no"), 2)
+            .await
+            .unwrap_err()
+            .code,
         ErrorCode::SessionNotFound
     );
     world.finish().await;
@@ -362,24 +695,57 @@ async fn sub_agent_continues_where_it_stopped() {
         match (is_parent, assistant_count(request)) {
             (true, 0) => Turn::call("agent", json!({ "task": "look" })),
             (true, 1) => {
-                let result: Value = serde_json::from_str(&request.messages.last().unwrap().content).unwrap();
-                Turn::call("agent", json!({ "task": "look closer", "continue_from": result["sub_trace_id"] }))
+                let result: Value =
+                    serde_json::from_str(&request.messages.last().unwrap().content).unwrap();
+                Turn::call(
+                    "agent",
+                    json!({ "task": "look closer", "continue_from": result["sub_trace_id"] }),
+                )
             }
-            (true, 2) => Turn::call("agent", json!({ "task": "x", "continue_from": "elsewhere" })),
-            (true, _) => Turn::say(request.messages.iter().map(|message| message.content.as_str()).collect::<String>()),
-            (false, _) => Turn::say(format!("said with {} messages before", request.messages.len())),
+            (true, 2) => Turn::call(
+                "agent",
+                json!({ "task": "x", "continue_from": "elsewhere" }),
+            ),
+            (true, _) => Turn::say(
+                request
+                    .messages
+                    .iter()
+                    .map(|message| message.content.as_str())
+                    .collect::<String>(),
+            ),
+            (false, _) => Turn::say(format!(
+                "said with {} messages before",
+                request.messages.len()
+            )),
         }
     }))
     .await;
-    let run = world.runtime().start(RunRequest::new("job").mode(RunMode::Orchestrator).session("s")).await.unwrap();
+    let run = world
+        .runtime()
+        .start(
+            RunRequest::new("job")
+                .mode(RunMode::Orchestrator)
+                .session("s"),
+        )
+        .await
+        .unwrap();
     let outcome = with_timeout(run.wait()).await.unwrap();
-    for said in ["said with 1 messages", "said with 3 messages", "elsewhere is not a sub-agent of this trace"] {
+    for said in [
+        "said with 1 messages",
+        "said with 3 messages",
+        "elsewhere is not a sub-agent of this trace",
+    ] {
         assert!(outcome.output.contains(said), "{}", outcome.output);
     }
     let children = run.children().await.unwrap();
     assert_eq!(children.len(), 2);
     assert_eq!(children[0].trace_id, children[1].trace_id);
-    let trace = world.runtime().traces().get(&children[0].trace_id).await.unwrap();
+    let trace = world
+        .runtime()
+        .traces()
+        .get(&children[0].trace_id)
+        .await
+        .unwrap();
     assert_eq!(trace.total_messages, 5, "system, two tasks, two answers");
     let own = outcome.stats.tree.total_tokens - outcome.stats.own.total_tokens;
     assert_eq!(trace.total_tokens, own, "what it used adds up");
@@ -394,23 +760,62 @@ async fn run_without_a_message_has_the_settings_of_the_author_of_the_head() {
     let session = SessionId::new("s");
     let run_to_end = async |request: RunRequest| {
         let run = runtime.start(request).await.unwrap();
-        assert_eq!(with_timeout(run.wait()).await.unwrap().status, RunStatus::Completed);
+        assert_eq!(
+            with_timeout(run.wait()).await.unwrap().status,
+            RunStatus::Completed
+        );
         run.record().await.unwrap().settings
     };
-    run_to_end(RunRequest::new("one").session("s").system_prompt("First.").tools(["read"])).await;
-    let second = RunRequest::new("two").session("s").system_prompt("Second.").tools(["read", "write"]).deny("bash");
+    run_to_end(
+        RunRequest::new("one")
+            .session("s")
+            .system_prompt("First.")
+            .tools(["read"]),
+    )
+    .await;
+    let second = RunRequest::new("two")
+        .session("s")
+        .system_prompt("Second.")
+        .tools(["read", "write"])
+        .deny("bash");
     run_to_end(second).await;
-    let messages = runtime.traces().messages(&TraceId::new("s"), MessagePath::Main).await.unwrap();
-    let sequence_of = |text: &str| messages.iter().find(|message| message.content == text).unwrap().sequence;
+    let messages = runtime
+        .traces()
+        .messages(&TraceId::new("s"), MessagePath::Main)
+        .await
+        .unwrap();
+    let sequence_of = |text: &str| {
+        messages
+            .iter()
+            .find(|message| message.content == text)
+            .unwrap()
+            .sequence
+    };
     for (text, prompt, tools) in [("one", "First.", 1), ("two", "Second.", 2)] {
-        runtime.sessions().switch_head(&session, sequence_of(text)).await.unwrap();
+        runtime
+            .sessions()
+            .switch_head(&session, sequence_of(text))
+            .await
+            .unwrap();
         let settings = run_to_end(RunRequest::resume("s")).await;
         assert_eq!(settings.system_prompt.as_deref(), Some(prompt), "{text}");
-        assert_eq!(settings.options.tools.as_ref().map(Vec::len), Some(tools), "{text}");
-        assert_eq!(settings.permissions.deny, ["bash"], "{text}: deny rules are those of the session");
+        assert_eq!(
+            settings.options.tools.as_ref().map(Vec::len),
+            Some(tools),
+            "{text}"
+        );
+        assert_eq!(
+            settings.permissions.deny,
+            ["bash"],
+            "{text}: deny rules are those of the session"
+        );
     }
     // With a message, a run has the settings of the last run, wherever the head is.
-    runtime.sessions().switch_head(&session, sequence_of("one")).await.unwrap();
+    runtime
+        .sessions()
+        .switch_head(&session, sequence_of("one"))
+        .await
+        .unwrap();
     let settings = run_to_end(RunRequest::new("more").session("s")).await;
     assert_eq!(settings.system_prompt.as_deref(), Some("Second."));
     world.finish().await;

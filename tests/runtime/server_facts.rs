@@ -35,7 +35,11 @@ fn llama_cpp(window: &Arc<AtomicU64>, broken: u64) -> ScriptedServer {
             let props = json!({ "default_generation_settings": settings, "total_slots": 1 });
             Reply::status(200, props.to_string())
         }
-        "/v1/chat/completions" if left.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1)).is_ok() => {
+        "/v1/chat/completions"
+            if left
+                .fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1))
+                .is_ok() =>
+        {
             Reply::raw(Vec::new())
         }
         "/v1/chat/completions" => Reply::answer("fine"),
@@ -52,8 +56,15 @@ fn config_for(server: &ScriptedServer) -> Config {
 }
 
 async fn open(dir: &Path, config: Config) -> Runtime {
-    let builder = Runtime::builder().home(dir.join("home")).project_dir(dir).config(config);
-    builder.environment(Environment::default()).build().await.unwrap()
+    let builder = Runtime::builder()
+        .home(dir.join("home"))
+        .project_dir(dir)
+        .config(config);
+    builder
+        .environment(Environment::default())
+        .build()
+        .await
+        .unwrap()
 }
 
 async fn status_of_run(runtime: &Runtime) -> RunStatus {
@@ -65,7 +76,10 @@ fn max_concurrency(runtime: &Runtime) -> u64 {
     let mut open = vec![runtime.tree().snapshot().unwrap()];
     while let Some(mut view) = open.pop() {
         open.append(&mut view.children);
-        if let Some(gateway) = view.gateway.filter(|_| view.kind == ActorKind::ModelGateway) {
+        if let Some(gateway) = view
+            .gateway
+            .filter(|_| view.kind == ActorKind::ModelGateway)
+        {
             return gateway.max_concurrency;
         }
     }
@@ -73,7 +87,11 @@ fn max_concurrency(runtime: &Runtime) -> u64 {
 }
 
 fn questions(server: &ScriptedServer) -> usize {
-    server.requests().iter().filter(|request| request.path == "/props").count()
+    server
+        .requests()
+        .iter()
+        .filter(|request| request.path == "/props")
+        .count()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -92,7 +110,10 @@ async fn server_is_asked_once_in_each_process_and_its_facts_are_kept() {
     assert_eq!(questions(&server), 1);
     assert_eq!(max_concurrency(&runtime), 1, "the slots of the server");
     let facts = known().unwrap();
-    assert_eq!((facts.program, facts.context_window), (Some(ServerProgram::LlamaCpp), Some(8_192)));
+    assert_eq!(
+        (facts.program, facts.context_window),
+        (Some(ServerProgram::LlamaCpp), Some(8_192))
+    );
     runtime.close().await;
 
     window.store(16_384, SeqCst);
@@ -115,10 +136,17 @@ async fn answer_is_limited_to_half_of_the_rest_of_the_window() {
         let mut config = config_for(&server);
         config.model.max_output_tokens = configured;
         let runtime = open(dir.path(), config).await;
-        let start = RunRequest::new("say it").system_prompt("brief").tools([""; 0]);
+        let start = RunRequest::new("say it")
+            .system_prompt("brief")
+            .tools([""; 0]);
         let run = runtime.start(start).await.unwrap();
-        assert_eq!(with_timeout(run.wait()).await.unwrap().status, RunStatus::Completed);
-        let sent = server.requests().last().unwrap().body["max_tokens"].as_u64().unwrap();
+        assert_eq!(
+            with_timeout(run.wait()).await.unwrap().status,
+            RunStatus::Completed
+        );
+        let sent = server.requests().last().unwrap().body["max_tokens"]
+            .as_u64()
+            .unwrap();
         assert!((least..=most).contains(&sent), "{sent}");
         runtime.close().await;
     }
@@ -129,7 +157,10 @@ async fn answer_that_repeats_a_passage_without_an_end_is_stopped() {
     let server = ScriptedServer::start_with_routes(|request| match request.path.as_str() {
         "/props" => Reply::status(200, r#"{"default_generation_settings": {"n_ctx": 65536}}"#),
         "/v1/chat/completions" => {
-            let piece = delta(json!({ "content": "and then it reads the file again, line by line; " }), json!(null));
+            let piece = delta(
+                json!({ "content": "and then it reads the file again, line by line; " }),
+                json!(null),
+            );
             Reply::sse(std::iter::repeat_n(piece, 100)).then_hang()
         }
         _ => Reply::status(404, "none"),
@@ -165,15 +196,22 @@ async fn stated_window_decides_when_a_conversation_is_summarized() {
     let dir = tempfile::tempdir().unwrap();
     let runtime = open(dir.path(), config_for(&server)).await;
     let long = "word ".repeat(3_000);
-    let start =
-        |task: &str| RunRequest::new(format!("{task} {long}")).session("s").system_prompt("brief").tools([""; 0]);
+    let start = |task: &str| {
+        RunRequest::new(format!("{task} {long}"))
+            .session("s")
+            .system_prompt("brief")
+            .tools([""; 0])
+    };
     for task in ["first", "second", "third"] {
         let run = runtime.start(start(task)).await.unwrap();
         let _ = with_timeout(run.wait()).await;
     }
     let prompts = server.requests();
     let is_summary = |body: &serde_json::Value| body.to_string().contains("## Request and intent");
-    assert!(prompts.iter().any(|request| is_summary(&request.body)), "the conversation is summarized");
+    assert!(
+        prompts.iter().any(|request| is_summary(&request.body)),
+        "the conversation is summarized"
+    );
     runtime.close().await;
 }
 
@@ -194,8 +232,12 @@ async fn estimates_are_corrected_by_what_the_service_counts() {
         let mut counted = 0.0;
         for record in &events {
             match &record.event {
-                Event::Model(ModelEvent::ContextBuilt { estimated_tokens, .. }) => estimated = *estimated_tokens as f64,
-                Event::Model(ModelEvent::Completed { usage, .. }) => counted = usage.prompt_tokens as f64,
+                Event::Model(ModelEvent::ContextBuilt {
+                    estimated_tokens, ..
+                }) => estimated = *estimated_tokens as f64,
+                Event::Model(ModelEvent::Completed { usage, .. }) => {
+                    counted = usage.prompt_tokens as f64
+                }
                 _ => {}
             }
         }
@@ -209,5 +251,8 @@ async fn estimates_are_corrected_by_what_the_service_counts() {
     let runtime = open(dir.path(), config_for(&server)).await;
     let of_next_process = deviation(&runtime).await;
     runtime.close().await;
-    assert!(first > 0.2 && second.abs() < 0.05 && of_next_process.abs() < 0.05, "{first} {second} {of_next_process}");
+    assert!(
+        first > 0.2 && second.abs() < 0.05 && of_next_process.abs() < 0.05,
+        "{first} {second} {of_next_process}"
+    );
 }

@@ -31,7 +31,13 @@ async fn runs_of_a_session_execute_sequentially_in_order() {
     let world = TestRuntime::open(model.clone()).await;
     let mut runs = Vec::new();
     for name in ["a", "b", "c"] {
-        runs.push(world.runtime().start(RunRequest::new(name).session("s")).await.unwrap());
+        runs.push(
+            world
+                .runtime()
+                .start(RunRequest::new(name).session("s"))
+                .await
+                .unwrap(),
+        );
     }
     assert_eq!(runs[1].status().await.unwrap(), RunStatus::Queued);
     let streams: Vec<_> = runs.iter().map(|run| run.events().unwrap()).collect();
@@ -42,8 +48,11 @@ async fn runs_of_a_session_execute_sequentially_in_order() {
     }
     for (place, stream) in streams.into_iter().enumerate() {
         let events = read_to_end(stream).await;
-        let begin: &[&str] =
-            if place == 0 { &["loop_started"] } else { &["run_queued", "run_dequeued", "loop_started"] };
+        let begin: &[&str] = if place == 0 {
+            &["loop_started"]
+        } else {
+            &["run_queued", "run_dequeued", "loop_started"]
+        };
         assert_eq!(kinds(&events)[..begin.len()], *begin);
     }
     check_session(world.runtime(), runs[0].session_id()).await;
@@ -54,21 +63,45 @@ async fn runs_of_a_session_execute_sequentially_in_order() {
 async fn cancelled_queued_run_makes_no_model_call() {
     let go = Arc::new(tokio::sync::Notify::new());
     let signal = Arc::clone(&go);
-    let model = scripted_model(move |request| Turn::When(Arc::clone(&signal), task_of(request).into()));
+    let model =
+        scripted_model(move |request| Turn::When(Arc::clone(&signal), task_of(request).into()));
     let world = TestRuntime::open(model.clone()).await;
-    let first = world.runtime().start(RunRequest::new("first").session("s")).await.unwrap();
-    let second = world.runtime().start(RunRequest::new("second").session("s")).await.unwrap();
-    let third = world.runtime().start(RunRequest::new("third").session("s")).await.unwrap();
+    let first = world
+        .runtime()
+        .start(RunRequest::new("first").session("s"))
+        .await
+        .unwrap();
+    let second = world
+        .runtime()
+        .start(RunRequest::new("second").session("s"))
+        .await
+        .unwrap();
+    let third = world
+        .runtime()
+        .start(RunRequest::new("third").session("s"))
+        .await
+        .unwrap();
     with_timeout(second.cancel()).await.unwrap();
     let outcome = with_timeout(second.wait()).await.unwrap();
-    assert_eq!((outcome.status, outcome.end_reason), (RunStatus::Cancelled, EndReason::Cancelled));
+    assert_eq!(
+        (outcome.status, outcome.end_reason),
+        (RunStatus::Cancelled, EndReason::Cancelled)
+    );
     let events = read_to_end(second.events().unwrap()).await;
-    assert_eq!(kinds(&events), ["run_queued", "run_dequeued", "run_cancelled"]);
-    assert!(events[1].data.contains("\"cancelled\":true") && events[2].data.contains("\"queued\":true"));
+    assert_eq!(
+        kinds(&events),
+        ["run_queued", "run_dequeued", "run_cancelled"]
+    );
+    assert!(
+        events[1].data.contains("\"cancelled\":true") && events[2].data.contains("\"queued\":true")
+    );
     for run in [&first, &third] {
         wait_until("its turn has come", || model.in_flight() == 1).await;
         go.notify_one();
-        assert_eq!(with_timeout(run.wait()).await.unwrap().status, RunStatus::Completed);
+        assert_eq!(
+            with_timeout(run.wait()).await.unwrap().status,
+            RunStatus::Completed
+        );
     }
     assert_eq!(model.calls(), 2);
     check_session(world.runtime(), first.session_id()).await;
@@ -83,7 +116,13 @@ async fn different_sessions_run_concurrently() {
     let world = TestRuntime::open(model.clone()).await;
     let mut runs = Vec::new();
     for n in 0..8 {
-        runs.push(world.runtime().start(RunRequest::new(n.to_string())).await.unwrap());
+        runs.push(
+            world
+                .runtime()
+                .start(RunRequest::new(n.to_string()))
+                .await
+                .unwrap(),
+        );
     }
     wait_until("all think", || model.in_flight() == 8).await;
     go.notify_waiters();
@@ -95,16 +134,33 @@ async fn different_sessions_run_concurrently() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn session_continues_in_another_process() {
-    let model = || scripted_model(|request| Turn::say(format!("answer {}", assistant_count(request))));
+    let model =
+        || scripted_model(|request| Turn::say(format!("answer {}", assistant_count(request))));
     let mut world = TestRuntime::open(model()).await;
-    let run = world.runtime().start(RunRequest::new("one").session("s")).await.unwrap();
+    let run = world
+        .runtime()
+        .start(RunRequest::new("one").session("s"))
+        .await
+        .unwrap();
     assert_eq!(with_timeout(run.wait()).await.unwrap().output, "answer 0");
     drop(run);
     world.reopen(model()).await;
-    let run = world.runtime().start(RunRequest::new("two").session("s")).await.unwrap();
+    let run = world
+        .runtime()
+        .start(RunRequest::new("two").session("s"))
+        .await
+        .unwrap();
     assert_eq!(with_timeout(run.wait()).await.unwrap().output, "answer 1");
-    let messages = world.runtime().traces().messages(run.trace_id(), soong::MessagePath::Main).await.unwrap();
-    let roles: Vec<&str> = messages.iter().map(|message| message.role.as_str()).collect();
+    let messages = world
+        .runtime()
+        .traces()
+        .messages(run.trace_id(), soong::MessagePath::Main)
+        .await
+        .unwrap();
+    let roles: Vec<&str> = messages
+        .iter()
+        .map(|message| message.role.as_str())
+        .collect();
     assert_eq!(roles, ["system", "user", "assistant", "user", "assistant"]);
     check_session(world.runtime(), run.session_id()).await;
     world.finish().await;
@@ -138,21 +194,38 @@ async fn unanswered_run_does_not_report_the_answer_of_another_run() {
             _ => Turn::Hang(""),
         });
         let (mut world, session) = (TestRuntime::open(model.clone()).await, SessionId::new("s"));
-        let begin = async |message: &str| world.runtime().start(RunRequest::new(message).session("s")).await.unwrap();
+        let begin = async |message: &str| {
+            world
+                .runtime()
+                .start(RunRequest::new(message).session("s"))
+                .await
+                .unwrap()
+        };
         let mut ended: Vec<(RunId, RunStatus, &str)> = Vec::new();
         let mut wait = async |run: &RunHandle, status, output| {
             let outcome = with_timeout(run.wait()).await.unwrap();
-            assert_eq!((outcome.status, outcome.output.as_str()), (status, output), "{middle:?}: wait");
+            assert_eq!(
+                (outcome.status, outcome.output.as_str()),
+                (status, output),
+                "{middle:?}: wait"
+            );
             ended.push((run.run_id().clone(), status, output));
         };
         wait(&begin("one").await, RunStatus::Completed, "One.").await;
-        let held = if middle == Middle::CancelledInTheQueue { Some(begin("held").await) } else { None };
+        let held = if middle == Middle::CancelledInTheQueue {
+            Some(begin("held").await)
+        } else {
+            None
+        };
         let mut watching = world.runtime().sessions().events(&session, 0);
         let run = begin("two").await;
         if middle != Middle::Failed {
             wait_until("a model call is under way", || model.in_flight() == 1).await;
             if middle == Middle::CutOffInItsText {
-                while !matches!(with_timeout(watching.next()).await.unwrap().unwrap(), soong::StreamItem::Delta(_)) {}
+                while !matches!(
+                    with_timeout(watching.next()).await.unwrap().unwrap(),
+                    soong::StreamItem::Delta(_)
+                ) {}
             }
             with_timeout(run.cancel()).await.unwrap();
         }
@@ -168,9 +241,19 @@ async fn unanswered_run_does_not_report_the_answer_of_another_run() {
                 world.reopen(model.clone()).await;
             }
             for (run, status, output) in &ended {
-                let outcome = world.runtime().traces().outcome(run).await.unwrap().unwrap();
+                let outcome = world
+                    .runtime()
+                    .traces()
+                    .outcome(run)
+                    .await
+                    .unwrap()
+                    .unwrap();
                 let found = (outcome.status, outcome.output.as_str());
-                assert_eq!(found, (*status, *output), "{middle:?}: outcome, reopened: {reopened}");
+                assert_eq!(
+                    found,
+                    (*status, *output),
+                    "{middle:?}: outcome, reopened: {reopened}"
+                );
             }
         }
         check_session(world.runtime(), &session).await;
@@ -187,19 +270,50 @@ fn reached_at_the_second_try() -> Arc<ScriptedModel> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn session_resumes_only_on_request_and_with_unfinished_work() {
     let world = TestRuntime::open(reached_at_the_second_try()).await;
-    let run = world.runtime().start(RunRequest::new("one").session("s")).await.unwrap();
-    assert_eq!(with_timeout(run.wait()).await.unwrap().status, RunStatus::Failed);
+    let run = world
+        .runtime()
+        .start(RunRequest::new("one").session("s"))
+        .await
+        .unwrap();
+    assert_eq!(
+        with_timeout(run.wait()).await.unwrap().status,
+        RunStatus::Failed
+    );
     for message in ["", " \n\t"] {
-        let error = world.runtime().start(RunRequest::new(message).session("s")).await.unwrap_err();
+        let error = world
+            .runtime()
+            .start(RunRequest::new(message).session("s"))
+            .await
+            .unwrap_err();
         assert_eq!(error.code, ErrorCode::ValidationError);
         assert_eq!(error.message, "the message is empty", "{message:?}");
     }
-    let run = world.runtime().start(RunRequest::resume("s")).await.unwrap();
+    let run = world
+        .runtime()
+        .start(RunRequest::resume("s"))
+        .await
+        .unwrap();
     assert_eq!(with_timeout(run.wait()).await.unwrap().output, "did: one");
-    let messages = world.runtime().traces().messages(run.trace_id(), soong::MessagePath::Main).await.unwrap();
-    let roles: Vec<&str> = messages.iter().map(|message| message.role.as_str()).collect();
-    assert_eq!(roles, ["system", "user", "assistant"], "the question is not asked twice");
-    let error = world.runtime().start(RunRequest::resume("s")).await.unwrap_err();
+    let messages = world
+        .runtime()
+        .traces()
+        .messages(run.trace_id(), soong::MessagePath::Main)
+        .await
+        .unwrap();
+    let roles: Vec<&str> = messages
+        .iter()
+        .map(|message| message.role.as_str())
+        .collect();
+    assert_eq!(
+        roles,
+        ["system", "user", "assistant"],
+        "the question is not asked twice"
+    );
+    let error = world
+        .runtime()
+        .start(RunRequest::resume("s"))
+        .await
+        .unwrap_err();
     assert_eq!(error.code, ErrorCode::ValidationError);
     assert!(error.message.contains("ends with an answer"), "{error}");
     check_session(world.runtime(), run.session_id()).await;
@@ -210,8 +324,17 @@ async fn session_resumes_only_on_request_and_with_unfinished_work() {
 async fn resumed_session_keeps_the_settings_of_its_last_run() {
     let model = || {
         scripted_model(|request| {
-            let tools: Vec<&str> = request.tools.iter().map(|tool| tool.name.as_str()).collect();
-            let given = format!("{:?} {} {}", request.model, request.system[0], tools.join(","));
+            let tools: Vec<&str> = request
+                .tools
+                .iter()
+                .map(|tool| tool.name.as_str())
+                .collect();
+            let given = format!(
+                "{:?} {} {}",
+                request.model,
+                request.system[0],
+                tools.join(",")
+            );
             Turn::Fail(ModelError::new(Failure::Rejected, given))
         })
     };
@@ -225,16 +348,31 @@ async fn resumed_session_keeps_the_settings_of_its_last_run() {
         .tools(["read"])
         .timeout(Duration::from_secs(60));
     let first = world.runtime().start(first).await.unwrap();
-    let given = with_timeout(first.wait()).await.unwrap().error.clone().unwrap();
-    assert!(given.message.contains("Some(\"small\") Be brief. read"), "{given}");
+    let given = with_timeout(first.wait())
+        .await
+        .unwrap()
+        .error
+        .clone()
+        .unwrap();
+    assert!(
+        given.message.contains("Some(\"small\") Be brief. read"),
+        "{given}"
+    );
     let mut want = first.record().await.unwrap().settings;
     want.resumes = true;
     drop(first);
     world.reopen(model()).await;
     // Twice: the second run continues from a run that inherited all settings.
     for _ in 0..2 {
-        let run = world.runtime().start(RunRequest::resume("s")).await.unwrap();
-        assert_eq!(with_timeout(run.wait()).await.unwrap().error, Some(given.clone()));
+        let run = world
+            .runtime()
+            .start(RunRequest::resume("s"))
+            .await
+            .unwrap();
+        assert_eq!(
+            with_timeout(run.wait()).await.unwrap().error,
+            Some(given.clone())
+        );
         assert_eq!(run.record().await.unwrap().settings, want);
     }
     let other = RunRequest::resume("s").model("large").max_iterations(9);
@@ -242,23 +380,48 @@ async fn resumed_session_keeps_the_settings_of_its_last_run() {
     with_timeout(run.wait()).await.unwrap();
     want.model = "large".into();
     want.options.max_iterations = Some(9);
-    assert_eq!(run.record().await.unwrap().settings, want, "what is said counts, the rest stays");
+    assert_eq!(
+        run.record().await.unwrap().settings,
+        want,
+        "what is said counts, the rest stays"
+    );
     // Another mode uses its own preset.
-    let run = world.runtime().start(RunRequest::resume("s").mode(RunMode::Orchestrator)).await.unwrap();
+    let run = world
+        .runtime()
+        .start(RunRequest::resume("s").mode(RunMode::Orchestrator))
+        .await
+        .unwrap();
     with_timeout(run.wait()).await.unwrap();
     want.agent_type = "orchestrator".into();
     assert_eq!(run.record().await.unwrap().settings, want);
-    let run = world.runtime().start(RunRequest::new("something new").session("s")).await.unwrap();
+    let run = world
+        .runtime()
+        .start(RunRequest::new("something new").session("s"))
+        .await
+        .unwrap();
     with_timeout(run.wait()).await.unwrap();
     let settings = run.record().await.unwrap().settings;
     want.resumes = false;
     want.options.timeout_ms = None;
-    assert_eq!(settings, want, "a further message keeps everything but the time limit");
-    let reset = RunRequest::new("more").session("s").reset(RunSetting::Tools).reset(RunSetting::SystemPrompt);
+    assert_eq!(
+        settings, want,
+        "a further message keeps everything but the time limit"
+    );
+    let reset = RunRequest::new("more")
+        .session("s")
+        .reset(RunSetting::Tools)
+        .reset(RunSetting::SystemPrompt);
     let run = world.runtime().start(reset).await.unwrap();
     with_timeout(run.wait()).await.unwrap();
     let settings = run.record().await.unwrap().settings;
-    assert_eq!((settings.options.tools, settings.system_prompt, settings.model.as_str()), (None, None, "large"));
+    assert_eq!(
+        (
+            settings.options.tools,
+            settings.system_prompt,
+            settings.model.as_str()
+        ),
+        (None, None, "large")
+    );
     check_session(world.runtime(), run.session_id()).await;
     world.finish().await;
 }
@@ -269,11 +432,28 @@ async fn missing_kept_preset_is_named_and_can_be_reset() {
     let config = Config::parse("test", "[presets.mine]\ndescription = \"x\"\n").unwrap();
     let mut world = TestRuntime::with(model(), |builder| builder.config(config)).await;
     let start = RunRequest::new("one").session("s").preset("mine");
-    with_timeout(world.runtime().start(start).await.unwrap().wait()).await.unwrap();
+    with_timeout(world.runtime().start(start).await.unwrap().wait())
+        .await
+        .unwrap();
     world.reopen(model()).await;
-    let refused = world.runtime().start(RunRequest::new("two").session("s")).await.unwrap_err();
-    assert!(refused.message.contains("\"mine\"") && refused.message.contains("or reset it"), "{refused}");
-    let run = world.runtime().start(RunRequest::new("two").session("s").reset(RunSetting::Preset)).await.unwrap();
+    let refused = world
+        .runtime()
+        .start(RunRequest::new("two").session("s"))
+        .await
+        .unwrap_err();
+    assert!(
+        refused.message.contains("\"mine\"") && refused.message.contains("or reset it"),
+        "{refused}"
+    );
+    let run = world
+        .runtime()
+        .start(
+            RunRequest::new("two")
+                .session("s")
+                .reset(RunSetting::Preset),
+        )
+        .await
+        .unwrap();
     with_timeout(run.wait()).await.unwrap();
     world.finish().await;
 }
@@ -287,14 +467,21 @@ async fn session_resumes_from_the_last_run_that_started() {
     let world = TestRuntime::open(model.clone()).await;
     let narrow = RunRequest::new("one").session("s").tools(["read"]);
     let began = world.runtime().start(narrow).await.unwrap();
-    let queued = world.runtime().start(RunRequest::new("two").session("s")).await.unwrap();
+    let queued = world
+        .runtime()
+        .start(RunRequest::new("two").session("s"))
+        .await
+        .unwrap();
     with_timeout(queued.cancel()).await.unwrap();
     wait_until("the first one thinks", || model.in_flight() == 1).await;
     with_timeout(began.cancel()).await.unwrap();
     for start in [RunRequest::resume("s"), RunRequest::new("one").session("s")] {
         let run = world.runtime().start(start).await.unwrap();
         let record = run.record().await.unwrap();
-        assert_eq!((record.task.as_str(), record.settings.options.tools), ("one", Some(vec!["read".to_owned()])));
+        assert_eq!(
+            (record.task.as_str(), record.settings.options.tools),
+            ("one", Some(vec!["read".to_owned()]))
+        );
         with_timeout(run.cancel()).await.unwrap();
     }
     check_session(world.runtime(), began.session_id()).await;
@@ -312,7 +499,10 @@ async fn only_one_of(world: &TestRuntime, start: &RunRequest) -> RunHandle {
     for outcome in futures::future::join_all(starts).await {
         match outcome.unwrap() {
             Ok(run) => accepted.push(run),
-            Err(error) => assert!(error.code == ErrorCode::SessionActive && error.retryable, "{error:?}"),
+            Err(error) => assert!(
+                error.code == ErrorCode::SessionActive && error.retryable,
+                "{error:?}"
+            ),
         }
     }
     assert_eq!(accepted.len(), 1, "{start:?}");
@@ -328,10 +518,17 @@ async fn one_of_many_concurrent_exclusive_starts_is_accepted() {
     // continues.
     for _ in 0..3 {
         let run = only_one_of(&world, &alone).await;
-        let queued = world.runtime().start(RunRequest::new("later").session("s")).await.unwrap();
+        let queued = world
+            .runtime()
+            .start(RunRequest::new("later").session("s"))
+            .await
+            .unwrap();
         with_timeout(run.cancel()).await.unwrap();
         // A queued run is as good a reason to reject as an active run.
-        assert_eq!(world.runtime().start(alone.clone()).await.unwrap_err().code, ErrorCode::SessionActive);
+        assert_eq!(
+            world.runtime().start(alone.clone()).await.unwrap_err().code,
+            ErrorCode::SessionActive
+        );
         with_timeout(queued.cancel()).await.unwrap();
         check_session(world.runtime(), run.session_id()).await;
     }
@@ -373,15 +570,31 @@ async fn one_of_many_concurrent_resumes_is_accepted() {
     for _ in 0..8 {
         // The answer arrives immediately: a late request finds the session idle again, but answered.
         let world = TestRuntime::open(reached_at_the_second_try()).await;
-        let run = world.runtime().start(RunRequest::new("one").session("s")).await.unwrap();
+        let run = world
+            .runtime()
+            .start(RunRequest::new("one").session("s"))
+            .await
+            .unwrap();
         with_timeout(run.wait()).await.unwrap();
         let starts = (0..8).map(|_| world.runtime().start(RunRequest::resume("s")));
         let outcomes = futures::future::join_all(starts).await;
-        let accepted: Vec<_> = outcomes.iter().filter_map(|outcome| outcome.as_ref().ok()).collect();
+        let accepted: Vec<_> = outcomes
+            .iter()
+            .filter_map(|outcome| outcome.as_ref().ok())
+            .collect();
         assert_eq!(accepted.len(), 1);
-        assert_eq!(with_timeout(accepted[0].wait()).await.unwrap().output, "did: one");
+        assert_eq!(
+            with_timeout(accepted[0].wait()).await.unwrap().output,
+            "did: one"
+        );
         for error in outcomes.iter().filter_map(|outcome| outcome.as_ref().err()) {
-            assert!(matches!(error.code, ErrorCode::SessionActive | ErrorCode::ValidationError), "{error:?}");
+            assert!(
+                matches!(
+                    error.code,
+                    ErrorCode::SessionActive | ErrorCode::ValidationError
+                ),
+                "{error:?}"
+            );
         }
         drop((run, outcomes));
         world.finish().await;
@@ -410,7 +623,13 @@ async fn next_run_becomes_active_once_an_end_is_recorded() {
     let (reached, mut is_reached) = tokio::sync::mpsc::unbounded_channel();
     let (release, released) = std::sync::mpsc::channel::<()>();
     let released = std::sync::Mutex::new(Some(released));
-    let model = scripted_model(|request| if last_of(request) == "one" { Turn::say("One.") } else { Turn::Hang("") });
+    let model = scripted_model(|request| {
+        if last_of(request) == "one" {
+            Turn::say("One.")
+        } else {
+            Turn::Hang("")
+        }
+    });
     let world = TestRuntime::with(model, |builder| {
         // Holds the first run between the record of its end and the notification about it. If the test fails, the
         // sender is dropped, which releases the run.
@@ -424,10 +643,20 @@ async fn next_run_becomes_active_once_an_end_is_recorded() {
         }))
     })
     .await;
-    let first = world.runtime().start(RunRequest::new("one").session("s")).await.unwrap();
+    let first = world
+        .runtime()
+        .start(RunRequest::new("one").session("s"))
+        .await
+        .unwrap();
     with_timeout(is_reached.recv()).await.unwrap();
     assert_eq!(first.status().await.unwrap(), RunStatus::Completed);
-    let active = || world.runtime().traces().active_run(first.trace_id()).map(|run| run.run_id().clone());
+    let active = || {
+        world
+            .runtime()
+            .traces()
+            .active_run(first.trace_id())
+            .map(|run| run.run_id().clone())
+    };
     assert_eq!(active().as_ref(), Some(first.run_id()), "there is no other");
     let alone = RunRequest::new("two").session("s").reject_if_busy();
     let second = world.runtime().start(alone).await.unwrap();
@@ -454,13 +683,24 @@ async fn invalid_requests_change_nothing() {
         (RunRequest::new("x").session("a@b"), "not a valid id"),
         (RunRequest::new("x").preset("poet"), "no preset"),
         (RunRequest::new("x").tools(["fly"]), "no tool"),
-        (RunRequest::new("x").project_dir("/does/not/exist"), "cannot be used"),
+        (
+            RunRequest::new("x").project_dir("/does/not/exist"),
+            "cannot be used",
+        ),
     ] {
         let error = world.runtime().start(start).await.unwrap_err();
-        assert!(error.code == ErrorCode::ValidationError || part == "cannot be used", "{error}");
+        assert!(
+            error.code == ErrorCode::ValidationError || part == "cannot be used",
+            "{error}"
+        );
         assert!(error.message.contains(part), "{error}");
     }
-    let sessions = world.runtime().sessions().list(soong::SessionFilter::default(), 10, None).await.unwrap();
+    let sessions = world
+        .runtime()
+        .sessions()
+        .list(soong::SessionFilter::default(), 10, None)
+        .await
+        .unwrap();
     assert!(sessions.items.is_empty());
     world.finish().await;
 }
@@ -469,20 +709,48 @@ async fn invalid_requests_change_nothing() {
 async fn system_message_of_a_start_is_its_system_prompt() {
     let model = scripted_model(|request| Turn::say(request.system.join("|")));
     let world = TestRuntime::open(model).await;
-    let given = |role, text: &str| GivenMessage { role, content: text.into(), tool_call_id: None };
+    let given = |role, text: &str| GivenMessage {
+        role,
+        content: text.into(),
+        tool_call_id: None,
+    };
     let system = || given(Role::System, "Answer in one word.");
     let request = || RunRequest::new("x").tools([""; 0]);
-    let run = world.runtime().start(request().messages([system(), given(Role::User, "earlier")])).await.unwrap();
-    assert_eq!(with_timeout(run.wait()).await.unwrap().output, "Answer in one word.");
-    assert_eq!(run.record().await.unwrap().settings.system_prompt.as_deref(), Some("Answer in one word."));
+    let run = world
+        .runtime()
+        .start(request().messages([system(), given(Role::User, "earlier")]))
+        .await
+        .unwrap();
+    assert_eq!(
+        with_timeout(run.wait()).await.unwrap().output,
+        "Answer in one word."
+    );
+    assert_eq!(
+        run.record()
+            .await
+            .unwrap()
+            .settings
+            .system_prompt
+            .as_deref(),
+        Some("Answer in one word.")
+    );
     for (request, place) in [
         (request().messages([system(), system()]), "messages[1]"),
-        (request().messages([given(Role::User, "earlier"), system()]), "messages[1]"),
-        (request().system_prompt("Be brief.").messages([system()]), "messages[0]"),
+        (
+            request().messages([given(Role::User, "earlier"), system()]),
+            "messages[1]",
+        ),
+        (
+            request().system_prompt("Be brief.").messages([system()]),
+            "messages[0]",
+        ),
     ] {
         let error = world.runtime().start(request).await.unwrap_err();
         assert_eq!(error.code, ErrorCode::ValidationError);
-        assert!(error.message.starts_with(place) && error.message.ends_with("use `system_prompt`"), "{error}");
+        assert!(
+            error.message.starts_with(place) && error.message.ends_with("use `system_prompt`"),
+            "{error}"
+        );
     }
     world.finish().await;
 }

@@ -14,9 +14,12 @@ use std::{
 
 use serde_json::json;
 use soong::{
-    ErrorCode, ErrorInfo, FaultPoint, MessagePath, RunHandle, RunRequest, RuntimeBuilder, SessionSpec,
+    ErrorCode, ErrorInfo, FaultPoint, MessagePath, RunHandle, RunRequest, RuntimeBuilder,
+    SessionSpec,
     artifact::{Content, Save},
-    protocol::{ArtifactWrite, Message, Role, RunId, RunMode, RunStatus, SessionId, TraceId, Write},
+    protocol::{
+        ArtifactWrite, Message, Role, RunId, RunMode, RunStatus, SessionId, TraceId, Write,
+    },
     storage::{
         fault::{Fault, FaultPlan, FaultStore},
         sqlite::SqliteReader,
@@ -39,21 +42,44 @@ const COMMITS: u64 = 40;
 /// Model of the job: a run with a read tool, two children, a document with three edits and a goal; a queued run; and
 /// a run that starts with a rewind.
 fn job() -> Arc<ScriptedModel> {
-    let update = |old: &str, new: &str| Turn::call("update_artifact", json!({"name": "doc", "old": old, "new": new}));
+    let update = |old: &str, new: &str| {
+        Turn::call(
+            "update_artifact",
+            json!({"name": "doc", "old": old, "new": new}),
+        )
+    };
     scripted_model(move |request| {
-        let asked = request.messages.iter().rposition(|message| message.role == Role::User).unwrap();
+        let asked = request
+            .messages
+            .iter()
+            .rposition(|message| message.role == Role::User)
+            .unwrap();
         let since = &request.messages[asked..];
-        let answers = since.iter().filter(|message| message.role == Role::Assistant).count();
+        let answers = since
+            .iter()
+            .filter(|message| message.role == Role::Assistant)
+            .count();
         // The model repeats a call that failed because of the disk.
-        let refused = |message: &&Arc<Message>| message.content.starts_with("Error [storage_error]");
+        let refused =
+            |message: &&Arc<Message>| message.content.starts_with("Error [storage_error]");
         let turn = answers - since.iter().filter(refused).count();
-        match (request.messages[asked].content.split_whitespace().next().unwrap(), turn) {
+        match (
+            request.messages[asked]
+                .content
+                .split_whitespace()
+                .next()
+                .unwrap(),
+            turn,
+        ) {
             ("job", 0) => Turn::call("list_files", json!({})),
             ("job", 1) => Turn::call("agent", json!({"task": ["look at a", "look at b"]})),
             ("job", 2) => Turn::call("create_artifact", json!({"name": "doc", "content": "one"})),
             ("job", 3) => update("one", "one two"),
             ("job", 4) => Turn::Call(vec![
-                ("update_artifact", json!({"name": "doc", "old": "two", "new": "two three"})),
+                (
+                    "update_artifact",
+                    json!({"name": "doc", "old": "two", "new": "two three"}),
+                ),
                 ("goal", json!({"add": ["write it up"]})),
             ]),
             ("look", 0) => Turn::call("read", json!({"path": "a.txt"})),
@@ -70,7 +96,11 @@ fn disk_full() -> StoreError {
 
 fn broken(plan: &FaultPlan) -> impl FnOnce(RuntimeBuilder) -> RuntimeBuilder {
     let plan = plan.clone();
-    |builder| builder.config(quick_non_durable_config()).wrap_store(move |store| Box::new(FaultStore::new(store, plan)))
+    |builder| {
+        builder
+            .config(quick_non_durable_config())
+            .wrap_store(move |store| Box::new(FaultStore::new(store, plan)))
+    }
 }
 
 /// Number of commands that were rejected, and that the program had to repeat.
@@ -79,13 +109,24 @@ struct Refusals(u64);
 
 impl Refusals {
     /// Repeats a command until it succeeds. One fault rejects at most one command.
-    async fn insist<T>(&mut self, what: &str, mut attempt: impl AsyncFnMut() -> Result<T, ErrorInfo>) -> T {
+    async fn insist<T>(
+        &mut self,
+        what: &str,
+        mut attempt: impl AsyncFnMut() -> Result<T, ErrorInfo>,
+    ) -> T {
         loop {
             match with_timeout(attempt()).await {
                 Ok(done) => return done,
                 Err(error) => {
-                    assert_eq!((error.code, error.retryable), (ErrorCode::StorageError, true), "{what}: {error}");
-                    assert!(error.message.contains("could not be written"), "{what}: {error}");
+                    assert_eq!(
+                        (error.code, error.retryable),
+                        (ErrorCode::StorageError, true),
+                        "{what}: {error}"
+                    );
+                    assert!(
+                        error.message.contains("could not be written"),
+                        "{what}: {error}"
+                    );
                     self.0 += 1;
                     assert_eq!(self.0, 1, "{what}: one fault refuses one command");
                 }
@@ -100,22 +141,39 @@ fn session() -> SessionId {
 
 /// Returns the sequence of a run's answer in the conversation.
 async fn answer_of(world: &TestRuntime, name: &str) -> u64 {
-    let all = world.runtime().traces().messages(&TraceId::new("s"), MessagePath::All).await.unwrap();
+    let all = world
+        .runtime()
+        .traces()
+        .messages(&TraceId::new("s"), MessagePath::All)
+        .await
+        .unwrap();
     let said = format!("{name} done");
-    all.iter().rfind(|message| message.content == said).unwrap_or_else(|| panic!("{said:?} is not there")).sequence
+    all.iter()
+        .rfind(|message| message.content == said)
+        .unwrap_or_else(|| panic!("{said:?} is not there"))
+        .sequence
 }
 
 async fn done(run: &RunHandle, name: &str) {
     let outcome = with_timeout(run.wait()).await.unwrap();
-    assert_eq!((outcome.status, outcome.output.as_str()), (RunStatus::Completed, format!("{name} done").as_str()));
+    assert_eq!(
+        (outcome.status, outcome.output.as_str()),
+        (RunStatus::Completed, format!("{name} done").as_str())
+    );
 }
 
 /// Checks that the run answered, and that it reports that its document could not be stored as a version.
 async fn done_but_for_its_document(run: &RunHandle, name: &str) {
     let outcome = with_timeout(run.wait()).await.unwrap();
-    assert_eq!((outcome.status, outcome.output.as_str()), (RunStatus::Failed, format!("{name} done").as_str()));
+    assert_eq!(
+        (outcome.status, outcome.output.as_str()),
+        (RunStatus::Failed, format!("{name} done").as_str())
+    );
     let error = outcome.error.clone().unwrap();
-    assert_eq!((error.code, error.details), (ErrorCode::StorageError, json!({"artifacts": ["doc"]})));
+    assert_eq!(
+        (error.code, error.details),
+        (ErrorCode::StorageError, json!({"artifacts": ["doc"]}))
+    );
 }
 
 /// Does the whole job, and checks its result, which does not depend on the fault. `unflushed` names the run whose
@@ -126,9 +184,19 @@ async fn do_the_job(world: &TestRuntime, unflushed: Option<&str>) -> u64 {
         _ => done(run, name).await,
     };
     let (runtime, here, mut refusals) = (world.runtime(), local_owner("s"), Refusals::default());
-    let start = || RunRequest::new("job").session("s").mode(RunMode::Orchestrator);
-    let first = refusals.insist("first", async || runtime.start(start()).await).await;
-    let second = refusals.insist("second", async || runtime.start(RunRequest::new("second").session("s")).await).await;
+    let start = || {
+        RunRequest::new("job")
+            .session("s")
+            .mode(RunMode::Orchestrator)
+    };
+    let first = refusals
+        .insist("first", async || runtime.start(start()).await)
+        .await;
+    let second = refusals
+        .insist("second", async || {
+            runtime.start(RunRequest::new("second").session("s")).await
+        })
+        .await;
     refusals
         .insist("save", async || {
             let save = Save::new("data.csv", "text/csv", "a,b\n");
@@ -138,16 +206,32 @@ async fn do_the_job(world: &TestRuntime, unflushed: Option<&str>) -> u64 {
     done(&first, "job").await;
     let children = first.children().await.unwrap();
     assert_eq!(children.len(), 2);
-    assert!(children.iter().all(|child| child.status == RunStatus::Completed), "{children:?}");
+    assert!(
+        children
+            .iter()
+            .all(|child| child.status == RunStatus::Completed),
+        "{children:?}"
+    );
     done(&second, "second").await;
     assert_eq!(text(world, &here, "doc").await, "one two three four");
-    let (end, later) = (answer_of(world, "job").await, answer_of(world, "second").await);
-    let third = async || runtime.start(RunRequest::new("third").session("s").after(end)).await;
+    let (end, later) = (
+        answer_of(world, "job").await,
+        answer_of(world, "second").await,
+    );
+    let third = async || {
+        runtime
+            .start(RunRequest::new("third").session("s").after(end))
+            .await
+    };
     let third = refusals.insist("third", third).await;
     done(&third, "third").await;
     assert_eq!(text(world, &here, "doc").await, "one two three five");
     check_session(runtime, &session()).await;
-    refusals.insist("switch", async || runtime.sessions().switch_head(&session(), later).await).await;
+    refusals
+        .insist("switch", async || {
+            runtime.sessions().switch_head(&session(), later).await
+        })
+        .await;
     assert_eq!(text(world, &here, "doc").await, "one two three four");
     refusals.0
 }
@@ -156,22 +240,45 @@ async fn do_the_job(world: &TestRuntime, unflushed: Option<&str>) -> u64 {
 async fn check_home(mut world: TestRuntime, place_of_fault: &str) {
     world.close_runtime().await;
     let reader = SqliteReader::open(world.home().join("sessions.sqlite")).unwrap();
-    assert_eq!(reader.check_integrity().unwrap(), Vec::<String>::new(), "{place_of_fault}");
+    assert_eq!(
+        reader.check_integrity().unwrap(),
+        Vec::<String>::new(),
+        "{place_of_fault}"
+    );
     drop(reader);
-    world.reopen_with(job(), |builder| builder.config(quick_non_durable_config())).await;
-    assert_eq!(world.runtime().info().live_runs(), 0, "{place_of_fault}: everything has ended");
+    world
+        .reopen_with(job(), |builder| builder.config(quick_non_durable_config()))
+        .await;
+    assert_eq!(
+        world.runtime().info().live_runs(),
+        0,
+        "{place_of_fault}: everything has ended"
+    );
     let mut files = files_in(&world.home().join("sessions/s/artifacts"));
     for key in ["doc", "data.csv"] {
         let artifact = listed(&world, &local_owner("s"), key).await;
         for version in versions(&world, &local_owner("s"), key).await {
-            assert!(!text_at(&world, &local_owner("s"), key, version).await.is_empty(), "{place_of_fault}");
+            assert!(
+                !text_at(&world, &local_owner("s"), key, version)
+                    .await
+                    .is_empty(),
+                "{place_of_fault}"
+            );
             let of_it = format!("{}/v{version}/", artifact.artifact_id);
             let before = files.len();
             files.retain(|file| !file.to_string_lossy().contains(&of_it));
-            assert_eq!(files.len() + 1, before, "{place_of_fault}: version {version} of {key} is one file");
+            assert_eq!(
+                files.len() + 1,
+                before,
+                "{place_of_fault}: version {version} of {key} is one file"
+            );
         }
     }
-    assert_eq!(files, Vec::<PathBuf>::new(), "{place_of_fault}: files of no version");
+    assert_eq!(
+        files,
+        Vec::<PathBuf>::new(),
+        "{place_of_fault}: files of no version"
+    );
     world.finish().await;
 }
 
@@ -179,7 +286,11 @@ fn files_in(folder: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(folder).into_iter().flatten() {
         let path = entry.unwrap().path();
-        if path.is_dir() { found.extend(files_in(&path)) } else { found.push(path) }
+        if path.is_dir() {
+            found.extend(files_in(&path))
+        } else {
+            found.push(path)
+        }
     }
     found
 }
@@ -204,7 +315,10 @@ fn refuse_each(fault: impl Fn(StoreError) -> Fault + Sync) -> (u64, u64) {
 fn job_result_is_the_same_if_any_commit_is_rejected() {
     let (commits, rejected) = refuse_each(Fault::FailBeforeWrite);
     // The first start has a fixed commit number; the numbers of later commands vary, so only minimums are checked.
-    assert!(commits >= COMMITS && rejected >= 1, "{commits} commits, {rejected} refusals");
+    assert!(
+        commits >= COMMITS && rejected >= 1,
+        "{commits} commits, {rejected} refusals"
+    );
 }
 
 /// (DUR-6)
@@ -212,7 +326,10 @@ fn job_result_is_the_same_if_any_commit_is_rejected() {
 fn job_result_is_the_same_if_any_commit_seems_to_fail() {
     let (commits, rejected) = refuse_each(Fault::FailAfterWrite);
     // The first start has a fixed commit number; the numbers of later commands vary, so only minimums are checked.
-    assert!(commits >= COMMITS && rejected >= 1, "{commits} commits, {rejected} refusals");
+    assert!(
+        commits >= COMMITS && rejected >= 1,
+        "{commits} commits, {rejected} refusals"
+    );
 }
 
 /// (DUR-6)
@@ -225,22 +342,53 @@ async fn rejected_command_reports_the_error_and_changes_nothing() {
     let insist = async |what: &str, start: &dyn Fn() -> RunRequest| {
         refuse();
         let error = with_timeout(runtime.start(start())).await.unwrap_err();
-        assert_eq!((error.code, error.retryable), (ErrorCode::StorageError, true), "{what}: {error}");
+        assert_eq!(
+            (error.code, error.retryable),
+            (ErrorCode::StorageError, true),
+            "{what}: {error}"
+        );
         plan.clear();
         let run = runtime.start(start()).await.unwrap();
         with_timeout(run.wait()).await.unwrap();
     };
-    insist("first", &|| RunRequest::new("job").session("s").mode(RunMode::Orchestrator)).await;
+    insist("first", &|| {
+        RunRequest::new("job")
+            .session("s")
+            .mode(RunMode::Orchestrator)
+    })
+    .await;
     insist("second", &|| RunRequest::new("second").session("s")).await;
-    let (end, later) = (answer_of(&world, "job").await, answer_of(&world, "second").await);
-    insist("third", &|| RunRequest::new("third").session("s").after(end)).await;
-    assert_eq!(text(&world, &local_owner("s"), "doc").await, "one two three five");
+    let (end, later) = (
+        answer_of(&world, "job").await,
+        answer_of(&world, "second").await,
+    );
+    insist("third", &|| {
+        RunRequest::new("third").session("s").after(end)
+    })
+    .await;
+    assert_eq!(
+        text(&world, &local_owner("s"), "doc").await,
+        "one two three five"
+    );
     refuse();
-    let error = with_timeout(runtime.sessions().switch_head(&session(), later)).await.unwrap_err();
-    assert_eq!((error.code, error.retryable), (ErrorCode::StorageError, true), "{error}");
+    let error = with_timeout(runtime.sessions().switch_head(&session(), later))
+        .await
+        .unwrap_err();
+    assert_eq!(
+        (error.code, error.retryable),
+        (ErrorCode::StorageError, true),
+        "{error}"
+    );
     plan.clear();
-    runtime.sessions().switch_head(&session(), later).await.unwrap();
-    assert_eq!(text(&world, &local_owner("s"), "doc").await, "one two three four");
+    runtime
+        .sessions()
+        .switch_head(&session(), later)
+        .await
+        .unwrap();
+    assert_eq!(
+        text(&world, &local_owner("s"), "doc").await,
+        "one two three four"
+    );
     world.finish().await;
 }
 
@@ -252,9 +400,12 @@ fn job_result_is_the_same_if_any_file_write_fails() {
         let files = run_until_false(async |nth| {
             let (plan, place) = (FaultPlan::new(), format!("{point}@{nth}=fail"));
             plan.add(&place).unwrap();
-            let world =
-                TestRuntime::with(job(), |builder| builder.config(quick_non_durable_config()).faults(plan.clone()))
-                    .await;
+            let world = TestRuntime::with(job(), |builder| {
+                builder
+                    .config(quick_non_durable_config())
+                    .faults(plan.clone())
+            })
+            .await;
             rejected.fetch_add(do_the_job(&world, None).await, SeqCst);
             let is_reached = plan.hit_count(point) >= nth;
             check_home(world, &place).await;
@@ -262,7 +413,10 @@ fn job_result_is_the_same_if_any_file_write_fails() {
         });
         let rejected = rejected.load(SeqCst);
         // Which file belongs to the command, and not to a run, varies.
-        assert!(files >= 4 && rejected <= files, "{point}: {files} files, {rejected} refusals");
+        assert!(
+            files >= 4 && rejected <= files,
+            "{point}: {files} files, {rejected} refusals"
+        );
     }
 }
 
@@ -291,21 +445,43 @@ fn runs_wait_for_a_full_disk_and_can_be_cancelled() {
         let world = TestRuntime::with(model.clone(), |builder| build(builder).config(config)).await;
         // The first commit accepts the run; without it, there is nothing to cancel.
         let first = nth + 1;
-        (first..first + 1_000).for_each(|commit| plan.inject_at(commit, Fault::FailBeforeWrite(disk_full())));
-        let (runtime, start) = (world.runtime(), RunRequest::new("job").session("s").mode(RunMode::Orchestrator));
+        (first..first + 1_000)
+            .for_each(|commit| plan.inject_at(commit, Fault::FailBeforeWrite(disk_full())));
+        let (runtime, start) = (
+            world.runtime(),
+            RunRequest::new("job")
+                .session("s")
+                .mode(RunMode::Orchestrator),
+        );
         let run = runtime.start(start).await.unwrap();
-        wait_until("it ends, or waits for the disk", || runtime.info().live_runs() == 0 || waits_for_storage(&world))
-            .await;
+        wait_until("it ends, or waits for the disk", || {
+            runtime.info().live_runs() == 0 || waits_for_storage(&world)
+        })
+        .await;
         let is_reached = plan.commits() >= first;
         if waits_for_storage(&world) {
             waited.fetch_add(1, SeqCst);
-            assert_eq!(runtime.sessions().get(&session()).await.unwrap().session_id, session(), "reads go on");
+            assert_eq!(
+                runtime.sessions().get(&session()).await.unwrap().session_id,
+                session(),
+                "reads go on"
+            );
             let health = runtime.info().check_storage().await.unwrap_err();
-            assert_eq!((health.code, health.retryable), (ErrorCode::StorageError, true));
+            assert_eq!(
+                (health.code, health.retryable),
+                (ErrorCode::StorageError, true)
+            );
             let refused = with_timeout(runtime.start("another")).await.unwrap_err();
-            assert_eq!((refused.code, refused.retryable), (ErrorCode::StorageError, true));
+            assert_eq!(
+                (refused.code, refused.retryable),
+                (ErrorCode::StorageError, true)
+            );
             if let Err(error) = with_timeout(run.cancel()).await {
-                assert_eq!((error.code, error.retryable), (ErrorCode::StorageError, true), "nothing is stored of it");
+                assert_eq!(
+                    (error.code, error.retryable),
+                    (ErrorCode::StorageError, true),
+                    "nothing is stored of it"
+                );
             }
             let calls = model.calls();
             assert_eq!(
@@ -318,24 +494,39 @@ fn runs_wait_for_a_full_disk_and_can_be_cancelled() {
             // If only the record of its end was pending, the run has ended, possibly with a document that was not
             // flushed.
             let code = outcome.error.as_ref().map(|error| error.code);
-            let has_ended = matches!((outcome.status, code), (RunStatus::Failed, Some(ErrorCode::StorageError)))
-                || outcome.status == RunStatus::Completed;
-            assert!(outcome.status == RunStatus::Cancelled || has_ended, "{outcome:?}");
+            let has_ended = matches!(
+                (outcome.status, code),
+                (RunStatus::Failed, Some(ErrorCode::StorageError))
+            ) || outcome.status == RunStatus::Completed;
+            assert!(
+                outcome.status == RunStatus::Cancelled || has_ended,
+                "{outcome:?}"
+            );
             cancelled.fetch_add(u64::from(outcome.status == RunStatus::Cancelled), SeqCst);
-            assert_eq!(model.calls(), calls, "commit {first}: nothing is asked behind a cancel");
+            assert_eq!(
+                model.calls(),
+                calls,
+                "commit {first}: nothing is asked behind a cancel"
+            );
         } else {
             plan.clear();
             with_timeout(run.wait()).await.unwrap();
         }
         check_session(runtime, &session()).await;
-        let next = runtime.start(RunRequest::new("again").session("s")).await.unwrap();
+        let next = runtime
+            .start(RunRequest::new("again").session("s"))
+            .await
+            .unwrap();
         done(&next, "again").await;
         check_session(runtime, &session()).await;
         world.finish().await;
         is_reached
     });
     let (waited, cancelled) = (waited.load(SeqCst), cancelled.load(SeqCst));
-    assert!(waited >= 15 && cancelled >= 12, "{waited} waited, {cancelled} were cancelled");
+    assert!(
+        waited >= 15 && cancelled >= 12,
+        "{waited} waited, {cancelled} were cancelled"
+    );
 }
 
 /// (DUR-6)
@@ -343,17 +534,30 @@ fn runs_wait_for_a_full_disk_and_can_be_cancelled() {
 async fn failed_flush_loses_no_edit_and_no_later_run() {
     for (nth, run) in ["job", "second", "third"].into_iter().enumerate() {
         let in_the_way: Arc<OnceLock<InTheWay>> = Arc::default();
-        let (slot, flushes, ended) = (Arc::clone(&in_the_way), AtomicU64::new(0), AtomicU64::new(0));
+        let (slot, flushes, ended) = (
+            Arc::clone(&in_the_way),
+            AtomicU64::new(0),
+            AtomicU64::new(0),
+        );
         let hook = move |_: &RunId, point: FaultPoint| match point {
             FaultPoint::Flush if flushes.fetch_add(1, SeqCst) == nth as u64 => slot.wait().put(),
             // The ends of the two children come before the first flush.
-            FaultPoint::Ended if ended.fetch_add(1, SeqCst) == nth as u64 + 2 => slot.wait().take_away(),
+            FaultPoint::Ended if ended.fetch_add(1, SeqCst) == nth as u64 + 2 => {
+                slot.wait().take_away()
+            }
             _ => {}
         };
-        let world =
-            TestRuntime::with(job(), |builder| builder.config(quick_non_durable_config()).fault_hook(Arc::new(hook)))
-                .await;
-        assert!(in_the_way.set(InTheWay(world.home().join("sessions/s/artifacts"))).is_ok());
+        let world = TestRuntime::with(job(), |builder| {
+            builder
+                .config(quick_non_durable_config())
+                .fault_hook(Arc::new(hook))
+        })
+        .await;
+        assert!(
+            in_the_way
+                .set(InTheWay(world.home().join("sessions/s/artifacts")))
+                .is_ok()
+        );
         assert_eq!(do_the_job(&world, Some(run)).await, 0);
         check_home(world, &format!("the flush of {run}")).await;
     }
@@ -381,12 +585,34 @@ impl InTheWay {
 /// Stores a text through each method of the library, and returns the outcomes.
 async fn store_in_every_way(world: &TestRuntime) -> Vec<Result<u64, ErrorInfo>> {
     let (runtime, here) = (world.runtime(), local_owner("s"));
-    let pieces = || Content::Stream(Box::pin(futures::stream::iter([Ok("a".into()), Ok("b".into())])));
-    let saved = runtime.artifacts().service().save(&here, Save::new("saved", "text/plain", "text")).await;
-    let put = runtime.artifacts().put(&here, "put", "text/plain", pieces()).await;
-    let uploaded = runtime.artifacts().upload(&here, "uploaded", "text/plain", pieces()).await;
-    let edited = runtime.artifacts().edit(&here, "doc", "0", "1").await.map(|edited| edited.artifact);
-    [saved, put, uploaded, edited].into_iter().map(|one| one.map(|artifact| artifact.current_version)).collect()
+    let pieces = || {
+        Content::Stream(Box::pin(futures::stream::iter([
+            Ok("a".into()),
+            Ok("b".into()),
+        ])))
+    };
+    let saved = runtime
+        .artifacts()
+        .service()
+        .save(&here, Save::new("saved", "text/plain", "text"))
+        .await;
+    let put = runtime
+        .artifacts()
+        .put(&here, "put", "text/plain", pieces())
+        .await;
+    let uploaded = runtime
+        .artifacts()
+        .upload(&here, "uploaded", "text/plain", pieces())
+        .await;
+    let edited = runtime
+        .artifacts()
+        .edit(&here, "doc", "0", "1")
+        .await
+        .map(|edited| edited.artifact);
+    [saved, put, uploaded, edited]
+        .into_iter()
+        .map(|one| one.map(|artifact| artifact.current_version))
+        .collect()
 }
 
 /// (DUR-6)
@@ -394,8 +620,10 @@ async fn store_in_every_way(world: &TestRuntime) -> Vec<Result<u64, ErrorInfo>> 
 async fn failed_file_write_is_reported_and_leaves_nothing() {
     for read_only in [false, true] {
         let kind = if read_only { "read-only" } else { "in the way" };
-        let world =
-            TestRuntime::with(prompt_driven_model(), |builder| builder.config(quick_non_durable_config())).await;
+        let world = TestRuntime::with(prompt_driven_model(), |builder| {
+            builder.config(quick_non_durable_config())
+        })
+        .await;
         run(&world, "s", &[create("doc", "0")]).await;
         let (here, folder) = (local_owner("s"), world.home().join("sessions/s/artifacts"));
         let before = files_in(&folder);
@@ -411,10 +639,21 @@ async fn failed_file_write_is_reported_and_leaves_nothing() {
         }
         for outcome in store_in_every_way(&world).await {
             let error = outcome.unwrap_err();
-            assert_eq!((error.code, error.retryable), (ErrorCode::StorageError, true), "{kind}: {error}");
+            assert_eq!(
+                (error.code, error.retryable),
+                (ErrorCode::StorageError, true),
+                "{kind}: {error}"
+            );
         }
-        let names: Vec<_> =
-            world.runtime().artifacts().list(&here).await.unwrap().into_iter().map(|one| one.name).collect();
+        let names: Vec<_> = world
+            .runtime()
+            .artifacts()
+            .list(&here)
+            .await
+            .unwrap()
+            .into_iter()
+            .map(|one| one.name)
+            .collect();
         assert_eq!(names, [Some("doc".to_owned())], "{kind}");
         if read_only {
             set_mode(&folder, 0o700);
@@ -422,8 +661,16 @@ async fn failed_file_write_is_reported_and_leaves_nothing() {
             InTheWay(folder.clone()).take_away();
         }
         assert_eq!(files_in(&folder), before, "{kind}");
-        let versions: Vec<u64> = store_in_every_way(&world).await.into_iter().map(Result::unwrap).collect();
-        assert_eq!(versions, [1, 1, 1, 2], "{kind}: what was refused took no number");
+        let versions: Vec<u64> = store_in_every_way(&world)
+            .await
+            .into_iter()
+            .map(Result::unwrap)
+            .collect();
+        assert_eq!(
+            versions,
+            [1, 1, 1, 2],
+            "{kind}: what was refused took no number"
+        );
         check_session(world.runtime(), &session()).await;
         world.finish().await;
     }
@@ -432,7 +679,11 @@ async fn failed_file_write_is_reported_and_leaves_nothing() {
 /// Sets the mode of a folder and of all folders below it.
 fn set_mode(folder: &Path, mode: u32) {
     use std::os::unix::fs::PermissionsExt;
-    for entry in std::fs::read_dir(folder).unwrap().map(Result::unwrap).filter(|entry| entry.path().is_dir()) {
+    for entry in std::fs::read_dir(folder)
+        .unwrap()
+        .map(Result::unwrap)
+        .filter(|entry| entry.path().is_dir())
+    {
         set_mode(&entry.path(), mode);
     }
     std::fs::set_permissions(folder, std::fs::Permissions::from_mode(mode)).unwrap();
@@ -444,7 +695,10 @@ struct Forgetful(Box<dyn Store>);
 impl Store for Forgetful {
     fn commit(&mut self, batch: &[Append]) -> Result<Vec<Result<Ack, StoreError>>, StoreError> {
         let is_edit = |append: &Append| {
-            append.writes.iter().any(|write| matches!(write, Write::Artifact(ArtifactWrite::Edit(_))))
+            append
+                .writes
+                .iter()
+                .any(|write| matches!(write, Write::Artifact(ArtifactWrite::Edit(_))))
         };
         let mut outcomes = Vec::new();
         for append in batch {
@@ -464,12 +718,21 @@ async fn first_edit_of_a_missing_session_is_rejected_not_retried() {
         _ => Turn::say(request.messages.last().unwrap().content.to_string()),
     });
     let build = |builder: RuntimeBuilder| {
-        builder.config(quick_non_durable_config()).wrap_store(|store| Box::new(Forgetful(Box::new(store))))
+        builder
+            .config(quick_non_durable_config())
+            .wrap_store(|store| Box::new(Forgetful(Box::new(store))))
     };
     let world = TestRuntime::with(model, build).await;
-    let run = world.runtime().start(RunRequest::new("write").session("s")).await.unwrap();
+    let run = world
+        .runtime()
+        .start(RunRequest::new("write").session("s"))
+        .await
+        .unwrap();
     let outcome = with_timeout(run.wait()).await.unwrap();
-    assert!(outcome.output.contains("session s does not exist"), "{outcome:?}");
+    assert!(
+        outcome.output.contains("session s does not exist"),
+        "{outcome:?}"
+    );
     world.finish().await;
 }
 
@@ -482,8 +745,10 @@ struct OneRunRejected {
 
 impl Store for OneRunRejected {
     fn commit(&mut self, batch: &[Append]) -> Result<Vec<Result<Ack, StoreError>>, StoreError> {
-        let is_rejected = |append: &Append| append.fence.as_ref().map(|fence| &fence.run_id) == self.run.get();
-        if self.run.get().is_some() && !self.has_room.load(SeqCst) && batch.iter().any(is_rejected) {
+        let is_rejected =
+            |append: &Append| append.fence.as_ref().map(|fence| &fence.run_id) == self.run.get();
+        if self.run.get().is_some() && !self.has_room.load(SeqCst) && batch.iter().any(is_rejected)
+        {
             return Err(disk_full());
         }
         self.store.commit(batch)
@@ -500,20 +765,36 @@ async fn storage_is_not_healthy_while_one_run_waits_for_it() {
     let has_room: Arc<AtomicBool> = Arc::default();
     let rejected = (Arc::clone(&run_id), Arc::clone(&has_room));
     let world = TestRuntime::with(model, |builder| {
-        builder.config(quick_non_durable_config()).wrap_store(move |store| {
-            Box::new(OneRunRejected { store: Box::new(store), run: rejected.0, has_room: rejected.1 })
-        })
+        builder
+            .config(quick_non_durable_config())
+            .wrap_store(move |store| {
+                Box::new(OneRunRejected {
+                    store: Box::new(store),
+                    run: rejected.0,
+                    has_room: rejected.1,
+                })
+            })
     })
     .await;
     let runtime = world.runtime();
     runtime.info().check_storage().await.unwrap();
-    let run = runtime.start(RunRequest::new("one").session("s")).await.unwrap();
+    let run = runtime
+        .start(RunRequest::new("one").session("s"))
+        .await
+        .unwrap();
     run_id.set(run.run_id().clone()).unwrap();
     go.notify_one();
     wait_until("it waits for the disk", || waits_for_storage(&world)).await;
-    runtime.sessions().create(SessionSpec::default()).await.unwrap();
+    runtime
+        .sessions()
+        .create(SessionSpec::default())
+        .await
+        .unwrap();
     let health = runtime.info().check_storage().await.unwrap_err();
-    assert_eq!((health.code, health.retryable), (ErrorCode::StorageError, true));
+    assert_eq!(
+        (health.code, health.retryable),
+        (ErrorCode::StorageError, true)
+    );
     has_room.store(true, SeqCst);
     with_timeout(run.wait()).await.unwrap();
     runtime.info().check_storage().await.unwrap();

@@ -15,25 +15,35 @@ use crate::support::{
 };
 
 fn busy() -> Arc<ScriptedModel> {
-    scripted_model(|request| match (is_parent(request), assistant_count(request)) {
-        (true, 0..=4) => {
-            Turn::Call(vec![("agent", json!({"task": ["a", "b", "c", "d"]})), ("read", json!({"path": "a.txt"}))])
-        }
-        (true, _) => Turn::say("end"),
-        (false, 0..=2) => Turn::call("list_files", json!({})),
-        (false, _) => Turn::say(task_of(request)),
-    })
+    scripted_model(
+        |request| match (is_parent(request), assistant_count(request)) {
+            (true, 0..=4) => Turn::Call(vec![
+                ("agent", json!({"task": ["a", "b", "c", "d"]})),
+                ("read", json!({"path": "a.txt"})),
+            ]),
+            (true, _) => Turn::say("end"),
+            (false, 0..=2) => Turn::call("list_files", json!({})),
+            (false, _) => Turn::say(task_of(request)),
+        },
+    )
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn live_stream_equals_the_stored_events() {
     let world = TestRuntime::open(busy()).await;
-    let run = world.runtime().start(RunRequest::new("x").mode(RunMode::Orchestrator)).await.unwrap();
+    let run = world
+        .runtime()
+        .start(RunRequest::new("x").mode(RunMode::Orchestrator))
+        .await
+        .unwrap();
     let live = read_to_end(run.events().unwrap()).await;
     check_run(&live);
     let stored = stored(world.runtime(), run.trace_id()).await;
     let text = |events: &[Arc<soong::protocol::EventRecord>]| -> Vec<String> {
-        events.iter().map(|event| serde_json::to_string(event.as_ref()).unwrap()).collect()
+        events
+            .iter()
+            .map(|event| serde_json::to_string(event.as_ref()).unwrap())
+            .collect()
     };
     assert_eq!(text(&live), text(&stored));
     for child in run.children().await.unwrap() {
@@ -47,7 +57,11 @@ async fn live_stream_equals_the_stored_events() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn reconnecting_readers_miss_and_repeat_no_event() {
     let world = TestRuntime::open(busy()).await;
-    let run = world.runtime().start(RunRequest::new("x").mode(RunMode::Orchestrator)).await.unwrap();
+    let run = world
+        .runtime()
+        .start(RunRequest::new("x").mode(RunMode::Orchestrator))
+        .await
+        .unwrap();
     let readers: Vec<_> = (1..=8_usize)
         .map(|step| {
             let (runtime, trace) = (world.runtime().clone(), run.trace_id().clone());
@@ -57,7 +71,9 @@ async fn reconnecting_readers_miss_and_repeat_no_event() {
                     // Reconnects after every few events, with the id of the last received event.
                     let mut stream = runtime.traces().events(&trace, cursor);
                     for _ in 0..step {
-                        let Some(item) = with_timeout(stream.next()).await else { return seen };
+                        let Some(item) = with_timeout(stream.next()).await else {
+                            return seen;
+                        };
                         if let StreamItem::Event(event) = item.unwrap() {
                             cursor = event.event_id;
                             seen.push(event.event_id);
@@ -71,9 +87,18 @@ async fn reconnecting_readers_miss_and_repeat_no_event() {
         })
         .collect();
     with_timeout(run.wait()).await.unwrap();
-    let last = world.runtime().traces().get(run.trace_id()).await.unwrap().last_event_id;
+    let last = world
+        .runtime()
+        .traces()
+        .get(run.trace_id())
+        .await
+        .unwrap()
+        .last_event_id;
     for reader in readers {
-        assert_eq!(with_timeout(reader).await.unwrap(), (1..=last).collect::<Vec<_>>());
+        assert_eq!(
+            with_timeout(reader).await.unwrap(),
+            (1..=last).collect::<Vec<_>>()
+        );
     }
     world.finish().await;
 }
@@ -81,15 +106,32 @@ async fn reconnecting_readers_miss_and_repeat_no_event() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_whole_session_is_one_stream_with_one_cursor() {
     let world = TestRuntime::open(busy()).await;
-    let run = world.runtime().start(RunRequest::new("x").mode(RunMode::Orchestrator).session("s")).await.unwrap();
+    let run = world
+        .runtime()
+        .start(
+            RunRequest::new("x")
+                .mode(RunMode::Orchestrator)
+                .session("s"),
+        )
+        .await
+        .unwrap();
     // This stream is read only after all events have occurred, when its buffer has overflowed.
     let mut late = world.runtime().sessions().events(run.session_id(), 0);
     with_timeout(run.wait()).await.unwrap();
-    let last = world.runtime().sessions().get(run.session_id()).await.unwrap().last_session_seq;
+    let last = world
+        .runtime()
+        .sessions()
+        .get(run.session_id())
+        .await
+        .unwrap()
+        .last_session_seq;
     let mut fresh = world.runtime().sessions().events(run.session_id(), 0);
     read_session(&mut fresh, last, 0).await;
     read_session(&mut late, last, 0).await;
-    let mut rest = world.runtime().sessions().events(run.session_id(), last - 10);
+    let mut rest = world
+        .runtime()
+        .sessions()
+        .events(run.session_id(), last - 10);
     read_session(&mut rest, last, last - 10).await;
     world.finish().await;
 }
@@ -113,11 +155,19 @@ async fn text_streams_between_the_events_and_is_not_stored() {
         _ => Turn::say("second"),
     });
     let world = TestRuntime::open(model).await;
-    let run = world.runtime().start(RunRequest::new("x").session("s")).await.unwrap();
+    let run = world
+        .runtime()
+        .start(RunRequest::new("x").session("s"))
+        .await
+        .unwrap();
     go.notify_one();
     with_timeout(run.wait()).await.unwrap();
     let mut session = world.runtime().sessions().events(run.session_id(), 0);
-    let again = world.runtime().start(RunRequest::new("y").session("s")).await.unwrap();
+    let again = world
+        .runtime()
+        .start(RunRequest::new("y").session("s"))
+        .await
+        .unwrap();
     let mut text = String::new();
     loop {
         match with_timeout(session.next()).await.unwrap().unwrap() {
@@ -126,7 +176,9 @@ async fn text_streams_between_the_events_and_is_not_stored() {
                     text.push_str(piece);
                 }
             }
-            StreamItem::Event(event) if event.run_id.as_ref() == Some(again.run_id()) && event.event.is_terminal() => {
+            StreamItem::Event(event)
+                if event.run_id.as_ref() == Some(again.run_id()) && event.event.is_terminal() =>
+            {
                 break;
             }
             StreamItem::Event(_) | StreamItem::Lost(_) => {}
@@ -134,19 +186,33 @@ async fn text_streams_between_the_events_and_is_not_stored() {
     }
     assert_eq!(text, "second");
     let stored = stored(world.runtime(), run.trace_id()).await;
-    assert!(stored.iter().all(|event| !event.event.kind().contains("delta")));
+    assert!(
+        stored
+            .iter()
+            .all(|event| !event.event.kind().contains("delta"))
+    );
     world.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn several_watchers_read_one_run_from_any_cursor() {
     let world = TestRuntime::open(busy()).await;
-    let run = world.runtime().start(RunRequest::new("x").mode(RunMode::Orchestrator)).await.unwrap();
-    let outcome = with_timeout(world.runtime().wait(run.run_id())).await.unwrap();
+    let run = world
+        .runtime()
+        .start(RunRequest::new("x").mode(RunMode::Orchestrator))
+        .await
+        .unwrap();
+    let outcome = with_timeout(world.runtime().wait(run.run_id()))
+        .await
+        .unwrap();
     assert_eq!(outcome.output, "end");
     let mut read = Vec::new();
     for since in [0, 3] {
-        let mut events = world.runtime().run_events(run.run_id(), since).await.unwrap();
+        let mut events = world
+            .runtime()
+            .run_events(run.run_id(), since)
+            .await
+            .unwrap();
         let mut ids = Vec::new();
         while let Some(item) = with_timeout(events.next()).await {
             let item = item.unwrap();
@@ -155,12 +221,39 @@ async fn several_watchers_read_one_run_from_any_cursor() {
         read.push(ids);
     }
     assert_eq!(read[0].last().unwrap().1, "run_completed");
-    assert_eq!(read[1], read[0].iter().filter(|(id, _)| *id > 3).cloned().collect::<Vec<_>>());
+    assert_eq!(
+        read[1],
+        read[0]
+            .iter()
+            .filter(|(id, _)| *id > 3)
+            .cloned()
+            .collect::<Vec<_>>()
+    );
     let last = read[0].last().unwrap().0;
-    let mut after_the_end = world.runtime().run_events(run.run_id(), last).await.unwrap();
-    assert!(with_timeout(after_the_end.next()).await.is_none(), "a client that reconnects after the end");
-    let missing = world.runtime().run_events(&RunId::new("missing"), 0).await.err().unwrap();
+    let mut after_the_end = world
+        .runtime()
+        .run_events(run.run_id(), last)
+        .await
+        .unwrap();
+    assert!(
+        with_timeout(after_the_end.next()).await.is_none(),
+        "a client that reconnects after the end"
+    );
+    let missing = world
+        .runtime()
+        .run_events(&RunId::new("missing"), 0)
+        .await
+        .err()
+        .unwrap();
     assert_eq!(missing.code, ErrorCode::RunNotFound);
-    assert_eq!(world.runtime().wait(&RunId::new("missing")).await.unwrap_err().code, ErrorCode::RunNotFound);
+    assert_eq!(
+        world
+            .runtime()
+            .wait(&RunId::new("missing"))
+            .await
+            .unwrap_err()
+            .code,
+        ErrorCode::RunNotFound
+    );
     world.finish().await;
 }

@@ -25,8 +25,8 @@ use crate::support::{
     model::{Turn, last_of, scripted_model},
     stamp::StampTool,
     world::{
-        TestRuntime, quick_non_durable_config, run_until_false, wait_for_permissions, wait_for_questions, wait_until,
-        with_timeout,
+        TestRuntime, quick_non_durable_config, run_until_false, wait_for_permissions,
+        wait_for_questions, wait_until, with_timeout,
     },
 };
 
@@ -61,9 +61,9 @@ enum Command {
 
 const COMMANDS: [Command; 21] = {
     use Command::{
-        Allow, AllowForSession, Answer, Cancel, CancelQueued, CreateSession, Delete, DeleteArtifact, Deny,
-        EditArtifact, Finish, Fork, LetTimePass, Queue, Reflect, Rewind, SaveArtifact, Spawn, SpawnSeveral, Start,
-        SwitchHead,
+        Allow, AllowForSession, Answer, Cancel, CancelQueued, CreateSession, Delete,
+        DeleteArtifact, Deny, EditArtifact, Finish, Fork, LetTimePass, Queue, Reflect, Rewind,
+        SaveArtifact, Spawn, SpawnSeveral, Start, SwitchHead,
     };
     [
         Start,
@@ -93,22 +93,37 @@ const COMMANDS: [Command; 21] = {
 /// Returns the combinations of faults: the position of each commit that fails, and whether its writes are stored
 /// nevertheless.
 fn faults() -> Vec<Vec<(u64, bool)>> {
-    let single: Vec<(u64, bool)> = (1..=COMMITS).flat_map(|at| [(at, false), (at, true)]).collect();
+    let single: Vec<(u64, bool)> = (1..=COMMITS)
+        .flat_map(|at| [(at, false), (at, true)])
+        .collect();
     let pairs = single.iter().flat_map(|first| {
         let later = single.iter().filter(|second| second.0 > first.0);
         later.map(|second| vec![*first, *second])
     });
-    single.iter().map(|fault| vec![*fault]).chain(pairs).collect()
+    single
+        .iter()
+        .map(|fault| vec![*fault])
+        .chain(pairs)
+        .collect()
 }
 
 fn script(request: &ModelRequest) -> Turn {
-    let asked = request.messages.iter().rposition(|message| message.role == Role::User).unwrap();
-    let said = request.messages[asked..].iter().filter(|message| message.role == Role::Assistant).count();
+    let asked = request
+        .messages
+        .iter()
+        .rposition(|message| message.role == Role::User)
+        .unwrap();
+    let said = request.messages[asked..]
+        .iter()
+        .filter(|message| message.role == Role::Assistant)
+        .count();
     match (request.messages[asked].content.as_str(), said) {
         ("ask", 0) => Turn::call("ask_human", json!({ "question": "which?" })),
         ("stamp", 0) => Turn::call("stamp", json!({ "word": "one", "place": "a" })),
         ("hang", _) => Turn::Hang("x"),
-        _ if request.system[0].starts_with("You review an agent") => Turn::say(r#"{"experiences": []}"#),
+        _ if request.system[0].starts_with("You review an agent") => {
+            Turn::say(r#"{"experiences": []}"#)
+        }
         _ => Turn::say(format!("said {}", last_of(request))),
     }
 }
@@ -150,11 +165,19 @@ fn config(command: Command) -> Config {
 }
 
 async fn begin(runtime: &Runtime, message: &str) -> RunHandle {
-    runtime.start(RunRequest::new(message).session("s")).await.unwrap()
+    runtime
+        .start(RunRequest::new(message).session("s"))
+        .await
+        .unwrap()
 }
 
 /// Prepares the session, injects the faults, executes the command, and returns the run that has to end.
-async fn ask(world: &TestRuntime, plan: &FaultPlan, faults: &[(u64, bool)], command: Command) -> Option<RunHandle> {
+async fn ask(
+    world: &TestRuntime,
+    plan: &FaultPlan,
+    faults: &[(u64, bool)],
+    command: Command,
+) -> Option<RunHandle> {
     let runtime = world.runtime();
     let fail = || {
         let next = plan.commits();
@@ -162,11 +185,17 @@ async fn ask(world: &TestRuntime, plan: &FaultPlan, faults: &[(u64, bool)], comm
             let error = StoreError::Io("no space left on device".into());
             plan.inject_at(
                 next + at,
-                if *is_stored { Fault::FailAfterWrite(error) } else { Fault::FailBeforeWrite(error) },
+                if *is_stored {
+                    Fault::FailAfterWrite(error)
+                } else {
+                    Fault::FailBeforeWrite(error)
+                },
             );
         }
     };
-    let start = async |message: &str| insist(async || runtime.start(RunRequest::new(message).session("s")).await).await;
+    let start = async |message: &str| {
+        insist(async || runtime.start(RunRequest::new(message).session("s")).await).await
+    };
     match command {
         Command::Start => {
             fail();
@@ -195,21 +224,33 @@ async fn ask(world: &TestRuntime, plan: &FaultPlan, faults: &[(u64, bool)], comm
         }
         Command::Answer => {
             let run = begin(runtime, "ask").await;
-            let question = with_timeout(wait_for_questions(runtime, 1)).await.remove(0).question_id;
+            let question = with_timeout(wait_for_questions(runtime, 1))
+                .await
+                .remove(0)
+                .question_id;
             fail();
             insist(async || runtime.questions().answer(&question, "this one").await).await;
             Some(run)
         }
         Command::Allow | Command::AllowForSession | Command::Deny => {
             let run = begin(runtime, "stamp").await;
-            let permission = with_timeout(wait_for_permissions(runtime, 1)).await.remove(0).permission_id;
+            let permission = with_timeout(wait_for_permissions(runtime, 1))
+                .await
+                .remove(0)
+                .permission_id;
             let decision = match command {
                 Command::Allow => Decision::AllowOnce,
                 Command::Deny => Decision::Deny,
                 _ => Decision::AllowForSession,
             };
             fail();
-            insist(async || runtime.permissions().decide(&permission, decision, None).await).await;
+            insist(async || {
+                runtime
+                    .permissions()
+                    .decide(&permission, decision, None)
+                    .await
+            })
+            .await;
             Some(run)
         }
         Command::LetTimePass => {
@@ -219,7 +260,10 @@ async fn ask(world: &TestRuntime, plan: &FaultPlan, faults: &[(u64, bool)], comm
             Some(run)
         }
         Command::Spawn => {
-            let parent = runtime.start(RunRequest::driven("work").session("s")).await.unwrap();
+            let parent = runtime
+                .start(RunRequest::driven("work").session("s"))
+                .await
+                .unwrap();
             fail();
             let child = insist(async || parent.spawn(ChildSpec::new("hello")).await).await;
             with_timeout(child.unwrap().wait()).await.unwrap();
@@ -227,7 +271,10 @@ async fn ask(world: &TestRuntime, plan: &FaultPlan, faults: &[(u64, bool)], comm
             Some(parent)
         }
         Command::Finish => {
-            let parent = runtime.start(RunRequest::driven("work").session("s")).await.unwrap();
+            let parent = runtime
+                .start(RunRequest::driven("work").session("s"))
+                .await
+                .unwrap();
             fail();
             parent.finish("done").unwrap();
             Some(parent)
@@ -235,10 +282,17 @@ async fn ask(world: &TestRuntime, plan: &FaultPlan, faults: &[(u64, bool)], comm
         Command::Fork => {
             let run = begin(runtime, "hello").await;
             with_timeout(run.wait()).await.unwrap();
-            let fork = || soong::Fork { session_id: Some("copy".to_owned()), ..Default::default() };
+            let fork = || soong::Fork {
+                session_id: Some("copy".to_owned()),
+                ..Default::default()
+            };
             fail();
             insist(async || runtime.sessions().fork(&SessionId::new("s"), fork()).await).await;
-            runtime.sessions().get(&SessionId::new("copy")).await.unwrap();
+            runtime
+                .sessions()
+                .get(&SessionId::new("copy"))
+                .await
+                .unwrap();
             Some(run)
         }
         Command::Rewind | Command::SwitchHead | Command::Reflect => {
@@ -250,16 +304,35 @@ async fn ask(world: &TestRuntime, plan: &FaultPlan, faults: &[(u64, bool)], comm
                     let back = || RunRequest::new("again").session("s").after(2);
                     insist(async || runtime.start(back()).await).await
                 }
-                Command::Reflect => insist(async || runtime.start(RunRequest::reflect("s", None)).await).await,
+                Command::Reflect => {
+                    insist(async || runtime.start(RunRequest::reflect("s", None)).await).await
+                }
                 _ => {
-                    insist(async || runtime.sessions().switch_head(&SessionId::new("s"), 2).await).await;
-                    assert_eq!(runtime.traces().get(&TraceId::new("s")).await.unwrap().head_sequence, 2);
+                    insist(async || {
+                        runtime
+                            .sessions()
+                            .switch_head(&SessionId::new("s"), 2)
+                            .await
+                    })
+                    .await;
+                    assert_eq!(
+                        runtime
+                            .traces()
+                            .get(&TraceId::new("s"))
+                            .await
+                            .unwrap()
+                            .head_sequence,
+                        2
+                    );
                     Some(run)
                 }
             }
         }
         Command::SpawnSeveral => {
-            let parent = runtime.start(RunRequest::driven("work").session("s")).await.unwrap();
+            let parent = runtime
+                .start(RunRequest::driven("work").session("s"))
+                .await
+                .unwrap();
             fail();
             let children = insist(async || parent.spawn_all(["one", "two"]).await).await;
             for outcome in with_timeout(children.unwrap().join()).await {
@@ -271,8 +344,17 @@ async fn ask(world: &TestRuntime, plan: &FaultPlan, faults: &[(u64, bool)], comm
         Command::SaveArtifact | Command::EditArtifact | Command::DeleteArtifact => {
             let run = begin(runtime, "hello").await;
             with_timeout(run.wait()).await.unwrap();
-            let place = runtime.artifacts().owner(&SessionId::new("s")).await.unwrap();
-            let save = async || runtime.artifacts().put(&place, "note", "text/plain", "one".into()).await;
+            let place = runtime
+                .artifacts()
+                .owner(&SessionId::new("s"))
+                .await
+                .unwrap();
+            let save = async || {
+                runtime
+                    .artifacts()
+                    .put(&place, "note", "text/plain", "one".into())
+                    .await
+            };
             if command != Command::SaveArtifact {
                 save().await.unwrap();
             }
@@ -280,18 +362,26 @@ async fn ask(world: &TestRuntime, plan: &FaultPlan, faults: &[(u64, bool)], comm
             match command {
                 Command::SaveArtifact => drop(insist(save).await),
                 Command::EditArtifact => {
-                    insist(async || runtime.artifacts().edit(&place, "note", "one", "two").await).await;
+                    insist(async || runtime.artifacts().edit(&place, "note", "one", "two").await)
+                        .await;
                 }
                 _ => drop(insist(async || runtime.artifacts().delete(&place, "note").await).await),
             }
             plan.clear();
             let found = runtime.artifacts().list(&place).await.unwrap();
-            assert_eq!(found.len(), usize::from(command != Command::DeleteArtifact), "{command:?} {faults:?}");
+            assert_eq!(
+                found.len(),
+                usize::from(command != Command::DeleteArtifact),
+                "{command:?} {faults:?}"
+            );
             Some(run)
         }
         Command::CreateSession => {
             fail();
-            let new = || SessionSpec { session_id: Some("s".to_owned()), ..SessionSpec::default() };
+            let new = || SessionSpec {
+                session_id: Some("s".to_owned()),
+                ..SessionSpec::default()
+            };
             insist(async || runtime.sessions().create(new()).await).await;
             plan.clear();
             runtime.sessions().get(&SessionId::new("s")).await.unwrap();
@@ -303,7 +393,12 @@ async fn ask(world: &TestRuntime, plan: &FaultPlan, faults: &[(u64, bool)], comm
             fail();
             insist(async || runtime.sessions().delete(&SessionId::new("s")).await).await;
             assert_eq!(
-                runtime.sessions().get(&SessionId::new("s")).await.unwrap_err().code,
+                runtime
+                    .sessions()
+                    .get(&SessionId::new("s"))
+                    .await
+                    .unwrap_err()
+                    .code,
                 ErrorCode::SessionNotFound
             );
             None
@@ -314,24 +409,37 @@ async fn ask(world: &TestRuntime, plan: &FaultPlan, faults: &[(u64, bool)], comm
 #[test]
 fn no_caller_waits_forever_after_an_unclear_commit() {
     let faults = faults();
-    let cases: Vec<(Command, &[(u64, bool)])> =
-        COMMANDS.iter().flat_map(|command| faults.iter().map(|faults| (*command, faults.as_slice()))).collect();
+    let cases: Vec<(Command, &[(u64, bool)])> = COMMANDS
+        .iter()
+        .flat_map(|command| faults.iter().map(|faults| (*command, faults.as_slice())))
+        .collect();
     let ended = AtomicU64::new(0);
     run_until_false(async |number| {
-        let Some((command, faults)) = cases.get(number as usize - 1) else { return false };
+        let Some((command, faults)) = cases.get(number as usize - 1) else {
+            return false;
+        };
         let (plan, tool) = (FaultPlan::new(), StampTool::new());
         let wrapped = plan.clone();
         let world = TestRuntime::with(scripted_model(script), |builder| {
-            let builder = builder.config(config(*command)).tool(tool.clone()).permissions_by_users();
+            let builder = builder
+                .config(config(*command))
+                .tool(tool.clone())
+                .permissions_by_users();
             builder.wrap_store(move |store| Box::new(FaultStore::new(store, wrapped)))
         })
         .await;
         if let Some(run) = ask(&world, &plan, faults, *command).await {
             let ending = tokio::time::timeout(Duration::from_secs(20), run.wait()).await;
-            let status =
-                ending.unwrap_or_else(|_| panic!("{command:?} with {faults:?}: the run waits")).unwrap().status;
+            let status = ending
+                .unwrap_or_else(|_| panic!("{command:?} with {faults:?}: the run waits"))
+                .unwrap()
+                .status;
             let is_cancel = matches!(command, Command::Cancel | Command::CancelQueued);
-            let want = if is_cancel { RunStatus::Cancelled } else { RunStatus::Completed };
+            let want = if is_cancel {
+                RunStatus::Cancelled
+            } else {
+                RunStatus::Completed
+            };
             assert_eq!(status, want, "{command:?} with {faults:?}");
             plan.clear();
             // A start that was rejected, but recorded, ends later.

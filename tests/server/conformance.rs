@@ -10,22 +10,44 @@ use crate::{
 };
 
 fn start(service: &ManualModelService) -> TestServer {
-    TestServer::new(&format!("[model]\nbase_url = \"{}\"\nname = \"m\"\n", service.address))
+    TestServer::new(&format!(
+        "[model]\nbase_url = \"{}\"\nname = \"m\"\n",
+        service.address
+    ))
 }
 
 /// Returns the sequence numbers of the main path.
 async fn path(served: &TestServer, trace: &str) -> Vec<u64> {
-    let messages = served.get(&format!("/api/traces/{trace}/messages?mode=main_path")).await;
-    messages["messages"].as_array().unwrap().iter().map(|message| message["sequence"].as_u64().unwrap()).collect()
+    let messages = served
+        .get(&format!("/api/traces/{trace}/messages?mode=main_path"))
+        .await;
+    messages["messages"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|message| message["sequence"].as_u64().unwrap())
+        .collect()
 }
 
 /// Sends a start, answers the call of the model, and waits for the end of the run.
-async fn run(served: &TestServer, service: &ManualModelService, path: &str, body: Value, text: &str) -> Value {
+async fn run(
+    served: &TestServer,
+    service: &ManualModelService,
+    path: &str,
+    body: Value,
+    text: &str,
+) -> Value {
     let (status, accepted) = served.post(path, body).await;
-    assert_eq!((status.as_u16(), &accepted["status"]), (202, &json!("started")), "{accepted}");
+    assert_eq!(
+        (status.as_u16(), &accepted["status"]),
+        (202, &json!("started")),
+        "{accepted}"
+    );
     let asked = service.next();
     asked.answer(text);
-    served.ended_run(&served.token(), accepted["run_id"].as_str().unwrap()).await;
+    served
+        .ended_run(&served.token(), accepted["run_id"].as_str().unwrap())
+        .await;
     accepted
 }
 
@@ -37,7 +59,10 @@ async fn requests_create_continue_rewind_stop_and_reflect_on_traces() {
 
     let new = json!({"messages": said("Describe the structure of this project"), "model": "another-model"});
     let (status, accepted) = served.post("/api/traces", new).await;
-    assert_eq!((status.as_u16(), &accepted["status"]), (202, &json!("started")));
+    assert_eq!(
+        (status.as_u16(), &accepted["status"]),
+        (202, &json!("started"))
+    );
     let trace = accepted["trace_id"].as_str().unwrap().to_owned();
     let at = |what: &str| format!("/api/traces/{trace}/{what}");
     let mut watcher = served.watch(&served.token(), &at("watch")).await;
@@ -49,7 +74,14 @@ async fn requests_create_continue_rewind_stop_and_reflect_on_traces() {
     while watcher.event().await["event"] != "run_completed" {}
 
     // Messages: 1 system, 2 user, 3 answer.
-    run(&served, &service, &at("run"), json!({"messages": said("Go on")}), "With trees.").await;
+    run(
+        &served,
+        &service,
+        &at("run"),
+        json!({"messages": said("Go on")}),
+        "With trees.",
+    )
+    .await;
     assert_eq!(path(&served, &trace).await, [1, 2, 3, 4, 5]);
     let continued = json!({"after_sequence": null, "messages": said("And then?")});
     run(&served, &service, &at("run"), continued, "And a fence.").await;
@@ -57,16 +89,27 @@ async fn requests_create_continue_rewind_stop_and_reflect_on_traces() {
     let rewound = json!({"after_sequence": 5, "messages": said("Another way")});
     run(&served, &service, &at("run"), rewound, "With flowers.").await;
     assert_eq!(path(&served, &trace).await, [1, 2, 3, 4, 5, 8, 9]);
-    run(&served, &service, &at("run"), json!({"after_sequence": 8, "messages": []}), "With grass.").await;
+    run(
+        &served,
+        &service,
+        &at("run"),
+        json!({"after_sequence": 8, "messages": []}),
+        "With grass.",
+    )
+    .await;
     assert_eq!(path(&served, &trace).await, [1, 2, 3, 4, 5, 8, 10]);
     let all = served.get(&at("messages?mode=all")).await;
     assert_eq!(all["messages"].as_array().unwrap().len(), 10);
 
-    let (_, accepted) = served.post(&at("run"), json!({"messages": said("Think for long")})).await;
+    let (_, accepted) = served
+        .post(&at("run"), json!({"messages": said("Think for long")}))
+        .await;
     let hanging = service.next();
     let (status, _) = answer(served.request(Method::POST, &at("stop"))).await;
     assert_eq!(status, 202);
-    let ended = served.ended_run(&served.token(), accepted["run_id"].as_str().unwrap()).await;
+    let ended = served
+        .ended_run(&served.token(), accepted["run_id"].as_str().unwrap())
+        .await;
     assert_eq!(ended["status"], "cancelled");
     drop(hanging);
     let shown = served.get(&format!("/api/traces/{trace}")).await;
@@ -76,10 +119,29 @@ async fn requests_create_continue_rewind_stop_and_reflect_on_traces() {
     let lesson = json!({"experiences": [{"category": "logic_flow", "text": "Draw the plan before the garden.",
         "tags": {"intent": ["design"], "state": ["garden"]}}], "used": []});
     let reflect = json!({"focus": "why the third step took the wrong way"});
-    run(&served, &service, &at("reflect"), reflect, &lesson.to_string()).await;
+    run(
+        &served,
+        &service,
+        &at("reflect"),
+        reflect,
+        &lesson.to_string(),
+    )
+    .await;
     let experiences = served.get("/api/experiences").await;
-    assert!(experiences.as_str().unwrap().contains("category: logic_flow"), "{experiences}");
-    assert!(experiences.as_str().unwrap().contains("Draw the plan before the garden."), "{experiences}");
+    assert!(
+        experiences
+            .as_str()
+            .unwrap()
+            .contains("category: logic_flow"),
+        "{experiences}"
+    );
+    assert!(
+        experiences
+            .as_str()
+            .unwrap()
+            .contains("Draw the plan before the garden."),
+        "{experiences}"
+    );
     let listed = served.get("/api/traces").await;
     assert_eq!(listed["traces"].as_array().unwrap().len(), 1);
 }
@@ -88,11 +150,20 @@ async fn requests_create_continue_rewind_stop_and_reflect_on_traces() {
 #[tokio::test]
 async fn body_of_a_form_is_refused() {
     let served = start(&ManualModelService::new());
-    for (operation, body) in [("run", r#"{"messages": []}"#), ("reflect", r#"{"focus": "x"}"#)] {
-        let request = served.request(Method::POST, &format!("/api/traces/t/{operation}")).body(body);
+    for (operation, body) in [
+        ("run", r#"{"messages": []}"#),
+        ("reflect", r#"{"focus": "x"}"#),
+    ] {
+        let request = served
+            .request(Method::POST, &format!("/api/traces/t/{operation}"))
+            .body(body);
         let request = request.header("content-type", "application/x-www-form-urlencoded");
         let (status, error) = answer(request).await;
-        assert_eq!((status.as_u16(), code(&error)), (415, "unsupported_media"), "{error}");
+        assert_eq!(
+            (status.as_u16(), code(&error)),
+            (415, "unsupported_media"),
+            "{error}"
+        );
     }
 }
 
@@ -101,27 +172,47 @@ async fn body_of_a_form_is_refused() {
 async fn documents_of_an_active_run_are_read() {
     let service = ManualModelService::new();
     let served = start(&service);
-    let (_, accepted) = served.post("/api/traces", json!({"prompt": "Plan", "session_id": "s"})).await;
+    let (_, accepted) = served
+        .post("/api/traces", json!({"prompt": "Plan", "session_id": "s"}))
+        .await;
     let mut asked = service.next();
-    asked.call("create_artifact", &json!({"name": "task_plan", "content": "- [ ] dig\n"}));
+    asked.call(
+        "create_artifact",
+        &json!({"name": "task_plan", "content": "- [ ] dig\n"}),
+    );
     asked.end();
     let mut asked = service.next();
-    asked.call("update_artifact", &json!({"name": "task_plan", "old": "[ ]", "new": "[x]"}));
+    asked.call(
+        "update_artifact",
+        &json!({"name": "task_plan", "old": "[ ]", "new": "[x]"}),
+    );
     asked.end();
     let asked = service.next();
     let at = "/api/sessions/s/artifacts/task_plan";
     let read = async |path: &str| answer(served.request(Method::GET, path)).await;
     let listed = served.get("/api/sessions/s/artifacts").await;
-    let (current, stored) = (&listed["artifacts"][0]["current_version"], &listed["artifacts"][0]["stored_version"]);
+    let (current, stored) = (
+        &listed["artifacts"][0]["current_version"],
+        &listed["artifacts"][0]["stored_version"],
+    );
     assert_eq!((current, stored), (&json!(2), &json!(0)), "{listed}");
     let shown = served.get(at).await;
-    assert_eq!((&shown["content"], &shown["versions"]), (&json!("- [x] dig\n"), &json!([])));
+    assert_eq!(
+        (&shown["content"], &shown["versions"]),
+        (&json!("- [x] dig\n"), &json!([]))
+    );
     for path in ["versions/2", "export?format=docx"] {
         let (status, error) = read(&format!("{at}/{path}")).await;
-        assert_eq!((status.as_u16(), code(&error)), (404, "version_not_found"), "{path}: {error}");
+        assert_eq!(
+            (status.as_u16(), code(&error)),
+            (404, "version_not_found"),
+            "{path}: {error}"
+        );
     }
     asked.answer("done");
-    served.ended_run(&served.token(), accepted["run_id"].as_str().unwrap()).await;
+    served
+        .ended_run(&served.token(), accepted["run_id"].as_str().unwrap())
+        .await;
     let (status, version) = read(&format!("{at}/versions/2")).await;
     assert_eq!((status.as_u16(), &version["version"]), (200, &json!(2)));
 }
@@ -136,10 +227,18 @@ async fn trace_is_exported_as_a_folder() {
     let mut asked = service.next();
     asked.call("agent", &json!({"task": ["left", "right"]}));
     asked.end();
-    service.take(2).into_iter().for_each(|asked| asked.answer("seen"));
+    service
+        .take(2)
+        .into_iter()
+        .for_each(|asked| asked.answer("seen"));
     service.next().answer("done");
-    served.ended_run(&served.token(), accepted["run_id"].as_str().unwrap()).await;
-    served.world.run(&["traces", "export", "s", "../out"]).expect_code(0);
+    served
+        .ended_run(&served.token(), accepted["run_id"].as_str().unwrap())
+        .await;
+    served
+        .world
+        .run(&["traces", "export", "s", "../out"])
+        .expect_code(0);
     let out = served.world.project().join("../out");
     let names = |folder: &str| {
         let mut names: Vec<String> = std::fs::read_dir(out.join(folder))
@@ -151,8 +250,14 @@ async fn trace_is_exported_as_a_folder() {
     };
     let folders = names("");
     assert_eq!((folders.len(), folders[0].as_str()), (3, "s"));
-    assert!(folders[1].starts_with("s@explore-001-") && folders[2].starts_with("s@explore-002-"), "{folders:?}");
-    assert_eq!(names("s"), ["events.jsonl", "goal.json", "messages", "meta.json"]);
+    assert!(
+        folders[1].starts_with("s@explore-001-") && folders[2].starts_with("s@explore-002-"),
+        "{folders:?}"
+    );
+    assert_eq!(
+        names("s"),
+        ["events.jsonl", "goal.json", "messages", "meta.json"]
+    );
     assert_eq!(names("s/messages")[..2], ["s-0001.json", "s-0002.json"]);
     let read = |file: &str| -> Value {
         serde_json::from_str(&std::fs::read_to_string(out.join("s").join(file)).unwrap()).unwrap()
@@ -170,9 +275,28 @@ async fn trace_is_exported_as_a_folder() {
         assert_eq!(meta[field], value, "{field}");
     }
     let collaborators = meta["context"]["collaborators"].as_array().unwrap();
-    let left = collaborators.iter().find(|collaborator| collaborator["name"] == "left").unwrap();
-    let left = (&left["type"], &left["trace_id"], &left["status"], &left["summary"]);
-    assert_eq!(left, (&json!("agent"), &json!(folders[1]), &json!("completed"), &json!("seen")));
+    let left = collaborators
+        .iter()
+        .find(|collaborator| collaborator["name"] == "left")
+        .unwrap();
+    let left = (
+        &left["type"],
+        &left["trace_id"],
+        &left["status"],
+        &left["summary"],
+    );
+    assert_eq!(
+        left,
+        (
+            &json!("agent"),
+            &json!(folders[1]),
+            &json!("completed"),
+            &json!("seen")
+        )
+    );
     let goals = read("goal.json");
-    assert_eq!((&goals["mission"], goals["goals"].as_array().unwrap().len()), (&json!("Look at the code"), 1));
+    assert_eq!(
+        (&goals["mission"], goals["goals"].as_array().unwrap().len()),
+        (&json!("Look at the code"), 1)
+    );
 }

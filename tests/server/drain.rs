@@ -15,17 +15,36 @@ use crate::{
 #[tokio::test]
 async fn shutdown_suspends_runs_and_the_next_server_resumes_them() {
     let service = ManualModelService::new();
-    let mut served = TestServer::new(&format!("[model]\nbase_url = \"{}\"\nname = \"m\"\n", service.address));
-    let (_, accepted) = served.post("/api/traces", json!({ "prompt": "Divide.", "session_id": "s" })).await;
-    let (_, queued) = served.post("/api/traces", json!({ "prompt": "Then this.", "session_id": "s" })).await;
-    assert_eq!((&accepted["status"], &queued["status"]), (&json!("started"), &json!("queued")));
+    let mut served = TestServer::new(&format!(
+        "[model]\nbase_url = \"{}\"\nname = \"m\"\n",
+        service.address
+    ));
+    let (_, accepted) = served
+        .post(
+            "/api/traces",
+            json!({ "prompt": "Divide.", "session_id": "s" }),
+        )
+        .await;
+    let (_, queued) = served
+        .post(
+            "/api/traces",
+            json!({ "prompt": "Then this.", "session_id": "s" }),
+        )
+        .await;
+    assert_eq!(
+        (&accepted["status"], &queued["status"]),
+        (&json!("started"), &json!("queued"))
+    );
     let mut asked = service.next();
     asked.call("agent", &json!({ "task": ["left", "right"] }));
     asked.end();
     let of_children = service.take(2);
-    let mut socket = served.watch(&served.token(), "/api/traces/s/watch?tree=true").await;
+    let mut socket = served
+        .watch(&served.token(), "/api/traces/s/watch?tree=true")
+        .await;
     let mut tree = served.watch(&served.token(), "/api/tree/watch").await;
-    let mut frames = Frames::open(served.request(Method::GET, "/api/traces/s/events?tree=true")).await;
+    let mut frames =
+        Frames::open(served.request(Method::GET, "/api/traces/s/events?tree=true")).await;
     let mut last = 0;
     while let SocketMessage::Event(event) = socket.next().await {
         last = event["session_seq"].as_u64().unwrap_or(last);
@@ -59,13 +78,25 @@ async fn shutdown_suspends_runs_and_the_next_server_resumes_them() {
     service.next().answer("and then this");
     let token = served.token();
     for (run, output) in [(accepted, "both found it"), (queued, "and then this")] {
-        let ended = served.ended_run(&token, run["run_id"].as_str().unwrap()).await;
-        assert_eq!((&ended["status"], &ended["output"]), (&json!("completed"), &json!(output)));
+        let ended = served
+            .ended_run(&token, run["run_id"].as_str().unwrap())
+            .await;
+        assert_eq!(
+            (&ended["status"], &ended["output"]),
+            (&json!("completed"), &json!(output))
+        );
     }
     // A client that reconnects with its cursor misses no event.
-    let mut socket = served.watch(&token, &format!("/api/traces/s/watch?tree=true&since_session_seq={seen}")).await;
+    let mut socket = served
+        .watch(
+            &token,
+            &format!("/api/traces/s/watch?tree=true&since_session_seq={seen}"),
+        )
+        .await;
     assert_eq!(socket.event().await["event"], "connected");
-    let count = served.get("/api/sessions/s").await["session"]["last_session_seq"].as_u64().unwrap();
+    let count = served.get("/api/sessions/s").await["session"]["last_session_seq"]
+        .as_u64()
+        .unwrap();
     while seen < count {
         if let Some(number) = socket.event().await["session_seq"].as_u64() {
             seen += 1;
@@ -101,7 +132,9 @@ async fn no_accepted_run_is_lost_when_the_server_is_killed() {
         // The server is killed while requests are being sent.
         let probe = served.request(Method::GET, &format!("/api/traces/s{round}-3-7"));
         let is_there = async { while answer(probe.try_clone().unwrap()).await.0 != 200 {} };
-        tokio::time::timeout(TIMEOUT, is_there).await.expect("the eighth run of a client is accepted");
+        tokio::time::timeout(TIMEOUT, is_there)
+            .await
+            .expect("the eighth run of a client is accepted");
         served.kill();
         let before = accepted.len();
         for start in starts {
@@ -112,7 +145,9 @@ async fn no_accepted_run_is_lost_when_the_server_is_killed() {
     }
     let token = served.token();
     for run in &accepted {
-        let ended = tokio::time::timeout(TIMEOUT, served.ended_run(&token, run)).await.unwrap();
+        let ended = tokio::time::timeout(TIMEOUT, served.ended_run(&token, run))
+            .await
+            .unwrap();
         assert_eq!(ended["status"], "completed", "{ended}");
     }
 }
@@ -129,7 +164,10 @@ fn service_manager_can_have_an_abstract_address() {
     let served = TestServer::with(OFFLINE, &[("NOTIFY_SOCKET", &format!("@{name}"))]);
     let mut bytes = [0; 256];
     let length = socket.recv(&mut bytes).unwrap();
-    assert_eq!(std::str::from_utf8(&bytes[..length]).unwrap().trim(), "READY=1");
+    assert_eq!(
+        std::str::from_utf8(&bytes[..length]).unwrap().trim(),
+        "READY=1"
+    );
     drop(served);
 }
 
@@ -142,12 +180,22 @@ fn service_manager_gets_ready_watchdog_and_stopping() {
     let next_notification = || {
         let mut bytes = [0; 256];
         let length = socket.recv(&mut bytes).unwrap();
-        String::from_utf8(bytes[..length].to_vec()).unwrap().trim().to_owned()
+        String::from_utf8(bytes[..length].to_vec())
+            .unwrap()
+            .trim()
+            .to_owned()
     };
-    let variables = [("NOTIFY_SOCKET", path.to_str().unwrap()), ("WATCHDOG_USEC", "200000")];
+    let variables = [
+        ("NOTIFY_SOCKET", path.to_str().unwrap()),
+        ("WATCHDOG_USEC", "200000"),
+    ];
     let mut served = TestServer::with(OFFLINE, &variables);
     assert_eq!(
-        [next_notification(), next_notification(), next_notification()],
+        [
+            next_notification(),
+            next_notification(),
+            next_notification()
+        ],
         ["READY=1", "WATCHDOG=1", "WATCHDOG=1"]
     );
     served.signal(Signal::TERM);

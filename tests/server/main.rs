@@ -1,5 +1,10 @@
 //! The server: real HTTP requests to the real binary.
-#![allow(clippy::unwrap_used, clippy::expect_used, missing_docs, reason = "a test says by a panic what is wrong")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    missing_docs,
+    reason = "a test says by a panic what is wrong"
+)]
 
 #[path = "../support/process.rs"]
 mod process;

@@ -12,8 +12,9 @@ use crate::{
 
 /// Fetches the metrics: the value of each name with its labels.
 async fn metrics(served: &TestServer) -> BTreeMap<String, f64> {
-    let request =
-        served.request(Method::GET, "/metrics").header("accept", "application/openmetrics-text;version=1.0.0");
+    let request = served
+        .request(Method::GET, "/metrics")
+        .header("accept", "application/openmetrics-text;version=1.0.0");
     let (status, body) = answer(request).await;
     assert_eq!(status, 200, "{body}");
     let text = body.as_str().unwrap();
@@ -29,10 +30,20 @@ async fn metrics(served: &TestServer) -> BTreeMap<String, f64> {
 #[tokio::test]
 async fn default_format_is_prometheus_text() {
     let served = TestServer::new("");
-    let response = served.request(Method::GET, "/metrics").send().await.unwrap();
-    assert_eq!(response.headers()["content-type"], "text/plain; version=0.0.4; charset=utf-8");
+    let response = served
+        .request(Method::GET, "/metrics")
+        .send()
+        .await
+        .unwrap();
+    assert_eq!(
+        response.headers()["content-type"],
+        "text/plain; version=0.0.4; charset=utf-8"
+    );
     let text = response.text().await.unwrap();
-    assert!(!text.contains("# EOF") && !text.contains("# UNIT"), "{text}");
+    assert!(
+        !text.contains("# EOF") && !text.contains("# UNIT"),
+        "{text}"
+    );
     let mut families: BTreeMap<&str, &str> = BTreeMap::new();
     let mut helped = std::collections::BTreeSet::new();
     for line in text.lines() {
@@ -42,28 +53,57 @@ async fn default_format_is_prometheus_text() {
             [sample, value] => {
                 assert!(value.parse::<f64>().is_ok(), "{line}");
                 let name = sample.split('{').next().unwrap();
-                let parts = ["_bucket", "_sum", "_count"].iter().filter_map(|part| name.strip_suffix(part));
-                assert!([name].into_iter().chain(parts).any(|name| families.contains_key(name)), "{line}");
+                let parts = ["_bucket", "_sum", "_count"]
+                    .iter()
+                    .filter_map(|part| name.strip_suffix(part));
+                assert!(
+                    [name]
+                        .into_iter()
+                        .chain(parts)
+                        .any(|name| families.contains_key(name)),
+                    "{line}"
+                );
             }
             _ => panic!("{line}"),
         }
     }
-    assert_eq!(families.keys().copied().collect::<Vec<_>>(), helped.into_iter().collect::<Vec<_>>());
-    let counters = families.iter().filter(|(_, kind)| **kind == "counter").map(|(name, _)| *name);
-    assert!(counters.clone().count() > 5 && counters.clone().all(|name| name.ends_with("_total")), "{families:?}");
+    assert_eq!(
+        families.keys().copied().collect::<Vec<_>>(),
+        helped.into_iter().collect::<Vec<_>>()
+    );
+    let counters = families
+        .iter()
+        .filter(|(_, kind)| **kind == "counter")
+        .map(|(name, _)| *name);
+    assert!(
+        counters.clone().count() > 5 && counters.clone().all(|name| name.ends_with("_total")),
+        "{families:?}"
+    );
 }
 
 fn count(list: &Value, is_one: impl Fn(&Value) -> bool) -> f64 {
-    list.as_array().unwrap().iter().filter(|one| is_one(one)).count() as f64
+    list.as_array()
+        .unwrap()
+        .iter()
+        .filter(|one| is_one(one))
+        .count() as f64
 }
 
 #[tokio::test]
 async fn values_match_the_routes_of_a_busy_server() {
     let service = ManualModelService::new();
     let prices = "[prices.m]\nprompt_per_mtok = \"1\"\ncompletion_per_mtok = \"2\"\n";
-    let served = TestServer::new(&format!("[model]\nbase_url = \"{}\"\nname = \"m\"\n{prices}", service.address));
+    let served = TestServer::new(&format!(
+        "[model]\nbase_url = \"{}\"\nname = \"m\"\n{prices}",
+        service.address
+    ));
     let begin = async |session: &str| {
-        let (status, accepted) = served.post("/api/traces", json!({ "prompt": "Do it", "session_id": session })).await;
+        let (status, accepted) = served
+            .post(
+                "/api/traces",
+                json!({ "prompt": "Do it", "session_id": session }),
+            )
+            .await;
         assert_eq!(status, 202, "{accepted}");
         accepted
     };
@@ -74,12 +114,21 @@ async fn values_match_the_routes_of_a_busy_server() {
     asked.call("list_files", &json!({ "path": "." }));
     asked.end();
     service.next().answer("done");
-    served.ended_run(&token, first["run_id"].as_str().unwrap()).await;
-    let (_, cut) = served.post("/api/traces", json!({ "prompt": "x", "session_id": "cut", "max_iterations": 1 })).await;
+    served
+        .ended_run(&token, first["run_id"].as_str().unwrap())
+        .await;
+    let (_, cut) = served
+        .post(
+            "/api/traces",
+            json!({ "prompt": "x", "session_id": "cut", "max_iterations": 1 }),
+        )
+        .await;
     let mut asked = service.next();
     asked.call("list_files", &json!({ "path": "." }));
     asked.end();
-    let ended = served.ended_run(&token, cut["run_id"].as_str().unwrap()).await;
+    let ended = served
+        .ended_run(&token, cut["run_id"].as_str().unwrap())
+        .await;
     assert_eq!(ended["status"], "failed", "{ended}");
     begin("busy").await;
     let held = service.next();
@@ -88,28 +137,49 @@ async fn values_match_the_routes_of_a_busy_server() {
     assert_eq!(watcher.event().await["event"], "connected");
 
     let samples = metrics(&served).await;
-    let value = |name: &str| *samples.get(name).unwrap_or_else(|| panic!("no {name} in {samples:#?}"));
+    let value = |name: &str| {
+        *samples
+            .get(name)
+            .unwrap_or_else(|| panic!("no {name} in {samples:#?}"))
+    };
     let usage = served.get("/api/usage").await;
     let total = &usage["total"];
-    let (prompt, completion) =
-        (value(r#"soong_tokens_total{kind="prompt"}"#), value(r#"soong_tokens_total{kind="completion"}"#));
+    let (prompt, completion) = (
+        value(r#"soong_tokens_total{kind="prompt"}"#),
+        value(r#"soong_tokens_total{kind="completion"}"#),
+    );
     assert_eq!((prompt, completion), (300.0, 60.0));
     assert_eq!(total["prompt_tokens"].as_f64(), Some(prompt), "{usage}");
     assert_eq!(total["completion_tokens"].as_f64(), Some(completion));
     let cost: f64 = total["cost"].as_str().unwrap().parse().unwrap();
-    assert_eq!((value("soong_cost_nano_usd_total"), cost), (420_000.0, 0.000_42));
-    assert_eq!(value("soong_runs_begun_total"), 3.0, "one waits in the queue");
+    assert_eq!(
+        (value("soong_cost_nano_usd_total"), cost),
+        (420_000.0, 0.000_42)
+    );
+    assert_eq!(
+        value("soong_runs_begun_total"),
+        3.0,
+        "one waits in the queue"
+    );
     assert_eq!(value(r#"soong_runs_ended_total{status="completed"}"#), 1.0);
     assert_eq!(value(r#"soong_runs_ended_total{status="failed"}"#), 1.0);
     assert_eq!(value("soong_turns_total"), 4.0);
-    assert_eq!(value("soong_model_calls_total"), 3.0, "the fourth is on its way");
+    assert_eq!(
+        value("soong_model_calls_total"),
+        3.0,
+        "the fourth is on its way"
+    );
     assert_eq!(value("soong_tool_calls_total"), 2.0);
     assert_eq!(value(r#"soong_gateway_in_flight{profile="default"}"#), 1.0);
     assert_eq!(value(r#"soong_gateway_waiting{profile="default"}"#), 0.0);
     assert_eq!(value(r#"soong_queue_depth{queue="runs"}"#), 1.0);
     let at_work = served.get("/api/traces/running").await;
     let running = count(&at_work["traces"], |trace| trace["status"] == "running");
-    assert_eq!((value(r#"soong_runs{status="running"}"#), running), (1.0, 1.0), "{at_work}");
+    assert_eq!(
+        (value(r#"soong_runs{status="running"}"#), running),
+        (1.0, 1.0),
+        "{at_work}"
+    );
     assert_eq!(value("soong_websockets"), 1.0);
     assert!(value("soong_subscribers") >= 1.0);
     // Every event of every session was committed, in at most as many transactions as appends.
@@ -119,15 +189,30 @@ async fn values_match_the_routes_of_a_busy_server() {
         events += shown["session"]["last_session_seq"].as_f64().unwrap();
     }
     assert_eq!(value("soong_events_total"), events);
-    let (appends, commits) = (value("soong_journal_batch_appends_sum"), value("soong_journal_batch_appends_count"));
-    assert!(commits > 0.0 && appends >= commits, "{appends} appends, {commits} commits");
-    assert_eq!(value(r#"soong_journal_batch_appends_bucket{le="+Inf"}"#), commits);
+    let (appends, commits) = (
+        value("soong_journal_batch_appends_sum"),
+        value("soong_journal_batch_appends_count"),
+    );
+    assert!(
+        commits > 0.0 && appends >= commits,
+        "{appends} appends, {commits} commits"
+    );
+    assert_eq!(
+        value(r#"soong_journal_batch_appends_bucket{le="+Inf"}"#),
+        commits
+    );
     assert_eq!(value("soong_journal_refused_total"), 0.0);
 
     // A crash forced through the API is counted as a restart.
     let tree = served.get("/api/tree").await.to_string();
-    let session = tree.split('"').find(|text| text.starts_with("session:")).unwrap().to_owned();
-    let (status, said) = served.post(&format!("/api/tree/{session}/kill"), json!({})).await;
+    let session = tree
+        .split('"')
+        .find(|text| text.starts_with("session:"))
+        .unwrap()
+        .to_owned();
+    let (status, said) = served
+        .post(&format!("/api/tree/{session}/kill"), json!({}))
+        .await;
     assert_eq!(status, 202, "{said}");
     let back = async {
         loop {
@@ -138,7 +223,9 @@ async fn values_match_the_routes_of_a_busy_server() {
             tokio::task::yield_now().await;
         }
     };
-    tokio::time::timeout(crate::process::TIMEOUT, back).await.expect("the restart is counted");
+    tokio::time::timeout(crate::process::TIMEOUT, back)
+        .await
+        .expect("the restart is counted");
     drop(held);
 }
 
@@ -148,14 +235,28 @@ async fn format_follows_the_qualities_of_the_accept_header() {
     let served = TestServer::new("");
     for (accept, is_open_metrics) in [
         ("application/openmetrics-text", true),
-        ("application/openmetrics-text;version=1.0.0;q=0.75,text/plain;version=0.0.4;q=0.5,*/*;q=0.1", true),
-        ("application/openmetrics-text;q=0.4, text/plain;q=0.5", false),
+        (
+            "application/openmetrics-text;version=1.0.0;q=0.75,text/plain;version=0.0.4;q=0.5,*/*;q=0.1",
+            true,
+        ),
+        (
+            "application/openmetrics-text;q=0.4, text/plain;q=0.5",
+            false,
+        ),
         ("application/openmetrics-text;q=0", false),
         ("text/plain", false),
         ("*/*", false),
     ] {
-        let response = served.request(Method::GET, "/metrics").header("accept", accept).send().await.unwrap();
-        let content_type = response.headers()["content-type"].to_str().unwrap().to_owned();
+        let response = served
+            .request(Method::GET, "/metrics")
+            .header("accept", accept)
+            .send()
+            .await
+            .unwrap();
+        let content_type = response.headers()["content-type"]
+            .to_str()
+            .unwrap()
+            .to_owned();
         assert_eq!(
             content_type.starts_with("application/openmetrics-text"),
             is_open_metrics,

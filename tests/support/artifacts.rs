@@ -19,7 +19,8 @@ use soong::{
     artifact::{ArtifactOwner, Content, Save},
     model::{Failure, ModelError, ModelRequest},
     protocol::{
-        Artifact, ArtifactEvent, ArtifactWrite, Event, EventRecord, Role, SessionId, ToolEvent, ToolSpec, Write,
+        Artifact, ArtifactEvent, ArtifactWrite, Event, EventRecord, Role, SessionId, ToolEvent,
+        ToolSpec, Write,
     },
     storage::store::{Ack, Append, Store, StoreError},
     testing::respond,
@@ -43,11 +44,24 @@ pub fn recording_model() -> Arc<ScriptedModel> {
 }
 
 /// Opens a world with such a model and a tool `pause`, which waits at the gate.
-pub async fn open_with_gate(build: impl FnOnce(RuntimeBuilder) -> RuntimeBuilder) -> (TestRuntime, Arc<Gate>) {
-    let gate = Arc::new(Gate { go: Semaphore::new(0), arrivals: AtomicUsize::new(0) });
-    let pause =
-        Pause { spec: ToolSpec::read("pause", "Pause", "Waits.", json!({"type": "object"})), gate: gate.clone() };
-    (TestRuntime::with(prompt_driven_model(), |builder| build(builder.tool(Arc::new(pause)))).await, gate)
+pub async fn open_with_gate(
+    build: impl FnOnce(RuntimeBuilder) -> RuntimeBuilder,
+) -> (TestRuntime, Arc<Gate>) {
+    let gate = Arc::new(Gate {
+        go: Semaphore::new(0),
+        arrivals: AtomicUsize::new(0),
+    });
+    let pause = Pause {
+        spec: ToolSpec::read("pause", "Pause", "Waits.", json!({"type": "object"})),
+        gate: gate.clone(),
+    };
+    (
+        TestRuntime::with(prompt_driven_model(), |builder| {
+            build(builder.tool(Arc::new(pause)))
+        })
+        .await,
+        gate,
+    )
 }
 
 /// Gate at which runs wait until the test releases them.
@@ -59,7 +73,10 @@ pub struct Gate {
 impl Gate {
     /// Waits until runs have arrived at the gate `times` times in total.
     pub async fn reached(&self, times: usize) {
-        wait_until("the runs come to the gate", || self.arrivals.load(SeqCst) >= times).await;
+        wait_until("the runs come to the gate", || {
+            self.arrivals.load(SeqCst) >= times
+        })
+        .await;
     }
 
     /// Releases one run.
@@ -99,7 +116,11 @@ pub struct EditHookStore<F> {
 
 impl<F: FnMut(usize, bool) -> Result<(), StoreError> + Send> EditHookStore<F> {
     pub fn new(store: impl Store + 'static, hook: F) -> Self {
-        Self { store: Box::new(store), edits: 0, hook }
+        Self {
+            store: Box::new(store),
+            edits: 0,
+            hook,
+        }
     }
 }
 
@@ -122,13 +143,23 @@ impl<F: FnMut(usize, bool) -> Result<(), StoreError> + Send> Store for EditHookS
 }
 
 fn next_turn(request: &ModelRequest) -> Turn {
-    let asked = request.messages.iter().rposition(|message| message.role == Role::User).unwrap_or(0);
-    let turn = request.messages[asked..].iter().filter(|message| message.role == Role::Assistant).count();
+    let asked = request
+        .messages
+        .iter()
+        .rposition(|message| message.role == Role::User)
+        .unwrap_or(0);
+    let turn = request.messages[asked..]
+        .iter()
+        .filter(|message| message.role == Role::Assistant)
+        .count();
     let said = &*request.messages[asked].content;
     let steps: Vec<Value> = serde_json::from_str(said).unwrap_or_default();
     let call = |step: &Value| -> (&'static str, Value) {
         // Leaked until the process ends; only a few bytes.
-        (Box::leak(step[0].as_str().unwrap().to_owned().into_boxed_str()), step[1].clone())
+        (
+            Box::leak(step[0].as_str().unwrap().to_owned().into_boxed_str()),
+            step[1].clone(),
+        )
     };
     match steps.get(turn) {
         None => Turn::say(last_of(request)),
@@ -136,7 +167,9 @@ fn next_turn(request: &ModelRequest) -> Turn {
             "fail" => Turn::Fail(ModelError::new(Failure::Rejected, "no")),
             _ => Turn::Hang("text"),
         },
-        Some(Value::Array(calls)) if calls[0].is_array() => Turn::Call(calls.iter().map(call).collect()),
+        Some(Value::Array(calls)) if calls[0].is_array() => {
+            Turn::Call(calls.iter().map(call).collect())
+        }
         Some(step) => Turn::Call(vec![call(step)]),
     }
 }
@@ -175,11 +208,19 @@ pub fn turns(steps: &[Value]) -> String {
 
 /// Starts a run of a session with these turns.
 pub async fn begin(world: &TestRuntime, session: &str, steps: &[Value]) -> RunHandle {
-    world.runtime().start(RunRequest::new(turns(steps)).session(session)).await.unwrap()
+    world
+        .runtime()
+        .start(RunRequest::new(turns(steps)).session(session))
+        .await
+        .unwrap()
 }
 
 /// Runs these turns in a session and waits until the run has ended.
-pub async fn run(world: &TestRuntime, session: &str, steps: &[Value]) -> (RunHandle, Arc<RunOutcome>) {
+pub async fn run(
+    world: &TestRuntime,
+    session: &str,
+    steps: &[Value],
+) -> (RunHandle, Arc<RunOutcome>) {
     let run = begin(world, session, steps).await;
     let outcome = with_timeout(run.wait()).await.unwrap();
     (run, outcome)
@@ -187,44 +228,78 @@ pub async fn run(world: &TestRuntime, session: &str, steps: &[Value]) -> (RunHan
 
 /// Returns the namespace of a session of the local user.
 pub fn local_owner(session: &str) -> ArtifactOwner {
-    ArtifactOwner { session_id: SessionId::new(session), uid: "local".into() }
+    ArtifactOwner {
+        session_id: SessionId::new(session),
+        uid: "local".into(),
+    }
 }
 
 /// Returns the current text of an artifact.
 pub async fn text(world: &TestRuntime, place: &ArtifactOwner, key: &str) -> String {
-    with_timeout(world.runtime().artifacts().load(place, key, None)).await.unwrap().text().await.unwrap()
+    with_timeout(world.runtime().artifacts().load(place, key, None))
+        .await
+        .unwrap()
+        .text()
+        .await
+        .unwrap()
 }
 
 /// Returns the text of a stored version.
-pub async fn text_at(world: &TestRuntime, place: &ArtifactOwner, key: &str, version: u64) -> String {
-    with_timeout(world.runtime().artifacts().load(place, key, Some(version))).await.unwrap().text().await.unwrap()
+pub async fn text_at(
+    world: &TestRuntime,
+    place: &ArtifactOwner,
+    key: &str,
+    version: u64,
+) -> String {
+    with_timeout(world.runtime().artifacts().load(place, key, Some(version)))
+        .await
+        .unwrap()
+        .text()
+        .await
+        .unwrap()
 }
 
 /// Returns the numbers of the stored versions.
 pub async fn versions(world: &TestRuntime, place: &ArtifactOwner, key: &str) -> Vec<u64> {
     let service = world.runtime().artifacts().service();
-    let versions = with_timeout(service.list_versions(place, key)).await.unwrap();
+    let versions = with_timeout(service.list_versions(place, key))
+        .await
+        .unwrap();
     versions.iter().map(|version| version.version).collect()
 }
 
 /// Returns the record of an artifact as listed.
 pub async fn listed(world: &TestRuntime, place: &ArtifactOwner, key: &str) -> Artifact {
     let all = world.runtime().artifacts().list(place).await.unwrap();
-    all.into_iter().find(|artifact| artifact.key() == key).unwrap_or_else(|| panic!("{key} is not listed"))
+    all.into_iter()
+        .find(|artifact| artifact.key() == key)
+        .unwrap_or_else(|| panic!("{key} is not listed"))
 }
 
 /// Stores a text through the library.
-pub async fn save(world: &TestRuntime, place: &ArtifactOwner, key: &str, text: impl Into<Content>) -> Artifact {
+pub async fn save(
+    world: &TestRuntime,
+    place: &ArtifactOwner,
+    key: &str,
+    text: impl Into<Content>,
+) -> Artifact {
     let service = world.runtime().artifacts().service();
-    with_timeout(service.save(place, Save::new(key, "text/markdown", text.into()))).await.unwrap()
+    with_timeout(service.save(place, Save::new(key, "text/markdown", text.into())))
+        .await
+        .unwrap()
 }
 
 /// Returns the snapshots of a document's edits, in order: version and text.
 pub fn edits(events: &[Arc<EventRecord>], name: &str) -> Vec<(u64, String)> {
     let edit = |event: &Arc<EventRecord>| match &event.event {
-        Event::Artifact(ArtifactEvent::Edited { name: edited, snapshot, .. }) if edited == name => {
-            Some((snapshot.version, snapshot.content.clone().unwrap_or_default()))
-        }
+        Event::Artifact(ArtifactEvent::Edited {
+            name: edited,
+            snapshot,
+            ..
+        }) if edited == name => Some((
+            snapshot.version,
+            snapshot.content.clone().unwrap_or_default(),
+        )),
         _ => None,
     };
     events.iter().filter_map(edit).collect()
@@ -233,7 +308,9 @@ pub fn edits(events: &[Arc<EventRecord>], name: &str) -> Vec<(u64, String)> {
 /// Returns each flush of a run: name and version of the documents.
 pub fn flushes(events: &[Arc<EventRecord>]) -> Vec<Vec<(String, u64)>> {
     let flush = |event: &Arc<EventRecord>| match &event.event {
-        Event::Artifact(ArtifactEvent::Flushed { versions, .. }) => Some(versions.clone().into_iter().collect()),
+        Event::Artifact(ArtifactEvent::Flushed { versions, .. }) => {
+            Some(versions.clone().into_iter().collect())
+        }
         _ => None,
     };
     events.iter().filter_map(flush).collect()
@@ -243,8 +320,12 @@ pub fn flushes(events: &[Arc<EventRecord>]) -> Vec<Vec<(String, u64)>> {
 pub fn calls(events: &[Arc<EventRecord>], tool: &str) -> Vec<Result<(), String>> {
     let call = |event: &Arc<EventRecord>| match &event.event {
         Event::Tool(ToolEvent::Completed { name, .. }) if name == tool => Some(Ok(())),
-        Event::Tool(ToolEvent::Failed { name, error, .. }) if name == tool => Some(Err(error.code.to_string())),
-        Event::Tool(ToolEvent::Denied { name, .. }) if name == tool => Some(Err("permission_denied".to_owned())),
+        Event::Tool(ToolEvent::Failed { name, error, .. }) if name == tool => {
+            Some(Err(error.code.to_string()))
+        }
+        Event::Tool(ToolEvent::Denied { name, .. }) if name == tool => {
+            Some(Err("permission_denied".to_owned()))
+        }
         _ => None,
     };
     events.iter().filter_map(call).collect()
@@ -252,7 +333,9 @@ pub fn calls(events: &[Arc<EventRecord>], tool: &str) -> Vec<Result<(), String>>
 
 /// Whether an actor with this id is in the actor tree.
 pub fn is_alive(world: &TestRuntime, actor_id: &str) -> bool {
-    serde_json::to_string(&world.runtime().tree().snapshot()).unwrap().contains(&format!("\"{actor_id}\""))
+    serde_json::to_string(&world.runtime().tree().snapshot())
+        .unwrap()
+        .contains(&format!("\"{actor_id}\""))
 }
 
 /// Returns the folder that contains the versions of an artifact.
@@ -261,5 +344,9 @@ pub fn folder(world: &TestRuntime, artifact: &Artifact) -> PathBuf {
         soong::protocol::ArtifactScope::Session { session_id } => format!("sessions/{session_id}"),
         soong::protocol::ArtifactScope::User { uid } => format!("users/{uid}"),
     };
-    world.home().join(owner).join("artifacts").join(artifact.artifact_id.as_str())
+    world
+        .home()
+        .join(owner)
+        .join("artifacts")
+        .join(artifact.artifact_id.as_str())
 }

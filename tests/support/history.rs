@@ -14,17 +14,33 @@ use super::{pairing, world::with_timeout};
 pub fn check_run(events: &[Arc<EventRecord>]) {
     let kinds: Vec<&str> = events.iter().map(|event| event.event.kind()).collect();
     // Children may be added to a queued run.
-    let is_before_start =
-        |kind: &&str| matches!(*kind, "run_queued" | "run_dequeued" | "sub_trace_started" | "collaborator_updated");
+    let is_before_start = |kind: &&str| {
+        matches!(
+            *kind,
+            "run_queued" | "run_dequeued" | "sub_trace_started" | "collaborator_updated"
+        )
+    };
     let first_work = kinds.iter().position(|kind| !is_before_start(kind));
     // A queued run may be cancelled or interrupted before it starts.
     let never_began = kinds.last() != Some(&"run_completed") && !kinds.contains(&"loop_started");
     if !never_began {
-        assert_eq!(first_work.map(|place| kinds[place]), Some("loop_started"), "{kinds:?}");
+        assert_eq!(
+            first_work.map(|place| kinds[place]),
+            Some("loop_started"),
+            "{kinds:?}"
+        );
     }
-    let terminal: Vec<usize> =
-        events.iter().enumerate().filter(|(_, event)| event.event.is_terminal()).map(|(place, _)| place).collect();
-    assert_eq!(terminal, [events.len() - 1], "one terminal event, and it is the last: {kinds:?}");
+    let terminal: Vec<usize> = events
+        .iter()
+        .enumerate()
+        .filter(|(_, event)| event.event.is_terminal())
+        .map(|(place, _)| place)
+        .collect();
+    assert_eq!(
+        terminal,
+        [events.len() - 1],
+        "one terminal event, and it is the last: {kinds:?}"
+    );
     for (place, event) in events.iter().enumerate() {
         assert_eq!(event.run_seq, Some(place as u64 + 1), "{kinds:?}");
     }
@@ -33,31 +49,52 @@ pub fn check_run(events: &[Arc<EventRecord>]) {
     for event in events {
         match &event.event {
             Event::Tool(ToolEvent::Started { tool_call_id, .. }) => {
-                assert_eq!(open.insert(tool_call_id, 1), None, "{tool_call_id} started twice");
+                assert_eq!(
+                    open.insert(tool_call_id, 1),
+                    None,
+                    "{tool_call_id} started twice"
+                );
             }
             Event::Tool(
                 ToolEvent::Completed { tool_call_id, .. }
                 | ToolEvent::Failed { tool_call_id, .. }
                 | ToolEvent::Denied { tool_call_id, .. },
             ) => {
-                assert_eq!(open.insert(tool_call_id, 0), Some(1), "{tool_call_id} closed without being open");
+                assert_eq!(
+                    open.insert(tool_call_id, 0),
+                    Some(1),
+                    "{tool_call_id} closed without being open"
+                );
             }
             // Ids are unique only within one model answer.
             Event::Model(soong::protocol::ModelEvent::Started { .. }) => {
-                assert!(open.values().all(|open| *open == 0), "a call is open when the model is called: {kinds:?}");
+                assert!(
+                    open.values().all(|open| *open == 0),
+                    "a call is open when the model is called: {kinds:?}"
+                );
                 open.clear();
             }
             Event::SubAgent(soong::protocol::SubAgentEvent::Started { run_id, .. }) => {
                 assert_eq!(children.insert(run_id.to_string(), 1), None);
             }
             Event::SubAgent(soong::protocol::SubAgentEvent::Completed { run_id, .. }) => {
-                assert_eq!(children.insert(run_id.to_string(), 0), Some(1), "{run_id} ended twice");
+                assert_eq!(
+                    children.insert(run_id.to_string(), 0),
+                    Some(1),
+                    "{run_id} ended twice"
+                );
             }
             _ => {}
         }
     }
-    assert!(open.values().all(|open| *open == 0), "a tool call has no closing event: {kinds:?}");
-    assert!(children.values().all(|open| *open == 0), "the run ended before a child: {kinds:?}");
+    assert!(
+        open.values().all(|open| *open == 0),
+        "a tool call has no closing event: {kinds:?}"
+    );
+    assert!(
+        children.values().all(|open| *open == 0),
+        "the run ended before a child: {kinds:?}"
+    );
 }
 
 /// Checks that OpenAI accepts a conversation: every tool call is answered once, directly after it.
@@ -76,7 +113,11 @@ pub fn check_messages(messages: &[Message]) {
             let place = owed.iter().position(|call| *call == id);
             owed.remove(place.unwrap_or_else(|| panic!("{id} is answered but was not requested")));
         } else {
-            assert!(owed.is_empty(), "{owed:?} are not answered before the next {:?} message", message.role);
+            assert!(
+                owed.is_empty(),
+                "{owed:?} are not answered before the next {:?} message",
+                message.role
+            );
             owed.extend(message.tool_calls.iter().map(|call| call.id.clone()));
         }
     }
@@ -114,31 +155,62 @@ pub async fn stored(runtime: &Runtime, trace: &TraceId) -> Vec<Arc<EventRecord>>
         }
     }
     for (place, event) in events.iter().enumerate() {
-        assert_eq!(event.event_id, first + place as u64, "event ids have no gap");
+        assert_eq!(
+            event.event_id,
+            first + place as u64,
+            "event ids have no gap"
+        );
     }
     events
 }
 
 /// Checks all stored data of a session whose runs have all ended.
 pub async fn check_session(runtime: &Runtime, session: &SessionId) {
-    let filter = soong::TraceFilter { session_id: Some(session.clone()), ..Default::default() };
+    let filter = soong::TraceFilter {
+        session_id: Some(session.clone()),
+        ..Default::default()
+    };
     let mut cursor = None;
     loop {
-        let page = runtime.traces().list(filter.clone(), 100, cursor).await.unwrap();
+        let page = runtime
+            .traces()
+            .list(filter.clone(), 100, cursor)
+            .await
+            .unwrap();
         for trace in &page.items {
             let events = stored(runtime, &trace.trace_id).await;
-            let mut runs: Vec<RunId> = events.iter().filter_map(|event| event.run_id.clone()).collect();
+            let mut runs: Vec<RunId> = events
+                .iter()
+                .filter_map(|event| event.run_id.clone())
+                .collect();
             runs.dedup();
             runs.sort();
             runs.dedup();
             for run in runs {
-                let own: Vec<_> = events.iter().filter(|event| event.run_id.as_ref() == Some(&run)).cloned().collect();
+                let own: Vec<_> = events
+                    .iter()
+                    .filter(|event| event.run_id.as_ref() == Some(&run))
+                    .cloned()
+                    .collect();
                 check_run(&own);
             }
-            check_messages(&runtime.traces().messages(&trace.trace_id, MessagePath::Main).await.unwrap());
-            let all = runtime.traces().messages(&trace.trace_id, MessagePath::All).await.unwrap();
+            check_messages(
+                &runtime
+                    .traces()
+                    .messages(&trace.trace_id, MessagePath::Main)
+                    .await
+                    .unwrap(),
+            );
+            let all = runtime
+                .traces()
+                .messages(&trace.trace_id, MessagePath::All)
+                .await
+                .unwrap();
             assert_eq!(all.len() as u64, trace.total_messages);
-            let added = events.iter().filter(|event| event.event.kind() == "message_added").count();
+            let added = events
+                .iter()
+                .filter(|event| event.event.kind() == "message_added")
+                .count();
             assert_eq!(added, all.len(), "each message is announced once");
         }
         cursor = page.next_cursor;

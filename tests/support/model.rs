@@ -39,8 +39,14 @@ impl Turn {
 
     /// Returns the step of the library's model for this turn, without the wait of [`Turn::When`].
     pub fn step(self, request: &ModelRequest) -> Step {
-        let piece = |text: &str| Delta::Text { text: text.to_owned() };
-        let usage = Usage { prompt_tokens: 10, completion_tokens: 5, ..Usage::default() };
+        let piece = |text: &str| Delta::Text {
+            text: text.to_owned(),
+        };
+        let usage = Usage {
+            prompt_tokens: 10,
+            completion_tokens: 5,
+            ..Usage::default()
+        };
         let said = |text: String| Step::from(Completion::text(text)).usage(usage);
         match self {
             Self::Say(text) => {
@@ -52,9 +58,11 @@ impl Turn {
             Self::Hang(text) => hang(text),
             Self::Break(text, error) => Step::from(error).streaming([piece(text)]),
             Self::Whole(deltas, completion) => Step::from(*completion).streaming(deltas),
-            Self::Cut(text) => {
-                Step::from(Completion { finish_reason: "length".into(), ..Completion::text(text) }).usage(usage)
-            }
+            Self::Cut(text) => Step::from(Completion {
+                finish_reason: "length".into(),
+                ..Completion::text(text)
+            })
+            .usage(usage),
             Self::Call(calls) => {
                 let calls = tool_calls(assistant_count(request), calls);
                 Step::from(Completion::tool_calls(calls)).usage(usage)
@@ -66,7 +74,9 @@ impl Turn {
     ///
     /// It is registered before the call counts as in flight: a test may notify as soon as it sees the count.
     fn notified(&self) -> Option<Pin<Box<OwnedNotified>>> {
-        let Self::When(notify, _) = self else { return None };
+        let Self::When(notify, _) = self else {
+            return None;
+        };
         let mut notified = Box::pin(Arc::clone(notify).notified_owned());
         notified.as_mut().enable();
         Some(notified)
@@ -77,13 +87,17 @@ fn tool_calls(turn: usize, calls: Vec<(&'static str, serde_json::Value)>) -> Vec
     let call = |(place, (name, arguments)): (usize, (&str, serde_json::Value))| ToolCall {
         id: format!("call_{turn}_{place}"),
         name: name.into(),
-        arguments: arguments.as_str().map_or_else(|| arguments.to_string(), str::to_owned),
+        arguments: arguments
+            .as_str()
+            .map_or_else(|| arguments.to_string(), str::to_owned),
     };
     calls.into_iter().enumerate().map(call).collect()
 }
 
 /// Creates a model that derives each turn from the request.
-pub fn scripted_model(script: impl Fn(&ModelRequest) -> Turn + Send + Sync + 'static) -> Arc<ScriptedModel> {
+pub fn scripted_model(
+    script: impl Fn(&ModelRequest) -> Turn + Send + Sync + 'static,
+) -> Arc<ScriptedModel> {
     Arc::new(respond_async(move |request| {
         let turn = script(request);
         let notified = turn.notified();
@@ -99,18 +113,31 @@ pub fn scripted_model(script: impl Fn(&ModelRequest) -> Turn + Send + Sync + 'st
 
 /// Returns the number of assistant messages in the request.
 pub fn assistant_count(request: &ModelRequest) -> usize {
-    request.messages.iter().filter(|message| message.role == Role::Assistant).count()
+    request
+        .messages
+        .iter()
+        .filter(|message| message.role == Role::Assistant)
+        .count()
 }
 
 /// Returns the task of a child run: the first user message that is not context from its parent.
 pub fn task_of(request: &ModelRequest) -> &str {
-    let is_task = |message: &&Arc<Message>| message.role == Role::User && !message.content.starts_with("## Context\n");
-    request.messages.iter().find(is_task).map_or("", |message| &message.content)
+    let is_task = |message: &&Arc<Message>| {
+        message.role == Role::User && !message.content.starts_with("## Context\n")
+    };
+    request
+        .messages
+        .iter()
+        .find(is_task)
+        .map_or("", |message| &message.content)
 }
 
 /// Returns the last message of the conversation.
 pub fn last_of(request: &ModelRequest) -> &str {
-    request.messages.last().map_or("", |message| &message.content)
+    request
+        .messages
+        .last()
+        .map_or("", |message| &message.content)
 }
 
 /// Whether the request belongs to a run that may start sub-agents.

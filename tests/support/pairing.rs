@@ -23,7 +23,9 @@ pub fn openai(messages: &[Value]) -> Result<(), String> {
         if role == "tool" {
             let id = message["tool_call_id"].as_str().unwrap_or_default();
             if !open.remove(id) {
-                return Err(format!("messages.{place}: a tool message for {id:?}, which is no open call right before"));
+                return Err(format!(
+                    "messages.{place}: a tool message for {id:?}, which is no open call right before"
+                ));
             }
             if !message["content"].is_string() && !message["content"].is_array() {
                 return Err(format!("messages.{place}: a tool message without content"));
@@ -31,7 +33,9 @@ pub fn openai(messages: &[Value]) -> Result<(), String> {
             continue;
         }
         if !open.is_empty() {
-            return Err(format!("messages.{place}: calls {open:?} have no tool message before it"));
+            return Err(format!(
+                "messages.{place}: calls {open:?} have no tool message before it"
+            ));
         }
         match role {
             "assistant" => {
@@ -39,17 +43,25 @@ pub fn openai(messages: &[Value]) -> Result<(), String> {
                 let number = ids.len();
                 open = ids.into_iter().collect();
                 if open.len() != number || open.contains("") {
-                    return Err(format!("messages.{place}: ids of calls are missing or come twice"));
+                    return Err(format!(
+                        "messages.{place}: ids of calls are missing or come twice"
+                    ));
                 }
                 if number == 0 && texts(message).is_empty() {
-                    return Err(format!("messages.{place}: an assistant message with neither content nor calls"));
+                    return Err(format!(
+                        "messages.{place}: an assistant message with neither content nor calls"
+                    ));
                 }
             }
             "user" | "system" | "developer" => {}
             other => return Err(format!("messages.{place}: there is no role {other:?}")),
         }
     }
-    if open.is_empty() { Ok(()) } else { Err(format!("the end: calls {open:?} have no tool message")) }
+    if open.is_empty() {
+        Ok(())
+    } else {
+        Err(format!("the end: calls {open:?} have no tool message"))
+    }
 }
 
 /// Checks messages against Anthropic's rules for its Messages API.
@@ -75,13 +87,20 @@ pub fn anthropic(messages: &[Value]) -> Result<(), String> {
         });
         let mut answered: Vec<&str> = results.collect();
         let first = turn.blocks.iter().take(answered.len());
-        if !first.into_iter().all(|block| matches!(block, Block::ToolResult(_))) {
-            return Err(format!("turn {place}: tool_result blocks do not come first"));
+        if !first
+            .into_iter()
+            .all(|block| matches!(block, Block::ToolResult(_)))
+        {
+            return Err(format!(
+                "turn {place}: tool_result blocks do not come first"
+            ));
         }
         answered.sort_unstable();
         pending.sort_unstable();
         if answered != pending {
-            return Err(format!("turn {place}: tool_use {pending:?} right before, tool_result {answered:?} here"));
+            return Err(format!(
+                "turn {place}: tool_use {pending:?} right before, tool_result {answered:?} here"
+            ));
         }
         let uses = turn.blocks.iter().filter_map(|block| match block {
             Block::ToolUse(id) => Some(*id),
@@ -90,10 +109,16 @@ pub fn anthropic(messages: &[Value]) -> Result<(), String> {
         pending = uses.collect();
         let different: BTreeSet<&str> = pending.iter().copied().collect();
         if different.len() != pending.len() || different.contains("") {
-            return Err(format!("turn {place}: ids of tool_use blocks are missing or come twice"));
+            return Err(format!(
+                "turn {place}: ids of tool_use blocks are missing or come twice"
+            ));
         }
     }
-    if pending.is_empty() { Ok(()) } else { Err(format!("the end: tool_use {pending:?} without tool_result")) }
+    if pending.is_empty() {
+        Ok(())
+    } else {
+        Err(format!("the end: tool_use {pending:?} without tool_result"))
+    }
 }
 
 /// A message in Anthropic's format.
@@ -113,11 +138,21 @@ fn turns(messages: &[Value]) -> Result<Vec<Turn<'_>>, String> {
     let mut turns: Vec<Turn<'_>> = Vec::new();
     for (place, message) in messages.iter().enumerate() {
         let text = texts(message).into_iter().map(|_| Block::Text);
-        let (role, blocks): (_, Vec<Block<'_>>) = match message["role"].as_str().unwrap_or_default() {
+        let (role, blocks): (_, Vec<Block<'_>>) = match message["role"].as_str().unwrap_or_default()
+        {
             "system" | "developer" => continue,
             "user" => ("user", text.collect()),
-            "tool" => ("user", vec![Block::ToolResult(message["tool_call_id"].as_str().unwrap_or_default())]),
-            "assistant" => ("assistant", text.chain(call_ids(message).into_iter().map(Block::ToolUse)).collect()),
+            "tool" => (
+                "user",
+                vec![Block::ToolResult(
+                    message["tool_call_id"].as_str().unwrap_or_default(),
+                )],
+            ),
+            "assistant" => (
+                "assistant",
+                text.chain(call_ids(message).into_iter().map(Block::ToolUse))
+                    .collect(),
+            ),
             other => return Err(format!("messages.{place}: there is no role {other:?}")),
         };
         if blocks.is_empty() {
@@ -133,15 +168,23 @@ fn turns(messages: &[Value]) -> Result<Vec<Turn<'_>>, String> {
 
 fn call_ids(message: &Value) -> Vec<&str> {
     let calls = message["tool_calls"].as_array().into_iter().flatten();
-    calls.map(|call| call["id"].as_str().unwrap_or_default()).collect()
+    calls
+        .map(|call| call["id"].as_str().unwrap_or_default())
+        .collect()
 }
 
 /// Returns the texts that are not blank; blank ones make no block.
 fn texts(message: &Value) -> Vec<&str> {
     let texts: Vec<&str> = match &message["content"] {
         Value::String(text) => vec![text],
-        Value::Array(parts) => parts.iter().filter_map(|part| part["text"].as_str()).collect(),
+        Value::Array(parts) => parts
+            .iter()
+            .filter_map(|part| part["text"].as_str())
+            .collect(),
         _ => Vec::new(),
     };
-    texts.into_iter().filter(|text| !text.trim().is_empty()).collect()
+    texts
+        .into_iter()
+        .filter(|text| !text.trim().is_empty())
+        .collect()
 }

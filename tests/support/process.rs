@@ -36,7 +36,13 @@ pub(crate) struct ProcessOutput {
 impl ProcessOutput {
     #[track_caller]
     pub(crate) fn expect_code(self, code: i32) -> Self {
-        assert_eq!(self.code, Some(code), "stdout:\n{}\nstderr:\n{}", self.out, self.err);
+        assert_eq!(
+            self.code,
+            Some(code),
+            "stdout:\n{}\nstderr:\n{}",
+            self.out,
+            self.err
+        );
         assert!(!self.err.contains("panicked"), "{}", self.err);
         self
     }
@@ -48,13 +54,20 @@ impl ProcessOutput {
 
     #[track_caller]
     pub(crate) fn json_lines(&self) -> Vec<Value> {
-        self.out.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line}"))).collect()
+        self.out
+            .lines()
+            .map(|line| serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line}")))
+            .collect()
     }
 
     #[track_caller]
     pub(crate) fn expect_stderr(&self, parts: &[&str]) -> &Self {
         for part in parts {
-            assert!(self.err.contains(part), "{part:?} is missing in:\n{}", self.err);
+            assert!(
+                self.err.contains(part),
+                "{part:?} is missing in:\n{}",
+                self.err
+            );
         }
         self
     }
@@ -89,11 +102,17 @@ impl KillOnDrop {
         let out = self.child.stdout.take().map(drain);
         let err = self.child.stderr.take().map(drain);
         let text = |all: Option<mpsc::Receiver<String>>| {
-            all.map_or_else(String::new, |all| all.recv_timeout(TIMEOUT).expect("the process does not end"))
+            all.map_or_else(String::new, |all| {
+                all.recv_timeout(TIMEOUT).expect("the process does not end")
+            })
         };
         let (out, err) = (text(out), text(err));
         let status: ExitStatus = self.child.wait().unwrap();
-        ProcessOutput { code: status.code(), out, err }
+        ProcessOutput {
+            code: status.code(),
+            out,
+            err,
+        }
     }
 
     /// Sends SIGINT, like Ctrl-C.
@@ -141,14 +160,26 @@ impl TestHome {
 
     pub(crate) fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_soong"));
-        command.env_clear().env("HOME", self.dir.path().join("user")).env("TMPDIR", self.dir.path().join("tmp"));
-        command.env("LANG", "C.UTF-8").env("SOONG_AGENT_HOME", self.home()).current_dir(self.project());
-        command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+            .env_clear()
+            .env("HOME", self.dir.path().join("user"))
+            .env("TMPDIR", self.dir.path().join("tmp"));
+        command
+            .env("LANG", "C.UTF-8")
+            .env("SOONG_AGENT_HOME", self.home())
+            .current_dir(self.project());
+        command
+            .args(args)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
         command
     }
 
     pub(crate) fn start(&self, args: &[&str]) -> KillOnDrop {
-        KillOnDrop { child: self.command(args).spawn().unwrap() }
+        KillOnDrop {
+            child: self.command(args).spawn().unwrap(),
+        }
     }
 
     #[track_caller]
@@ -158,15 +189,25 @@ impl TestHome {
 
     #[track_caller]
     pub(crate) fn run_with_input(&self, args: &[&str], input: &[u8]) -> ProcessOutput {
-        let mut running = KillOnDrop { child: self.command(args).stdin(Stdio::piped()).spawn().unwrap() };
-        running.child.stdin.take().unwrap().write_all(input).unwrap();
+        let mut running = KillOnDrop {
+            child: self.command(args).stdin(Stdio::piped()).spawn().unwrap(),
+        };
+        running
+            .child
+            .stdin
+            .take()
+            .unwrap()
+            .write_all(input)
+            .unwrap();
         running.finish()
     }
 
     /// Runs the demo in the world's home and returns its events and its result.
     pub(crate) fn demo(&self, args: &[&str]) -> (Vec<Value>, Value) {
         let home = self.home().display().to_string();
-        let ran = self.run(&[&["demo", "--json", "--home", &home], args].concat()).expect_code(0);
+        let ran = self
+            .run(&[&["demo", "--json", "--home", &home], args].concat())
+            .expect_code(0);
         let mut lines = ran.json_lines();
         let result = lines.pop().unwrap()["result"].clone();
         (lines, result)

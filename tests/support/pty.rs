@@ -60,7 +60,12 @@ fn cells(n: u16) -> NonZeroU16 {
 
 impl TestTerminal {
     /// Starts `soong` on a terminal of this size, in the world's folders and environment.
-    pub(crate) fn start(world: &TestHome, args: &[&str], (rows, columns): (u16, u16), more: &[(&str, &str)]) -> Self {
+    pub(crate) fn start(
+        world: &TestHome,
+        args: &[&str],
+        (rows, columns): (u16, u16),
+        more: &[(&str, &str)],
+    ) -> Self {
         let (pty, pts) = open().unwrap();
         pty.resize(Size::new(rows, columns)).unwrap();
         let folder = |name: &str| world.dir.path().join(name);
@@ -76,8 +81,15 @@ impl TestTerminal {
             .current_dir(world.project());
         let child = command.spawn(pts).unwrap();
         let emulator = vt100::Parser::new(cells(rows), cells(columns), SCROLLBACK);
-        let state = State { emulator, written: Vec::new(), closed: false };
-        let shown = Arc::new(ScreenState { state: Mutex::new(state), changed: Condvar::new() });
+        let state = State {
+            emulator,
+            written: Vec::new(),
+            closed: false,
+        };
+        let shown = Arc::new(ScreenState {
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+        });
         let pty = Arc::new(pty);
         let (screen, from) = (Arc::clone(&shown), Arc::clone(&pty));
         std::thread::spawn(move || {
@@ -121,7 +133,10 @@ impl TestTerminal {
         while !is_there(&state) {
             let left = deadline.saturating_duration_since(Instant::now());
             let there = rows(&state).join("\n");
-            assert!(!left.is_zero() && !state.closed, "{what} does not come; there is:\n{there}");
+            assert!(
+                !left.is_zero() && !state.closed,
+                "{what} does not come; there is:\n{there}"
+            );
             state = self.shown.changed.wait_timeout(state, left).unwrap().0;
         }
         rows(&state)
@@ -130,13 +145,17 @@ impl TestTerminal {
     /// Waits until a row of the screen contains a text.
     #[track_caller]
     pub(crate) fn wait_for_text(&self, text: &str) -> Vec<String> {
-        self.wait_for(&format!("{text:?}"), |rows| rows.iter().any(|row| row.contains(text)))
+        self.wait_for(&format!("{text:?}"), |rows| {
+            rows.iter().any(|row| row.contains(text))
+        })
     }
 
     /// Waits until no row of the screen contains a text.
     #[track_caller]
     pub(crate) fn wait_until_gone(&self, text: &str) -> Vec<String> {
-        self.wait_for(&format!("the end of {text:?}"), |rows| !rows.iter().any(|row| row.contains(text)))
+        self.wait_for(&format!("the end of {text:?}"), |rows| {
+            !rows.iter().any(|row| row.contains(text))
+        })
     }
 
     /// Changes the size of the terminal.
@@ -149,7 +168,13 @@ impl TestTerminal {
 
     /// Returns whether the cursor is hidden.
     pub(crate) fn hides_cursor(&self) -> bool {
-        self.shown.state.lock().unwrap().emulator.screen().hide_cursor()
+        self.shown
+            .state
+            .lock()
+            .unwrap()
+            .emulator
+            .screen()
+            .hide_cursor()
     }
 
     /// Returns whether any cell of the screen has a color.
@@ -157,8 +182,11 @@ impl TestTerminal {
         let state = self.shown.state.lock().unwrap();
         let screen = state.emulator.screen();
         let (rows, columns) = screen.size();
-        let is_coloured =
-            |row, column| screen.cell(row, column).is_some_and(|cell| cell.fgcolor() != vt100::Color::Default);
+        let is_coloured = |row, column| {
+            screen
+                .cell(row, column)
+                .is_some_and(|cell| cell.fgcolor() != vt100::Color::Default)
+        };
         (0..rows.get()).any(|row| (0..columns.get()).any(|column| is_coloured(row, column)))
     }
 
@@ -172,7 +200,9 @@ impl TestTerminal {
     pub(crate) fn wait_until_restored(&self) {
         let usual = LocalModes::ECHO | LocalModes::ICANON | LocalModes::ISIG;
         self.wait_for_modes(|modes, is_cursor_hidden| {
-            modes.local_modes.contains(usual) && modes.input_modes.contains(InputModes::ICRNL) && !is_cursor_hidden
+            modes.local_modes.contains(usual)
+                && modes.input_modes.contains(InputModes::ICRNL)
+                && !is_cursor_hidden
         });
     }
 
@@ -193,8 +223,16 @@ impl TestTerminal {
                 return;
             }
             let there = rows(&state).join("\n");
-            assert!(Instant::now() < deadline, "the terminal has other modes: {modes:?}; there is:\n{there}");
-            state = self.shown.changed.wait_timeout(state, Duration::from_millis(5)).unwrap().0;
+            assert!(
+                Instant::now() < deadline,
+                "the terminal has other modes: {modes:?}; there is:\n{there}"
+            );
+            state = self
+                .shown
+                .changed
+                .wait_timeout(state, Duration::from_millis(5))
+                .unwrap()
+                .0;
         }
     }
 
@@ -202,11 +240,26 @@ impl TestTerminal {
     #[track_caller]
     pub(crate) fn wait_until_stopped(&self) {
         let deadline = Instant::now() + TIMEOUT;
-        let (pid, now) = (Pid::from_child(&self.child), WaitOptions::UNTRACED | WaitOptions::NOHANG);
+        let (pid, now) = (
+            Pid::from_child(&self.child),
+            WaitOptions::UNTRACED | WaitOptions::NOHANG,
+        );
         let mut state = self.shown.state.lock().unwrap();
-        while !waitpid(Some(pid), now).unwrap().is_some_and(|(_, status)| status.stopped()) {
-            assert!(Instant::now() < deadline, "it does not stop; there is:\n{}", rows(&state).join("\n"));
-            state = self.shown.changed.wait_timeout(state, Duration::from_millis(5)).unwrap().0;
+        while !waitpid(Some(pid), now)
+            .unwrap()
+            .is_some_and(|(_, status)| status.stopped())
+        {
+            assert!(
+                Instant::now() < deadline,
+                "it does not stop; there is:\n{}",
+                rows(&state).join("\n")
+            );
+            state = self
+                .shown
+                .changed
+                .wait_timeout(state, Duration::from_millis(5))
+                .unwrap()
+                .0;
         }
     }
 
@@ -222,12 +275,21 @@ impl TestTerminal {
         let mut state = self.shown.state.lock().unwrap();
         while !state.closed {
             let left = deadline.saturating_duration_since(Instant::now());
-            assert!(!left.is_zero(), "it does not end; there is:\n{}", rows(&state).join("\n"));
+            assert!(
+                !left.is_zero(),
+                "it does not end; there is:\n{}",
+                rows(&state).join("\n")
+            );
             state = self.shown.changed.wait_timeout(state, left).unwrap().0;
         }
         let screen = state.emulator.screen();
-        let is_restored = !screen.hide_cursor() && !screen.bracketed_paste() && !screen.alternate_screen();
-        assert!(is_restored, "the terminal is not as before; there is:\n{}", rows(&state).join("\n"));
+        let is_restored =
+            !screen.hide_cursor() && !screen.bracketed_paste() && !screen.alternate_screen();
+        assert!(
+            is_restored,
+            "the terminal is not as before; there is:\n{}",
+            rows(&state).join("\n")
+        );
         let all = all_rows(&mut state);
         drop(state);
         let status = self.child.wait().unwrap();
@@ -239,7 +301,10 @@ impl TestTerminal {
 fn rows(state: &State) -> Vec<String> {
     let screen = state.emulator.screen();
     let (_, columns) = screen.size();
-    screen.rows(0, columns.get()).map(|row| row.trim_end().to_owned()).collect()
+    screen
+        .rows(0, columns.get())
+        .map(|row| row.trim_end().to_owned())
+        .collect()
 }
 
 /// Returns the rows that scrolled off, then the rows of the screen.

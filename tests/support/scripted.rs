@@ -5,7 +5,13 @@
 //! its tasks. Include it with `mod scripted;`.
 //!
 //! Not in this module: checks of the requests.
-#![allow(dead_code, clippy::unwrap_used, clippy::expect_used, missing_docs, unreachable_pub)]
+#![allow(
+    dead_code,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    missing_docs,
+    unreachable_pub
+)]
 
 use std::{
     collections::BTreeMap,
@@ -42,7 +48,13 @@ pub struct Request {
 impl Request {
     /// Returns whether the request is for a route on which servers state their models.
     fn is_route(&self) -> bool {
-        const ROUTES: [&str; 5] = ["/v1/models", "/props", "/api/ps", "/api/v0/models", "/api/show"];
+        const ROUTES: [&str; 5] = [
+            "/v1/models",
+            "/props",
+            "/api/ps",
+            "/api/v0/models",
+            "/api/show",
+        ];
         let path = self.path.split('?').next().unwrap_or_default();
         ROUTES.contains(&path)
     }
@@ -90,19 +102,31 @@ impl Reply {
 
     /// Replies with these bytes as an event stream, piece by piece.
     pub fn stream<P: Into<Vec<u8>>>(pieces: impl IntoIterator<Item = P>) -> Self {
-        Self::new(Some(200), pieces.into_iter().map(Into::into).collect()).header("content-type", "text/event-stream")
+        Self::new(Some(200), pieces.into_iter().map(Into::into).collect())
+            .header("content-type", "text/event-stream")
     }
 
     /// Replies with one event per chunk, then `[DONE]`.
     pub fn sse(chunks: impl IntoIterator<Item = Value>) -> Self {
-        Self { done: true, ..Self::stream(chunks.into_iter().map(event)) }
+        Self {
+            done: true,
+            ..Self::stream(chunks.into_iter().map(event))
+        }
     }
 
     /// Replies with text as OpenAI streams it: word by word, finish reason, usage, `[DONE]`.
     pub fn answer(text: &str) -> Self {
-        let words = text.split_inclusive(' ').map(|word| delta(json!({"content": word}), Value::Null));
+        let words = text
+            .split_inclusive(' ')
+            .map(|word| delta(json!({"content": word}), Value::Null));
         let first = delta(json!({"role": "assistant", "content": ""}), Value::Null);
-        Self::sse([first].into_iter().chain(words).chain([delta(json!({}), "stop".into())])).usage(10, 5)
+        Self::sse(
+            [first]
+                .into_iter()
+                .chain(words)
+                .chain([delta(json!({}), "stop".into())]),
+        )
+        .usage(10, 5)
     }
 
     /// Replies with tool calls `(id, name, arguments)`; the arguments are split into two pieces.
@@ -110,10 +134,11 @@ impl Reply {
         let mut chunks = Vec::new();
         for (index, (id, name, arguments)) in calls.iter().enumerate() {
             let (head, tail) = arguments.split_at(arguments.len().min(1));
-            let begin =
-                json!({"index": index, "id": id, "type": "function", "function": {"name": name, "arguments": head}});
+            let begin = json!({"index": index, "id": id, "type": "function", "function": {"name": name, "arguments": head}});
             let rest = json!({"index": index, "function": {"arguments": tail}});
-            chunks.extend([begin, rest].map(|call| delta(json!({"tool_calls": [call]}), Value::Null)));
+            chunks.extend(
+                [begin, rest].map(|call| delta(json!({"tool_calls": [call]}), Value::Null)),
+            );
         }
         chunks.push(delta(json!({}), "tool_calls".into()));
         Self::sse(chunks).usage(10, 5)
@@ -126,12 +151,18 @@ impl Reply {
 
     /// Replies with these raw bytes, including the head, and closes the connection.
     pub fn raw(bytes: impl Into<Vec<u8>>) -> Self {
-        Self { end: ReplyEnd::Cut, ..Self::new(None, vec![bytes.into()]) }
+        Self {
+            end: ReplyEnd::Cut,
+            ..Self::new(None, vec![bytes.into()])
+        }
     }
 
     /// Reads the request and never replies.
     pub fn hang() -> Self {
-        Self { end: ReplyEnd::Hang, ..Self::new(None, Vec::new()) }
+        Self {
+            end: ReplyEnd::Hang,
+            ..Self::new(None, Vec::new())
+        }
     }
 
     pub fn header(mut self, name: &str, value: &str) -> Self {
@@ -160,16 +191,29 @@ impl Reply {
 
     /// Closes the connection after the pieces, without usage and without the end of the stream.
     pub fn then_cut(self) -> Self {
-        Self { end: ReplyEnd::Cut, usage: None, done: false, ..self }
+        Self {
+            end: ReplyEnd::Cut,
+            usage: None,
+            done: false,
+            ..self
+        }
     }
 
     /// Sends nothing after the pieces until the client closes the connection.
     pub fn then_hang(self) -> Self {
-        Self { end: ReplyEnd::Hang, usage: None, done: false, ..self }
+        Self {
+            end: ReplyEnd::Hang,
+            usage: None,
+            done: false,
+            ..self
+        }
     }
 
     fn body(&self) -> impl Iterator<Item = Vec<u8>> {
-        let usage = self.usage.as_ref().map(|usage| event(json!({"choices": [], "usage": usage})));
+        let usage = self
+            .usage
+            .as_ref()
+            .map(|usage| event(json!({"choices": [], "usage": usage})));
         let done = self.done.then(|| b"data: [DONE]\n\n".to_vec());
         self.pieces.iter().cloned().chain(usage).chain(done)
     }
@@ -239,10 +283,18 @@ impl ScriptedServer {
         let stop = watch::Sender::new(false);
         let (served, stopped) = (shared.clone(), stop.subscribe());
         let thread = std::thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .unwrap();
             runtime.block_on(serve(listener, served, stopped));
         });
-        Self { address, shared, stop, thread: Some(thread) }
+        Self {
+            address,
+            shared,
+            stop,
+            thread: Some(thread),
+        }
     }
 
     /// Returns the base URL.
@@ -272,12 +324,22 @@ impl ScriptedServer {
 
     /// Waits until `count` requests were received.
     pub async fn until_requests(&self, count: usize) {
-        self.shared.seen.subscribe().wait_for(|seen| seen.requests >= count).await.unwrap();
+        self.shared
+            .seen
+            .subscribe()
+            .wait_for(|seen| seen.requests >= count)
+            .await
+            .unwrap();
     }
 
     /// Waits until `count` clients closed the connection during a reply.
     pub async fn until_hung_up(&self, count: usize) {
-        self.shared.seen.subscribe().wait_for(|seen| seen.hung_up >= count).await.unwrap();
+        self.shared
+            .seen
+            .subscribe()
+            .wait_for(|seen| seen.hung_up >= count)
+            .await
+            .unwrap();
     }
 }
 
@@ -286,11 +348,18 @@ impl Drop for ScriptedServer {
         self.stop.send_replace(true);
         let joined = self.thread.take().map(JoinHandle::join);
         // A second panic while a test fails would abort and hide the first one.
-        assert!(std::thread::panicking() || matches!(joined, Some(Ok(()))), "the scripted server panicked");
+        assert!(
+            std::thread::panicking() || matches!(joined, Some(Ok(()))),
+            "the scripted server panicked"
+        );
     }
 }
 
-async fn serve(listener: std::net::TcpListener, shared: Arc<ServerState>, mut stop: watch::Receiver<bool>) {
+async fn serve(
+    listener: std::net::TcpListener,
+    shared: Arc<ServerState>,
+    mut stop: watch::Receiver<bool>,
+) {
     let listener = TcpListener::from_std(listener).unwrap();
     let mut connections = JoinSet::new();
     loop {
@@ -343,7 +412,11 @@ impl Connection {
     /// Reads one request. Returns `None` if the client has closed the connection.
     async fn request(&mut self) -> io::Result<Option<Request>> {
         let head_end = loop {
-            match self.buffer.windows(4).position(|window| window == b"\r\n\r\n") {
+            match self
+                .buffer
+                .windows(4)
+                .position(|window| window == b"\r\n\r\n")
+            {
                 Some(at) => break at,
                 None if self.socket.read_buf(&mut self.buffer).await? == 0 => return Ok(None),
                 None => {}
@@ -351,10 +424,20 @@ impl Connection {
         };
         let head = String::from_utf8_lossy(&self.buffer[..head_end]).into_owned();
         let mut lines = head.split("\r\n");
-        let path = lines.next().and_then(|line| line.split(' ').nth(1)).unwrap_or("").to_owned();
-        let header = |line: &str| line.split_once(':').map(|(k, v)| (k.to_ascii_lowercase(), v.trim().to_owned()));
+        let path = lines
+            .next()
+            .and_then(|line| line.split(' ').nth(1))
+            .unwrap_or("")
+            .to_owned();
+        let header = |line: &str| {
+            line.split_once(':')
+                .map(|(k, v)| (k.to_ascii_lowercase(), v.trim().to_owned()))
+        };
         let headers: BTreeMap<String, String> = lines.filter_map(header).collect();
-        let length = headers.get("content-length").and_then(|length| length.parse().ok()).unwrap_or(0);
+        let length = headers
+            .get("content-length")
+            .and_then(|length| length.parse().ok())
+            .unwrap_or(0);
         let whole = head_end + 4 + length;
         while self.buffer.len() < whole {
             if self.socket.read_buf(&mut self.buffer).await? == 0 {
@@ -363,13 +446,21 @@ impl Connection {
         }
         let body = serde_json::from_slice(&self.buffer[head_end + 4..whole]).unwrap_or(Value::Null);
         self.buffer.drain(..whole);
-        Ok(Some(Request { number: 0, path, headers, body }))
+        Ok(Some(Request {
+            number: 0,
+            path,
+            headers,
+            body,
+        }))
     }
 
     /// Records a request.
     fn counted(&self, request: Request) -> Request {
         let mut requests = self.shared.requests.lock().unwrap();
-        let request = Request { number: requests.len(), ..request };
+        let request = Request {
+            number: requests.len(),
+            ..request
+        };
         requests.push(request.clone());
         drop(requests);
         self.shared.seen.send_modify(|seen| seen.requests += 1);
@@ -389,7 +480,9 @@ impl Connection {
             for (name, value) in &reply.headers {
                 head.push_str(&format!("{name}: {value}\r\n"));
             }
-            self.socket.write_all(format!("{head}\r\n").as_bytes()).await?;
+            self.socket
+                .write_all(format!("{head}\r\n").as_bytes())
+                .await?;
             for piece in reply.body().filter(|piece| !piece.is_empty()) {
                 let mut chunk = format!("{:x}\r\n", piece.len()).into_bytes();
                 chunk.extend_from_slice(&piece);
@@ -403,7 +496,9 @@ impl Connection {
         }
         match (reply.end, reply.status) {
             (ReplyEnd::Whole, Some(_)) => self.socket.write_all(b"0\r\n\r\n").await,
-            (ReplyEnd::Hang, _) => Err(wait_for_disconnect(&mut self.socket, &mut self.buffer).await),
+            (ReplyEnd::Hang, _) => {
+                Err(wait_for_disconnect(&mut self.socket, &mut self.buffer).await)
+            }
             (ReplyEnd::Cut | ReplyEnd::Whole, _) => Ok(()),
         }
     }

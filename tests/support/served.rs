@@ -43,7 +43,10 @@ pub(crate) enum SocketMessage {
 }
 
 fn client() -> reqwest::Client {
-    soong_http::client_builder().timeout(TIMEOUT).build().unwrap()
+    soong_http::client_builder()
+        .timeout(TIMEOUT)
+        .build()
+        .unwrap()
 }
 
 impl TestServer {
@@ -60,8 +63,17 @@ impl TestServer {
     pub(crate) fn over(world: TestHome, config: &str, variables: &[(&str, &str)]) -> Self {
         std::fs::create_dir_all(world.home()).unwrap();
         std::fs::write(world.home().join("config.toml"), config).unwrap();
-        let extra = variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-        let mut served = Self { world, running: None, url: String::new(), http: client(), extra };
+        let extra = variables
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+            .collect();
+        let mut served = Self {
+            world,
+            running: None,
+            url: String::new(),
+            http: client(),
+            extra,
+        };
         served.start("127.0.0.1:0");
         served
     }
@@ -121,7 +133,10 @@ impl TestServer {
     }
 
     pub(crate) fn token(&self) -> String {
-        std::fs::read_to_string(self.world.home().join("server.token")).unwrap().trim().to_owned()
+        std::fs::read_to_string(self.world.home().join("server.token"))
+            .unwrap()
+            .trim()
+            .to_owned()
     }
 
     /// Returns a request with the home's token.
@@ -129,7 +144,12 @@ impl TestServer {
         self.request_as(&self.token(), method, path)
     }
 
-    pub(crate) fn request_as(&self, token: &str, method: Method, path: &str) -> reqwest::RequestBuilder {
+    pub(crate) fn request_as(
+        &self,
+        token: &str,
+        method: Method,
+        path: &str,
+    ) -> reqwest::RequestBuilder {
         self.open(method, path).bearer_auth(token)
     }
 
@@ -157,15 +177,22 @@ impl TestServer {
                 }
             }
         };
-        tokio::time::timeout(TIMEOUT, waiting).await.expect("it is asked")
+        tokio::time::timeout(TIMEOUT, waiting)
+            .await
+            .expect("it is asked")
     }
 
     /// Starts a run in the session with this id, waits until it has ended, and returns its record.
     pub(crate) async fn run_to_end(&self, token: &str, session: &str, prompt: &str) -> Value {
         let body = json!({ "prompt": prompt, "session_id": session });
-        let (status, accepted) = answer(self.request_as(token, Method::POST, "/api/traces").json(&body)).await;
+        let (status, accepted) = answer(
+            self.request_as(token, Method::POST, "/api/traces")
+                .json(&body),
+        )
+        .await;
         assert_eq!(status, 202, "{accepted}");
-        self.ended_run(token, accepted["run_id"].as_str().unwrap()).await
+        self.ended_run(token, accepted["run_id"].as_str().unwrap())
+            .await
     }
 
     /// Waits until a run has ended, and returns its record.
@@ -185,21 +212,36 @@ impl TestServer {
             return ended;
         }
         let record = self.get(&path).await;
-        let events = self.get(&format!("/api/traces/{}/events", record["trace_id"].as_str().unwrap())).await;
+        let events = self
+            .get(&format!(
+                "/api/traces/{}/events",
+                record["trace_id"].as_str().unwrap()
+            ))
+            .await;
         let tree = self.get("/api/tree").await;
         panic!("the run does not end: {record}\nits events: {events}\nthe tree: {tree}");
     }
 
     /// Opens a WebSocket with a token.
     pub(crate) async fn watch(&self, token: &str, path: &str) -> Socket {
-        self.try_watch(path, &[("authorization", &format!("Bearer {token}"))]).await.unwrap()
+        self.try_watch(path, &[("authorization", &format!("Bearer {token}"))])
+            .await
+            .unwrap()
     }
 
     /// Opens a WebSocket with these headers. The error is the status code of the rejection.
-    pub(crate) async fn try_watch(&self, path: &str, headers: &[(&'static str, &str)]) -> Result<Socket, u16> {
-        let mut request = format!("{}{path}", self.url.replace("http://", "ws://")).into_client_request().unwrap();
+    pub(crate) async fn try_watch(
+        &self,
+        path: &str,
+        headers: &[(&'static str, &str)],
+    ) -> Result<Socket, u16> {
+        let mut request = format!("{}{path}", self.url.replace("http://", "ws://"))
+            .into_client_request()
+            .unwrap();
         for (name, value) in headers {
-            request.headers_mut().insert(*name, HeaderValue::from_str(value).unwrap());
+            request
+                .headers_mut()
+                .insert(*name, HeaderValue::from_str(value).unwrap());
         }
         match connect_async(request).await {
             Ok((socket, _)) => Ok(Socket(socket)),
@@ -212,11 +254,17 @@ impl TestServer {
 impl Socket {
     pub(crate) async fn next(&mut self) -> SocketMessage {
         loop {
-            let received = tokio::time::timeout(TIMEOUT, self.0.next()).await.expect("something comes");
+            let received = tokio::time::timeout(TIMEOUT, self.0.next())
+                .await
+                .expect("something comes");
             match received {
-                Some(Ok(Message::Text(text))) => return SocketMessage::Event(serde_json::from_str(&text).unwrap()),
+                Some(Ok(Message::Text(text))) => {
+                    return SocketMessage::Event(serde_json::from_str(&text).unwrap());
+                }
                 Some(Ok(Message::Close(frame))) => {
-                    return frame.map_or(SocketMessage::Gone, |frame| SocketMessage::Closed(frame.code.into()));
+                    return frame.map_or(SocketMessage::Gone, |frame| {
+                        SocketMessage::Closed(frame.code.into())
+                    });
                 }
                 Some(Ok(_)) => {}
                 Some(Err(_)) | None => return SocketMessage::Gone,
@@ -244,7 +292,10 @@ impl Socket {
     }
 
     pub(crate) async fn send_text(&mut self, text: &str) {
-        self.0.send(Message::Text(text.to_owned().into())).await.unwrap();
+        self.0
+            .send(Message::Text(text.to_owned().into()))
+            .await
+            .unwrap();
     }
 }
 
@@ -253,13 +304,18 @@ pub(crate) async fn answer(request: reqwest::RequestBuilder) -> (StatusCode, Val
     let response = request.send().await.unwrap();
     let status = response.status();
     let text = response.text().await.unwrap();
-    (status, serde_json::from_str(&text).unwrap_or(Value::String(text)))
+    (
+        status,
+        serde_json::from_str(&text).unwrap_or(Value::String(text)),
+    )
 }
 
 /// Returns the error code of a rejected request.
 #[track_caller]
 pub(crate) fn code(body: &Value) -> &str {
-    body["error"]["code"].as_str().unwrap_or_else(|| panic!("no refusal: {body}"))
+    body["error"]["code"]
+        .as_str()
+        .unwrap_or_else(|| panic!("no refusal: {body}"))
 }
 
 /// Reader of an event stream; each frame has an id, a name and data.
@@ -280,27 +336,50 @@ pub(crate) struct Frame {
 
 impl Frames {
     pub(crate) async fn open(request: reqwest::RequestBuilder) -> Self {
-        let response = request.header("accept", "text/event-stream").send().await.unwrap();
+        let response = request
+            .header("accept", "text/event-stream")
+            .send()
+            .await
+            .unwrap();
         assert!(response.status().is_success(), "{}", response.status());
         assert_eq!(response.headers()["content-type"], "text/event-stream");
-        Self { response, bytes: Vec::new(), open: String::new() }
+        Self {
+            response,
+            bytes: Vec::new(),
+            open: String::new(),
+        }
     }
 
     /// Returns the next frame, or `None` if the stream has ended.
     pub(crate) async fn next(&mut self) -> Option<Frame> {
         loop {
             if let Some((frame, rest)) = self.open.split_once("\n\n") {
-                let field = |name: &str| frame.lines().find_map(|line| line.strip_prefix(name)).map(str::to_owned);
+                let field = |name: &str| {
+                    frame
+                        .lines()
+                        .find_map(|line| line.strip_prefix(name))
+                        .map(str::to_owned)
+                };
                 let (id, name, data) = (field("id: "), field("event: "), field("data: "));
                 self.open = rest.to_owned();
                 let Some(data) = data else { continue };
                 let data = serde_json::from_str(&data).unwrap();
-                return Some(Frame { id: id.map(|id| id.parse().unwrap()), name, data });
+                return Some(Frame {
+                    id: id.map(|id| id.parse().unwrap()),
+                    name,
+                    data,
+                });
             }
-            let more = tokio::time::timeout(TIMEOUT, self.response.chunk()).await.expect("something comes");
+            let more = tokio::time::timeout(TIMEOUT, self.response.chunk())
+                .await
+                .expect("something comes");
             self.bytes.extend_from_slice(&more.ok()??);
             // A piece may end within a character.
-            let whole = self.bytes.utf8_chunks().next().map_or(0, |chunk| chunk.valid().len());
+            let whole = self
+                .bytes
+                .utf8_chunks()
+                .next()
+                .map_or(0, |chunk| chunk.valid().len());
             let text: Vec<u8> = self.bytes.drain(..whole).collect();
             self.open.push_str(std::str::from_utf8(&text).unwrap());
         }

@@ -33,7 +33,9 @@ impl ManualModelService {
         let (tell, asked) = mpsc::channel();
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
-                let Some(request) = Request::read(stream) else { continue };
+                let Some(request) = Request::read(stream) else {
+                    continue;
+                };
                 if tell.send(request).is_err() {
                     return;
                 }
@@ -45,12 +47,16 @@ impl ManualModelService {
     /// Waits for the next request.
     #[track_caller]
     pub(crate) fn next(&self) -> Request {
-        self.asked.recv_timeout(TIMEOUT).expect("the model is asked")
+        self.asked
+            .recv_timeout(TIMEOUT)
+            .expect("the model is asked")
     }
 
     /// Returns a request if one is queued or arrives within 20 ms.
     pub(crate) fn poll(&self) -> Option<Request> {
-        self.asked.recv_timeout(std::time::Duration::from_millis(20)).ok()
+        self.asked
+            .recv_timeout(std::time::Duration::from_millis(20))
+            .ok()
     }
 
     /// Returns the next `n` requests, which may arrive in any order.
@@ -77,8 +83,14 @@ impl Request {
         let mut body = vec![0; length];
         reader.read_exact(&mut body).ok()?;
         let body = serde_json::from_slice(&body).ok()?;
-        let mut request = Self { body, stream, calls: 0 };
-        request.write("HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n");
+        let mut request = Self {
+            body,
+            stream,
+            calls: 0,
+        };
+        request.write(
+            "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n",
+        );
         Some(request)
     }
 
@@ -86,10 +98,21 @@ impl Request {
     pub(crate) fn last_message(&self) -> String {
         // Without the context that the runtime adds.
         const CONTEXT: &str = "[Context of this run";
-        let messages = self.body["messages"].as_array().map(Vec::as_slice).unwrap_or_default();
-        let mut texts = messages.iter().rev().map(|message| message["content"].as_str().unwrap_or_default());
-        let text = texts.find(|text| !text.starts_with(CONTEXT)).unwrap_or_default();
-        text.split(&format!("\n\n{CONTEXT}")).next().unwrap_or_default().to_owned()
+        let messages = self.body["messages"]
+            .as_array()
+            .map(Vec::as_slice)
+            .unwrap_or_default();
+        let mut texts = messages
+            .iter()
+            .rev()
+            .map(|message| message["content"].as_str().unwrap_or_default());
+        let text = texts
+            .find(|text| !text.starts_with(CONTEXT))
+            .unwrap_or_default();
+        text.split(&format!("\n\n{CONTEXT}"))
+            .next()
+            .unwrap_or_default()
+            .to_owned()
     }
 
     /// Streams a piece of the answer.
@@ -133,6 +156,9 @@ impl Request {
 
     fn write(&mut self, text: &str) {
         // The client may have been cancelled.
-        let _ = self.stream.write_all(text.as_bytes()).and_then(|()| self.stream.flush());
+        let _ = self
+            .stream
+            .write_all(text.as_bytes())
+            .and_then(|()| self.stream.flush());
     }
 }

@@ -26,18 +26,36 @@ pub struct StampTool {
 
 impl StampTool {
     pub fn new() -> Arc<Self> {
-        Self::of(ToolSpec::write("stamp", "Stamp", "Stamps a word.", json!({ "type": "object" })))
+        Self::of(ToolSpec::write(
+            "stamp",
+            "Stamp",
+            "Stamps a word.",
+            json!({ "type": "object" }),
+        ))
     }
 
     /// Returns a tool that may be repeated after a crash.
     pub fn repeatable() -> Arc<Self> {
-        let spec = ToolSpec::write("stamp", "Stamp", "Stamps a word.", json!({ "type": "object" }));
-        Self::of(ToolSpec { idempotent: true, ..spec })
+        let spec = ToolSpec::write(
+            "stamp",
+            "Stamp",
+            "Stamps a word.",
+            json!({ "type": "object" }),
+        );
+        Self::of(ToolSpec {
+            idempotent: true,
+            ..spec
+        })
     }
 
     fn of(spec: ToolSpec) -> Arc<Self> {
         let folder = Arc::new(Mutex::new("/folder".to_owned()));
-        Arc::new(Self { spec, done: Arc::default(), folder, hanging: AtomicUsize::new(0) })
+        Arc::new(Self {
+            spec,
+            done: Arc::default(),
+            folder,
+            hanging: AtomicUsize::new(0),
+        })
     }
 
     pub fn done(&self) -> Vec<String> {
@@ -50,7 +68,11 @@ impl Tool for StampTool {
         &self.spec
     }
 
-    fn required_access(&self, _: &ToolContext, arguments: &Value) -> Result<Option<AccessRequest>, ErrorInfo> {
+    fn required_access(
+        &self,
+        _: &ToolContext,
+        arguments: &Value,
+    ) -> Result<Option<AccessRequest>, ErrorInfo> {
         let path = match arguments["place"].as_str() {
             Some("free") => return Ok(None),
             Some(place) => format!("{}/{place}", self.folder.lock().unwrap()),
@@ -59,14 +81,27 @@ impl Tool for StampTool {
         let is_unconfined = arguments["unconfined"] == true;
         let is_sensitive = is_unconfined || arguments["sensitive"] == true;
         let target = format!("{path}/f");
-        let scope = if is_unconfined { Scope::Unconfined } else { Scope::Directory { path } };
-        Ok(Some(AccessRequest { target, scope, is_sensitive, note: None }))
+        let scope = if is_unconfined {
+            Scope::Unconfined
+        } else {
+            Scope::Directory { path }
+        };
+        Ok(Some(AccessRequest {
+            target,
+            scope,
+            is_sensitive,
+            note: None,
+        }))
     }
 
     fn call(&self, _: ToolContext, arguments: Value) -> BoxFuture<'static, ToolResult> {
         let word = arguments["word"].as_str().unwrap_or_default().to_owned();
         self.done.lock().unwrap().push(word.clone());
-        if self.hanging.try_update(SeqCst, SeqCst, |left| left.checked_sub(1)).is_ok() {
+        if self
+            .hanging
+            .try_update(SeqCst, SeqCst, |left| left.checked_sub(1))
+            .is_ok()
+        {
             return std::future::pending().boxed();
         }
         async move { Ok(ToolOutput::text("stamped", format!("stamped {word}"))) }.boxed()

@@ -20,9 +20,17 @@ pub struct HangOnceTool {
 
 impl HangOnceTool {
     pub fn new(idempotent: bool, begun: &Arc<AtomicUsize>) -> Arc<Self> {
-        let spec = ToolSpec::read("hang", "Hang", "Hangs the first time.", json!({ "type": "object" }));
+        let spec = ToolSpec::read(
+            "hang",
+            "Hang",
+            "Hangs the first time.",
+            json!({ "type": "object" }),
+        );
         let spec = ToolSpec { idempotent, ..spec };
-        Arc::new(Self { begun: Arc::clone(begun), spec })
+        Arc::new(Self {
+            begun: Arc::clone(begun),
+            spec,
+        })
     }
 }
 

@@ -13,7 +13,9 @@ use soong::{
     EventStream, PermissionFilter, QuestionFilter, Runtime, RuntimeBuilder, StreamItem,
     model::Model,
     permission::AllowAll,
-    protocol::{Config, EventRecord, Permission, PermissionStatus, Question, QuestionStatus, RunStatus},
+    protocol::{
+        Config, EventRecord, Permission, PermissionStatus, Question, QuestionStatus, RunStatus,
+    },
     storage::store::{Ack, Append, Store, StoreError},
 };
 use tempfile::TempDir;
@@ -37,7 +39,10 @@ impl TestRuntime {
         Self::with(model, |builder| builder).await
     }
 
-    pub async fn with(model: Arc<dyn Model>, build: impl FnOnce(RuntimeBuilder) -> RuntimeBuilder) -> Self {
+    pub async fn with(
+        model: Arc<dyn Model>,
+        build: impl FnOnce(RuntimeBuilder) -> RuntimeBuilder,
+    ) -> Self {
         Self::open_in(tempfile::tempdir().unwrap(), model, build).await
     }
 
@@ -49,14 +54,20 @@ impl TestRuntime {
     ) -> Self {
         std::fs::create_dir(dir.path().join("project")).unwrap();
         std::fs::write(dir.path().join("project/a.txt"), "alpha\nbeta\n").unwrap();
-        let tasks_before = tokio::runtime::Handle::current().metrics().num_alive_tasks();
+        let tasks_before = tokio::runtime::Handle::current()
+            .metrics()
+            .num_alive_tasks();
         let builder = Runtime::builder()
             .home(dir.path().join("home"))
             .project_dir(dir.path().join("project"))
             .permission_handler(Arc::new(AllowAll))
             .model("default", model);
         let runtime = build(builder).build().await.unwrap();
-        Self { dir, runtime: Some(runtime), tasks_before }
+        Self {
+            dir,
+            runtime: Some(runtime),
+            tasks_before,
+        }
     }
 
     pub fn runtime(&self) -> &Runtime {
@@ -77,11 +88,22 @@ impl TestRuntime {
     }
 
     /// Opens the home again with a customized builder.
-    pub async fn reopen_with(&mut self, model: Arc<dyn Model>, build: impl FnOnce(RuntimeBuilder) -> RuntimeBuilder) {
+    pub async fn reopen_with(
+        &mut self,
+        model: Arc<dyn Model>,
+        build: impl FnOnce(RuntimeBuilder) -> RuntimeBuilder,
+    ) {
         self.close().await;
-        let builder = Runtime::builder().home(self.home()).project_dir(self.project());
+        let builder = Runtime::builder()
+            .home(self.home())
+            .project_dir(self.project());
         let builder = builder.permission_handler(Arc::new(AllowAll));
-        self.runtime = Some(build(builder.model("default", model)).build().await.unwrap());
+        self.runtime = Some(
+            build(builder.model("default", model))
+                .build()
+                .await
+                .unwrap(),
+        );
     }
 
     pub fn connect_power_switch(&self, switch: &PowerSwitch) {
@@ -114,13 +136,25 @@ impl TestRuntime {
     }
 
     async fn close(&mut self) {
-        let Some(runtime) = self.runtime.take() else { return };
-        tokio::time::timeout(TIMEOUT, runtime.close()).await.expect("the runtime does not close");
-        assert_eq!(runtime.tree().live_count(), 0, "actors, runs or tasks are left: {:#?}", runtime.tree().snapshot());
+        let Some(runtime) = self.runtime.take() else {
+            return;
+        };
+        tokio::time::timeout(TIMEOUT, runtime.close())
+            .await
+            .expect("the runtime does not close");
+        assert_eq!(
+            runtime.tree().live_count(),
+            0,
+            "actors, runs or tasks are left: {:#?}",
+            runtime.tree().snapshot()
+        );
         drop(runtime);
         // Tasks that were asked to end take a moment to disappear from their worker.
         let metrics = tokio::runtime::Handle::current().metrics();
-        wait_until("tasks are left alive", || metrics.num_alive_tasks() <= self.tasks_before).await;
+        wait_until("tasks are left alive", || {
+            metrics.num_alive_tasks() <= self.tasks_before
+        })
+        .await;
     }
 
     /// Closes the runtime and fails the test if anything is still alive.
@@ -139,7 +173,10 @@ pub struct PowerSwitch {
 
 impl PowerSwitch {
     pub fn new() -> Arc<Self> {
-        Arc::new(Self { dir: OnceLock::new(), commits_left: AtomicI64::new(-1) })
+        Arc::new(Self {
+            dir: OnceLock::new(),
+            commits_left: AtomicI64::new(-1),
+        })
     }
 
     /// Cuts the power after this number of further commits.
@@ -160,7 +197,10 @@ impl<S: Store> Store for PoweredStore<S> {
             && let Some(world) = self.switch.dir.get()
         {
             for folder in ["home", "project"] {
-                copy(&world.join(folder), &world.join(POWER_CUT_COPY).join(folder));
+                copy(
+                    &world.join(folder),
+                    &world.join(POWER_CUT_COPY).join(folder),
+                );
             }
         }
         self.store.commit(batch)
@@ -173,7 +213,9 @@ fn copy(from: &Path, to: &Path) {
     for entry in std::fs::read_dir(from).unwrap().flatten() {
         match entry.file_type() {
             Ok(kind) if kind.is_dir() => copy(&entry.path(), &to.join(entry.file_name())),
-            Ok(kind) if kind.is_file() => drop(std::fs::copy(entry.path(), to.join(entry.file_name()))),
+            Ok(kind) if kind.is_file() => {
+                drop(std::fs::copy(entry.path(), to.join(entry.file_name())))
+            }
             _ => {}
         }
     }
@@ -190,17 +232,28 @@ pub async fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
 
 /// Waits for a future; panics after [`TIMEOUT`].
 pub async fn with_timeout<T>(what: impl Future<Output = T>) -> T {
-    tokio::time::timeout(TIMEOUT, what).await.expect("it does not come")
+    tokio::time::timeout(TIMEOUT, what)
+        .await
+        .expect("it does not come")
 }
 
 /// Waits until `count` permissions are pending and their runs wait for them.
 pub async fn wait_for_permissions(runtime: &Runtime, count: usize) -> Vec<Permission> {
     loop {
-        let filter = PermissionFilter { status: Some(PermissionStatus::Pending), ..PermissionFilter::default() };
+        let filter = PermissionFilter {
+            status: Some(PermissionStatus::Pending),
+            ..PermissionFilter::default()
+        };
         let asked = runtime.permissions().list(filter).await.unwrap();
         let mut waiting = asked.len() == count;
         for permission in &asked {
-            waiting &= runtime.traces().run(&permission.run_id).await.unwrap().status == RunStatus::Waiting;
+            waiting &= runtime
+                .traces()
+                .run(&permission.run_id)
+                .await
+                .unwrap()
+                .status
+                == RunStatus::Waiting;
         }
         if waiting {
             return asked;
@@ -212,11 +265,15 @@ pub async fn wait_for_permissions(runtime: &Runtime, count: usize) -> Vec<Permis
 /// Waits until `count` questions are pending and their runs wait for them.
 pub async fn wait_for_questions(runtime: &Runtime, count: usize) -> Vec<Question> {
     loop {
-        let filter = QuestionFilter { status: Some(QuestionStatus::Pending), ..QuestionFilter::default() };
+        let filter = QuestionFilter {
+            status: Some(QuestionStatus::Pending),
+            ..QuestionFilter::default()
+        };
         let questions = runtime.questions().list(filter).await.unwrap();
         let mut waiting = questions.len() == count;
         for question in &questions {
-            waiting &= runtime.traces().run(&question.run_id).await.unwrap().status == RunStatus::Waiting;
+            waiting &=
+                runtime.traces().run(&question.run_id).await.unwrap().status == RunStatus::Waiting;
         }
         if waiting {
             return questions;
@@ -232,8 +289,11 @@ pub fn run_until_false(one: impl AsyncFn(u64) -> bool + Sync) -> u64 {
     std::thread::scope(|scope| {
         for _ in 0..PARALLEL_ITERATIONS {
             scope.spawn(|| {
-                let threads =
-                    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+                let threads = tokio::runtime::Builder::new_multi_thread()
+                    .worker_threads(2)
+                    .enable_all()
+                    .build()
+                    .unwrap();
                 while let number = next.fetch_add(1, SeqCst)
                     && number < end.load(SeqCst)
                 {
@@ -262,7 +322,11 @@ pub async fn read_to_end(mut stream: EventStream) -> Vec<Arc<EventRecord>> {
 pub async fn read_until(stream: &mut EventStream, kind: &str) -> Vec<Arc<EventRecord>> {
     let mut events = Vec::new();
     loop {
-        if let StreamItem::Event(event) = with_timeout(stream.next()).await.expect("the stream ended").unwrap() {
+        if let StreamItem::Event(event) = with_timeout(stream.next())
+            .await
+            .expect("the stream ended")
+            .unwrap()
+        {
             let found = event.event.kind() == kind;
             events.push(event);
             if found {

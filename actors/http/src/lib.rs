@@ -12,7 +12,11 @@ pub fn client_builder() -> reqwest::ClientBuilder {
 /// directly, whatever proxy the environment names: a proxy cannot reach it, and must not see what is sent to it.
 pub fn client_builder_for(host: &str) -> reqwest::ClientBuilder {
     let builder = client_builder();
-    if is_loopback(host) { builder.no_proxy() } else { builder }
+    if is_loopback(host) {
+        builder.no_proxy()
+    } else {
+        builder
+    }
 }
 
 /// Returns whether the host of a URL is this machine: `localhost`, a name below it, or a loopback or unspecified address.
@@ -22,7 +26,9 @@ pub fn is_loopback(host: &str) -> bool {
     if host == "localhost" || host.ends_with(".localhost") {
         return true;
     }
-    let Ok(address) = host.trim_matches(['[', ']']).parse::<IpAddr>() else { return false };
+    let Ok(address) = host.trim_matches(['[', ']']).parse::<IpAddr>() else {
+        return false;
+    };
     let address = address.to_canonical();
     address.is_loopback() || address.is_unspecified()
 }
@@ -57,26 +63,53 @@ mod tests {
 
     #[test]
     fn hosts_of_the_local_network_are_recognized() {
-        for host in
-            ["localhost", "nas", "Box.local.", "10.0.0.7", "192.168.1.2", "172.20.0.1", "[fd00::1]", "169.254.1.1"]
-        {
+        for host in [
+            "localhost",
+            "nas",
+            "Box.local.",
+            "10.0.0.7",
+            "192.168.1.2",
+            "172.20.0.1",
+            "[fd00::1]",
+            "169.254.1.1",
+        ] {
             assert!(is_local_network(host), "{host}");
         }
-        for host in ["api.openai.com", "8.8.8.8", "[2001:db8::1]", "172.15.0.1", "locale.example"] {
+        for host in [
+            "api.openai.com",
+            "8.8.8.8",
+            "[2001:db8::1]",
+            "172.15.0.1",
+            "locale.example",
+        ] {
             assert!(!is_local_network(host), "{host}");
         }
     }
 
     #[test]
     fn loopback_hosts_are_recognized() {
-        for host in
-            ["localhost", "LocalHost.", "a.localhost", "127.0.0.1", "127.9.9.9", "[::1]", "::1", "0.0.0.0", "[::]"]
-        {
+        for host in [
+            "localhost",
+            "LocalHost.",
+            "a.localhost",
+            "127.0.0.1",
+            "127.9.9.9",
+            "[::1]",
+            "::1",
+            "0.0.0.0",
+            "[::]",
+        ] {
             assert!(is_loopback(host), "{host}");
         }
         assert!(is_loopback("[::ffff:127.0.0.1]"));
-        for host in ["", "localhost.example.org", "notlocalhost", "10.0.0.1", "[2001:db8::1]", "127.0.0.1.example.org"]
-        {
+        for host in [
+            "",
+            "localhost.example.org",
+            "notlocalhost",
+            "10.0.0.1",
+            "[2001:db8::1]",
+            "127.0.0.1.example.org",
+        ] {
             assert!(!is_loopback(host), "{host}");
         }
     }

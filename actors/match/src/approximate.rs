@@ -20,7 +20,11 @@ fn max_distance(len: usize) -> usize {
     (len * 3 / 10).max(5)
 }
 
-pub(super) fn find(content: &str, old: &str, budget: &mut WorkBudget<'_>) -> Result<Match, MatchError> {
+pub(super) fn find(
+    content: &str,
+    old: &str,
+    budget: &mut WorkBudget<'_>,
+) -> Result<Match, MatchError> {
     budget.spend(content.len() + old.len())?;
     let alphabet = Alphabet::of(old);
     let (text, old) = (alphabet.encode(content), alphabet.encode(old));
@@ -38,18 +42,31 @@ pub(super) fn find(content: &str, old: &str, budget: &mut WorkBudget<'_>) -> Res
     };
     match spans.count_regions(budget)? {
         1 => {}
-        count => return Err(MatchError::Ambiguous { layer: Layer::Fuzzy, count }),
+        count => {
+            return Err(MatchError::Ambiguous {
+                layer: Layer::Fuzzy,
+                count,
+            });
+        }
     }
     let similarity = 1.0 - distance as f64 / old.len() as f64;
     if distance * 10 > old.len() * 3 {
         return Err(MatchError::TooDifferent { similarity });
     }
     let span = spans.preferred_span(budget)?;
-    Ok(Match { layer: Layer::Fuzzy, similarity, range: bytes_of(content, span) })
+    Ok(Match {
+        layer: Layer::Fuzzy,
+        similarity,
+        range: bytes_of(content, span),
+    })
 }
 
 /// Returns the smallest distance of any span, and the ends of the spans with that distance, in ascending order.
-fn nearest(text: &[u32], old: &[u32], budget: &mut WorkBudget<'_>) -> Result<Option<(usize, Vec<usize>)>, MatchError> {
+fn nearest(
+    text: &[u32],
+    old: &[u32],
+    budget: &mut WorkBudget<'_>,
+) -> Result<Option<(usize, Vec<usize>)>, MatchError> {
     let limit = max_distance(old.len());
     let pattern = Pattern::new(old.iter().copied());
     let mut columns = Columns::new(&pattern, limit, false);
@@ -57,7 +74,9 @@ fn nearest(text: &[u32], old: &[u32], budget: &mut WorkBudget<'_>) -> Result<Opt
     let mut ends = Vec::new();
     for (before, &symbol) in text.iter().enumerate() {
         budget.spend(columns.width())?;
-        let Some(distance) = columns.push(symbol) else { continue };
+        let Some(distance) = columns.push(symbol) else {
+            continue;
+        };
         if distance < best {
             best = distance;
             columns.tighten(best);
@@ -65,7 +84,11 @@ fn nearest(text: &[u32], old: &[u32], budget: &mut WorkBudget<'_>) -> Result<Opt
         }
         ends.push(before + 1);
     }
-    Ok(if ends.is_empty() { None } else { Some((best, ends)) })
+    Ok(if ends.is_empty() {
+        None
+    } else {
+        Some((best, ends))
+    })
 }
 
 /// Marks a start that has not been computed yet.
@@ -102,7 +125,12 @@ impl Spans<'_> {
         let mut columns = Columns::new(&self.backwards, self.distance, true);
         budget.spend(self.old.len() / 16)?;
         let mut start = end;
-        for (at, &symbol) in self.text[..end].iter().enumerate().rev().take(self.max_len()) {
+        for (at, &symbol) in self.text[..end]
+            .iter()
+            .enumerate()
+            .rev()
+            .take(self.max_len())
+        {
             if columns.width() == 0 {
                 break;
             }
@@ -133,11 +161,17 @@ impl Spans<'_> {
     }
 
     /// Returns how many of the first `known` ends are before the last of their regions.
-    fn before_last_region(&mut self, known: usize, budget: &mut WorkBudget<'_>) -> Result<usize, MatchError> {
+    fn before_last_region(
+        &mut self,
+        known: usize,
+        budget: &mut WorkBudget<'_>,
+    ) -> Result<usize, MatchError> {
         let mut region_start = self.start(known - 1, budget)?;
         loop {
             let inside = self.ends[..known].partition_point(|&end| end <= region_start);
-            let Some(before) = inside.checked_sub(1) else { return Ok(0) };
+            let Some(before) = inside.checked_sub(1) else {
+                return Ok(0);
+            };
             // Check whether a span that ends in the region extends beyond this end. Earlier ends are more likely to.
             let next = self.ends[before];
             let mut extended = None;
@@ -184,7 +218,11 @@ impl Spans<'_> {
     /// aligned with an equal character in some best alignment.
     ///
     /// Only for short texts, because the whole matrix is computed, backwards from the end.
-    fn start_by_preference(&self, end: usize, budget: &mut WorkBudget<'_>) -> Result<(bool, usize), MatchError> {
+    fn start_by_preference(
+        &self,
+        end: usize,
+        budget: &mut WorkBudget<'_>,
+    ) -> Result<(bool, usize), MatchError> {
         let rows = self.old.len() + 1;
         let mut best = (false, 0);
         // Distances between the last 0, 1, … characters of `old` and the text from here to `end`.
@@ -195,11 +233,15 @@ impl Spans<'_> {
             column[0] = len;
             for row in 1..rows {
                 let differs = usize::from(self.old[rows - 1 - row] != symbol);
-                column[row] = (shorter[row - 1] + differs).min(shorter[row] + 1).min(column[row - 1] + 1);
+                column[row] = (shorter[row - 1] + differs)
+                    .min(shorter[row] + 1)
+                    .min(column[row - 1] + 1);
             }
             if column[rows - 1] == self.distance {
-                let aligned = |skipped: usize| skipped + shorter[rows - 2 - skipped] == self.distance;
-                let is_equal = (0..rows - 1).any(|skipped| self.old[skipped] == symbol && aligned(skipped));
+                let aligned =
+                    |skipped: usize| skipped + shorter[rows - 2 - skipped] == self.distance;
+                let is_equal =
+                    (0..rows - 1).any(|skipped| self.old[skipped] == symbol && aligned(skipped));
                 best = best.max((is_equal, len));
             }
         }

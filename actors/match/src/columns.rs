@@ -30,7 +30,11 @@ pub(super) struct Alphabet {
 
 impl Alphabet {
     pub(super) fn of(text: &str) -> Self {
-        let mut alphabet = Self { plane: Vec::new(), astral: HashMap::new(), size: UNKNOWN_SYMBOL + 1 };
+        let mut alphabet = Self {
+            plane: Vec::new(),
+            astral: HashMap::new(),
+            size: UNKNOWN_SYMBOL + 1,
+        };
         for ch in text.chars() {
             let code = ch as usize;
             let number = if code > 0xFFFF {
@@ -93,8 +97,11 @@ impl Pattern {
     pub(super) fn within(symbols: impl Iterator<Item = u32> + Clone, max_words: usize) -> Self {
         let len = symbols.clone().count();
         let blocks = len.div_ceil(ROWS);
-        let mut counts = vec![0_usize; symbols.clone().max().unwrap_or(UNKNOWN_SYMBOL) as usize + 1];
-        symbols.clone().for_each(|symbol| counts[symbol as usize] += 1);
+        let mut counts =
+            vec![0_usize; symbols.clone().max().unwrap_or(UNKNOWN_SYMBOL) as usize + 1];
+        symbols
+            .clone()
+            .for_each(|symbol| counts[symbol as usize] += 1);
 
         let mut by_count: Vec<usize> = (1..counts.len()).collect();
         by_count.sort_by_key(|&symbol| std::cmp::Reverse(counts[symbol]));
@@ -121,7 +128,13 @@ impl Pattern {
                 }
             }
         }
-        Self { len, blocks, rows, words, positions }
+        Self {
+            len,
+            blocks,
+            rows,
+            words,
+            positions,
+        }
     }
 
     /// Returns the number of rows in use of a block.
@@ -149,7 +162,11 @@ struct Blocks {
 impl Blocks {
     /// Creates blocks in which each cell is one greater than the cell above.
     fn rising(count: usize) -> Self {
-        Self { plus: vec![u64::MAX; count], minus: vec![0; count], sums: vec![0; count] }
+        Self {
+            plus: vec![u64::MAX; count],
+            minus: vec![0; count],
+            sums: vec![0; count],
+        }
     }
 
     fn reset(&mut self, block: usize) {
@@ -236,7 +253,14 @@ impl<'a> Columns<'a> {
             blocks: Blocks::rising(pattern.blocks),
             active,
             bottom: (active * ROWS).min(pattern.len).cast_signed(),
-            scratch: vec![0; if pattern.positions.is_empty() { 0 } else { pattern.blocks }],
+            scratch: vec![
+                0;
+                if pattern.positions.is_empty() {
+                    0
+                } else {
+                    pattern.blocks
+                }
+            ],
         }
     }
 
@@ -259,7 +283,9 @@ impl<'a> Columns<'a> {
             Rows::Positions(range) => {
                 let positions = &pattern.positions[range.clone()];
                 let mut rows = std::mem::take(&mut self.scratch);
-                positions.iter().for_each(|row| rows[row / ROWS] |= 1 << (row % ROWS));
+                positions
+                    .iter()
+                    .for_each(|row| rows[row / ROWS] |= 1 << (row % ROWS));
                 let distance = self.advance(&rows);
                 positions.iter().for_each(|row| rows[row / ROWS] = 0);
                 self.scratch = rows;
@@ -271,7 +297,11 @@ impl<'a> Columns<'a> {
     #[inline(always)]
     fn advance(&mut self, rows: &[u64]) -> Option<usize> {
         let top = if self.anchored { 1 << (ROWS - 1) } else { 0 };
-        let mut flow = BlockCarry { carry: 0, plus: top, minus: 0 };
+        let mut flow = BlockCarry {
+            carry: 0,
+            plus: top,
+            minus: 0,
+        };
         let last = self.active.checked_sub(1)?;
         self.blocks.advance(0..self.active, rows, &mut flow);
         let before = self.bottom;
@@ -279,7 +309,8 @@ impl<'a> Columns<'a> {
         self.bottom += step;
 
         let below = self.active;
-        if below < self.pattern.blocks && before <= self.limit && (step < 0 || rows[below] & 1 == 1) {
+        if below < self.pattern.blocks && before <= self.limit && (step < 0 || rows[below] & 1 == 1)
+        {
             // The first cell below may now come within the limit: through an equal character on the diagonal, or from
             // the cell above, which has become smaller.
             self.blocks.reset(below);
@@ -302,7 +333,9 @@ impl<'a> Columns<'a> {
         let least = usize::from(!self.anchored);
         while self.active > least && self.bottom >= self.limit + DROP_MARGIN {
             self.active -= 1;
-            self.bottom -= self.blocks.vertical_difference(self.active, self.pattern.height(self.active));
+            self.bottom -= self
+                .blocks
+                .vertical_difference(self.active, self.pattern.height(self.active));
         }
     }
 }

@@ -81,7 +81,9 @@ impl MatchError {
 fn ambiguous(layer: Layer, count: usize) -> String {
     let reason = match layer {
         Layer::Exact => "the old text occurs",
-        Layer::Normalized => "apart from quotes, dashes, spaces and character forms, the old text occurs",
+        Layer::Normalized => {
+            "apart from quotes, dashes, spaces and character forms, the old text occurs"
+        }
         Layer::Fuzzy => "the old text was not found, but equally similar passages occur",
     };
     format!("{reason} in {count} places: add text before or after it until only one place matches")
@@ -105,13 +107,21 @@ fn ambiguous(layer: Layer, count: usize) -> String {
 /// assert_eq!((found.layer, found.range), (MatchLayer::Normalized, 4..18));
 /// # Ok::<(), soong_match::MatchError>(())
 /// ```
-pub fn find(content: &str, old: &str, is_over: &mut dyn FnMut() -> bool) -> Result<Match, MatchError> {
+pub fn find(
+    content: &str,
+    old: &str,
+    is_over: &mut dyn FnMut() -> bool,
+) -> Result<Match, MatchError> {
     if old.is_empty() {
         return Err(MatchError::EmptyOld);
     }
     let mut budget = WorkBudget::new(is_over);
     if let Some(range) = find_exact(content, old, &mut budget)? {
-        return Ok(Match { layer: Layer::Exact, similarity: 1.0, range });
+        return Ok(Match {
+            layer: Layer::Exact,
+            similarity: 1.0,
+            range,
+        });
     }
     if let Some(found) = normalised::find(content, old, &mut budget)? {
         return Ok(found);
@@ -119,7 +129,11 @@ pub fn find(content: &str, old: &str, is_over: &mut dyn FnMut() -> bool) -> Resu
     approximate::find(content, old, &mut budget)
 }
 
-fn find_exact(content: &str, old: &str, budget: &mut WorkBudget<'_>) -> Result<Option<Range<usize>>, MatchError> {
+fn find_exact(
+    content: &str,
+    old: &str,
+    budget: &mut WorkBudget<'_>,
+) -> Result<Option<Range<usize>>, MatchError> {
     let found = find_unique(content, old, Layer::Exact, budget)?;
     Ok(found.map(|start| start..start + old.len()))
 }
@@ -136,7 +150,10 @@ fn find_unique(
     budget.spend(text.len() / 8)?;
     match positions.count() {
         0 => Ok(first),
-        more => Err(MatchError::Ambiguous { layer, count: more + 1 }),
+        more => Err(MatchError::Ambiguous {
+            layer,
+            count: more + 1,
+        }),
     }
 }
 
@@ -170,6 +187,10 @@ impl<'a> WorkBudget<'a> {
     #[cold]
     fn check_time(&mut self) -> Result<(), MatchError> {
         self.left = WORK_PER_TIME_CHECK;
-        if (self.is_over)() { Err(MatchError::OutOfTime) } else { Ok(()) }
+        if (self.is_over)() {
+            Err(MatchError::OutOfTime)
+        } else {
+            Ok(())
+        }
     }
 }

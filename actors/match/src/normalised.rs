@@ -15,18 +15,26 @@ use std::ops::Range;
 use self::cluster::{Cluster, ClusterRole};
 use super::{Layer, Match, MatchError, WorkBudget, find_unique};
 
-pub(super) fn find(content: &str, old: &str, budget: &mut WorkBudget<'_>) -> Result<Option<Match>, MatchError> {
+pub(super) fn find(
+    content: &str,
+    old: &str,
+    budget: &mut WorkBudget<'_>,
+) -> Result<Option<Match>, MatchError> {
     let needle = NormalizedText::of(old, budget)?.text;
     if needle.is_empty() {
         return Ok(None);
     }
     let text = NormalizedText::of(content, budget)?;
-    let Some(start) = find_unique(&text.text, &needle, Layer::Normalized, budget)? else { return Ok(None) };
-    Ok(text.original_range(start..start + needle.len()).map(|range| Match {
-        layer: Layer::Normalized,
-        similarity: similarity(&content[range.clone()], old),
-        range,
-    }))
+    let Some(start) = find_unique(&text.text, &needle, Layer::Normalized, budget)? else {
+        return Ok(None);
+    };
+    Ok(text
+        .original_range(start..start + needle.len())
+        .map(|range| Match {
+            layer: Layer::Normalized,
+            similarity: similarity(&content[range.clone()], old),
+            range,
+        }))
 }
 
 /// Returns the similarity of two texts, based on their lengths only.
@@ -61,12 +69,21 @@ impl NormalizedText {
         while let Some(first) = rest.chars().next() {
             let at = original.len() - rest.len();
             budget.spend(4)?;
-            let ascii = rest.bytes().position(|byte| !byte.is_ascii()).unwrap_or(rest.len());
-            let plain = if ascii > 0 { ascii } else { cluster::plain_len(rest) };
+            let ascii = rest
+                .bytes()
+                .position(|byte| !byte.is_ascii())
+                .unwrap_or(rest.len());
+            let plain = if ascii > 0 {
+                ascii
+            } else {
+                cluster::plain_len(rest)
+            };
             budget.spend(plain / 2)?;
             // The next character may combine with the last one.
-            let is_joined =
-                rest[plain..].chars().next().is_some_and(|next| ClusterRole::of(next) == ClusterRole::Joining);
+            let is_joined = rest[plain..]
+                .chars()
+                .next()
+                .is_some_and(|next| ClusterRole::of(next) == ClusterRole::Joining);
             let last = rest[..plain].chars().next_back().map_or(0, char::len_utf8);
             let alone = if is_joined { plain - last } else { plain };
             let end = if alone > 0 {
@@ -76,7 +93,9 @@ impl NormalizedText {
                 let joined = cluster::joining_len(&rest[first.len_utf8()..], budget)?;
                 let end = at + first.len_utf8() + joined;
                 cluster.normalize(original, at..end, budget)?;
-                cluster.parts().for_each(|(ch, from)| writer.append_normalized(ch, from));
+                cluster
+                    .parts()
+                    .for_each(|(ch, from)| writer.append_normalized(ch, from));
                 end
             };
             rest = &original[end..];
@@ -90,7 +109,10 @@ impl NormalizedText {
         let first = self.piece_at(range.start)?;
         let last = self.piece_at(range.end.checked_sub(1)?)?;
         let (head, tail) = (&self.pieces[first], &self.pieces[last]);
-        let end_of_tail = self.pieces.get(last + 1).map_or(self.text.len(), |next| next.start);
+        let end_of_tail = self
+            .pieces
+            .get(last + 1)
+            .map_or(self.text.len(), |next| next.start);
         let start = match head.is_verbatim {
             true => head.original.start + (range.start - head.start),
             false if range.start == head.start => head.original.start,
@@ -105,7 +127,9 @@ impl NormalizedText {
     }
 
     fn piece_at(&self, at: usize) -> Option<usize> {
-        self.pieces.partition_point(|piece| piece.start <= at).checked_sub(1)
+        self.pieces
+            .partition_point(|piece| piece.start <= at)
+            .checked_sub(1)
     }
 }
 
@@ -152,7 +176,9 @@ impl<'a> Writer<'a> {
         for line in body.split_inclusive('\n') {
             let next = at + line.len();
             // Within such a range, only the spaces at the end of a line are insignificant.
-            let kept = line.strip_suffix('\n').map_or(line.len(), |text| text.trim_end_matches(' ').len());
+            let kept = line
+                .strip_suffix('\n')
+                .map_or(line.len(), |text| text.trim_end_matches(' ').len());
             if kept + 1 < line.len() {
                 self.extend_verbatim(at..at + kept);
                 self.extend_verbatim(next - 1..next);
@@ -174,14 +200,20 @@ impl<'a> Writer<'a> {
             ' ' => self.space(from, is_verbatim),
             _ => {
                 self.resolve_spaces(ch);
-                if is_verbatim { self.extend_verbatim(from) } else { self.push_changed(ch, from) }
+                if is_verbatim {
+                    self.extend_verbatim(from)
+                } else {
+                    self.push_changed(ch, from)
+                }
             }
         }
     }
 
     fn space(&mut self, from: Range<usize>, is_verbatim: bool) {
         match self.pending_spaces.last_mut() {
-            Some((before, true)) if is_verbatim && before.end == from.start => before.end = from.end,
+            Some((before, true)) if is_verbatim && before.end == from.start => {
+                before.end = from.end
+            }
             _ => self.pending_spaces.push((from, is_verbatim)),
         }
     }
@@ -193,11 +225,16 @@ impl<'a> Writer<'a> {
         if self.pending_spaces.is_empty() {
             return;
         }
-        let is_cjk_latin_boundary = |last: char| is_cjk(last) && is_latin(next) || is_latin(last) && is_cjk(next);
+        let is_cjk_latin_boundary =
+            |last: char| is_cjk(last) && is_latin(next) || is_latin(last) && is_cjk(next);
         let mut spaces = std::mem::take(&mut self.pending_spaces);
         if next != '\n' && !last.is_some_and(is_cjk_latin_boundary) {
             for (from, is_verbatim) in spaces.iter().cloned() {
-                if is_verbatim { self.extend_verbatim(from) } else { self.push_changed(' ', from) }
+                if is_verbatim {
+                    self.extend_verbatim(from)
+                } else {
+                    self.push_changed(' ', from)
+                }
             }
         }
         spaces.clear();
@@ -215,8 +252,16 @@ impl<'a> Writer<'a> {
     fn push_changed(&mut self, ch: char, from: Range<usize>) {
         self.flush();
         self.pending_verbatim = from.end..from.end;
-        if self.pieces.last().is_none_or(|piece| piece.is_verbatim || piece.original != from) {
-            self.pieces.push(Piece { start: self.text.len(), original: from, is_verbatim: false });
+        if self
+            .pieces
+            .last()
+            .is_none_or(|piece| piece.is_verbatim || piece.original != from)
+        {
+            self.pieces.push(Piece {
+                start: self.text.len(),
+                original: from,
+                is_verbatim: false,
+            });
         }
         self.text.push(ch);
     }
@@ -228,14 +273,18 @@ impl<'a> Writer<'a> {
                 original: self.pending_verbatim.clone(),
                 is_verbatim: true,
             });
-            self.text.push_str(&self.original[self.pending_verbatim.clone()]);
+            self.text
+                .push_str(&self.original[self.pending_verbatim.clone()]);
         }
     }
 
     fn finish(mut self) -> NormalizedText {
         // Pending spaces are at the end of the last line and are dropped.
         self.flush();
-        NormalizedText { text: self.text, pieces: self.pieces }
+        NormalizedText {
+            text: self.text,
+            pieces: self.pieces,
+        }
     }
 }
 

@@ -22,14 +22,20 @@ fn with_unlimited_budget<T>(work: impl FnOnce(&mut WorkBudget<'_>) -> Result<T, 
 }
 
 /// Generates texts of few different characters, so that similar and equal passages are common.
-fn small_text(chars: &'static [char], len: std::ops::Range<usize>) -> impl Strategy<Value = String> {
-    prop::collection::vec(prop::sample::select(chars), len).prop_map(|chars| chars.into_iter().collect())
+fn small_text(
+    chars: &'static [char],
+    len: std::ops::Range<usize>,
+) -> impl Strategy<Value = String> {
+    prop::collection::vec(prop::sample::select(chars), len)
+        .prop_map(|chars| chars.into_iter().collect())
 }
 
 const FEW: &[char] = &['a', 'b'];
 const LETTERS: &[char] = &['a', 'b', 'c', ' ', 'd'];
-const MIXED: &[char] =
-    &['a', 'b', '中', '文', ' ', '\n', '😀', '👍', '\u{301}', '\u{323}', 'é', '-', '—', '“', '"', '１', '가', 'ㅏ'];
+const MIXED: &[char] = &[
+    'a', 'b', '中', '文', ' ', '\n', '😀', '👍', '\u{301}', '\u{323}', 'é', '-', '—', '“', '"',
+    '１', '가', 'ㅏ',
+];
 /// Characters that are affected by quote mapping, NFKC or the rules for spaces.
 const ODD: &[char] = &[
     'a',
@@ -102,10 +108,19 @@ fn text_with_edited_passage(
     passage: std::ops::Range<usize>,
     edits: usize,
 ) -> impl Strategy<Value = (String, String)> {
-    let edit = (any::<prop::sample::Index>(), 0..3_u8, prop::sample::select(chars));
+    let edit = (
+        any::<prop::sample::Index>(),
+        0..3_u8,
+        prop::sample::select(chars),
+    );
     let text = prop::collection::vec(prop::sample::select(chars), len);
-    (text, passage, any::<prop::sample::Index>(), prop::collection::vec(edit, 0..=edits)).prop_map(
-        |(text, len, start, edits)| {
+    (
+        text,
+        passage,
+        any::<prop::sample::Index>(),
+        prop::collection::vec(edit, 0..=edits),
+    )
+        .prop_map(|(text, len, start, edits)| {
             let len = len.min(text.len());
             let start = start.index(text.len() - len + 1);
             let mut old = text[start..start + len].to_vec();
@@ -119,6 +134,5 @@ fn text_with_edited_passage(
                 }
             }
             (text.into_iter().collect(), old.into_iter().collect())
-        },
-    )
+        })
 }

@@ -55,7 +55,11 @@ impl Api for Messages {
     }
 
     fn path(base: &BaseUrl, _: &str) -> String {
-        if base.ends_with_version() { Self::ENDPOINT.to_owned() } else { format!("/v1{}", Self::ENDPOINT) }
+        if base.ends_with_version() {
+            Self::ENDPOINT.to_owned()
+        } else {
+            format!("/v1{}", Self::ENDPOINT)
+        }
     }
 
     fn body(call: Call<'_>) -> impl Serialize {
@@ -64,12 +68,29 @@ impl Api for Messages {
 
     fn next_adaptation(call: &Call<'_>, error: &ErrorBody) -> Option<Adaptation> {
         let now = call.adaptation;
-        if !now.no_provider_data && error.mentions(&["`thinking` block", "redacted_thinking", "`signature`"]) {
-            Some(Adaptation { no_provider_data: true, ..now })
-        } else if !now.no_reasoning && !call.has_reasoning_settings() && error.rejects_parameter("thinking") {
-            Some(Adaptation { no_reasoning: true, ..now })
-        } else if call.temperature.is_some() && !now.no_temperature && error.rejects_parameter("temperature") {
-            Some(Adaptation { no_temperature: true, ..now })
+        if !now.no_provider_data
+            && error.mentions(&["`thinking` block", "redacted_thinking", "`signature`"])
+        {
+            Some(Adaptation {
+                no_provider_data: true,
+                ..now
+            })
+        } else if !now.no_reasoning
+            && !call.has_reasoning_settings()
+            && error.rejects_parameter("thinking")
+        {
+            Some(Adaptation {
+                no_reasoning: true,
+                ..now
+            })
+        } else if call.temperature.is_some()
+            && !now.no_temperature
+            && error.rejects_parameter("temperature")
+        {
+            Some(Adaptation {
+                no_temperature: true,
+                ..now
+            })
         } else {
             call.without_rejected_schema(error)
         }

@@ -46,7 +46,13 @@ impl Breaker {
     /// Creates a closed breaker. Pauses double from `first_pause` up to `longest_pause`.
     pub fn new(first_pause: Duration, longest_pause: Duration) -> Self {
         let first_pause = first_pause.min(longest_pause);
-        Self { first_pause, max_pause: longest_pause, state: State::Closed, failures: 0, since: Duration::ZERO }
+        Self {
+            first_pause,
+            max_pause: longest_pause,
+            state: State::Closed,
+            failures: 0,
+            since: Duration::ZERO,
+        }
     }
 
     /// Returns why no call may pass at the moment, or `None` if calls may pass.
@@ -57,7 +63,11 @@ impl Breaker {
             State::Open { until, .. } => Some(until),
             State::HalfOpen { .. } => None,
         };
-        Some(Outage { since: self.since, failures: self.failures, until })
+        Some(Outage {
+            since: self.since,
+            failures: self.failures,
+            until,
+        })
     }
 
     /// Records that a call was admitted. After a pause, this call is the probe.
@@ -82,10 +92,15 @@ impl Breaker {
         if self.failures == 1 {
             self.since = now;
         }
-        let open = |pause: Duration| State::Open { until: now.saturating_add(pause), pause };
+        let open = |pause: Duration| State::Open {
+            until: now.saturating_add(pause),
+            pause,
+        };
         self.state = match self.state {
             State::Closed if self.failures >= FAILURE_THRESHOLD => open(self.first_pause),
-            State::HalfOpen { probe, pause } if probe == id => open(pause.saturating_mul(2).min(self.max_pause)),
+            State::HalfOpen { probe, pause } if probe == id => {
+                open(pause.saturating_mul(2).min(self.max_pause))
+            }
             // Failures of calls that began earlier carry no new information.
             state => state,
         };
@@ -131,25 +146,71 @@ mod tests {
     #[test]
     fn state_transitions_follow_the_table() {
         type Step = fn(&mut Breaker);
-        let down = |failures, until: Option<u64>| Some(Outage { since: at(10), failures, until: until.map(at) });
+        let down = |failures, until: Option<u64>| {
+            Some(Outage {
+                since: at(10),
+                failures,
+                until: until.map(at),
+            })
+        };
         let half_open: Step = |b| b.admit(9);
         let cases: Vec<(&str, Vec<Step>, u64, Option<Outage>)> = vec![
             ("it opens", vec![], 11, down(5, Some(12))),
             ("the pause is over", vec![], 12, None),
             ("one probe", vec![half_open], 12, down(5, None)),
-            ("late news are none", vec![|b| b.record_failure(3, at(11))], 11, down(6, Some(12))),
-            ("late good news close it", vec![Breaker::record_answer], 11, None),
-            ("the probe fails: twice as long", vec![half_open, |b| b.record_failure(9, at(12))], 12, down(6, Some(16))),
+            (
+                "late news are none",
+                vec![|b| b.record_failure(3, at(11))],
+                11,
+                down(6, Some(12)),
+            ),
+            (
+                "late good news close it",
+                vec![Breaker::record_answer],
+                11,
+                None,
+            ),
+            (
+                "the probe fails: twice as long",
+                vec![half_open, |b| b.record_failure(9, at(12))],
+                12,
+                down(6, Some(16)),
+            ),
             (
                 "not beyond the longest",
-                vec![half_open, |b| b.record_failure(9, at(12)), |b| b.admit(10), |b| b.record_failure(10, at(16))],
+                vec![
+                    half_open,
+                    |b| b.record_failure(9, at(12)),
+                    |b| b.admit(10),
+                    |b| b.record_failure(10, at(16)),
+                ],
                 16,
                 down(7, Some(23)),
             ),
-            ("another call's failure", vec![half_open, |b| b.record_failure(3, at(12))], 12, down(6, None)),
-            ("the probe answers", vec![half_open, Breaker::record_answer], 12, None),
-            ("the probe is lost: the next one", vec![half_open, |b| b.record_unknown(9, at(13))], 13, None),
-            ("another call is lost", vec![half_open, |b| b.record_unknown(3, at(13))], 13, down(5, None)),
+            (
+                "another call's failure",
+                vec![half_open, |b| b.record_failure(3, at(12))],
+                12,
+                down(6, None),
+            ),
+            (
+                "the probe answers",
+                vec![half_open, Breaker::record_answer],
+                12,
+                None,
+            ),
+            (
+                "the probe is lost: the next one",
+                vec![half_open, |b| b.record_unknown(9, at(13))],
+                13,
+                None,
+            ),
+            (
+                "another call is lost",
+                vec![half_open, |b| b.record_unknown(3, at(13))],
+                13,
+                down(5, None),
+            ),
         ];
         for (name, steps, now, want) in cases {
             let mut breaker = tripped();
@@ -166,7 +227,10 @@ mod tests {
             if id % u64::from(FAILURE_THRESHOLD - 1) == 0 {
                 breaker.record_answer();
             }
-            assert!(breaker.outage(at(id)).is_none() && breaker.may_begin(id), "after {id}");
+            assert!(
+                breaker.outage(at(id)).is_none() && breaker.may_begin(id),
+                "after {id}"
+            );
         }
     }
 

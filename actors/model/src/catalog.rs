@@ -37,7 +37,11 @@ pub struct ModelEntry {
     /// Name of the model at its service.
     pub name: String,
     /// API of the vendor's own service. Absent if the name alone does not select a service.
-    #[serde(default, deserialize_with = "known_provider", skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "known_provider",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub provider: Option<Provider>,
     /// Context window, in tokens of the request and the answer together.
     pub context_window: u64,
@@ -143,10 +147,27 @@ impl ModelEntry {
     /// Returns the prices of the model, if they are known.
     pub fn prices(&self) -> Option<Prices> {
         let long = self.long_prices.as_ref().map(|long| {
-            let Prices { prompt, completion, cached, cache_write, long_cache_write, .. } = long.prices.prices();
-            LongPrices { above_tokens: long.above, prompt, completion, cached, cache_write, long_cache_write }
+            let Prices {
+                prompt,
+                completion,
+                cached,
+                cache_write,
+                long_cache_write,
+                ..
+            } = long.prices.prices();
+            LongPrices {
+                above_tokens: long.above,
+                prompt,
+                completion,
+                cached,
+                cache_write,
+                long_cache_write,
+            }
         });
-        self.prices.as_ref().map(|prices| Prices { long, ..prices.prices() })
+        self.prices.as_ref().map(|prices| Prices {
+            long,
+            ..prices.prices()
+        })
     }
 }
 
@@ -154,7 +175,10 @@ impl ModelLimits {
     /// Returns the limits at a server that states how it runs the model. A configured window counts in any case.
     #[must_use]
     pub fn at_server(mut self, profile: &ModelConfig, facts: &ServerFacts) -> Self {
-        if let Some(window) = facts.context_window.filter(|_| profile.context_window.is_none()) {
+        if let Some(window) = facts
+            .context_window
+            .filter(|_| profile.context_window.is_none())
+        {
             self.context_window = window;
             self.max_input_tokens = None;
             self.max_output_tokens = self.max_output_tokens.map(|limit| limit.min(window));
@@ -168,10 +192,12 @@ impl ModelCatalog {
     pub fn built_in() -> &'static Self {
         static TABLE: LazyLock<ModelCatalog> = LazyLock::new(|| {
             // A test parses the table.
-            ModelCatalog::parse(include_str!("../catalog/models.json")).unwrap_or_else(|_| ModelCatalog {
-                date: String::new(),
-                source: String::new(),
-                models: HashMap::new(),
+            ModelCatalog::parse(include_str!("../catalog/models.json")).unwrap_or_else(|_| {
+                ModelCatalog {
+                    date: String::new(),
+                    source: String::new(),
+                    models: HashMap::new(),
+                }
             })
         });
         &TABLE
@@ -183,13 +209,16 @@ impl ModelCatalog {
     /// The file cannot be read, or is not a table.
     pub fn of_home(home: &Path) -> Result<Cow<'static, Self>, String> {
         let path = home.join(HOME_FILE);
-        let failed = |error: &dyn std::fmt::Display| format!("{} cannot be used: {error}", path.display());
+        let failed =
+            |error: &dyn std::fmt::Display| format!("{} cannot be used: {error}", path.display());
         match std::fs::read_to_string(&path) {
             Ok(text) => {
                 let own = Self::parse(&text).map_err(|error| failed(&error))?;
                 Ok(Cow::Owned(Self::built_in().updated_with(own)))
             }
-            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+            Err(error)
+                if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) =>
+            {
                 Ok(Cow::Borrowed(Self::built_in()))
             }
             Err(error) => Err(failed(&error)),
@@ -207,7 +236,11 @@ impl ModelCatalog {
     /// Returns this table together with another one. If a model is in both, the newer table counts.
     #[must_use]
     pub fn updated_with(&self, other: Self) -> Self {
-        let (older, newer) = if other.date < self.date { (other, self.clone()) } else { (self.clone(), other) };
+        let (older, newer) = if other.date < self.date {
+            (other, self.clone())
+        } else {
+            (self.clone(), other)
+        };
         let mut models = older.models;
         models.extend(newer.models);
         Self { models, ..newer }
@@ -216,37 +249,56 @@ impl ModelCatalog {
     /// Returns the entry of a model name. Gateways put the name of the vendor before it, as in `openai/gpt-6-sol`.
     pub fn find(&self, name: &str) -> Option<&ModelEntry> {
         let models = &self.models;
-        models.get(name).or_else(|| models.get(name.rsplit('/').next()?))
+        models
+            .get(name)
+            .or_else(|| models.get(name.rsplit('/').next()?))
     }
 
     /// Returns the limits of a model in a profile: those of the profile, else of the table, else defaults.
     pub fn limits(&self, profile: &ModelConfig, model: &str) -> ModelLimits {
         let entry = self.find(model);
         let known_window = || entry.map_or(DEFAULT_CONTEXT_WINDOW, |entry| entry.context_window);
-        let known_input = || entry.map_or_else(|| DEFAULT_INPUT.to_vec(), |entry| entry.input.clone());
+        let known_input =
+            || entry.map_or_else(|| DEFAULT_INPUT.to_vec(), |entry| entry.input.clone());
         ModelLimits {
             context_window: profile.context_window.unwrap_or_else(known_window),
             max_input_tokens: entry
                 .and_then(|entry| entry.max_input_tokens)
                 .filter(|_| profile.context_window.is_none()),
-            max_output_tokens: profile.max_output_tokens.or_else(|| entry?.max_output_tokens),
+            max_output_tokens: profile
+                .max_output_tokens
+                .or_else(|| entry?.max_output_tokens),
             input: profile.input.clone().unwrap_or_else(known_input),
         }
     }
 }
 
 /// Reads a provider. One that this version does not know counts as none.
-fn known_provider<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Provider>, D::Error> {
+fn known_provider<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<Provider>, D::Error> {
     let name = Option::<String>::deserialize(deserializer)?;
-    Ok(name.and_then(|name| Provider::ALL.into_iter().find(|provider| provider.as_str() == name)))
+    Ok(name.and_then(|name| {
+        Provider::ALL
+            .into_iter()
+            .find(|provider| provider.as_str() == name)
+    }))
 }
 
-fn by_name<'de, D: Deserializer<'de>>(deserializer: D) -> Result<HashMap<String, ModelEntry>, D::Error> {
+fn by_name<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<HashMap<String, ModelEntry>, D::Error> {
     let list = Vec::<ModelEntry>::deserialize(deserializer)?;
-    Ok(list.into_iter().map(|entry| (entry.name.clone(), entry)).collect())
+    Ok(list
+        .into_iter()
+        .map(|entry| (entry.name.clone(), entry))
+        .collect())
 }
 
-fn as_list<S: serde::Serializer>(models: &HashMap<String, ModelEntry>, serializer: S) -> Result<S::Ok, S::Error> {
+fn as_list<S: serde::Serializer>(
+    models: &HashMap<String, ModelEntry>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
     let mut list: Vec<&ModelEntry> = models.values().collect();
     list.sort_by(|a, b| a.name.cmp(&b.name));
     serializer.collect_seq(list)
@@ -260,13 +312,27 @@ mod tests {
     fn built_in_table_has_the_default_models_with_their_prices() {
         ModelCatalog::parse(include_str!("../catalog/models.json")).unwrap();
         let table = ModelCatalog::built_in();
-        for provider in Provider::ALL.into_iter().filter(|provider| *provider != Provider::Offline) {
+        for provider in Provider::ALL
+            .into_iter()
+            .filter(|provider| *provider != Provider::Offline)
+        {
             let entry = table.find(provider.default_model()).unwrap();
             assert_eq!(entry.provider, Some(provider), "{}", entry.name);
-            assert!(entry.prices().is_some() && entry.max_output_tokens.is_some(), "{}", entry.name);
+            assert!(
+                entry.prices().is_some() && entry.max_output_tokens.is_some(),
+                "{}",
+                entry.name
+            );
         }
-        assert!(table.models.len() > 100 && table.date.len() == 10, "{}", table.date);
-        assert!(ModelCatalog::parse(&serde_json::to_string(table).unwrap()).is_ok(), "it can be written");
+        assert!(
+            table.models.len() > 100 && table.date.len() == 10,
+            "{}",
+            table.date
+        );
+        assert!(
+            ModelCatalog::parse(&serde_json::to_string(table).unwrap()).is_ok(),
+            "it can be written"
+        );
     }
 
     #[test]
@@ -274,12 +340,26 @@ mod tests {
         let table = ModelCatalog::built_in();
         let limits = |profile: &ModelConfig, model: &str| {
             let limits = table.limits(profile, model);
-            (limits.context_window, limits.max_output_tokens, limits.input.len())
+            (
+                limits.context_window,
+                limits.max_output_tokens,
+                limits.input.len(),
+            )
         };
-        let own = ModelConfig { context_window: Some(9), max_output_tokens: Some(3), ..ModelConfig::default() };
-        assert_eq!(limits(&ModelConfig::default(), "anthropic/claude-opus-5-5"), (1_000_000, Some(128_000), 3));
+        let own = ModelConfig {
+            context_window: Some(9),
+            max_output_tokens: Some(3),
+            ..ModelConfig::default()
+        };
+        assert_eq!(
+            limits(&ModelConfig::default(), "anthropic/claude-opus-5-5"),
+            (1_000_000, Some(128_000), 3)
+        );
         assert_eq!(limits(&own, "claude-opus-5-5"), (9, Some(3), 3));
-        assert_eq!(limits(&ModelConfig::default(), "unknown"), (128_000, None, 2));
+        assert_eq!(
+            limits(&ModelConfig::default(), "unknown"),
+            (128_000, None, 2)
+        );
     }
 
     #[test]
@@ -287,14 +367,23 @@ mod tests {
         let newer = r#"{"date": "2027-01-01", "source": "x", "models": [
             {"name": "gpt-6-luna", "context_window": 5, "input": ["text"]}]}"#;
         let table = ModelCatalog::built_in().updated_with(ModelCatalog::parse(newer).unwrap());
-        assert_eq!((table.find("gpt-6-luna").unwrap().context_window, table.date.as_str()), (5, "2027-01-01"));
+        assert_eq!(
+            (
+                table.find("gpt-6-luna").unwrap().context_window,
+                table.date.as_str()
+            ),
+            (5, "2027-01-01")
+        );
         assert!(table.find("claude-haiku-5-5").is_some());
         let older = newer
             .replace("2027", "2020")
             .replace("gpt-6-luna", "gpt-x")
             .replace("\"input\"", "\"provider\": \"new\", \"input\"");
         let merged = table.updated_with(ModelCatalog::parse(&older).unwrap());
-        assert_eq!((merged.date.as_str(), merged.find("gpt-x").unwrap().provider), ("2027-01-01", None));
+        assert_eq!(
+            (merged.date.as_str(), merged.find("gpt-x").unwrap().provider),
+            ("2027-01-01", None)
+        );
         assert!(ModelCatalog::parse("{\"models\": 1}").is_err());
     }
 }

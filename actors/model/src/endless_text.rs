@@ -61,7 +61,11 @@ fn prefix_matches(text: &[char]) -> Vec<usize> {
     let mut start = 0;
     let mut end = 0;
     for position in 1..text.len() {
-        let known = if position < end { matches[position - start].min(end - position) } else { 0 };
+        let known = if position < end {
+            matches[position - start].min(end - position)
+        } else {
+            0
+        };
         let mut length = known;
         while position + length < text.len() && text[length] == text[position + length] {
             length += 1;
@@ -84,7 +88,9 @@ mod tests {
     fn found(text: &str, piece_chars: usize) -> Option<String> {
         let mut watched = EndlessText::default();
         let characters: Vec<char> = text.chars().collect();
-        characters.chunks(piece_chars).find_map(|piece| watched.push(&piece.iter().collect::<String>()))
+        characters
+            .chunks(piece_chars)
+            .find_map(|piece| watched.push(&piece.iter().collect::<String>()))
     }
 
     #[test]
@@ -100,12 +106,28 @@ mod tests {
             ("多".repeat(3_000), true),
             (numbered, false),
             // The repetition is over.
-            (format!("{}{}", line.repeat(30), "0123456789 abc\n".chars().cycle().take(9).collect::<String>()), false),
+            (
+                format!(
+                    "{}{}",
+                    line.repeat(30),
+                    "0123456789 abc\n"
+                        .chars()
+                        .cycle()
+                        .take(9)
+                        .collect::<String>()
+                ),
+                false,
+            ),
             (page, true),
             ("| a | b |\n".repeat(100), false),
             (line.to_owned() + &"y".repeat(1_900), false),
         ] {
-            assert_eq!(found(&text, 7).is_some(), is_found, "{}", &text.chars().take(60).collect::<String>());
+            assert_eq!(
+                found(&text, 7).is_some(),
+                is_found,
+                "{}",
+                &text.chars().take(60).collect::<String>()
+            );
         }
         let passage = found(&line.repeat(100), 5).unwrap();
         assert_eq!(passage.chars().count(), 48);

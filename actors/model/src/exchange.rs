@@ -30,7 +30,11 @@ impl ExchangeLog {
     /// Records that a request is sent.
     pub fn begin(&self, url: &str, body: &[u8]) {
         let request = body[..body.len().min(MAX_BODY_BYTES)].to_vec();
-        self.exchanges().push(Exchange { url: url.to_owned(), request, ..Exchange::default() });
+        self.exchanges().push(Exchange {
+            url: url.to_owned(),
+            request,
+            ..Exchange::default()
+        });
     }
 
     /// Records the status of the response to the last request.
@@ -44,7 +48,9 @@ impl ExchangeLog {
     pub fn receive(&self, bytes: &[u8]) {
         if let Some(exchange) = self.exchanges().last_mut() {
             let room = MAX_BODY_BYTES - exchange.response.len();
-            exchange.response.extend_from_slice(&bytes[..bytes.len().min(room)]);
+            exchange
+                .response
+                .extend_from_slice(&bytes[..bytes.len().min(room)]);
         }
     }
 
@@ -75,10 +81,17 @@ mod tests {
         let exchanges = log.take();
         assert_eq!(exchanges.len(), 2);
         assert_eq!(
-            (exchanges[0].status, &*exchanges[0].request, &*exchanges[0].response),
+            (
+                exchanges[0].status,
+                &*exchanges[0].request,
+                &*exchanges[0].response
+            ),
             (Some(500), &b"one"[..], &b""[..])
         );
-        assert_eq!((exchanges[1].request.len(), exchanges[1].response.len()), (MAX_BODY_BYTES, MAX_BODY_BYTES));
+        assert_eq!(
+            (exchanges[1].request.len(), exchanges[1].response.len()),
+            (MAX_BODY_BYTES, MAX_BODY_BYTES)
+        );
         assert_eq!(log.take(), []);
     }
 }

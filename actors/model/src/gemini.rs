@@ -31,7 +31,12 @@ pub(crate) struct Gemini;
 impl Api for Gemini {
     const PROVIDER: Provider = Provider::Gemini;
     const ENDPOINT: &'static str = ":streamGenerateContent";
-    const INPUTS: &'static [InputKind] = &[InputKind::Text, InputKind::Image, InputKind::Pdf, InputKind::Audio];
+    const INPUTS: &'static [InputKind] = &[
+        InputKind::Text,
+        InputKind::Image,
+        InputKind::Pdf,
+        InputKind::Audio,
+    ];
     type Answer = GeminiAnswer;
 
     fn headers(key: &str, base: &BaseUrl) -> HeaderMap {
@@ -51,8 +56,16 @@ impl Api for Gemini {
 
     fn path(base: &BaseUrl, model: &str) -> String {
         // The address of Vertex AI ends with the publisher of the model.
-        let version = if base.ends_with_version() || base.host().contains(VERTEX) { "" } else { "/v1beta" };
-        let folder = if model.starts_with("models/") || model.starts_with("tunedModels/") { "" } else { "models/" };
+        let version = if base.ends_with_version() || base.host().contains(VERTEX) {
+            ""
+        } else {
+            "/v1beta"
+        };
+        let folder = if model.starts_with("models/") || model.starts_with("tunedModels/") {
+            ""
+        } else {
+            "models/"
+        };
         format!("{version}/{folder}{model}{}?alt=sse", Self::ENDPOINT)
     }
 
@@ -63,13 +76,31 @@ impl Api for Gemini {
     fn next_adaptation(call: &Call<'_>, error: &ErrorBody) -> Option<Adaptation> {
         let now = call.adaptation;
         if !now.no_provider_data && error.mentions(&["thought signature", "thought_signature"]) {
-            Some(Adaptation { no_provider_data: true, ..now })
-        } else if call.temperature.is_some() && !now.no_temperature && error.rejects_parameter("temperature") {
-            Some(Adaptation { no_temperature: true, ..now })
-        } else if !now.no_reasoning && !call.has_reasoning_settings() && error.mentions(&["thinking"]) {
-            Some(Adaptation { no_reasoning: true, ..now })
+            Some(Adaptation {
+                no_provider_data: true,
+                ..now
+            })
+        } else if call.temperature.is_some()
+            && !now.no_temperature
+            && error.rejects_parameter("temperature")
+        {
+            Some(Adaptation {
+                no_temperature: true,
+                ..now
+            })
+        } else if !now.no_reasoning
+            && !call.has_reasoning_settings()
+            && error.mentions(&["thinking"])
+        {
+            Some(Adaptation {
+                no_reasoning: true,
+                ..now
+            })
         } else if !now.no_call_ids && error.mentions(&["name \"id\" at"]) {
-            Some(Adaptation { no_call_ids: true, ..now })
+            Some(Adaptation {
+                no_call_ids: true,
+                ..now
+            })
         } else {
             call.without_rejected_schema(error)
         }

@@ -46,7 +46,8 @@ pub use server_facts::{ServerFacts, ServerProgram};
 #[cfg(not(feature = "openai"))]
 pub use server_facts::{server_address, server_facts};
 use soong_protocol::{
-    ArtifactId, Delta, Effort, ErrorCode, ErrorInfo, InputKind, Message, ProviderData, ToolCall, ToolSpec, Usage,
+    ArtifactId, Delta, Effort, ErrorCode, ErrorInfo, InputKind, Message, ProviderData, ToolCall,
+    ToolSpec, Usage,
 };
 pub use tokens::TokenDeviation;
 
@@ -100,8 +101,16 @@ pub struct CacheHints {
 impl ModelRequest {
     /// Returns the system prompt and all context of the run as one text, the newest last.
     pub fn system_and_context(&self) -> String {
-        let earlier = self.messages.iter().filter_map(|message| message.context_update.as_deref());
-        let texts = self.system.iter().map(AsRef::as_ref).chain(earlier).chain(self.context_update.as_deref());
+        let earlier = self
+            .messages
+            .iter()
+            .filter_map(|message| message.context_update.as_deref());
+        let texts = self
+            .system
+            .iter()
+            .map(AsRef::as_ref)
+            .chain(earlier)
+            .chain(self.context_update.as_deref());
         texts.collect::<Vec<_>>().join("\n\n")
     }
 }
@@ -129,12 +138,19 @@ pub struct Completion {
 impl Completion {
     /// Creates an answer that consists of this text.
     pub fn text(text: impl Into<String>) -> Self {
-        Self { text: text.into(), finish_reason: "stop".to_owned(), ..Self::default() }
+        Self {
+            text: text.into(),
+            finish_reason: "stop".to_owned(),
+            ..Self::default()
+        }
     }
 
     /// Returns the size of the arguments of all tool calls, in bytes.
     pub fn argument_bytes(&self) -> usize {
-        self.tool_calls.iter().map(|call| call.arguments.len()).sum()
+        self.tool_calls
+            .iter()
+            .map(|call| call.arguments.len())
+            .sum()
     }
 
     /// Returns whether the model or its provider refused to answer; see [`is_refusal`].
@@ -165,7 +181,11 @@ impl Completion {
 
     /// Creates an answer that calls these tools.
     pub fn tool_calls(tool_calls: Vec<ToolCall>) -> Self {
-        Self { tool_calls, finish_reason: "tool_calls".to_owned(), ..Self::default() }
+        Self {
+            tool_calls,
+            finish_reason: "tool_calls".to_owned(),
+            ..Self::default()
+        }
     }
 }
 
@@ -182,7 +202,9 @@ pub fn is_refusal(finish_reason: &str) -> bool {
         "recitation",
         "image_safety",
     ];
-    REASONS.iter().any(|reason| finish_reason.eq_ignore_ascii_case(reason))
+    REASONS
+        .iter()
+        .any(|reason| finish_reason.eq_ignore_ascii_case(reason))
 }
 
 /// Kind of failure of an attempt. Determines whether the call is retried.
@@ -248,7 +270,10 @@ impl ModelError {
     pub fn is_retryable(&self) -> bool {
         matches!(
             self.failure,
-            Failure::Unavailable | Failure::InvalidResponse | Failure::Timeout | Failure::RateLimited { .. }
+            Failure::Unavailable
+                | Failure::InvalidResponse
+                | Failure::Timeout
+                | Failure::RateLimited { .. }
         )
     }
 }
@@ -256,9 +281,10 @@ impl ModelError {
 impl From<&ModelError> for ErrorInfo {
     fn from(error: &ModelError) -> Self {
         let code = match error.failure {
-            Failure::Unavailable | Failure::InvalidResponse | Failure::Rejected | Failure::EndlessAnswer => {
-                ErrorCode::ProviderError
-            }
+            Failure::Unavailable
+            | Failure::InvalidResponse
+            | Failure::Rejected
+            | Failure::EndlessAnswer => ErrorCode::ProviderError,
             Failure::Timeout => ErrorCode::ProviderTimeout,
             Failure::RateLimited { .. } => ErrorCode::ProviderRateLimited,
             Failure::Unauthorized => ErrorCode::ProviderAuthFailed,
@@ -266,7 +292,9 @@ impl From<&ModelError> for ErrorInfo {
             Failure::AnswerTooLarge => ErrorCode::ModelAnswerTooLarge,
             Failure::Unsupported => ErrorCode::UnsupportedCapability,
         };
-        let mut details = error.status.map_or(Value::Null, |status| json!({ "status": status }));
+        let mut details = error
+            .status
+            .map_or(Value::Null, |status| json!({ "status": status }));
         if let Some(context_window) = error.context_window {
             details["context_window"] = context_window.into();
         }
@@ -279,7 +307,12 @@ impl From<&ModelError> for ErrorInfo {
         if error.failure == Failure::Unavailable && error.status.is_none() {
             details["is_unreachable"] = true.into();
         }
-        Self { code, message: error.message.clone(), retryable: error.is_retryable(), details }
+        Self {
+            code,
+            message: error.message.clone(),
+            retryable: error.is_retryable(),
+            details,
+        }
     }
 }
 

@@ -87,9 +87,19 @@ impl Limiter {
         }
         self.remove_expired(now);
         let tokens = self.cost(tokens);
-        let by_requests = self.requests_free_at(now).map(|until| LimitReached { limit: Limit::Requests, until });
-        let by_tokens = self.tokens_free_at(tokens, now).map(|until| LimitReached { limit: Limit::Tokens, until });
-        if let Some(full) = [by_requests, by_tokens].into_iter().flatten().max_by_key(|full| full.until) {
+        let by_requests = self.requests_free_at(now).map(|until| LimitReached {
+            limit: Limit::Requests,
+            until,
+        });
+        let by_tokens = self.tokens_free_at(tokens, now).map(|until| LimitReached {
+            limit: Limit::Tokens,
+            until,
+        });
+        if let Some(full) = [by_requests, by_tokens]
+            .into_iter()
+            .flatten()
+            .max_by_key(|full| full.until)
+        {
             return Err(full);
         }
         self.reserved.insert(id, tokens);
@@ -113,7 +123,9 @@ impl Limiter {
 
     /// Sets the tokens that a call used, which began at `begun`. Calls that have left the window are ignored.
     pub fn settle(&mut self, id: u64, begun: Duration, used: u64) {
-        let Some(tokens) = self.begun.get_mut(&(begun, id)) else { return };
+        let Some(tokens) = self.begun.get_mut(&(begun, id)) else {
+            return;
+        };
         if self.max_tokens > 0 {
             let used = used.min(MAX_TOKENS_PER_CALL);
             self.tokens = self.tokens - *tokens + used;
@@ -126,8 +138,15 @@ impl Limiter {
 
     /// Returns the current usage.
     pub fn rate(&self, now: Duration) -> Rate {
-        let begun = || self.begun.iter().rev().take_while(|((at, _), _)| *at + WINDOW > now).map(|(_, tokens)| *tokens);
-        let (sent, sent_tokens) = begun().fold((0, 0), |(calls, sum), tokens| (calls + 1, sum + tokens));
+        let begun = || {
+            self.begun
+                .iter()
+                .rev()
+                .take_while(|((at, _), _)| *at + WINDOW > now)
+                .map(|(_, tokens)| *tokens)
+        };
+        let (sent, sent_tokens) =
+            begun().fold((0, 0), |(calls, sum), tokens| (calls + 1, sum + tokens));
         let held_tokens: u64 = self.reserved.values().sum();
         Rate {
             requests: sent + self.reserved.len() as u64,
@@ -144,7 +163,11 @@ impl Limiter {
     /// Returns the tokens that a call counts as: at least one, so that the number of remembered calls is bounded by
     /// the limit.
     fn cost(&self, tokens: u64) -> u64 {
-        if self.max_tokens == 0 { 0 } else { tokens.clamp(1, self.max_tokens) }
+        if self.max_tokens == 0 {
+            0
+        } else {
+            tokens.clamp(1, self.max_tokens)
+        }
     }
 
     fn remove_expired(&mut self, now: Duration) {
@@ -221,7 +244,11 @@ mod tests {
             (0, 10, vec![0; 12], [vec![0; 10], vec![61; 2]].concat()), // unknown number of tokens: at least one
         ] {
             let mut limiter = Limiter::new(requests, tokens);
-            assert_eq!(sent_at(&mut limiter, &calls), want, "{requests} requests, {tokens} tokens: {calls:?}");
+            assert_eq!(
+                sent_at(&mut limiter, &calls),
+                want,
+                "{requests} requests, {tokens} tokens: {calls:?}"
+            );
         }
     }
 
@@ -233,7 +260,11 @@ mod tests {
             limiter.begin(1, at(0));
             limiter.settle(1, at(0), used);
             let room = limiter.reserve(2, 4, at(5));
-            assert_eq!(room.err().map(|full| full.until), want, "{used} tokens used");
+            assert_eq!(
+                room.err().map(|full| full.until),
+                want,
+                "{used} tokens used"
+            );
         }
     }
 
@@ -241,7 +272,10 @@ mod tests {
     fn reservation_counts_until_released() {
         let mut limiter = Limiter::new(1, 0);
         limiter.reserve(1, 0, at(0)).unwrap();
-        assert!(limiter.reserve(2, 0, at(500)).is_err(), "the first has not even begun");
+        assert!(
+            limiter.reserve(2, 0, at(500)).is_err(),
+            "the first has not even begun"
+        );
         limiter.give_back(1);
         limiter.reserve(2, 0, at(500)).unwrap();
     }

@@ -33,8 +33,13 @@ use crate::{
 };
 
 /// Names of the data that services send with answers and expect back.
-const PROVIDER_DATA: [&str; 5] =
-    ["reasoning_content", "reasoning_details", "thought_signature", "thought signature", "extra_content"];
+const PROVIDER_DATA: [&str; 5] = [
+    "reasoning_content",
+    "reasoning_details",
+    "thought_signature",
+    "thought signature",
+    "extra_content",
+];
 
 /// The API of chat completions.
 pub(crate) struct ChatCompletions;
@@ -44,12 +49,21 @@ impl Api for ChatCompletions {
     const LEARNS_REJECTED_DATA: bool = true;
     const ENDPOINT: &'static str = "/chat/completions";
     const CACHE_KEY: CacheKeySupport = CacheKeySupport::VendorOnly;
-    const INPUTS: &'static [InputKind] = &[InputKind::Text, InputKind::Image, InputKind::Pdf, InputKind::Audio];
+    const INPUTS: &'static [InputKind] = &[
+        InputKind::Text,
+        InputKind::Image,
+        InputKind::Pdf,
+        InputKind::Audio,
+    ];
     type Answer = Assembler;
 
     fn headers(key: &str, _: &BaseUrl) -> HeaderMap {
         // Set every option, so that none is read from environment variables.
-        OpenAIConfig::new().with_api_key(key).with_org_id("").with_project_id("").headers()
+        OpenAIConfig::new()
+            .with_api_key(key)
+            .with_org_id("")
+            .with_project_id("")
+            .headers()
     }
 
     fn path(_: &BaseUrl, _: &str) -> String {
@@ -63,15 +77,31 @@ impl Api for ChatCompletions {
     fn next_adaptation(call: &Call<'_>, error: &ErrorBody) -> Option<Adaptation> {
         let now = call.adaptation;
         if error.rejects_parameter(limit_name(now)) {
-            Some(Adaptation { uses_max_completion_tokens: !now.uses_max_completion_tokens, ..now })
-        } else if call.temperature.is_some() && !now.no_temperature && error.rejects_parameter("temperature") {
-            Some(Adaptation { no_temperature: true, ..now })
+            Some(Adaptation {
+                uses_max_completion_tokens: !now.uses_max_completion_tokens,
+                ..now
+            })
+        } else if call.temperature.is_some()
+            && !now.no_temperature
+            && error.rejects_parameter("temperature")
+        {
+            Some(Adaptation {
+                no_temperature: true,
+                ..now
+            })
         } else if !now.no_provider_data && error.mentions(&PROVIDER_DATA) {
-            Some(Adaptation { no_provider_data: true, ..now })
+            Some(Adaptation {
+                no_provider_data: true,
+                ..now
+            })
         } else if !now.no_stream_options && error.rejects_parameter("stream_options") {
-            Some(Adaptation { no_stream_options: true, ..now })
+            Some(Adaptation {
+                no_stream_options: true,
+                ..now
+            })
         } else {
-            call.without_rejected_cache_control(error).or_else(|| call.without_rejected_schema(error))
+            call.without_rejected_cache_control(error)
+                .or_else(|| call.without_rejected_schema(error))
         }
     }
 

@@ -28,9 +28,14 @@ impl ReasoningParams {
     /// A value that is not a level or a number, or both of them.
     pub fn take(params: &mut Map<String, Value>) -> Result<Self, String> {
         if params.contains_key(REASONING_EFFORT) && params.contains_key(EFFORT) {
-            return Err(format!("`{EFFORT}` and `{REASONING_EFFORT}` exclude each other"));
+            return Err(format!(
+                "`{EFFORT}` and `{REASONING_EFFORT}` exclude each other"
+            ));
         }
-        let level = params.get(REASONING_EFFORT).cloned().map(serde_json::from_value::<Effort>);
+        let level = params
+            .get(REASONING_EFFORT)
+            .cloned()
+            .map(serde_json::from_value::<Effort>);
         if level.is_some_and(|level| level.is_ok()) {
             let value = params.remove(REASONING_EFFORT).unwrap_or_default();
             params.insert(EFFORT.to_owned(), value);
@@ -43,19 +48,30 @@ impl ReasoningParams {
         });
         let budget_tokens = params.remove(REASONING_BUDGET).map(|value| {
             let tokens = value.as_u64().filter(|tokens| *tokens > 0);
-            tokens.ok_or_else(|| format!("`{REASONING_BUDGET}` must be a number of tokens, at least 1"))
+            tokens.ok_or_else(|| {
+                format!("`{REASONING_BUDGET}` must be a number of tokens, at least 1")
+            })
         });
-        let found = Self { effort: effort.transpose()?, budget_tokens: budget_tokens.transpose()? };
+        let found = Self {
+            effort: effort.transpose()?,
+            budget_tokens: budget_tokens.transpose()?,
+        };
         if found.effort.is_some() && found.budget_tokens.is_some() {
-            return Err(format!("`{EFFORT}` and `{REASONING_BUDGET}` exclude each other"));
+            return Err(format!(
+                "`{EFFORT}` and `{REASONING_BUDGET}` exclude each other"
+            ));
         }
         Ok(found)
     }
 
     /// Returns the level or number of tokens of a profile.
     pub fn of_profile(profile: &ModelConfig) -> Self {
-        let of_params = || serde_json::from_value(profile.params.get(REASONING_EFFORT)?.clone()).ok();
-        Self { effort: profile.effort.or_else(of_params), budget_tokens: profile.reasoning_budget_tokens }
+        let of_params =
+            || serde_json::from_value(profile.params.get(REASONING_EFFORT)?.clone()).ok();
+        Self {
+            effort: profile.effort.or_else(of_params),
+            budget_tokens: profile.reasoning_budget_tokens,
+        }
     }
 
     /// Returns whether neither is set.
@@ -94,8 +110,16 @@ const MAX_BYTES: usize = 8_192;
 
 /// Rejects parameters that the caller cannot set, and parameters that are too large.
 pub fn check_params(params: &Map<String, Value>) -> Result<(), ErrorInfo> {
-    let refuse = |why: String| Err(ErrorInfo::new(ErrorCode::ValidationError, format!("llm_params: {why}")));
-    if let Some(ours) = params.keys().find(|key| RESERVED_PARAMS.contains(&key.as_str())) {
+    let refuse = |why: String| {
+        Err(ErrorInfo::new(
+            ErrorCode::ValidationError,
+            format!("llm_params: {why}"),
+        ))
+    };
+    if let Some(ours) = params
+        .keys()
+        .find(|key| RESERVED_PARAMS.contains(&key.as_str()))
+    {
         let instead = match ours.as_str() {
             "temperature" => "set `temperature` of the run instead",
             "model" => "set `model` of the run instead",
@@ -131,13 +155,24 @@ mod tests {
             (json!({"temperature": 0}), Some("`temperature` of the run")),
             (json!({"model": "x"}), Some("`model` of the run")),
             (json!({"effort": "high"}), None),
-            (json!({"effort": "huge"}), Some("none, minimal, low, medium, high, xhigh, max")),
+            (
+                json!({"effort": "huge"}),
+                Some("none, minimal, low, medium, high, xhigh, max"),
+            ),
             (json!({"reasoning_budget_tokens": 5}), None),
             (json!({"reasoning_budget_tokens": 0}), Some("at least 1")),
-            (json!({"reasoning_budget_tokens": 5, "effort": "low"}), Some("exclude each other")),
-            (json!({"user": "x".repeat(MAX_BYTES)}), Some("limit of 8192")),
+            (
+                json!({"reasoning_budget_tokens": 5, "effort": "low"}),
+                Some("exclude each other"),
+            ),
+            (
+                json!({"user": "x".repeat(MAX_BYTES)}),
+                Some("limit of 8192"),
+            ),
         ] {
-            let Value::Object(params) = params else { unreachable!("an object") };
+            let Value::Object(params) = params else {
+                unreachable!("an object")
+            };
             let checked = check_params(&params).map_err(|error| error.message);
             match refused {
                 None => assert_eq!(checked, Ok(()), "{params:?}"),

@@ -15,13 +15,22 @@ pub struct ReasoningSupport {
 
 impl ReasoningSupport {
     /// Nothing is known about the model.
-    pub const UNKNOWN: Self = Self { levels: None, takes_budget: None };
+    pub const UNKNOWN: Self = Self {
+        levels: None,
+        takes_budget: None,
+    };
     /// The model does not reason.
-    pub const NONE: Self = Self { levels: Some(&[]), takes_budget: Some(false) };
+    pub const NONE: Self = Self {
+        levels: Some(&[]),
+        takes_budget: Some(false),
+    };
 
     /// The model takes these levels, but no number of tokens.
     pub const fn levels(levels: &'static [Effort]) -> Self {
-        Self { levels: Some(levels), takes_budget: Some(false) }
+        Self {
+            levels: Some(levels),
+            takes_budget: Some(false),
+        }
     }
 
     /// Returns the level to send for the one that is wanted: the nearest lower one that the model has, else its lowest.
@@ -29,7 +38,12 @@ impl ReasoningSupport {
     pub fn nearest(&self, wanted: Effort) -> Option<Effort> {
         match self.levels {
             None => Some(wanted),
-            Some(levels) => levels.iter().rev().find(|level| **level <= wanted).or(levels.first()).copied(),
+            Some(levels) => levels
+                .iter()
+                .rev()
+                .find(|level| **level <= wanted)
+                .or(levels.first())
+                .copied(),
         }
     }
 }
@@ -42,9 +56,15 @@ mod tests {
     fn missing_level_becomes_the_nearest_lower_one_else_the_lowest() {
         use Effort::{High, Low, Max, Medium, Minimal, None as No, Xhigh};
         let support = ReasoningSupport::levels(&[Low, Medium, High]);
-        for (wanted, expected) in
-            [(No, Low), (Minimal, Low), (Low, Low), (Medium, Medium), (High, High), (Xhigh, High), (Max, High)]
-        {
+        for (wanted, expected) in [
+            (No, Low),
+            (Minimal, Low),
+            (Low, Low),
+            (Medium, Medium),
+            (High, High),
+            (Xhigh, High),
+            (Max, High),
+        ] {
             assert_eq!(support.nearest(wanted), Some(expected), "{wanted:?}");
         }
         assert_eq!(ReasoningSupport::UNKNOWN.nearest(Max), Some(Max));

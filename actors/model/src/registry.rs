@@ -9,7 +9,10 @@ use soong_text::Environment;
 
 use crate::{Failure, Model, ModelError};
 #[cfg(feature = "openai")]
-use crate::{anthropic::Messages, gemini::Gemini, openai::ChatCompletions, responses::Responses, service::Service};
+use crate::{
+    anthropic::Messages, gemini::Gemini, openai::ChatCompletions, responses::Responses,
+    service::Service,
+};
 
 /// Creates the model of a profile. Does not connect.
 ///
@@ -20,13 +23,22 @@ use crate::{anthropic::Messages, gemini::Gemini, openai::ChatCompletions, respon
 /// An address, key or header that cannot be sent; a variable of `header_env` that is not set; a provider that is not a
 /// service (`offline`), or that this build does not include.
 #[cfg(feature = "openai")]
-pub fn create_model(config: &ModelConfig, environment: &Environment) -> Result<Arc<dyn Model>, ModelError> {
+pub fn create_model(
+    config: &ModelConfig,
+    environment: &Environment,
+) -> Result<Arc<dyn Model>, ModelError> {
     match config.provider() {
-        Provider::Openai => Ok(Arc::new(Service::<ChatCompletions>::new(config, environment)?)),
+        Provider::Openai => Ok(Arc::new(Service::<ChatCompletions>::new(
+            config,
+            environment,
+        )?)),
         Provider::Anthropic => Ok(Arc::new(Service::<Messages>::new(config, environment)?)),
         Provider::Gemini => Ok(Arc::new(Service::<Gemini>::new(config, environment)?)),
         Provider::OpenaiResponses => Ok(Arc::new(Service::<Responses>::new(config, environment)?)),
-        Provider::Offline => Err(ModelError::new(Failure::Rejected, "the provider `offline` is not a service")),
+        Provider::Offline => Err(ModelError::new(
+            Failure::Rejected,
+            "the provider `offline` is not a service",
+        )),
     }
 }
 

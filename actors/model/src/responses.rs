@@ -56,17 +56,39 @@ impl Api for Responses {
         let now = call.adaptation;
         let is_unsupported = error.mentions(&["encrypted content is not supported"]);
         if !now.no_summary && error.mentions(&["reasoning.summary", "reasoning summaries"]) {
-            Some(Adaptation { no_summary: true, ..now })
+            Some(Adaptation {
+                no_summary: true,
+                ..now
+            })
         } else if !now.no_reasoning && (is_unsupported || error.rejects_parameter("include")) {
-            Some(Adaptation { no_reasoning: true, ..now })
+            Some(Adaptation {
+                no_reasoning: true,
+                ..now
+            })
         } else if !now.no_provider_data && error.mentions(&REASONING_DATA) {
-            Some(Adaptation { no_provider_data: true, ..now })
-        } else if call.temperature.is_some() && !now.no_temperature && error.rejects_parameter("temperature") {
-            Some(Adaptation { no_temperature: true, ..now })
-        } else if !now.no_reasoning && !call.has_reasoning_settings() && error.rejects_parameter("reasoning") {
-            Some(Adaptation { no_reasoning: true, ..now })
+            Some(Adaptation {
+                no_provider_data: true,
+                ..now
+            })
+        } else if call.temperature.is_some()
+            && !now.no_temperature
+            && error.rejects_parameter("temperature")
+        {
+            Some(Adaptation {
+                no_temperature: true,
+                ..now
+            })
+        } else if !now.no_reasoning
+            && !call.has_reasoning_settings()
+            && error.rejects_parameter("reasoning")
+        {
+            Some(Adaptation {
+                no_reasoning: true,
+                ..now
+            })
         } else {
-            call.without_rejected_cache_control(error).or_else(|| call.without_rejected_schema(error))
+            call.without_rejected_cache_control(error)
+                .or_else(|| call.without_rejected_schema(error))
         }
     }
 

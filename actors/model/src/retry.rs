@@ -46,7 +46,12 @@ pub fn wait_before_retry(
 /// starting at 1.
 ///
 /// The pause is the longer of `Retry-After` and the backoff, but at most [`MAX_PAUSE`].
-pub fn pause(config: &RetryConfig, round: u32, retry_after_ms: Option<u64>, jitter: f64) -> Duration {
+pub fn pause(
+    config: &RetryConfig,
+    round: u32,
+    retry_after_ms: Option<u64>,
+    jitter: f64,
+) -> Duration {
     let asked = Duration::from_millis(retry_after_ms.unwrap_or(0));
     backoff(config, round, jitter).max(asked).min(MAX_PAUSE)
 }
@@ -72,7 +77,10 @@ pub fn max_outage_wait(config: &RetryConfig, attempts: u32) -> Duration {
 /// Returns the delay after an attempt, before jitter.
 fn full_backoff_ms(config: &RetryConfig, attempt: u32) -> u64 {
     let doublings = attempt.saturating_sub(1).min(63);
-    config.initial_backoff_ms.saturating_mul(1 << doublings).min(config.max_backoff_ms)
+    config
+        .initial_backoff_ms
+        .saturating_mul(1 << doublings)
+        .min(config.max_backoff_ms)
 }
 
 fn backoff(config: &RetryConfig, attempt: u32, jitter: f64) -> Duration {
@@ -88,7 +96,11 @@ mod tests {
 
     use super::*;
 
-    const CONFIG: RetryConfig = RetryConfig { max_attempts: 5, initial_backoff_ms: 500, max_backoff_ms: 3_000 };
+    const CONFIG: RetryConfig = RetryConfig {
+        max_attempts: 5,
+        initial_backoff_ms: 500,
+        max_backoff_ms: 3_000,
+    };
 
     fn failed(failure: Failure) -> ModelError {
         ModelError::new(failure, "it failed")
@@ -102,10 +114,10 @@ mod tests {
             (Failure::Unavailable, 1, 0.0, Some(250)),
             (Failure::InvalidResponse, 2, 1.0, Some(1_000)),
             (Failure::Timeout, 3, 1.0, Some(2_000)),
-            (Failure::Timeout, 4, 1.0, Some(3_000)),     // capped
-            (Failure::Timeout, 4, 0.5, Some(2_250)),     // jitter after the cap
-            (Failure::Timeout, 5, 1.0, None),            // no attempts left
-            (limited(None), 1, 0.0, Some(250)),          // no `Retry-After`: like any failure
+            (Failure::Timeout, 4, 1.0, Some(3_000)), // capped
+            (Failure::Timeout, 4, 0.5, Some(2_250)), // jitter after the cap
+            (Failure::Timeout, 5, 1.0, None),        // no attempts left
+            (limited(None), 1, 0.0, Some(250)),      // no `Retry-After`: like any failure
             (limited(Some(2_000)), 1, 0.0, Some(2_000)), // a minimum
             (limited(Some(10)), 1, 1.0, Some(500)),
             (limited(Some(3_000)), 1, 0.0, Some(3_000)),
@@ -119,14 +131,24 @@ mod tests {
             (Failure::Unsupported, 1, 1.0, None),
         ] {
             let wait = wait_before_retry(&CONFIG, 9_000, attempt, &failed(failure), jitter);
-            assert_eq!(wait, want_ms.map(Duration::from_millis), "{failure:?}, attempt {attempt}, jitter {jitter}");
+            assert_eq!(
+                wait,
+                want_ms.map(Duration::from_millis),
+                "{failure:?}, attempt {attempt}, jitter {jitter}"
+            );
         }
     }
 
     #[test]
     fn zero_max_attempts_means_no_retry() {
-        let config = RetryConfig { max_attempts: 0, ..CONFIG };
-        assert_eq!(wait_before_retry(&config, 9_000, 1, &failed(Failure::InvalidResponse), 0.5), None);
+        let config = RetryConfig {
+            max_attempts: 0,
+            ..CONFIG
+        };
+        assert_eq!(
+            wait_before_retry(&config, 9_000, 1, &failed(Failure::InvalidResponse), 0.5),
+            None
+        );
     }
 
     #[test]
@@ -141,7 +163,11 @@ mod tests {
             (1, Some(86_400_000), 300_000),
         ] {
             let wait = pause(&CONFIG, round, retry_after_ms, 1.0);
-            assert_eq!(wait, Duration::from_millis(want_ms), "round {round}, {retry_after_ms:?}");
+            assert_eq!(
+                wait,
+                Duration::from_millis(want_ms),
+                "round {round}, {retry_after_ms:?}"
+            );
         }
     }
 
@@ -156,7 +182,10 @@ mod tests {
             (0, 0, 0),
             (1_000_003, 0, 500 + 1_000 + 2_000 + 999_999 * 3_000),
         ] {
-            let config = RetryConfig { max_attempts, ..CONFIG };
+            let config = RetryConfig {
+                max_attempts,
+                ..CONFIG
+            };
             assert_eq!(
                 max_outage_wait(&config, attempts),
                 Duration::from_millis(want_ms),

@@ -59,7 +59,10 @@ pub fn server_address(_: &ModelConfig, _: &Environment, _: bool) -> Option<Strin
 
 /// Returns nothing: this build includes no service.
 #[cfg(not(feature = "openai"))]
-#[expect(clippy::unused_async, reason = "the signature is that of builds with services")]
+#[expect(
+    clippy::unused_async,
+    reason = "the signature is that of builds with services"
+)]
 pub async fn server_facts(_: &ModelConfig, _: &Environment, _: &str) -> ServerFacts {
     ServerFacts::default()
 }

@@ -41,8 +41,8 @@ use reqwest::{Url, header::HeaderMap};
 use serde::Serialize;
 use serde_json::{Map, Value};
 use soong_protocol::{
-    Delta, Effort, InputKind, Message, ModelConfig, ModelSource, Provider, ProviderData, ProviderItem, Role, Timestamp,
-    TraceId,
+    Delta, Effort, InputKind, Message, ModelConfig, ModelSource, Provider, ProviderData,
+    ProviderItem, Role, Timestamp, TraceId,
 };
 use soong_text::{Environment, Redactor};
 
@@ -116,7 +116,10 @@ pub(crate) enum CacheKeySupport {
 }
 
 /// Parts of requests that a model rejects or expects under another name.
-#[expect(clippy::struct_excessive_bools, reason = "each is rejected independently of the others")]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is rejected independently of the others"
+)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Adaptation {
     /// The output limit is called `max_completion_tokens`.
@@ -192,26 +195,47 @@ impl<'a> Call<'a> {
     /// Returns the adaptation that says nothing about the cache, if the service rejects that.
     pub(crate) fn without_rejected_cache_control(&self, error: &ErrorBody) -> Option<Adaptation> {
         let is_rejected = !self.adaptation.no_cache_control && error.mentions(&["prompt_cache"]);
-        is_rejected.then_some(Adaptation { no_cache_control: true, ..self.adaptation })
+        is_rejected.then_some(Adaptation {
+            no_cache_control: true,
+            ..self.adaptation
+        })
     }
 
     /// Returns the schema of the answer, if the service accepts it.
     pub(crate) fn output_schema(&self) -> Option<&'a Value> {
-        self.request.output_schema.as_deref().filter(|_| !self.adaptation.no_output_schema)
+        self.request
+            .output_schema
+            .as_deref()
+            .filter(|_| !self.adaptation.no_output_schema)
     }
 
     /// Returns the adaptation without the schema of the answer, if the service rejects that.
     pub(crate) fn without_rejected_schema(&self, error: &ErrorBody) -> Option<Adaptation> {
-        const NAMES: [&str; 5] = ["schema", "response_format", "output_config.format", "text.format", "mime type"];
+        const NAMES: [&str; 5] = [
+            "schema",
+            "response_format",
+            "output_config.format",
+            "text.format",
+            "mime type",
+        ];
         let is_rejected = self.output_schema().is_some() && error.mentions(&NAMES);
-        is_rejected.then_some(Adaptation { no_output_schema: true, ..self.adaptation })
+        is_rejected.then_some(Adaptation {
+            no_output_schema: true,
+            ..self.adaptation
+        })
     }
 
     /// Returns the parameters of the profile and the request.
     pub(crate) fn all_params(&self) -> impl Iterator<Item = (&'a String, &'a Value)> + use<'a> {
-        let (of_profile, of_request, rejected) = (self.params, &self.request.params, self.rejected_params);
-        let all = of_profile.iter().filter(|(name, _)| !of_request.contains_key(*name)).chain(of_request);
-        all.filter(move |(name, _)| !is_rejected(rejected, name) && !OWN_FIELDS.contains(&name.as_str()))
+        let (of_profile, of_request, rejected) =
+            (self.params, &self.request.params, self.rejected_params);
+        let all = of_profile
+            .iter()
+            .filter(|(name, _)| !of_request.contains_key(*name))
+            .chain(of_request);
+        all.filter(move |(name, _)| {
+            !is_rejected(rejected, name) && !OWN_FIELDS.contains(&name.as_str())
+        })
     }
 }
 
@@ -262,7 +286,11 @@ impl DeltaSink for AnswerParts<'_> {
             (earlier, usage) => earlier.or(usage),
         };
         let argument_bytes = self.earlier.argument_bytes + progress.argument_bytes;
-        self.sink.progress(AnswerProgress { argument_bytes, usage, is_complete: progress.is_complete });
+        self.sink.progress(AnswerProgress {
+            argument_bytes,
+            usage,
+            is_complete: progress.is_complete,
+        });
     }
 }
 
@@ -281,7 +309,9 @@ impl<A: Api> Service<A> {
         let timeout = Duration::from_millis(config.timeout_ms);
         let first_byte_timeout = match config.first_byte_timeout_ms {
             Some(ms) => Duration::from_millis(ms),
-            None if base_url.is_local_network() => timeout.saturating_mul(ModelConfig::LOCAL_FIRST_BYTE_TIMEOUTS),
+            None if base_url.is_local_network() => {
+                timeout.saturating_mul(ModelConfig::LOCAL_FIRST_BYTE_TIMEOUTS)
+            }
             None => timeout,
         };
         let mut params = config.params.clone();
@@ -292,7 +322,9 @@ impl<A: Api> Service<A> {
         if effort.is_some() {
             params.remove(REASONING_EFFORT);
         }
-        let own_temperature = params.remove("temperature").and_then(|value| value.as_f64());
+        let own_temperature = params
+            .remove("temperature")
+            .and_then(|value| value.as_f64());
         Ok(Self {
             name: config.model_name().to_owned(),
             max_output_tokens: config.max_output_tokens,
@@ -326,9 +358,16 @@ impl<A: Api> Service<A> {
     }
 
     /// Completes a request. An answer that the service paused is continued.
-    async fn attempt(&self, request: &ModelRequest, deltas: &mut dyn DeltaSink) -> Result<Completion, ModelError> {
+    async fn attempt(
+        &self,
+        request: &ModelRequest,
+        deltas: &mut dyn DeltaSink,
+    ) -> Result<Completion, ModelError> {
         let mut request = in_call_order(request);
-        let mut parts = AnswerParts { sink: deltas, earlier: AnswerProgress::default() };
+        let mut parts = AnswerParts {
+            sink: deltas,
+            earlier: AnswerProgress::default(),
+        };
         let mut completion = self.one_answer(&request, &mut parts).await?;
         let mut continuations = 0;
         // It precedes the answer that is continued.
@@ -354,43 +393,68 @@ impl<A: Api> Service<A> {
         Ok(completion)
     }
 
-    async fn one_answer(&self, request: &ModelRequest, deltas: &mut dyn DeltaSink) -> Result<Completion, ModelError> {
+    async fn one_answer(
+        &self,
+        request: &ModelRequest,
+        deltas: &mut dyn DeltaSink,
+    ) -> Result<Completion, ModelError> {
         let model = request.model.as_deref().unwrap_or(&self.name);
         let endpoint = self.endpoint(model)?;
         let known = self.adaptation(model);
         let names = ToolNames::of(request);
         let entry = ModelCatalog::built_in().find(model);
-        let rejected_params = (self.rejected_by_api, entry.map_or(&[][..], |entry| &entry.rejected_params[..]));
+        let rejected_params = (
+            self.rejected_by_api,
+            entry.map_or(&[][..], |entry| &entry.rejected_params[..]),
+        );
         let mut call = Call {
             model,
-            max_output_tokens: [request.max_output_tokens, self.max_output_tokens].into_iter().flatten().min(),
+            max_output_tokens: [request.max_output_tokens, self.max_output_tokens]
+                .into_iter()
+                .flatten()
+                .min(),
             temperature: request
                 .temperature
                 .or(self.temperature)
                 .filter(|_| !is_rejected(rejected_params, "temperature")),
             rejected_params,
-            effort: request.effort.or_else(|| self.effort.filter(|_| request.reasoning_budget_tokens.is_none())),
-            reasoning_budget_tokens: request
-                .reasoning_budget_tokens
-                .or_else(|| self.reasoning_budget_tokens.filter(|_| request.effort.is_none())),
+            effort: request.effort.or_else(|| {
+                self.effort
+                    .filter(|_| request.reasoning_budget_tokens.is_none())
+            }),
+            reasoning_budget_tokens: request.reasoning_budget_tokens.or_else(|| {
+                self.reasoning_budget_tokens
+                    .filter(|_| request.effort.is_none())
+            }),
             request,
             params: &self.params,
             names: &names,
             source: &self.source,
             adaptation: known,
-            cache_key: request.cache.key.as_deref().filter(|_| self.takes_cache_key()),
+            cache_key: request
+                .cache
+                .key
+                .as_deref()
+                .filter(|_| self.takes_cache_key()),
         };
         let mut changes = 0;
         loop {
             let body = json(&A::body(call))?;
-            let response = self.http.send(&endpoint, body, &self.info, request.exchanges.as_deref()).await?;
+            let response = self
+                .http
+                .send(&endpoint, body, &self.info, request.exchanges.as_deref())
+                .await?;
             if response.status().is_success() {
                 self.learn(&call, known);
                 let (mut completion, items) = self.read_answer(response, deltas).await?;
                 names.restore(&mut completion.tool_calls);
-                completion.provider_data_rejected = call.adaptation.no_provider_data && !known.no_provider_data;
+                completion.provider_data_rejected =
+                    call.adaptation.no_provider_data && !known.no_provider_data;
                 if !items.is_empty() {
-                    let source = ModelSource { model: model.to_owned(), ..self.source.clone() };
+                    let source = ModelSource {
+                        model: model.to_owned(),
+                        ..self.source.clone()
+                    };
                     completion.provider_data = Some(Box::new(ProviderData { source, items }));
                 }
                 if self.think_tags {
@@ -401,7 +465,9 @@ impl<A: Api> Service<A> {
             let status = response.status().as_u16();
             let headers = response.headers().clone();
             let error = ErrorBody::read(&error_body(response).await);
-            let is_rejected = matches!(status, 400 | 422) && !error.is_about_length() && changes < MAX_ADAPTATIONS;
+            let is_rejected = matches!(status, 400 | 422)
+                && !error.is_about_length()
+                && changes < MAX_ADAPTATIONS;
             match A::next_adaptation(&call, &error).filter(|_| is_rejected) {
                 Some(adaptation) => call.adaptation = adaptation,
                 None => return Err(self.info.status_error(status, &headers, &error)),
@@ -441,22 +507,37 @@ impl<A: Api> Service<A> {
 
     fn adaptation(&self, model: &str) -> Adaptation {
         // The map stays valid even if another thread panicked while holding the lock.
-        let adaptations = self.adaptations.lock().unwrap_or_else(PoisonError::into_inner);
+        let adaptations = self
+            .adaptations
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         adaptations.get(model).copied().unwrap_or_default()
     }
 
     /// Remembers the adaptation of a call that succeeded.
     fn learn(&self, call: &Call<'_>, known: Adaptation) {
         // Without calls, a service may reject data that it requires with calls.
-        let has_calls = call.request.messages.iter().any(|message| !message.tool_calls.is_empty());
-        let no_provider_data =
-            A::LEARNS_REJECTED_DATA && call.adaptation.no_provider_data && (has_calls || known.no_provider_data);
+        let has_calls = call
+            .request
+            .messages
+            .iter()
+            .any(|message| !message.tool_calls.is_empty());
+        let no_provider_data = A::LEARNS_REJECTED_DATA
+            && call.adaptation.no_provider_data
+            && (has_calls || known.no_provider_data);
         // Another schema may be accepted.
-        let learned = Adaptation { no_provider_data, no_output_schema: known.no_output_schema, ..call.adaptation };
+        let learned = Adaptation {
+            no_provider_data,
+            no_output_schema: known.no_output_schema,
+            ..call.adaptation
+        };
         if learned != known {
             let model = call.model;
             tracing::warn!(model, adaptation = ?learned, "the model rejects a parameter; later requests are adapted");
-            self.adaptations.lock().unwrap_or_else(PoisonError::into_inner).insert(model.to_owned(), learned);
+            self.adaptations
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .insert(model.to_owned(), learned);
         }
     }
 }
@@ -468,13 +549,24 @@ fn answer_message(completion: &Completion) -> Message {
         reasoning: completion.reasoning.clone(),
         tool_calls: completion.tool_calls.clone(),
         provider_data: completion.provider_data.clone(),
-        ..Message::new(TraceId::new(""), 0, None, Role::Assistant, text, Timestamp::default())
+        ..Message::new(
+            TraceId::new(""),
+            0,
+            None,
+            Role::Assistant,
+            text,
+            Timestamp::default(),
+        )
     }
 }
 
 fn json(body: &impl Serialize) -> Result<Vec<u8>, ModelError> {
-    serde_json::to_vec(body)
-        .map_err(|error| ModelError::new(Failure::Rejected, format!("could not serialize the request: {error}")))
+    serde_json::to_vec(body).map_err(|error| {
+        ModelError::new(
+            Failure::Rejected,
+            format!("could not serialize the request: {error}"),
+        )
+    })
 }
 
 impl<A: Api> Model for Service<A> {

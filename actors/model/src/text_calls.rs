@@ -38,7 +38,11 @@ type ParseCalls = fn(&str) -> Option<Vec<TextCall>>;
 
 /// The forms that begin with a mark: name, marks, and parser.
 const MARKED_FORMS: [(&str, &[&str], ParseCalls); 4] = [
-    ("deepseek", &["<｜tool▁calls▁begin｜>", "<｜tool▁call▁begin｜>"], deepseek),
+    (
+        "deepseek",
+        &["<｜tool▁calls▁begin｜>", "<｜tool▁call▁begin｜>"],
+        deepseek,
+    ),
     ("mistral", &["[TOOL_CALLS]"], mistral),
     ("qwen", &["<tool_call>", "<function="], qwen),
     ("hermes", &["<tool_call>"], hermes),
@@ -53,19 +57,35 @@ pub fn find_calls(answer: &str) -> Option<TextCalls> {
         None => (false, text),
     };
     for (form, starts, parse) in MARKED_FORMS {
-        let Some(start) = starts.iter().filter_map(|start| text.find(start)).min() else { continue };
+        let Some(start) = starts.iter().filter_map(|start| text.find(start)).min() else {
+            continue;
+        };
         if is_quoted(&text[..start]) {
             continue;
         }
-        if let Some(calls) = parse(&text[start..]).filter(|calls| !calls.is_empty() && calls.len() <= MAX_CALLS) {
-            let text_bytes = if fenced { reasoning_bytes } else { reasoning_bytes + start };
-            return Some(TextCalls { form, text_bytes, calls });
+        if let Some(calls) =
+            parse(&text[start..]).filter(|calls| !calls.is_empty() && calls.len() <= MAX_CALLS)
+        {
+            let text_bytes = if fenced {
+                reasoning_bytes
+            } else {
+                reasoning_bytes + start
+            };
+            return Some(TextCalls {
+                form,
+                text_bytes,
+                calls,
+            });
         }
     }
     let whole = text.trim();
     let whole = whole.strip_prefix("<|python_tag|>").unwrap_or(whole).trim();
     let call = object_call(&serde_json::from_str(whole).ok()?)?;
-    Some(TextCalls { form: "json", text_bytes: reasoning_bytes, calls: vec![call] })
+    Some(TextCalls {
+        form: "json",
+        text_bytes: reasoning_bytes,
+        calls: vec![call],
+    })
 }
 
 /// Returns the content of a code fence that is the whole text.
@@ -83,7 +103,10 @@ fn is_quoted(before: &str) -> bool {
     let line = before.rsplit('\n').next().unwrap_or_default();
     let is_marked = line.ends_with(['"', '\'', '`', '“', '«', '„', '‘', '(']);
     let is_indented = line.starts_with("    ") || line.starts_with('\t');
-    is_marked || is_indented || line.trim_start().starts_with('>') || before.matches("```").count() % 2 == 1
+    is_marked
+        || is_indented
+        || line.trim_start().starts_with('>')
+        || before.matches("```").count() % 2 == 1
 }
 
 fn hermes(text: &str) -> Option<Vec<TextCall>> {
@@ -102,7 +125,10 @@ fn qwen(text: &str) -> Option<Vec<TextCall>> {
     let mut calls = Vec::new();
     let mut rest = text.trim();
     while !rest.is_empty() {
-        rest = rest.strip_prefix("<tool_call>").unwrap_or(rest).trim_start();
+        rest = rest
+            .strip_prefix("<tool_call>")
+            .unwrap_or(rest)
+            .trim_start();
         let (name, body) = rest.strip_prefix("<function=")?.split_once('>')?;
         let (body, after) = body.split_once("</function>").unwrap_or((body, ""));
         let mut arguments = Map::new();
@@ -113,9 +139,15 @@ fn qwen(text: &str) -> Option<Vec<TextCall>> {
             arguments.insert(parameter.to_owned(), parameter_value(value));
             parameters = following.trim_start();
         }
-        calls.push(TextCall { name: name.trim().to_owned(), arguments });
+        calls.push(TextCall {
+            name: name.trim().to_owned(),
+            arguments,
+        });
         let after = after.trim_start();
-        rest = after.strip_prefix("</tool_call>").unwrap_or(after).trim_start();
+        rest = after
+            .strip_prefix("</tool_call>")
+            .unwrap_or(after)
+            .trim_start();
     }
     Some(calls)
 }
@@ -124,14 +156,20 @@ fn qwen(text: &str) -> Option<Vec<TextCall>> {
 fn parameter_value(text: &str) -> Value {
     let text = text.strip_prefix('\n').unwrap_or(text);
     let text = text.strip_suffix('\n').unwrap_or(text);
-    serde_json::from_str(text).ok().filter(|value: &Value| !value.is_string()).unwrap_or_else(|| text.into())
+    serde_json::from_str(text)
+        .ok()
+        .filter(|value: &Value| !value.is_string())
+        .unwrap_or_else(|| text.into())
 }
 
 fn mistral(text: &str) -> Option<Vec<TextCall>> {
     let mut calls = Vec::new();
     let mut rest = text.trim();
     while !rest.is_empty() && calls.len() <= MAX_CALLS {
-        rest = rest.strip_prefix("[TOOL_CALLS]").unwrap_or(rest).trim_start();
+        rest = rest
+            .strip_prefix("[TOOL_CALLS]")
+            .unwrap_or(rest)
+            .trim_start();
         if rest.starts_with('[') {
             let (list, after) = json_prefix(rest)?;
             for call in list.as_array()? {
@@ -156,8 +194,15 @@ fn mistral(text: &str) -> Option<Vec<TextCall>> {
 
 fn deepseek(text: &str) -> Option<Vec<TextCall>> {
     const BEGIN: &str = "<｜tool▁call▁begin｜>";
-    let text = text.trim().strip_prefix("<｜tool▁calls▁begin｜>").unwrap_or(text);
-    let text = text.trim_end().strip_suffix("<｜end▁of▁sentence｜>").unwrap_or(text).trim_end();
+    let text = text
+        .trim()
+        .strip_prefix("<｜tool▁calls▁begin｜>")
+        .unwrap_or(text);
+    let text = text
+        .trim_end()
+        .strip_suffix("<｜end▁of▁sentence｜>")
+        .unwrap_or(text)
+        .trim_end();
     let text = text.strip_suffix("<｜tool▁calls▁end｜>").unwrap_or(text);
     let mut calls = Vec::new();
     let mut rest = text.trim();
@@ -166,9 +211,15 @@ fn deepseek(text: &str) -> Option<Vec<TextCall>> {
         let (call, after) = rest.split_once("<｜tool▁call▁end｜>").unwrap_or((rest, ""));
         let (first, second) = call.split_once("<｜tool▁sep｜>")?;
         // `function<sep>NAME\n` with a fence, or `NAME<sep>` with JSON.
-        let (name, arguments) =
-            if second.trim_start().starts_with('{') { (first, second) } else { second.split_once('\n')? };
-        let arguments = arguments.trim().trim_start_matches("```json").trim_start_matches("```");
+        let (name, arguments) = if second.trim_start().starts_with('{') {
+            (first, second)
+        } else {
+            second.split_once('\n')?
+        };
+        let arguments = arguments
+            .trim()
+            .trim_start_matches("```json")
+            .trim_start_matches("```");
         let (arguments, _) = json_prefix(arguments.trim_start())?;
         calls.push(named_call(name.trim(), arguments)?);
         rest = after.trim_start();
@@ -186,10 +237,24 @@ fn json_prefix(text: &str) -> Option<(Value, &str)> {
 
 /// Returns the call `{"name": …, "arguments": …}`. Llama names the arguments `parameters`; some wrap it in `function`.
 fn object_call(value: &Value) -> Option<TextCall> {
-    let call = value.get("function").filter(|function| function.is_object()).unwrap_or(value);
+    let call = value
+        .get("function")
+        .filter(|function| function.is_object())
+        .unwrap_or(value);
     let arguments = call.get("arguments").or_else(|| call.get("parameters"))?;
-    let known = ["name", "arguments", "parameters", "id", "type", "function", "index"];
-    let has_only_known = call.as_object()?.keys().all(|key| known.contains(&key.as_str()));
+    let known = [
+        "name",
+        "arguments",
+        "parameters",
+        "id",
+        "type",
+        "function",
+        "index",
+    ];
+    let has_only_known = call
+        .as_object()?
+        .keys()
+        .all(|key| known.contains(&key.as_str()));
     named_call(call.get("name")?.as_str()?, arguments.clone()).filter(|_| has_only_known)
 }
 
@@ -201,7 +266,10 @@ fn named_call(name: &str, arguments: Value) -> Option<TextCall> {
         _ => return None,
     };
     let is_name = !name.is_empty() && !name.contains(char::is_whitespace);
-    is_name.then(|| TextCall { name: name.to_owned(), arguments })
+    is_name.then(|| TextCall {
+        name: name.to_owned(),
+        arguments,
+    })
 }
 
 #[cfg(test)]
@@ -210,7 +278,8 @@ mod tests {
 
     use super::*;
 
-    const HERMES: &str = "<tool_call>\n{\"name\": \"read\", \"arguments\": {\"path\": \"a\"}}\n</tool_call>";
+    const HERMES: &str =
+        "<tool_call>\n{\"name\": \"read\", \"arguments\": {\"path\": \"a\"}}\n</tool_call>";
     const QWEN: &str = "<tool_call>\n<function=read>\n<parameter=path>\na\n</parameter>\n</function>\n</tool_call>";
     const MISTRAL: &str = "[TOOL_CALLS][{\"name\": \"read\", \"arguments\": {\"path\": \"a\"}}]";
     const DEEPSEEK: &str = "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>read\n```json\n{\"path\": \
@@ -220,23 +289,42 @@ mod tests {
     fn found(answer: &str) -> Option<(&'static str, String, usize)> {
         let found = find_calls(answer)?;
         for call in &found.calls {
-            assert_eq!((call.name.as_str(), &call.arguments["path"]), ("read", &json!("a")), "{answer}");
+            assert_eq!(
+                (call.name.as_str(), &call.arguments["path"]),
+                ("read", &json!("a")),
+                "{answer}"
+            );
         }
-        Some((found.form, answer[..found.text_bytes].to_owned(), found.calls.len()))
+        Some((
+            found.form,
+            answer[..found.text_bytes].to_owned(),
+            found.calls.len(),
+        ))
     }
 
     #[test]
     fn five_forms_are_found_at_the_end_of_an_answer() {
-        for (form, calls) in
-            [("hermes", HERMES), ("qwen", QWEN), ("mistral", MISTRAL), ("deepseek", DEEPSEEK), ("json", JSON)]
-        {
+        for (form, calls) in [
+            ("hermes", HERMES),
+            ("qwen", QWEN),
+            ("mistral", MISTRAL),
+            ("deepseek", DEEPSEEK),
+            ("json", JSON),
+        ] {
             let expected = |text: &str| Some((form, text.to_owned(), 1));
             assert_eq!(found(calls), expected(""), "{form}");
-            assert_eq!(found(&format!("\n{calls}\n")).map(|found| found.0), Some(form));
+            assert_eq!(
+                found(&format!("\n{calls}\n")).map(|found| found.0),
+                Some(form)
+            );
             let reasoning = format!("<think>I read {JSON}</think>");
             assert_eq!(found(&format!("{reasoning}{calls}")), expected(&reasoning));
             let after_prose = format!("I will read it.\n\n{calls}");
-            let prose = if form == "json" { None } else { expected("I will read it.\n\n") };
+            let prose = if form == "json" {
+                None
+            } else {
+                expected("I will read it.\n\n")
+            };
             assert_eq!(found(&after_prose), prose, "{form} after prose");
             for quoted in [
                 format!("The file says:\n> {calls}"),
@@ -249,10 +337,24 @@ mod tests {
                 assert_eq!(found(&quoted), None, "{form}: {quoted}");
             }
         }
-        assert_eq!(found(&format!("```xml\n{HERMES}\n```")), Some(("hermes", String::new(), 1)));
-        assert_eq!(found(&format!("Like this:\n```xml\n{HERMES}\n```")), None, "a fence is the whole answer");
-        assert_eq!(found(&format!("```json\n{JSON}\n```")), Some(("json", String::new(), 1)));
-        assert_eq!(found(&format!("Like this:\n```json\n{JSON}\n```")), None, "bare JSON is the whole answer");
+        assert_eq!(
+            found(&format!("```xml\n{HERMES}\n```")),
+            Some(("hermes", String::new(), 1))
+        );
+        assert_eq!(
+            found(&format!("Like this:\n```xml\n{HERMES}\n```")),
+            None,
+            "a fence is the whole answer"
+        );
+        assert_eq!(
+            found(&format!("```json\n{JSON}\n```")),
+            Some(("json", String::new(), 1))
+        );
+        assert_eq!(
+            found(&format!("Like this:\n```json\n{JSON}\n```")),
+            None,
+            "bare JSON is the whole answer"
+        );
     }
 
     #[test]
@@ -290,8 +392,12 @@ mod tests {
         ] {
             assert_eq!(find_calls(answer), None, "{answer}");
         }
-        let typed =
-            find_calls("<function=read><parameter=n>\n3\n</parameter><parameter=s>\n\"3\"\n</parameter></function>");
-        assert_eq!(Value::from(typed.unwrap().calls[0].arguments.clone()), json!({"n": 3, "s": "\"3\""}));
+        let typed = find_calls(
+            "<function=read><parameter=n>\n3\n</parameter><parameter=s>\n\"3\"\n</parameter></function>",
+        );
+        assert_eq!(
+            Value::from(typed.unwrap().calls[0].arguments.clone()),
+            json!({"n": 3, "s": "\"3\""})
+        );
     }
 }

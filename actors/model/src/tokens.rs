@@ -70,7 +70,9 @@ impl TokenCounter {
 
     /// Returns a counter that estimates.
     pub fn estimating(ratio: TokenRatio) -> Self {
-        Self::Estimate { permille: ratio.permille() }
+        Self::Estimate {
+            permille: ratio.permille(),
+        }
     }
 
     /// Corrects the estimates of this counter. Has no effect on exact counts.
@@ -119,13 +121,19 @@ impl TokenCounter {
             CALL_TOKENS + self.count_text(&call.name) + self.count_text(&call.arguments)
         };
         let files = message.content.files().map(file_tokens).sum::<u64>();
-        let returned = message.reasoning.as_deref().filter(|_| message.provider_data.is_some());
+        let returned = message
+            .reasoning
+            .as_deref()
+            .filter(|_| message.provider_data.is_some());
         let returned = returned.map_or(0, |reasoning| self.count_text(reasoning));
         MESSAGE_TOKENS
             + self.count_text(&message.content)
             + files
             + returned
-            + message.context_update.as_deref().map_or(0, |text| self.count_text(text))
+            + message
+                .context_update
+                .as_deref()
+                .map_or(0, |text| self.count_text(text))
             + message.tool_calls.iter().map(call).sum::<u64>()
     }
 
@@ -157,12 +165,21 @@ fn uses_o200k(name: &str) -> bool {
     // Gateways use names like `openai/gpt-4o`, fine-tuned models like `ft:gpt-4o-mini:…`.
     let name = name.rsplit('/').next().unwrap_or(name);
     let name = name.strip_prefix("ft:").unwrap_or(name);
-    let starts = ["gpt-4o", "gpt-4.1", "gpt-4.5", "gpt-5", "chatgpt-4o", "gpt-oss", "codex-"];
+    let starts = [
+        "gpt-4o",
+        "gpt-4.1",
+        "gpt-4.5",
+        "gpt-5",
+        "chatgpt-4o",
+        "gpt-oss",
+        "codex-",
+    ];
     let reasons = ["o1", "o3", "o4"];
     starts.iter().any(|start| name.starts_with(start))
-        || reasons
-            .iter()
-            .any(|family| name.strip_prefix(family).is_some_and(|rest| rest.is_empty() || rest.starts_with('-')))
+        || reasons.iter().any(|family| {
+            name.strip_prefix(family)
+                .is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
+        })
 }
 
 #[cfg(test)]

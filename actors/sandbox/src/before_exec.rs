@@ -8,7 +8,10 @@
 //! everything that is read was made before the fork.
 //! Elsewhere: how a sandbox is built (`confinement`), the order of mounts (`mounting.rs`).
 
-#![allow(unsafe_code, reason = "code after fork, and system calls without a safe wrapper")]
+#![allow(
+    unsafe_code,
+    reason = "code after fork, and system calls without a safe wrapper"
+)]
 
 mod child_setup;
 #[cfg(all(target_os = "linux", feature = "sandbox"))]
@@ -71,8 +74,15 @@ unsafe impl Sync for CStringArray {}
 
 impl CStringArray {
     fn new(strings: Vec<CString>) -> Self {
-        let pointers = strings.iter().map(|string| string.as_ptr()).chain([std::ptr::null()]).collect();
-        Self { pointers, _strings: strings }
+        let pointers = strings
+            .iter()
+            .map(|string| string.as_ptr())
+            .chain([std::ptr::null()])
+            .collect();
+        Self {
+            pointers,
+            _strings: strings,
+        }
     }
 }
 
@@ -88,9 +98,17 @@ impl ExecImage {
     ) -> io::Result<Self> {
         let string = |text: &OsStr| Ok(CString::new(text.as_bytes())?);
         let program = path.as_os_str();
-        let all = [program].into_iter().chain(arguments.clone()).map(string).collect::<io::Result<_>>()?;
+        let all = [program]
+            .into_iter()
+            .chain(arguments.clone())
+            .map(string)
+            .collect::<io::Result<_>>()?;
         let shell = OsStr::new(SCRIPT_SHELL);
-        let as_script = [shell, program].into_iter().chain(arguments).map(string).collect::<io::Result<_>>()?;
+        let as_script = [shell, program]
+            .into_iter()
+            .chain(arguments)
+            .map(string)
+            .collect::<io::Result<_>>()?;
         let variables = variables.map(|(name, value)| Ok(CString::new(format!("{name}={value}"))?));
         Ok(Self {
             path: string(program)?,
@@ -104,11 +122,23 @@ impl ExecImage {
     fn execute(&self) -> io::Error {
         let variables = self.variables.pointers.as_ptr();
         // SAFETY: the path ends in NUL, both arrays end in a null pointer, and all strings outlive the call.
-        unsafe { libc::execve(self.path.as_ptr(), self.arguments.pointers.as_ptr(), variables) };
+        unsafe {
+            libc::execve(
+                self.path.as_ptr(),
+                self.arguments.pointers.as_ptr(),
+                variables,
+            )
+        };
         let error = io::Error::last_os_error();
         if error.raw_os_error() == Some(libc::ENOEXEC) {
             // SAFETY: as above; the first pointer of the array is the shell's path.
-            unsafe { libc::execve(self.as_script.pointers[0], self.as_script.pointers.as_ptr(), variables) };
+            unsafe {
+                libc::execve(
+                    self.as_script.pointers[0],
+                    self.as_script.pointers.as_ptr(),
+                    variables,
+                )
+            };
         }
         error
     }
@@ -117,7 +147,12 @@ impl ExecImage {
 /// Has the child of a command supervise the program instead of running a program itself.
 ///
 /// Spawning the command fails if the program cannot be started.
-pub(super) fn supervise(command: &mut Command, mut preparation: ChildSetup, image: ExecImage, ends: SupervisorEnds) {
+pub(super) fn supervise(
+    command: &mut Command,
+    mut preparation: ChildSetup,
+    image: ExecImage,
+    ends: SupervisorEnds,
+) {
     let prepared = move || start(&mut preparation, &image, &ends);
     // SAFETY: the closure makes system calls only, all of them async-signal-safe: it takes no lock and allocates
     // nothing (an error holds a bare error number), and what it reads was made before the fork.
@@ -136,7 +171,13 @@ fn start(preparation: &mut ChildSetup, image: &ExecImage, ends: &SupervisorEnds)
         rustix::process::set_child_subreaper(Some(Pid::INIT))?;
         let limit = Some(preparation.mark);
         // Fails if the limit is lower already; the environment carries the mark as well.
-        let _ = rustix::process::setrlimit(Resource::Rttime, Rlimit { current: limit, maximum: limit });
+        let _ = rustix::process::setrlimit(
+            Resource::Rttime,
+            Rlimit {
+                current: limit,
+                maximum: limit,
+            },
+        );
     }
     let (failed, failing) = close_on_exec_pipe()?;
     let Some(program) = fork()? else {
@@ -157,7 +198,12 @@ fn start(preparation: &mut ChildSetup, image: &ExecImage, ends: &SupervisorEnds)
     close_all_but(&kept, signals.as_ref().map(AsFd::as_fd));
     // A working directory would keep its file system from being unmounted.
     let _ = rustix::process::chdir(c"/");
-    supervisor::supervise(program, ends.lifeline.as_fd(), ends.reports.as_fd(), signals.as_ref().map(AsFd::as_fd));
+    supervisor::supervise(
+        program,
+        ends.lifeline.as_fd(),
+        ends.reports.as_fd(),
+        signals.as_ref().map(AsFd::as_fd),
+    );
     exit_immediately(0)
 }
 
@@ -218,7 +264,11 @@ fn apply_linux_limits(preparation: &mut ChildSetup) -> io::Result<()> {
     #[cfg(feature = "sandbox")]
     if let Some((fence, _)) = &preparation.fence {
         let parts = fence.parts();
-        if parts.mounts.as_ref().is_some_and(|mounts| mounts.devices.is_some()) {
+        if parts
+            .mounts
+            .as_ref()
+            .is_some_and(|mounts| mounts.devices.is_some())
+        {
             allow_beneath(fence, mounting::TERMINALS, parts.rights.terminals)?;
             allow_beneath(fence, mounting::SHARED_MEMORY, parts.rights.shared_memory)?;
         }
@@ -237,7 +287,10 @@ fn apply_linux_limits(preparation: &mut ChildSetup) -> io::Result<()> {
 fn limit(resource: rustix::process::Resource, max: u64) {
     let known = rustix::process::getrlimit(resource);
     let lower = |limit: Option<u64>| Some(limit.map_or(max, |limit| limit.min(max)));
-    let wanted = rustix::process::Rlimit { current: lower(known.current), maximum: lower(known.maximum) };
+    let wanted = rustix::process::Rlimit {
+        current: lower(known.current),
+        maximum: lower(known.maximum),
+    };
     // Lowering a limit is always allowed.
     let _ = rustix::process::setrlimit(resource, wanted);
 }
@@ -259,15 +312,32 @@ fn drop_capabilities() -> io::Result<()> {
         | CapabilitySet::SETUID;
     let had = capabilities(None)?;
     let (effective, permitted) = (had.effective & kept, had.permitted & kept);
-    set_capabilities(None, CapabilitySets { effective, permitted, inheritable: CapabilitySet::empty() })?;
+    set_capabilities(
+        None,
+        CapabilitySets {
+            effective,
+            permitted,
+            inheritable: CapabilitySet::empty(),
+        },
+    )?;
     Ok(())
 }
 
 #[cfg(all(target_os = "linux", feature = "sandbox"))]
 fn restrict(fence: &Sandbox) -> io::Result<()> {
     // SAFETY: the system call takes two numbers; the descriptor is open, for the fence owns it.
-    let result = unsafe { libc::syscall(libc::SYS_landlock_restrict_self, fence.parts().ruleset.as_raw_fd(), 0) };
-    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_landlock_restrict_self,
+            fence.parts().ruleset.as_raw_fd(),
+            0,
+        )
+    };
+    if result == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
 }
 
 /// Adds a rule for a folder that was mounted after the fork.
@@ -283,21 +353,50 @@ fn allow_beneath(fence: &Sandbox, folder: &std::ffi::CStr, access: u64) -> io::R
     const RULE_PATH_BENEATH: libc::c_int = 1;
     let flags = rustix::fs::OFlags::PATH | rustix::fs::OFlags::CLOEXEC;
     let folder = rustix::fs::open(folder, flags, rustix::fs::Mode::empty())?;
-    let rule = PathBeneath { allowed_access: access, parent_fd: folder.as_raw_fd() };
+    let rule = PathBeneath {
+        allowed_access: access,
+        parent_fd: folder.as_raw_fd(),
+    };
     let ruleset = fence.parts().ruleset.as_raw_fd();
     // SAFETY: both descriptors are open, and the structure has the kernel's layout and outlives the call.
-    let result = unsafe { libc::syscall(libc::SYS_landlock_add_rule, ruleset, RULE_PATH_BENEATH, &raw const rule, 0) };
-    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_landlock_add_rule,
+            ruleset,
+            RULE_PATH_BENEATH,
+            &raw const rule,
+            0,
+        )
+    };
+    if result == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
 }
 
 /// Installs a seccomp filter. Requires `no_new_privs`.
 #[cfg(all(target_os = "linux", feature = "sandbox"))]
 fn install(filter: &[libc::sock_filter]) -> io::Result<()> {
     let len = u16::try_from(filter.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
-    let program = libc::sock_fprog { len, filter: filter.as_ptr().cast_mut() };
+    let program = libc::sock_fprog {
+        len,
+        filter: filter.as_ptr().cast_mut(),
+    };
     // SAFETY: the program has as many instructions as it says, and both outlive the call, which only reads them.
-    let result = unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, 0, &raw const program) };
-    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_seccomp,
+            libc::SECCOMP_SET_MODE_FILTER,
+            0,
+            &raw const program,
+        )
+    };
+    if result == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
 }
 
 /// Forks. Returns the child's id in the parent and `None` in the child.
@@ -319,11 +418,22 @@ fn exit_immediately(status: i32) -> ! {
 fn block_signals(are_blocked: bool) -> io::Result<()> {
     let set = signal_set(|set| {
         // SAFETY: the set is initialized.
-        unsafe { if are_blocked { libc::sigfillset(set) } else { libc::sigemptyset(set) } };
+        unsafe {
+            if are_blocked {
+                libc::sigfillset(set)
+            } else {
+                libc::sigemptyset(set)
+            }
+        };
     });
     // SAFETY: the new set is initialized; the old set is not requested.
-    let result = unsafe { libc::sigprocmask(libc::SIG_SETMASK, &raw const set, std::ptr::null_mut()) };
-    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    let result =
+        unsafe { libc::sigprocmask(libc::SIG_SETMASK, &raw const set, std::ptr::null_mut()) };
+    if result == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
 }
 
 fn signal_set(fill: impl FnOnce(*mut libc::sigset_t)) -> libc::sigset_t {
@@ -341,7 +451,8 @@ fn child_signals() -> Option<OwnedFd> {
         unsafe { libc::sigaddset(set, libc::SIGCHLD) };
     });
     // SAFETY: -1 requests a new descriptor; the set is initialized.
-    let descriptor = unsafe { libc::signalfd(-1, &raw const set, libc::SFD_NONBLOCK | libc::SFD_CLOEXEC) };
+    let descriptor =
+        unsafe { libc::signalfd(-1, &raw const set, libc::SFD_NONBLOCK | libc::SFD_CLOEXEC) };
     // SAFETY: the kernel has just created it, and it has no other owner.
     (descriptor >= 0).then(|| unsafe { OwnedFd::from_raw_fd(descriptor) })
 }
@@ -387,7 +498,10 @@ fn close_range(first: RawFd, last: RawFd) {
         return;
     }
     let open = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
-    let max = open.and_then(|most| RawFd::try_from(most).ok()).unwrap_or(1 << 16).min(1 << 16);
+    let max = open
+        .and_then(|most| RawFd::try_from(most).ok())
+        .unwrap_or(1 << 16)
+        .min(1 << 16);
     for descriptor in first..=last.min(max) {
         // SAFETY: as above; a number that is not open is an error that changes nothing.
         unsafe { libc::close(descriptor) };
@@ -405,7 +519,12 @@ fn unshare(flags: rustix::thread::UnshareFlags) -> io::Result<()> {
 /// Makes the mount at a descriptor, and all mounts below it, read-only.
 #[cfg(all(target_os = "linux", feature = "sandbox"))]
 fn set_read_only(tree: impl AsFd) -> io::Result<()> {
-    let wanted = libc::mount_attr { attr_set: libc::MOUNT_ATTR_RDONLY, attr_clr: 0, propagation: 0, userns_fd: 0 };
+    let wanted = libc::mount_attr {
+        attr_set: libc::MOUNT_ATTR_RDONLY,
+        attr_clr: 0,
+        propagation: 0,
+        userns_fd: 0,
+    };
     let flags = libc::AT_EMPTY_PATH | AT_RECURSIVE;
     let tree = tree.as_fd();
     // SAFETY: the descriptor is open, the path is empty and ends in NUL, and the structure has the size that is
@@ -420,7 +539,11 @@ fn set_read_only(tree: impl AsFd) -> io::Result<()> {
             size_of::<libc::mount_attr>(),
         )
     };
-    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    if result == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
 }
 
 /// Returns the kernel's Landlock version; 0 if Landlock is missing or disabled. Changes nothing.
@@ -430,6 +553,13 @@ pub(super) fn landlock_version() -> i64 {
     const CREATE_RULESET_VERSION: libc::c_int = 1;
     let (nothing, no_size) = (std::ptr::null::<libc::c_void>(), 0_usize);
     // SAFETY: with this flag the call takes a null pointer and size 0, and returns a number.
-    let version = unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, nothing, no_size, CREATE_RULESET_VERSION) };
+    let version = unsafe {
+        libc::syscall(
+            libc::SYS_landlock_create_ruleset,
+            nothing,
+            no_size,
+            CREATE_RULESET_VERSION,
+        )
+    };
     version.max(0)
 }

@@ -103,10 +103,15 @@ impl SandboxPolicy {
         // A path that is named explicitly is not hidden itself.
         let below = |root: &Path| -> Vec<PathBuf> {
             let kept = self.hidden.iter().chain(&self.read_only);
-            kept.filter(|path| path.starts_with(root) && *path != root).cloned().collect()
+            kept.filter(|path| path.starts_with(root) && *path != root)
+                .cloned()
+                .collect()
         };
         // A named path counts even if it is inside a hidden folder, since it is more specific.
-        self.write.iter().flat_map(|root| paths_excluding(root, &below(root))).collect()
+        self.write
+            .iter()
+            .flat_map(|root| paths_excluding(root, &below(root)))
+            .collect()
     }
 }
 
@@ -141,12 +146,22 @@ fn paths_excluding(root: &Path, hidden: &[PathBuf]) -> Vec<PathBuf> {
         return vec![root.to_owned()];
     }
     // A directory that cannot be listed here could not be read by the process either.
-    let Ok(entries) = fs::read_dir(root) else { return Vec::new() };
-    let is_symlink = |path: &PathBuf| path.symlink_metadata().is_ok_and(|metadata| metadata.is_symlink());
-    let mut below: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
+    let Ok(entries) = fs::read_dir(root) else {
+        return Vec::new();
+    };
+    let is_symlink = |path: &PathBuf| {
+        path.symlink_metadata()
+            .is_ok_and(|metadata| metadata.is_symlink())
+    };
+    let mut below: Vec<PathBuf> = entries
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .collect();
     below.retain(|path| !is_symlink(path));
     below.sort();
-    below.iter().flat_map(|path| paths_excluding(path, hidden)).collect()
+    below
+        .iter()
+        .flat_map(|path| paths_excluding(path, hidden))
+        .collect()
 }
 
 /// Replacement for platforms without Landlock.
@@ -168,7 +183,9 @@ mod without {
         } else {
             "commands can be confined only on Linux"
         };
-        Confinement::None { why: why.to_owned() }
+        Confinement::None {
+            why: why.to_owned(),
+        }
     }
 
     pub(super) fn parts(_: &SandboxPolicy) -> io::Result<Option<SandboxParts>> {

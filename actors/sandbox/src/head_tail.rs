@@ -15,7 +15,14 @@ pub struct HeadTailBuffer {
 impl HeadTailBuffer {
     /// Creates a buffer that keeps the first `head_bytes` bytes and, of the following bytes, the last `tail_bytes`.
     pub fn new(head_bytes: usize, tail_bytes: usize) -> Self {
-        Self { head: Vec::new(), head_bytes, tail: Vec::new(), tail_bytes, next: 0, total: 0 }
+        Self {
+            head: Vec::new(),
+            head_bytes,
+            tail: Vec::new(),
+            tail_bytes,
+            next: 0,
+            total: 0,
+        }
     }
 
     /// Appends the next part of the stream.

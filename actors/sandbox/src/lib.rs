@@ -31,7 +31,9 @@ use std::{
 };
 
 pub use before_exec::ResourceLimits;
-pub use confinement::{Confinement, Protection, ProtectionLevel, Sandbox, SandboxPolicy, confinement, protections};
+pub use confinement::{
+    Confinement, Protection, ProtectionLevel, Sandbox, SandboxPolicy, confinement, protections,
+};
 use futures::{FutureExt, future::FusedFuture};
 pub use head_tail::HeadTailBuffer;
 pub use owner::protect_owner;
@@ -115,7 +117,11 @@ pub struct ProgramOutput {
 
 impl SpawnOptions {
     /// Prepares a program that runs in `directory` with these variables, [`MARK_VARIABLE`], and no others.
-    pub fn new(program: impl Into<PathBuf>, directory: &Path, variables: BTreeMap<String, String>) -> Self {
+    pub fn new(
+        program: impl Into<PathBuf>,
+        directory: &Path,
+        variables: BTreeMap<String, String>,
+    ) -> Self {
         Self {
             program: program.into(),
             arguments: Vec::new(),
@@ -186,16 +192,29 @@ impl SpawnOptions {
     ///
     /// # Errors
     /// Those of [`SpawnOptions::start`]; the value is dropped.
-    pub async fn start_with_attachment(self, attachment: impl Send + Sync + 'static) -> io::Result<StartedProgram> {
+    pub async fn start_with_attachment(
+        self,
+        attachment: impl Send + Sync + 'static,
+    ) -> io::Result<StartedProgram> {
         // Copying a large process and preparing its sandbox take milliseconds.
         let starting = tokio::task::spawn_blocking(move || self.start_blocking(attachment));
-        AbortOnDropHandle::new(starting).await.map_err(io::Error::other)?
+        AbortOnDropHandle::new(starting)
+            .await
+            .map_err(io::Error::other)?
     }
 
     fn start_blocking(self, attachment: impl Send + Sync + 'static) -> io::Result<StartedProgram> {
-        let SpawnedSupervisor { mut supervisor, mark, lifeline, reports } =
-            self.spawn([Stdio::piped(), Stdio::piped()])?;
-        let pipes = (supervisor.stdin.take(), supervisor.stdout.take(), supervisor.stderr.take());
+        let SpawnedSupervisor {
+            mut supervisor,
+            mark,
+            lifeline,
+            reports,
+        } = self.spawn([Stdio::piped(), Stdio::piped()])?;
+        let pipes = (
+            supervisor.stdin.take(),
+            supervisor.stdout.take(),
+            supervisor.stderr.take(),
+        );
         let mut family = ProcessTree::of(supervisor, mark, lifeline, reports)?;
         family.attach(attachment);
         let (stdin, Some(stdout), Some(stderr)) = pipes else {
@@ -214,14 +233,20 @@ impl SpawnOptions {
     #[cfg_attr(not(all(target_os = "linux", feature = "sandbox")), allow(dead_code))]
     fn run_without_output(self) -> io::Result<ExitStatus> {
         use std::os::unix::process::ExitStatusExt;
-        let SpawnedSupervisor { mut supervisor, lifeline, reports, .. } =
-            self.without_input().spawn([Stdio::null(), Stdio::null()])?;
+        let SpawnedSupervisor {
+            mut supervisor,
+            lifeline,
+            reports,
+            ..
+        } = self.without_input().spawn([Stdio::null(), Stdio::null()])?;
         let report = report::Report::receive(&reports);
         drop(lifeline);
         supervisor.wait()?;
         match report? {
             Some(report::Report::Exited { status }) => Ok(ExitStatus::from_raw(status)),
-            _ => Err(io::Error::other("the supervisor process of the program was killed")),
+            _ => Err(io::Error::other(
+                "the supervisor process of the program was killed",
+            )),
         }
     }
 
@@ -231,8 +256,14 @@ impl SpawnOptions {
         let mut variables = self.variables;
         variables.insert(MARK_VARIABLE.to_owned(), mark.text());
         let program = resolve_program(&self.program, &variables)?;
-        let pairs = variables.iter().map(|(name, value)| (name.as_str(), value.as_str()));
-        let image = ExecImage::new(&program, self.arguments.iter().map(OsString::as_os_str), pairs)?;
+        let pairs = variables
+            .iter()
+            .map(|(name, value)| (name.as_str(), value.as_str()));
+        let image = ExecImage::new(
+            &program,
+            self.arguments.iter().map(OsString::as_os_str),
+            pairs,
+        )?;
         let mut preparation = ChildSetup::marked(mark.number()).limited(self.limits);
         if !self.may_gain_privileges {
             preparation = preparation.without_new_privileges();
@@ -244,25 +275,53 @@ impl SpawnOptions {
             preparation = preparation.with_sandbox(fence, &self.directory)?;
         }
         let ((lifeline_end, lifeline), (reports, reports_end)) = (io::pipe()?, io::pipe()?);
-        let ends = SupervisorEnds { lifeline: lifeline_end.into(), reports: reports_end.into() };
+        let ends = SupervisorEnds {
+            lifeline: lifeline_end.into(),
+            reports: reports_end.into(),
+        };
         // The supervisor never executes this command: the program, its arguments and its variables are those of the
         // image.
         let mut command = std::process::Command::new(&program);
-        let stdin = if self.has_input { Stdio::piped() } else { Stdio::null() };
-        command.current_dir(&self.directory).stdin(stdin).stdout(stdout).stderr(stderr);
+        let stdin = if self.has_input {
+            Stdio::piped()
+        } else {
+            Stdio::null()
+        };
+        command
+            .current_dir(&self.directory)
+            .stdin(stdin)
+            .stdout(stdout)
+            .stderr(stderr);
         before_exec::supervise(&mut command, preparation, image, ends);
         let supervisor = command.spawn()?;
-        Ok(SpawnedSupervisor { supervisor, mark, lifeline: lifeline.into(), reports: reports.into() })
+        Ok(SpawnedSupervisor {
+            supervisor,
+            mark,
+            lifeline: lifeline.into(),
+            reports: reports.into(),
+        })
     }
 
     /// Runs the program until it ends, or for `limit` at most. Then everything that it started is killed.
     ///
     /// `input` is written to standard input. The first `kept_bytes` of each stream are kept. Dropping the future
     /// kills all processes as well.
-    pub async fn run(self, input: &[u8], limit: Duration, kept_bytes: usize) -> io::Result<ProgramOutput> {
-        let StartedProgram { stdin, mut stdout, mut stderr, process_tree: mut family } = self.start().await?;
-        let (mut stdout_bytes, mut stderr_bytes) =
-            (HeadTailBuffer::new(kept_bytes, 0), HeadTailBuffer::new(kept_bytes, 0));
+    pub async fn run(
+        self,
+        input: &[u8],
+        limit: Duration,
+        kept_bytes: usize,
+    ) -> io::Result<ProgramOutput> {
+        let StartedProgram {
+            stdin,
+            mut stdout,
+            mut stderr,
+            process_tree: mut family,
+        } = self.start().await?;
+        let (mut stdout_bytes, mut stderr_bytes) = (
+            HeadTailBuffer::new(kept_bytes, 0),
+            HeadTailBuffer::new(kept_bytes, 0),
+        );
         let status = {
             let feed = async {
                 if let Some(mut stdin) = stdin {
@@ -271,7 +330,11 @@ impl SpawnOptions {
                 }
             };
             let listen = async {
-                tokio::join!(feed, collect(&mut stdout, &mut stdout_bytes), collect(&mut stderr, &mut stderr_bytes));
+                tokio::join!(
+                    feed,
+                    collect(&mut stdout, &mut stdout_bytes),
+                    collect(&mut stderr, &mut stderr_bytes)
+                );
             };
             let mut listening = std::pin::pin!(listen.fuse());
             let mut time_limit = std::pin::pin!(tokio::time::sleep(limit));
@@ -289,7 +352,11 @@ impl SpawnOptions {
             }
             status.transpose()?
         };
-        Ok(ProgramOutput { status, stdout: stdout_bytes, stderr: stderr_bytes })
+        Ok(ProgramOutput {
+            status,
+            stdout: stdout_bytes,
+            stderr: stderr_bytes,
+        })
     }
 }
 
@@ -304,8 +371,13 @@ async fn collect(stream: &mut (impl AsyncRead + Unpin), into: &mut HeadTailBuffe
 /// Returns the path of a program: the given one if it contains a slash, else the one found through PATH.
 fn resolve_program(program: &Path, variables: &BTreeMap<String, String>) -> io::Result<PathBuf> {
     let name = program.to_str().filter(|name| !name.contains('/'));
-    let Some(name) = name else { return Ok(program.to_owned()) };
-    let path = variables.get("PATH").map(String::as_str).filter(|path| !path.is_empty());
+    let Some(name) = name else {
+        return Ok(program.to_owned());
+    };
+    let path = variables
+        .get("PATH")
+        .map(String::as_str)
+        .filter(|path| !path.is_empty());
     find_program(name, path).ok_or_else(|| io::ErrorKind::NotFound.into())
 }
 
@@ -313,13 +385,19 @@ fn resolve_program(program: &Path, variables: &BTreeMap<String, String>) -> io::
 /// ignored.
 pub fn find_program(name: &str, path: Option<&str>) -> Option<PathBuf> {
     let path = path.unwrap_or("/usr/local/bin:/usr/bin:/bin");
-    let folders = path.split(':').map(Path::new).filter(|folder| folder.is_absolute());
-    folders.map(|folder| folder.join(name)).find(|file| is_program(file))
+    let folders = path
+        .split(':')
+        .map(Path::new)
+        .filter(|folder| folder.is_absolute());
+    folders
+        .map(|folder| folder.join(name))
+        .find(|file| is_program(file))
 }
 
 fn is_program(file: &Path) -> bool {
     use std::os::unix::fs::PermissionsExt;
-    file.metadata().is_ok_and(|metadata| metadata.is_file() && metadata.permissions().mode() & 0o111 != 0)
+    file.metadata()
+        .is_ok_and(|metadata| metadata.is_file() && metadata.permissions().mode() & 0o111 != 0)
 }
 
 #[cfg(test)]

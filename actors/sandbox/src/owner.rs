@@ -35,9 +35,16 @@ pub fn protect_owner() -> io::Result<()> {
     #[cfg(target_os = "linux")]
     {
         use rustix::process::{
-            DumpableBehavior, Resource, Rlimit, set_child_subreaper, set_dumpable_behavior, setrlimit,
+            DumpableBehavior, Resource, Rlimit, set_child_subreaper, set_dumpable_behavior,
+            setrlimit,
         };
-        setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) })?;
+        setrlimit(
+            Resource::Core,
+            Rlimit {
+                current: Some(0),
+                maximum: Some(0),
+            },
+        )?;
         set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
         // Any process id means "yes".
         set_child_subreaper(Some(Pid::INIT))?;
@@ -52,11 +59,17 @@ pub(super) fn id() -> i32 {
 }
 
 pub(super) fn add_supervisor(pid: Pid) {
-    SUPERVISORS.lock().unwrap_or_else(PoisonError::into_inner).insert(pid.as_raw_pid());
+    SUPERVISORS
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .insert(pid.as_raw_pid());
 }
 
 pub(super) fn remove_supervisor(pid: Pid) {
-    SUPERVISORS.lock().unwrap_or_else(PoisonError::into_inner).remove(&pid.as_raw_pid());
+    SUPERVISORS
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .remove(&pid.as_raw_pid());
 }
 
 /// Returns the children of this process that confined programs have orphaned.

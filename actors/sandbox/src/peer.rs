@@ -14,14 +14,21 @@ const MAX_ANCESTORS: usize = 20;
 /// Always `false` on systems other than Linux, where processes cannot be inspected.
 pub fn is_tool_process(pid: u32) -> bool {
     let own = i32::try_from(std::process::id()).unwrap_or_default();
-    let Some(own_signs) = ToolSigns::of(own) else { return false };
+    let Some(own_signs) = ToolSigns::of(own) else {
+        return false;
+    };
     // 0 is a process that is not visible from here.
-    let Some(mut pid) = i32::try_from(pid).ok().filter(|pid| *pid > 0) else { return true };
+    let Some(mut pid) = i32::try_from(pid).ok().filter(|pid| *pid > 0) else {
+        return true;
+    };
     for _ in 0..=MAX_ANCESTORS {
         if pid <= 1 || pid == own {
             return false;
         }
-        let (Some(signs), Some(process)) = (ToolSigns::of(pid), process_table::read_one(pid)) else { return true };
+        let (Some(signs), Some(process)) = (ToolSigns::of(pid), process_table::read_one(pid))
+        else {
+            return true;
+        };
         if signs.differ_from(&own_signs) {
             return true;
         }

@@ -31,17 +31,31 @@ pub(super) fn members(table: &[Process], root: i32, own: i32) -> Vec<&Process> {
     let belongs = |process: &&Process| {
         process.pid == root || process.session == root || process.group == root || process.is_marked
     };
-    let mut found: HashSet<i32> = table.iter().filter(may_be).filter(belongs).map(|process| process.pid).collect();
+    let mut found: HashSet<i32> = table
+        .iter()
+        .filter(may_be)
+        .filter(belongs)
+        .map(|process| process.pid)
+        .collect();
     found.insert(root);
     loop {
-        let children = table.iter().filter(may_be).filter(|process| found.contains(&process.parent));
-        let new: Vec<i32> = children.map(|process| process.pid).filter(|pid| !found.contains(pid)).collect();
+        let children = table
+            .iter()
+            .filter(may_be)
+            .filter(|process| found.contains(&process.parent));
+        let new: Vec<i32> = children
+            .map(|process| process.pid)
+            .filter(|pid| !found.contains(pid))
+            .collect();
         if new.is_empty() {
             break;
         }
         found.extend(new);
     }
-    table.iter().filter(|p| found.contains(&p.pid) && p.pid != root && !p.is_dead).collect()
+    table
+        .iter()
+        .filter(|p| found.contains(&p.pid) && p.pid != root && !p.is_dead)
+        .collect()
 }
 
 /// Parses the content of `/proc/PID/stat`.
@@ -64,7 +78,9 @@ fn parsed(stat: &str) -> Option<Process> {
 /// Reads one process; `None` if it does not exist or cannot be read.
 pub(super) fn read_one(pid: i32) -> Option<Process> {
     // A name need not be UTF-8.
-    parsed(&String::from_utf8_lossy(&std::fs::read(format!("/proc/{pid}/stat")).ok()?))
+    parsed(&String::from_utf8_lossy(
+        &std::fs::read(format!("/proc/{pid}/stat")).ok()?,
+    ))
 }
 
 /// Returns the live descendants of a process. Stops once at least `enough` processes are found. If the process itself
@@ -74,7 +90,11 @@ pub(super) fn descendants(root: i32, limit: usize) -> Vec<i32> {
     // A process that gets another parent while the table is read could be found twice.
     let (mut known, mut next): (HashSet<i32>, usize) = (found.iter().copied().collect(), 0);
     while let Some(pid) = found.get(next).copied() {
-        found.extend(children(pid).into_iter().filter(|child| known.insert(*child)));
+        found.extend(
+            children(pid)
+                .into_iter()
+                .filter(|child| known.insert(*child)),
+        );
         next += 1;
         if found.len() >= limit {
             break;
@@ -86,26 +106,47 @@ pub(super) fn descendants(root: i32, limit: usize) -> Vec<i32> {
 
 /// Returns the memory of a process that is not backed by files, in bytes: anonymous and shared pages.
 pub(super) fn memory_bytes(pid: i32) -> u64 {
-    let Ok(status) = std::fs::read(format!("/proc/{pid}/status")) else { return 0 };
+    let Ok(status) = std::fs::read(format!("/proc/{pid}/status")) else {
+        return 0;
+    };
     let status = String::from_utf8_lossy(&status);
     let lines = status.lines().filter_map(|line| {
-        line.strip_prefix("RssAnon:").or_else(|| line.strip_prefix("RssShmem:"))?.trim().strip_suffix(" kB")
+        line.strip_prefix("RssAnon:")
+            .or_else(|| line.strip_prefix("RssShmem:"))?
+            .trim()
+            .strip_suffix(" kB")
     });
-    lines.filter_map(|number| number.parse::<u64>().ok()).sum::<u64>() * 1024
+    lines
+        .filter_map(|number| number.parse::<u64>().ok())
+        .sum::<u64>()
+        * 1024
 }
 
 /// Returns the children of a process, including dead ones.
 pub(super) fn children(pid: i32) -> Vec<i32> {
-    let Ok(threads) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return Vec::new() };
-    let of_thread = |thread: std::fs::DirEntry| std::fs::read_to_string(thread.path().join("children")).ok();
+    let Ok(threads) = std::fs::read_dir(format!("/proc/{pid}/task")) else {
+        return Vec::new();
+    };
+    let of_thread =
+        |thread: std::fs::DirEntry| std::fs::read_to_string(thread.path().join("children")).ok();
     let lists = threads.filter_map(|thread| of_thread(thread.ok()?));
-    lists.flat_map(|list| list.split_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<i32>>()).collect()
+    lists
+        .flat_map(|list| {
+            list.split_whitespace()
+                .filter_map(|pid| pid.parse().ok())
+                .collect::<Vec<i32>>()
+        })
+        .collect()
 }
 
 /// Returns the program name of a process, which the kernel cuts to 15 bytes.
 pub(super) fn name_of(pid: i32) -> Option<String> {
     let name = std::fs::read(format!("/proc/{pid}/comm")).ok()?;
-    let name: String = String::from_utf8_lossy(&name).trim_end().chars().filter(|c| !c.is_control()).collect();
+    let name: String = String::from_utf8_lossy(&name)
+        .trim_end()
+        .chars()
+        .filter(|c| !c.is_control())
+        .collect();
     Some(name).filter(|name| !name.is_empty())
 }
 
@@ -119,17 +160,28 @@ pub(super) fn status_line(pid: i32, name: &str) -> Option<String> {
     // The file also contains the process name, which need not be UTF-8.
     let status = std::fs::read(format!("/proc/{pid}/status")).ok()?;
     let status = String::from_utf8_lossy(&status);
-    Some(status.lines().find_map(|line| line.strip_prefix(name))?.trim().to_owned())
+    Some(
+        status
+            .lines()
+            .find_map(|line| line.strip_prefix(name))?
+            .trim()
+            .to_owned(),
+    )
 }
 
 /// Reads all processes. The mark is searched for in processes that were started at `since` or later. Processes in
 /// `also` count as marked.
 #[cfg(target_os = "linux")]
 pub(super) fn read_all(mark: ProcessTag, since: u64, also: &[i32]) -> Vec<Process> {
-    let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
+    let Ok(entries) = std::fs::read_dir("/proc") else {
+        return Vec::new();
+    };
     let pids = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<i32>().ok());
     let mut table: Vec<Process> = pids.filter_map(read_one).collect();
-    for process in table.iter_mut().filter(|process| process.started >= since && !process.is_dead) {
+    for process in table
+        .iter_mut()
+        .filter(|process| process.started >= since && !process.is_dead)
+    {
         process.is_marked = also.contains(&process.pid)
             || number_of(process.pid) == Some(mark.number())
             || text_of(process.pid) == Some(mark.text());

@@ -37,7 +37,9 @@ impl ProcessTag {
 
 /// Returns the mark number in the text of `/proc/PID/limits`; `None` if there is none.
 pub(super) fn number_in_limits(limits: &str) -> Option<u64> {
-    let line = limits.lines().find_map(|line| line.strip_prefix("Max realtime timeout"))?;
+    let line = limits
+        .lines()
+        .find_map(|line| line.strip_prefix("Max realtime timeout"))?;
     // The columns are soft limit, hard limit and unit. The hard limit counts, since a process can change the soft one
     // freely.
     let hard: u64 = line.split_whitespace().nth(1)?.parse().ok()?;
@@ -47,7 +49,9 @@ pub(super) fn number_in_limits(limits: &str) -> Option<u64> {
 /// Returns the mark in an environment, in the format of `/proc/PID/environ`.
 pub(super) fn text_in_environment(environment: &[u8]) -> Option<String> {
     let of_name = |entry: &[u8]| {
-        let value = entry.strip_prefix(MARK_VARIABLE.as_bytes())?.strip_prefix(b"=")?;
+        let value = entry
+            .strip_prefix(MARK_VARIABLE.as_bytes())?
+            .strip_prefix(b"=")?;
         Some(String::from_utf8_lossy(value).into_owned())
     };
     environment.split(|byte| *byte == 0).find_map(of_name)

@@ -76,10 +76,19 @@ impl UsageMeter {
     pub fn read(self, most: usize) -> ResourceUsage {
         let members = process_table::descendants(self.supervisor, most + 1);
         if members.len() > most {
-            return ResourceUsage { processes: members.len(), memory_bytes: 0 };
+            return ResourceUsage {
+                processes: members.len(),
+                memory_bytes: 0,
+            };
         }
-        let memory_bytes = members.iter().map(|pid| process_table::memory_bytes(*pid)).sum();
-        ResourceUsage { processes: members.len(), memory_bytes }
+        let memory_bytes = members
+            .iter()
+            .map(|pid| process_table::memory_bytes(*pid))
+            .sum();
+        ResourceUsage {
+            processes: members.len(),
+            memory_bytes,
+        }
     }
 }
 
@@ -109,14 +118,23 @@ struct ProcessOwner {
 
 impl std::fmt::Debug for ProcessOwner {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Household").field("kin", &self.kin).finish_non_exhaustive()
+        f.debug_struct("Household")
+            .field("kin", &self.kin)
+            .finish_non_exhaustive()
     }
 }
 
 impl ProcessTree {
     /// Takes ownership of a supervisor and of this process's pipe ends.
-    pub(super) fn of(mut supervisor: Child, mark: ProcessTag, lifeline: OwnedFd, reports: OwnedFd) -> io::Result<Self> {
-        let ends = reports.try_clone().and_then(|second| Ok((second, pipe::Receiver::from_owned_fd(reports)?)));
+    pub(super) fn of(
+        mut supervisor: Child,
+        mark: ProcessTag,
+        lifeline: OwnedFd,
+        reports: OwnedFd,
+    ) -> io::Result<Self> {
+        let ends = reports
+            .try_clone()
+            .and_then(|second| Ok((second, pipe::Receiver::from_owned_fd(reports)?)));
         let (second, reports) = match ends {
             Ok(ends) => ends,
             Err(error) => {
@@ -129,7 +147,12 @@ impl ProcessTree {
         let since = process_table::read_one(id.as_raw_pid()).map_or(0, |process| process.started);
         // The first child is the program: orphans are adopted later.
         let program = process_table::children(id.as_raw_pid()).first().copied();
-        let kin = ProcessIds { supervisor: id, mark, program, since };
+        let kin = ProcessIds {
+            supervisor: id,
+            mark,
+            program,
+            since,
+        };
         owner::add_supervisor(id);
         let household = ProcessOwner {
             kin,
@@ -139,7 +162,12 @@ impl ProcessTree {
             attachments: Vec::new(),
             has_ended: false,
         };
-        Ok(Self { reports, status: None, ids: kin, owner: Some(household) })
+        Ok(Self {
+            reports,
+            status: None,
+            ids: kin,
+            owner: Some(household),
+        })
     }
 
     /// Keeps a value until all processes have ended, and drops it then; for example a temporary directory.
@@ -161,7 +189,9 @@ impl ProcessTree {
             }
             self.reports.readable().await?;
             match self.reports.try_io(|| Report::receive(&self.reports)) {
-                Ok(Some(Report::Exited { status })) => self.status = Some(ExitStatus::from_raw(status)),
+                Ok(Some(Report::Exited { status })) => {
+                    self.status = Some(ExitStatus::from_raw(status))
+                }
                 Ok(_) => return Err(io::Error::other("the supervisor of the program was killed")),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Err(error) => return Err(error),
@@ -177,7 +207,9 @@ impl ProcessTree {
 
     /// Returns a meter for the program and everything that it started.
     pub fn meter(&self) -> UsageMeter {
-        UsageMeter { supervisor: self.ids.supervisor.as_raw_pid() }
+        UsageMeter {
+            supervisor: self.ids.supervisor.as_raw_pid(),
+        }
     }
 
     /// Closes the lifeline and does nothing else, as the kernel does when this process is killed.
@@ -192,14 +224,20 @@ impl ProcessTree {
 
     /// Kills all processes and waits until they have ended, even if the future is dropped.
     pub async fn end(mut self) -> EndSummary {
-        let Some(mut household) = self.owner.take() else { return EndSummary::default() };
-        tokio::task::spawn_blocking(move || household.kill()).await.unwrap_or_default()
+        let Some(mut household) = self.owner.take() else {
+            return EndSummary::default();
+        };
+        tokio::task::spawn_blocking(move || household.kill())
+            .await
+            .unwrap_or_default()
     }
 }
 
 impl Drop for ProcessTree {
     fn drop(&mut self) {
-        let Some(mut household) = self.owner.take() else { return };
+        let Some(mut household) = self.owner.take() else {
+            return;
+        };
         let end = move || {
             household.kin.ask_to_end();
             let until = Instant::now() + TERM_GRACE;
@@ -210,7 +248,9 @@ impl Drop for ProcessTree {
         };
         // A thread, not a task, because the runtime may be shutting down. If no thread can be created, the dropped
         // closure kills all processes immediately.
-        let _ = std::thread::Builder::new().name("soong-end".to_owned()).spawn(end);
+        let _ = std::thread::Builder::new()
+            .name("soong-end".to_owned())
+            .spawn(end);
     }
 }
 
@@ -230,16 +270,32 @@ impl ProcessOwner {
         drop(self.lifeline.take());
         self.await_supervisor();
         let mut ended = match self.last_report() {
-            Some((killed, left)) => EndSummary { killed, survivors: left, names },
-            None => EndSummary { names, ..self.kin.kill() },
+            Some((killed, left)) => EndSummary {
+                killed,
+                survivors: left,
+                names,
+            },
+            None => EndSummary {
+                names,
+                ..self.kin.kill()
+            },
         };
         let _ = self.supervisor.kill();
         self.await_supervisor();
         if ended.killed + ended.survivors == 0 {
             ended.names.clear();
         } else {
-            let EndSummary { killed, survivors: left, names } = &ended;
-            tracing::info!(killed, left, ?names, "killed processes that a program had left running");
+            let EndSummary {
+                killed,
+                survivors: left,
+                names,
+            } = &ended;
+            tracing::info!(
+                killed,
+                left,
+                ?names,
+                "killed processes that a program had left running"
+            );
         }
         owner::remove_supervisor(self.kin.supervisor);
         self.attachments.clear();
@@ -272,7 +328,10 @@ impl ProcessIds {
 
     /// Returns the names of the running processes, except the program itself.
     fn names(self) -> Vec<String> {
-        let others = self.descendants().into_iter().filter(|pid| Some(*pid) != self.program);
+        let others = self
+            .descendants()
+            .into_iter()
+            .filter(|pid| Some(*pid) != self.program);
         let names: BTreeSet<String> = others.filter_map(process_table::name_of).collect();
         names.into_iter().take(MAX_NAMES).collect()
     }
@@ -295,16 +354,25 @@ impl ProcessIds {
                 owner::reap_adopted();
                 empty_checks += 1;
                 if empty_checks == 2 {
-                    return EndSummary { killed: killed_processes.len(), ..EndSummary::default() };
+                    return EndSummary {
+                        killed: killed_processes.len(),
+                        ..EndSummary::default()
+                    };
                 }
                 continue;
             }
             empty_checks = 0;
             if Instant::now() > until {
                 let killed = killed_processes.len().saturating_sub(members.len());
-                return EndSummary { killed, survivors: members.len(), ..EndSummary::default() };
+                return EndSummary {
+                    killed,
+                    survivors: members.len(),
+                    ..EndSummary::default()
+                };
             }
-            let leaders = members.iter().filter(|process| process.group == process.pid && process.pid != owner::id());
+            let leaders = members
+                .iter()
+                .filter(|process| process.group == process.pid && process.pid != owner::id());
             for group in leaders.filter_map(|process| Pid::from_raw(process.pid)) {
                 let _ = kill_process_group(group, Signal::KILL);
             }
@@ -319,7 +387,10 @@ impl ProcessIds {
 
     fn members(self) -> Vec<Process> {
         let table = process_table::read_all(self.mark, self.since, &owner::adopted_orphans());
-        process_table::members(&table, self.supervisor.as_raw_pid(), owner::id()).into_iter().cloned().collect()
+        process_table::members(&table, self.supervisor.as_raw_pid(), owner::id())
+            .into_iter()
+            .cloned()
+            .collect()
     }
 }
 

@@ -45,10 +45,17 @@ impl Report {
     }
 
     fn decode(bytes: [u8; REPORT_BYTES]) -> Option<Self> {
-        let number = |at: usize| u32::from_ne_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+        let number = |at: usize| {
+            u32::from_ne_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+        };
         match number(0) {
-            1 => Some(Self::Exited { status: number(4).cast_signed() }),
-            2 => Some(Self::Ended { killed: number(4), left: number(8) }),
+            1 => Some(Self::Exited {
+                status: number(4).cast_signed(),
+            }),
+            2 => Some(Self::Ended {
+                killed: number(4),
+                left: number(8),
+            }),
             _ => None,
         }
     }
@@ -61,8 +68,11 @@ mod tests {
     #[test]
     fn reports_round_trip_through_pipe() {
         let (read, write) = io::pipe().unwrap();
-        let sent =
-            [Report::Exited { status: 0x1234 }, Report::Exited { status: -1 }, Report::Ended { killed: 3, left: 1 }];
+        let sent = [
+            Report::Exited { status: 0x1234 },
+            Report::Exited { status: -1 },
+            Report::Ended { killed: 3, left: 1 },
+        ];
         sent.iter().for_each(|report| report.send(&write));
         for report in sent {
             assert_eq!(Report::receive(&read).unwrap(), Some(report));

@@ -34,7 +34,10 @@ impl Lifetime {
     }
 
     /// Spawns a background task.
-    pub(crate) fn spawn<T: Send + 'static>(&self, task: impl Future<Output = T> + Send + 'static) -> JoinHandle<T> {
+    pub(crate) fn spawn<T: Send + 'static>(
+        &self,
+        task: impl Future<Output = T> + Send + 'static,
+    ) -> JoinHandle<T> {
         // Boxed, so that the executor is compiled once for each type of result, and not for each task.
         let task: BoxFuture<'static, T> = Box::pin(task);
         self.tasks.spawn(task)
@@ -61,7 +64,11 @@ impl Lifetime {
     }
 
     /// Retries like [`keep_trying`], until the runtime closes.
-    pub(crate) async fn keep_trying<T, F>(&self, what: &str, attempt: impl FnMut() -> F) -> Result<T, ErrorInfo>
+    pub(crate) async fn keep_trying<T, F>(
+        &self,
+        what: &str,
+        attempt: impl FnMut() -> F,
+    ) -> Result<T, ErrorInfo>
     where
         F: Future<Output = Result<T, ErrorInfo>>,
     {

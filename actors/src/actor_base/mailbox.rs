@@ -14,7 +14,10 @@ pub(crate) struct Mailbox<M> {
 
 impl<M> Clone for Mailbox<M> {
     fn clone(&self) -> Self {
-        Self { actor: self.actor.clone(), status: Arc::clone(&self.status) }
+        Self {
+            actor: self.actor.clone(),
+            status: Arc::clone(&self.status),
+        }
     }
 }
 

@@ -35,20 +35,31 @@ pub(crate) fn keep_backtraces() {
 /// Returns the place and the backtrace of the newest panic whose message `error` contains. Each panic is returned once.
 pub(crate) fn take_backtrace(error: &str) -> Option<String> {
     let mut panics = PANICS.lock().unwrap_or_else(PoisonError::into_inner);
-    let place = panics.iter().rposition(|panic| error.contains(&panic.message))?;
+    let place = panics
+        .iter()
+        .rposition(|panic| error.contains(&panic.message))?;
     panics.remove(place).map(|panic| panic.text)
 }
 
 fn keep(info: &PanicHookInfo<'_>) {
-    let Some(message) = info.payload_as_str().filter(|message| !message.is_empty()) else { return };
-    let location = info.location().map_or_else(|| "an unknown place".to_owned(), ToString::to_string);
+    let Some(message) = info.payload_as_str().filter(|message| !message.is_empty()) else {
+        return;
+    };
+    let location = info
+        .location()
+        .map_or_else(|| "an unknown place".to_owned(), ToString::to_string);
     let text = format!("at {location}\n\n{}", Backtrace::force_capture());
     // The panicking thread may hold the lock.
-    let Ok(mut panics) = PANICS.try_lock() else { return };
+    let Ok(mut panics) = PANICS.try_lock() else {
+        return;
+    };
     if panics.len() == MAX_KEPT {
         panics.pop_front();
     }
-    panics.push_back(KeptPanic { message: message.to_owned(), text });
+    panics.push_back(KeptPanic {
+        message: message.to_owned(),
+        text,
+    });
 }
 
 #[cfg(test)]
@@ -61,7 +72,13 @@ mod tests {
         keep_backtraces();
         let _ = std::thread::spawn(|| panic!("a panic that nobody else has")).join();
         let text = take_backtrace("the actor failed: a panic that nobody else has").unwrap();
-        assert!(text.contains("panic_log.rs") && text.contains("panic_log::tests"), "{text}");
-        assert_eq!(take_backtrace("the actor failed: a panic that nobody else has"), None);
+        assert!(
+            text.contains("panic_log.rs") && text.contains("panic_log::tests"),
+            "{text}"
+        );
+        assert_eq!(
+            take_backtrace("the actor failed: a panic that nobody else has"),
+            None
+        );
     }
 }

@@ -17,16 +17,30 @@ pub(crate) struct RestartLimit {
 }
 
 /// Limit of runs: 3 restarts in 60 s. After that, the run ends with `actor_crashed`.
-pub(crate) const RUN: RestartLimit = RestartLimit { restarts: 3, window: Duration::from_secs(60), label: "3/60s" };
+pub(crate) const RUN: RestartLimit = RestartLimit {
+    restarts: 3,
+    window: Duration::from_secs(60),
+    label: "3/60s",
+};
 /// Limit of sessions, gateways and supervisors: 5 restarts in 30 s.
-pub(crate) const SUPERVISOR: RestartLimit =
-    RestartLimit { restarts: 5, window: Duration::from_secs(30), label: "5/30s" };
+pub(crate) const SUPERVISOR: RestartLimit = RestartLimit {
+    restarts: 5,
+    window: Duration::from_secs(30),
+    label: "5/30s",
+};
 /// Limit of MCP servers: 5 restarts in 60 s. After that, their tools are unavailable.
 #[cfg_attr(not(feature = "mcp"), allow(dead_code))]
-pub(crate) const MCP_SERVER: RestartLimit =
-    RestartLimit { restarts: 5, window: Duration::from_secs(60), label: "5/60s" };
+pub(crate) const MCP_SERVER: RestartLimit = RestartLimit {
+    restarts: 5,
+    window: Duration::from_secs(60),
+    label: "5/60s",
+};
 /// Limit of actors that are never restarted automatically.
-pub(crate) const NEVER: RestartLimit = RestartLimit { restarts: 0, window: Duration::ZERO, label: "never" };
+pub(crate) const NEVER: RestartLimit = RestartLimit {
+    restarts: 0,
+    window: Duration::ZERO,
+    label: "never",
+};
 
 /// The crashes of one child within its window.
 #[derive(Debug)]
@@ -37,18 +51,28 @@ pub(crate) struct CrashHistory {
 
 impl CrashHistory {
     pub(crate) fn new(intensity: RestartLimit) -> Self {
-        Self { intensity, times: VecDeque::new() }
+        Self {
+            intensity,
+            times: VecDeque::new(),
+        }
     }
 
     /// Returns whether the child has exceeded its restart limit and must not be restarted now.
     pub(crate) fn is_exhausted(&self, now: Instant) -> bool {
-        let recent = self.times.iter().filter(|time| now.duration_since(**time) <= self.intensity.window);
+        let recent = self
+            .times
+            .iter()
+            .filter(|time| now.duration_since(**time) <= self.intensity.window);
         recent.count() > self.intensity.restarts as usize
     }
 
     /// Records a crash. Returns its number within the window, or `None` if the child must not be restarted.
     pub(crate) fn record(&mut self, now: Instant) -> Option<u32> {
-        while self.times.front().is_some_and(|time| now.duration_since(*time) > self.intensity.window) {
+        while self
+            .times
+            .front()
+            .is_some_and(|time| now.duration_since(*time) > self.intensity.window)
+        {
             self.times.pop_front();
         }
         self.times.push_back(now);
@@ -72,7 +96,10 @@ mod tests {
             (vec![0, 0, 0], Some(3)),
         ] {
             let mut crashes = CrashHistory::new(RUN);
-            let verdicts: Vec<_> = times.iter().map(|second| crashes.record(at(*second))).collect();
+            let verdicts: Vec<_> = times
+                .iter()
+                .map(|second| crashes.record(at(*second)))
+                .collect();
             assert_eq!(verdicts.last(), Some(&last), "{times:?}");
         }
     }

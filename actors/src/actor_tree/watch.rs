@@ -74,7 +74,9 @@ pub struct TreeWatch {
 
 impl std::fmt::Debug for TreeWatch {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("TreeWatch").field("dropped", &self.dropped).finish_non_exhaustive()
+        f.debug_struct("TreeWatch")
+            .field("dropped", &self.dropped)
+            .finish_non_exhaustive()
     }
 }
 
@@ -91,10 +93,20 @@ impl TreeWatch {
             Some(audience) => audience.changes.subscribe(),
             None => {
                 let (fresh, changes) = broadcast::channel(MAX_BUFFERED_CHANGES);
-                *audience = Some(WatchChannel { changes: fresh, left: RemovedActors::default() });
+                *audience = Some(WatchChannel {
+                    changes: fresh,
+                    left: RemovedActors::default(),
+                });
                 // Mark everything as published before the snapshot is taken: changes from now on are sent.
-                actor_tree.statuses.iter().for_each(|status| _ = status.mark_published());
-                tasks.spawn(poll(Arc::clone(actor_tree), redactor.clone(), closing.clone()));
+                actor_tree
+                    .statuses
+                    .iter()
+                    .for_each(|status| _ = status.mark_published());
+                tasks.spawn(poll(
+                    Arc::clone(actor_tree),
+                    redactor.clone(),
+                    closing.clone(),
+                ));
                 changes
             }
         };
@@ -116,12 +128,24 @@ impl TreeWatch {
             if std::mem::take(&mut self.needs_snapshot) {
                 let mut tree = self.actor_tree.tree()?;
                 redact_view(&mut tree, &self.redactor);
-                return Some(TreeEvent::Snapshot { tree: Box::new(tree), dropped: self.dropped });
+                return Some(TreeEvent::Snapshot {
+                    tree: Box::new(tree),
+                    dropped: self.dropped,
+                });
             }
             match self.changes.recv().await {
                 Ok(change) => {
-                    let Change { changed, gone, ended } = Change::clone(&change);
-                    return Some(TreeEvent::Changed { changed, gone, ended, dropped: self.dropped });
+                    let Change {
+                        changed,
+                        gone,
+                        ended,
+                    } = Change::clone(&change);
+                    return Some(TreeEvent::Changed {
+                        changed,
+                        gone,
+                        ended,
+                        dropped: self.dropped,
+                    });
                 }
                 Err(RecvError::Lagged(missed)) => {
                     self.dropped += missed + u64::try_from(self.changes.len()).unwrap_or(0);
@@ -138,10 +162,18 @@ impl TreeWatch {
 /// Returns the changes since the last poll. `left` holds the actors removed since then.
 fn changes(actor_tree: &ActorTree, redactor: &Redactor, left: RemovedActors) -> Change {
     let statuses = actor_tree.statuses.iter();
-    let mut changed: Vec<ActorView> =
-        statuses.filter(|status| status.mark_published()).map(|status| view(status.value())).collect();
-    changed.iter_mut().for_each(|view| redact_view(view, redactor));
-    Change { changed: changed.into(), gone: left.gone.into(), ended: left.ended.into() }
+    let mut changed: Vec<ActorView> = statuses
+        .filter(|status| status.mark_published())
+        .map(|status| view(status.value()))
+        .collect();
+    changed
+        .iter_mut()
+        .for_each(|view| redact_view(view, redactor));
+    Change {
+        changed: changed.into(),
+        gone: left.gone.into(),
+        ended: left.ended.into(),
+    }
 }
 
 /// Polls for changes and sends them, until there are no watchers or the runtime closes.
@@ -156,7 +188,10 @@ async fn poll(actor_tree: Arc<ActorTree>, redactor: Redactor, closing: Cancellat
         // Taken before polling: an actor with the same id that is found by the poll was started after the removal.
         let left = {
             let mut audience = actor_tree.watched.audience();
-            let Some(there) = audience.as_mut().filter(|there| there.changes.receiver_count() > 0) else {
+            let Some(there) = audience
+                .as_mut()
+                .filter(|there| there.changes.receiver_count() > 0)
+            else {
                 *audience = None;
                 return;
             };

@@ -26,7 +26,15 @@ pub(super) struct Applied {
 impl Applied {
     fn whole(before: &str, after: String, update_type: UpdateType) -> Self {
         let splice = Splice::replace_all(before, after.clone());
-        Self { text: after, splice, update_type, old: None, layer: None, similarity: None, replaced: None }
+        Self {
+            text: after,
+            splice,
+            update_type,
+            old: None,
+            layer: None,
+            similarity: None,
+            replaced: None,
+        }
     }
 
     /// Returns the result of the edit for the artifact in its new state.
@@ -43,27 +51,49 @@ impl Applied {
 }
 
 /// Applies a change to a text. `before` is `None` if the artifact does not exist.
-pub(super) fn apply(change: &Change, key: &str, before: Option<&str>) -> Result<Applied, ErrorInfo> {
+pub(super) fn apply(
+    change: &Change,
+    key: &str,
+    before: Option<&str>,
+) -> Result<Applied, ErrorInfo> {
     match (change, before) {
-        (Change::Create { content, content_type, .. }, None) => {
+        (
+            Change::Create {
+                content,
+                content_type,
+                ..
+            },
+            None,
+        ) => {
             if !is_text(content_type) {
-                let message =
-                    format!("{content_type:?} is not a text type: a document must be text, such as text/markdown");
+                let message = format!(
+                    "{content_type:?} is not a text type: a document must be text, such as text/markdown"
+                );
                 return Err(ErrorInfo::new(ErrorCode::UnsupportedMedia, message));
             }
             Ok(Applied::whole("", content.clone(), UpdateType::Create))
         }
         (Change::Create { .. }, Some(_)) => Err(already_exists(key)),
         (_, None) => Err(not_found(key)),
-        (Change::Rewrite { content }, Some(before)) => Ok(Applied::whole(before, content.clone(), UpdateType::Rewrite)),
+        (Change::Rewrite { content }, Some(before)) => {
+            Ok(Applied::whole(before, content.clone(), UpdateType::Rewrite))
+        }
         (Change::Update { old, new }, Some(before)) => {
             let start = Instant::now();
             let found = soong_match::find(before, old, &mut || start.elapsed() > MATCH_LIMIT)
                 .map_err(|error| ErrorInfo::new(error.code(), format!("{key:?}: {error}")))?;
-            let splice =
-                Splice { start: found.range.start as u64, removed: found.range.len() as u64, inserted: new.clone() };
+            let splice = Splice {
+                start: found.range.start as u64,
+                removed: found.range.len() as u64,
+                inserted: new.clone(),
+            };
             Ok(Applied {
-                text: [&before[..found.range.start], new, &before[found.range.end..]].concat(),
+                text: [
+                    &before[..found.range.start],
+                    new,
+                    &before[found.range.end..],
+                ]
+                .concat(),
                 splice,
                 update_type: found.layer.update_type(),
                 old: Some(old.clone()),
@@ -77,6 +107,7 @@ pub(super) fn apply(change: &Change, key: &str, before: Option<&str>) -> Result<
 
 /// Returns the error for a name that is taken.
 pub(super) fn already_exists(key: &str) -> ErrorInfo {
-    let message = format!("an artifact named {key:?} already exists: change it, or use another name");
+    let message =
+        format!("an artifact named {key:?} already exists: change it, or use another name");
     ErrorInfo::new(ErrorCode::ArtifactExists, message)
 }

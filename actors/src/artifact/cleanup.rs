@@ -9,8 +9,8 @@ use std::{
 };
 
 use soong_protocol::{
-    Artifact, ArtifactScope, BusySession, Candidate, Cleanup, CleanupFailure, CleanupReport, ErrorInfo, SessionId,
-    Timestamp,
+    Artifact, ArtifactScope, BusySession, Candidate, Cleanup, CleanupFailure, CleanupReport,
+    ErrorInfo, SessionId, Timestamp,
 };
 use soong_storage::store::{Reader, StoreError};
 
@@ -21,7 +21,11 @@ impl ArtifactStore {
     /// Lists the candidates, and deletes them unless the request is a dry run.
     pub(crate) async fn clean_up(&self, request: Cleanup) -> Result<CleanupReport, ErrorInfo> {
         let (candidates, busy) = self.reader.select_candidates(&request).await?;
-        let mut report = CleanupReport { dry_run: request.dry_run, busy, ..CleanupReport::default() };
+        let mut report = CleanupReport {
+            dry_run: request.dry_run,
+            busy,
+            ..CleanupReport::default()
+        };
         for (artifact, candidate) in candidates {
             let artifact_id = artifact.artifact_id.clone();
             report.candidates.push(candidate);
@@ -30,7 +34,8 @@ impl ArtifactStore {
             }
             // Do not delete an artifact that was changed after the selection.
             let is_unchanged = |now: &Artifact| {
-                (now.current_version, now.updated_at) == (artifact.current_version, artifact.updated_at)
+                (now.current_version, now.updated_at)
+                    == (artifact.current_version, artifact.updated_at)
             };
             match self.delete_artifact(&artifact, is_unchanged).await {
                 Ok(true) => report.deleted.push(artifact_id),
@@ -51,11 +56,15 @@ fn filter_by_user(
     let mut is_own: HashMap<SessionId, bool> = HashMap::new();
     let mut own = Vec::new();
     for (artifact, bytes) in all {
-        let ArtifactScope::Session { session_id } = &artifact.scope else { continue };
+        let ArtifactScope::Session { session_id } = &artifact.scope else {
+            continue;
+        };
         let known = match is_own.get(session_id) {
             Some(known) => *known,
             None => {
-                let found = reader.session(session_id)?.is_some_and(|session| session.uid == uid);
+                let found = reader
+                    .session(session_id)?
+                    .is_some_and(|session| session.uid == uid);
                 *is_own.entry(session_id.clone()).or_insert(found)
             }
         };
@@ -71,7 +80,12 @@ impl ArtifactReader {
     pub async fn cleanup_candidates(&self, request: &Cleanup) -> Result<CleanupReport, ErrorInfo> {
         let (chosen, busy) = self.select_candidates(request).await?;
         let candidates = chosen.into_iter().map(|(_, candidate)| candidate).collect();
-        Ok(CleanupReport { dry_run: true, candidates, busy, ..CleanupReport::default() })
+        Ok(CleanupReport {
+            dry_run: true,
+            candidates,
+            busy,
+            ..CleanupReport::default()
+        })
     }
 
     async fn select_candidates(
@@ -82,7 +96,11 @@ impl ArtifactReader {
         let (all, busy) = self
             .reads
             .read(move |reader| {
-                let busy: HashSet<SessionId> = reader.live_runs(None)?.into_iter().map(|run| run.session_id).collect();
+                let busy: HashSet<SessionId> = reader
+                    .live_runs(None)?
+                    .into_iter()
+                    .map(|run| run.session_id)
+                    .collect();
                 let mut all = reader.session_artifacts()?;
                 if let Some(uid) = uid {
                     all = filter_by_user(reader, all, &uid)?;
@@ -91,7 +109,10 @@ impl ArtifactReader {
             })
             .await?;
         let (chosen, skipped) = select_candidates_from(request, &all, &busy, now());
-        let candidates = chosen.into_iter().map(|(artifact, candidate)| (artifact.clone(), candidate)).collect();
+        let candidates = chosen
+            .into_iter()
+            .map(|(artifact, candidate)| (artifact.clone(), candidate))
+            .collect();
         Ok((candidates, skipped))
     }
 }
@@ -108,8 +129,13 @@ fn select_candidates_from<'a>(
     let mut skipped: BTreeMap<&SessionId, u64> = BTreeMap::new();
     let mut chosen = Vec::new();
     for (artifact, bytes) in all.iter().rev() {
-        let ArtifactScope::Session { session_id } = &artifact.scope else { continue };
-        let is_included = request.session_id.as_ref().is_none_or(|wanted| wanted == session_id)
+        let ArtifactScope::Session { session_id } = &artifact.scope else {
+            continue;
+        };
+        let is_included = request
+            .session_id
+            .as_ref()
+            .is_none_or(|wanted| wanted == session_id)
             && (artifact.debug || request.include_all);
         if !is_included {
             continue;
@@ -123,8 +149,14 @@ fn select_candidates_from<'a>(
             continue;
         }
         newer_bytes = newer_bytes.saturating_add(*bytes);
-        let mut reasons =
-            vec![if artifact.debug { "debug artifact" } else { "the request includes ordinary artifacts" }.to_owned()];
+        let mut reasons = vec![
+            if artifact.debug {
+                "debug artifact"
+            } else {
+                "the request includes ordinary artifacts"
+            }
+            .to_owned(),
+        ];
         if let Some(limit) = request.older_than_ms {
             if age <= limit {
                 continue;
@@ -135,7 +167,9 @@ fn select_candidates_from<'a>(
             if newer_bytes <= limit {
                 continue;
             }
-            reasons.push(format!("with the newer artifacts, the total is {newer_bytes} bytes, more than {limit}"));
+            reasons.push(format!(
+                "with the newer artifacts, the total is {newer_bytes} bytes, more than {limit}"
+            ));
         }
         let candidate = Candidate {
             artifact_id: artifact.artifact_id.clone(),
@@ -149,7 +183,10 @@ fn select_candidates_from<'a>(
         chosen.push((artifact, candidate));
     }
     chosen.reverse();
-    let busy = |(session_id, artifacts): (&SessionId, u64)| BusySession { session_id: session_id.clone(), artifacts };
+    let busy = |(session_id, artifacts): (&SessionId, u64)| BusySession {
+        session_id: session_id.clone(),
+        artifacts,
+    };
     (chosen, skipped.into_iter().map(busy).collect())
 }
 
@@ -175,7 +212,9 @@ mod tests {
         let at = Timestamp::from_millis(minute * 60_000);
         Artifact {
             artifact_id: ArtifactId::new(id),
-            scope: ArtifactScope::Session { session_id: SessionId::new(session) },
+            scope: ArtifactScope::Session {
+                session_id: SessionId::new(session),
+            },
             name: (!debug).then(|| id.to_owned()),
             withdrawn: None,
             title: id.to_owned(),
@@ -198,7 +237,9 @@ mod tests {
     #[test]
     fn candidates_match_all_filters_and_carry_a_reason() {
         let mut of_user = artifact("u", "s", 0, true);
-        of_user.scope = ArtifactScope::User { uid: "local".into() };
+        of_user.scope = ArtifactScope::User {
+            uid: "local".into(),
+        };
         let all = [
             (of_user, 1),
             (artifact("old", "s", 1, false), 10),
@@ -215,27 +256,98 @@ mod tests {
         let hour = Some(30 * 60_000);
         for (cleanup, want, skipped) in [
             (plain(), vec!["trace", "other", "fresh"], 1),
-            (Cleanup { session_id: Some(SessionId::new("s")), ..plain() }, vec!["trace", "fresh"], 0),
-            (Cleanup { include_all: true, ..plain() }, vec!["old", "trace", "other", "new", "fresh"], 2),
-            (Cleanup { older_than_ms: hour, ..plain() }, vec!["trace", "other"], 1),
-            (Cleanup { older_than_ms: Some(58 * 60_000), ..plain() }, vec!["trace", "other"], 0),
-            (Cleanup { max_bytes: Some(20), ..plain() }, vec!["trace"], 1),
-            (Cleanup { max_bytes: Some(0), ..plain() }, vec!["trace", "other", "fresh"], 1),
             (
-                Cleanup { max_bytes: Some(9), older_than_ms: hour, include_all: true, ..plain() },
+                Cleanup {
+                    session_id: Some(SessionId::new("s")),
+                    ..plain()
+                },
+                vec!["trace", "fresh"],
+                0,
+            ),
+            (
+                Cleanup {
+                    include_all: true,
+                    ..plain()
+                },
+                vec!["old", "trace", "other", "new", "fresh"],
+                2,
+            ),
+            (
+                Cleanup {
+                    older_than_ms: hour,
+                    ..plain()
+                },
+                vec!["trace", "other"],
+                1,
+            ),
+            (
+                Cleanup {
+                    older_than_ms: Some(58 * 60_000),
+                    ..plain()
+                },
+                vec!["trace", "other"],
+                0,
+            ),
+            (
+                Cleanup {
+                    max_bytes: Some(20),
+                    ..plain()
+                },
+                vec!["trace"],
+                1,
+            ),
+            (
+                Cleanup {
+                    max_bytes: Some(0),
+                    ..plain()
+                },
+                vec!["trace", "other", "fresh"],
+                1,
+            ),
+            (
+                Cleanup {
+                    max_bytes: Some(9),
+                    older_than_ms: hour,
+                    include_all: true,
+                    ..plain()
+                },
                 vec!["old", "trace", "other"],
                 2,
             ),
-            (Cleanup { max_bytes: Some(1_000), ..plain() }, vec![], 1),
+            (
+                Cleanup {
+                    max_bytes: Some(1_000),
+                    ..plain()
+                },
+                vec![],
+                1,
+            ),
         ] {
             let (candidates, busy) = select_candidates_from(&cleanup, &all, &busy, now);
-            assert_eq!(busy.iter().map(|session| session.artifacts).sum::<u64>(), skipped, "{cleanup:?}");
-            let ids: Vec<&str> = candidates.iter().map(|(artifact, _)| artifact.artifact_id.as_str()).collect();
+            assert_eq!(
+                busy.iter().map(|session| session.artifacts).sum::<u64>(),
+                skipped,
+                "{cleanup:?}"
+            );
+            let ids: Vec<&str> = candidates
+                .iter()
+                .map(|(artifact, _)| artifact.artifact_id.as_str())
+                .collect();
             assert_eq!(ids, want, "{cleanup:?}");
-            assert!(candidates.iter().all(|(_, candidate)| !candidate.reason.is_empty()));
+            assert!(
+                candidates
+                    .iter()
+                    .all(|(_, candidate)| !candidate.reason.is_empty())
+            );
         }
-        let request = Cleanup { max_bytes: Some(20), older_than_ms: hour, ..plain() };
-        let reason = &select_candidates_from(&request, &all, &busy, now).0[0].1.reason;
+        let request = Cleanup {
+            max_bytes: Some(20),
+            older_than_ms: hour,
+            ..plain()
+        };
+        let reason = &select_candidates_from(&request, &all, &busy, now).0[0]
+            .1
+            .reason;
         for part in ["debug artifact", "60 min", "more than 20"] {
             assert!(reason.contains(part), "{reason}");
         }

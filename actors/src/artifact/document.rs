@@ -26,8 +26,12 @@ impl Document {
     pub(crate) fn text(&self) -> Result<Arc<str>, ErrorInfo> {
         self.text.clone().ok_or_else(|| {
             let artifact = &self.artifact;
-            let message =
-                format!("{:?} is not text: {}, {} bytes", artifact.key(), artifact.content_type, artifact.size);
+            let message = format!(
+                "{:?} is not text: {}, {} bytes",
+                artifact.key(),
+                artifact.content_type,
+                artifact.size
+            );
             ErrorInfo::new(ErrorCode::UnsupportedMedia, message)
         })
     }
@@ -38,8 +42,12 @@ impl Document {
         session: &SessionId,
         name: &str,
     ) -> Result<Option<Arc<Self>>, ErrorInfo> {
-        let scope = ArtifactScope::Session { session_id: session.clone() };
-        let Some(artifact) = reader.row(&scope, name).await? else { return Ok(None) };
+        let scope = ArtifactScope::Session {
+            session_id: session.clone(),
+        };
+        let Some(artifact) = reader.row(&scope, name).await? else {
+            return Ok(None);
+        };
         let text = match content::is_text(&artifact.content_type) {
             true => reader.text(&artifact).await?,
             false => None,

@@ -37,7 +37,12 @@ impl Inventories {
     }
 
     /// Caches an inventory, unless there was a change after `changes` was read.
-    pub(super) fn insert_unless_changed(&self, scope: &ArtifactScope, text: Option<Arc<str>>, changes: u64) {
+    pub(super) fn insert_unless_changed(
+        &self,
+        scope: &ArtifactScope,
+        text: Option<Arc<str>>,
+        changes: u64,
+    ) {
         self.rendered.insert(scope.clone(), text);
         if self.changes() != changes {
             self.rendered.remove(scope);
@@ -52,23 +57,38 @@ impl Inventories {
 }
 
 fn is_plan(artifact: &Artifact) -> bool {
-    artifact.name.as_deref() == Some(PLAN) && matches!(artifact.scope, ArtifactScope::Session { .. })
+    artifact.name.as_deref() == Some(PLAN)
+        && matches!(artifact.scope, ArtifactScope::Session { .. })
 }
 
 /// Renders the inventory of a scope. `plan` is the plan with its text, or without one if it is not text.
-pub(super) fn render(artifacts: RecentArtifacts, plan: Option<(Option<Arc<str>>, Artifact)>) -> String {
+pub(super) fn render(
+    artifacts: RecentArtifacts,
+    plan: Option<(Option<Arc<str>>, Artifact)>,
+) -> String {
     let mut text = String::new();
-    let RecentArtifacts { mut named, named_count, unnamed_count: captured } = artifacts;
+    let RecentArtifacts {
+        mut named,
+        named_count,
+        unnamed_count: captured,
+    } = artifacts;
     let plans = u64::from(plan.as_ref().is_some_and(|(_, plan)| !plan.debug));
     if let Some((Some(content), plan)) = plan {
-        text.push_str(&format!("### {PLAN} (version {})\n{content}\n", plan.current_version));
+        text.push_str(&format!(
+            "### {PLAN} (version {})\n{content}\n",
+            plan.current_version
+        ));
     }
     named.retain(|artifact| !is_plan(artifact));
     named.truncate(MAX_LINES);
     named.sort_by(|a, b| a.name.cmp(&b.name));
     let omitted = named_count.saturating_sub(plans + named.len() as u64);
     for artifact in named {
-        let uploaded_note = if artifact.source == ArtifactSource::UserUpload { ", uploaded by the user" } else { "" };
+        let uploaded_note = if artifact.source == ArtifactSource::UserUpload {
+            ", uploaded by the user"
+        } else {
+            ""
+        };
         let summary = artifact.summary.as_deref().unwrap_or(&artifact.title);
         text.push_str(&format!(
             "- {} (version {}, {}, {} bytes{uploaded_note}): {summary}\n",
@@ -79,10 +99,14 @@ pub(super) fn render(artifacts: RecentArtifacts, plan: Option<(Option<Arc<str>>,
         ));
     }
     if omitted > 0 {
-        text.push_str(&format!("- … and {omitted} more: list_artifacts names them\n"));
+        text.push_str(&format!(
+            "- … and {omitted} more: list_artifacts names them\n"
+        ));
     }
     if captured > 0 {
-        text.push_str(&format!("- stored outputs of tools: {captured}; list_artifacts names them\n"));
+        text.push_str(&format!(
+            "- stored outputs of tools: {captured}; list_artifacts names them\n"
+        ));
     }
     text
 }
@@ -96,7 +120,9 @@ mod tests {
     fn artifact(name: &str, debug: bool) -> Artifact {
         Artifact {
             artifact_id: ArtifactId::new(name),
-            scope: ArtifactScope::Session { session_id: SessionId::new("s") },
+            scope: ArtifactScope::Session {
+                session_id: SessionId::new("s"),
+            },
             name: Some(name.to_owned()),
             withdrawn: None,
             title: name.to_owned(),
@@ -118,20 +144,42 @@ mod tests {
 
     #[test]
     fn inventory_lists_100_artifacts_and_counts_the_rest() {
-        for (others, has_plan, shown, more) in
-            [(0, false, 0, None), (100, false, 100, None), (100, true, 100, None), (101, true, 100, Some(1))]
-        {
-            let mut named: Vec<Artifact> = (0..others).map(|n| artifact(&format!("a{n:03}"), false)).collect();
+        for (others, has_plan, shown, more) in [
+            (0, false, 0, None),
+            (100, false, 100, None),
+            (100, true, 100, None),
+            (101, true, 100, Some(1)),
+        ] {
+            let mut named: Vec<Artifact> = (0..others)
+                .map(|n| artifact(&format!("a{n:03}"), false))
+                .collect();
             let plan = has_plan.then(|| (Some(Arc::from("- [ ] x")), artifact(PLAN, false)));
             named.extend(plan.iter().map(|(_, plan)| plan.clone()));
             let named_count = named.len() as u64;
             named.reverse();
             named.truncate(MAX_LINES + 1);
-            let text = render(RecentArtifacts { named, named_count, unnamed_count: 2 }, plan);
-            assert_eq!(text.lines().filter(|line| line.starts_with("- a")).count(), shown, "{others} {has_plan}");
+            let text = render(
+                RecentArtifacts {
+                    named,
+                    named_count,
+                    unnamed_count: 2,
+                },
+                plan,
+            );
+            assert_eq!(
+                text.lines().filter(|line| line.starts_with("- a")).count(),
+                shown,
+                "{others} {has_plan}"
+            );
             assert_eq!(text.contains("- [ ] x"), has_plan);
-            let footer = text.lines().find(|line| line.starts_with("- …")).map(str::to_owned);
-            assert_eq!(footer, more.map(|more: u32| format!("- … and {more} more: list_artifacts names them")));
+            let footer = text
+                .lines()
+                .find(|line| line.starts_with("- …"))
+                .map(str::to_owned);
+            assert_eq!(
+                footer,
+                more.map(|more: u32| format!("- … and {more} more: list_artifacts names them"))
+            );
             assert!(text.contains("stored outputs of tools: 2"), "{text}");
         }
     }

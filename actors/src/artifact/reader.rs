@@ -9,7 +9,9 @@ use std::{path::Path, sync::Arc};
 
 use bytes::Bytes;
 use futures::StreamExt;
-use soong_protocol::{Artifact, ArtifactScope, ArtifactVersion, DocumentEdit, ErrorCode, ErrorInfo};
+use soong_protocol::{
+    Artifact, ArtifactScope, ArtifactVersion, DocumentEdit, ErrorCode, ErrorInfo,
+};
 use soong_storage::{
     blob::{BlobLocation, BlobStore},
     sqlite::SqliteReader,
@@ -34,16 +36,22 @@ fn store_error(error: StoreError) -> ErrorInfo {
 
 impl ArtifactReader {
     pub(crate) fn new(reading: StoreReader, blobs: BlobStore) -> Self {
-        Self { reads: reading, blobs }
+        Self {
+            reads: reading,
+            blobs,
+        }
     }
 
     /// Opens a home without becoming its owner. `store` is the value of `artifacts.store` in the configuration.
     pub fn open(home: &Path, store: &str, environment: &Environment) -> Result<Self, ErrorInfo> {
-        let place = BlobLocation::parse(store)
-            .map_err(|error| ErrorInfo::new(ErrorCode::ConfigError, format!("artifacts.store: {error}")))?;
+        let place = BlobLocation::parse(store).map_err(|error| {
+            ErrorInfo::new(ErrorCode::ConfigError, format!("artifacts.store: {error}"))
+        })?;
         let reader = SqliteReader::open(home.join(DATABASE)).map_err(store_error)?;
-        let blobs =
-            BlobStore::open(home, &place, &|name| environment.get(name).map(str::to_owned)).map_err(store_error)?;
+        let blobs = BlobStore::open(home, &place, &|name| {
+            environment.get(name).map(str::to_owned)
+        })
+        .map_err(store_error)?;
         Ok(Self::new(StoreReader::new(Arc::new(reader)), blobs))
     }
 
@@ -61,7 +69,12 @@ impl ArtifactReader {
 
     /// Loads the current content of an artifact, including edits, or a stored version. Fails with
     /// `artifact_not_found` or `version_not_found`.
-    pub async fn find(&self, place: &ArtifactOwner, key: &str, version: Option<u64>) -> Result<Loaded, ErrorInfo> {
+    pub async fn find(
+        &self,
+        place: &ArtifactOwner,
+        key: &str,
+        version: Option<u64>,
+    ) -> Result<Loaded, ErrorInfo> {
         match self.load_with_cache(place, key, version, |_| None).await? {
             Some(loaded) => Ok(loaded),
             None => Err(self.not_found_error(place, key, version).await?),
@@ -69,7 +82,11 @@ impl ArtifactReader {
     }
 
     /// Lists the stored versions of an artifact in order. Fails with `artifact_not_found`.
-    pub async fn versions_of(&self, place: &ArtifactOwner, key: &str) -> Result<Vec<ArtifactVersion>, ErrorInfo> {
+    pub async fn versions_of(
+        &self,
+        place: &ArtifactOwner,
+        key: &str,
+    ) -> Result<Vec<ArtifactVersion>, ErrorInfo> {
         let (scope, name) = place.split(key);
         match self.row(&scope, &name).await? {
             Some(_) => self.versions(place, key).await,
@@ -79,7 +96,11 @@ impl ArtifactReader {
 
     /// Loads the last stored version of an artifact. Fails with `artifact_not_found`, or with `version_not_found` if it
     /// has none.
-    pub async fn last_version(&self, place: &ArtifactOwner, key: &str) -> Result<Loaded, ErrorInfo> {
+    pub async fn last_version(
+        &self,
+        place: &ArtifactOwner,
+        key: &str,
+    ) -> Result<Loaded, ErrorInfo> {
         let Some(last) = self.versions_of(place, key).await?.pop() else {
             let message = format!(
                 "{key:?} has no stored version yet: a version is stored when its run ends. \
@@ -91,13 +112,23 @@ impl ArtifactReader {
     }
 
     /// Returns an artifact of a scope by name or id, or `None` if it does not exist.
-    pub(super) async fn row(&self, scope: &ArtifactScope, name: &str) -> Result<Option<Artifact>, ErrorInfo> {
+    pub(super) async fn row(
+        &self,
+        scope: &ArtifactScope,
+        name: &str,
+    ) -> Result<Option<Artifact>, ErrorInfo> {
         let (scope, name) = (scope.clone(), name.to_owned());
-        self.reads.read(move |reader| reader.artifact(&scope, &name)).await
+        self.reads
+            .read(move |reader| reader.artifact(&scope, &name))
+            .await
     }
 
     /// Lists the stored versions of an artifact in order. The list is empty if the artifact does not exist.
-    pub(super) async fn versions(&self, place: &ArtifactOwner, key: &str) -> Result<Vec<ArtifactVersion>, ErrorInfo> {
+    pub(super) async fn versions(
+        &self,
+        place: &ArtifactOwner,
+        key: &str,
+    ) -> Result<Vec<ArtifactVersion>, ErrorInfo> {
         let (scope, name) = place.split(key);
         self.reads
             .read(move |reader| match reader.artifact(&scope, &name)? {
@@ -115,9 +146,20 @@ impl ArtifactReader {
         version: Option<u64>,
     ) -> Result<ErrorInfo, ErrorInfo> {
         let (scope, name) = place.split(key);
-        let (Some(version), Some(_)) = (version, self.row(&scope, &name).await?) else { return Ok(not_found(key)) };
-        let known: Vec<String> = self.versions(place, key).await?.iter().map(|one| one.version.to_string()).collect();
-        let known = if known.is_empty() { "none yet".to_owned() } else { known.join(", ") };
+        let (Some(version), Some(_)) = (version, self.row(&scope, &name).await?) else {
+            return Ok(not_found(key));
+        };
+        let known: Vec<String> = self
+            .versions(place, key)
+            .await?
+            .iter()
+            .map(|one| one.version.to_string())
+            .collect();
+        let known = if known.is_empty() {
+            "none yet".to_owned()
+        } else {
+            known.join(", ")
+        };
         let message = format!("{key:?} has no stored version {version}; stored versions: {known}");
         Ok(ErrorInfo::new(ErrorCode::VersionNotFound, message))
     }
@@ -132,7 +174,9 @@ impl ArtifactReader {
         cached: impl Fn(&Artifact) -> Option<Arc<str>> + Send,
     ) -> Result<Option<Loaded>, ErrorInfo> {
         let (scope, name) = place.split(key);
-        let Some(artifact) = self.row(&scope, &name).await? else { return Ok(None) };
+        let Some(artifact) = self.row(&scope, &name).await? else {
+            return Ok(None);
+        };
         if version.is_none() && artifact.dirty {
             let text = match cached(&artifact) {
                 Some(text) => Some(text),
@@ -141,29 +185,62 @@ impl ArtifactReader {
             if let Some(text) = text {
                 let bytes = Bytes::copy_from_slice(text.as_bytes());
                 let body = futures::stream::once(async move { Ok(bytes) }).boxed();
-                let (version, content_type) = (artifact.current_version, artifact.content_type.clone());
-                return Ok(Some(Loaded { version, content_type, size: text.len() as u64, body, artifact }));
+                let (version, content_type) =
+                    (artifact.current_version, artifact.content_type.clone());
+                return Ok(Some(Loaded {
+                    version,
+                    content_type,
+                    size: text.len() as u64,
+                    body,
+                    artifact,
+                }));
             }
         }
         let version = version.unwrap_or(artifact.stored_version);
         let id = artifact.artifact_id.clone();
-        let found = self.reads.read(move |reader| reader.blob_path_and_type(&id, version)).await?;
-        let Some((path, content_type)) = found else { return Ok(None) };
+        let found = self
+            .reads
+            .read(move |reader| reader.blob_path_and_type(&id, version))
+            .await?;
+        let Some((path, content_type)) = found else {
+            return Ok(None);
+        };
         let opened = self.blobs.get_stream(&path).await.map_err(store_error)?;
         let (size, pieces) = opened.ok_or_else(|| file_is_missing(&artifact, &path))?;
         let body = pieces.map(|piece| piece.map_err(store_error)).boxed();
-        Ok(Some(Loaded { version, content_type, size, body, artifact }))
+        Ok(Some(Loaded {
+            version,
+            content_type,
+            size,
+            body,
+            artifact,
+        }))
     }
 
     /// Returns the text of an artifact in its current version: the last stored version with the edits after it.
     /// Returns `None` if it is not text.
     pub(super) async fn text(&self, artifact: &Artifact) -> Result<Option<Arc<str>>, ErrorInfo> {
-        let (id, stored, current) = (artifact.artifact_id.clone(), artifact.stored_version, artifact.current_version);
+        let (id, stored, current) = (
+            artifact.artifact_id.clone(),
+            artifact.stored_version,
+            artifact.current_version,
+        );
         let (path, edits) = self
             .reads
             .read(move |reader| {
-                let path = if stored == 0 { None } else { reader.blob_path(&id, stored)? };
-                Ok((path, if current > stored { reader.edits(&id, stored, current)? } else { Vec::new() }))
+                let path = if stored == 0 {
+                    None
+                } else {
+                    reader.blob_path(&id, stored)?
+                };
+                Ok((
+                    path,
+                    if current > stored {
+                        reader.edits(&id, stored, current)?
+                    } else {
+                        Vec::new()
+                    },
+                ))
             })
             .await?;
         if edits.len() as u64 != current - stored {
@@ -171,10 +248,20 @@ impl ArtifactReader {
         }
         let base = match path {
             None if stored == 0 => String::new(),
-            None => return Err(unreadable(artifact, &format!("version {stored} is not registered"))),
+            None => {
+                return Err(unreadable(
+                    artifact,
+                    &format!("version {stored} is not registered"),
+                ));
+            }
             Some(path) => {
                 let missing = || file_is_missing(artifact, &path);
-                let bytes = self.blobs.get(&path).await.map_err(store_error)?.ok_or_else(missing)?;
+                let bytes = self
+                    .blobs
+                    .get(&path)
+                    .await
+                    .map_err(store_error)?
+                    .ok_or_else(missing)?;
                 match String::from_utf8(bytes.into()) {
                     Ok(text) => text,
                     Err(_) if edits.is_empty() => return Ok(None),
@@ -188,32 +275,58 @@ impl ArtifactReader {
 
 impl ArtifactReader {
     /// Returns the text of an artifact at an earlier version or revision, or `None` if it is not text.
-    pub(super) async fn text_at(&self, artifact: &Artifact, revision: u64) -> Result<Option<Arc<str>>, ErrorInfo> {
+    pub(super) async fn text_at(
+        &self,
+        artifact: &Artifact,
+        revision: u64,
+    ) -> Result<Option<Arc<str>>, ErrorInfo> {
         let id = artifact.artifact_id.clone();
         let versions = self.reads.read(move |reader| reader.versions(&id)).await?;
-        let stored = versions.iter().map(|version| version.version).filter(|version| *version <= revision).max();
-        let at_revision =
-            Artifact { stored_version: stored.unwrap_or(0), current_version: revision, ..artifact.clone() };
+        let stored = versions
+            .iter()
+            .map(|version| version.version)
+            .filter(|version| *version <= revision)
+            .max();
+        let at_revision = Artifact {
+            stored_version: stored.unwrap_or(0),
+            current_version: revision,
+            ..artifact.clone()
+        };
         self.text(&at_revision).await
     }
 }
 
 /// Applies edits to the text they were made for.
-fn replay(artifact: &Artifact, mut text: String, edits: &[DocumentEdit]) -> Result<String, ErrorInfo> {
+fn replay(
+    artifact: &Artifact,
+    mut text: String,
+    edits: &[DocumentEdit],
+) -> Result<String, ErrorInfo> {
     for edit in edits {
-        text = edit
-            .splice
-            .apply(&text)
-            .ok_or_else(|| unreadable(artifact, &format!("edit {} does not apply to its text", edit.revision)))?;
+        text = edit.splice.apply(&text).ok_or_else(|| {
+            unreadable(
+                artifact,
+                &format!("edit {} does not apply to its text", edit.revision),
+            )
+        })?;
     }
     Ok(text)
 }
 
 pub(super) fn unreadable(artifact: &Artifact, why: &str) -> ErrorInfo {
-    let message = format!("the content of artifact {:?} cannot be read: {why}", artifact.key());
+    let message = format!(
+        "the content of artifact {:?} cannot be read: {why}",
+        artifact.key()
+    );
     ErrorInfo::new(ErrorCode::StorageError, message)
 }
 
 pub(super) fn file_is_missing(artifact: &Artifact, path: &str) -> ErrorInfo {
-    ErrorInfo::new(ErrorCode::StorageError, format!("the file of artifact {:?} is missing: {path}", artifact.label()))
+    ErrorInfo::new(
+        ErrorCode::StorageError,
+        format!(
+            "the file of artifact {:?} is missing: {path}",
+            artifact.label()
+        ),
+    )
 }

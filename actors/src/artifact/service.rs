@@ -5,8 +5,12 @@
 use std::sync::Arc;
 
 use futures::{FutureExt, future::BoxFuture};
-use soong_protocol::{Artifact, ArtifactVersion, ErrorCode, ErrorInfo, FlushReport, RunId, SessionId, TraceId};
-use soong_tool::artifact::{ArtifactOwner, ArtifactService, ChangeCondition, EditRequest, Edited, Loaded, Save};
+use soong_protocol::{
+    Artifact, ArtifactVersion, ErrorCode, ErrorInfo, FlushReport, RunId, SessionId, TraceId,
+};
+use soong_tool::artifact::{
+    ArtifactOwner, ArtifactService, ChangeCondition, EditRequest, Edited, Loaded, Save,
+};
 use tokio_util::task::TaskTracker;
 
 use super::{ArtifactReader, ArtifactStore, Cleanup, CleanupReport, RestorePlan};
@@ -21,7 +25,10 @@ pub(crate) struct ArtifactHandle {
 
 impl ArtifactHandle {
     pub(crate) fn new(store: &Arc<ArtifactStore>, tasks: &TaskTracker) -> Self {
-        Self { store: Arc::clone(store), tasks: tasks.clone() }
+        Self {
+            store: Arc::clone(store),
+            tasks: tasks.clone(),
+        }
     }
 
     /// Returns a handle whose changes run in `tasks`.
@@ -42,9 +49,10 @@ impl ArtifactHandle {
     {
         match self.tasks.spawn(work).await {
             Ok(outcome) => outcome,
-            Err(error) => {
-                Err(ErrorInfo::new(ErrorCode::InternalError, format!("the artifact operation did not finish: {error}")))
-            }
+            Err(error) => Err(ErrorInfo::new(
+                ErrorCode::InternalError,
+                format!("the artifact operation did not finish: {error}"),
+            )),
         }
     }
 
@@ -59,25 +67,34 @@ impl ArtifactHandle {
         let owner = owner.clone();
         let key = key.to_owned();
         let condition = condition.clone();
-        self.run_to_completion(async move { store.delete(&owner, &key, &condition).await }).await
+        self.run_to_completion(async move { store.delete(&owner, &key, &condition).await })
+            .await
     }
 
     /// Lists the artifacts that may be deleted, and deletes them unless the request is a dry run (ART-13).
     pub(crate) async fn clean_up(&self, request: Cleanup) -> Result<CleanupReport, ErrorInfo> {
         let store = Arc::clone(&self.store);
-        self.run_to_completion(async move { store.clean_up(request).await }).await
+        self.run_to_completion(async move { store.clean_up(request).await })
+            .await
     }
 }
 
 /// Methods that only runs use. They run in the task of the caller.
 impl ArtifactHandle {
     /// Stores the documents that a run edited as versions (ART-3).
-    pub(crate) async fn flush_run(&self, trace: &TraceId, run: &RunId) -> Result<FlushReport, ErrorInfo> {
+    pub(crate) async fn flush_run(
+        &self,
+        trace: &TraceId,
+        run: &RunId,
+    ) -> Result<FlushReport, ErrorInfo> {
         self.store.flush_run(trace, run).await
     }
 
     /// Returns the text that lists the artifacts for a model; `None` if there are none.
-    pub(crate) async fn inventory(&self, owner: &ArtifactOwner) -> Result<Option<String>, ErrorInfo> {
+    pub(crate) async fn inventory(
+        &self,
+        owner: &ArtifactOwner,
+    ) -> Result<Option<String>, ErrorInfo> {
         self.store.inventory(owner).await
     }
 
@@ -98,9 +115,14 @@ impl ArtifactHandle {
 }
 
 impl ArtifactService for ArtifactHandle {
-    fn save<'a>(&'a self, place: &'a ArtifactOwner, save: Save) -> BoxFuture<'a, Result<Artifact, ErrorInfo>> {
+    fn save<'a>(
+        &'a self,
+        place: &'a ArtifactOwner,
+        save: Save,
+    ) -> BoxFuture<'a, Result<Artifact, ErrorInfo>> {
         let (store, place) = (Arc::clone(&self.store), place.clone());
-        self.run_to_completion(async move { store.save(&place, save).await }).boxed()
+        self.run_to_completion(async move { store.save(&place, save).await })
+            .boxed()
     }
 
     fn load<'a>(
@@ -112,14 +134,24 @@ impl ArtifactService for ArtifactHandle {
         self.store.load(place, key, version).boxed()
     }
 
-    fn list<'a>(&'a self, place: &'a ArtifactOwner) -> BoxFuture<'a, Result<Vec<Artifact>, ErrorInfo>> {
+    fn list<'a>(
+        &'a self,
+        place: &'a ArtifactOwner,
+    ) -> BoxFuture<'a, Result<Vec<Artifact>, ErrorInfo>> {
         self.store.reader.list(place).boxed()
     }
 
-    fn list_keys<'a>(&'a self, place: &'a ArtifactOwner) -> BoxFuture<'a, Result<Vec<String>, ErrorInfo>> {
+    fn list_keys<'a>(
+        &'a self,
+        place: &'a ArtifactOwner,
+    ) -> BoxFuture<'a, Result<Vec<String>, ErrorInfo>> {
         async move {
             let all = self.store.reader.list(place).await?;
-            let mut keys: Vec<String> = all.iter().filter(|one| one.name.is_some()).map(Artifact::key).collect();
+            let mut keys: Vec<String> = all
+                .iter()
+                .filter(|one| one.name.is_some())
+                .map(Artifact::key)
+                .collect();
             keys.sort_unstable();
             Ok(keys)
         }
@@ -147,12 +179,25 @@ impl ArtifactService for ArtifactHandle {
         .boxed()
     }
 
-    fn delete<'a>(&'a self, owner: &'a ArtifactOwner, key: &'a str) -> BoxFuture<'a, Result<bool, ErrorInfo>> {
-        async { self.delete_if(owner, key, &ChangeCondition::default()).await }.boxed()
+    fn delete<'a>(
+        &'a self,
+        owner: &'a ArtifactOwner,
+        key: &'a str,
+    ) -> BoxFuture<'a, Result<bool, ErrorInfo>> {
+        async {
+            self.delete_if(owner, key, &ChangeCondition::default())
+                .await
+        }
+        .boxed()
     }
 
-    fn edit<'a>(&'a self, place: &'a ArtifactOwner, request: EditRequest) -> BoxFuture<'a, Result<Edited, ErrorInfo>> {
+    fn edit<'a>(
+        &'a self,
+        place: &'a ArtifactOwner,
+        request: EditRequest,
+    ) -> BoxFuture<'a, Result<Edited, ErrorInfo>> {
         let (store, place) = (Arc::clone(&self.store), place.clone());
-        self.run_to_completion(async move { store.edit(&place, request).await }).boxed()
+        self.run_to_completion(async move { store.edit(&place, request).await })
+            .boxed()
     }
 }

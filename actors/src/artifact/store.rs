@@ -25,13 +25,17 @@ use std::{
 
 use futures::StreamExt;
 use put::{Precondition, PutRequest};
-use soong_protocol::{Artifact, ArtifactEvent, ArtifactScope, ArtifactsConfig, BlobWrite, ErrorCode, ErrorInfo, Write};
+use soong_protocol::{
+    Artifact, ArtifactEvent, ArtifactScope, ArtifactsConfig, BlobWrite, ErrorCode, ErrorInfo, Write,
+};
 use soong_storage::{
     blob::BlobStore,
     store::{Append, StoreError},
 };
 use soong_text::Redactor;
-use soong_tool::artifact::{ArtifactOwner, Change, ChangeCondition, EditRequest, Edited, Loaded, Save, content};
+use soong_tool::artifact::{
+    ArtifactOwner, Change, ChangeCondition, EditRequest, Edited, Loaded, Save, content,
+};
 
 use super::{
     ArtifactReader,
@@ -93,27 +97,51 @@ impl ArtifactStore {
 
     /// Returns the handles that working sets need.
     pub(crate) fn documents(&self) -> DocumentAccess {
-        let (journal, reader, inventories) = (self.journal.clone(), self.reader.clone(), Arc::clone(&self.inventories));
-        DocumentAccess { journal, reader, inventories }
+        let (journal, reader, inventories) = (
+            self.journal.clone(),
+            self.reader.clone(),
+            Arc::clone(&self.inventories),
+        );
+        DocumentAccess {
+            journal,
+            reader,
+            inventories,
+        }
     }
 
     pub(super) async fn append(&self, writes: Vec<Write>) -> Result<(), StoreError> {
-        self.journal.append_and_wait(Append { fence: None, writes }).await.map(|_| ())
+        self.journal
+            .append_and_wait(Append {
+                fence: None,
+                writes,
+            })
+            .await
+            .map(|_| ())
     }
 
     /// Waits for exclusive write access to the name.
-    pub(super) async fn lock_name(&self, scope: &ArtifactScope, name: impl Hash) -> tokio::sync::MutexGuard<'_, ()> {
+    pub(super) async fn lock_name(
+        &self,
+        scope: &ArtifactScope,
+        name: impl Hash,
+    ) -> tokio::sync::MutexGuard<'_, ()> {
         let place = self.hasher.hash_one((scope, name)) as usize % LOCKS;
         self.name_locks[place].lock().await
     }
 
     /// Fails with `payload_too_large` if the content exceeds the limit for its kind.
-    pub(super) fn check_size(&self, label: &str, is_text: bool, size: u64) -> Result<(), ErrorInfo> {
+    pub(super) fn check_size(
+        &self,
+        label: &str,
+        is_text: bool,
+        size: u64,
+    ) -> Result<(), ErrorInfo> {
         let (limit, key) = self.limit(is_text);
         if size <= limit {
             return Ok(());
         }
-        let message = format!("{label:?} would be {size} bytes, which exceeds artifacts.{key} ({limit})");
+        let message =
+            format!("{label:?} would be {size} bytes, which exceeds artifacts.{key} ({limit})");
         Err(ErrorInfo::new(ErrorCode::PayloadTooLarge, message))
     }
 
@@ -127,14 +155,19 @@ impl ArtifactStore {
     /// Announces a blob, and deletes an unregistered file with the same path. That file is left over from a failed
     /// save, because no other writer uses this path now.
     pub(super) async fn record_write_intent(&self, path: &str) -> Result<(), ErrorInfo> {
-        self.append(vec![Write::Blob(BlobWrite::Intent { path: path.to_owned(), at: now() })])
-            .await
-            .map_err(store_error)?;
+        self.append(vec![Write::Blob(BlobWrite::Intent {
+            path: path.to_owned(),
+            at: now(),
+        })])
+        .await
+        .map_err(store_error)?;
         self.blobs.prepare(path).await.map_err(store_error)
     }
 
     pub(super) async fn read_summary(&self, path: &str) -> Result<Option<String>, ErrorInfo> {
-        let Some((_, mut pieces)) = self.blobs.get_stream(path).await.map_err(store_error)? else { return Ok(None) };
+        let Some((_, mut pieces)) = self.blobs.get_stream(path).await.map_err(store_error)? else {
+            return Ok(None);
+        };
         let mut head: Vec<u8> = Vec::new();
         while head.len() < SUMMARY_INPUT_BYTES
             && let Some(piece) = pieces.next().await
@@ -146,7 +179,11 @@ impl ArtifactStore {
 
     /// Edits a text. A session document is edited in the working set if the request has an effect; otherwise the next
     /// version is stored immediately.
-    pub(super) async fn edit(&self, place: &ArtifactOwner, mut request: EditRequest) -> Result<Edited, ErrorInfo> {
+    pub(super) async fn edit(
+        &self,
+        place: &ArtifactOwner,
+        mut request: EditRequest,
+    ) -> Result<Edited, ErrorInfo> {
         match &mut request.change {
             Change::Create { content, title, .. } => {
                 self.redactor.redact(content);
@@ -164,9 +201,16 @@ impl ArtifactStore {
         }
     }
 
-    pub(crate) async fn save(&self, place: &ArtifactOwner, mut save: Save) -> Result<Artifact, ErrorInfo> {
+    pub(crate) async fn save(
+        &self,
+        place: &ArtifactOwner,
+        mut save: Save,
+    ) -> Result<Artifact, ErrorInfo> {
         if content::is_text(&save.content_type) {
-            save.content = save.content.redacted(&self.redactor, self.limits.max_text_bytes).await?;
+            save.content = save
+                .content
+                .redacted(&self.redactor, self.limits.max_text_bytes)
+                .await?;
         }
         save.redact(&self.redactor);
         let (scope, name) = match &save.key {
@@ -174,10 +218,30 @@ impl ArtifactStore {
                 let (scope, name) = place.parse(key)?;
                 (scope, Some(name))
             }
-            None => (ArtifactScope::Session { session_id: place.session_id.clone() }, None),
+            None => (
+                ArtifactScope::Session {
+                    session_id: place.session_id.clone(),
+                },
+                None,
+            ),
         };
-        let stored = self.put(PutRequest { scope, name, save, update_type: None }, Precondition::Any).await?;
-        stored.ok_or_else(|| ErrorInfo::new(ErrorCode::InternalError, "a save without a precondition was rejected"))
+        let stored = self
+            .put(
+                PutRequest {
+                    scope,
+                    name,
+                    save,
+                    update_type: None,
+                },
+                Precondition::Any,
+            )
+            .await?;
+        stored.ok_or_else(|| {
+            ErrorInfo::new(
+                ErrorCode::InternalError,
+                "a save without a precondition was rejected",
+            )
+        })
     }
 
     pub(super) async fn load(
@@ -186,7 +250,9 @@ impl ArtifactStore {
         key: &str,
         version: Option<u64>,
     ) -> Result<Option<Loaded>, ErrorInfo> {
-        self.reader.load_with_cache(place, key, version, |artifact| self.cached_text(artifact)).await
+        self.reader
+            .load_with_cache(place, key, version, |artifact| self.cached_text(artifact))
+            .await
     }
 
     pub(super) async fn delete(
@@ -199,10 +265,13 @@ impl ArtifactStore {
         for _ in 0..MAX_DELETE_ATTEMPTS {
             let found = self.row(&scope, &name).await?;
             condition.check(key, found.as_ref().map(|artifact| artifact.current_version))?;
-            let Some(artifact) = found else { return Ok(false) };
+            let Some(artifact) = found else {
+                return Ok(false);
+            };
             // A version that was stored meanwhile is checked again.
             let is_unchanged = |now: &Artifact| {
-                *condition == ChangeCondition::default() || now.current_version == artifact.current_version
+                *condition == ChangeCondition::default()
+                    || now.current_version == artifact.current_version
             };
             if self.delete_artifact(&artifact, is_unchanged).await? {
                 return Ok(true);
@@ -213,7 +282,9 @@ impl ArtifactStore {
 }
 
 fn summary(bytes: &[u8]) -> Option<String> {
-    content::summary(&String::from_utf8_lossy(&bytes[..bytes.len().min(SUMMARY_INPUT_BYTES)]))
+    content::summary(&String::from_utf8_lossy(
+        &bytes[..bytes.len().min(SUMMARY_INPUT_BYTES)],
+    ))
 }
 
 /// Returns the event for the current version of an artifact.

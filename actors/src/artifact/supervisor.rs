@@ -15,8 +15,8 @@ use tokio::sync::oneshot;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::working_set::{
-    ArtifactStoreSupervisorMsg, DocumentAccess, IdleReport, OpenReply, OpenRequest, RunningSet, WorkingSetActor,
-    WorkingSets,
+    ArtifactStoreSupervisorMsg, DocumentAccess, IdleReport, OpenReply, OpenRequest, RunningSet,
+    WorkingSetActor, WorkingSets,
 };
 use crate::{
     actor_base::{
@@ -58,10 +58,15 @@ impl Actor for ArtifactStoreSupervisorActor {
     type State = SupervisorState;
     type Arguments = ();
 
-    async fn pre_start(&self, myself: ActorRef<Self::Msg>, (): ()) -> Result<SupervisorState, ActorProcessingErr> {
+    async fn pre_start(
+        &self,
+        myself: ActorRef<Self::Msg>,
+        (): (),
+    ) -> Result<SupervisorState, ActorProcessingErr> {
         // The sets of an earlier incarnation ended with it. They are started again on demand.
         for session in self.sets.clear() {
-            self.actor_tree.deregister(ActorKind::WorkingSet, session.as_str());
+            self.actor_tree
+                .deregister(ActorKind::WorkingSet, session.as_str());
         }
         self.sets.set_supervisor(myself);
         self.status.set_state("running", "");
@@ -94,7 +99,8 @@ impl Actor for ArtifactStoreSupervisorActor {
             && let Some(session) = sets.by_actor.remove(&actor.get_id())
             && !self.closing.is_cancelled()
         {
-            self.crashed(&myself, sets, session, &error.to_string()).await?;
+            self.crashed(&myself, sets, session, &error.to_string())
+                .await?;
         }
         Ok(())
     }
@@ -111,11 +117,19 @@ impl ArtifactStoreSupervisorActor {
             let _ = open.reply.send(Err(closing()));
             return Ok(());
         }
-        let new_entry =
-            || SetEntry { running: None, crashes: CrashHistory::new(restart::SUPERVISOR), waiting: Vec::new() };
-        let kept = sets.entries.entry(open.session.clone()).or_insert_with(new_entry);
+        let new_entry = || SetEntry {
+            running: None,
+            crashes: CrashHistory::new(restart::SUPERVISOR),
+            waiting: Vec::new(),
+        };
+        let kept = sets
+            .entries
+            .entry(open.session.clone())
+            .or_insert_with(new_entry);
         match &kept.running {
-            Some(running) if Some(running.mailbox.actor().get_id()) == open.dead => kept.waiting.push(open.reply),
+            Some(running) if Some(running.mailbox.actor().get_id()) == open.dead => {
+                kept.waiting.push(open.reply)
+            }
             Some(running) => drop(open.reply.send(Ok(running.clone()))),
             None if kept.crashes.is_exhausted(Instant::now()) => {
                 drop(open.reply.send(Err(restart_limit_exceeded(&open.session))))
@@ -134,9 +148,17 @@ impl ArtifactStoreSupervisorActor {
         sets: &mut SupervisorState,
         session: &SessionId,
     ) -> Result<RunningSet, ActorProcessingErr> {
-        let parent = Some(ActorStatus::actor_id(ActorKind::ArtifactStoreSupervisor, SINGLETON_ID));
-        let status =
-            self.actor_tree.register(ActorKind::WorkingSet, session.as_str(), parent, restart::SUPERVISOR.label, None);
+        let parent = Some(ActorStatus::actor_id(
+            ActorKind::ArtifactStoreSupervisor,
+            SINGLETON_ID,
+        ));
+        let status = self.actor_tree.register(
+            ActorKind::WorkingSet,
+            session.as_str(),
+            parent,
+            restart::SUPERVISOR.label,
+            None,
+        );
         let documents = Arc::default();
         let actor = WorkingSetActor {
             store: self.documents.clone(),
@@ -149,7 +171,10 @@ impl ArtifactStoreSupervisorActor {
         };
         let (actor, _) = Actor::spawn_linked(None, actor, (), myself.get_cell()).await?;
         sets.by_actor.insert(actor.get_id(), session.clone());
-        let set = RunningSet { mailbox: Mailbox::new(actor, status), documents };
+        let set = RunningSet {
+            mailbox: Mailbox::new(actor, status),
+            documents,
+        };
         self.sets.running.insert(session.clone(), set.clone());
         if let Some(kept) = sets.entries.get_mut(session) {
             kept.running = Some(set.clone());
@@ -165,7 +190,9 @@ impl ArtifactStoreSupervisorActor {
         error: &str,
     ) -> Result<(), ActorProcessingErr> {
         tracing::warn!(%session, error, "a working set crashed");
-        let Some(kept) = sets.entries.get_mut(&session) else { return Ok(()) };
+        let Some(kept) = sets.entries.get_mut(&session) else {
+            return Ok(());
+        };
         let (running, waiting) = (kept.running.take(), std::mem::take(&mut kept.waiting));
         let may_restart = kept.crashes.record(Instant::now()).is_some();
         if let Some(running) = running {
@@ -173,7 +200,8 @@ impl ArtifactStoreSupervisorActor {
         }
         if !may_restart {
             self.sets.running.remove(&session);
-            self.actor_tree.deregister(ActorKind::WorkingSet, session.as_str());
+            self.actor_tree
+                .deregister(ActorKind::WorkingSet, session.as_str());
             for reply in waiting {
                 let _ = reply.send(Err(restart_limit_exceeded(&session)));
             }
@@ -189,7 +217,10 @@ impl ArtifactStoreSupervisorActor {
     /// Stops a set that is still idle. A request that arrives meanwhile finds it stopped, and has it started again.
     fn passivate(&self, sets: &mut SupervisorState, idle: &IdleReport) {
         let is_idle = |kept: &SetEntry| {
-            let set = kept.running.as_ref().filter(|running| running.mailbox.actor().get_id() == idle.actor);
+            let set = kept
+                .running
+                .as_ref()
+                .filter(|running| running.mailbox.actor().get_id() == idle.actor);
             set.is_some_and(|running| running.mailbox.status().handled() == idle.handled)
         };
         if !sets.entries.get(&idle.session).is_some_and(is_idle) {
@@ -202,7 +233,8 @@ impl ArtifactStoreSupervisorActor {
         if let Some(set) = sets.entries.remove(session).and_then(|kept| kept.running) {
             sets.by_actor.remove(&set.mailbox.actor().get_id());
             self.sets.running.remove(session);
-            self.actor_tree.deregister(ActorKind::WorkingSet, session.as_str());
+            self.actor_tree
+                .deregister(ActorKind::WorkingSet, session.as_str());
             set.mailbox.actor().stop(None);
         }
     }

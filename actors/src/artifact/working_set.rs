@@ -80,8 +80,16 @@ pub(crate) struct IdleReport {
 }
 
 /// Returns the message that a set is idle.
-pub(super) fn idle(session: &SessionId, actor: ActorId, handled: u64) -> ArtifactStoreSupervisorMsg {
-    ArtifactStoreSupervisorMsg::Idle(Box::new(IdleReport { session: session.clone(), actor, handled }))
+pub(super) fn idle(
+    session: &SessionId,
+    actor: ActorId,
+    handled: u64,
+) -> ArtifactStoreSupervisorMsg {
+    ArtifactStoreSupervisorMsg::Idle(Box::new(IdleReport {
+        session: session.clone(),
+        actor,
+        handled,
+    }))
 }
 
 /// Registry of the running working sets.
@@ -102,12 +110,17 @@ pub(super) enum CommitOutcome {
 impl WorkingSets {
     /// Returns the handle of a session's set.
     pub(super) fn set<'a>(&'a self, session: &'a SessionId) -> WorkingSetHandle<'a> {
-        WorkingSetHandle { sets: self, session }
+        WorkingSetHandle {
+            sets: self,
+            session,
+        }
     }
 
     /// Sets the supervisor, which may be a restarted one.
     pub(super) fn set_supervisor(&self, supervisor: ActorRef<ArtifactStoreSupervisorMsg>) {
-        let slot = self.supervisor.get_or_init(|| RwLock::new(supervisor.clone()));
+        let slot = self
+            .supervisor
+            .get_or_init(|| RwLock::new(supervisor.clone()));
         *slot.write().unwrap_or_else(PoisonError::into_inner) = supervisor;
     }
 
@@ -119,14 +132,20 @@ impl WorkingSets {
 
     /// Removes all sets. Returns their sessions.
     pub(super) fn clear(&self) -> Vec<SessionId> {
-        let sessions: Vec<SessionId> = self.running.iter().map(|running| running.key().clone()).collect();
+        let sessions: Vec<SessionId> = self
+            .running
+            .iter()
+            .map(|running| running.key().clone())
+            .collect();
         self.running.clear();
         sessions
     }
 
     /// Removes an artifact from the cache of its set, after a change made outside the set.
     pub(super) fn invalidate(&self, artifact: &Artifact) {
-        if let (ArtifactScope::Session { session_id }, Some(name)) = (&artifact.scope, &artifact.name) {
+        if let (ArtifactScope::Session { session_id }, Some(name)) =
+            (&artifact.scope, &artifact.name)
+        {
             self.evict(session_id, name);
         }
     }
@@ -140,22 +159,37 @@ impl WorkingSets {
 
     /// Returns a document from the cache of its set.
     pub(super) fn cached(&self, session: &SessionId, name: &str) -> Option<Arc<Document>> {
-        self.running.get(session)?.documents.get(name).map(|document| Arc::clone(&document))
+        self.running
+            .get(session)?
+            .documents
+            .get(name)
+            .map(|document| Arc::clone(&document))
     }
 
     /// Makes a set crash, for tests. Returns `false` if it is not running.
     pub(crate) fn inject_crash(&self, session: &SessionId) -> bool {
-        self.running.get(session).is_some_and(|running| running.mailbox.send(WorkingSetMsg::Crash))
+        self.running
+            .get(session)
+            .is_some_and(|running| running.mailbox.send(WorkingSetMsg::Crash))
     }
 
     /// Requests a set from the supervisor. `dead` is the actor that did not answer, if any.
-    async fn open(&self, session: &SessionId, dead: Option<ActorId>) -> Result<RunningSet, ErrorInfo> {
+    async fn open(
+        &self,
+        session: &SessionId,
+        dead: Option<ActorId>,
+    ) -> Result<RunningSet, ErrorInfo> {
         let mut wait = REOPEN_BACKOFF;
         for _ in 0..MAX_ATTEMPTS {
             let (reply, answer) = oneshot::channel::<OpenReply>();
-            let message =
-                ArtifactStoreSupervisorMsg::Open(Box::new(OpenRequest { session: session.clone(), dead, reply }));
-            let is_sent = self.supervisor().is_some_and(|supervisor| supervisor.cast(message).is_ok());
+            let message = ArtifactStoreSupervisorMsg::Open(Box::new(OpenRequest {
+                session: session.clone(),
+                dead,
+                reply,
+            }));
+            let is_sent = self
+                .supervisor()
+                .is_some_and(|supervisor| supervisor.cast(message).is_ok());
             if is_sent && let Ok(opened) = answer.await {
                 return opened;
             }
@@ -179,13 +213,26 @@ impl WorkingSetHandle<'_> {
         if let Some(known) = self.sets.cached(self.session, name) {
             return Ok(Some(known));
         }
-        self.ask(|reply| WorkingSetMsg::Read { name: name.to_owned(), reply }).await
+        self.ask(|reply| WorkingSetMsg::Read {
+            name: name.to_owned(),
+            reply,
+        })
+        .await
     }
 
     /// Records an edit unless the document has changed in the meantime.
-    pub(super) async fn commit(&self, name: &str, command: EditCommand) -> Result<CommitOutcome, ErrorInfo> {
+    pub(super) async fn commit(
+        &self,
+        name: &str,
+        command: EditCommand,
+    ) -> Result<CommitOutcome, ErrorInfo> {
         let command = Arc::new(command);
-        self.ask(|reply| WorkingSetMsg::Commit { name: name.to_owned(), command: Arc::clone(&command), reply }).await
+        self.ask(|reply| WorkingSetMsg::Commit {
+            name: name.to_owned(),
+            command: Arc::clone(&command),
+            reply,
+        })
+        .await
     }
 
     /// Sends a request to the set, and retries if the set crashes. If an edit was recorded before the crash, its
@@ -196,7 +243,11 @@ impl WorkingSetHandle<'_> {
     ) -> Result<T, ErrorInfo> {
         let mut dead = None;
         for _ in 0..MAX_ATTEMPTS {
-            let known = self.sets.running.get(self.session).map(|running| running.clone());
+            let known = self
+                .sets
+                .running
+                .get(self.session)
+                .map(|running| running.clone());
             let set = match known.filter(|running| Some(running.mailbox.actor().get_id()) != dead) {
                 Some(running) => running,
                 None => self.sets.open(self.session, dead).await?,

@@ -19,13 +19,21 @@ const BUFFER_BYTES: usize = 1024 * 1024;
 
 impl BackupCopy<'_> {
     /// Copies the file or folder `name` of the home, if it exists.
-    pub(super) fn copy_entry(&mut self, name: &str, left_out: &mut Vec<String>) -> Result<bool, ErrorInfo> {
+    pub(super) fn copy_entry(
+        &mut self,
+        name: &str,
+        left_out: &mut Vec<String>,
+    ) -> Result<bool, ErrorInfo> {
         let path = self.home.join(name);
         match fs::metadata(&path) {
-            Ok(found) if found.is_dir() => self.copy_folder(PathBuf::from(name), left_out).map(|()| true),
+            Ok(found) if found.is_dir() => self
+                .copy_folder(PathBuf::from(name), left_out)
+                .map(|()| true),
             Ok(found) if found.is_file() => {
                 let copied = self.copy_file(&path, Path::new(name))?;
-                copied.map(|_| true).map_err(|error| storage_error(&path, &error))
+                copied
+                    .map(|_| true)
+                    .map_err(|error| storage_error(&path, &error))
             }
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
             Err(error) => Err(storage_error(&path, &error)),
@@ -51,9 +59,10 @@ impl BackupCopy<'_> {
                 let is_file = fs::metadata(&path).is_ok_and(|known| known.is_file());
                 match (is_folder, is_file) {
                     (true, _) => pending.push(name),
-                    (false, true) => {
-                        self.copy_file(&path, &name)?.map(|_| ()).map_err(|error| storage_error(&path, &error))?
-                    }
+                    (false, true) => self
+                        .copy_file(&path, &name)?
+                        .map(|_| ())
+                        .map_err(|error| storage_error(&path, &error))?,
                     (false, false) => left_out.push(name.display().to_string()),
                 }
             }
@@ -63,7 +72,11 @@ impl BackupCopy<'_> {
 
     /// Copies a file with its mode to its path in the copy; returns its size. The inner error is a read error; then
     /// no file remains at that path.
-    pub(super) fn copy_file(&mut self, source: &Path, relative: &Path) -> Result<io::Result<u64>, ErrorInfo> {
+    pub(super) fn copy_file(
+        &mut self,
+        source: &Path,
+        relative: &Path,
+    ) -> Result<io::Result<u64>, ErrorInfo> {
         let mut from = match open_regular_file(source) {
             Ok(from) => from,
             Err(error) => return Ok(Err(error)),
@@ -77,7 +90,10 @@ impl BackupCopy<'_> {
         let mut size = 0;
         loop {
             if !self.is_wanted.load(Ordering::Acquire) {
-                return Err(ErrorInfo::new(ErrorCode::Cancelled, "the backup was cancelled"));
+                return Err(ErrorInfo::new(
+                    ErrorCode::Cancelled,
+                    "the backup was cancelled",
+                ));
             }
             match from.read(&mut self.buffer) {
                 Ok(0) => break,
@@ -93,7 +109,8 @@ impl BackupCopy<'_> {
             }
         }
         if let Ok(known) = from.metadata() {
-            to.set_permissions(known.permissions()).map_err(write_error)?;
+            to.set_permissions(known.permissions())
+                .map_err(write_error)?;
         }
         to.sync_all().map_err(write_error)?;
         Ok(Ok(size))
@@ -106,14 +123,17 @@ impl BackupCopy<'_> {
             return Ok(());
         }
         fs::create_dir_all(&folder).map_err(|error| storage_error(&folder, &error))?;
-        self.unsynced_folders.extend(relative.ancestors().map(|above| self.root.join(above)));
+        self.unsynced_folders
+            .extend(relative.ancestors().map(|above| self.root.join(above)));
         Ok(())
     }
 
     /// Makes the names of all copied files durable.
     pub(super) fn sync_folders(&self) -> Result<(), ErrorInfo> {
         let sync = |folder: &PathBuf| File::open(folder).and_then(|opened| opened.sync_all());
-        self.unsynced_folders.iter().try_for_each(|folder| sync(folder).map_err(|error| storage_error(folder, &error)))
+        self.unsynced_folders
+            .iter()
+            .try_for_each(|folder| sync(folder).map_err(|error| storage_error(folder, &error)))
     }
 }
 

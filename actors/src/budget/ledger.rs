@@ -80,11 +80,25 @@ pub(crate) struct ReserveRequest {
 
 impl ReserveRequest {
     fn cost(&self, output: u64) -> Usd {
-        let usage = Usage { prompt_tokens: self.prompt_tokens, completion_tokens: output, ..Usage::default() };
+        let usage = Usage {
+            prompt_tokens: self.prompt_tokens,
+            completion_tokens: output,
+            ..Usage::default()
+        };
         // All of the prompt may be written to the cache, which can cost more.
-        let long_cache_write_tokens = if self.is_long_cached { self.prompt_tokens } else { 0 };
-        let written = Usage { cache_write_tokens: self.prompt_tokens, long_cache_write_tokens, ..usage };
-        self.prices.map(|prices| prices.cost(&usage).max(prices.cost(&written))).unwrap_or_default()
+        let long_cache_write_tokens = if self.is_long_cached {
+            self.prompt_tokens
+        } else {
+            0
+        };
+        let written = Usage {
+            cache_write_tokens: self.prompt_tokens,
+            long_cache_write_tokens,
+            ..usage
+        };
+        self.prices
+            .map(|prices| prices.cost(&usage).max(prices.cost(&written)))
+            .unwrap_or_default()
     }
 
     /// Returns the maximum answer length that the amount pays for, at most `max_output_tokens`; `None` if it does not
@@ -96,7 +110,11 @@ impl ReserveRequest {
         }
         while too_much - fits > 1 {
             let middle = fits + (too_much - fits) / 2;
-            if self.cost(middle) <= money { fits = middle } else { too_much = middle }
+            if self.cost(middle) <= money {
+                fits = middle
+            } else {
+                too_much = middle
+            }
         }
         Some(fits)
     }
@@ -112,7 +130,12 @@ pub(crate) enum ReserveOutcome {
     /// The amount is reserved. The answer may have `max_output_tokens`, which is less than requested if `short_of` is
     /// set.
     /// `is_limited`: tokens or money are limited, so the answer must not be longer.
-    Granted { held: Consumed, max_output_tokens: u64, is_limited: bool, short_of: Option<LimitStatus> },
+    Granted {
+        held: Consumed,
+        max_output_tokens: u64,
+        is_limited: bool,
+        short_of: Option<LimitStatus>,
+    },
     /// Other runs hold reservations that they may not fully use.
     Wait,
     /// The remaining budget is not sufficient, even if all other reservations are released.
@@ -138,12 +161,25 @@ impl Account {
         let (used, budget) = (&self.used, &self.budget);
         let all = [
             (BudgetDimension::Tokens, used.tokens, budget.tokens),
-            (BudgetDimension::Usd, used.usd.as_nanos(), budget.usd.map(Usd::as_nanos)),
-            (BudgetDimension::ModelCalls, used.model_calls, budget.model_calls),
-            (BudgetDimension::ToolCalls, used.tool_calls, budget.tool_calls),
+            (
+                BudgetDimension::Usd,
+                used.usd.as_nanos(),
+                budget.usd.map(Usd::as_nanos),
+            ),
+            (
+                BudgetDimension::ModelCalls,
+                used.model_calls,
+                budget.model_calls,
+            ),
+            (
+                BudgetDimension::ToolCalls,
+                used.tool_calls,
+                budget.tool_calls,
+            ),
             (BudgetDimension::Children, used.children, budget.children),
         ];
-        all.into_iter().filter_map(|(dimension, used, limit)| Some((dimension, used, limit?)))
+        all.into_iter()
+            .filter_map(|(dimension, used, limit)| Some((dimension, used, limit?)))
     }
 }
 
@@ -169,33 +205,48 @@ impl Ledger {
 
     /// Sets the total that a run itself has used, and clears its lost reservations.
     pub(crate) fn report(&mut self, run: &RunId, own: Consumed) {
-        let Some(account) = self.accounts.get_mut(run) else { return };
-        let before = std::mem::replace(&mut account.own, own).plus(std::mem::take(&mut account.lost));
-        self.update_with_ancestors(run, |account| account.used = account.used.minus(before).plus(own));
+        let Some(account) = self.accounts.get_mut(run) else {
+            return;
+        };
+        let before =
+            std::mem::replace(&mut account.own, own).plus(std::mem::take(&mut account.lost));
+        self.update_with_ancestors(run, |account| {
+            account.used = account.used.minus(before).plus(own)
+        });
     }
 
     /// Sets the same total after an actor crash. Lost reservations still count until the run reports them.
     pub(crate) fn restore(&mut self, run: &RunId, own: Consumed) {
-        let Some(account) = self.accounts.get_mut(run) else { return };
+        let Some(account) = self.accounts.get_mut(run) else {
+            return;
+        };
         let before = std::mem::replace(&mut account.own, own);
-        self.update_with_ancestors(run, |account| account.used = account.used.minus(before).plus(own));
+        self.update_with_ancestors(run, |account| {
+            account.used = account.used.minus(before).plus(own)
+        });
     }
 
     /// Reserves the maximum that a model call may use. If no other reservation is in the way, shortens the answer to
     /// the remaining budget.
     pub(crate) fn reserve(&mut self, run: &RunId, want: &ReserveRequest) -> ReserveOutcome {
-        let (mut output, mut waits, mut is_limited, mut short_of) = (want.max_output_tokens, false, false, None);
+        let (mut output, mut waits, mut is_limited, mut short_of) =
+            (want.max_output_tokens, false, false, None);
         for account in self.with_ancestors(run) {
             let (used, held) = (account.used, account.reserved);
             is_limited |= account.budget.tokens.is_some() || account.budget.usd.is_some();
-            let mut check = |free_at_best: bool, free_now: Option<u64>, is_held: bool, mark: LimitStatus| {
+            let mut check = |free_at_best: bool,
+                             free_now: Option<u64>,
+                             is_held: bool,
+                             mark: LimitStatus| {
                 if !free_at_best {
                     return Some(ReserveOutcome::Exceeded(mark));
                 }
                 match free_now {
                     Some(room) if room >= output => {}
                     // While other calls hold reservations, half of the room is granted if that is enough for most answers.
-                    Some(room) if is_held && room / 2 >= MIN_SHARED_OUTPUT_TOKENS && room != u64::MAX => {
+                    Some(room)
+                        if is_held && room / 2 >= MIN_SHARED_OUTPUT_TOKENS && room != u64::MAX =>
+                    {
                         (output, short_of) = (room / 2, Some(mark));
                     }
                     _ if is_held => waits = true,
@@ -206,7 +257,9 @@ impl Ledger {
             if let Some(limit) = account.budget.model_calls {
                 let now = (used.model_calls + held.model_calls < limit).then_some(u64::MAX);
                 let mark = limit_status_of(BudgetDimension::ModelCalls, used.model_calls, limit);
-                if let Some(verdict) = check(used.model_calls < limit, now, held.model_calls > 0, mark) {
+                if let Some(verdict) =
+                    check(used.model_calls < limit, now, held.model_calls > 0, mark)
+                {
                     return verdict;
                 }
             }
@@ -220,8 +273,11 @@ impl Ledger {
                 }
             }
             if let Some(limit) = account.budget.usd {
-                let room = |used: u64| want.output_for(Usd::from_nanos(limit.as_nanos().checked_sub(used)?));
-                let at_best = room(used.usd.as_nanos()).is_some_and(|room| room >= want.min_output());
+                let room = |used: u64| {
+                    want.output_for(Usd::from_nanos(limit.as_nanos().checked_sub(used)?))
+                };
+                let at_best =
+                    room(used.usd.as_nanos()).is_some_and(|room| room >= want.min_output());
                 // A free model may continue when all the money is spent, but not if the limit is zero.
                 let at_best = at_best && limit > Usd::default();
                 let now = room(used.usd.as_nanos().saturating_add(held.usd.as_nanos()));
@@ -235,19 +291,35 @@ impl Ledger {
             return ReserveOutcome::Wait;
         }
         let tokens = want.prompt_tokens.saturating_add(output);
-        let held = Consumed { tokens, usd: want.cost(output), model_calls: 1, ..Consumed::default() };
-        self.update_with_ancestors(run, |account| account.reserved = account.reserved.plus(held));
-        ReserveOutcome::Granted { held, max_output_tokens: output, is_limited, short_of }
+        let held = Consumed {
+            tokens,
+            usd: want.cost(output),
+            model_calls: 1,
+            ..Consumed::default()
+        };
+        self.update_with_ancestors(run, |account| {
+            account.reserved = account.reserved.plus(held)
+        });
+        ReserveOutcome::Granted {
+            held,
+            max_output_tokens: output,
+            is_limited,
+            short_of,
+        }
     }
 
     /// Releases a reservation.
     pub(crate) fn release(&mut self, run: &RunId, held: Consumed) {
-        self.update_with_ancestors(run, |account| account.reserved = account.reserved.minus(held));
+        self.update_with_ancestors(run, |account| {
+            account.reserved = account.reserved.minus(held)
+        });
     }
 
     /// Counts a reservation as used: the actor that made the call crashed, and its successor will report the use.
     pub(crate) fn mark_lost(&mut self, run: &RunId, held: Consumed) {
-        let Some(account) = self.accounts.get_mut(run) else { return };
+        let Some(account) = self.accounts.get_mut(run) else {
+            return;
+        };
         account.lost = account.lost.plus(held);
         self.update_with_ancestors(run, |account| {
             account.reserved = account.reserved.minus(held);
@@ -257,7 +329,10 @@ impl Ledger {
 
     /// Returns the reservations of a run that were lost in a crash.
     pub(crate) fn lost_reservation(&self, run: &RunId) -> Consumed {
-        self.accounts.get(run).map(|account| account.lost).unwrap_or_default()
+        self.accounts
+            .get(run)
+            .map(|account| account.lost)
+            .unwrap_or_default()
     }
 
     /// Counts `count` sub-agents, or none if that exceeds a limit.
@@ -265,7 +340,10 @@ impl Ledger {
         let used = |spent: &Consumed| spent.children;
         self.count(
             run,
-            Consumed { children: count, ..Consumed::default() },
+            Consumed {
+                children: count,
+                ..Consumed::default()
+            },
             BudgetDimension::Children,
             used,
             |budget| budget.children,
@@ -275,9 +353,16 @@ impl Ledger {
     /// Counts a tool call.
     pub(crate) fn count_tool_call(&mut self, run: &RunId) -> Result<(), LimitStatus> {
         let used = |spent: &Consumed| spent.tool_calls;
-        self.count(run, Consumed { tool_calls: 1, ..Consumed::default() }, BudgetDimension::ToolCalls, used, |budget| {
-            budget.tool_calls
-        })
+        self.count(
+            run,
+            Consumed {
+                tool_calls: 1,
+                ..Consumed::default()
+            },
+            BudgetDimension::ToolCalls,
+            used,
+            |budget| budget.tool_calls,
+        )
     }
 
     fn count(
@@ -290,7 +375,9 @@ impl Ledger {
     ) -> Result<(), LimitStatus> {
         for account in self.with_ancestors(run) {
             let (used, amount) = (used(&account.used), used(&request));
-            if let Some(limit) = limit(&account.budget).filter(|limit| used.saturating_add(amount) > *limit) {
+            if let Some(limit) =
+                limit(&account.budget).filter(|limit| used.saturating_add(amount) > *limit)
+            {
                 return Err(limit_status_of(dimension, used, limit));
             }
         }
@@ -306,8 +393,11 @@ impl Ledger {
         let mut marks = Vec::new();
         for account in self.with_ancestors(run) {
             for (dimension, used, limit) in account.limits() {
-                let is_near = u128::from(used) * u128::from(WARN_AT.1) >= u128::from(limit) * u128::from(WARN_AT.0);
-                let is_new = marks.iter().all(|known: &LimitStatus| known.dimension != dimension);
+                let is_near = u128::from(used) * u128::from(WARN_AT.1)
+                    >= u128::from(limit) * u128::from(WARN_AT.0);
+                let is_new = marks
+                    .iter()
+                    .all(|known: &LimitStatus| known.dimension != dimension);
                 if is_near && is_new {
                     marks.push(limit_status(dimension, used, limit));
                 }
@@ -319,18 +409,26 @@ impl Ledger {
     /// Returns the limits of a run, with the total that it and all runs below it have used.
     pub(crate) fn limit_statuses(&self, run: &RunId) -> Vec<LimitStatus> {
         let limits = self.accounts.get(run).into_iter().flat_map(Account::limits);
-        limits.map(|(dimension, used, limit)| limit_status(dimension, used, limit)).collect()
+        limits
+            .map(|(dimension, used, limit)| limit_status(dimension, used, limit))
+            .collect()
     }
 
     /// Returns a number that changes when the total of a run and of all runs below it changes.
     pub(crate) fn revision(&self, run: &RunId) -> u64 {
-        self.accounts.get(run).map(|account| account.revision).unwrap_or_default()
+        self.accounts
+            .get(run)
+            .map(|account| account.revision)
+            .unwrap_or_default()
     }
 
     /// Returns the total that a run and all runs below it have used.
     #[cfg(test)]
     pub(crate) fn used(&self, run: &RunId) -> Consumed {
-        self.accounts.get(run).map(|account| account.used).unwrap_or_default()
+        self.accounts
+            .get(run)
+            .map(|account| account.used)
+            .unwrap_or_default()
     }
 
     /// Returns the account of a run and those above it, the nearest first.
@@ -352,13 +450,23 @@ impl Ledger {
 /// Formats a limit of an account.
 fn limit_status(dimension: BudgetDimension, used: u64, limit: u64) -> LimitStatus {
     match dimension {
-        BudgetDimension::Usd => limit_status_of(dimension, Usd::from_nanos(used), Usd::from_nanos(limit)),
+        BudgetDimension::Usd => {
+            limit_status_of(dimension, Usd::from_nanos(used), Usd::from_nanos(limit))
+        }
         _ => limit_status_of(dimension, used, limit),
     }
 }
 
-fn limit_status_of(dimension: BudgetDimension, used: impl ToString, limit: impl ToString) -> LimitStatus {
-    LimitStatus { dimension, used: used.to_string(), limit: limit.to_string() }
+fn limit_status_of(
+    dimension: BudgetDimension,
+    used: impl ToString,
+    limit: impl ToString,
+) -> LimitStatus {
+    LimitStatus {
+        dimension,
+        used: used.to_string(),
+        limit: limit.to_string(),
+    }
 }
 
 #[cfg(test)]

@@ -19,12 +19,18 @@ pub(crate) use write::{CreateArtifact, RewriteArtifact, UpdateArtifact};
 const REPLACED_CHARS: usize = 2_000;
 
 fn artifact_owner(context: &ToolContext) -> ArtifactOwner {
-    ArtifactOwner { session_id: context.session_id.clone(), uid: context.uid.to_string() }
+    ArtifactOwner {
+        session_id: context.session_id.clone(),
+        uid: context.uid.to_string(),
+    }
 }
 
 /// Escapes text for XML content and attributes.
 fn escape(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+    text.replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('>', "&gt;")
+        .replace('"', "&quot;")
 }
 
 /// Returns the result of an edit: short XML, and a reference to the artifact (ART-4).
@@ -45,13 +51,21 @@ pub(crate) fn edit_output(edited: &Edited) -> ToolOutput {
         escape(&artifact.title),
         artifact.size
     );
-    if let (Some(layer), Some(similarity), Some(replaced)) = (edited.layer, edited.similarity, &edited.replaced) {
-        output.push_str(&format!("<match layer=\"{}\" similarity=\"{similarity:.3}\"", layer.as_str()));
+    if let (Some(layer), Some(similarity), Some(replaced)) =
+        (edited.layer, edited.similarity, &edited.replaced)
+    {
+        output.push_str(&format!(
+            "<match layer=\"{}\" similarity=\"{similarity:.3}\"",
+            layer.as_str()
+        ));
         // An exact match is the text that the model sent, so it is not repeated.
         output.push_str(&match layer {
             MatchLayer::Exact => "/>".to_owned(),
             MatchLayer::Normalized | MatchLayer::Fuzzy => {
-                format!("><replaced>{}</replaced></match>", escape(&soong_text::shorten(replaced, REPLACED_CHARS)))
+                format!(
+                    "><replaced>{}</replaced></match>",
+                    escape(&soong_text::shorten(replaced, REPLACED_CHARS))
+                )
             }
         });
     }

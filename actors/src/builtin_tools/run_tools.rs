@@ -79,8 +79,13 @@ fn evaluate() -> ToolSpec {
     });
     ToolSpec {
         effect: ToolEffect::Read,
-        ..ToolSpec::write("evaluate", "Evaluation", "Lets a sub-agent judge whether a goal is met.", schema)
-            .with_json_as_text(&["messages/content"])
+        ..ToolSpec::write(
+            "evaluate",
+            "Evaluation",
+            "Lets a sub-agent judge whether a goal is met.",
+            schema,
+        )
+        .with_json_as_text(&["messages/content"])
     }
 }
 
@@ -122,5 +127,10 @@ fn goal() -> ToolSpec {
         },
         "additionalProperties": false
     });
-    ToolSpec::write("goal", "Goals", "Keeps the plan: adds, focuses and closes goals, named by number.", schema)
+    ToolSpec::write(
+        "goal",
+        "Goals",
+        "Keeps the plan: adds, focuses and closes goals, named by number.",
+        schema,
+    )
 }

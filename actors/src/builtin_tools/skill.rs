@@ -10,7 +10,9 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
 use soong_protocol::ToolSpec;
-use soong_tool::{PathPolicy, Tool, ToolContext, ToolOutput, ToolResult, arguments, blocking, schema_of};
+use soong_tool::{
+    PathPolicy, Tool, ToolContext, ToolOutput, ToolResult, arguments, blocking, schema_of,
+};
 
 use crate::{project_instructions::ProjectInstructions, skill::Skills};
 
@@ -38,7 +40,11 @@ impl LoadSkill {
             "Loads the instructions of a skill that the system prompt lists.",
             schema_of::<Arguments>(),
         );
-        Self { spec, skills, roots }
+        Self {
+            spec,
+            skills,
+            roots,
+        }
     }
 }
 
@@ -52,9 +58,16 @@ impl Tool for LoadSkill {
         blocking(context, move |context, _| {
             let Arguments { name } = arguments(value)?;
             let of_project = || ProjectInstructions::read(&roots, &context.project_dir).skills;
-            let all = if skills.get(&name).is_some() { skills } else { skills.with_project(&of_project()) };
+            let all = if skills.get(&name).is_some() {
+                skills
+            } else {
+                skills.with_project(&of_project())
+            };
             let skill = all.get(&name).ok_or_else(|| all.not_found(&name))?;
-            Ok(ToolOutput::text(format!("skill {name}"), format!("## Skill: {name}\n\n{}", skill.prompt_text())))
+            Ok(ToolOutput::text(
+                format!("skill {name}"),
+                format!("## Skill: {name}\n\n{}", skill.prompt_text()),
+            ))
         })
         .boxed()
     }

@@ -41,7 +41,9 @@ impl CallbackContext {
     pub async fn spawn(&self, child: impl Into<ChildSpec>) -> Result<SpawnedChild, ErrorInfo> {
         let mut children = self.spawn_all([child.into()]).await?;
         // One child per specification, so there is exactly one.
-        children.pop().ok_or_else(|| ErrorInfo::new(ErrorCode::InternalError, "no child was started"))
+        children
+            .pop()
+            .ok_or_else(|| ErrorInfo::new(ErrorCode::InternalError, "no child was started"))
     }
 
     /// Starts children of the run; see [`RunControl::spawn`].
@@ -49,7 +51,9 @@ impl CallbackContext {
         &self,
         children: impl IntoIterator<Item = impl Into<ChildSpec>>,
     ) -> Result<Vec<SpawnedChild>, ErrorInfo> {
-        self.control.spawn(children.into_iter().map(Into::into).collect()).await
+        self.control
+            .spawn(children.into_iter().map(Into::into).collect())
+            .await
     }
 
     /// Adds or replaces a person or another system among the collaborators; see [`RunControl::set_collaborator`].

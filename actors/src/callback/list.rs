@@ -9,7 +9,8 @@ use serde_json::Value;
 use soong_protocol::{ErrorCode, ErrorInfo, HookEvent};
 
 use super::{
-    After, AfterFn, Before, BeforeFn, Callback, CallbackContext, CallbackFunctions, CallbackResult, FailurePolicy,
+    After, AfterFn, Before, BeforeFn, Callback, CallbackContext, CallbackFunctions, CallbackResult,
+    FailurePolicy,
 };
 
 /// The registered callbacks, in order. Cheap to clone.
@@ -55,12 +56,19 @@ impl Callbacks {
     }
 
     /// Returns whether a callback of a run has a function that `select` returns. `is_sub_agent`: the run is a sub-agent.
-    pub(crate) fn has<F>(&self, is_sub_agent: bool, select: impl Fn(&CallbackFunctions) -> Option<&F>) -> bool {
-        self.of_run(is_sub_agent).any(|callback| select(&callback.functions).is_some())
+    pub(crate) fn has<F>(
+        &self,
+        is_sub_agent: bool,
+        select: impl Fn(&CallbackFunctions) -> Option<&F>,
+    ) -> bool {
+        self.of_run(is_sub_agent)
+            .any(|callback| select(&callback.functions).is_some())
     }
 
     fn of_run(&self, is_sub_agent: bool) -> impl DoubleEndedIterator<Item = &Callback> {
-        self.0.iter().filter(move |callback| callback.is_inherited || !is_sub_agent)
+        self.0
+            .iter()
+            .filter(move |callback| callback.is_inherited || !is_sub_agent)
     }
 
     /// Calls the callbacks before a step. `change` applies a change to the input, and returns what its event records.
@@ -73,7 +81,9 @@ impl Callbacks {
     ) -> (BeforeResult<I, A>, Reports) {
         let (mut is_changed, mut reports) = (false, Vec::new());
         for callback in self.of_run(step.context.parent_run_id.is_some()) {
-            let Some(function) = select(&callback.functions) else { continue };
+            let Some(function) = select(&callback.functions) else {
+                continue;
+            };
             let call = AssertUnwindSafe(|| function(step.context.clone(), input.clone()));
             match decision(callback, call).await {
                 Ok(Before::Continue) => {}
@@ -112,8 +122,11 @@ impl Callbacks {
     ) -> (AfterResult<T>, Reports) {
         let (mut is_replaced, mut reports) = (false, Vec::new());
         for callback in self.of_run(step.context.parent_run_id.is_some()).rev() {
-            let Some(function) = select(&callback.functions) else { continue };
-            let call = AssertUnwindSafe(|| function(step.context.clone(), input.clone(), result.clone()));
+            let Some(function) = select(&callback.functions) else {
+                continue;
+            };
+            let call =
+                AssertUnwindSafe(|| function(step.context.clone(), input.clone(), result.clone()));
             match decision(callback, call).await {
                 Ok(After::Keep) => {}
                 Ok(After::Replace(other)) => {
@@ -133,7 +146,13 @@ impl Callbacks {
                 }
             }
         }
-        (AfterResult::Result { result, is_replaced }, reports)
+        (
+            AfterResult::Result {
+                result,
+                is_replaced,
+            },
+            reports,
+        )
     }
 }
 
@@ -180,21 +199,41 @@ async fn decision<D>(
     call: AssertUnwindSafe<impl FnOnce() -> CallbackResult<D>>,
 ) -> Result<D, ErrorInfo> {
     let name = &callback.name;
-    let failed = |how: String| ErrorInfo::new(ErrorCode::CallbackFailed, format!("callback {name:?} {how}"));
+    let failed = |how: String| {
+        ErrorInfo::new(
+            ErrorCode::CallbackFailed,
+            format!("callback {name:?} {how}"),
+        )
+    };
     let work = AssertUnwindSafe(async move { call.0().await }).catch_unwind();
     match tokio::time::timeout(callback.timeout, work).await {
         Ok(Ok(Ok(decision))) => Ok(decision),
         Ok(Ok(Err(error))) => Err(failed(format!("failed: {}", error.into_info().message))),
         Ok(Err(panic)) => {
-            let text = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref().copied());
-            Err(failed(format!("panicked: {}", text.unwrap_or("without a message"))))
+            let text = panic
+                .downcast_ref::<String>()
+                .map(String::as_str)
+                .or_else(|| panic.downcast_ref().copied());
+            Err(failed(format!(
+                "panicked: {}",
+                text.unwrap_or("without a message")
+            )))
         }
-        Err(_) => Err(failed(format!("took longer than {} ms", callback.timeout.as_millis()))),
+        Err(_) => Err(failed(format!(
+            "took longer than {} ms",
+            callback.timeout.as_millis()
+        ))),
     }
 }
 
 /// Returns the error of a run that a callback fails.
 fn run_failed(callback: &Callback, error: &ErrorInfo) -> ErrorInfo {
-    let message = format!("callback {:?} failed the run: {}", callback.name, error.message);
-    ErrorInfo { details: error.details.clone(), ..ErrorInfo::new(ErrorCode::CallbackFailed, message) }
+    let message = format!(
+        "callback {:?} failed the run: {}",
+        callback.name, error.message
+    );
+    ErrorInfo {
+        details: error.details.clone(),
+        ..ErrorInfo::new(ErrorCode::CallbackFailed, message)
+    }
 }

@@ -28,14 +28,25 @@ pub(crate) fn plan_compaction(
     let mut kept_tokens = 0;
     for unit in message_groups(entries).into_iter().rev() {
         let is_last = covered == entries.len();
-        kept_tokens += entries[unit.range.clone()].iter().map(|entry| entry.tokens).sum::<u64>();
+        kept_tokens += entries[unit.range.clone()]
+            .iter()
+            .map(|entry| entry.tokens)
+            .sum::<u64>();
         if !is_last && (unit.range.end <= recent || kept_tokens > budget_tokens / 2) {
             break;
         }
         covered = unit.range.start;
     }
-    let pinned = entries.iter().rposition(|entry| entry.message.is_request()).filter(|index| *index < covered);
-    let is_uncovered_message =
-        |(place, entry): (usize, &SizedMessage)| Some(place) != pinned && !is_summary(&entry.message);
-    entries[..covered].iter().enumerate().any(is_uncovered_message).then_some(CompactionPlan { covered, pinned })
+    let pinned = entries
+        .iter()
+        .rposition(|entry| entry.message.is_request())
+        .filter(|index| *index < covered);
+    let is_uncovered_message = |(place, entry): (usize, &SizedMessage)| {
+        Some(place) != pinned && !is_summary(&entry.message)
+    };
+    entries[..covered]
+        .iter()
+        .enumerate()
+        .any(is_uncovered_message)
+        .then_some(CompactionPlan { covered, pinned })
 }

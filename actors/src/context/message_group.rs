@@ -28,7 +28,10 @@ pub(super) fn message_groups(path: &[SizedMessage]) -> Vec<MessageGroup> {
             Some(unit) => unit.range.end = place + 1,
             None => {
                 takes_results = message.role == Role::Assistant && !message.tool_calls.is_empty();
-                units.push(MessageGroup { range: place..place + 1, is_orphan: is_result });
+                units.push(MessageGroup {
+                    range: place..place + 1,
+                    is_orphan: is_result,
+                });
             }
         }
     }

@@ -50,13 +50,27 @@ pub(crate) fn prune(
     keep_recent: usize,
     count: impl Fn(&Message) -> u64,
 ) -> PrunedContext {
-    let finished: HashMap<&GoalId, usize> =
-        omitted.iter().enumerate().map(|(place, goal)| (&goal.goal_id, place)).collect();
+    let finished: HashMap<&GoalId, usize> = omitted
+        .iter()
+        .enumerate()
+        .map(|(place, goal)| (&goal.goal_id, place))
+        .collect();
     let recent = path.len().saturating_sub(keep_recent);
-    let mut built = PrunedContext { messages: Vec::with_capacity(path.len()), tokens: 0, omitted: 0 };
-    let mut replacements = Replacements { replaced: vec![false; omitted.len()], pending: None };
+    let mut built = PrunedContext {
+        messages: Vec::with_capacity(path.len()),
+        tokens: 0,
+        omitted: 0,
+    };
+    let mut replacements = Replacements {
+        replaced: vec![false; omitted.len()],
+        pending: None,
+    };
     for unit in message_groups(path) {
-        let omitted_goal = if unit.range.end > recent { None } else { omitting_goal(path, &unit, &finished) };
+        let omitted_goal = if unit.range.end > recent {
+            None
+        } else {
+            omitting_goal(path, &unit, &finished)
+        };
         let entries = &path[unit.range.clone()];
         if unit.is_orphan || omitted_goal.is_some() {
             built.omitted += entries.len();
@@ -77,12 +91,27 @@ pub(crate) fn prune(
 
 /// Returns the goals whose messages can be omitted: closed goals that are not on the focus path.
 pub(crate) fn goals_to_omit(goals: &GoalTree) -> Vec<OmittedGoal> {
-    let places: HashMap<&GoalId, usize> =
-        goals.goals.iter().enumerate().map(|(place, goal)| (&goal.id, place)).collect();
-    let parents: Vec<Option<usize>> =
-        goals.goals.iter().map(|goal| goal.parent_id.as_ref().and_then(|id| places.get(id).copied())).collect();
+    let places: HashMap<&GoalId, usize> = goals
+        .goals
+        .iter()
+        .enumerate()
+        .map(|(place, goal)| (&goal.id, place))
+        .collect();
+    let parents: Vec<Option<usize>> = goals
+        .goals
+        .iter()
+        .map(|goal| {
+            goal.parent_id
+                .as_ref()
+                .and_then(|id| places.get(id).copied())
+        })
+        .collect();
     let mut on_focus_path = vec![false; goals.goals.len()];
-    if let Some(focus) = goals.current_id.as_ref().and_then(|id| places.get(id).copied()) {
+    if let Some(focus) = goals
+        .current_id
+        .as_ref()
+        .and_then(|id| places.get(id).copied())
+    {
         on_focus_path[focus] = true;
         // Parents precede their children, so one pass reaches all descendants.
         for index in focus + 1..goals.goals.len() {
@@ -96,11 +125,20 @@ pub(crate) fn goals_to_omit(goals: &GoalTree) -> Vec<OmittedGoal> {
     }
     let all = goals.goals.iter().zip(&on_focus_path);
     let omitted = all.filter(|(goal, on_path)| !goal.status.is_open() && !**on_path);
-    omitted.map(|(goal, _)| OmittedGoal { goal_id: goal.id.clone(), text: replacement_text(goal) }).collect()
+    omitted
+        .map(|(goal, _)| OmittedGoal {
+            goal_id: goal.id.clone(),
+            text: replacement_text(goal),
+        })
+        .collect()
 }
 
 /// Returns the index of the goal because of which a unit is omitted, or `None` if it is kept.
-fn omitting_goal(path: &[SizedMessage], unit: &MessageGroup, finished: &HashMap<&GoalId, usize>) -> Option<usize> {
+fn omitting_goal(
+    path: &[SizedMessage],
+    unit: &MessageGroup,
+    finished: &HashMap<&GoalId, usize>,
+) -> Option<usize> {
     let first = &path[unit.range.start].message;
     match first.role {
         Role::User | Role::System => return None,
@@ -119,13 +157,19 @@ fn omitting_goal(path: &[SizedMessage], unit: &MessageGroup, finished: &HashMap<
             || goal.is_some_and(|goal| finished.contains_key(goal))
             || is_plan_call(first, result)
     };
-    path[unit.range.start + 1..unit.range.end].iter().all(is_over).then_some(index)
+    path[unit.range.start + 1..unit.range.end]
+        .iter()
+        .all(is_over)
+        .then_some(index)
 }
 
 /// Returns whether `result` answers a call of `asking` that only changed the plan.
 fn is_plan_call(asking: &Message, result: &SizedMessage) -> bool {
     let id = result.message.tool_call_id.as_deref();
-    asking.tool_calls.iter().any(|call| Some(call.id.as_str()) == id && call.name == PLAN_TOOL)
+    asking
+        .tool_calls
+        .iter()
+        .any(|call| Some(call.id.as_str()) == id && call.name == PLAN_TOOL)
 }
 
 /// Replacement messages: one at the position of each goal's first omitted message. Adjacent ones are merged.
@@ -145,7 +189,14 @@ impl Replacements {
             Some(message) => message.content.push_str(&format!("\n\n{text}")),
             None => {
                 let (trace, at) = (first.trace_id.clone(), first.created_at);
-                self.pending = Some(Message::new(trace, first.sequence, None, Role::User, text, at));
+                self.pending = Some(Message::new(
+                    trace,
+                    first.sequence,
+                    None,
+                    Role::User,
+                    text,
+                    at,
+                ));
             }
         }
     }
@@ -160,8 +211,16 @@ impl Replacements {
 
 fn replacement_text(goal: &Goal) -> String {
     let end = OUTCOMES[usize::from(goal.status == GoalStatus::Abandoned)];
-    let head = format!("{REPLACEMENT_MARK}{}{end}{}]", goal.number, goal.description);
-    match goal.summary.as_deref().map(str::trim).filter(|summary| !summary.is_empty()) {
+    let head = format!(
+        "{REPLACEMENT_MARK}{}{end}{}]",
+        goal.number, goal.description
+    );
+    match goal
+        .summary
+        .as_deref()
+        .map(str::trim)
+        .filter(|summary| !summary.is_empty())
+    {
         Some(summary) => format!("{head} {summary}"),
         None => head,
     }

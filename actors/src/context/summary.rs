@@ -36,10 +36,15 @@ pub(crate) fn accept_summary(answer: &str) -> Result<String, ErrorInfo> {
     if text.is_empty() {
         return Err(invalid_summary("it is empty"));
     }
-    let found = SECTIONS.iter().filter(|section| text.lines().any(|line| is_heading_of(line, section))).count();
+    let found = SECTIONS
+        .iter()
+        .filter(|section| text.lines().any(|line| is_heading_of(line, section)))
+        .count();
     if found < MIN_SECTIONS {
         let all = SECTIONS.len();
-        return Err(invalid_summary(&format!("only {found} of its {all} sections are present")));
+        return Err(invalid_summary(&format!(
+            "only {found} of its {all} sections are present"
+        )));
     }
     if !has_content(text) {
         return Err(invalid_summary("its sections are empty"));
@@ -77,13 +82,17 @@ fn has_content(text: &str) -> bool {
 fn invalid_summary(why: &str) -> ErrorInfo {
     ErrorInfo::retryable(
         ErrorCode::ProviderError,
-        format!("the model's answer is not a valid summary: {why}; nothing was compacted, the messages are unchanged"),
+        format!(
+            "the model's answer is not a valid summary: {why}; nothing was compacted, the messages are unchanged"
+        ),
     )
 }
 
 /// Removes a code fence if it surrounds the whole text.
 fn strip_code_fence(text: &str) -> &str {
-    let inside = text.strip_prefix("```").and_then(|rest| rest.strip_suffix("```"));
+    let inside = text
+        .strip_prefix("```")
+        .and_then(|rest| rest.strip_suffix("```"));
     match inside.and_then(|inside| inside.split_once('\n')) {
         Some((language, inside)) if !language.trim().contains(' ') => inside.trim(),
         _ => text,
@@ -96,7 +105,8 @@ fn is_heading_of(line: &str, section: &str) -> bool {
     let title = line.trim_start_matches(|c: char| !c.is_alphabetic());
     let head = title.get(..section.len());
     let rest = title.get(section.len()..).unwrap_or_default();
-    head.is_some_and(|head| head.eq_ignore_ascii_case(section)) && !rest.starts_with(char::is_alphanumeric)
+    head.is_some_and(|head| head.eq_ignore_ascii_case(section))
+        && !rest.starts_with(char::is_alphanumeric)
 }
 
 /// Returns the text of the summary message that replaces the messages `first` to `last`.
@@ -120,12 +130,21 @@ const MAX_EARLIER_CHARS: usize = 1_500;
 
 /// Returns the message that replaces messages that are left out without a summary. `earlier`: the summary that they
 /// begin with, whose text is kept, shortened.
-pub(crate) fn omitted_message(earlier: Option<&Message>, first: u64, last: u64, goals: &GoalTree) -> String {
-    const NOTE: &str = "They are left out without a summary, because the context window is too small.";
+pub(crate) fn omitted_message(
+    earlier: Option<&Message>,
+    first: u64,
+    last: u64,
+    goals: &GoalTree,
+) -> String {
+    const NOTE: &str =
+        "They are left out without a summary, because the context window is too small.";
     let text = match earlier {
         Some(summary) => {
             let text = without_goals(&summary.content);
-            format!("{NOTE} Before them:\n\n{}", truncate_middle(text, MAX_EARLIER_CHARS))
+            format!(
+                "{NOTE} Before them:\n\n{}",
+                truncate_middle(text, MAX_EARLIER_CHARS)
+            )
         }
         None => NOTE.to_owned(),
     };

@@ -37,7 +37,10 @@ pub(crate) fn summary_request(
 ) -> Option<(String, String)> {
     let system = system();
     let budget = budget_tokens.saturating_sub(estimate_tokens(&system));
-    let plan = format!("{GOALS_HEADING}\n{}\n{CONVERSATION_HEADING}\n", plan(goals, budget / 4));
+    let plan = format!(
+        "{GOALS_HEADING}\n{}\n{CONVERSATION_HEADING}\n",
+        plan(goals, budget / 4)
+    );
     let frame = estimate_tokens(&plan) + estimate_tokens(CLOSING_INSTRUCTION);
     let conversation_budget = budget.checked_sub(frame)?;
     let conversation_tokens: u64 = covered.iter().map(|entry| entry.tokens).sum();
@@ -52,11 +55,21 @@ pub(crate) fn summary_request(
 }
 
 /// Formats a conversation as text for a reflection on it, within `budget_tokens` by estimate.
-pub(crate) fn conversation_text(entries: &[SizedMessage], goals: &GoalTree, budget_tokens: u64) -> String {
+pub(crate) fn conversation_text(
+    entries: &[SizedMessage],
+    goals: &GoalTree,
+    budget_tokens: u64,
+) -> String {
     const END: &str = "=== End ===\n";
-    let plan = format!("{GOALS_HEADING}\n{}\n{CONVERSATION_HEADING}\n", plan(goals, budget_tokens / 4));
+    let plan = format!(
+        "{GOALS_HEADING}\n{}\n{CONVERSATION_HEADING}\n",
+        plan(goals, budget_tokens / 4)
+    );
     let frame = estimate_tokens(&plan) + estimate_tokens(END);
-    format!("{plan}{}{END}", conversation(entries, budget_tokens.saturating_sub(frame)))
+    format!(
+        "{plan}{}{END}",
+        conversation(entries, budget_tokens.saturating_sub(frame))
+    )
 }
 
 fn system() -> String {
@@ -69,8 +82,11 @@ fn system() -> String {
         "what was being done last, exactly",
         "the one next step, if it follows from the last request; with a quote that shows it",
     ];
-    let sections: Vec<String> =
-        SECTIONS.iter().zip(asked).map(|(section, what)| format!("## {section}\n({what})")).collect();
+    let sections: Vec<String> = SECTIONS
+        .iter()
+        .zip(asked)
+        .map(|(section, what)| format!("## {section}\n({what})"))
+        .collect();
     format!(
         "{SUMMARY_PROMPT_START}\n\nAnswer with exactly these sections, in this order, each with its heading. Write \"none\" if \
          there is nothing to say:\n\n{}\n\nKeep names, paths, ids and numbers unchanged. Invent nothing. Include what is still \
@@ -104,7 +120,13 @@ fn conversation(covered: &[SizedMessage], budget: u64) -> String {
     for (place, share) in pinned_messages(&transcript) {
         let mut text = transcript.text(place);
         if estimate_tokens(&text) > remaining_tokens / share {
-            text = format!("{}\n", truncate_tokens(text.trim_end(), (remaining_tokens / share).saturating_sub(1)));
+            text = format!(
+                "{}\n",
+                truncate_tokens(
+                    text.trim_end(),
+                    (remaining_tokens / share).saturating_sub(1)
+                )
+            );
         }
         remaining_tokens = remaining_tokens.saturating_sub(estimate_tokens(&text));
         texts[place] = Some(text);
@@ -114,7 +136,9 @@ fn conversation(covered: &[SizedMessage], budget: u64) -> String {
             continue;
         }
         let text = transcript.text(index);
-        let Some(rest) = remaining_tokens.checked_sub(estimate_tokens(&text)) else { break };
+        let Some(rest) = remaining_tokens.checked_sub(estimate_tokens(&text)) else {
+            break;
+        };
         remaining_tokens = rest;
         texts[index] = Some(text);
     }
@@ -125,11 +149,19 @@ fn conversation(covered: &[SizedMessage], budget: u64) -> String {
 /// summary, the last user request, and the first one.
 fn pinned_messages(transcript: &Transcript<'_>) -> Vec<(usize, u64)> {
     let places = || 0..transcript.len();
-    let summary = places().rev().find(|index| transcript.kind(*index) == MessageKind::Summary);
-    let last = places().rev().find(|place| transcript.kind(*place) == MessageKind::Request);
-    let first =
-        places().find(|place| transcript.kind(*place) == MessageKind::Request).filter(|first| Some(*first) != last);
-    [(summary, 2), (last, 3), (first, 4)].into_iter().filter_map(|(place, share)| Some((place?, share))).collect()
+    let summary = places()
+        .rev()
+        .find(|index| transcript.kind(*index) == MessageKind::Summary);
+    let last = places()
+        .rev()
+        .find(|place| transcript.kind(*place) == MessageKind::Request);
+    let first = places()
+        .find(|place| transcript.kind(*place) == MessageKind::Request)
+        .filter(|first| Some(*first) != last);
+    [(summary, 2), (last, 3), (first, 4)]
+        .into_iter()
+        .filter_map(|(place, share)| Some((place?, share)))
+        .collect()
 }
 
 fn join_with_notes(written: &[Option<String>]) -> String {
@@ -148,5 +180,9 @@ fn join_with_notes(written: &[Option<String>]) -> String {
 }
 
 fn omission_note(gone: usize) -> String {
-    if gone == 0 { String::new() } else { format!("[… {gone} messages left out …]\n") }
+    if gone == 0 {
+        String::new()
+    } else {
+        format!("[… {gone} messages left out …]\n")
+    }
 }

@@ -12,7 +12,9 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use serde_json::Value;
-use soong_protocol::{GoalEvent, GoalId, GoalStatus, GoalTree, Message, Role, Timestamp, ToolCall, TraceId};
+use soong_protocol::{
+    GoalEvent, GoalId, GoalStatus, GoalTree, Message, Role, Timestamp, ToolCall, TraceId,
+};
 
 use super::SizedMessage;
 
@@ -25,14 +27,31 @@ fn count(message: &Message) -> u64 {
 fn goals(wanted: &[(&str, Option<&str>, GoalStatus, &str)], focus: Option<&str>) -> GoalTree {
     let mut tree = GoalTree::new("the mission");
     for (description, under, ..) in wanted {
-        let added = tree.plan_add(&[(*description).to_owned()], "", *under, None, 0, Timestamp::default()).unwrap();
+        let added = tree
+            .plan_add(
+                &[(*description).to_owned()],
+                "",
+                *under,
+                None,
+                0,
+                Timestamp::default(),
+            )
+            .unwrap();
         added.iter().for_each(|event| tree.apply(event));
     }
     for (place, (.., status, summary)) in wanted.iter().enumerate() {
         let goal_id = GoalId::new((place + 1).to_string());
         let summary = Some((*summary).to_owned()).filter(|summary| !summary.is_empty());
-        let changes = soong_protocol::GoalChanges { status: Some(*status), summary, ..Default::default() };
-        tree.apply(&GoalEvent::Updated { goal_id, changes, affected_goals: Vec::new() });
+        let changes = soong_protocol::GoalChanges {
+            status: Some(*status),
+            summary,
+            ..Default::default()
+        };
+        tree.apply(&GoalEvent::Updated {
+            goal_id,
+            changes,
+            affected_goals: Vec::new(),
+        });
     }
     tree.current_id = focus.map(GoalId::new);
     tree
@@ -43,19 +62,41 @@ fn goals(wanted: &[(&str, Option<&str>, GoalStatus, &str)], focus: Option<&str>)
 struct Talk(Vec<SizedMessage>);
 
 impl Talk {
-    fn add(&mut self, role: Role, goal: Option<&str>, content: &str, complete: impl FnOnce(&mut Message)) {
+    fn add(
+        &mut self,
+        role: Role,
+        goal: Option<&str>,
+        content: &str,
+        complete: impl FnOnce(&mut Message),
+    ) {
         let sequence = self.0.len() as u64 + 1;
         let at = Timestamp::default();
-        let mut message = Message::new(TraceId::new("t"), sequence, None, role, content.to_owned(), at);
+        let mut message = Message::new(
+            TraceId::new("t"),
+            sequence,
+            None,
+            role,
+            content.to_owned(),
+            at,
+        );
         message.goal_id = goal.map(GoalId::new);
         complete(&mut message);
-        self.0.push(SizedMessage { tokens: count(&message), message: Arc::new(message) });
+        self.0.push(SizedMessage {
+            tokens: count(&message),
+            message: Arc::new(message),
+        });
     }
 
     fn user(mut self, text: &str) -> Self {
         self.add(Role::User, None, text, |message| {
             // A message is a summary if it has `covers`.
-            let covers = soong_protocol::Covers { first: 1, last: 9, next: 10, system: None, request: None };
+            let covers = soong_protocol::Covers {
+                first: 1,
+                last: 9,
+                next: 10,
+                system: None,
+                request: None,
+            };
             message.covers = text.starts_with("# Summary of messages").then_some(covers);
         });
         self
@@ -70,8 +111,9 @@ impl Talk {
     fn calls(mut self, goal: Option<&str>, tools: &[&str]) -> Self {
         let first = self.0.len();
         let split = |tool: &&str| {
-            let (name, after) =
-                tool.split_once('@').map_or((*tool, None), |(name, after)| (name, Some(after.to_owned())));
+            let (name, after) = tool.split_once('@').map_or((*tool, None), |(name, after)| {
+                (name, Some(after.to_owned()))
+            });
             (name.to_owned(), after)
         };
         let tools: Vec<(String, Option<String>)> = tools.iter().map(split).collect();
@@ -89,16 +131,24 @@ impl Talk {
                 Some(after) => Some(after),
                 None => goal,
             };
-            self.add(Role::Tool, result_goal, &format!("output of {name}"), |message| {
-                message.tool_call_id = Some(format!("c{first}_{n}"));
-            });
+            self.add(
+                Role::Tool,
+                result_goal,
+                &format!("output of {name}"),
+                |message| {
+                    message.tool_call_id = Some(format!("c{first}_{n}"));
+                },
+            );
         }
         self
     }
 }
 
 fn json(messages: &[Arc<Message>]) -> Vec<Value> {
-    messages.iter().map(|message| serde_json::to_value(message.as_ref()).unwrap()).collect()
+    messages
+        .iter()
+        .map(|message| serde_json::to_value(message.as_ref()).unwrap())
+        .collect()
 }
 
 #[track_caller]
@@ -117,29 +167,58 @@ fn any_goals() -> impl Strategy<Value = GoalTree> {
         GoalStatus::Completed,
         GoalStatus::Abandoned,
     ]);
-    let goal = (prop::option::of(any::<prop::sample::Index>()), status, "[a-z ]{0,12}");
-    (prop::collection::vec(goal, 0..8), prop::option::of(any::<prop::sample::Index>())).prop_map(|(wanted, focus)| {
-        let mut tree = GoalTree::new("m");
-        for (place, (parent, ..)) in wanted.iter().enumerate() {
-            let parent = parent.filter(|_| place > 0).map(|parent| tree.goals[parent.index(place)].number.clone());
-            let added = tree.plan_add(&["g".into()], "", parent.as_deref(), None, 0, Timestamp::default()).unwrap();
-            added.iter().for_each(|event| tree.apply(event));
-        }
-        for (goal, (_, status, summary)) in tree.goals.iter_mut().zip(&wanted) {
-            goal.status = *status;
-            goal.summary = Some(summary.clone());
-        }
-        let open: Vec<GoalId> =
-            tree.goals.iter().filter(|goal| goal.status.is_open()).map(|goal| goal.id.clone()).collect();
-        tree.current_id = focus.filter(|_| !open.is_empty()).map(|focus| open[focus.index(open.len())].clone());
-        tree
-    })
+    let goal = (
+        prop::option::of(any::<prop::sample::Index>()),
+        status,
+        "[a-z ]{0,12}",
+    );
+    (
+        prop::collection::vec(goal, 0..8),
+        prop::option::of(any::<prop::sample::Index>()),
+    )
+        .prop_map(|(wanted, focus)| {
+            let mut tree = GoalTree::new("m");
+            for (place, (parent, ..)) in wanted.iter().enumerate() {
+                let parent = parent
+                    .filter(|_| place > 0)
+                    .map(|parent| tree.goals[parent.index(place)].number.clone());
+                let added = tree
+                    .plan_add(
+                        &["g".into()],
+                        "",
+                        parent.as_deref(),
+                        None,
+                        0,
+                        Timestamp::default(),
+                    )
+                    .unwrap();
+                added.iter().for_each(|event| tree.apply(event));
+            }
+            for (goal, (_, status, summary)) in tree.goals.iter_mut().zip(&wanted) {
+                goal.status = *status;
+                goal.summary = Some(summary.clone());
+            }
+            let open: Vec<GoalId> = tree
+                .goals
+                .iter()
+                .filter(|goal| goal.status.is_open())
+                .map(|goal| goal.id.clone())
+                .collect();
+            tree.current_id = focus
+                .filter(|_| !open.is_empty())
+                .map(|focus| open[focus.index(open.len())].clone());
+            tree
+        })
 }
 
 /// Generates valid conversations about goals 1 to 8 that start with a user message.
 fn any_path() -> impl Strategy<Value = Vec<SizedMessage>> {
     let goal = || prop::option::weighted(0.8, 1u8..9);
-    let step = (0u8..8, goal(), prop::collection::vec((any::<bool>(), goal()), 1..4));
+    let step = (
+        0u8..8,
+        goal(),
+        prop::collection::vec((any::<bool>(), goal()), 1..4),
+    );
     prop::collection::vec(step, 0..30).prop_map(|steps| {
         let mut talk = Talk::default().user("begin");
         for (kind, goal, tools) in steps {
@@ -156,7 +235,13 @@ fn any_path() -> impl Strategy<Value = Vec<SizedMessage>> {
                     let same = kind > 3;
                     let names: Vec<&str> = names
                         .iter()
-                        .map(|name| if same { name.split('@').next().unwrap() } else { name.as_str() })
+                        .map(|name| {
+                            if same {
+                                name.split('@').next().unwrap()
+                            } else {
+                                name.as_str()
+                            }
+                        })
                         .collect();
                     talk.calls(goal.as_deref(), &names)
                 }

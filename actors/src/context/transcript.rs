@@ -44,8 +44,19 @@ impl<'a> Transcript<'a> {
         let mut tools = Vec::with_capacity(entries.len());
         for entry in entries {
             let message = entry.message.as_ref();
-            calls.extend(message.tool_calls.iter().map(|call| (call.id.as_str(), call.name.as_str())));
-            tools.push(message.tool_call_id.as_deref().and_then(|id| calls.get(id)).copied());
+            calls.extend(
+                message
+                    .tool_calls
+                    .iter()
+                    .map(|call| (call.id.as_str(), call.name.as_str())),
+            );
+            tools.push(
+                message
+                    .tool_call_id
+                    .as_deref()
+                    .and_then(|id| calls.get(id))
+                    .copied(),
+            );
         }
         Self { entries, tools }
     }
@@ -67,10 +78,17 @@ impl<'a> Transcript<'a> {
     pub(super) fn text(&self, place: usize) -> String {
         let message = self.entries[place].message.as_ref();
         let number = message.sequence;
-        let goal = message.goal_id.as_ref().map(|goal| format!(" (goal id {goal})")).unwrap_or_default();
+        let goal = message
+            .goal_id
+            .as_ref()
+            .map(|goal| format!(" (goal id {goal})"))
+            .unwrap_or_default();
         let content = &with_files(&message.content);
         let mut text = match (self.kind(place), message.role) {
-            (MessageKind::Summary, _) => format!("[{number}] earlier summary:\n{}", indent(without_goals(content))),
+            (MessageKind::Summary, _) => format!(
+                "[{number}] earlier summary:\n{}",
+                indent(without_goals(content))
+            ),
             (MessageKind::Work, Role::User) => {
                 let author = match message.origin {
                     Some(MessageOrigin::ChildResult) => "result of a sub-agent",
@@ -78,17 +96,36 @@ impl<'a> Transcript<'a> {
                 };
                 format_message(number, author, content, MAX_ANSWER_CHARS)
             }
-            (_, Role::User | Role::System) => format_message(number, message.role.as_str(), content, MAX_USER_CHARS),
+            (_, Role::User | Role::System) => {
+                format_message(number, message.role.as_str(), content, MAX_USER_CHARS)
+            }
             (_, Role::Tool) => {
                 let tool = self.tools[place].unwrap_or("a tool");
-                format_message(number, &format!("result of {tool}{goal}"), content, MAX_OUTPUT_CHARS)
+                format_message(
+                    number,
+                    &format!("result of {tool}{goal}"),
+                    content,
+                    MAX_OUTPUT_CHARS,
+                )
             }
-            (_, Role::Assistant) if content.is_empty() && !message.tool_calls.is_empty() => String::new(),
-            (_, Role::Assistant) => format_message(number, &format!("assistant{goal}"), content, MAX_ANSWER_CHARS),
+            (_, Role::Assistant) if content.is_empty() && !message.tool_calls.is_empty() => {
+                String::new()
+            }
+            (_, Role::Assistant) => format_message(
+                number,
+                &format!("assistant{goal}"),
+                content,
+                MAX_ANSWER_CHARS,
+            ),
         };
         for call in &message.tool_calls {
             let who = format!("assistant calls {}{goal}", call.name);
-            text.push_str(&format_message(number, &who, &call.arguments, MAX_ARGUMENTS_CHARS));
+            text.push_str(&format_message(
+                number,
+                &who,
+                &call.arguments,
+                MAX_ARGUMENTS_CHARS,
+            ));
         }
         text
     }
@@ -96,20 +133,31 @@ impl<'a> Transcript<'a> {
 
 /// Returns the text of a content, followed by the descriptions of its images and files.
 fn with_files(content: &MessageContent) -> Cow<'_, str> {
-    let files: String = content.files().map(|file| format!("\n[{}]", file.description())).collect();
-    if files.is_empty() { content.as_str().into() } else { format!("{content}{files}").into() }
+    let files: String = content
+        .files()
+        .map(|file| format!("\n[{}]", file.description()))
+        .collect();
+    if files.is_empty() {
+        content.as_str().into()
+    } else {
+        format!("{content}{files}").into()
+    }
 }
 
 fn format_message(number: u64, who: &str, text: &str, max_chars: usize) -> String {
-    format!("[{number}] {who}:\n{}", indent(&truncate_middle(text.trim(), max_chars)))
+    format!(
+        "[{number}] {who}:\n{}",
+        indent(&truncate_middle(text.trim(), max_chars))
+    )
 }
 
 /// Indents each line. The result ends with a line feed.
 pub(super) fn indent(text: &str) -> String {
-    text.lines().fold(String::with_capacity(text.len() + 32), |mut all, line| {
-        all.push_str("  ");
-        all.push_str(line);
-        all.push('\n');
-        all
-    })
+    text.lines()
+        .fold(String::with_capacity(text.len() + 32), |mut all, line| {
+            all.push_str("  ");
+            all.push_str(line);
+            all.push('\n');
+            all
+        })
 }

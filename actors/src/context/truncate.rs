@@ -16,7 +16,11 @@ pub(super) fn truncate_middle(text: &str, max: usize) -> String {
     let tail = max / 4;
     let at = |n: usize| text.char_indices().nth(n).map_or(text.len(), |(at, _)| at);
     let omitted = length - head - tail;
-    format!("{} [… {omitted} characters left out …] {}", &text[..at(head)], &text[at(length - tail)..])
+    format!(
+        "{} [… {omitted} characters left out …] {}",
+        &text[..at(head)],
+        &text[at(length - tail)..]
+    )
 }
 
 /// Truncates a text so that its estimate is at most `max_tokens`.
@@ -33,7 +37,9 @@ pub(super) fn truncate_tokens(text: &str, max_tokens: u64) -> String {
         }
         // Reduce by at least an eighth each time, so that the loop ends soon, but not by much more than needed.
         let wanted = u128::from(max_tokens) * chars as u128 / u128::from(tokens);
-        chars = usize::try_from(wanted).unwrap_or(chars).min(chars - chars.div_ceil(8));
+        chars = usize::try_from(wanted)
+            .unwrap_or(chars)
+            .min(chars - chars.div_ceil(8));
         cut = truncate_middle(text, chars);
     }
 }

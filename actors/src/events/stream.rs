@@ -11,7 +11,8 @@ use soong_storage::store::{Reader, StoreError};
 use tokio::sync::mpsc;
 
 use super::{
-    BufferedItem, EventBus, LagState, Scope, StreamItem, UnrecordedRun, is_cursor_in_range, unknown_cursor_error,
+    BufferedItem, EventBus, LagState, Scope, StreamItem, UnrecordedRun, is_cursor_in_range,
+    unknown_cursor_error,
 };
 use crate::store_reader::StoreReader;
 
@@ -80,7 +81,11 @@ impl EventStream {
 
     /// Notifies a stream that its run is lost, if it was opened too late to be notified by the hub.
     pub(crate) fn mark_lost(&self, lost: UnrecordedRun) {
-        self.lag_state.lost.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::new(lost));
+        self.lag_state
+            .lost
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(Arc::new(lost));
     }
 
     /// Returns the next item; `None` after a run's terminal event, after a run is lost, or after the runtime has
@@ -99,7 +104,10 @@ impl EventStream {
             } else if self.needs_read {
                 if let Err(error) = self.read_page().await {
                     // The store may be unreadable because it is damaged, and then the run is lost.
-                    return Some(self.take_lost_run().map_or(Err(error), |lost| Ok(StreamItem::Lost(lost))));
+                    return Some(
+                        self.take_lost_run()
+                            .map_or(Err(error), |lost| Ok(StreamItem::Lost(lost))),
+                    );
                 }
             } else if let Some(lost) = self.take_lost_run() {
                 return Some(Ok(StreamItem::Lost(lost)));
@@ -107,7 +115,9 @@ impl EventStream {
                 match self.has_ended().await {
                     Ok(has_ended) => self.ended = has_ended,
                     // The trace was deleted meanwhile.
-                    Err(error) if error.code == ErrorCode::TraceNotFound && self.cursor > self.since => {
+                    Err(error)
+                        if error.code == ErrorCode::TraceNotFound && self.cursor > self.since =>
+                    {
                         self.ended = true;
                     }
                     Err(error) => {
@@ -121,7 +131,9 @@ impl EventStream {
                     Some(Some(item)) => return Some(Ok(item)),
                     Some(None) => {}
                     // Stored events that were not delivered live come before the failure.
-                    None if self.failure().is_some() && !std::mem::replace(&mut self.final_read_done, true) => {
+                    None if self.failure().is_some()
+                        && !std::mem::replace(&mut self.final_read_done, true) =>
+                    {
                         self.needs_read = true;
                     }
                     None => {
@@ -136,12 +148,20 @@ impl EventStream {
 
     /// Returns the error with which the stream ends, if it failed.
     fn failure(&self) -> Option<ErrorInfo> {
-        self.lag_state.failure.get().or_else(|| self.hub.failure.get()).cloned()
+        self.lag_state
+            .failure
+            .get()
+            .or_else(|| self.hub.failure.get())
+            .cloned()
     }
 
     /// Removes and returns a lost run, after all its stored events have been passed.
     fn take_lost_run(&mut self) -> Option<Arc<UnrecordedRun>> {
-        let mut lost = self.lag_state.lost.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut lost = self
+            .lag_state
+            .lost
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         let wanted = |lost: &Arc<UnrecordedRun>| !matches!(&self.scope, Scope::Run { run, .. } if *run != lost.run_id);
         let place = lost.iter().position(wanted)?;
         self.ended = matches!(self.scope, Scope::Run { .. });
@@ -186,24 +206,45 @@ impl EventStream {
     }
 
     async fn read_page(&mut self) -> Result<(), ErrorInfo> {
-        let (scope, cursor, lsn, is_first) = (self.scope.clone(), self.cursor, self.lsn, !self.cursor_checked);
+        let (scope, cursor, lsn, is_first) = (
+            self.scope.clone(),
+            self.cursor,
+            self.lsn,
+            !self.cursor_checked,
+        );
         let is_session = matches!(scope, Scope::Session(_));
         let (lsn, page, unknown) = self
             .store
             .read(move |reader| {
                 let (lsn, page) = match &scope {
-                    Scope::Trace(trace) | Scope::Run { trace, .. } => (lsn, reader.events(trace, cursor, PAGE_EVENTS)?),
+                    Scope::Trace(trace) | Scope::Run { trace, .. } => {
+                        (lsn, reader.events(trace, cursor, PAGE_EVENTS)?)
+                    }
                     Scope::Session(session) => {
                         let since = lsn.map_or_else(|| reader.session_lsn(session, cursor), Ok)?;
-                        (Some(since), reader.session_events(session, since, PAGE_EVENTS)?)
+                        (
+                            Some(since),
+                            reader.session_events(session, since, PAGE_EVENTS)?,
+                        )
                     }
                 };
                 // A cursor after the end of the store would receive nothing until its number is assigned. One of a
                 // deleted session whose id was used again would silently skip to the first event of the new session.
-                let next = page.first().map(|record| if is_session { record.session_seq } else { record.event_id });
+                let next = page.first().map(|record| {
+                    if is_session {
+                        record.session_seq
+                    } else {
+                        record.event_id
+                    }
+                });
                 let is_doubtful = is_first && cursor > 0 && next != Some(cursor + 1);
-                let range = if is_doubtful { event_range(reader, &scope)? } else { None };
-                let unknown = range.filter(|range| !is_cursor_in_range(cursor, range.first, range.last));
+                let range = if is_doubtful {
+                    event_range(reader, &scope)?
+                } else {
+                    None
+                };
+                let unknown =
+                    range.filter(|range| !is_cursor_in_range(cursor, range.first, range.last));
                 let unknown = unknown.map(|range| (range.last, reader.store_id()));
                 Ok((lsn, page, unknown))
             })
@@ -211,7 +252,11 @@ impl EventStream {
         self.cursor_checked = true;
         if let Some((last, store)) = unknown {
             self.ended = true;
-            return Err(unknown_cursor_error(cursor, last, store.unwrap_or_default()));
+            return Err(unknown_cursor_error(
+                cursor,
+                last,
+                store.unwrap_or_default(),
+            ));
         }
         self.needs_read = page.len() == PAGE_EVENTS;
         self.lsn = page.last().map_or(lsn, |record| Some(record.lsn));
@@ -296,19 +341,23 @@ struct EventRange {
 fn event_range(reader: &dyn Reader, scope: &Scope) -> Result<Option<EventRange>, StoreError> {
     Ok(match scope {
         Scope::Trace(trace) | Scope::Run { trace, .. } => {
-            reader.trace(trace)?.map(|trace| EventRange { first: trace.first_event_id, last: trace.last_event_id })
+            reader.trace(trace)?.map(|trace| EventRange {
+                first: trace.first_event_id,
+                last: trace.last_event_id,
+            })
         }
-        Scope::Session(session) => reader
-            .session(session)?
-            .map(|session| EventRange { first: session.first_session_seq, last: session.last_session_seq }),
+        Scope::Session(session) => reader.session(session)?.map(|session| EventRange {
+            first: session.first_session_seq,
+            last: session.last_session_seq,
+        }),
     })
 }
 
 #[cfg(test)]
 mod tests {
     use soong_protocol::{
-        Durability, EventDraft, NewSession, NewTrace, RunEvent, RunMode, SessionId, SessionWrite, Timestamp, TraceId,
-        TraceWrite, Write,
+        Durability, EventDraft, NewSession, NewTrace, RunEvent, RunMode, SessionId, SessionWrite,
+        Timestamp, TraceId, TraceWrite, Write,
     };
     use soong_storage::{
         sqlite::{SqliteReader, SqliteStore},
@@ -318,7 +367,8 @@ mod tests {
     use super::*;
 
     fn session_with_events(count: u64) -> Vec<Write> {
-        let (session_id, trace_id, created_at) = (SessionId::new("s"), TraceId::new("s"), Timestamp::default());
+        let (session_id, trace_id, created_at) =
+            (SessionId::new("s"), TraceId::new("s"), Timestamp::default());
         let session = NewSession {
             session_id: session_id.clone(),
             name: None,
@@ -339,12 +389,22 @@ mod tests {
             model: "m".into(),
             created_at,
         };
-        let event = |_| Write::Event(EventDraft::new(trace_id.clone(), None, created_at, RunEvent::CancelRequested {}));
+        let event = |_| {
+            Write::Event(EventDraft::new(
+                trace_id.clone(),
+                None,
+                created_at,
+                RunEvent::CancelRequested {},
+            ))
+        };
         let events: Vec<Write> = (0..count).map(event).collect();
-        [Write::Session(SessionWrite::Create(session)), Write::Trace(TraceWrite::Create(trace))]
-            .into_iter()
-            .chain(events)
-            .collect()
+        [
+            Write::Session(SessionWrite::Create(session)),
+            Write::Trace(TraceWrite::Create(trace)),
+        ]
+        .into_iter()
+        .chain(events)
+        .collect()
     }
 
     #[tokio::test]
@@ -353,20 +413,38 @@ mod tests {
         let path = dir.path().join("db");
         let last = 3 * PAGE_EVENTS as u64 + 5;
         let mut store = SqliteStore::open(&path, Durability::Normal).unwrap();
-        let append = Append { fence: None, writes: session_with_events(last) };
+        let append = Append {
+            fence: None,
+            writes: session_with_events(last),
+        };
         assert!(store.commit(&[append]).unwrap().iter().all(Result::is_ok));
         let reading = StoreReader::new(Arc::new(SqliteReader::open(&path).unwrap()));
-        for scope in [Scope::Session(SessionId::new("s")), Scope::Trace(TraceId::new("s"))] {
+        for scope in [
+            Scope::Session(SessionId::new("s")),
+            Scope::Trace(TraceId::new("s")),
+        ] {
             for since in [0, 1, PAGE_EVENTS as u64, last - 1, last] {
-                let mut stream = EventStream::open(Arc::default(), reading.clone(), scope.clone(), since);
+                let mut stream =
+                    EventStream::open(Arc::default(), reading.clone(), scope.clone(), since);
                 stream.read_page().await.unwrap();
                 let first = stream.stored.front().map(|record| record.session_seq);
-                assert_eq!(first, (since < last).then_some(since + 1), "{scope:?} since {since}: its first page");
+                assert_eq!(
+                    first,
+                    (since < last).then_some(since + 1),
+                    "{scope:?} since {since}: its first page"
+                );
             }
-            let mut stream = EventStream::open(Arc::default(), reading.clone(), scope.clone(), last + 1);
+            let mut stream =
+                EventStream::open(Arc::default(), reading.clone(), scope.clone(), last + 1);
             let error = stream.next().await.unwrap().unwrap_err();
-            assert_eq!((error.code, error.details["start_again"].as_u64()), (ErrorCode::CursorUnknown, Some(0)));
-            assert!(stream.next().await.is_none(), "it does not wait for numbers that are to come");
+            assert_eq!(
+                (error.code, error.details["start_again"].as_u64()),
+                (ErrorCode::CursorUnknown, Some(0))
+            );
+            assert!(
+                stream.next().await.is_none(),
+                "it does not wait for numbers that are to come"
+            );
         }
     }
 }

@@ -41,8 +41,12 @@ impl Value {
     pub(crate) fn push(&mut self, text: &str) -> Result<(), String> {
         let item = match parse(text)? {
             Self::Plain(item) | Self::Quoted(item) => item,
-            Self::Empty => return Err("has an item without a value: set one, or remove the line".into()),
-            Self::List(_) | Self::Nested => return Err("has a nested list: write one text per item".into()),
+            Self::Empty => {
+                return Err("has an item without a value: set one, or remove the line".into());
+            }
+            Self::List(_) | Self::Nested => {
+                return Err("has a nested list: write one text per item".into());
+            }
         };
         match self {
             Self::List(items) => items.push(item),
@@ -78,8 +82,13 @@ fn plain(text: &str) -> Result<&str, String> {
     if text.starts_with(['|', '>']) {
         return Err("spans several lines, which is not supported: write it on one line".into());
     }
-    if text.starts_with(['{', '}', ']', '&', '*', '!', '%', '@', '`', ',']) || text == "-" || text.starts_with("- ") {
-        return Err("begins with a character that has a meaning in YAML: put the text in quotes".into());
+    if text.starts_with(['{', '}', ']', '&', '*', '!', '%', '@', '`', ','])
+        || text == "-"
+        || text.starts_with("- ")
+    {
+        return Err(
+            "begins with a character that has a meaning in YAML: put the text in quotes".into(),
+        );
     }
     if text.contains(" #") || text.contains("\t#") {
         return Err("contains ` #`, which starts a comment in YAML: put the text in quotes, or the comment on a \
@@ -95,7 +104,9 @@ fn quoted(text: &str, quote: char) -> Result<(String, &str), String> {
     let mut chars = text.char_indices().peekable();
     while let Some((at, c)) = chars.next() {
         match c {
-            '\'' if quote == '\'' && chars.next_if(|(_, next)| *next == '\'').is_some() => inner.push('\''),
+            '\'' if quote == '\'' && chars.next_if(|(_, next)| *next == '\'').is_some() => {
+                inner.push('\'')
+            }
             c if c == quote => return Ok((inner, &text[at + c.len_utf8()..])),
             '\\' if quote == '"' => inner.push(match chars.next() {
                 Some((_, c @ ('"' | '\\' | '/'))) => c,
@@ -112,7 +123,9 @@ fn quoted(text: &str, quote: char) -> Result<(String, &str), String> {
 /// Parses a list after its `[`. It must end on the same line.
 fn list(text: &str) -> Result<Value, String> {
     let (mut items, mut rest) = (Vec::new(), text.trim_start());
-    let unclosed = || "has no closing ] on its line; to use several lines, write one `- a` per line".to_owned();
+    let unclosed = || {
+        "has no closing ] on its line; to use several lines, write one `- a` per line".to_owned()
+    };
     loop {
         if let Some(behind) = rest.strip_prefix(']') {
             return require_end(behind).map(|()| Value::List(items));

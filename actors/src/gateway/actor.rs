@@ -48,7 +48,9 @@ impl Drop for WakeTimer {
 impl GatewayActor {
     fn serve(&self, myself: &ActorRef<GatewayMsg>, state: &mut GatewayState) {
         let blocked = loop {
-            let Some(tokens) = state.queue.head().map(|request| request.tokens) else { break None };
+            let Some(tokens) = state.queue.head().map(|request| request.tokens) else {
+                break None;
+            };
             // Calls begin one after the other: the response to one may block the next, and admitting many calls that
             // are then sent back would disturb the order of turns.
             if self.shared.ledger().has_pending_start() {
@@ -67,15 +69,26 @@ impl GatewayActor {
         };
         self.shared.set_waiting(state.queue.len());
         let now = self.shared.now();
-        self.status.set_state("running", activity(out, state.queue.len(), blocked, now));
+        self.status
+            .set_state("running", activity(out, state.queue.len(), blocked, now));
         match blocked.and_then(|blocked| blocked.until) {
             Some(until) => self.wake_at(myself, state, until.min(now + MAX_TICK_INTERVAL), now),
             None => state.wake_timer = None,
         }
     }
 
-    fn wake_at(&self, myself: &ActorRef<GatewayMsg>, state: &mut GatewayState, at: Duration, now: Duration) {
-        if state.wake_timer.as_ref().is_some_and(|alarm| alarm.at <= at) {
+    fn wake_at(
+        &self,
+        myself: &ActorRef<GatewayMsg>,
+        state: &mut GatewayState,
+        at: Duration,
+        now: Duration,
+    ) {
+        if state
+            .wake_timer
+            .as_ref()
+            .is_some_and(|alarm| alarm.at <= at)
+        {
             return;
         }
         let (myself, wait) = (myself.clone(), at.saturating_sub(now));
@@ -93,14 +106,20 @@ fn activity(out: usize, waiting: usize, blocked: Option<Blocked>, now: Duration)
         (0, 0, _) => String::new(),
         (_, 0, _) => format!("{out} in flight"),
         (_, _, None) => format!("{out} in flight, {waiting} waiting"),
-        (_, _, Some(blocked)) => format!("{out} in flight, {waiting} waiting ({})", format_reason(blocked, now)),
+        (_, _, Some(blocked)) => format!(
+            "{out} in flight, {waiting} waiting ({})",
+            format_reason(blocked, now)
+        ),
     }
 }
 
 /// Formats a reason for waiting: `concurrency`, `requests_per_minute, 23 s`.
 pub(super) fn format_reason(blocked: Blocked, now: Duration) -> String {
     let reason = blocked.reason.as_str();
-    match blocked.until.map(|until| until.saturating_sub(now).as_millis().div_ceil(1000)) {
+    match blocked
+        .until
+        .map(|until| until.saturating_sub(now).as_millis().div_ceil(1000))
+    {
         Some(seconds @ 1..) => format!("{reason}, {seconds} s"),
         _ => reason.to_owned(),
     }
@@ -111,10 +130,17 @@ impl Actor for GatewayActor {
     type State = GatewayState;
     type Arguments = ();
 
-    async fn pre_start(&self, _: ActorRef<GatewayMsg>, (): ()) -> Result<GatewayState, ActorProcessingErr> {
+    async fn pre_start(
+        &self,
+        _: ActorRef<GatewayMsg>,
+        (): (),
+    ) -> Result<GatewayState, ActorProcessingErr> {
         self.status.set_state("running", "");
         let most_out = self.shared.ledger().max_permits();
-        Ok(GatewayState { queue: CallQueue::new(most_out), wake_timer: None })
+        Ok(GatewayState {
+            queue: CallQueue::new(most_out),
+            wake_timer: None,
+        })
     }
 
     async fn handle(
@@ -129,7 +155,8 @@ impl Actor for GatewayActor {
         }
         match message {
             GatewayMsg::Acquire(request) => {
-                let (session, ticket, again) = (request.session.clone(), request.ticket, request.is_requeued);
+                let (session, ticket, again) =
+                    (request.session.clone(), request.ticket, request.is_requeued);
                 state.queue.push(session, ticket, request, again);
             }
             GatewayMsg::Cancel { session, ticket } => state.queue.remove(&session, ticket),
@@ -147,21 +174,39 @@ mod tests {
 
     #[test]
     fn activity_shows_calls_in_flight_and_wait_reason() {
-        let blocked = |reason, until: Option<u64>| Some(Blocked { reason, until: until.map(Duration::from_millis) });
+        let blocked = |reason, until: Option<u64>| {
+            Some(Blocked {
+                reason,
+                until: until.map(Duration::from_millis),
+            })
+        };
         for (out, waiting, blocked, want) in [
             (0, 0, None, ""),
             (3, 0, None, "3 in flight"),
             (0, 2, None, "0 in flight, 2 waiting"),
-            (5, 9, blocked(WaitReason::Concurrency, None), "5 in flight, 9 waiting (concurrency)"),
+            (
+                5,
+                9,
+                blocked(WaitReason::Concurrency, None),
+                "5 in flight, 9 waiting (concurrency)",
+            ),
             (
                 12,
                 488,
                 blocked(WaitReason::RequestsPerMinute, Some(32_500)),
                 "12 in flight, 488 waiting (requests_per_minute, 23 s)",
             ),
-            (0, 1, blocked(WaitReason::RetryAfter, Some(9_000)), "0 in flight, 1 waiting (retry_after)"),
+            (
+                0,
+                1,
+                blocked(WaitReason::RetryAfter, Some(9_000)),
+                "0 in flight, 1 waiting (retry_after)",
+            ),
         ] {
-            assert_eq!(activity(out, waiting, blocked, Duration::from_secs(10)), want);
+            assert_eq!(
+                activity(out, waiting, blocked, Duration::from_secs(10)),
+                want
+            );
         }
     }
 }

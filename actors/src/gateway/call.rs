@@ -14,7 +14,8 @@ use std::{
 };
 
 use soong_model::{
-    AnswerProgress, Completion, DeltaSink, Failure, Model, ModelError, ModelRequest, endless_text::EndlessText,
+    AnswerProgress, Completion, DeltaSink, Failure, Model, ModelError, ModelRequest,
+    endless_text::EndlessText,
 };
 use soong_protocol::{Delta, ErrorCode, ErrorInfo, FallbackReason, ModelEvent, SessionId};
 use tokio::{
@@ -68,7 +69,10 @@ struct QueuePlace<'a> {
 impl Drop for QueuePlace<'_> {
     fn drop(&mut self) {
         if !self.was_served {
-            self.shared.cast(GatewayMsg::Cancel { session: self.session.clone(), ticket: self.ticket });
+            self.shared.cast(GatewayMsg::Cancel {
+                session: self.session.clone(),
+                ticket: self.ticket,
+            });
         }
     }
 }
@@ -82,7 +86,11 @@ struct Wait {
 }
 
 impl<'a> Call<'a> {
-    pub(super) fn new(shared: &'a Arc<GatewayShared>, limits: CallLimits<'a>, sink: &'a mut dyn CallSink) -> Self {
+    pub(super) fn new(
+        shared: &'a Arc<GatewayShared>,
+        limits: CallLimits<'a>,
+        sink: &'a mut dyn CallSink,
+    ) -> Self {
         let (ticket, tries) = (shared.ticket(), shared.ledger().register());
         Self {
             shared,
@@ -96,12 +104,23 @@ impl<'a> Call<'a> {
         }
     }
 
-    pub(super) async fn complete(mut self, model: &dyn Model, request: &ModelRequest) -> CallResult {
+    pub(super) async fn complete(
+        mut self,
+        model: &dyn Model,
+        request: &ModelRequest,
+    ) -> CallResult {
         let outcome = self.run_to_end(model, request).await;
-        CallResult { outcome, waited_ms: ms(self.waited) }
+        CallResult {
+            outcome,
+            waited_ms: ms(self.waited),
+        }
     }
 
-    async fn run_to_end(&mut self, model: &dyn Model, request: &ModelRequest) -> Result<Completion, ErrorInfo> {
+    async fn run_to_end(
+        &mut self,
+        model: &dyn Model,
+        request: &ModelRequest,
+    ) -> Result<Completion, ErrorInfo> {
         loop {
             let permit = self.acquire_permit().await?;
             self.sink.request_sent();
@@ -111,7 +130,9 @@ impl<'a> Call<'a> {
             let (error, reason) = match outcome {
                 Ok(completion) => return Ok(completion),
                 // The service answered, though not well.
-                Err(error) if error.failure == Failure::InvalidResponse => (ErrorInfo::from(&error), None),
+                Err(error) if error.failure == Failure::InvalidResponse => {
+                    (ErrorInfo::from(&error), None)
+                }
                 Err(error) => {
                     let error = ErrorInfo::from(&error);
                     let reason = fallback_reason(&error);
@@ -133,8 +154,10 @@ impl<'a> Call<'a> {
                     self.is_requeued = false;
                     self.report_retry(error, wait);
                     let then = self.tries.made + 1;
-                    self.sink
-                        .set_wait_reason(Some(format!("waiting {:.1} s before attempt {then}", wait.as_secs_f64())));
+                    self.sink.set_wait_reason(Some(format!(
+                        "waiting {:.1} s before attempt {then}",
+                        wait.as_secs_f64()
+                    )));
                     let start = Instant::now();
                     sleep(wait).await;
                     self.waited += start.elapsed();
@@ -146,21 +169,37 @@ impl<'a> Call<'a> {
 
     /// Returns whether the call would wait for the service for longer than its limit. `start`: when the failure began, if it
     /// is the first one; `wait`: the minimum further wait.
-    fn exceeds_service_wait(&mut self, reason: Option<FallbackReason>, start: Instant, wait: Duration) -> bool {
+    fn exceeds_service_wait(
+        &mut self,
+        reason: Option<FallbackReason>,
+        start: Instant,
+        wait: Duration,
+    ) -> bool {
         let Some(reason) = reason else { return false };
         let since = *self.service_failing_since.get_or_insert(start);
-        self.limits.fallback_reasons.contains(&reason) && since.elapsed() + wait > self.limits.max_service_wait
+        self.limits.fallback_reasons.contains(&reason)
+            && since.elapsed() + wait > self.limits.max_service_wait
     }
 
     fn report_retry(&mut self, error: ErrorInfo, wait: Duration) {
         let (attempt, wait_ms) = (self.tries.made, ms(wait));
-        self.sink.record(ModelEvent::Retrying { attempt, error, wait_ms, usage: None, cost: None });
+        self.sink.record(ModelEvent::Retrying {
+            attempt,
+            error,
+            wait_ms,
+            usage: None,
+            cost: None,
+        });
         self.sink.start_over();
     }
 
     /// Waits for a permit and begins the call with it.
     async fn acquire_permit(&mut self) -> Result<Permit, ErrorInfo> {
-        let mut wait = Wait { start: Instant::now(), down_since: None, last_logged: None };
+        let mut wait = Wait {
+            start: Instant::now(),
+            down_since: None,
+            last_logged: None,
+        };
         if self.is_requeued || self.shared.ledger().is_blocked() {
             self.check_wait(&mut wait)?;
         }
@@ -188,13 +227,21 @@ impl<'a> Call<'a> {
                     return Err(failure);
                 }
                 if gone_since.get_or_insert_with(Instant::now).elapsed() > ACTOR_DOWN_LIMIT {
-                    return Err(ErrorInfo::retryable(ErrorCode::Overloaded, "the model gateway is unavailable"));
+                    return Err(ErrorInfo::retryable(
+                        ErrorCode::Overloaded,
+                        "the model gateway is unavailable",
+                    ));
                 }
                 sleep(ACQUIRE_RETRY_INTERVAL).await;
                 continue;
             }
             gone_since = None;
-            let mut place = QueuePlace { shared: self.shared, session: self.limits.session, ticket, was_served: false };
+            let mut place = QueuePlace {
+                shared: self.shared,
+                session: self.limits.session,
+                ticket,
+                was_served: false,
+            };
             let permit = loop {
                 tokio::select! {
                     biased;
@@ -228,21 +275,35 @@ impl<'a> Call<'a> {
         }
         let since = *wait.down_since.get_or_insert_with(Instant::now);
         // Wait at least `SHOW_WAIT_AFTER`: the gateway may admit this call as the next probe.
-        regular.min((since + ledger.max_outage_wait(&self.tries, now)).max(Instant::now() + SHOW_WAIT_AFTER))
+        regular.min(
+            (since + ledger.max_outage_wait(&self.tries, now))
+                .max(Instant::now() + SHOW_WAIT_AFTER),
+        )
     }
 
     /// Shows what the call waits for, or fails if it must stop waiting.
     fn check_wait(&mut self, wait: &mut Wait) -> Result<(), ErrorInfo> {
         let now = self.shared.now();
-        let down_for = wait.down_since.map_or(Duration::ZERO, |since| since.elapsed());
-        let blocked = self.shared.ledger().check_wait(&self.tries, down_for, now).map_err(|error| *error)?;
+        let down_for = wait
+            .down_since
+            .map_or(Duration::ZERO, |since| since.elapsed());
+        let blocked = self
+            .shared
+            .ledger()
+            .check_wait(&self.tries, down_for, now)
+            .map_err(|error| *error)?;
         // The reason is unknown if the call has only just become the first one.
-        let blocked = blocked.unwrap_or(Blocked { reason: WaitReason::Concurrency, until: None });
+        let blocked = blocked.unwrap_or(Blocked {
+            reason: WaitReason::Concurrency,
+            until: None,
+        });
         if let WaitReason::RetryAfter | WaitReason::ProviderDown = blocked.reason
             && !self.limits.fallback_reasons.is_empty()
         {
             let error = self.shared.ledger().blocked_error(blocked.reason, now);
-            let rest = blocked.until.map_or(Duration::ZERO, |until| until.saturating_sub(now));
+            let rest = blocked
+                .until
+                .map_or(Duration::ZERO, |until| until.saturating_sub(now));
             if self.exceeds_service_wait(fallback_reason(&error), Instant::now(), rest) {
                 return Err(error);
             }
@@ -254,11 +315,16 @@ impl<'a> Call<'a> {
         let waited = wait.start.elapsed();
         let is_news = match wait.last_logged {
             None => waited >= LOG_WAIT_AFTER,
-            Some((logged_reason, at)) => logged_reason != blocked.reason && at.elapsed() >= LOG_WAIT_INTERVAL,
+            Some((logged_reason, at)) => {
+                logged_reason != blocked.reason && at.elapsed() >= LOG_WAIT_INTERVAL
+            }
         };
         if is_news {
             wait.last_logged = Some((blocked.reason, Instant::now()));
-            self.sink.record(ModelEvent::Waiting { reason: blocked.reason.as_str().to_owned(), for_ms: ms(waited) });
+            self.sink.record(ModelEvent::Waiting {
+                reason: blocked.reason.as_str().to_owned(),
+                for_ms: ms(waited),
+            });
         }
         Ok(())
     }
@@ -302,7 +368,12 @@ async fn attempt(
     }
     let endless = OnceLock::new();
     let watched = shared.stops_endless_text().then(EndlessText::default);
-    let mut deltas = Deltas { sink, notify: Some(shared), watched, endless: &endless };
+    let mut deltas = Deltas {
+        sink,
+        notify: Some(shared),
+        watched,
+        endless: &endless,
+    };
     let mut completion = {
         let mut answer = model.complete(request, &mut deltas);
         let stoppable = std::future::poll_fn(|context| {
@@ -324,7 +395,10 @@ async fn attempt(
     });
     let is_cut = completion.finish_reason == "length" || completion.is_refused();
     if completion.text.trim().is_empty() && completion.tool_calls.is_empty() && !is_cut {
-        return Err(ModelError::new(Failure::InvalidResponse, "the model answered with neither text nor tool calls"));
+        return Err(ModelError::new(
+            Failure::InvalidResponse,
+            "the model answered with neither text nor tool calls",
+        ));
     }
     shared.limits.check_completion(&completion)?;
     make_ids_unique(&mut completion);
@@ -368,10 +442,21 @@ mod tests {
             (vec!["a", "a", "a"], vec!["a", "call_2", "call_3"]),
             (vec!["", "call_1", ""], vec!["call_1", "call_2", "call_3"]),
         ] {
-            let call = |id: &&str| ToolCall { id: (*id).to_owned(), name: "x".into(), arguments: "{}".into() };
-            let mut completion = Completion { tool_calls: ids.iter().map(call).collect(), ..Completion::default() };
+            let call = |id: &&str| ToolCall {
+                id: (*id).to_owned(),
+                name: "x".into(),
+                arguments: "{}".into(),
+            };
+            let mut completion = Completion {
+                tool_calls: ids.iter().map(call).collect(),
+                ..Completion::default()
+            };
             make_ids_unique(&mut completion);
-            let got: Vec<&str> = completion.tool_calls.iter().map(|call| call.id.as_str()).collect();
+            let got: Vec<&str> = completion
+                .tool_calls
+                .iter()
+                .map(|call| call.id.as_str())
+                .collect();
             assert_eq!(got, want, "{ids:?}");
         }
     }

@@ -32,7 +32,9 @@ impl<K: Eq + Hash> CoolDowns<K> {
     /// Returns the reason of the model's cool-down, if one is active.
     pub(crate) fn reason(&self, model: &K) -> Option<FallbackReason> {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        all.get(model).filter(|(until, _)| *until > Instant::now()).map(|(_, reason)| *reason)
+        all.get(model)
+            .filter(|(until, _)| *until > Instant::now())
+            .map(|(_, reason)| *reason)
     }
 }
 
@@ -44,7 +46,10 @@ mod tests {
     async fn cool_down_ends() {
         let cooling = CoolDowns::default();
         cooling.start(None, FallbackReason::Refused, Duration::from_secs(5));
-        assert_eq!((cooling.reason(&None), cooling.reason(&Some(0))), (Some(FallbackReason::Refused), None));
+        assert_eq!(
+            (cooling.reason(&None), cooling.reason(&Some(0))),
+            (Some(FallbackReason::Refused), None)
+        );
         tokio::time::advance(Duration::from_secs(5)).await;
         assert_eq!(cooling.reason(&None), None);
     }

@@ -134,7 +134,11 @@ pub(super) struct Ledger {
 impl Ledger {
     pub(super) fn new(config: &ModelConfig) -> Self {
         let retry = config.retry;
-        let first_break = Duration::from_millis(retry.initial_backoff_ms.saturating_mul(FIRST_OUTAGE_PAUSE_BACKOFFS));
+        let first_break = Duration::from_millis(
+            retry
+                .initial_backoff_ms
+                .saturating_mul(FIRST_OUTAGE_PAUSE_BACKOFFS),
+        );
         Self {
             max_concurrency: config.max_concurrency().max(1),
             retry,
@@ -154,7 +158,12 @@ impl Ledger {
 
     /// Registers a new call. Earlier dry rounds do not count against it.
     pub(super) fn register(&self) -> Attempts {
-        Attempts { made: 0, failed: 0, dry_rounds_before: self.pause.round_mark(), loading_since: None }
+        Attempts {
+            made: 0,
+            failed: 0,
+            dry_rounds_before: self.pause.round_mark(),
+            loading_since: None,
+        }
     }
 
     /// Admits a call that may use this many tokens: takes a permit and reserves its share of the rate.
@@ -163,7 +172,10 @@ impl Ledger {
             return Err(blocked);
         }
         if self.permits.len() >= self.max_concurrency {
-            return Err(Blocked { reason: WaitReason::Concurrency, until: None });
+            return Err(Blocked {
+                reason: WaitReason::Concurrency,
+                until: None,
+            });
         }
         let id = self.last_id + 1;
         self.limiter.reserve(id, tokens, now).map_err(|full| {
@@ -171,7 +183,10 @@ impl Ledger {
                 Limit::Requests => WaitReason::RequestsPerMinute,
                 Limit::Tokens => WaitReason::TokensPerMinute,
             };
-            Blocked { reason, until: Some(full.until) }
+            Blocked {
+                reason,
+                until: Some(full.until),
+            }
         })?;
         self.breaker.admit(id);
         self.last_id = id;
@@ -184,7 +199,9 @@ impl Ledger {
         if self.pause.until(now).is_some() || !self.breaker.may_begin(id) {
             return false;
         }
-        let Some(begun) = self.permits.get_mut(&id) else { return false };
+        let Some(begun) = self.permits.get_mut(&id) else {
+            return false;
+        };
         *begun = Some(now);
         self.sent += 1;
         self.limiter.begin(id, now);
@@ -246,7 +263,9 @@ impl Ledger {
                 self.breaker.record_failure(id, now);
             }
             // The service answered, and may have used the reserved tokens.
-            Failure::InvalidResponse | Failure::AnswerTooLarge | Failure::EndlessAnswer => self.breaker.record_answer(),
+            Failure::InvalidResponse | Failure::AnswerTooLarge | Failure::EndlessAnswer => {
+                self.breaker.record_answer()
+            }
             Failure::RateLimited { .. }
             | Failure::Unauthorized
             | Failure::Rejected
@@ -261,8 +280,14 @@ impl Ledger {
         }
         tries.failed += 1;
         let attempts = self.counted_attempts(tries, now);
-        retry::wait_before_retry(&self.retry, self.max_retry_after_ms, attempts, error, jitter)
-            .map_or(RetryDecision::GiveUp, RetryDecision::Backoff)
+        retry::wait_before_retry(
+            &self.retry,
+            self.max_retry_after_ms,
+            attempts,
+            error,
+            jitter,
+        )
+        .map_or(RetryDecision::GiveUp, RetryDecision::Backoff)
     }
 
     fn rate_limited(
@@ -280,11 +305,23 @@ impl Ledger {
         self.last_rate_limit = Some(error.clone());
         let ends = if self.pause.succeeded_recently(now) {
             // Other calls succeed, so this is the limit per minute: the service may ask for the rest of the minute.
-            asked_ms.unwrap_or(0) > self.retry.max_backoff_ms.max(self.max_retry_after_ms).max(MIN_RETRY_AFTER_LIMIT_MS)
+            asked_ms.unwrap_or(0)
+                > self
+                    .retry
+                    .max_backoff_ms
+                    .max(self.max_retry_after_ms)
+                    .max(MIN_RETRY_AFTER_LIMIT_MS)
         } else {
             // The first rejection may not complete a dry round, but counts as a try.
             let attempts = self.counted_attempts(tries, now).max(1);
-            retry::wait_before_retry(&self.retry, self.max_retry_after_ms, attempts, error, jitter).is_none()
+            retry::wait_before_retry(
+                &self.retry,
+                self.max_retry_after_ms,
+                attempts,
+                error,
+                jitter,
+            )
+            .is_none()
         };
         if ends {
             return RetryDecision::GiveUp;
@@ -304,8 +341,12 @@ impl Ledger {
         if attempts >= self.retry.max_attempts
             && let Some(error) = &self.last_rate_limit
         {
-            let message = format!("the model keeps rejecting calls because of rate limits: {error}");
-            return Err(Box::new(ErrorInfo::retryable(ErrorCode::ProviderRateLimited, message)));
+            let message =
+                format!("the model keeps rejecting calls because of rate limits: {error}");
+            return Err(Box::new(ErrorInfo::retryable(
+                ErrorCode::ProviderRateLimited,
+                message,
+            )));
         }
         // While a probe is in flight, all calls wait for its result.
         if let Some(down) = self.breaker.outage(now).filter(|down| down.until.is_some())
@@ -321,10 +362,14 @@ impl Ledger {
     pub(super) fn blocked_error(&self, reason: WaitReason, now: Duration) -> ErrorInfo {
         match (reason, self.breaker.outage(now), &self.last_failure) {
             (WaitReason::ProviderDown, Some(down), Some(error)) => provider_down(&down, error, now),
-            (WaitReason::ProviderDown, ..) => ErrorInfo::retryable(ErrorCode::ProviderError, "the provider is down"),
+            (WaitReason::ProviderDown, ..) => {
+                ErrorInfo::retryable(ErrorCode::ProviderError, "the provider is down")
+            }
             _ => {
                 let message = match &self.last_rate_limit {
-                    Some(error) => format!("the model rejects calls because of rate limits: {error}"),
+                    Some(error) => {
+                        format!("the model rejects calls because of rate limits: {error}")
+                    }
                     None => "the service limits the rate of the calls".to_owned(),
                 };
                 ErrorInfo::retryable(ErrorCode::ProviderRateLimited, message)
@@ -396,24 +441,36 @@ impl Ledger {
 
     /// Returns the number of a call's attempts that count towards `max_attempts`.
     fn counted_attempts(&self, tries: &Attempts, now: Duration) -> u32 {
-        tries.failed.saturating_add(self.pause.failed_rounds_since(tries.dry_rounds_before, now))
+        tries
+            .failed
+            .saturating_add(self.pause.failed_rounds_since(tries.dry_rounds_before, now))
     }
 
     /// Returns the reason that blocks all calls regardless of the limits, if there is one.
     fn global_block(&self, now: Duration) -> Option<Blocked> {
         if let Some(until) = self.pause.until(now) {
-            return Some(Blocked { reason: WaitReason::RetryAfter, until: Some(until) });
+            return Some(Blocked {
+                reason: WaitReason::RetryAfter,
+                until: Some(until),
+            });
         }
-        self.breaker.outage(now).map(|down| Blocked { reason: WaitReason::ProviderDown, until: down.until })
+        self.breaker.outage(now).map(|down| Blocked {
+            reason: WaitReason::ProviderDown,
+            until: down.until,
+        })
     }
 }
 
 fn provider_down(down: &Outage, error: &ModelError, now: Duration) -> ErrorInfo {
     let last = ErrorInfo::from(error);
     let (seconds, failures) = (now.saturating_sub(down.since).as_secs(), down.failures);
-    let message =
-        format!("the provider has been failing for {seconds} s, {failures} calls in a row; last error: {error}");
-    ErrorInfo { details: last.details, ..ErrorInfo::retryable(last.code, message) }
+    let message = format!(
+        "the provider has been failing for {seconds} s, {failures} calls in a row; last error: {error}"
+    );
+    ErrorInfo {
+        details: last.details,
+        ..ErrorInfo::retryable(last.code, message)
+    }
 }
 
 #[cfg(test)]

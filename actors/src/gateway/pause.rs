@@ -47,12 +47,14 @@ impl Pause {
         if self.succeeded_recently(now) {
             return 0;
         }
-        u32::try_from(self.failed_rounds - mark.max(self.failed_rounds_at_success)).unwrap_or(u32::MAX)
+        u32::try_from(self.failed_rounds - mark.max(self.failed_rounds_at_success))
+            .unwrap_or(u32::MAX)
     }
 
     /// Whether a call succeeded within [`SUCCESS_WINDOW`].
     pub(super) fn succeeded_recently(&self, now: Duration) -> bool {
-        self.last_success_at.is_some_and(|at| now.saturating_sub(at) <= SUCCESS_WINDOW)
+        self.last_success_at
+            .is_some_and(|at| now.saturating_sub(at) <= SUCCESS_WINDOW)
     }
 
     /// Records that a call succeeded.
@@ -77,11 +79,14 @@ impl Pause {
         if is_new {
             let last = self.round_started_at.unwrap_or(Duration::ZERO);
             let got_through = self.last_success_at.is_some_and(|at| at >= last);
-            let is_answered = self.round_started_at.is_some() && at_work.is_some_and(|at| at <= last);
+            let is_answered =
+                self.round_started_at.is_some() && at_work.is_some_and(|at| at <= last);
             self.failed_rounds += u64::from(!got_through && !is_answered);
             self.round_started_at = Some(now);
         }
-        let in_a_row = u32::try_from(self.failed_rounds - self.failed_rounds_at_success).unwrap_or(u32::MAX).max(1);
+        let in_a_row = u32::try_from(self.failed_rounds - self.failed_rounds_at_success)
+            .unwrap_or(u32::MAX)
+            .max(1);
         self.until = self.until.max(now.saturating_add(length(in_a_row)));
     }
 }
@@ -97,7 +102,12 @@ mod tests {
     #[test]
     fn pause_lasts_until_latest_requested_end() {
         let mut pause = Pause::default();
-        for (begun, now, length, want) in [(0, 1, 10, 11), (0, 2, 3, 11), (0, 3, 30, 33), (33, 34, 1, 35)] {
+        for (begun, now, length, want) in [
+            (0, 1, 10, 11),
+            (0, 2, 3, 11),
+            (0, 3, 30, 33),
+            (33, 34, 1, 35),
+        ] {
             pause.call_rate_limited(at(begun), None, at(now), |_| at(length));
             assert_eq!(pause.until(at(now)), Some(at(want)), "turned away at {now}");
         }
@@ -115,17 +125,31 @@ mod tests {
             (0, None, 1, 1, "nobody ever got through"),
             (0, None, 2, 1, "one of the same wave"),
             (4, None, 5, 2, "the next round"),
-            (8, Some(4), 9, 2, "another call is being answered since before the last round"),
+            (
+                8,
+                Some(4),
+                9,
+                2,
+                "another call is being answered since before the last round",
+            ),
             (12, Some(11), 13, 3, "that one began after it"),
         ] {
             assert_eq!(turned_away(begun, at_work, now), want, "{why}");
         }
         pause.call_succeeded(at(14));
         pause.call_rate_limited(at(16), None, at(17), |round| at(u64::from(round)));
-        assert_eq!((pause.round_mark(), pause.until(at(17))), (3, Some(at(18))), "a call succeeded since");
+        assert_eq!(
+            (pause.round_mark(), pause.until(at(17))),
+            (3, Some(at(18))),
+            "a call succeeded since"
+        );
         pause.call_rate_limited(at(18), None, at(19), |round| at(u64::from(round)));
         pause.call_rate_limited(at(20), None, at(21), |round| at(u64::from(round)));
-        assert_eq!((pause.round_mark(), pause.until(at(21))), (5, Some(at(23))), "two dry ones in a row");
+        assert_eq!(
+            (pause.round_mark(), pause.until(at(21))),
+            (5, Some(at(23))),
+            "two dry ones in a row"
+        );
     }
 
     #[test]
@@ -135,14 +159,25 @@ mod tests {
             pause.call_rate_limited(at(10 * second + 1), None, at(10 * second + 2), |_| at(3));
         }
         assert_eq!(
-            (pause.failed_rounds_since(0, at(40)), pause.failed_rounds_since(3, at(40))),
+            (
+                pause.failed_rounds_since(0, at(40)),
+                pause.failed_rounds_since(3, at(40))
+            ),
             (4, 1),
             "nobody ever got through"
         );
         pause.call_succeeded(at(50));
         pause.call_rate_limited(at(60), None, at(61), |_| at(3));
         pause.call_rate_limited(at(70), None, at(71), |_| at(3));
-        assert_eq!(pause.failed_rounds_since(0, at(80)), 0, "a call succeeded half a minute ago");
-        assert_eq!(pause.failed_rounds_since(0, at(171)), 1, "what was before counts no more");
+        assert_eq!(
+            pause.failed_rounds_since(0, at(80)),
+            0,
+            "a call succeeded half a minute ago"
+        );
+        assert_eq!(
+            pause.failed_rounds_since(0, at(171)),
+            1,
+            "what was before counts no more"
+        );
     }
 }

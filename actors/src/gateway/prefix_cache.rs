@@ -59,7 +59,9 @@ pub(crate) struct WarmUp(Arc<PrefixCache>);
 impl WarmUp {
     /// Records that the service has begun to answer, so that the cache can be read.
     pub(crate) fn filled(self) {
-        self.0.state.send_replace(CacheState::Warm { used: Instant::now() });
+        self.0.state.send_replace(CacheState::Warm {
+            used: Instant::now(),
+        });
     }
 }
 
@@ -82,7 +84,10 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl PrefixCaches {
     pub(crate) fn new(requests_per_key: usize) -> Self {
-        Self { requests_per_key, groups: Mutex::default() }
+        Self {
+            requests_per_key,
+            groups: Mutex::default(),
+        }
     }
 
     /// Returns the cache for a run whose prompt begins with the text of this hash: the first one of the group that takes
@@ -93,7 +98,10 @@ impl PrefixCaches {
             groups.retain(|_, caches| caches.iter().any(|cache| cache.request_count() > 0));
         }
         let caches = groups.entry(prefix).or_default();
-        if let Some(cache) = caches.iter().find(|cache| cache.request_count() < self.requests_per_key) {
+        if let Some(cache) = caches
+            .iter()
+            .find(|cache| cache.request_count() < self.requests_per_key)
+        {
             cache.count_request();
             return Arc::clone(cache);
         }
@@ -153,7 +161,9 @@ impl PrefixCache {
         if is_first {
             return Some(WarmUp(Arc::clone(self)));
         }
-        let CacheState::Warming { since } = *self.state.borrow() else { return None };
+        let CacheState::Warming { since } = *self.state.borrow() else {
+            return None;
+        };
         on_wait();
         let mut state = self.state.subscribe();
         let filled = state.wait_for(|state| !matches!(state, CacheState::Warming { .. }));
@@ -174,29 +184,49 @@ mod tests {
     async fn large_group_uses_several_keys() {
         let caches = PrefixCaches::new(2);
         let keys: Vec<Arc<str>> = (0..5).map(|_| caches.cache_for(7).key()).collect();
-        assert_eq!(keys.iter().map(|key| &key[key.len() - 1..]).collect::<Vec<_>>(), ["1", "1", "2", "2", "3"]);
+        assert_eq!(
+            keys.iter()
+                .map(|key| &key[key.len() - 1..])
+                .collect::<Vec<_>>(),
+            ["1", "1", "2", "2", "3"]
+        );
         assert!(keys[0].len() <= 64 && keys[0] != caches.cache_for(8).key());
         advance(MINUTE).await;
-        assert_eq!(caches.cache_for(7).key(), keys[0], "a minute later, the first key takes requests again");
+        assert_eq!(
+            caches.cache_for(7).key(),
+            keys[0],
+            "a minute later, the first key takes requests again"
+        );
     }
 
     #[tokio::test(start_paused = true)]
     async fn others_wait_until_the_first_run_is_answered() {
         let caches = PrefixCaches::new(usize::MAX);
         let cache = caches.cache_for(1);
-        let first = cache.warm_up(|| unreachable!("the first run does not wait")).await.unwrap();
+        let first = cache
+            .warm_up(|| unreachable!("the first run does not wait"))
+            .await
+            .unwrap();
         let mut waited = false;
         let mut other = Box::pin(cache.warm_up(|| waited = true));
         assert!((&mut other).now_or_never().is_none());
         first.filled();
         assert!(other.await.is_none());
         assert!(waited);
-        assert!(cache.warm_up(|| unreachable!("the cache is filled")).await.is_none());
+        assert!(
+            cache
+                .warm_up(|| unreachable!("the cache is filled"))
+                .await
+                .is_none()
+        );
         sleep(LIFETIME).await;
         let failed = cache.warm_up(|| {}).await;
         assert!(failed.is_some(), "its content may be gone");
         drop(failed);
-        assert!(cache.warm_up(|| {}).await.is_some(), "the run that should fill it has failed");
+        assert!(
+            cache.warm_up(|| {}).await.is_some(),
+            "the run that should fill it has failed"
+        );
     }
 
     #[tokio::test(start_paused = true)]

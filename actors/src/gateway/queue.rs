@@ -43,8 +43,16 @@ impl<K: Hash + Ord + Clone, T> CallQueue<K, T> {
     pub(super) fn new(most_out: usize) -> Self {
         let most_out = u64::try_from(most_out).unwrap_or(u64::MAX);
         // Start at round `most_out`, so that a session that is owed a turn can be placed before it.
-        let (sessions, turns, away, round) = (HashMap::new(), BTreeSet::new(), HashMap::new(), most_out);
-        Self { sessions, turns, idle_sessions: away, round, max_in_flight: most_out, len: 0 }
+        let (sessions, turns, away, round) =
+            (HashMap::new(), BTreeSet::new(), HashMap::new(), most_out);
+        Self {
+            sessions,
+            turns,
+            idle_sessions: away,
+            round,
+            max_in_flight: most_out,
+            len: 0,
+        }
     }
 
     /// Adds a call. `again` if the call was served without success and is requeued.
@@ -54,13 +62,19 @@ impl<K: Hash + Ord + Clone, T> CallQueue<K, T> {
             None => {
                 // Start at the round of the waiting sessions, not at the last served one: its calls may have been
                 // requeued.
-                let now = self.turns.first().map_or(self.round, |(round, _, _)| *round);
+                let now = self
+                    .turns
+                    .first()
+                    .map_or(self.round, |(round, _, _)| *round);
                 let round = match self.idle_sessions.remove(&session) {
                     Some(round) if again => round,
                     Some(round) => round.max(now),
                     None => now,
                 };
-                SessionQueue { round, items: BTreeMap::new() }
+                SessionQueue {
+                    round,
+                    items: BTreeMap::new(),
+                }
             }
         };
         queue.round = queue.round.saturating_sub(u64::from(again));
@@ -82,7 +96,8 @@ impl<K: Hash + Ord + Clone, T> CallQueue<K, T> {
         self.len -= 1;
         if round > self.round {
             // Forget sessions so many rounds back that none of their calls can still be requeued.
-            self.idle_sessions.retain(|_, stands| stands.saturating_add(self.max_in_flight) > round);
+            self.idle_sessions
+                .retain(|_, stands| stands.saturating_add(self.max_in_flight) > round);
         }
         self.round = round;
         queue.round = queue.round.saturating_add(1);
@@ -92,7 +107,9 @@ impl<K: Hash + Ord + Clone, T> CallQueue<K, T> {
 
     /// Removes a call that stops waiting.
     pub(super) fn remove(&mut self, session: &K, ticket: u64) {
-        let Some(mut queue) = self.take_queue(session) else { return };
+        let Some(mut queue) = self.take_queue(session) else {
+            return;
+        };
         self.len -= usize::from(queue.items.remove(&ticket).is_some());
         self.put_queue(session.clone(), queue);
     }
@@ -136,9 +153,14 @@ mod tests {
     #[test]
     fn sessions_take_turns_and_oldest_call_is_served_first() {
         let mut line = CallQueue::new(4);
-        for (session, ticket, item) in
-            [("a", 3, "a3"), ("a", 1, "a1"), ("a", 2, "a2"), ("b", 4, "b4"), ("a", 5, "a5"), ("b", 6, "b6")]
-        {
+        for (session, ticket, item) in [
+            ("a", 3, "a3"),
+            ("a", 1, "a1"),
+            ("a", 2, "a2"),
+            ("b", 4, "b4"),
+            ("a", 5, "a5"),
+            ("b", 6, "b6"),
+        ] {
             line.push(session, ticket, item, false);
         }
         line.remove(&"a", 2);
@@ -146,7 +168,10 @@ mod tests {
         assert_eq!(line.len(), 5);
         assert_eq!(line.head(), Some(&"a1"));
         assert_eq!(served(&mut line, 9), ["a1", "b4", "a3", "b6", "a5"]);
-        assert_eq!((line.len(), line.turns.len(), line.sessions.len()), (0, 0, 0));
+        assert_eq!(
+            (line.len(), line.turns.len(), line.sessions.len()),
+            (0, 0, 0)
+        );
     }
 
     #[test]
@@ -160,7 +185,11 @@ mod tests {
             line.push("b", ticket, "b", false);
             got.extend(served(&mut line, 1));
         }
-        assert_eq!(got.iter().filter(|session| **session == "b").count(), 3, "{got:?}");
+        assert_eq!(
+            got.iter().filter(|session| **session == "b").count(),
+            3,
+            "{got:?}"
+        );
     }
 
     #[test]
@@ -173,10 +202,18 @@ mod tests {
         assert_eq!(served(&mut line, 2), ["a", "b"]);
         for _ in 0..3 {
             line.push("b", 9, "b", true);
-            assert_eq!(served(&mut line, 1), ["b"], "it was turned away, and is owed a turn");
+            assert_eq!(
+                served(&mut line, 1),
+                ["b"],
+                "it was turned away, and is owed a turn"
+            );
         }
         line.push("a", 1, "a1", true);
-        assert_eq!(served(&mut line, 1), ["a1"], "before its session's younger calls");
+        assert_eq!(
+            served(&mut line, 1),
+            ["a1"],
+            "before its session's younger calls"
+        );
     }
 
     #[test]
@@ -202,7 +239,11 @@ mod tests {
             }
         }
         let of_b: Vec<usize> = (0..got.len()).filter(|at| got[*at] == "b").collect();
-        assert_eq!((of_b.len(), of_b[0] <= 11, of_b[6] <= 24), (7, true, true), "{of_b:?}");
+        assert_eq!(
+            (of_b.len(), of_b[0] <= 11, of_b[6] <= 24),
+            (7, true, true),
+            "{of_b:?}"
+        );
     }
 
     proptest! {
@@ -249,6 +290,10 @@ mod tests {
             line.push(1_000, session, (), false);
             line.pop();
         }
-        assert!(line.idle_sessions.len() < 20, "{}", line.idle_sessions.len());
+        assert!(
+            line.idle_sessions.len() < 20,
+            "{}",
+            line.idle_sessions.len()
+        );
     }
 }

@@ -147,7 +147,11 @@ impl GatewayShared {
     /// Admits a call that may use this many tokens.
     pub(super) fn admit(self: &Arc<Self>, tokens: u64) -> Result<Permit, Blocked> {
         let id = self.ledger().admit(tokens, self.now())?;
-        Ok(Permit { id, shared: Arc::clone(self), ended: false })
+        Ok(Permit {
+            id,
+            shared: Arc::clone(self),
+            ended: false,
+        })
     }
 
     /// Records that the provider has begun to answer a call, and so is not down.
@@ -158,7 +162,10 @@ impl GatewayShared {
     }
 
     pub(super) fn actor(&self) -> Option<Mailbox<GatewayMsg>> {
-        self.actor.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.actor
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 
     pub(super) fn attach(&self, actor: Mailbox<GatewayMsg>) {
@@ -176,7 +183,11 @@ impl GatewayShared {
     /// Waits until the gateway is given up, and returns the reason.
     pub(super) async fn given_up(&self) -> ErrorInfo {
         let mut failure = self.failure.subscribe();
-        let known = failure.wait_for(Option::is_some).await.ok().and_then(|failure| failure.clone());
+        let known = failure
+            .wait_for(Option::is_some)
+            .await
+            .ok()
+            .and_then(|failure| failure.clone());
         match known {
             Some(failure) => failure,
             // Unreachable: the sender lives as long as this state.
@@ -202,7 +213,15 @@ impl StatusSource for GatewayStatusSource {
 
     fn fill(&self, view: &mut ActorView) {
         let shared = &self.0;
-        let Load { in_flight, max_concurrency, sent, blocked, rate, pause, is_down } = shared.load();
+        let Load {
+            in_flight,
+            max_concurrency,
+            sent,
+            blocked,
+            rate,
+            pause,
+            is_down,
+        } = shared.load();
         let limit = |limit: u64| Some(limit).filter(|limit| *limit > 0);
         let waiting = shared.waiting();
         let blocked = blocked.filter(|_| waiting > 0);
@@ -211,7 +230,9 @@ impl StatusSource for GatewayStatusSource {
             max_concurrency: count(max_concurrency),
             waiting,
             waits_for: blocked.map(|blocked| blocked.reason.as_str().to_owned()),
-            waits_until: blocked.and_then(|blocked| blocked.until).map(|until| shared.wall_time(until)),
+            waits_until: blocked
+                .and_then(|blocked| blocked.until)
+                .map(|until| shared.wall_time(until)),
             sent,
             requests: rate.requests,
             requests_per_minute: limit(rate.max_requests),
@@ -242,9 +263,15 @@ impl Permit {
     }
 
     /// Records the outcome of the call, and returns the permit.
-    pub(super) fn end(mut self, tries: &mut Attempts, outcome: &Result<Completion, ModelError>) -> RetryDecision {
+    pub(super) fn end(
+        mut self,
+        tries: &mut Attempts,
+        outcome: &Result<Completion, ModelError>,
+    ) -> RetryDecision {
         self.ended = true;
-        self.shared.ledger().end(self.id, tries, outcome, jitter(), self.shared.now())
+        self.shared
+            .ledger()
+            .end(self.id, tries, outcome, jitter(), self.shared.now())
     }
 }
 

@@ -50,7 +50,10 @@ pub(super) struct Matcher {
 #[serde(deny_unknown_fields)]
 pub(super) struct Hook {
     #[serde(rename = "type")]
-    #[expect(dead_code, reason = "there is one kind; another one is refused when it is read")]
+    #[expect(
+        dead_code,
+        reason = "there is one kind; another one is refused when it is read"
+    )]
     kind: Kind,
     pub(super) command: String,
     pub(super) timeout_ms: Option<u64>,
@@ -72,16 +75,20 @@ pub(super) struct HookTable {
 
 /// Reads the file; a missing file means no hooks.
 pub(super) fn read(path: &Path) -> Result<HookTable, ErrorInfo> {
-    let refuse = |why: String| ErrorInfo::new(ErrorCode::ConfigError, format!("{}: {why}", path.display()));
+    let refuse =
+        |why: String| ErrorInfo::new(ErrorCode::ConfigError, format!("{}: {why}", path.display()));
     let text = match read_file(path) {
         Ok(Some(text)) => text,
         Ok(None) => return Ok(HookTable::default()),
         Err(error) => return Err(refuse(format!("cannot be read: {error}"))),
     };
-    let file: HookFile =
-        serde_json::from_str(text.trim_start_matches('\u{feff}')).map_err(|error| refuse(error.to_string()))?;
+    let file: HookFile = serde_json::from_str(text.trim_start_matches('\u{feff}'))
+        .map_err(|error| refuse(error.to_string()))?;
     if !(OLDEST_VERSION..=NEWEST_VERSION).contains(&file.version) {
-        return Err(refuse(format!("unknown version {}: use \"version\": {NEWEST_VERSION}", file.version)));
+        return Err(refuse(format!(
+            "unknown version {}: use \"version\": {NEWEST_VERSION}",
+            file.version
+        )));
     }
     let all = file.hooks.values().flatten().flat_map(|group| &group.hooks);
     if all.clone().any(|hook| hook.command.trim().is_empty()) {
@@ -90,20 +97,34 @@ pub(super) fn read(path: &Path) -> Result<HookTable, ErrorInfo> {
     if all.clone().any(|hook| hook.timeout_ms == Some(0)) {
         return Err(refuse("timeout_ms must be at least 1".to_owned()));
     }
-    let points = file.hooks.into_iter().filter(|(_, groups)| !groups.is_empty()).collect();
-    Ok(HookTable { points, exit_code_denies: file.version >= 2 })
+    let points = file
+        .hooks
+        .into_iter()
+        .filter(|(_, groups)| !groups.is_empty())
+        .collect();
+    Ok(HookTable {
+        points,
+        exit_code_denies: file.version >= 2,
+    })
 }
 
 fn read_file(path: &Path) -> io::Result<Option<String>> {
     let metadata = match fs::metadata(path) {
         // The code that opens the home reports a home that is not a directory.
-        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+        Err(error)
+            if matches!(
+                error.kind(),
+                io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
+            ) =>
+        {
             return Ok(None);
         }
         known => known?,
     };
     if !metadata.is_file() || metadata.len() > MAX_BYTES {
-        return Err(io::Error::other(format!("not a regular file of at most {MAX_BYTES} bytes")));
+        return Err(io::Error::other(format!(
+            "not a regular file of at most {MAX_BYTES} bytes"
+        )));
     }
     // Everyone who can write the file can run commands as this user.
     #[cfg(unix)]
@@ -111,6 +132,8 @@ fn read_file(path: &Path) -> io::Result<Option<String>> {
         return Err(io::Error::other("every user can write it: run chmod o-w"));
     }
     let mut text = String::new();
-    File::open(path)?.take(MAX_BYTES).read_to_string(&mut text)?;
+    File::open(path)?
+        .take(MAX_BYTES)
+        .read_to_string(&mut text)?;
     Ok(Some(text))
 }

@@ -12,12 +12,19 @@ struct Home(tempfile::TempDir);
 impl Home {
     fn with(hooks: &Value) -> Self {
         let home = Self(tempfile::tempdir().unwrap());
-        fs::write(home.0.path().join("hooks.json"), json!({"version": 1, "hooks": hooks}).to_string()).unwrap();
+        fs::write(
+            home.0.path().join("hooks.json"),
+            json!({"version": 1, "hooks": hooks}).to_string(),
+        )
+        .unwrap();
         home
     }
 
     fn load(&self, config: &Config) -> Result<Hooks, ErrorInfo> {
-        let environment = Environment::of([("PATH", "/usr/bin:/bin"), ("SERVICE_TOKEN", "canary-0123456789")]);
+        let environment = Environment::of([
+            ("PATH", "/usr/bin:/bin"),
+            ("SERVICE_TOKEN", "canary-0123456789"),
+        ]);
         Hooks::load(self.0.path(), config, &environment)
     }
 }
@@ -45,20 +52,34 @@ fn one(command: &str) -> Value {
 #[tokio::test]
 async fn hook_gets_input_and_only_pre_tool_use_may_deny() {
     let deny = r#"cat > heard; echo '{"decision": "deny", "reason": "not today"}'"#;
-    for (point, name) in [(HookPoint::PreToolUse, "PreToolUse"), (HookPoint::PostToolUse, "PostToolUse")] {
+    for (point, name) in [
+        (HookPoint::PreToolUse, "PreToolUse"),
+        (HookPoint::PostToolUse, "PostToolUse"),
+    ] {
         let home = Home::with(&json!({ name: one(deny) }));
         let hooks = home.load(&Config::default()).unwrap();
         let result = hooks.call(&hook_input(point), home.0.path()).await;
-        let input: Value = serde_json::from_slice(&fs::read(home.0.path().join("heard")).unwrap()).unwrap();
+        let input: Value =
+            serde_json::from_slice(&fs::read(home.0.path().join("heard")).unwrap()).unwrap();
         assert_eq!(
             (&input["event"], &input["tool"], &input["arguments"]["path"]),
             (&json!(name), &json!("write"), &json!("src/a.rs"))
         );
         match point {
             HookPoint::PreToolUse => {
-                assert_eq!(result, HookResult { denied: Some("not today".into()), failures: vec![], records: vec![] })
+                assert_eq!(
+                    result,
+                    HookResult {
+                        denied: Some("not today".into()),
+                        failures: vec![],
+                        records: vec![]
+                    }
+                )
             }
-            _ => assert!(result.denied.is_none() && result.failures[0].contains("hooks cannot deny"), "{result:?}"),
+            _ => assert!(
+                result.denied.is_none() && result.failures[0].contains("hooks cannot deny"),
+                "{result:?}"
+            ),
         }
     }
 }
@@ -67,23 +88,35 @@ async fn hook_gets_input_and_only_pre_tool_use_may_deny() {
 async fn failing_hook_is_reported_and_denies_nothing() {
     for (command, failure) in [
         ("exit 0", None),
-        ("cat > /dev/null; echo '{\"decision\": \"allow\", \"logs\": [], \"metadata\": {}}'", None),
+        (
+            "cat > /dev/null; echo '{\"decision\": \"allow\", \"logs\": [], \"metadata\": {}}'",
+            None,
+        ),
         ("exit 3", Some("failed (exit status: 3)")),
         ("echo oops >&2; exit 1", Some("oops")),
         ("echo nonsense", Some("its output must be")),
         ("echo '{\"decision\": \"maybe\"}'", Some("unknown variant")),
-        ("head -c 100000 /dev/zero | tr '\\0' 'x'", Some("larger than 65536 bytes")),
+        (
+            "head -c 100000 /dev/zero | tr '\\0' 'x'",
+            Some("larger than 65536 bytes"),
+        ),
         ("kill -9 $$", Some("signal: 9")),
         ("/nowhere/at/all", Some("failed (exit status: 127)")),
     ] {
         let home = Home::with(&json!({ "PreToolUse": one(command) }));
-        let result =
-            home.load(&Config::default()).unwrap().call(&hook_input(HookPoint::PreToolUse), home.0.path()).await;
+        let result = home
+            .load(&Config::default())
+            .unwrap()
+            .call(&hook_input(HookPoint::PreToolUse), home.0.path())
+            .await;
         assert_eq!(result.denied, None, "{command}");
         match failure {
             None => assert_eq!(result.failures, [""; 0], "{command}"),
             Some(part) => {
-                assert!(result.failures.len() == 1 && result.failures[0].contains(part), "{command}: {result:?}")
+                assert!(
+                    result.failures.len() == 1 && result.failures[0].contains(part),
+                    "{command}: {result:?}"
+                )
             }
         }
     }
@@ -94,7 +127,10 @@ async fn result_of(version: u64, point: HookPoint, command: &str) -> HookResult 
     let home = Home::with(&json!({}));
     let file = json!({"version": version, "hooks": {point.as_str(): one(command)}}).to_string();
     fs::write(home.0.path().join("hooks.json"), format!("\u{feff}{file}")).unwrap();
-    home.load(&Config::default()).unwrap().call(&hook_input(point), home.0.path()).await
+    home.load(&Config::default())
+        .unwrap()
+        .call(&hook_input(point), home.0.path())
+        .await
 }
 
 #[tokio::test]
@@ -107,9 +143,18 @@ async fn denial_is_found_behind_other_output() {
         "printf '{\n  \"decision\": \"deny\",\n  \"reason\": \"no\"\n}\n'",
     ] {
         let result = result_of(1, HookPoint::PreToolUse, command).await;
-        assert_eq!((result.denied.as_deref(), result.failures.len()), (Some("no"), 0), "{command}");
+        assert_eq!(
+            (result.denied.as_deref(), result.failures.len()),
+            (Some("no"), 0),
+            "{command}"
+        );
     }
-    let allowed = result_of(1, HookPoint::PreToolUse, r#"echo 'checking'; echo '{"decision": "allow"}'"#).await;
+    let allowed = result_of(
+        1,
+        HookPoint::PreToolUse,
+        r#"echo 'checking'; echo '{"decision": "allow"}'"#,
+    )
+    .await;
     assert_eq!(allowed, HookResult::default());
 }
 
@@ -117,20 +162,40 @@ async fn denial_is_found_behind_other_output() {
 async fn exit_code_2_denies_since_version_2() {
     let command = "echo 'not in this folder' >&2; exit 2";
     for (version, point, denied, failure) in [
-        (1, HookPoint::PreToolUse, None, Some("failed (exit status: 2): not in this folder")),
+        (
+            1,
+            HookPoint::PreToolUse,
+            None,
+            Some("failed (exit status: 2): not in this folder"),
+        ),
         (2, HookPoint::PreToolUse, Some("not in this folder"), None),
         (2, HookPoint::Stop, Some("not in this folder"), None),
-        (2, HookPoint::PostToolUse, None, Some("failed (exit status: 2)")),
+        (
+            2,
+            HookPoint::PostToolUse,
+            None,
+            Some("failed (exit status: 2)"),
+        ),
     ] {
         let result = result_of(version, point, command).await;
         assert_eq!(result.denied.as_deref(), denied, "{version} {point:?}");
-        assert_eq!(result.failures.len(), usize::from(failure.is_some()), "{version} {point:?}");
-        assert!(failure.is_none_or(|part| result.failures[0].contains(part)), "{result:?}");
+        assert_eq!(
+            result.failures.len(),
+            usize::from(failure.is_some()),
+            "{version} {point:?}"
+        );
+        assert!(
+            failure.is_none_or(|part| result.failures[0].contains(part)),
+            "{result:?}"
+        );
     }
     let silent = result_of(2, HookPoint::PreToolUse, "exit 2").await;
     assert_eq!(silent.denied.as_deref(), Some("hook `exit 2` denied it"));
     let other = result_of(2, HookPoint::PreToolUse, "exit 3").await;
-    assert!(other.denied.is_none() && other.failures.len() == 1, "{other:?}");
+    assert!(
+        other.denied.is_none() && other.failures.len() == 1,
+        "{other:?}"
+    );
 }
 
 #[tokio::test]
@@ -138,16 +203,29 @@ async fn slow_hook_is_killed_after_its_timeout() {
     let home = Home::with(&json!({
         "PreToolUse": [{"hooks": [{"type": "command", "command": "(setsid sleep 60 &) ; sleep 60", "timeout_ms": 300}]}]
     }));
-    let result = home.load(&Config::default()).unwrap().call(&hook_input(HookPoint::PreToolUse), home.0.path()).await;
-    assert!(result.failures[0].contains("timed out after 300 ms"), "{result:?}");
+    let result = home
+        .load(&Config::default())
+        .unwrap()
+        .call(&hook_input(HookPoint::PreToolUse), home.0.path())
+        .await;
+    assert!(
+        result.failures[0].contains("timed out after 300 ms"),
+        "{result:?}"
+    );
 }
 
 #[tokio::test]
 async fn hook_environment_contains_no_secrets() {
     let home = Home::with(&json!({ "PreToolUse": one("env > heard") }));
-    home.load(&Config::default()).unwrap().call(&hook_input(HookPoint::PreToolUse), home.0.path()).await;
+    home.load(&Config::default())
+        .unwrap()
+        .call(&hook_input(HookPoint::PreToolUse), home.0.path())
+        .await;
     let variables = fs::read_to_string(home.0.path().join("heard")).unwrap();
-    assert!(variables.contains("PATH=") && !variables.contains("canary"), "{variables}");
+    assert!(
+        variables.contains("PATH=") && !variables.contains("canary"),
+        "{variables}"
+    );
 }
 
 #[test]
@@ -166,7 +244,11 @@ fn matcher_requires_all_its_conditions() {
         (json!({"tool": "write", "tag": "mcp"}), false),
     ] {
         let read: Matcher = serde_json::from_value(matcher.clone()).unwrap();
-        assert_eq!(matches(&read, &hook_input(HookPoint::PreToolUse), project), fit, "{matcher}");
+        assert_eq!(
+            matches(&read, &hook_input(HookPoint::PreToolUse), project),
+            fit,
+            "{matcher}"
+        );
     }
 }
 
@@ -187,8 +269,15 @@ fn a_path_prefix_matches_the_file_that_is_opened() {
     ] {
         let matcher: Matcher = serde_json::from_value(json!({ "path_prefix": prefix })).unwrap();
         // The name in the arguments does not show the opened file.
-        let input = HookInput { resolved_path: Some(project.join(opened)), ..hook_input(HookPoint::PreToolUse) };
-        assert_eq!(matches(&matcher, &input, &project), fit, "{prefix} {opened}");
+        let input = HookInput {
+            resolved_path: Some(project.join(opened)),
+            ..hook_input(HookPoint::PreToolUse)
+        };
+        assert_eq!(
+            matches(&matcher, &input, &project),
+            fit,
+            "{prefix} {opened}"
+        );
     }
 }
 
@@ -200,7 +289,10 @@ fn invalid_hooks_file_is_rejected_with_its_path() {
         ("{", "EOF while parsing"),
         (r#"{"version": 3}"#, "unknown version 3"),
         (r#"{"hooks": {}}"#, "missing field `version`"),
-        (r#"{"version": 1, "hooks": {"PreTool": []}}"#, "unknown variant `PreTool`"),
+        (
+            r#"{"version": 1, "hooks": {"PreTool": []}}"#,
+            "unknown variant `PreTool`",
+        ),
         (
             r#"{"version": 1, "hooks": {"Stop": [{"hooks": [{"type": "http", "command": "x"}]}]}}"#,
             "unknown variant `http`",
@@ -209,23 +301,42 @@ fn invalid_hooks_file_is_rejected_with_its_path() {
             r#"{"version": 1, "hooks": {"Stop": [{"hooks": [{"type": "command", "command": " "}]}]}}"#,
             "command is empty",
         ),
-        (r#"{"version": 1, "hooks": {"Stop": [{"matchers": {}, "hooks": []}]}}"#, "unknown field `matchers`"),
+        (
+            r#"{"version": 1, "hooks": {"Stop": [{"matchers": {}, "hooks": []}]}}"#,
+            "unknown field `matchers`",
+        ),
     ] {
         fs::write(&path, text).unwrap();
         let error = home.load(&Config::default()).unwrap_err();
         assert_eq!(error.code, ErrorCode::ConfigError);
-        assert!(error.message.contains(want) && error.message.contains("hooks.json"), "{text}: {error}");
+        assert!(
+            error.message.contains(want) && error.message.contains("hooks.json"),
+            "{text}: {error}"
+        );
     }
     let mut config = Config::default();
     config.hooks.enabled = false;
-    assert!(home.load(&config).is_ok(), "what is switched off is not looked at");
+    assert!(
+        home.load(&config).is_ok(),
+        "what is switched off is not looked at"
+    );
     fs::remove_file(&path).unwrap();
-    assert!(!home.load(&Config::default()).unwrap().has_hooks(HookPoint::Stop));
+    assert!(
+        !home
+            .load(&Config::default())
+            .unwrap()
+            .has_hooks(HookPoint::Stop)
+    );
     #[cfg(unix)]
     {
         use std::os::unix::fs::PermissionsExt;
         fs::write(&path, r#"{"version": 1}"#).unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).unwrap();
-        assert!(home.load(&Config::default()).unwrap_err().message.contains("chmod o-w"));
+        assert!(
+            home.load(&Config::default())
+                .unwrap_err()
+                .message
+                .contains("chmod o-w")
+        );
     }
 }

@@ -41,13 +41,21 @@ impl Actor for McpServerActor {
     type State = McpServerState;
     type Arguments = ();
 
-    async fn pre_start(&self, myself: ActorRef<McpServerMsg>, (): ()) -> Result<McpServerState, ActorProcessingErr> {
+    async fn pre_start(
+        &self,
+        myself: ActorRef<McpServerMsg>,
+        (): (),
+    ) -> Result<McpServerState, ActorProcessingErr> {
         self.status.set_state("starting", "connecting");
         let actor = Mailbox::new(myself, Arc::clone(&self.status));
         self.server.set_actor(actor.clone());
         let cut_off = CancellationToken::new();
         self.connect(actor, cut_off.clone(), Duration::ZERO);
-        Ok(McpServerState { _guard: cut_off.clone().drop_guard(), cancel: cut_off, failures: 0 })
+        Ok(McpServerState {
+            _guard: cut_off.clone().drop_guard(),
+            cancel: cut_off,
+            failures: 0,
+        })
     }
 
     async fn handle(
@@ -76,9 +84,16 @@ impl Actor for McpServerActor {
                 let wait = backoff(state.failures);
                 state.failures = state.failures.saturating_add(1);
                 self.status.restarted(&lost.error.message);
-                self.status.set_state("connecting", format!("not available: {}", lost.error.message));
+                self.status.set_state(
+                    "connecting",
+                    format!("not available: {}", lost.error.message),
+                );
                 mcp.set_unavailable(&self.server, lost.error, true);
-                self.connect(Mailbox::new(myself, Arc::clone(&self.status)), state.cancel.clone(), wait);
+                self.connect(
+                    Mailbox::new(myself, Arc::clone(&self.status)),
+                    state.cancel.clone(),
+                    wait,
+                );
             }
             McpServerMsg::Crash => return Err("crashed on request".into()),
         }
@@ -91,13 +106,24 @@ impl McpServerActor {
     fn connect(&self, actor: Mailbox<McpServerMsg>, cut_off: CancellationToken, wait: Duration) {
         let (mcp, server) = (Arc::clone(&self.mcp), Arc::clone(&self.server));
         // The runtime waits for this task when it closes.
-        self.tasks.spawn(ConnectionTask { mcp, server, actor, cancel: cut_off, delay: wait }.run());
+        self.tasks.spawn(
+            ConnectionTask {
+                mcp,
+                server,
+                actor,
+                cancel: cut_off,
+                delay: wait,
+            }
+            .run(),
+        );
     }
 }
 
 /// Returns the delay before the next attempt, after this many consecutive failures.
 fn backoff(failures: u32) -> Duration {
-    FIRST_BACKOFF.saturating_mul(2_u32.saturating_pow(failures.min(16))).min(MAX_BACKOFF)
+    FIRST_BACKOFF
+        .saturating_mul(2_u32.saturating_pow(failures.min(16)))
+        .min(MAX_BACKOFF)
 }
 
 fn count(tools: usize) -> String {
@@ -113,8 +139,18 @@ mod tests {
 
     #[test]
     fn reconnect_delay_doubles_up_to_limit() {
-        for (failures, wait_ms) in [(0, 250), (1, 500), (4, 4_000), (7, 30_000), (u32::MAX, 30_000)] {
-            assert_eq!(backoff(failures), Duration::from_millis(wait_ms), "after {failures}");
+        for (failures, wait_ms) in [
+            (0, 250),
+            (1, 500),
+            (4, 4_000),
+            (7, 30_000),
+            (u32::MAX, 30_000),
+        ] {
+            assert_eq!(
+                backoff(failures),
+                Duration::from_millis(wait_ms),
+                "after {failures}"
+            );
         }
     }
 }

@@ -12,8 +12,8 @@ use std::{
 use rmcp::{
     ClientHandler, ErrorData, Peer, RoleClient,
     model::{
-        ClientCapabilities, ClientConfig, ErrorCode as RpcCode, Implementation, ProgressNotificationParam,
-        ProgressToken, ProtocolVersion,
+        ClientCapabilities, ClientConfig, ErrorCode as RpcCode, Implementation,
+        ProgressNotificationParam, ProgressToken, ProtocolVersion,
     },
     service::{NotificationContext, RequestContext},
 };
@@ -44,7 +44,10 @@ impl ServerClient {
     /// Resolves with an error when the server sends a message over the size limit, after this call.
     ///
     /// Such a message cannot be matched to a request, so every pending request fails.
-    pub(super) fn oversized_message(&self, what: &'static str) -> impl Future<Output = ErrorInfo> + use<> {
+    pub(super) fn oversized_message(
+        &self,
+        what: &'static str,
+    ) -> impl Future<Output = ErrorInfo> + use<> {
         let mut messages = self.long_messages.clone();
         messages.mark_unchanged();
         async move {
@@ -76,15 +79,34 @@ struct ProgressListener {
 
 impl ProgressListeners {
     /// Forwards the progress of a call to `progress` until the returned guard is dropped.
-    pub(super) fn subscribe(self: &Arc<Self>, token: ProgressToken, progress: Progress) -> ProgressSubscription {
+    pub(super) fn subscribe(
+        self: &Arc<Self>,
+        token: ProgressToken,
+        progress: Progress,
+    ) -> ProgressSubscription {
         let reported = Arc::<Notify>::default();
-        let listener = ProgressListener { progress, reported: Arc::clone(&reported) };
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(token.clone(), listener);
-        ProgressSubscription { listeners: Arc::clone(self), token, reported }
+        let listener = ProgressListener {
+            progress,
+            reported: Arc::clone(&reported),
+        };
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(token.clone(), listener);
+        ProgressSubscription {
+            listeners: Arc::clone(self),
+            token,
+            reported,
+        }
     }
 
     fn notify(&self, notification: &ProgressNotificationParam) {
-        let listener = self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&notification.progress_token).cloned();
+        let listener = self
+            .0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get(&notification.progress_token)
+            .cloned();
         if let Some(listener) = listener {
             listener.progress.report(format_progress(notification));
             listener.reported.notify_one();
@@ -102,13 +124,20 @@ pub(super) struct ProgressSubscription {
 impl ProgressSubscription {
     /// Waits until nothing has been reported for this time.
     pub(super) async fn silence(&self, limit: Duration) {
-        while tokio::time::timeout(limit, self.reported.notified()).await.is_ok() {}
+        while tokio::time::timeout(limit, self.reported.notified())
+            .await
+            .is_ok()
+        {}
     }
 }
 
 impl Drop for ProgressSubscription {
     fn drop(&mut self) {
-        self.listeners.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.token);
+        self.listeners
+            .0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(&self.token);
     }
 }
 
@@ -117,7 +146,11 @@ fn format_progress(update: &ProgressNotificationParam) -> String {
         Some(total) => format!("{} of {total}", update.progress),
         None => update.progress.to_string(),
     };
-    match update.message.as_deref().map(|message| sanitize(message, MAX_PROGRESS_CHARS)) {
+    match update
+        .message
+        .as_deref()
+        .map(|message| sanitize(message, MAX_PROGRESS_CHARS))
+    {
         Some(message) if !message.is_empty() => format!("{message} ({amount})"),
         _ => amount,
     }
@@ -136,7 +169,11 @@ impl ClientHandler for NotificationHandler {
         ClientConfig::new(ClientCapabilities::default(), ours).with_protocol_version(PROTOCOL)
     }
 
-    async fn on_progress(&self, notification: ProgressNotificationParam, _: NotificationContext<RoleClient>) {
+    async fn on_progress(
+        &self,
+        notification: ProgressNotificationParam,
+        _: NotificationContext<RoleClient>,
+    ) {
         self.listeners.notify(&notification);
     }
 
@@ -144,8 +181,18 @@ impl ClientHandler for NotificationHandler {
         self.changed.notify_one();
     }
 
-    #[allow(deprecated, reason = "servers of older protocols still ask, and get an answer")]
-    async fn list_roots(&self, _: RequestContext<RoleClient>) -> Result<rmcp::model::ListRootsResult, ErrorData> {
-        Err(ErrorData::new(RpcCode::METHOD_NOT_FOUND, "this client has no roots", None))
+    #[allow(
+        deprecated,
+        reason = "servers of older protocols still ask, and get an answer"
+    )]
+    async fn list_roots(
+        &self,
+        _: RequestContext<RoleClient>,
+    ) -> Result<rmcp::model::ListRootsResult, ErrorData> {
+        Err(ErrorData::new(
+            RpcCode::METHOD_NOT_FOUND,
+            "this client has no roots",
+            None,
+        ))
     }
 }

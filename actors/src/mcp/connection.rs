@@ -10,7 +10,9 @@ use futures::{FutureExt, future::BoxFuture};
 use rmcp::{
     ServiceError,
     model::{ClientRequest, ErrorCode as RpcCode, ListToolsRequest, PaginatedRequestParams},
-    service::{ClientInitializeError, PeerRequestOptions, RunningServiceCancellationToken, serve_client},
+    service::{
+        ClientInitializeError, PeerRequestOptions, RunningServiceCancellationToken, serve_client,
+    },
     transport::{async_rw::AsyncRwTransport, streamable_http_client::StreamableHttpError},
 };
 use soong_protocol::{ErrorCode, ErrorInfo, ToolsConfig};
@@ -79,20 +81,39 @@ impl Connection {
         tools: &ToolsConfig,
         environment: &Environment,
     ) -> Result<Self, ConnectionError> {
-        let fatal = |error| ConnectionError { error, is_retryable: false };
+        let fatal = |error| ConnectionError {
+            error,
+            is_retryable: false,
+        };
         let guard = CancelOnDrop::default();
-        let (listeners, changed) = (Arc::<ProgressListeners>::default(), Arc::<Notify>::default());
-        let client = NotificationHandler { listeners: Arc::clone(&listeners), changed: Arc::clone(&changed) };
-        let target = Target::resolve(&server.name, &server.config, tools, environment).map_err(fatal)?;
+        let (listeners, changed) = (
+            Arc::<ProgressListeners>::default(),
+            Arc::<Notify>::default(),
+        );
+        let client = NotificationHandler {
+            listeners: Arc::clone(&listeners),
+            changed: Arc::clone(&changed),
+        };
+        let target =
+            Target::resolve(&server.name, &server.config, tools, environment).map_err(fatal)?;
         let task_tools = TaskTools::default();
         let (hello, process, over, long_messages) = match target {
-            Target::Program { command, args, variables } => {
+            Target::Program {
+                command,
+                args,
+                variables,
+            } => {
                 let (mut process, Pipes { stdin, stdout }) =
-                    Process::start(&server.name, &command, &args, &variables, &task_tools).await.map_err(fatal)?;
+                    Process::start(&server.name, &command, &args, &variables, &task_tools)
+                        .await
+                        .map_err(fatal)?;
                 let (over, long_lines) = (stdout.closed.clone(), stdout.long_lines());
                 let mut is_too_long = stdout.long_lines();
                 let transport = LenientTransport(AsyncRwTransport::new_client(stdout, stdin));
-                let initialized = tokio::time::timeout(server.initialize_timeout(), serve_client(client, transport));
+                let initialized = tokio::time::timeout(
+                    server.initialize_timeout(),
+                    serve_client(client, transport),
+                );
                 let hello = tokio::select! {
                     hello = initialized => hello,
                     Ok(()) = is_too_long.changed() => {
@@ -104,31 +125,66 @@ impl Connection {
                 // The process may have ended before or during the handshake.
                 use ClientInitializeError::{ConnectionClosed, TransportError};
                 if let Ok(Err(ConnectionClosed(_) | TransportError { .. })) = &hello {
-                    let error = ErrorInfo::new(ErrorCode::ProviderError, process.exit_reason().await);
-                    return Err(ConnectionError { error, is_retryable: true });
+                    let error =
+                        ErrorInfo::new(ErrorCode::ProviderError, process.exit_reason().await);
+                    return Err(ConnectionError {
+                        error,
+                        is_retryable: true,
+                    });
                 }
                 (hello, Some(process), over, long_lines)
             }
             Target::Http { url, headers } => {
                 let transport =
-                    http::transport(&url, headers, server.timeout(), guard.token(), &task_tools).map_err(fatal)?;
-                let hello = tokio::time::timeout(server.initialize_timeout(), serve_client(client, transport)).await;
-                (hello, None, guard.token(), watch::Sender::default().subscribe())
+                    http::transport(&url, headers, server.timeout(), guard.token(), &task_tools)
+                        .map_err(fatal)?;
+                let hello = tokio::time::timeout(
+                    server.initialize_timeout(),
+                    serve_client(client, transport),
+                )
+                .await;
+                (
+                    hello,
+                    None,
+                    guard.token(),
+                    watch::Sender::default().subscribe(),
+                )
             }
         };
         match hello {
             Ok(Ok(service)) => {
-                let line = ServerClient { peer: service.peer().clone(), listeners, closed: over, long_messages };
+                let line = ServerClient {
+                    peer: service.peer().clone(),
+                    listeners,
+                    closed: over,
+                    long_messages,
+                };
                 let stop = service.cancellation_token();
                 let service = Some(service.waiting().map(drop).boxed());
-                Ok(Self { client: line, changed, service, stop, process, task_tools, _guard: guard })
+                Ok(Self {
+                    client: line,
+                    changed,
+                    service,
+                    stop,
+                    process,
+                    task_tools,
+                    _guard: guard,
+                })
             }
-            Ok(Err(error)) => Err(ConnectionError { error: initialize_error(&error), is_retryable: true }),
+            Ok(Err(error)) => Err(ConnectionError {
+                error: initialize_error(&error),
+                is_retryable: true,
+            }),
             Err(_) => {
                 let limit = server.initialize_timeout().as_millis();
-                let message =
-                    format!("it did not answer `initialize` within {limit} ms (mcp.{}.timeout_ms)", server.name);
-                Err(ConnectionError { error: ErrorInfo::new(ErrorCode::Timeout, message), is_retryable: true })
+                let message = format!(
+                    "it did not answer `initialize` within {limit} ms (mcp.{}.timeout_ms)",
+                    server.name
+                );
+                Err(ConnectionError {
+                    error: ErrorInfo::new(ErrorCode::Timeout, message),
+                    is_retryable: true,
+                })
             }
         }
     }
@@ -154,7 +210,9 @@ impl Connection {
         for _ in 0..MAX_PAGES {
             let page = self.page(server, cursor.take()).await?;
             for offered in page.tools {
-                match offered.and_then(|offered| convert_tool(&server.name, &server.config, offered)) {
+                match offered
+                    .and_then(|offered| convert_tool(&server.name, &server.config, offered))
+                {
                     Ok(tool) if self.task_tools.contains(&tool.remote_name) => {
                         on_omitted(format!(
                             "tool {}: it can only be called as an MCP task, which Soong does not support",
@@ -166,7 +224,9 @@ impl Connection {
                         on_omitted(format!("tool {}: it is listed twice", tool.spec.name));
                     }
                     Ok(_) if listed.len() == MAX_TOOLS => {
-                        on_omitted(format!("more than {MAX_TOOLS} tools: the remaining ones are not offered"));
+                        on_omitted(format!(
+                            "more than {MAX_TOOLS} tools: the remaining ones are not offered"
+                        ));
                         return Ok(listed);
                     }
                     Ok(tool) => listed.push(tool),
@@ -178,18 +238,28 @@ impl Connection {
                 _ => return Ok(listed),
             }
         }
-        on_omitted(format!("its tool list has more than {MAX_PAGES} pages: the remaining ones were not read"));
+        on_omitted(format!(
+            "its tool list has more than {MAX_PAGES} pages: the remaining ones were not read"
+        ));
         Ok(listed)
     }
 
     /// Requests a page of the tools. A server without the method has no tools.
-    async fn page(&mut self, server: &Server, cursor: Option<String>) -> Result<ToolPage, ErrorInfo> {
+    async fn page(
+        &mut self,
+        server: &Server,
+        cursor: Option<String>,
+    ) -> Result<ToolPage, ErrorInfo> {
         let params = PaginatedRequestParams::default().with_cursor(cursor);
         let request = ClientRequest::ListToolsRequest(ListToolsRequest::with_param(params));
         let options = PeerRequestOptions::with_timeout(server.timeout());
         let too_long = self.client.oversized_message("tools/list");
         let answer = async {
-            let pending = self.client.peer.send_cancellable_request(request, options).await?;
+            let pending = self
+                .client
+                .peer
+                .send_cancellable_request(request, options)
+                .await?;
             pending.await_response().await
         };
         let result = tokio::select! {
@@ -203,7 +273,10 @@ impl Connection {
             error = too_long => return Err(error),
         };
         ToolPage::read(result).ok_or_else(|| {
-            ErrorInfo::new(ErrorCode::ProviderError, "its response to `tools/list` is not a list of tools")
+            ErrorInfo::new(
+                ErrorCode::ProviderError,
+                "its response to `tools/list` is not a list of tools",
+            )
         })
     }
 
@@ -241,39 +314,64 @@ impl Connection {
 fn initialize_error(error: &ClientInitializeError) -> ErrorInfo {
     let message = match error {
         ClientInitializeError::TransportError { error, .. } => format_error_chain(&*error.error),
-        ClientInitializeError::JsonRpcError(data) => format!("it rejected `initialize`: {}", data.message),
-        ClientInitializeError::ExpectedInitResult(_) => "its response to `initialize` is invalid".to_owned(),
+        ClientInitializeError::JsonRpcError(data) => {
+            format!("it rejected `initialize`: {}", data.message)
+        }
+        ClientInitializeError::ExpectedInitResult(_) => {
+            "its response to `initialize` is invalid".to_owned()
+        }
         other => other.to_string(),
     };
-    ErrorInfo::new(ErrorCode::ProviderError, sanitize(&message, MAX_MESSAGE_CHARS))
+    ErrorInfo::new(
+        ErrorCode::ProviderError,
+        sanitize(&message, MAX_MESSAGE_CHARS),
+    )
 }
 
 /// Returns the reason why a request failed.
 pub(super) fn request_error(what: &str, error: &ServiceError) -> ErrorInfo {
     let (code, message) = match error {
         // The transport itself answers so if a response is missing.
-        ServiceError::McpError(data) if data.message.ends_with(http::UNKNOWN_EFFECT) => {
-            (ErrorCode::ProviderError, format!("`{what}` failed: {}", data.message))
-        }
-        ServiceError::McpError(data) => (ErrorCode::ProviderError, format!("it rejected `{what}`: {}", data.message)),
+        ServiceError::McpError(data) if data.message.ends_with(http::UNKNOWN_EFFECT) => (
+            ErrorCode::ProviderError,
+            format!("`{what}` failed: {}", data.message),
+        ),
+        ServiceError::McpError(data) => (
+            ErrorCode::ProviderError,
+            format!("it rejected `{what}`: {}", data.message),
+        ),
         ServiceError::TransportSend(failed) => {
             let why = format_error_chain(&*failed.error);
             let message = match Delivery::of(error) {
                 Delivery::Unsent => format!("`{what}` could not be sent: {why}"),
                 Delivery::Rejected => format!("it rejected `{what}`: {why}"),
                 Delivery::Unknown => {
-                    format!("its answer to `{what}` cannot be read: {why}: {}", http::UNKNOWN_EFFECT)
+                    format!(
+                        "its answer to `{what}` cannot be read: {why}: {}",
+                        http::UNKNOWN_EFFECT
+                    )
                 }
             };
             (ErrorCode::ProviderError, message)
         }
-        ServiceError::TransportClosed => {
-            (ErrorCode::Interrupted, format!("its connection ended during `{what}`: {}", http::UNKNOWN_EFFECT))
-        }
-        ServiceError::Timeout { timeout } => {
-            (ErrorCode::Timeout, format!("it did not answer `{what}` within {} ms", timeout.as_millis()))
-        }
-        other => (ErrorCode::ProviderError, format!("`{what}` failed: {other}")),
+        ServiceError::TransportClosed => (
+            ErrorCode::Interrupted,
+            format!(
+                "its connection ended during `{what}`: {}",
+                http::UNKNOWN_EFFECT
+            ),
+        ),
+        ServiceError::Timeout { timeout } => (
+            ErrorCode::Timeout,
+            format!(
+                "it did not answer `{what}` within {} ms",
+                timeout.as_millis()
+            ),
+        ),
+        other => (
+            ErrorCode::ProviderError,
+            format!("`{what}` failed: {other}"),
+        ),
     };
     ErrorInfo::new(code, sanitize(&message, MAX_MESSAGE_CHARS))
 }
@@ -295,17 +393,25 @@ enum Delivery {
 
 impl Delivery {
     fn of(error: &ServiceError) -> Self {
-        use StreamableHttpError::{AuthRequired, Client, HttpStatus, InsufficientScope, UnexpectedServerResponse};
-        let ServiceError::TransportSend(error) = error else { return Self::Unknown };
-        let rejections =
-            ["HTTP 30", "HTTP 401", "HTTP 403", "HTTP 404", "HTTP 405", "HTTP 406", "HTTP 415", "HTTP 429"];
+        use StreamableHttpError::{
+            AuthRequired, Client, HttpStatus, InsufficientScope, UnexpectedServerResponse,
+        };
+        let ServiceError::TransportSend(error) = error else {
+            return Self::Unknown;
+        };
+        let rejections = [
+            "HTTP 30", "HTTP 401", "HTTP 403", "HTTP 404", "HTTP 405", "HTTP 406", "HTTP 415",
+            "HTTP 429",
+        ];
         match error.error.downcast_ref::<http::TransportError>() {
             // The other transport writes to a program.
             None => Self::Unsent,
             Some(Client(error)) if error.is_connect() || error.is_builder() => Self::Unsent,
             Some(AuthRequired(_) | InsufficientScope(_)) => Self::Rejected,
             Some(HttpStatus(error)) if error.status == 429 => Self::Rejected,
-            Some(UnexpectedServerResponse(response)) if rejections.iter().any(|start| response.starts_with(start)) => {
+            Some(UnexpectedServerResponse(response))
+                if rejections.iter().any(|start| response.starts_with(start)) =>
+            {
                 Self::Rejected
             }
             Some(_) => Self::Unknown,

@@ -84,20 +84,30 @@ impl ConnectionTask {
             };
             // A server that announces changes without having any is asked less and less often.
             let is_unchanged = matches!(tools, Ok(None));
-            pause = if is_unchanged { (pause * 2).min(MAX_LIST_PAUSE) } else { MIN_LIST_PAUSE };
+            pause = if is_unchanged {
+                (pause * 2).min(MAX_LIST_PAUSE)
+            } else {
+                MIN_LIST_PAUSE
+            };
             match tools {
                 Ok(None) => {}
                 Ok(Some(tools)) if is_open => drop(self.actor.send(McpServerMsg::Listed(tools))),
                 Ok(Some(tools)) => {
                     is_open = true;
-                    self.actor.send(McpServerMsg::Opened { line: connection.client(), tools });
+                    self.actor.send(McpServerMsg::Opened {
+                        line: connection.client(),
+                        tools,
+                    });
                 }
                 // Keep the previously listed tools.
                 Err(error) if is_open && error.code != ErrorCode::Interrupted => {
                     tracing::warn!(server = %self.server.name, %error, "an MCP server failed to list its changed tools");
                 }
                 Err(error) if error.code != ErrorCode::Interrupted => {
-                    return Some(ConnectionError { error, is_retryable: true });
+                    return Some(ConnectionError {
+                        error,
+                        is_retryable: true,
+                    });
                 }
                 Err(_) => {}
             }
@@ -126,7 +136,10 @@ impl ConnectionTask {
         let name = &self.server.name;
         let listing = connection.list(&self.server, |why| log_omitted(name, &why));
         let Ok(listed) = tokio::time::timeout(LIST_TIMEOUT, listing).await else {
-            let message = format!("its list of tools was not complete after {} s", LIST_TIMEOUT.as_secs());
+            let message = format!(
+                "its list of tools was not complete after {} s",
+                LIST_TIMEOUT.as_secs()
+            );
             return Err(ErrorInfo::new(ErrorCode::Timeout, message));
         };
         let listed = listed?;
@@ -136,11 +149,20 @@ impl ConnectionTask {
         *known = Some(listed.clone());
         let server = Arc::clone(&self.server);
         // Compiling the schemas is slow: they are untrusted and may be numerous.
-        let check = move || tool::register_all(&server, listed, |error| log_omitted(&server.name, &error.to_string()));
+        let check = move || {
+            tool::register_all(&server, listed, |error| {
+                log_omitted(&server.name, &error.to_string())
+            })
+        };
         tokio::task::spawn_blocking(check)
             .await
             .map(Some)
-            .map_err(|_| ErrorInfo::new(ErrorCode::ProviderError, "its tool schemas crash the schema compiler"))
+            .map_err(|_| {
+                ErrorInfo::new(
+                    ErrorCode::ProviderError,
+                    "its tool schemas crash the schema compiler",
+                )
+            })
     }
 }
 

@@ -20,9 +20,15 @@ impl McpServers {
     pub(crate) fn new(built_in: ToolRegistry, config: &Config, _: &Environment) -> Self {
         let servers: Vec<String> = config.mcp.keys().cloned().collect();
         if !servers.is_empty() {
-            tracing::warn!(?servers, "MCP servers are configured, but this build has no MCP client (feature `mcp`)");
+            tracing::warn!(
+                ?servers,
+                "MCP servers are configured, but this build has no MCP client (feature `mcp`)"
+            );
         }
-        Self { registry: Arc::new(built_in), servers }
+        Self {
+            registry: Arc::new(built_in),
+            servers,
+        }
     }
 
     pub(crate) fn registry(&self) -> Arc<ToolRegistry> {
@@ -33,8 +39,13 @@ impl McpServers {
 
     pub(crate) fn unavailable_servers(&self) -> Vec<(String, ErrorInfo)> {
         let absent = |name: &String| {
-            let message = format!("MCP server {name:?} is not available: this build has no MCP client (feature `mcp`)");
-            (name.clone(), ErrorInfo::new(ErrorCode::ToolNotAvailable, message))
+            let message = format!(
+                "MCP server {name:?} is not available: this build has no MCP client (feature `mcp`)"
+            );
+            (
+                name.clone(),
+                ErrorInfo::new(ErrorCode::ToolNotAvailable, message),
+            )
         };
         self.servers.iter().map(absent).collect()
     }

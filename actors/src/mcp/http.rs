@@ -23,8 +23,8 @@ use reqwest::{
 use rmcp::{
     model::{ClientJsonRpcMessage, ClientRequest, JsonRpcMessage, RequestId},
     transport::streamable_http_client::{
-        SseError, StreamableHttpClient, StreamableHttpClientTransport, StreamableHttpClientTransportConfig,
-        StreamableHttpError, StreamableHttpPostResponse,
+        SseError, StreamableHttpClient, StreamableHttpClientTransport,
+        StreamableHttpClientTransportConfig, StreamableHttpError, StreamableHttpPostResponse,
     },
 };
 use serde::Deserialize;
@@ -72,15 +72,22 @@ pub(super) fn transport(
         .tcp_keepalive_interval(KEEPALIVE)
         .tcp_keepalive_retries(2)
         .redirect(same_origin_only());
-    let client = builder
-        .build()
-        .map_err(|error| ErrorInfo::new(ErrorCode::InternalError, format!("could not set up HTTP: {error}")))?;
+    let client = builder.build().map_err(|error| {
+        ErrorInfo::new(
+            ErrorCode::InternalError,
+            format!("could not set up HTTP: {error}"),
+        )
+    })?;
     let config = StreamableHttpClientTransportConfig::with_uri(url.as_str())
         .custom_headers(headers)
         .max_sse_event_size(MAX_EVENT_BYTES)
         .max_concurrent_requests(MAX_CONCURRENT_CALLS);
     Ok(StreamableHttpClientTransport::with_client(
-        CancellableHttpClient { client, cancel: given_up, task_tools: task_tools.clone() },
+        CancellableHttpClient {
+            client,
+            cancel: given_up,
+            task_tools: task_tools.clone(),
+        },
         config,
     ))
 }
@@ -88,7 +95,10 @@ pub(super) fn transport(
 /// Returns the policy for redirects.
 fn same_origin_only() -> Policy {
     Policy::custom(|attempt| {
-        let is_same_origin = attempt.previous().first().is_some_and(|first| first.origin() == attempt.url().origin());
+        let is_same_origin = attempt
+            .previous()
+            .first()
+            .is_some_and(|first| first.origin() == attempt.url().origin());
         let keeps_method = matches!(attempt.status().as_u16(), 307 | 308);
         if is_same_origin && keeps_method && attempt.previous().len() <= MAX_REDIRECTS {
             return attempt.follow();
@@ -127,17 +137,22 @@ impl CancellableHttpClient {
         if let Err(StreamableHttpError::Client(error)) = &answer
             && error.is_redirect()
         {
-            let why = std::error::Error::source(error).map(ToString::to_string).unwrap_or_default();
+            let why = std::error::Error::source(error)
+                .map(ToString::to_string)
+                .unwrap_or_default();
             return Err(StreamableHttpError::UnexpectedServerResponse(why.into()));
         }
-        if matches!(&answer, Err(StreamableHttpError::Client(error)) if error.is_connect() || error.is_request()) {
+        if matches!(&answer, Err(StreamableHttpError::Client(error)) if error.is_connect() || error.is_request())
+        {
             self.cancel.cancel();
         }
         answer
     }
 
     fn until_cancelled(&self, stream: EventStream) -> EventStream {
-        stream.take_until(self.cancel.clone().cancelled_owned()).boxed()
+        stream
+            .take_until(self.cancel.clone().cancelled_owned())
+            .boxed()
     }
 }
 
@@ -152,7 +167,15 @@ impl StreamableHttpClient for CancellableHttpClient {
         auth: Option<String>,
         headers: Headers,
     ) -> Result<StreamableHttpPostResponse, TransportError> {
-        self.post_message_with_max_sse_event_size(uri, message, session, auth, headers, MAX_EVENT_BYTES).await
+        self.post_message_with_max_sse_event_size(
+            uri,
+            message,
+            session,
+            auth,
+            headers,
+            MAX_EVENT_BYTES,
+        )
+        .await
     }
 
     async fn post_message_with_max_sse_event_size(
@@ -180,7 +203,9 @@ impl StreamableHttpClient for CancellableHttpClient {
                 max_bytes,
             );
             let answer = self.or_cancelled(request).await;
-            let Some(delay) = retry_delay(&answer).filter(|_| retries < MAX_RETRIES) else { break answer };
+            let Some(delay) = retry_delay(&answer).filter(|_| retries < MAX_RETRIES) else {
+                break answer;
+            };
             retries += 1;
             let wait = async {
                 tokio::time::sleep(delay).await;
@@ -192,17 +217,24 @@ impl StreamableHttpClient for CancellableHttpClient {
             Ok(StreamableHttpPostResponse::Sse(stream, session)) => {
                 let task_tools = self.task_tools.clone();
                 let stream = self.until_cancelled(stream).inspect(move |event| {
-                    if let Ok(Sse { data: Some(data), .. }) = event {
+                    if let Ok(Sse {
+                        data: Some(data), ..
+                    }) = event
+                    {
                         task_tools.inspect(data.as_bytes());
                     }
                 });
                 let is_initialize = is_initialize(&message);
-                let stream = stream.flat_map(move |event| futures::stream::iter(readable_events(event, is_initialize)));
+                let stream = stream.flat_map(move |event| {
+                    futures::stream::iter(readable_events(event, is_initialize))
+                });
                 let stream = with_missing_response(stream.boxed(), id);
                 StreamableHttpPostResponse::Sse(stream, session)
             }
             // A server may answer a notification with anything.
-            Err(StreamableHttpError::UnexpectedContentType(_)) if id.is_none() => StreamableHttpPostResponse::Accepted,
+            Err(StreamableHttpError::UnexpectedContentType(_)) if id.is_none() => {
+                StreamableHttpPostResponse::Accepted
+            }
             Ok(StreamableHttpPostResponse::Json(JsonRpcMessage::Error(error), _))
                 if has_session && is_about_session(error.error.code.0, &error.error.message) =>
             {
@@ -214,7 +246,9 @@ impl StreamableHttpClient for CancellableHttpClient {
             {
                 return Err(StreamableHttpError::SessionExpired);
             }
-            Err(StreamableHttpError::UnexpectedServerResponse(said)) if has_session && said.starts_with("HTTP 400") => {
+            Err(StreamableHttpError::UnexpectedServerResponse(said))
+                if has_session && said.starts_with("HTTP 400") =>
+            {
                 return Err(StreamableHttpError::SessionExpired);
             }
             Ok(StreamableHttpPostResponse::Json(message, session)) => {
@@ -231,7 +265,8 @@ impl StreamableHttpClient for CancellableHttpClient {
         auth: Option<String>,
         headers: Headers,
     ) -> Result<(), TransportError> {
-        self.or_cancelled(self.client.delete_session(uri, session, auth, headers)).await
+        self.or_cancelled(self.client.delete_session(uri, session, auth, headers))
+            .await
     }
 
     async fn get_stream(
@@ -242,7 +277,15 @@ impl StreamableHttpClient for CancellableHttpClient {
         auth: Option<String>,
         headers: Headers,
     ) -> Result<EventStream, TransportError> {
-        self.get_stream_with_max_sse_event_size(uri, session, last_event, auth, headers, MAX_EVENT_BYTES).await
+        self.get_stream_with_max_sse_event_size(
+            uri,
+            session,
+            last_event,
+            auth,
+            headers,
+            MAX_EVENT_BYTES,
+        )
+        .await
     }
 
     async fn get_stream_with_max_sse_event_size(
@@ -255,13 +298,16 @@ impl StreamableHttpClient for CancellableHttpClient {
         max_bytes: usize,
     ) -> Result<EventStream, TransportError> {
         let (client, is_resuming) = (&self.client, last_event.is_some());
-        let request = client.get_stream_with_max_sse_event_size(uri, session, last_event, auth, headers, max_bytes);
+        let request = client
+            .get_stream_with_max_sse_event_size(uri, session, last_event, auth, headers, max_bytes);
         let stream = self.or_cancelled(request).await;
         if is_resuming && stream.is_err() {
             self.cancel.cancel();
         }
         let stream = self.until_cancelled(stream?);
-        Ok(stream.flat_map(|event| futures::stream::iter(readable_events(event, false))).boxed())
+        Ok(stream
+            .flat_map(|event| futures::stream::iter(readable_events(event, false)))
+            .boxed())
     }
 }
 
@@ -270,13 +316,20 @@ fn is_initialize(message: &ClientJsonRpcMessage) -> bool {
 }
 
 /// Returns an event of a stream as events that the SDK can read.
-fn readable_events(event: Result<Sse, SseError>, is_initialize: bool) -> Vec<Result<Sse, SseError>> {
+fn readable_events(
+    event: Result<Sse, SseError>,
+    is_initialize: bool,
+) -> Vec<Result<Sse, SseError>> {
     let Ok(event) = event else { return vec![event] };
     let data = event.data.as_deref().unwrap_or_default();
-    let mut texts = messages_of_batch(data.trim_start().as_bytes()).unwrap_or_else(|| vec![data.to_owned()]);
+    let mut texts =
+        messages_of_batch(data.trim_start().as_bytes()).unwrap_or_else(|| vec![data.to_owned()]);
     if texts.is_empty() {
         // The stream can be resumed after it.
-        return vec![Ok(Sse { data: None, ..event })];
+        return vec![Ok(Sse {
+            data: None,
+            ..event
+        })];
     }
     if is_initialize {
         for text in &mut texts {
@@ -293,14 +346,20 @@ fn readable_events(event: Result<Sse, SseError>, is_initialize: bool) -> Vec<Res
     for (place, text) in texts.into_iter().enumerate() {
         // A stream can be resumed after the last of them.
         let id = event.id.clone().filter(|_| place + 1 == count);
-        events.push(Ok(Sse { id, data: Some(text), ..event.clone() }));
+        events.push(Ok(Sse {
+            id,
+            data: Some(text),
+            ..event.clone()
+        }));
     }
     events
 }
 
 /// Returns the delay after which a rejected request may be sent again.
 fn retry_delay(answer: &Result<StreamableHttpPostResponse, TransportError>) -> Option<Duration> {
-    let Err(StreamableHttpError::HttpStatus(error)) = answer else { return None };
+    let Err(StreamableHttpError::HttpStatus(error)) = answer else {
+        return None;
+    };
     let seconds: u64 = error.retry_after.as_deref()?.trim().parse().ok()?;
     let delay = Duration::from_secs(seconds);
     (matches!(error.status, 429 | 503) && delay <= MAX_RETRY_DELAY).then_some(delay)
@@ -313,7 +372,15 @@ fn is_about_session(code: i32, message: &str) -> bool {
         return false;
     }
     let message = message.to_ascii_lowercase();
-    let is_unknown = ["not found", "unknown", "invalid", "expired", "no valid", "does not exist", "missing"];
+    let is_unknown = [
+        "not found",
+        "unknown",
+        "invalid",
+        "expired",
+        "no valid",
+        "does not exist",
+        "missing",
+    ];
     message.contains("session") && is_unknown.iter().any(|word| message.contains(word))
 }
 
@@ -330,10 +397,15 @@ fn with_missing_response(stream: EventStream, id: Option<RequestId>) -> EventStr
             match event {
                 None if is_over => None,
                 None => Some((
-                    Ok(error_response(&id, &format!("its connection ended before the response: {UNKNOWN_EFFECT}"))),
+                    Ok(error_response(
+                        &id,
+                        &format!("its connection ended before the response: {UNKNOWN_EFFECT}"),
+                    )),
                     None,
                 )),
-                Some(Err(SseError::Body(error))) if error.to_string().contains("exceeded the maximum size") => {
+                Some(Err(SseError::Body(error)))
+                    if error.to_string().contains("exceeded the maximum size") =>
+                {
                     let message = format!("the response is longer than {MAX_EVENT_BYTES} bytes");
                     Some((Ok(error_response(&id, &message)), Some((stream, true))))
                 }
@@ -343,7 +415,10 @@ fn with_missing_response(stream: EventStream, id: Option<RequestId>) -> EventStr
                     Some((Ok(event), Some((stream, is_answered))))
                 }
                 Some(Err(_)) if !is_over => Some((
-                    Ok(error_response(&id, &format!("its connection failed before the response: {UNKNOWN_EFFECT}"))),
+                    Ok(error_response(
+                        &id,
+                        &format!("its connection failed before the response: {UNKNOWN_EFFECT}"),
+                    )),
                     None,
                 )),
                 Some(Err(error)) => Some((Err(error), Some((stream, is_over)))),
@@ -361,12 +436,17 @@ fn is_response_to(event: &Sse, id: &RequestId) -> bool {
         method: Option<String>,
     }
     let data = event.data.as_deref().unwrap_or_default();
-    serde_json::from_str(data)
-        .is_ok_and(|Answer { id: answered, method }| method.is_none() && answered.as_ref() == Some(id))
+    serde_json::from_str(data).is_ok_and(
+        |Answer {
+             id: answered,
+             method,
+         }| method.is_none() && answered.as_ref() == Some(id),
+    )
 }
 
 /// Returns an error response to a request.
 fn error_response(id: &RequestId, message: &str) -> Sse {
-    let answer = json!({"jsonrpc": "2.0", "id": id, "error": {"code": -32_000, "message": message}});
+    let answer =
+        json!({"jsonrpc": "2.0", "id": id, "error": {"code": -32_000, "message": message}});
     Sse::default().data(answer.to_string())
 }

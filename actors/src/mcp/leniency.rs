@@ -36,8 +36,12 @@ impl<T: Transport<RoleClient>> Transport<RoleClient> for LenientTransport<T> {
 /// Completes an answer to `initialize`, recognized by its protocol version, that lacks `capabilities`, `serverInfo`, or its
 /// name or version. Nothing depends on the name. Returns other messages unchanged.
 pub(super) fn with_required_fields(mut message: ServerJsonRpcMessage) -> ServerJsonRpcMessage {
-    let JsonRpcMessage::Response(response) = &mut message else { return message };
-    let ServerResult::CustomResult(CustomResult(value)) = &response.result else { return message };
+    let JsonRpcMessage::Response(response) = &mut message else {
+        return message;
+    };
+    let ServerResult::CustomResult(CustomResult(value)) = &response.result else {
+        return message;
+    };
     if let Some(result) = completed(value.clone()) {
         response.result = ServerResult::InitializeResult(result);
     }
@@ -156,7 +160,10 @@ mod tests {
     #[test]
     fn arrays_of_messages_become_lines() {
         for (text, lines) in [
-            ("{\"id\": 1}\n[{\"id\": 2}, {\"id\": [3]}]\r\n{}\n", "{\"id\": 1}\n{\"id\": 2}\n{\"id\": [3]}\n{}\n"),
+            (
+                "{\"id\": 1}\n[{\"id\": 2}, {\"id\": [3]}]\r\n{}\n",
+                "{\"id\": 1}\n{\"id\": 2}\n{\"id\": [3]}\n{}\n",
+            ),
             ("[]\n{}\n", "{}\n"),
             ("[info] started\n{}\n", "[info] started\n{}\n"),
             ("[1, 2]\n", "[1, 2]\n"),
@@ -182,13 +189,26 @@ mod tests {
             json!({"protocolVersion": version, "capabilities": {"tools": {}}, "serverInfo": {"name": "n"}}),
             json!({"protocolVersion": version, "serverInfo": {"version": "1"}}),
         ] {
-            let JsonRpcMessage::Response(response) = with_required_fields(answer(result.clone())) else { panic!() };
-            assert!(matches!(response.result, ServerResult::InitializeResult(_)), "{result}");
+            let JsonRpcMessage::Response(response) = with_required_fields(answer(result.clone()))
+            else {
+                panic!()
+            };
+            assert!(
+                matches!(response.result, ServerResult::InitializeResult(_)),
+                "{result}"
+            );
         }
-        for result in [json!({"other": 1}), json!({"protocolVersion": version, "serverInfo": 1}), json!({})] {
+        for result in [
+            json!({"other": 1}),
+            json!({"protocolVersion": version, "serverInfo": 1}),
+            json!({}),
+        ] {
             let message = answer(result);
             let unchanged = with_required_fields(message.clone());
-            assert_eq!(serde_json::to_value(unchanged).unwrap(), serde_json::to_value(message).unwrap());
+            assert_eq!(
+                serde_json::to_value(unchanged).unwrap(),
+                serde_json::to_value(message).unwrap()
+            );
         }
     }
 

@@ -43,13 +43,25 @@ async fn connect_and_list(
 ) -> Result<Probe, ErrorInfo> {
     let begun = Instant::now();
     let server = Server::new(name, config);
-    let mut connection = Connection::open(&server, tools, environment).await.map_err(|lost| lost.error)?;
+    let mut connection = Connection::open(&server, tools, environment)
+        .await
+        .map_err(|lost| lost.error)?;
     let mut left_out = Vec::new();
     let listed = connection.list(&server, |why| left_out.push(why)).await;
     connection.close().await;
     let mut tools = listed?;
-    let usable = tool::register_all(&server, tools.clone(), |error| left_out.push(error.to_string()));
-    tools.retain(|tool| usable.iter().any(|usable| usable.spec.name == tool.spec.name));
+    let usable = tool::register_all(&server, tools.clone(), |error| {
+        left_out.push(error.to_string())
+    });
+    tools.retain(|tool| {
+        usable
+            .iter()
+            .any(|usable| usable.spec.name == tool.spec.name)
+    });
     let took_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
-    Ok(Probe { tools, left_out, took_ms })
+    Ok(Probe {
+        tools,
+        left_out,
+        took_ms,
+    })
 }

@@ -35,15 +35,20 @@ pub(super) fn convert(server: &str, title: &str, result: ServerResult) -> ToolRe
             convert_call(server, title, CallResponse::of_json(&custom.0))
         }
         ServerResult::InputRequiredResult(_) => {
-            let message = format!("MCP server {server:?} requests input during the call, which is not supported");
+            let message = format!(
+                "MCP server {server:?} requests input during the call, which is not supported"
+            );
             Err(ErrorInfo::new(ErrorCode::UnsupportedCapability, message))
         }
         ServerResult::CreateTaskResult(_) => {
-            let message = format!("MCP server {server:?} returned a task for the call, which is not supported");
+            let message = format!(
+                "MCP server {server:?} returned a task for the call, which is not supported"
+            );
             Err(ErrorInfo::new(ErrorCode::UnsupportedCapability, message))
         }
         _ => {
-            let message = format!("MCP server {server:?} returned a response that is not a tool result");
+            let message =
+                format!("MCP server {server:?} returned a response that is not a tool result");
             Err(ErrorInfo::new(ErrorCode::ProviderError, message))
         }
     }
@@ -77,7 +82,8 @@ impl CallResponse {
         };
         Self {
             content: blocks.iter().map(read_block).collect(),
-            structured_content: Some(response["structuredContent"].clone()).filter(|value| !value.is_null()),
+            structured_content: Some(response["structuredContent"].clone())
+                .filter(|value| !value.is_null()),
             is_error: response["isError"] == true,
         }
     }
@@ -89,13 +95,19 @@ fn read_block(block: &Value) -> Result<ContentBlock, Value> {
         return Ok(known);
     }
     if let Value::String(text) = block {
-        return serde_json::from_value(json!({"type": "text", "text": text})).map_err(|_| block.clone());
+        return serde_json::from_value(json!({"type": "text", "text": text}))
+            .map_err(|_| block.clone());
     }
-    const ESSENTIAL: [&str; 9] = ["type", "text", "data", "mimeType", "resource", "uri", "name", "blob", "size"];
+    const ESSENTIAL: [&str; 9] = [
+        "type", "text", "data", "mimeType", "resource", "uri", "name", "blob", "size",
+    ];
     let essential = |value: &Value| -> Value {
         let fields = value.as_object().into_iter().flatten();
         let essential_fields = fields.filter(|(key, _)| ESSENTIAL.contains(&key.as_str()));
-        essential_fields.map(|(key, value)| (key.clone(), value.clone())).collect::<Map<_, _>>().into()
+        essential_fields
+            .map(|(key, value)| (key.clone(), value.clone()))
+            .collect::<Map<_, _>>()
+            .into()
     };
     let mut reduced = essential(block);
     if let Some(resource) = reduced.get_mut("resource") {
@@ -130,22 +142,36 @@ fn convert_call(server: &str, title: &str, result: CallResponse) -> ToolResult {
     }
     let text = parts.join("\n");
     if result.is_error {
-        let said =
-            if text.is_empty() { "no details given".to_owned() } else { sanitize_and_truncate(&text, MAX_ERROR_BYTES) };
+        let said = if text.is_empty() {
+            "no details given".to_owned()
+        } else {
+            sanitize_and_truncate(&text, MAX_ERROR_BYTES)
+        };
         return Err(ErrorInfo::new(
             ErrorCode::ProviderError,
             format!("MCP server {server:?} returned an error: {said}"),
         ));
     }
-    let text = if text.is_empty() && files.is_empty() { "(no output)".to_owned() } else { text };
-    Ok(ToolOutput { files, ..ToolOutput::text(title, sanitize_and_truncate(&text, MAX_OUTPUT_BYTES)) })
+    let text = if text.is_empty() && files.is_empty() {
+        "(no output)".to_owned()
+    } else {
+        text
+    };
+    Ok(ToolOutput {
+        files,
+        ..ToolOutput::text(title, sanitize_and_truncate(&text, MAX_OUTPUT_BYTES))
+    })
 }
 
 /// Returns whether a text is the JSON of structured content, or of the only value in it.
 fn is_same_data(text: &str, structured: &Value) -> bool {
-    let Ok(data) = serde_json::from_str::<Value>(text) else { return structured.as_str() == Some(text) };
-    let only_value =
-        structured.as_object().filter(|object| object.len() == 1).and_then(|object| object.values().next());
+    let Ok(data) = serde_json::from_str::<Value>(text) else {
+        return structured.as_str() == Some(text);
+    };
+    let only_value = structured
+        .as_object()
+        .filter(|object| object.len() == 1)
+        .and_then(|object| object.values().next());
     data == *structured || only_value == Some(&data)
 }
 
@@ -162,8 +188,16 @@ fn file_of(block: &ContentBlock) -> Option<ContentPart> {
         ContentBlock::Image(image) => decoded(&image.mime_type, &image.data, None),
         ContentBlock::Audio(audio) => decoded(&audio.mime_type, &audio.data, None),
         ContentBlock::Resource(embedded) => match &embedded.resource {
-            ResourceContents::BlobResourceContents { uri, mime_type, blob, .. } => {
-                let name = uri.rsplit('/').next().map(|name| sanitize(name, MAX_NAME_CHARS));
+            ResourceContents::BlobResourceContents {
+                uri,
+                mime_type,
+                blob,
+                ..
+            } => {
+                let name = uri
+                    .rsplit('/')
+                    .next()
+                    .map(|name| sanitize(name, MAX_NAME_CHARS));
                 decoded(mime_type.as_deref().unwrap_or_default(), blob, name)
             }
             _ => None,
@@ -186,7 +220,11 @@ fn decode_base64(data: &str) -> Option<Vec<u8>> {
         '_' => '/',
         other => other,
     };
-    let data: String = data.chars().filter(|character| !character.is_whitespace()).map(standard).collect();
+    let data: String = data
+        .chars()
+        .filter(|character| !character.is_whitespace())
+        .map(standard)
+        .collect();
     ENGINE.decode(data).ok()
 }
 
@@ -194,7 +232,10 @@ fn text_of(block: ContentBlock) -> String {
     let named = |kind: &str, media: Option<&str>, base64: &str, what: &str| {
         // Four characters of base64 encode three bytes.
         let size = base64.len() / 4 * 3;
-        let media = media.map_or_else(|| "of unknown type".to_owned(), |media| sanitize(media, MAX_NAME_CHARS));
+        let media = media.map_or_else(
+            || "of unknown type".to_owned(),
+            |media| sanitize(media, MAX_NAME_CHARS),
+        );
         format!("[{kind} {media}, about {size} bytes{what}; not shown]")
     };
     match block {
@@ -205,16 +246,30 @@ fn text_of(block: ContentBlock) -> String {
             ResourceContents::TextResourceContents { uri, text, .. } => {
                 format!("[resource {}]\n{text}", sanitize(&uri, MAX_NAME_CHARS))
             }
-            ResourceContents::BlobResourceContents { uri, mime_type, blob, .. } => {
-                named("resource", mime_type.as_deref(), &blob, &format!(", {}", sanitize(&uri, MAX_NAME_CHARS)))
-            }
+            ResourceContents::BlobResourceContents {
+                uri,
+                mime_type,
+                blob,
+                ..
+            } => named(
+                "resource",
+                mime_type.as_deref(),
+                &blob,
+                &format!(", {}", sanitize(&uri, MAX_NAME_CHARS)),
+            ),
             _ => "[a resource of an unknown kind; not shown]".to_owned(),
         },
         ContentBlock::ResourceLink(link) => {
-            let size = link.size.map_or_else(String::new, |size| format!(", {size} bytes"));
-            let media =
-                link.mime_type.map_or_else(String::new, |media| format!(", {}", sanitize(&media, MAX_NAME_CHARS)));
-            let (uri, name) = (sanitize(&link.uri, MAX_NAME_CHARS), sanitize(&link.name, MAX_NAME_CHARS));
+            let size = link
+                .size
+                .map_or_else(String::new, |size| format!(", {size} bytes"));
+            let media = link.mime_type.map_or_else(String::new, |media| {
+                format!(", {}", sanitize(&media, MAX_NAME_CHARS))
+            });
+            let (uri, name) = (
+                sanitize(&link.uri, MAX_NAME_CHARS),
+                sanitize(&link.name, MAX_NAME_CHARS),
+            );
             format!("[resource {name}, {uri}{media}{size}; not read]")
         }
         _ => "[content of an unknown kind; not shown]".to_owned(),
@@ -227,7 +282,9 @@ fn sanitize_and_truncate(text: &str, max_bytes: usize) -> String {
     let size = text.len();
     if size > max_bytes {
         text.truncate(text.floor_char_boundary(max_bytes));
-        text.push_str(&format!("\n[cut: the answer has {size} bytes, and the first {max_bytes} are kept]"));
+        text.push_str(&format!(
+            "\n[cut: the answer has {size} bytes, and the first {max_bytes} are kept]"
+        ));
     }
     text
 }

@@ -7,7 +7,9 @@
 use serde_json::{Map, Value, json};
 
 /// Keywords that a root must not have.
-const ROOT_KEYWORDS: [&str; 8] = ["oneOf", "anyOf", "allOf", "enum", "not", "const", "if", "$ref"];
+const ROOT_KEYWORDS: [&str; 8] = [
+    "oneOf", "anyOf", "allOf", "enum", "not", "const", "if", "$ref",
+];
 /// Maximum depth to which a schema is normalized; deeper parts stay as they are.
 const MAX_DEPTH: usize = 64;
 
@@ -18,18 +20,26 @@ const MAX_DEPTH: usize = 64;
 pub(super) fn accepted(mut schema: Value) -> Result<(Value, Option<String>), String> {
     normalize(&mut schema, 0);
     let mut note = None;
-    let is_plain = !ROOT_KEYWORDS.iter().any(|keyword| schema.get(keyword).is_some());
+    let is_plain = !ROOT_KEYWORDS
+        .iter()
+        .any(|keyword| schema.get(keyword).is_some());
     if !is_plain {
         (schema, note) = flattened(&schema)?;
     }
-    let Some(object) = schema.as_object_mut() else { return Err("its schema is not an object".to_owned()) };
+    let Some(object) = schema.as_object_mut() else {
+        return Err("its schema is not an object".to_owned());
+    };
     // Arguments are always an object, but some servers omit the type, or allow null besides.
     match object.get("type") {
         None => drop(object.insert("type".to_owned(), "object".into())),
         Some(Value::Array(types)) if types.contains(&"object".into()) => {
             object.insert("type".to_owned(), "object".into());
         }
-        Some(kind) if kind != "object" => return Err(format!("its schema must have \"type\": \"object\", not {kind}")),
+        Some(kind) if kind != "object" => {
+            return Err(format!(
+                "its schema must have \"type\": \"object\", not {kind}"
+            ));
+        }
         Some(_) => {}
     }
     Ok((schema, note))
@@ -51,20 +61,33 @@ fn flattened(root: &Value) -> Result<(Value, Option<String>), String> {
     if reference.is_some_and(|part| std::ptr::eq(part, root)) {
         return Err(format!("not a valid schema: there is no {}", root["$ref"]));
     }
-    let all = root["allOf"].as_array().into_iter().flatten().map(|part| resolved(root, part));
+    let all = root["allOf"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(|part| resolved(root, part));
     for part in reference.into_iter().chain(all) {
         add_part(root, part, &mut properties, &mut required);
     }
     for keyword in ["oneOf", "anyOf"] {
-        let Some(alternatives) = root[keyword].as_array() else { continue };
-        let alternatives: Vec<&Value> = alternatives.iter().map(|part| resolved(root, part)).collect();
+        let Some(alternatives) = root[keyword].as_array() else {
+            continue;
+        };
+        let alternatives: Vec<&Value> = alternatives
+            .iter()
+            .map(|part| resolved(root, part))
+            .collect();
         let mut sets = Vec::new();
         let mut common: Option<Vec<Value>> = None;
         for alternative in &alternatives {
             let mut of_this = Vec::new();
             add_part(root, alternative, &mut properties, &mut of_this);
-            let mut names: Vec<&str> =
-                alternative["properties"].as_object().into_iter().flat_map(Map::keys).map(String::as_str).collect();
+            let mut names: Vec<&str> = alternative["properties"]
+                .as_object()
+                .into_iter()
+                .flat_map(Map::keys)
+                .map(String::as_str)
+                .collect();
             if names.is_empty() {
                 names = of_this.iter().filter_map(Value::as_str).collect();
             }
@@ -78,8 +101,15 @@ fn flattened(root: &Value) -> Result<(Value, Option<String>), String> {
         sets.retain(|set| !set.is_empty());
         sets.dedup();
         if sets.len() > 1 {
-            let which = if keyword == "oneOf" { "exactly one" } else { "at least one" };
-            note = Some(format!("Pass {which} of these sets of arguments: {}.", sets.join(" | ")));
+            let which = if keyword == "oneOf" {
+                "exactly one"
+            } else {
+                "at least one"
+            };
+            note = Some(format!(
+                "Pass {which} of these sets of arguments: {}.",
+                sets.join(" | ")
+            ));
         }
     }
     if properties.is_empty()
@@ -104,13 +134,20 @@ fn flattened(root: &Value) -> Result<(Value, Option<String>), String> {
 
 /// Adds the properties of a part of the root, and the names of those that it requires. A property that several parts
 /// define in different ways accepts what any of them does.
-fn add_part(root: &Value, part: &Value, properties: &mut Map<String, Value>, required: &mut Vec<Value>) {
+fn add_part(
+    root: &Value,
+    part: &Value,
+    properties: &mut Map<String, Value>,
+    required: &mut Vec<Value>,
+) {
     let part = resolved(root, part);
     for (name, schema) in part["properties"].as_object().into_iter().flatten() {
         match properties.get_mut(name) {
             Some(known) if known == schema => {}
             Some(known) => match known.get_mut("anyOf").and_then(Value::as_array_mut) {
-                Some(alternatives) if !alternatives.contains(schema) => alternatives.push(schema.clone()),
+                Some(alternatives) if !alternatives.contains(schema) => {
+                    alternatives.push(schema.clone())
+                }
                 Some(_) => {}
                 None => *known = json!({ "anyOf": [known.take(), schema] }),
             },
@@ -122,8 +159,12 @@ fn add_part(root: &Value, part: &Value, properties: &mut Map<String, Value>, req
 
 /// Returns the part of the root that a reference such as `#/$defs/x` names; the schema itself if it is no reference.
 fn resolved<'a>(root: &'a Value, schema: &'a Value) -> &'a Value {
-    let pointer = schema["$ref"].as_str().and_then(|reference| reference.strip_prefix('#'));
-    pointer.and_then(|pointer| root.pointer(pointer)).unwrap_or(schema)
+    let pointer = schema["$ref"]
+        .as_str()
+        .and_then(|reference| reference.strip_prefix('#'));
+    pointer
+        .and_then(|pointer| root.pointer(pointer))
+        .unwrap_or(schema)
 }
 
 /// Replaces keywords of OpenAPI 3.0 and of older drafts, in all parts of the schema.
@@ -137,10 +178,17 @@ fn normalize(schema: &mut Value, depth: usize) {
             for (key, part) in object {
                 // The names below `properties` are no keywords.
                 match part {
-                    Value::Object(named) if matches!(key.as_str(), "properties" | "$defs" | "definitions") => {
-                        named.values_mut().for_each(|part| normalize(part, depth + 1));
+                    Value::Object(named)
+                        if matches!(key.as_str(), "properties" | "$defs" | "definitions") =>
+                    {
+                        named
+                            .values_mut()
+                            .for_each(|part| normalize(part, depth + 1));
                     }
-                    _ if matches!(key.as_str(), "enum" | "const" | "default" | "example" | "examples") => {}
+                    _ if matches!(
+                        key.as_str(),
+                        "enum" | "const" | "default" | "example" | "examples"
+                    ) => {}
                     part => normalize(part, depth + 1),
                 }
             }
@@ -151,8 +199,13 @@ fn normalize(schema: &mut Value, depth: usize) {
 }
 
 fn normalize_keywords(object: &mut Map<String, Value>) {
-    for (exclusive, limit) in [("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum")] {
-        let Some(Value::Bool(is_exclusive)) = object.get(exclusive) else { continue };
+    for (exclusive, limit) in [
+        ("exclusiveMinimum", "minimum"),
+        ("exclusiveMaximum", "maximum"),
+    ] {
+        let Some(Value::Bool(is_exclusive)) = object.get(exclusive) else {
+            continue;
+        };
         let is_exclusive = *is_exclusive;
         object.remove(exclusive);
         if is_exclusive && let Some(value) = object.remove(limit) {
@@ -248,7 +301,12 @@ mod tests {
                 (&properties, &required, &json!("object")),
                 "{schema}"
             );
-            assert!(ROOT_KEYWORDS.iter().all(|keyword| got.get(keyword).is_none()), "{got}");
+            assert!(
+                ROOT_KEYWORDS
+                    .iter()
+                    .all(|keyword| got.get(keyword).is_none()),
+                "{got}"
+            );
             assert_eq!(said.as_deref(), note, "{schema}");
         }
         for schema in [
@@ -260,7 +318,11 @@ mod tests {
             assert!(accepted(schema.clone()).is_err(), "{schema}");
         }
         let plain = object(json!({"a": {"oneOf": [{"type": "string"}]}}), json!(["a"]));
-        assert_eq!(accepted(plain.clone()).unwrap(), (plain, None), "below the root, alternatives stay");
+        assert_eq!(
+            accepted(plain.clone()).unwrap(),
+            (plain, None),
+            "below the root, alternatives stay"
+        );
     }
 
     #[test]
@@ -274,23 +336,40 @@ mod tests {
                 json!({"type": "integer", "maximum": 1, "exclusiveMaximum": false}),
                 json!({"type": "integer", "maximum": 1}),
             ),
-            (json!({"type": "string", "nullable": true}), json!({"type": ["string", "null"]})),
+            (
+                json!({"type": "string", "nullable": true}),
+                json!({"type": ["string", "null"]}),
+            ),
             (
                 json!({"type": "string", "nullable": true, "enum": ["a"]}),
                 json!({"type": ["string", "null"], "enum": ["a", null]}),
             ),
-            (json!({"type": "string", "nullable": false}), json!({"type": "string"})),
-            (json!({"type": "STRING", "required": true}), json!({"type": "string"})),
+            (
+                json!({"type": "string", "nullable": false}),
+                json!({"type": "string"}),
+            ),
+            (
+                json!({"type": "STRING", "required": true}),
+                json!({"type": "string"}),
+            ),
             (json!({"type": "any"}), json!({})),
-            (json!({"type": "array"}), json!({"type": "array", "items": {}})),
+            (
+                json!({"type": "array"}),
+                json!({"type": "array", "items": {}}),
+            ),
             (
                 json!({"type": "string", "enum": [{"nullable": true}]}),
                 json!({"type": "string", "enum": [{"nullable": true}]}),
             ),
         ] {
-            let (schema, _) = accepted(object(json!({"required": property}), json!(["required"]))).unwrap();
+            let (schema, _) =
+                accepted(object(json!({"required": property}), json!(["required"]))).unwrap();
             assert_eq!(schema["properties"]["required"], expected);
-            assert_eq!(schema["required"], json!(["required"]), "a property may have the name of a keyword");
+            assert_eq!(
+                schema["required"],
+                json!(["required"]),
+                "a property may have the name of a keyword"
+            );
         }
     }
 }

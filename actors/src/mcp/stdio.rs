@@ -112,7 +112,9 @@ impl ProcessOutput {
                 self.task_tools.inspect(&self.line);
                 self.line.clear();
             }
-            let room = MAX_LIST_BYTES.saturating_sub(self.line.len()).min(piece.len());
+            let room = MAX_LIST_BYTES
+                .saturating_sub(self.line.len())
+                .min(piece.len());
             self.line.extend_from_slice(&piece[..room]);
             let before = if place == 0 { self.line_bytes } else { 0 };
             self.line_bytes = before + piece.len();
@@ -125,7 +127,11 @@ impl ProcessOutput {
 }
 
 impl AsyncRead for ProcessOutput {
-    fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        into: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         let start = into.filled().len();
         if into.remaining() == 0 {
             return Poll::Ready(Ok(()));
@@ -141,7 +147,9 @@ impl AsyncRead for ProcessOutput {
                 return Poll::Ready(read);
             }
             self.inspect(&into.filled()[start..]);
-            let Self { splitter, pending, .. } = &mut *self;
+            let Self {
+                splitter, pending, ..
+            } = &mut *self;
             if !splitter.take(&into.filled()[start..], MAX_LINE_BYTES, pending) {
                 return Poll::Ready(Ok(()));
             }
@@ -160,25 +168,48 @@ impl Process {
         task_tools: &TaskTools,
     ) -> Result<(Self, Pipes), ErrorInfo> {
         let failed = |why: String| {
-            let message =
-                format!("{command:?} (mcp.{server}.command) could not be started: {why}; check the command and PATH");
+            let message = format!(
+                "{command:?} (mcp.{server}.command) could not be started: {why}; check the command and PATH"
+            );
             ErrorInfo::new(ErrorCode::ConfigError, message)
         };
         // The program runs in the working directory of this process.
-        let launch = SpawnOptions::new(command, Path::new("."), variables.iter().cloned().collect()).arguments(args);
-        let started = launch.start().await.map_err(|error| failed(error.to_string()))?;
-        let StartedProgram { stdin, stdout, stderr, process_tree: family } = started;
+        let launch =
+            SpawnOptions::new(command, Path::new("."), variables.iter().cloned().collect())
+                .arguments(args);
+        let started = launch
+            .start()
+            .await
+            .map_err(|error| failed(error.to_string()))?;
+        let StartedProgram {
+            stdin,
+            stdout,
+            stderr,
+            process_tree: family,
+        } = started;
         let last_words = Arc::<Mutex<Vec<u8>>>::default();
         let logging = log_stderr(server.to_owned(), stderr, Arc::clone(&last_words));
         let stderr = Some(AbortOnDropHandle::new(tokio::spawn(logging)));
-        let Some(stdin) = stdin else { return Err(failed("its standard input is not available".to_owned())) };
+        let Some(stdin) = stdin else {
+            return Err(failed("its standard input is not available".to_owned()));
+        };
         let stdout = ProcessOutput::new(stdout, task_tools.clone());
-        Ok((Self { process_tree: family, stderr_tail: last_words, stderr }, Pipes { stdin, stdout }))
+        Ok((
+            Self {
+                process_tree: family,
+                stderr_tail: last_words,
+                stderr,
+            },
+            Pipes { stdin, stdout },
+        ))
     }
 
     /// Returns the end of standard error, on one line.
     pub(super) fn stderr_tail(&self) -> String {
-        let tail = self.stderr_tail.lock().unwrap_or_else(PoisonError::into_inner);
+        let tail = self
+            .stderr_tail
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         sanitize(&String::from_utf8_lossy(&tail), STDERR_TAIL_BYTES)
     }
 
@@ -203,7 +234,10 @@ impl Process {
     /// Ends the program, whose input is closed: waits for it to exit, then asks it to terminate, then kills it with
     /// all processes it started. Returns after it has been reaped.
     pub(super) async fn end(mut self) {
-        if tokio::time::timeout(EXIT_TIMEOUT, self.process_tree.wait()).await.is_err() {
+        if tokio::time::timeout(EXIT_TIMEOUT, self.process_tree.wait())
+            .await
+            .is_err()
+        {
             self.process_tree.ask_to_end().await;
             let _ = tokio::time::timeout(TERM_TIMEOUT, self.process_tree.wait()).await;
         }

@@ -76,7 +76,9 @@ impl Actor for McpSupervisorActor {
         let parent = ActorStatus::actor_id(ActorKind::McpSupervisor, SINGLETON_ID);
         for server in self.mcp.servers.values() {
             let (kind, limit) = (ActorKind::McpServer, restart::MCP_SERVER.label);
-            let status = self.actor_tree.register(kind, &server.name, Some(parent.clone()), limit, None);
+            let status =
+                self.actor_tree
+                    .register(kind, &server.name, Some(parent.clone()), limit, None);
             let kept = ServerEntry {
                 server: Arc::clone(server),
                 status,
@@ -125,7 +127,9 @@ impl McpSupervisorActor {
         servers: &mut SupervisorState,
         name: &Arc<str>,
     ) -> Result<(), ActorProcessingErr> {
-        let Some(kept) = servers.entries.get_mut(name) else { return Ok(()) };
+        let Some(kept) = servers.entries.get_mut(name) else {
+            return Ok(());
+        };
         kept.timer = None;
         let actor = McpServerActor {
             mcp: Arc::clone(&self.mcp),
@@ -145,16 +149,29 @@ impl McpSupervisorActor {
         name: &Arc<str>,
         error: &str,
     ) {
-        let Some(kept) = servers.entries.get_mut(name) else { return };
+        let Some(kept) = servers.entries.get_mut(name) else {
+            return;
+        };
         let crash = kept.crashes.record(Instant::now());
         let Some(number) = crash else {
-            let error = format!("{error} (restart limit exceeded: {})", restart::MCP_SERVER.label);
+            let error = format!(
+                "{error} (restart limit exceeded: {})",
+                restart::MCP_SERVER.label
+            );
             kept.status.set_state("failed", error.as_str());
-            self.mcp.set_unavailable(&kept.server, ErrorInfo::new(ErrorCode::ActorCrashed, error), false);
+            self.mcp.set_unavailable(
+                &kept.server,
+                ErrorInfo::new(ErrorCode::ActorCrashed, error),
+                false,
+            );
             return;
         };
         kept.status.restarted(error);
-        self.mcp.set_unavailable(&kept.server, ErrorInfo::new(ErrorCode::ProviderError, error), true);
+        self.mcp.set_unavailable(
+            &kept.server,
+            ErrorInfo::new(ErrorCode::ProviderError, error),
+            true,
+        );
         let (myself, name, wait) = (myself.clone(), Arc::clone(name), backoff(number));
         kept.timer = Some(AbortOnDropHandle::new(tokio::spawn(async move {
             tokio::time::sleep(wait).await;
@@ -165,7 +182,9 @@ impl McpSupervisorActor {
 
 /// Returns the delay before restart `number`, counted from 1.
 fn backoff(number: u32) -> Duration {
-    FIRST_BACKOFF.saturating_mul(2_u32.saturating_pow(number.saturating_sub(1).min(16))).min(MAX_BACKOFF)
+    FIRST_BACKOFF
+        .saturating_mul(2_u32.saturating_pow(number.saturating_sub(1).min(16)))
+        .min(MAX_BACKOFF)
 }
 
 #[cfg(test)]
@@ -174,8 +193,19 @@ mod tests {
 
     #[test]
     fn restart_delay_doubles_up_to_limit() {
-        for (number, wait_ms) in [(0, 250), (1, 250), (2, 500), (5, 4_000), (6, 8_000), (40, 8_000)] {
-            assert_eq!(backoff(number), Duration::from_millis(wait_ms), "restart {number}");
+        for (number, wait_ms) in [
+            (0, 250),
+            (1, 250),
+            (2, 500),
+            (5, 4_000),
+            (6, 8_000),
+            (40, 8_000),
+        ] {
+            assert_eq!(
+                backoff(number),
+                Duration::from_millis(wait_ms),
+                "restart {number}"
+            );
         }
     }
 }

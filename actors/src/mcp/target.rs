@@ -26,7 +26,10 @@ pub(super) enum Target {
         variables: Vec<(String, String)>,
     },
     /// Server that is reached over HTTP.
-    Http { url: Url, headers: HashMap<HeaderName, HeaderValue> },
+    Http {
+        url: Url,
+        headers: HashMap<HeaderName, HeaderValue>,
+    },
 }
 
 impl Target {
@@ -49,15 +52,20 @@ impl Target {
         match (&config.command, &config.url) {
             (Some(command), _) => {
                 let allowed = tools.env_allowlist.iter();
-                let mut variables: Vec<(String, String)> =
-                    allowed.filter_map(|name| Some((name.clone(), environment.get(name)?.to_owned()))).collect();
+                let mut variables: Vec<(String, String)> = allowed
+                    .filter_map(|name| Some((name.clone(), environment.get(name)?.to_owned())))
+                    .collect();
                 for (name, variable) in &config.env {
                     let value = lookup("env", name, variable)?;
                     // A variable of the server replaces one of the allowlist.
                     variables.retain(|(other, _)| other != name);
                     variables.push((name.clone(), value));
                 }
-                Ok(Self::Program { command: command.clone(), args: config.args.clone(), variables })
+                Ok(Self::Program {
+                    command: command.clone(),
+                    args: config.args.clone(),
+                    variables,
+                })
             }
             (None, Some(url)) => {
                 let address = Url::parse(url).ok();
@@ -72,8 +80,11 @@ impl Target {
                 let mut headers = HashMap::new();
                 for (name, variable) in &config.header_env {
                     let value = lookup("header_env", name, variable)?;
-                    let header = HeaderName::from_str(name)
-                        .map_err(|_| refuse(format!("mcp.{server}.header_env: {name:?} is not a valid header name")))?;
+                    let header = HeaderName::from_str(name).map_err(|_| {
+                        refuse(format!(
+                            "mcp.{server}.header_env: {name:?} is not a valid header name"
+                        ))
+                    })?;
                     let mut value = HeaderValue::from_str(value.trim()).map_err(|_| {
                         refuse(format!(
                             "the environment variable {variable} (mcp.{server}.header_env.{name}) contains characters that \
@@ -85,7 +96,9 @@ impl Target {
                 }
                 Ok(Self::Http { url, headers })
             }
-            (None, None) => Err(refuse(format!("mcp.{server} has neither command nor url: set one of them"))),
+            (None, None) => Err(refuse(format!(
+                "mcp.{server} has neither command nor url: set one of them"
+            ))),
         }
     }
 }

@@ -19,7 +19,10 @@ pub(super) struct TaskTools(Arc<Mutex<BTreeSet<String>>>);
 impl TaskTools {
     /// Returns whether a tool can only be called as a task.
     pub(super) fn contains(&self, tool: &str) -> bool {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).contains(tool)
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .contains(tool)
     }
 
     /// Inspects a message of the server, or several in an array. Messages other than tool lists are ignored.
@@ -46,17 +49,24 @@ impl TaskTools {
         if !message.windows(FIELD.len()).any(|window| window == FIELD) {
             return;
         }
-        let message = message.strip_prefix("\u{feff}".as_bytes()).unwrap_or(message);
+        let message = message
+            .strip_prefix("\u{feff}".as_bytes())
+            .unwrap_or(message);
         if let Some(messages) = messages_of_batch(message) {
             for message in messages {
                 self.inspect(message.as_bytes());
             }
             return;
         }
-        let Ok(Message { result }) = serde_json::from_slice::<Message>(message) else { return };
+        let Ok(Message { result }) = serde_json::from_slice::<Message>(message) else {
+            return;
+        };
         let mut tools = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         for Tool { name, execution } in result.tools {
-            match execution.and_then(|execution| execution.task_support).as_deref() {
+            match execution
+                .and_then(|execution| execution.task_support)
+                .as_deref()
+            {
                 Some("required") => drop(tools.insert(name)),
                 _ => drop(tools.remove(&name)),
             }
@@ -73,7 +83,8 @@ mod tests {
     #[test]
     fn task_requirement_is_kept_until_tool_list_changes_it() {
         let list = |support: &str| {
-            let tools = json!([{"name": "a", "execution": {"taskSupport": support}}, {"name": "b"}]);
+            let tools =
+                json!([{"name": "a", "execution": {"taskSupport": support}}, {"name": "b"}]);
             json!({"jsonrpc": "2.0", "id": 1, "result": {"tools": tools}}).to_string()
         };
         let tools = TaskTools::default();
@@ -85,7 +96,11 @@ mod tests {
             (json!({"result": {"taskSupport": 1}}).to_string(), true),
         ] {
             tools.inspect(message.as_bytes());
-            assert_eq!((tools.contains("a"), tools.contains("b")), (want, false), "{message}");
+            assert_eq!(
+                (tools.contains("a"), tools.contains("b")),
+                (want, false),
+                "{message}"
+            );
         }
     }
 }

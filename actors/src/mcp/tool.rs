@@ -9,7 +9,10 @@ use std::sync::Arc;
 use futures::{FutureExt, future::BoxFuture};
 use rmcp::{
     Peer, RoleClient,
-    model::{CallToolRequest, CallToolRequestParams, CancelledNotificationParam, ClientRequest, RequestId},
+    model::{
+        CallToolRequest, CallToolRequestParams, CancelledNotificationParam, ClientRequest,
+        RequestId,
+    },
     service::PeerRequestOptions,
 };
 use serde_json::Value;
@@ -39,7 +42,13 @@ pub(super) fn register_all(
     let mut tools = Vec::with_capacity(listed.len());
     for listed in listed {
         let spec = listed.spec.clone();
-        match RegisteredTool::new(Some(Arc::new(McpTool { server: Arc::clone(server), listed })), spec) {
+        match RegisteredTool::new(
+            Some(Arc::new(McpTool {
+                server: Arc::clone(server),
+                listed,
+            })),
+            spec,
+        ) {
             Ok(tool) => tools.push(Arc::new(tool)),
             Err(error) => on_omitted(error),
         }
@@ -53,10 +62,17 @@ impl Tool for McpTool {
     }
 
     /// Every call requires permission, whatever the server declares: the server and its hints are untrusted (PERM-1).
-    fn required_access(&self, _: &ToolContext, _: &Value) -> Result<Option<AccessRequest>, ErrorInfo> {
+    fn required_access(
+        &self,
+        _: &ToolContext,
+        _: &Value,
+    ) -> Result<Option<AccessRequest>, ErrorInfo> {
         let access = AccessRequest::whole_tool(self.listed.spec.name.clone());
         // A pending approval is bound to it: if the program or URL has changed, the call is asked about again.
-        Ok(Some(AccessRequest { note: Some(self.server.identity()), ..access }))
+        Ok(Some(AccessRequest {
+            note: Some(self.server.identity()),
+            ..access
+        }))
     }
 
     fn call(&self, context: ToolContext, arguments: Value) -> BoxFuture<'static, ToolResult> {
@@ -121,11 +137,16 @@ struct CancelOnDrop {
 
 impl Drop for CancelOnDrop {
     fn drop(&mut self) {
-        let (Some(id), Ok(runtime)) = (self.id.take(), tokio::runtime::Handle::try_current()) else { return };
+        let (Some(id), Ok(runtime)) = (self.id.take(), tokio::runtime::Handle::try_current())
+        else {
+            return;
+        };
         let peer = self.peer.clone();
         runtime.spawn(async move {
             let reason = Some("the call was cancelled".to_owned());
-            let _ = peer.notify_cancelled(CancelledNotificationParam::new(Some(id), reason)).await;
+            let _ = peer
+                .notify_cancelled(CancelledNotificationParam::new(Some(id), reason))
+                .await;
         });
     }
 }

@@ -52,16 +52,26 @@ impl ToolPage {
             next_cursor: Option<String>,
         }
         match result {
-            ServerResult::ListToolsResult(ListToolsResult { tools, next_cursor, .. }) => {
-                Some(Self { tools: tools.into_iter().map(Ok).collect(), next: next_cursor })
-            }
+            ServerResult::ListToolsResult(ListToolsResult {
+                tools, next_cursor, ..
+            }) => Some(Self {
+                tools: tools.into_iter().map(Ok).collect(),
+                next: next_cursor,
+            }),
             ServerResult::CustomResult(custom) => {
                 let Form { tools, next_cursor } = custom.result_as().ok()?;
                 let read = |value: Value| {
-                    let name = value["name"].as_str().unwrap_or("(without a name)").to_owned();
-                    serde_json::from_value(value).map_err(|error| format!("tool {}: {error}", sanitize(&name, 100)))
+                    let name = value["name"]
+                        .as_str()
+                        .unwrap_or("(without a name)")
+                        .to_owned();
+                    serde_json::from_value(value)
+                        .map_err(|error| format!("tool {}: {error}", sanitize(&name, 100)))
                 };
-                Some(Self { tools: tools.into_iter().map(read).collect(), next: next_cursor })
+                Some(Self {
+                    tools: tools.into_iter().map(read).collect(),
+                    next: next_cursor,
+                })
             }
             _ => None,
         }
@@ -69,7 +79,11 @@ impl ToolPage {
 }
 
 /// Converts a tool of a server. An error is the reason why it is omitted.
-pub(super) fn convert_tool(server: &str, config: &McpConfig, offered: Offered) -> Result<ListedTool, String> {
+pub(super) fn convert_tool(
+    server: &str,
+    config: &McpConfig,
+    offered: Offered,
+) -> Result<ListedTool, String> {
     let remote_name = offered.name.into_owned();
     let display_name = sanitize(&remote_name, 100);
     if display_name.is_empty() {
@@ -82,15 +96,23 @@ pub(super) fn convert_tool(server: &str, config: &McpConfig, offered: Offered) -
             "tool {display_name}: its schema has {size} bytes, at most {MAX_SCHEMA_BYTES} are allowed"
         ));
     }
-    let (schema, arguments_note) = schema::accepted(schema).map_err(|why| format!("tool {display_name}: {why}"))?;
+    let (schema, arguments_note) =
+        schema::accepted(schema).map_err(|why| format!("tool {display_name}: {why}"))?;
     let hints = offered.annotations.unwrap_or_default();
     let title = offered.title.or(hints.title).unwrap_or_default();
     let title = match sanitize(&title, MAX_TITLE_CHARS) {
         title if title.is_empty() => display_name,
         title => title,
     };
-    let description = sanitize_lines(&offered.description.unwrap_or_default(), MAX_DESCRIPTION_CHARS);
-    let mut description = if description.is_empty() { title.clone() } else { description };
+    let description = sanitize_lines(
+        &offered.description.unwrap_or_default(),
+        MAX_DESCRIPTION_CHARS,
+    );
+    let mut description = if description.is_empty() {
+        title.clone()
+    } else {
+        description
+    };
     if let Some(note) = arguments_note {
         description.push_str(&format!("\n{}", sanitize(&note, MAX_DESCRIPTION_CHARS)));
     }
@@ -101,7 +123,11 @@ pub(super) fn convert_tool(server: &str, config: &McpConfig, offered: Offered) -
         title,
         description,
         parameters: schema,
-        effect: if is_read_only { ToolEffect::Read } else { ToolEffect::Dangerous },
+        effect: if is_read_only {
+            ToolEffect::Read
+        } else {
+            ToolEffect::Dangerous
+        },
         idempotent: is_read_only,
         tags: vec![TAG.to_owned(), NETWORK_TAG.to_owned()],
         timeout_ms: Some(config.timeout_ms.saturating_mul(MAX_EXTENSION)),
@@ -113,14 +139,19 @@ pub(super) fn convert_tool(server: &str, config: &McpConfig, offered: Offered) -
 
 /// Returns untrusted text on one line, without control characters and with at most `max_chars` characters.
 pub(super) fn sanitize(text: &str, max_chars: usize) -> String {
-    let words: Vec<&str> =
-        text.split(|c: char| c.is_control() || c.is_whitespace()).filter(|w| !w.is_empty()).collect();
+    let words: Vec<&str> = text
+        .split(|c: char| c.is_control() || c.is_whitespace())
+        .filter(|w| !w.is_empty())
+        .collect();
     truncate(&words.join(" "), max_chars)
 }
 
 /// Same as [`sanitize`], but keeps the lines.
 fn sanitize_lines(text: &str, max_chars: usize) -> String {
-    let kept: String = text.chars().filter(|c| !c.is_control() || *c == '\n' || *c == '\t').collect();
+    let kept: String = text
+        .chars()
+        .filter(|c| !c.is_control() || *c == '\n' || *c == '\t')
+        .collect();
     truncate(kept.trim(), max_chars)
 }
 

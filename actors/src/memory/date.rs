@@ -13,14 +13,28 @@ const WITHOUT_ZONE: [&str; 2] = ["%Y-%m-%dT%H:%M:%S%.f", "%Y-%m-%dT%H:%M"];
 /// The zone defaults to UTC, the time to midnight.
 pub(super) fn read_date(text: &str) -> Option<Timestamp> {
     let text = text.trim();
-    let (text, is_utc) = match text.strip_suffix("UTC").or_else(|| text.strip_suffix("GMT")) {
+    let (text, is_utc) = match text
+        .strip_suffix("UTC")
+        .or_else(|| text.strip_suffix("GMT"))
+    {
         Some(text) => (text.trim_end(), true),
         None => (text, false),
     };
     let text = text.replacen([' ', 't'], "T", 1).replace(' ', "");
-    let zoned = WITH_ZONE.iter().filter(|_| !is_utc).find_map(|form| DateTime::parse_from_str(&text, form).ok());
-    let plain = || WITHOUT_ZONE.iter().find_map(|form| NaiveDateTime::parse_from_str(&text, form).ok());
-    let day = || NaiveDate::parse_from_str(&text, "%Y-%m-%d").ok()?.and_hms_opt(0, 0, 0);
+    let zoned = WITH_ZONE
+        .iter()
+        .filter(|_| !is_utc)
+        .find_map(|form| DateTime::parse_from_str(&text, form).ok());
+    let plain = || {
+        WITHOUT_ZONE
+            .iter()
+            .find_map(|form| NaiveDateTime::parse_from_str(&text, form).ok())
+    };
+    let day = || {
+        NaiveDate::parse_from_str(&text, "%Y-%m-%d")
+            .ok()?
+            .and_hms_opt(0, 0, 0)
+    };
     let millis = match zoned {
         Some(time) => time.timestamp_millis(),
         None => plain().or_else(day)?.and_utc().timestamp_millis(),
@@ -37,9 +51,15 @@ mod tests {
         for (text, want) in [
             ("2026-02-12T15:30:05Z", Some("2026-02-12T15:30:05.000Z")),
             ("2026-02-12T15:30:05.25Z", Some("2026-02-12T15:30:05.250Z")),
-            ("2026-02-12T15:30:05+02:00", Some("2026-02-12T13:30:05.000Z")),
+            (
+                "2026-02-12T15:30:05+02:00",
+                Some("2026-02-12T13:30:05.000Z"),
+            ),
             ("2026-02-12T15:30+0200", Some("2026-02-12T13:30:00.000Z")),
-            ("2026-02-12 15:30:05 -08:00", Some("2026-02-12T23:30:05.000Z")),
+            (
+                "2026-02-12 15:30:05 -08:00",
+                Some("2026-02-12T23:30:05.000Z"),
+            ),
             ("2026-02-12 15:30:05", Some("2026-02-12T15:30:05.000Z")),
             ("2026-02-12 15:30", Some("2026-02-12T15:30:00.000Z")),
             ("2026-02-12T15:30", Some("2026-02-12T15:30:00.000Z")),
@@ -53,7 +73,11 @@ mod tests {
             ("yesterday", None),
             ("", None),
         ] {
-            assert_eq!(read_date(text).map(|time| time.to_string()).as_deref(), want, "{text:?}");
+            assert_eq!(
+                read_date(text).map(|time| time.to_string()).as_deref(),
+                want,
+                "{text:?}"
+            );
         }
     }
 }

@@ -27,7 +27,10 @@ const SEPARATOR: &str = "<!-- -->\n";
 const MAX_CHANGED_LINES: usize = 200;
 const FENCE: &str = "---";
 /// Metrics of a new experience.
-const INITIAL_METRICS: Metrics = Metrics { helpful: 1, harmful: 0 };
+const INITIAL_METRICS: Metrics = Metrics {
+    helpful: 1,
+    harmful: 0,
+};
 /// Prefix of generated ids.
 const ID_PREFIX: &str = "ex_";
 
@@ -114,23 +117,40 @@ impl ExperienceText {
             let number = begin.first + 1;
             let read = match begin.last {
                 Some(last) => lines.block(begin.first, last, until),
-                None => Err((number, "the front matter of this block is not closed: add a line `---`".to_owned())),
+                None => Err((
+                    number,
+                    "the front matter of this block is not closed: add a line `---`".to_owned(),
+                )),
             };
-            let checked = read.and_then(|(experience, place, fault)| match existing.get(experience.id.as_str()) {
-                Some(other) => {
-                    Err((number, format!("{} is already used in line {other}: use another id", experience.id)))
+            let checked = read.and_then(|(experience, place, fault)| {
+                match existing.get(experience.id.as_str()) {
+                    Some(other) => Err((
+                        number,
+                        format!(
+                            "{} is already used in line {other}: use another id",
+                            experience.id
+                        ),
+                    )),
+                    None => Ok((experience, place, fault)),
                 }
-                None => Ok((experience, place, fault)),
             });
             match checked {
                 Ok((experience, place, fault)) => {
-                    let fault = fault.map(|(line, message)| ExperienceFault { line, message, is_left_out: false });
+                    let fault = fault.map(|(line, message)| ExperienceFault {
+                        line,
+                        message,
+                        is_left_out: false,
+                    });
                     book.faults.extend(fault);
                     existing.insert(experience.id.to_string(), number);
                     book.experiences.push(experience);
                     book.positions.push(place);
                 }
-                Err((line, message)) => book.faults.push(ExperienceFault { line, message, is_left_out: true }),
+                Err((line, message)) => book.faults.push(ExperienceFault {
+                    line,
+                    message,
+                    is_left_out: true,
+                }),
             }
         }
         book.last_number = lines.last_number(&heads);
@@ -150,7 +170,9 @@ impl ExperienceText {
 
     /// Returns the experience with this id.
     pub fn get(&self, id: &str) -> Option<&Experience> {
-        self.experiences.iter().find(|existing| existing.id.as_str() == id)
+        self.experiences
+            .iter()
+            .find(|existing| existing.id.as_str() == id)
     }
 
     /// Returns the bytes of the file.
@@ -169,7 +191,8 @@ impl ExperienceText {
             match all.find(|(existing, _)| same_text(&existing.text, &text)) {
                 Some((known, place)) => {
                     // This reflection may have added it earlier and been interrupted before it could report that.
-                    let is_own_addition = place.last_reflection.as_deref() == Some(&changes.reflection)
+                    let is_own_addition = place.last_reflection.as_deref()
+                        == Some(&changes.reflection)
                         && known.metrics == INITIAL_METRICS;
                     rates.push((known.id.clone(), true));
                     added.push((known.id.clone(), is_own_addition));
@@ -195,11 +218,18 @@ impl ExperienceText {
     fn apply_ratings(&self, rates: &[(ExperienceId, bool)], reflection: &str) -> Vec<u8> {
         let mut edits: Vec<(Range<usize>, String)> = Vec::new();
         for (at, (known, place)) in self.experiences.iter().zip(&self.positions).enumerate() {
-            let Some((_, helped)) = rates.iter().find(|(id, _)| *id == known.id) else { continue };
-            if place.last_reflection.as_deref() == Some(reflection) || place.line_count > MAX_CHANGED_LINES {
+            let Some((_, helped)) = rates.iter().find(|(id, _)| *id == known.id) else {
+                continue;
+            };
+            if place.last_reflection.as_deref() == Some(reflection)
+                || place.line_count > MAX_CHANGED_LINES
+            {
                 continue;
             }
-            let Metrics { mut helpful, mut harmful } = self.experiences[at].metrics;
+            let Metrics {
+                mut helpful,
+                mut harmful,
+            } = self.experiences[at].metrics;
             if *helped {
                 helpful = helpful.saturating_add(1);
             } else {
@@ -222,14 +252,29 @@ impl ExperienceText {
 
 impl BlockPositions {
     /// Adds the edits that write new counters and the id of the reflection into the block.
-    fn rating_edits(&self, helpful: u32, harmful: u32, reflection: &str, edits: &mut Vec<(Range<usize>, String)>) {
+    fn rating_edits(
+        &self,
+        helpful: u32,
+        harmful: u32,
+        reflection: &str,
+        edits: &mut Vec<(Range<usize>, String)>,
+    ) {
         let mut inserted = String::new();
-        let mut set =
-            |spot: &ValuePosition, text: String| spot.range.clone().map(|range| edits.push((range, text))).is_some();
-        match (set(&self.helpful, helpful.to_string()), set(&self.harmful, harmful.to_string())) {
+        let mut set = |spot: &ValuePosition, text: String| {
+            spot.range
+                .clone()
+                .map(|range| edits.push((range, text)))
+                .is_some()
+        };
+        match (
+            set(&self.helpful, helpful.to_string()),
+            set(&self.harmful, harmful.to_string()),
+        ) {
             (true, true) => {}
             (false, false) => {
-                inserted.push_str(&format!("metrics:\n  helpful: {helpful}\n  harmful: {harmful}\n"));
+                inserted.push_str(&format!(
+                    "metrics:\n  helpful: {helpful}\n  harmful: {harmful}\n"
+                ));
             }
             // One of the two counters is missing: insert it next to the other one.
             (has_helpful, _) => {
@@ -239,8 +284,11 @@ impl BlockPositions {
                 };
                 // A missing counter means 0.
                 if let Some(range) = other.range.as_ref().filter(|_| count > 0) {
-                    let text =
-                        if other.is_inline { format!(", {key}: {count}") } else { format!("\n  {key}: {count}") };
+                    let text = if other.is_inline {
+                        format!(", {key}: {count}")
+                    } else {
+                        format!("\n  {key}: {count}")
+                    };
                     edits.push((range.end..range.end, text));
                 }
             }
@@ -257,8 +305,15 @@ impl BlockPositions {
 
 /// Formats the block of a new experience. Its values are normalized, so none can be parsed as a fence or a key.
 fn block(id: &ExperienceId, new: &NewExperience, text: &str, changes: &Changes) -> String {
-    let (category, tags) = (normalize_category(&new.category), normalize_tags(&new.tags.intent, &new.tags.state));
-    let trace = changes.trace_id.as_ref().map(|trace| format!("trace_id: {trace}\n")).unwrap_or_default();
+    let (category, tags) = (
+        normalize_category(&new.category),
+        normalize_tags(&new.tags.intent, &new.tags.state),
+    );
+    let trace = changes
+        .trace_id
+        .as_ref()
+        .map(|trace| format!("trace_id: {trace}\n"))
+        .unwrap_or_default();
     format!(
         "{FENCE}\nid: {id}\n{trace}category: {}\ntags:\n  intent: [{}]\n  state: [{}]\nmetrics:\n  helpful: 1\n  \
          harmful: 0\ncreated_at: {}\nreflection: {}\n{FENCE}\n{}\n",
@@ -273,7 +328,16 @@ fn block(id: &ExperienceId, new: &NewExperience, text: &str, changes: &Changes) 
 
 /// Replaces lines that could be parsed as a fence by another form of horizontal rule.
 fn escape_fences(text: &str) -> String {
-    let lines: Vec<&str> = text.lines().map(|line| if line.trim_end() == FENCE { "***" } else { line }).collect();
+    let lines: Vec<&str> = text
+        .lines()
+        .map(|line| {
+            if line.trim_end() == FENCE {
+                "***"
+            } else {
+                line
+            }
+        })
+        .collect();
     lines.join("\n")
 }
 
@@ -306,7 +370,9 @@ pub(super) fn is_id(text: &str) -> bool {
 
 /// Returns whether two texts are equal except for whitespace and case.
 fn same_text(one: &str, other: &str) -> bool {
-    one.split_whitespace().map(str::to_lowercase).eq(other.split_whitespace().map(str::to_lowercase))
+    one.split_whitespace()
+        .map(str::to_lowercase)
+        .eq(other.split_whitespace().map(str::to_lowercase))
 }
 
 #[cfg(test)]

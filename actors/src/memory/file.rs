@@ -68,14 +68,23 @@ impl MemoryFile {
             None => home.join("memory").join("experiences.md"),
             Some(path) => {
                 let path = path.replace("${SOONG_AGENT_HOME}", &home.to_string_lossy());
-                home.join(environment.expand_home(&path).unwrap_or_else(|| PathBuf::from(&path)))
+                home.join(
+                    environment
+                        .expand_home(&path)
+                        .unwrap_or_else(|| PathBuf::from(&path)),
+                )
             }
         };
         Self::at(path)
     }
 
     pub(super) fn at(path: PathBuf) -> Self {
-        Self { path, opened_at: SystemTime::now(), cache: Mutex::default(), logged: Mutex::default() }
+        Self {
+            path,
+            opened_at: SystemTime::now(),
+            cache: Mutex::default(),
+            logged: Mutex::default(),
+        }
     }
 
     /// Returns the path of the file, which may not exist.
@@ -85,7 +94,9 @@ impl MemoryFile {
 
     /// Returns whether the file exists and is not empty, after a single `stat` call.
     pub(crate) fn is_not_empty(&self) -> bool {
-        self.path.metadata().is_ok_and(|metadata| metadata.len() > 0)
+        self.path
+            .metadata()
+            .is_ok_and(|metadata| metadata.len() > 0)
     }
 
     /// Returns the content, read again only if the file has changed since the last read. A missing file is empty.
@@ -105,7 +116,9 @@ impl MemoryFile {
         if let Some((_, book)) = cached.as_ref().filter(|(of, _)| *of == stamp) {
             return Ok(Arc::clone(book));
         }
-        let book = Arc::new(ExperienceText::read(self.load().map_err(|error| self.failed("read", &error))?.1));
+        let book = Arc::new(ExperienceText::read(
+            self.load().map_err(|error| self.failed("read", &error))?.1,
+        ));
         *cached = Some((stamp, Arc::clone(&book)));
         Ok(book)
     }
@@ -133,23 +146,33 @@ impl MemoryFile {
     pub fn change(&self, changes: &Changes) -> Result<Vec<(ExperienceId, bool)>, ErrorInfo> {
         let refuse = |message: &str| Err(ErrorInfo::new(ErrorCode::ValidationError, message));
         if !is_id(&changes.reflection) {
-            return refuse("reflection: must be 1 to 64 letters (a-z), digits, - or _, such as the id of a run");
+            return refuse(
+                "reflection: must be 1 to 64 letters (a-z), digits, - or _, such as the id of a run",
+            );
         }
         if changes.new.iter().any(|new| new.text.trim().is_empty()) {
             return refuse("text: must not be empty: describe what was learned");
         }
-        self.try_change(changes).map_err(|error| self.failed("written", &error))
+        self.try_change(changes)
+            .map_err(|error| self.failed("written", &error))
     }
 
     fn try_change(&self, changes: &Changes) -> io::Result<Vec<(ExperienceId, bool)>> {
         // If the path is a symlink, replace its target and keep the link.
         let folder = self.path.parent().ok_or(io::ErrorKind::NotFound)?;
-        fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+        fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(folder)?;
         let path = match self.path.canonicalize() {
             // It does not exist yet, or its target does not.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                let target = fs::read_link(&self.path).map_or_else(|_| self.path.clone(), |target| folder.join(target));
-                let parent = target.parent().ok_or(io::ErrorKind::NotFound)?.canonicalize()?;
+                let target = fs::read_link(&self.path)
+                    .map_or_else(|_| self.path.clone(), |target| folder.join(target));
+                let parent = target
+                    .parent()
+                    .ok_or(io::ErrorKind::NotFound)?
+                    .canonicalize()?;
                 parent.join(target.file_name().ok_or(io::ErrorKind::NotFound)?)
             }
             path => path?,
@@ -166,7 +189,9 @@ impl MemoryFile {
             // An editor that saves the file in the meantime is not overwritten.
             let is_written = match stamp {
                 None => create_new(&path, &after, 0o600)?,
-                Some(_) => replace_locked_if(&path, &after, |file| has_content(file, book.bytes()))?,
+                Some(_) => {
+                    replace_locked_if(&path, &after, |file| has_content(file, book.bytes()))?
+                }
             };
             if is_written {
                 return Ok(added);
@@ -178,7 +203,11 @@ impl MemoryFile {
     /// Reads the current file. The stamp is `None` if the file does not exist.
     fn load(&self) -> io::Result<(Option<FileVersion>, Vec<u8>)> {
         let is_readable = |metadata: &Metadata| metadata.is_file() && metadata.len() <= MAX_BYTES;
-        let not_readable = || Err(io::Error::other(format!("it is not a regular file of at most {MAX_BYTES} bytes")));
+        let not_readable = || {
+            Err(io::Error::other(format!(
+                "it is not a regular file of at most {MAX_BYTES} bytes"
+            )))
+        };
         // Check before opening: opening a named pipe would block until its other end is opened.
         let mut file = match self.path.metadata() {
             Ok(metadata) if is_readable(&metadata) => File::open(&self.path)?,
@@ -196,7 +225,10 @@ impl MemoryFile {
     }
 
     fn failed(&self, what: &str, error: &io::Error) -> ErrorInfo {
-        let message = format!("the experiences file {} cannot be {what}: {error}", self.path.display());
+        let message = format!(
+            "the experiences file {} cannot be {what}: {error}",
+            self.path.display()
+        );
         ErrorInfo::new(ErrorCode::StorageError, message)
     }
 }
@@ -206,8 +238,12 @@ struct Lock(File);
 
 impl Lock {
     fn take(path: &Path) -> io::Result<Self> {
-        let file =
-            File::options().create(true).truncate(false).write(true).mode(0o600).open(sibling_path(path, ".lock"))?;
+        let file = File::options()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .mode(0o600)
+            .open(sibling_path(path, ".lock"))?;
         let until = Instant::now() + LOCK_TIMEOUT;
         loop {
             match file.try_lock() {
@@ -232,13 +268,20 @@ impl Drop for Lock {
 /// Removes copies left by a crash, also those of earlier versions, which were named after the file. The caller holds the
 /// lock, so no other writer has one.
 fn remove_stale_temp_files(path: &Path, opened_at: SystemTime) {
-    let (Some(folder), Some(name)) = (path.parent(), path.file_name().and_then(|name| name.to_str())) else { return };
+    let (Some(folder), Some(name)) = (
+        path.parent(),
+        path.file_name().and_then(|name| name.to_str()),
+    ) else {
+        return;
+    };
     remove_drafts_in(folder, opened_at);
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         let other = entry.file_name();
-        let is_draft = other
-            .to_str()
-            .is_some_and(|other| other.strip_prefix(&format!(".{name}.")).is_some_and(|rest| rest.ends_with(".tmp")));
+        let is_draft = other.to_str().is_some_and(|other| {
+            other
+                .strip_prefix(&format!(".{name}."))
+                .is_some_and(|rest| rest.ends_with(".tmp"))
+        });
         if is_draft {
             let _ = fs::remove_file(entry.path());
         }

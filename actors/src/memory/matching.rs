@@ -17,15 +17,26 @@ const MAX_TAGS: usize = 12;
 ///
 /// They are ordered by shared intents, then by shared states, then by how much more often they helped than did harm.
 /// Equal ones keep the order of the file. Tags are compared in their normalized form (see [`normalize_tag`]).
-pub fn matching<'a>(experiences: &'a [Experience], wanted: &Tags, limit: usize) -> Vec<&'a Experience> {
+pub fn matching<'a>(
+    experiences: &'a [Experience],
+    wanted: &Tags,
+    limit: usize,
+) -> Vec<&'a Experience> {
     let (intents, states) = (set(&wanted.intent), set(&wanted.state));
     let ranked = experiences.iter().filter_map(|known| {
-        let shared = (shared(&known.tags.intent, &intents), shared(&known.tags.state, &states));
+        let shared = (
+            shared(&known.tags.intent, &intents),
+            shared(&known.tags.state, &states),
+        );
         (shared != (0, 0)).then_some((shared, known))
     });
     let mut ranked: Vec<((usize, usize), &Experience)> = ranked.collect();
     ranked.sort_by_key(|(shared, known)| Reverse((*shared, known.metrics.score())));
-    ranked.into_iter().take(limit).map(|(_, known)| known).collect()
+    ranked
+        .into_iter()
+        .take(limit)
+        .map(|(_, known)| known)
+        .collect()
 }
 
 fn set(tags: &[String]) -> HashSet<&str> {
@@ -33,7 +44,13 @@ fn set(tags: &[String]) -> HashSet<&str> {
 }
 
 fn shared(tags: &[String], wanted: &HashSet<&str>) -> usize {
-    if wanted.is_empty() { 0 } else { tags.iter().filter(|tag| wanted.contains(tag.as_str())).count() }
+    if wanted.is_empty() {
+        0
+    } else {
+        tags.iter()
+            .filter(|tag| wanted.contains(tag.as_str()))
+            .count()
+    }
 }
 
 /// Normalizes a tag: lowercase letters and digits, with one `-` for every other sequence of characters. The result is
@@ -55,21 +72,32 @@ pub fn normalize_tag(text: &str) -> String {
 pub(super) fn normalize_category(text: &str) -> String {
     let plain = normalize_tag(text).replace('-', "_");
     let cut: String = plain.chars().take(MAX_CATEGORY_CHARS).collect();
-    if cut.is_empty() { "other".to_owned() } else { cut }
+    if cut.is_empty() {
+        "other".to_owned()
+    } else {
+        cut
+    }
 }
 
 /// Normalizes tags, removes duplicates, and keeps at most `MAX_TAGS` of each kind.
 pub fn normalize_tags(intent: &[String], state: &[String]) -> Tags {
     let plain = |texts: &[String]| {
         let mut tags: Vec<String> = Vec::new();
-        for tag in texts.iter().map(|text| normalize_tag(text)).filter(|tag| !tag.is_empty()) {
+        for tag in texts
+            .iter()
+            .map(|text| normalize_tag(text))
+            .filter(|tag| !tag.is_empty())
+        {
             if tags.len() < MAX_TAGS && !tags.contains(&tag) {
                 tags.push(tag);
             }
         }
         tags
     };
-    Tags { intent: plain(intent), state: plain(state) }
+    Tags {
+        intent: plain(intent),
+        state: plain(state),
+    }
 }
 
 #[cfg(test)]

@@ -35,9 +35,19 @@ pub(super) type LineFault = (usize, String);
 
 impl Metadata {
     /// Parses the lines between the two fences.
-    pub(super) fn read<'a>(lines: impl IntoIterator<Item = NumberedLine<'a>>, end: usize) -> Result<Self, LineFault> {
-        let metadata = Self { entries: Vec::new(), end };
-        let mut parser = MetadataParser { metadata, open_map: None, open_list: None };
+    pub(super) fn read<'a>(
+        lines: impl IntoIterator<Item = NumberedLine<'a>>,
+        end: usize,
+    ) -> Result<Self, LineFault> {
+        let metadata = Self {
+            entries: Vec::new(),
+            end,
+        };
+        let mut parser = MetadataParser {
+            metadata,
+            open_map: None,
+            open_list: None,
+        };
         for (number, start, raw) in lines {
             let line = raw.trim();
             if line.is_empty() || line.starts_with('#') {
@@ -59,8 +69,15 @@ impl Metadata {
 
     /// Returns a one-line text, or `None` if the key is missing.
     pub(super) fn text(&self, key: &str) -> Result<Option<&str>, LineFault> {
-        let Some(entry) = self.get(key) else { return Ok(None) };
-        let invalid = || (entry.line, format!("`{key}` must be a single text on one line"));
+        let Some(entry) = self.get(key) else {
+            return Ok(None);
+        };
+        let invalid = || {
+            (
+                entry.line,
+                format!("`{key}` must be a single text on one line"),
+            )
+        };
         entry.value.text().map(Some).ok_or_else(invalid)
     }
 
@@ -75,14 +92,29 @@ impl Metadata {
 
     /// Returns a number, or `None` if the key is missing.
     pub(super) fn number(&self, key: &str) -> Result<Option<u32>, LineFault> {
-        let Some(entry) = self.get(key) else { return Ok(None) };
-        let invalid = || (entry.line, format!("`{key}` must be a whole number, 0 or greater"));
-        entry.value.plain().and_then(|text| text.parse().ok()).map(Some).ok_or_else(invalid)
+        let Some(entry) = self.get(key) else {
+            return Ok(None);
+        };
+        let invalid = || {
+            (
+                entry.line,
+                format!("`{key}` must be a whole number, 0 or greater"),
+            )
+        };
+        entry
+            .value
+            .plain()
+            .and_then(|text| text.parse().ok())
+            .map(Some)
+            .ok_or_else(invalid)
     }
 
     fn add(&mut self, entry: MetadataEntry) -> Result<(), LineFault> {
         if let Some(earlier) = self.get(&entry.key) {
-            let message = format!("`{}` is already set in line {}: remove one of the two", entry.key, earlier.line);
+            let message = format!(
+                "`{}` is already set in line {}: remove one of the two",
+                entry.key, earlier.line
+            );
             return Err((entry.line, message));
         }
         self.entries.push(entry);
@@ -90,9 +122,17 @@ impl Metadata {
     }
 
     /// Parses the keys in braces. `inner` is the text after the opening brace.
-    fn add_inline(&mut self, outer: &str, inner: &str, start: usize, line: usize) -> Result<(), LineFault> {
+    fn add_inline(
+        &mut self,
+        outer: &str,
+        inner: &str,
+        start: usize,
+        line: usize,
+    ) -> Result<(), LineFault> {
         let invalid = |message: &str| (line, format!("`{outer}` {message}"));
-        let Some((inner, _)) = inner.rsplit_once('}') else { return Err(invalid("has no closing } on its line")) };
+        let Some((inner, _)) = inner.rsplit_once('}') else {
+            return Err(invalid("has no closing } on its line"));
+        };
         let mut at = 0;
         for part in split_at_commas(inner) {
             let from = start + at;
@@ -100,15 +140,23 @@ impl Metadata {
             if part.trim().is_empty() {
                 continue;
             }
-            let (key, text) =
-                part.split_once(':').ok_or_else(|| invalid("must have `key: value` between its commas"))?;
+            let (key, text) = part
+                .split_once(':')
+                .ok_or_else(|| invalid("must have `key: value` between its commas"))?;
             if !is_key(key.trim()) {
                 return Err(invalid("must have `key: value` between its commas"));
             }
             let key = format!("{outer}.{}", key.trim());
-            let value = value::parse(text.trim()).map_err(|message| (line, format!("`{key}` {message}")))?;
+            let value = value::parse(text.trim())
+                .map_err(|message| (line, format!("`{key}` {message}")))?;
             let begin = from + part.len() - text.trim_start().len();
-            self.add(MetadataEntry { key, value, range: begin..begin + text.trim().len(), is_inline: true, line })?;
+            self.add(MetadataEntry {
+                key,
+                value,
+                range: begin..begin + text.trim().len(),
+                is_inline: true,
+                line,
+            })?;
         }
         Ok(())
     }
@@ -129,8 +177,10 @@ impl MetadataParser {
         let entry = match &mut self.open_list {
             Some(entry) => entry,
             None => {
-                let (line, key) =
-                    self.open_map.take().ok_or_else(|| at("a list item `- …` without a key above it".into()))?;
+                let (line, key) = self
+                    .open_map
+                    .take()
+                    .ok_or_else(|| at("a list item `- …` without a key above it".into()))?;
                 self.open_list.insert(MetadataEntry {
                     key,
                     value: Value::Empty,
@@ -140,7 +190,10 @@ impl MetadataParser {
                 })
             }
         };
-        entry.value.push(item).map_err(|message| at(format!("`{}` {message}", entry.key)))
+        entry
+            .value
+            .push(item)
+            .map_err(|message| at(format!("`{}` {message}", entry.key)))
     }
 
     fn key_line(&mut self, (number, start, raw): NumberedLine<'_>) -> Result<(), LineFault> {
@@ -151,11 +204,17 @@ impl MetadataParser {
         let (key, text) = line
             .split_once(':')
             .filter(|(key, _)| is_key(key))
-            .ok_or_else(|| at("expected `key: value`, a list item `- …`, or a comment".to_owned()))?;
+            .ok_or_else(|| {
+                at("expected `key: value`, a list item `- …`, or a comment".to_owned())
+            })?;
         let key = match (is_below, &self.open_map) {
             (false, _) => key.to_owned(),
             (true, Some((_, outer))) => format!("{outer}.{key}"),
-            (true, None) => return Err(at(format!("`{key}` is indented, but there is no key above it"))),
+            (true, None) => {
+                return Err(at(format!(
+                    "`{key}` is indented, but there is no key above it"
+                )));
+            }
         };
         let from = start + raw.len() - raw.trim_start().len() + line.len() - text.len();
         let from = from + text.len() - text.trim_start().len();
@@ -167,29 +226,44 @@ impl MetadataParser {
         let range = from..from + value_length(text.trim());
         match value::parse(text.trim()).map_err(|message| at(format!("`{key}` {message}")))? {
             Value::Empty if is_below => {
-                self.open_list =
-                    Some(MetadataEntry { key, value: Value::Empty, range, is_inline: false, line: number });
+                self.open_list = Some(MetadataEntry {
+                    key,
+                    value: Value::Empty,
+                    range,
+                    is_inline: false,
+                    line: number,
+                });
             }
             Value::Empty => self.open_map = Some((number, key)),
             value => {
                 if !is_below {
                     self.open_map = None;
                 }
-                self.metadata.add(MetadataEntry { key, value, range, is_inline: false, line: number })?;
+                self.metadata.add(MetadataEntry {
+                    key,
+                    value,
+                    range,
+                    is_inline: false,
+                    line: number,
+                })?;
             }
         }
         Ok(())
     }
 
     fn close_list(&mut self) -> Result<(), LineFault> {
-        self.open_list.take().map_or(Ok(()), |entry| self.metadata.add(entry))
+        self.open_list
+            .take()
+            .map_or(Ok(()), |entry| self.metadata.add(entry))
     }
 }
 
 /// Returns the length of the value in a line. A quoted value may be followed by a comment.
 fn value_length(text: &str) -> usize {
     let quote = text.chars().next().filter(|c| matches!(c, '"' | '\''));
-    quote.and_then(|quote| Some(text[1..].find(quote)? + 2)).unwrap_or(text.len())
+    quote
+        .and_then(|quote| Some(text[1..].find(quote)? + 2))
+        .unwrap_or(text.len())
 }
 
 /// Splits a text at commas that are not within brackets or quotes.
@@ -219,11 +293,14 @@ pub(super) fn is_metadata_line(line: &str) -> bool {
     trimmed.is_empty()
         || trimmed.starts_with('#')
         || value::item(trimmed).is_some()
-        || trimmed
-            .split_once(':')
-            .is_some_and(|(key, rest)| is_key(key) && (rest.is_empty() || rest.starts_with([' ', '\t'])))
+        || trimmed.split_once(':').is_some_and(|(key, rest)| {
+            is_key(key) && (rest.is_empty() || rest.starts_with([' ', '\t']))
+        })
 }
 
 fn is_key(key: &str) -> bool {
-    !key.is_empty() && key.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-'))
+    !key.is_empty()
+        && key
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-'))
 }

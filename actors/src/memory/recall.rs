@@ -37,16 +37,28 @@ pub(crate) fn tag_request(task: &str, experiences: &[Experience]) -> (String, St
         most_used(experiences, |tags| &tags.intent).join(", "),
         most_used(experiences, |tags| &tags.state).join(", ")
     );
-    (system, format!("{KNOWN_TAGS_HEADING}\n{known}\n{TASK_HEADING}\n{}\n", shorten(task, MAX_TASK_CHARS)))
+    (
+        system,
+        format!(
+            "{KNOWN_TAGS_HEADING}\n{known}\n{TASK_HEADING}\n{}\n",
+            shorten(task, MAX_TASK_CHARS)
+        ),
+    )
 }
 
 /// Parses the answer, or returns what is wrong with it.
 pub(crate) fn read_tags(answer: &str) -> Result<Tags, String> {
-    let (_, value) = find_json(answer).ok_or("it is not JSON, neither alone nor in a code fence")?;
-    let tags: Tags = serde_json::from_value(value)
-        .map_err(|error| format!("it is not {{\"intent\": [texts], \"state\": [texts]}}: {error}"))?;
+    let (_, value) =
+        find_json(answer).ok_or("it is not JSON, neither alone nor in a code fence")?;
+    let tags: Tags = serde_json::from_value(value).map_err(|error| {
+        format!("it is not {{\"intent\": [texts], \"state\": [texts]}}: {error}")
+    })?;
     let tags = normalize_tags(&tags.intent, &tags.state);
-    if tags.is_empty() { Err("it contains no tag".to_owned()) } else { Ok(tags) }
+    if tags.is_empty() {
+        Err("it contains no tag".to_owned())
+    } else {
+        Ok(tags)
+    }
 }
 
 /// Returns the message that asks the model to correct its answer. It is sent at most once.
@@ -80,7 +92,10 @@ fn most_used(experiences: &[Experience], kind: impl Fn(&Tags) -> &Vec<String>) -
     }
     let mut tags: Vec<_> = counts.into_iter().collect();
     tags.sort_by_key(|(_, (count, place))| (Reverse(*count), *place));
-    tags.into_iter().take(MAX_KNOWN_TAGS).map(|(tag, _)| tag).collect()
+    tags.into_iter()
+        .take(MAX_KNOWN_TAGS)
+        .map(|(tag, _)| tag)
+        .collect()
 }
 
 #[cfg(test)]

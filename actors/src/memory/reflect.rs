@@ -17,7 +17,8 @@ use super::{
 };
 
 /// Beginning of the system prompt of every reflection run.
-pub(crate) const REFLECTION_PROMPT_START: &str = "You review an agent's work, and keep what helps later work.";
+pub(crate) const REFLECTION_PROMPT_START: &str =
+    "You review an agent's work, and keep what helps later work.";
 /// Maximum number of new experiences of one reflection.
 const MAX_NEW: usize = 8;
 /// Maximum length of the text of one, in characters.
@@ -43,7 +44,9 @@ pub(crate) fn reflection_prompt() -> String {
 
 /// Returns the question to the model. It is stored as the first message of the side branch.
 pub(crate) fn reflection_question(focus: Option<&str>) -> String {
-    let focus = focus.map(|focus| format!(" Focus on this: {}", focus.trim())).unwrap_or_default();
+    let focus = focus
+        .map(|focus| format!(" Focus on this: {}", focus.trim()))
+        .unwrap_or_default();
     format!("What was learned here that helps later work?{focus}")
 }
 
@@ -104,35 +107,66 @@ pub(crate) fn read_reflection(
     answer: &str,
     given: &HashSet<String>,
 ) -> (Vec<NewExperience>, Vec<(ExperienceId, bool)>) {
-    let Ok(answer) = serde_json::from_str::<ReflectionAnswer>(answer) else { return (Vec::new(), Vec::new()) };
+    let Ok(answer) = serde_json::from_str::<ReflectionAnswer>(answer) else {
+        return (Vec::new(), Vec::new());
+    };
     let mut texts = HashSet::new();
-    let new = answer.experiences.into_iter().filter_map(|LearnedExperience { category, tags, text }| {
-        let text: String = strip_invisible(&text).trim().chars().take(MAX_TEXT_CHARS).collect();
-        let tags = normalize_tags(&tags.intent, &tags.state);
-        (!text.is_empty() && texts.insert(text.clone())).then(|| NewExperience {
-            category: normalize_category(&category),
-            tags,
-            text,
-        })
-    });
+    let new = answer.experiences.into_iter().filter_map(
+        |LearnedExperience {
+             category,
+             tags,
+             text,
+         }| {
+            let text: String = strip_invisible(&text)
+                .trim()
+                .chars()
+                .take(MAX_TEXT_CHARS)
+                .collect();
+            let tags = normalize_tags(&tags.intent, &tags.state);
+            (!text.is_empty() && texts.insert(text.clone())).then(|| NewExperience {
+                category: normalize_category(&category),
+                tags,
+                text,
+            })
+        },
+    );
     let mut judged = HashSet::new();
-    let used = answer.used.into_iter().filter(|used| given.contains(&used.id) && judged.insert(used.id.clone()));
-    (new.take(MAX_NEW).collect(), used.map(|used| (ExperienceId::new(used.id), used.helped)).collect())
+    let used = answer
+        .used
+        .into_iter()
+        .filter(|used| given.contains(&used.id) && judged.insert(used.id.clone()));
+    (
+        new.take(MAX_NEW).collect(),
+        used.map(|used| (ExperienceId::new(used.id), used.helped))
+            .collect(),
+    )
 }
 
 /// Returns the ids of the experiences that were added to a conversation or that it looked up.
-pub(crate) fn experiences_in<'a>(messages: impl IntoIterator<Item = &'a Message>) -> HashSet<String> {
+pub(crate) fn experiences_in<'a>(
+    messages: impl IntoIterator<Item = &'a Message>,
+) -> HashSet<String> {
     let mut given = HashSet::new();
     let mut lookup_calls: HashSet<&str> = HashSet::new();
     for message in messages {
         lookup_calls.extend(
-            message.tool_calls.iter().filter(|call| call.name == "get_experience").map(|call| call.id.as_str()),
+            message
+                .tool_calls
+                .iter()
+                .filter(|call| call.name == "get_experience")
+                .map(|call| call.id.as_str()),
         );
         let lines = match message.role {
-            Role::User if message.is_request() => {
-                message.content.split_once(EXPERIENCES_HEADING).map_or("", |(_, listed)| listed)
-            }
-            Role::Tool if message.tool_call_id.as_deref().is_some_and(|id| lookup_calls.contains(id)) => {
+            Role::User if message.is_request() => message
+                .content
+                .split_once(EXPERIENCES_HEADING)
+                .map_or("", |(_, listed)| listed),
+            Role::Tool
+                if message
+                    .tool_call_id
+                    .as_deref()
+                    .is_some_and(|id| lookup_calls.contains(id)) =>
+            {
                 &message.content
             }
             _ => "",

@@ -36,13 +36,26 @@ pub(super) fn next(conversation: &Conversation<'_>, scope: &Scope) -> Turn {
 }
 
 fn listings(scope: &Scope) -> Vec<(&'static str, Value)> {
-    let list =
-        |path: &str, recursive: bool| ("list_files", json!({"path": path, "recursive": recursive, "limit": 1000}));
+    let list = |path: &str, recursive: bool| {
+        (
+            "list_files",
+            json!({"path": path, "recursive": recursive, "limit": 1000}),
+        )
+    };
     let mut flat: Vec<&str> = scope.direct.iter().map(String::as_str).collect();
-    flat.extend(scope.files.iter().map(|file| file.rfind('/').map_or("./", |end| &file[..=end])));
+    flat.extend(
+        scope
+            .files
+            .iter()
+            .map(|file| file.rfind('/').map_or("./", |end| &file[..=end])),
+    );
     flat.sort_unstable();
     flat.dedup();
-    let mut calls: Vec<_> = scope.folders.iter().map(|folder| list(folder, true)).collect();
+    let mut calls: Vec<_> = scope
+        .folders
+        .iter()
+        .map(|folder| list(folder, true))
+        .collect();
     calls.extend(flat.into_iter().map(|folder| list(folder, false)));
     calls.truncate(MAX_LISTED);
     calls
@@ -54,7 +67,11 @@ fn listed(conversation: &Conversation<'_>, scope: &Scope) -> Listing {
     for exchange in conversation.calls("list_files") {
         let asked = exchange.text("path").unwrap_or_default();
         let Some(text) = exchange.ok() else {
-            let why = exchange.error().map_or("it was not listed".to_owned(), |error| plain_line(error, 160));
+            let why = exchange
+                .error()
+                .map_or("it was not listed".to_owned(), |error| {
+                    plain_line(error, 160)
+                });
             listing.unreadable.push(format!("{asked}: {why}"));
             continue;
         };
@@ -63,7 +80,8 @@ fn listed(conversation: &Conversation<'_>, scope: &Scope) -> Listing {
             one.files.retain(|path, _| scope.contains(path));
             let all_shown = !one.is_truncated || !scope.files.is_empty();
             if all_shown {
-                (one.total_files, one.total_bytes) = (one.files.len() as u64, one.files.values().sum());
+                (one.total_files, one.total_bytes) =
+                    (one.files.len() as u64, one.files.values().sum());
             }
             one.folders.clear();
             one.is_truncated = !all_shown;
@@ -74,30 +92,50 @@ fn listed(conversation: &Conversation<'_>, scope: &Scope) -> Listing {
 }
 
 /// Returns the second step: reads of the most informative files, and one search.
-fn detail_calls(conversation: &Conversation<'_>, scope: &Scope, listing: &Listing) -> Vec<(&'static str, Value)> {
+fn detail_calls(
+    conversation: &Conversation<'_>,
+    scope: &Scope,
+    listing: &Listing,
+) -> Vec<(&'static str, Value)> {
     let mut calls = Vec::new();
     if conversation.offers("read") && scope.question == Question::Overview {
         let ranked = listing.files.iter().filter(|(_, size)| **size > 0);
-        let mut ranked: Vec<_> = ranked.filter_map(|(path, size)| Some((purpose::rank(path)?, path, *size))).collect();
+        let mut ranked: Vec<_> = ranked
+            .filter_map(|(path, size)| Some((purpose::rank(path)?, path, *size)))
+            .collect();
         ranked.sort_by(|a, b| (a.0, b.2, a.1).cmp(&(b.0, a.2, b.1)));
         let telling = ranked.into_iter().take(MAX_READ);
-        calls.extend(telling.map(|(_, path, _)| ("read", json!({"path": path, "max_lines": READ_LINES}))));
+        calls.extend(
+            telling.map(|(_, path, _)| ("read", json!({"path": path, "max_lines": READ_LINES}))),
+        );
     }
-    let place = match (scope.folders.as_slice(), scope.direct.as_slice(), scope.files.as_slice()) {
+    let place = match (
+        scope.folders.as_slice(),
+        scope.direct.as_slice(),
+        scope.files.as_slice(),
+    ) {
         ([one], [], []) => one.as_str(),
         ([], [], [one]) => one.as_str(),
         _ => ".",
     };
-    let wanted = listing.files.keys().any(|path| purpose::rank(path).is_some());
+    let wanted = listing
+        .files
+        .keys()
+        .any(|path| purpose::rank(path).is_some());
     if conversation.offers("grep") && wanted {
-        calls.push(("grep", json!({"pattern": pattern(scope.question), "path": place, "limit": 200})));
+        calls.push((
+            "grep",
+            json!({"pattern": pattern(scope.question), "path": place, "limit": 200}),
+        ));
     }
     calls
 }
 
 const fn pattern(question: Question) -> &'static str {
     match question {
-        Question::EntryPoints => r"fn main\(|def main\(|func main\(|__main__|public static void main|int main\(",
+        Question::EntryPoints => {
+            r"fn main\(|def main\(|func main\(|__main__|public static void main|int main\("
+        }
         _ => r"\b(TODO|FIXME)\b",
     }
 }
@@ -112,10 +150,15 @@ fn answer(conversation: &Conversation<'_>, scope: &Scope, listing: &Listing) -> 
         text.push_str(&hits);
     }
     let closing = format!("\n({NOTICE}.)");
-    let room = scope.max_bytes.saturating_sub(text.len() + closing.len() + 1);
+    let room = scope
+        .max_bytes
+        .saturating_sub(text.len() + closing.len() + 1);
     text.push('\n');
     text.push_str(&match scope.question {
-        Question::Kinds => format!("- Kinds: {}\n", languages(listing.files.iter().map(|(p, s)| (p.as_str(), *s)), 8)),
+        Question::Kinds => format!(
+            "- Kinds: {}\n",
+            languages(listing.files.iter().map(|(p, s)| (p.as_str(), *s)), 8)
+        ),
         question => list_files_in_room(conversation, listing, question, room),
     });
     text + &closing
@@ -125,13 +168,24 @@ fn headline(listing: &Listing) -> String {
     if listing.total_files == 0 && listing.folders.is_empty() {
         return "There are no files here.\n".to_owned();
     }
-    let (files, bytes) = (count(listing.total_files, "file"), count(listing.total_bytes, "byte"));
+    let (files, bytes) = (
+        count(listing.total_files, "file"),
+        count(listing.total_bytes, "byte"),
+    );
     let mut text = format!("{files}, {bytes} in all.");
     if listing.is_truncated {
         let seen = listing.files.len();
-        text.push_str(&format!(" Only {seen} were looked at; the rest was counted and left out."));
+        text.push_str(&format!(
+            " Only {seen} were looked at; the rest was counted and left out."
+        ));
     }
-    let languages = languages(listing.files.iter().map(|(path, size)| (path.as_str(), *size)), 3);
+    let languages = languages(
+        listing
+            .files
+            .iter()
+            .map(|(path, size)| (path.as_str(), *size)),
+        3,
+    );
     if !languages.is_empty() {
         text.push_str(&format!(" Mainly {languages}."));
     }
@@ -145,7 +199,12 @@ fn describe_hits(conversation: &Conversation<'_>, scope: &Scope) -> String {
         Question::EntryPoints => "Places where a program begins",
         _ => "Lines marked TODO or FIXME",
     };
-    let Some(result) = conversation.calls("grep").find_map(|exchange| exchange.ok()) else { return String::new() };
+    let Some(result) = conversation
+        .calls("grep")
+        .find_map(|exchange| exchange.ok())
+    else {
+        return String::new();
+    };
     let hit = |line: &str| {
         let (path, rest) = line.split_once(':')?;
         let number = rest.split_once(':')?.0.parse::<u64>().ok()?;
@@ -153,17 +212,31 @@ fn describe_hits(conversation: &Conversation<'_>, scope: &Scope) -> String {
     };
     let hits: Vec<(String, u64)> = result.lines().filter_map(hit).collect();
     match hits.first() {
-        Some((path, line)) => format!("{what}: {}, the first in `{path}`, line {line}.\n", hits.len()),
+        Some((path, line)) => format!(
+            "{what}: {}, the first in `{path}`, line {line}.\n",
+            hits.len()
+        ),
         None if scope.question == Question::EntryPoints => format!("{what}: none seen.\n"),
         None => String::new(),
     }
 }
 
 /// Lists the files, as many as fit.
-fn list_files_in_room(conversation: &Conversation<'_>, listing: &Listing, question: Question, room: usize) -> String {
-    let reads = conversation.calls("read").filter_map(|exchange| Some((exchange.text("path")?, exchange.ok()?)));
+fn list_files_in_room(
+    conversation: &Conversation<'_>,
+    listing: &Listing,
+    question: Question,
+    room: usize,
+) -> String {
+    let reads = conversation
+        .calls("read")
+        .filter_map(|exchange| Some((exchange.text("path")?, exchange.ok()?)));
     let pages: BTreeMap<&str, &str> = reads.collect();
-    let mut order: Vec<(&str, u64)> = listing.files.iter().map(|(path, size)| (path.as_str(), *size)).collect();
+    let mut order: Vec<(&str, u64)> = listing
+        .files
+        .iter()
+        .map(|(path, size)| (path.as_str(), *size))
+        .collect();
     match question {
         Question::Sizes => order.sort_by(|a, b| (b.1, a.0).cmp(&(a.1, b.0))),
         // Files that were read come first: if there is little room, the informative ones are kept.
@@ -179,16 +252,26 @@ fn list_files_in_room(conversation: &Conversation<'_>, listing: &Listing, questi
         };
         let full = format!("- `{path}` ({}): {purpose}\n", count(size, "byte"));
         let short = format!("- `{path}` ({})\n", count(size, "byte"));
-        match [full, short].into_iter().find(|line| text.len() + line.len() <= room) {
+        match [full, short]
+            .into_iter()
+            .find(|line| text.len() + line.len() <= room)
+        {
             Some(line) => text.push_str(&line),
             None => continue,
         }
         shown += 1;
         shown_bytes += size;
     }
-    let (more, bytes) = (listing.total_files.saturating_sub(shown), listing.total_bytes.saturating_sub(shown_bytes));
+    let (more, bytes) = (
+        listing.total_files.saturating_sub(shown),
+        listing.total_bytes.saturating_sub(shown_bytes),
+    );
     if more > 0 {
-        text.push_str(&format!("- and {} ({}) not named here\n", count(more, "more file"), count(bytes, "byte")));
+        text.push_str(&format!(
+            "- and {} ({}) not named here\n",
+            count(more, "more file"),
+            count(bytes, "byte")
+        ));
     }
     text
 }

@@ -45,16 +45,27 @@ impl<'a> Exchange<'a> {
 /// `status`.
 pub(super) fn is_error(text: &str) -> bool {
     let text = text.trim_start();
-    let starts = |mark: &str| text.get(..mark.len()).is_some_and(|head| head.eq_ignore_ascii_case(mark));
-    if ["error:", "error ", "error (", "<error", "[error"].iter().any(|mark| starts(mark)) {
+    let starts = |mark: &str| {
+        text.get(..mark.len())
+            .is_some_and(|head| head.eq_ignore_ascii_case(mark))
+    };
+    if ["error:", "error ", "error (", "<error", "[error"]
+        .iter()
+        .any(|mark| starts(mark))
+    {
         return true;
     }
-    if ErrorCode::ALL.iter().any(|code| text.strip_prefix(code.as_str()).is_some_and(|rest| rest.starts_with(':'))) {
+    if ErrorCode::ALL.iter().any(|code| {
+        text.strip_prefix(code.as_str())
+            .is_some_and(|rest| rest.starts_with(':'))
+    }) {
         return true;
     }
     // The result of a failed child has a status; that of a failed call has none.
     let object = || serde_json::from_str::<Value>(text).ok();
-    text.starts_with('{') && object().is_some_and(|value| value.get("error").is_some() && value.get("status").is_none())
+    text.starts_with('{')
+        && object()
+            .is_some_and(|value| value.get("error").is_some() && value.get("status").is_none())
 }
 
 /// The request as the model reads it.
@@ -76,12 +87,20 @@ impl<'a> Conversation<'a> {
     pub(super) fn read(request: &'a ModelRequest) -> Self {
         let messages: Vec<&'a Message> = request.messages.iter().map(AsRef::as_ref).collect();
         let start = task_index(&messages);
-        let task = start.and_then(|index| messages.get(index)).map_or("", |message| message.content.as_str());
+        let task = start
+            .and_then(|index| messages.get(index))
+            .map_or("", |message| message.content.as_str());
         // Experiences of earlier runs are appended to a task and are not part of it.
-        let task = task.split(&format!("\n\n{EXPERIENCES_HEADING}\n")).next().unwrap_or(task);
+        let task = task
+            .split(&format!("\n\n{EXPERIENCES_HEADING}\n"))
+            .next()
+            .unwrap_or(task);
         let (before, since) = messages.split_at(start.unwrap_or(0));
         let length = match (since.first(), since.last()) {
-            (Some(first), Some(last)) => last.sequence.saturating_sub(first.sequence).max(since.len() as u64),
+            (Some(first), Some(last)) => last
+                .sequence
+                .saturating_sub(first.sequence)
+                .max(since.len() as u64),
             _ => 0,
         };
         Self {
@@ -89,7 +108,10 @@ impl<'a> Conversation<'a> {
             task,
             exchanges: exchanges(since),
             earlier: exchanges(before),
-            turn: messages.iter().filter(|message| message.role == Role::Assistant).count(),
+            turn: messages
+                .iter()
+                .filter(|message| message.role == Role::Assistant)
+                .count(),
             length,
         }
     }
@@ -101,7 +123,9 @@ impl<'a> Conversation<'a> {
 
     /// Returns the calls of a tool since the task was given.
     pub(super) fn calls<'s>(&'s self, name: &'s str) -> impl Iterator<Item = &'s Exchange<'a>> {
-        self.exchanges.iter().filter(move |exchange| exchange.name == name)
+        self.exchanges
+            .iter()
+            .filter(move |exchange| exchange.name == name)
     }
 
     /// Returns whether a tool was called since the task was given.
@@ -111,9 +135,17 @@ impl<'a> Conversation<'a> {
 
     /// Returns the rest of the first line that begins with `mark`, in user messages or the system prompt.
     pub(super) fn find_line_after(&self, mark: &str) -> Option<&'a str> {
-        let users = self.request.messages.iter().filter(|message| message.role == Role::User);
-        let texts = users.map(|message| message.content.as_str()).chain(self.request.system.iter().map(AsRef::as_ref));
-        texts.flat_map(str::lines).find_map(|line| line.trim_start().strip_prefix(mark))
+        let users = self
+            .request
+            .messages
+            .iter()
+            .filter(|message| message.role == Role::User);
+        let texts = users
+            .map(|message| message.content.as_str())
+            .chain(self.request.system.iter().map(AsRef::as_ref));
+        texts
+            .flat_map(str::lines)
+            .find_map(|line| line.trim_start().strip_prefix(mark))
     }
 
     /// Returns whether the system prompt contains a text.
@@ -132,13 +164,21 @@ fn task_index(messages: &[&Message]) -> Option<usize> {
     let users = || (0..messages.len()).filter(|index| messages[*index].role == Role::User);
     // A user writes first or after an answer; context follows the user's message or tool results.
     let follows_on = |index: usize| index > 0 && messages[index - 1].role != Role::Assistant;
-    let is_marked = |index: usize| CONTEXT_MARKS.iter().any(|mark| messages[index].content.starts_with(mark));
+    let is_marked = |index: usize| {
+        CONTEXT_MARKS
+            .iter()
+            .any(|mark| messages[index].content.starts_with(mark))
+    };
     let stands_for_others = |index: usize| {
         let is_of_runtime = messages[index].origin.is_some() && !messages[index].is_request();
         is_of_runtime || is_summary(messages[index]) || is_replacement(&messages[index].content)
     };
-    let is_context = |index: &usize| stands_for_others(*index) || follows_on(*index) && is_marked(*index);
-    users().rev().find(|index| !is_context(index)).or_else(|| users().next())
+    let is_context =
+        |index: &usize| stands_for_others(*index) || follows_on(*index) && is_marked(*index);
+    users()
+        .rev()
+        .find(|index| !is_context(index))
+        .or_else(|| users().next())
 }
 
 fn exchanges<'a>(messages: &[&'a Message]) -> Vec<Exchange<'a>> {
@@ -146,11 +186,17 @@ fn exchanges<'a>(messages: &[&'a Message]) -> Vec<Exchange<'a>> {
     let mut results: HashMap<&str, Vec<(usize, &'a str)>> = HashMap::new();
     for (place, message) in messages.iter().enumerate() {
         if let Some(id) = message.tool_call_id.as_deref() {
-            results.entry(id).or_default().push((place, &message.content));
+            results
+                .entry(id)
+                .or_default()
+                .push((place, &message.content));
         }
     }
     let result_of = |id: &str, place: usize| {
-        results.get(id).and_then(|all| all.iter().find(|(at, _)| *at > place)).map(|(_, text)| *text)
+        results
+            .get(id)
+            .and_then(|all| all.iter().find(|(at, _)| *at > place))
+            .map(|(_, text)| *text)
     };
     let mut exchanges = Vec::new();
     for (place, message) in messages.iter().enumerate() {

@@ -24,17 +24,29 @@ pub(super) struct Listing {
 impl Listing {
     /// Parses one listing.
     pub(super) fn parse(text: &str) -> Self {
-        let mut listing = Self { is_truncated: true, ..Self::default() };
+        let mut listing = Self {
+            is_truncated: true,
+            ..Self::default()
+        };
         let mut totals_line = None;
         for line in text.lines() {
             if let Some((path, size)) = line.rsplit_once('\t') {
                 // Symlinks and files of unknown size exist, but have no size to count.
-                listing.files.insert(path.to_owned(), size.parse().unwrap_or(0));
-            } else if let Some(note) = line.strip_prefix('[').and_then(|note| note.strip_suffix(']')) {
+                listing
+                    .files
+                    .insert(path.to_owned(), size.parse().unwrap_or(0));
+            } else if let Some(note) = line
+                .strip_prefix('[')
+                .and_then(|note| note.strip_suffix(']'))
+            {
                 totals_line = totals(note);
                 listing.is_truncated = note.contains(" shown: ") || note.contains("stopped after");
-                let lost = note.split_once("could not be read").map(|(_, rest)| rest.trim_start_matches([' ', ':']));
-                listing.unreadable.extend(lost.map(|rest| rest.replace('`', "'")));
+                let lost = note
+                    .split_once("could not be read")
+                    .map(|(_, rest)| rest.trim_start_matches([' ', ':']));
+                listing
+                    .unreadable
+                    .extend(lost.map(|rest| rest.replace('`', "'")));
             } else if line.ends_with('/') {
                 listing.folders.insert(line.to_owned());
             }
@@ -57,13 +69,20 @@ impl Listing {
     /// Returns the files below a folder with their sizes. `./` is the project.
     pub(super) fn below<'a>(&'a self, folder: &'a str) -> impl Iterator<Item = (&'a str, u64)> {
         let prefix = folder.strip_prefix("./").unwrap_or(folder);
-        self.files.iter().filter(move |(path, _)| path.starts_with(prefix)).map(|(path, size)| (path.as_str(), *size))
+        self.files
+            .iter()
+            .filter(move |(path, _)| path.starts_with(prefix))
+            .map(|(path, size)| (path.as_str(), *size))
     }
 
     /// Returns the files directly in a folder.
-    pub(super) fn directly_in<'a>(&'a self, folder: &'a str) -> impl Iterator<Item = (&'a str, u64)> {
+    pub(super) fn directly_in<'a>(
+        &'a self,
+        folder: &'a str,
+    ) -> impl Iterator<Item = (&'a str, u64)> {
         let depth = folder.strip_prefix("./").unwrap_or(folder).len();
-        self.below(folder).filter(move |(path, _)| !path[depth..].contains('/'))
+        self.below(folder)
+            .filter(move |(path, _)| !path[depth..].contains('/'))
     }
 
     /// Returns the folders directly in a folder.
@@ -80,8 +99,20 @@ impl Listing {
 /// Parses `N files, M folders, B bytes` in a note.
 fn totals(note: &str) -> Option<(u64, u64)> {
     let counts = note.split_once(" files,")?;
-    let files = counts.0.rsplit(|c: char| !c.is_ascii_digit()).next()?.parse().ok()?;
-    let bytes = counts.1.split_once(" bytes")?.0.rsplit(' ').next()?.parse().ok()?;
+    let files = counts
+        .0
+        .rsplit(|c: char| !c.is_ascii_digit())
+        .next()?
+        .parse()
+        .ok()?;
+    let bytes = counts
+        .1
+        .split_once(" bytes")?
+        .0
+        .rsplit(' ')
+        .next()?
+        .parse()
+        .ok()?;
     Some((files, bytes))
 }
 
@@ -101,7 +132,11 @@ pub(super) fn languages<'a>(files: impl Iterator<Item = (&'a str, u64)>, most: u
     let mut sums: Vec<_> = sums.into_iter().collect();
     sums.sort_by(|(a_name, a), (b_name, b)| b.1.cmp(&a.1).then_with(|| a_name.cmp(b_name)));
     let shown = sums.iter().take(most).map(|(language, (files, bytes))| {
-        format!("{language} ({}, {})", super::count(*files, "file"), super::count(*bytes, "byte"))
+        format!(
+            "{language} ({}, {})",
+            super::count(*files, "file"),
+            super::count(*bytes, "byte")
+        )
     });
     shown.collect::<Vec<_>>().join(", ")
 }

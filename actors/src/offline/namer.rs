@@ -15,8 +15,15 @@ pub(super) fn is_asked(conversation: &Conversation<'_>) -> bool {
 
 /// Answers with the name.
 pub(super) fn next(conversation: &Conversation<'_>) -> Turn {
-    let request = conversation.task.strip_prefix(USER_HEADING).unwrap_or(conversation.task);
+    let request = conversation
+        .task
+        .strip_prefix(USER_HEADING)
+        .unwrap_or(conversation.task);
     let asked = request.split(AGENT_HEADING).next().unwrap_or_default();
     let words: Vec<&str> = asked.split_whitespace().take(MAX_WORDS).collect();
-    Turn::answer(words.join(" ").trim_end_matches([',', '.', ';', ':', '?', '!']))
+    Turn::answer(
+        words
+            .join(" ")
+            .trim_end_matches([',', '.', ';', ':', '?', '!']),
+    )
 }

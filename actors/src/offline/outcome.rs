@@ -22,7 +22,11 @@ pub(super) struct Outcome {
 impl Outcome {
     /// Returns the outcome of a call that failed as a whole.
     pub(super) fn failed(error: Option<&str>) -> Self {
-        Self { status: "failed".to_owned(), error: error.map(str::to_owned), ..Self::default() }
+        Self {
+            status: "failed".to_owned(),
+            error: error.map(str::to_owned),
+            ..Self::default()
+        }
     }
 
     /// Returns whether the child completed its task.
@@ -32,15 +36,28 @@ impl Outcome {
 
     fn read(value: &Value) -> Option<Self> {
         let text = |name: &str| value.get(name).and_then(Value::as_str).map(str::to_owned);
-        let error = value.get("error").filter(|error| !error.is_null()).map(|error| {
-            let message = error.get("message").and_then(Value::as_str).or(error.as_str());
-            message.map_or_else(|| error.to_string(), str::to_owned)
-        });
-        let findings = value.get("findings").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+        let error = value
+            .get("error")
+            .filter(|error| !error.is_null())
+            .map(|error| {
+                let message = error
+                    .get("message")
+                    .and_then(Value::as_str)
+                    .or(error.as_str());
+                message.map_or_else(|| error.to_string(), str::to_owned)
+            });
+        let findings = value
+            .get("findings")
+            .and_then(Value::as_array)
+            .map(Vec::as_slice)
+            .unwrap_or_default();
         Some(Self {
             status: text("status")?,
             summary: text("summary").unwrap_or_default(),
-            findings: findings.iter().filter_map(|finding| finding.as_str().map(str::to_owned)).collect(),
+            findings: findings
+                .iter()
+                .filter_map(|finding| finding.as_str().map(str::to_owned))
+                .collect(),
             passed: value.get("passed").and_then(Value::as_bool),
             error,
             task_index: text("sub_trace_id").and_then(|id| task_index(&id)),
@@ -50,7 +67,12 @@ impl Outcome {
 
 /// Parses the index in the task list from `…@explore-003-…`.
 fn task_index(trace_id: &str) -> Option<usize> {
-    let number = trace_id.rsplit('@').next()?.strip_prefix("explore-")?.split('-').next()?;
+    let number = trace_id
+        .rsplit('@')
+        .next()?
+        .strip_prefix("explore-")?
+        .split('-')
+        .next()?;
     number.parse::<usize>().ok()?.checked_sub(1)
 }
 
@@ -67,8 +89,16 @@ fn outcomes(result: &str) -> Vec<Outcome> {
     let mut from = 0;
     while let Some(at) = result[from..].find("{\"mode\"").map(|at| from + at) {
         let mut values = Deserializer::from_str(&result[at..]).into_iter::<Value>();
-        let outcome = values.next().and_then(Result::ok).as_ref().and_then(Outcome::read);
-        from = if outcome.is_some() { at + values.byte_offset().max(1) } else { at + 1 };
+        let outcome = values
+            .next()
+            .and_then(Result::ok)
+            .as_ref()
+            .and_then(Outcome::read);
+        from = if outcome.is_some() {
+            at + values.byte_offset().max(1)
+        } else {
+            at + 1
+        };
         found.extend(outcome);
     }
     found

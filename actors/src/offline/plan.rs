@@ -37,7 +37,13 @@ pub(super) enum Question {
 }
 
 impl Question {
-    const ALL: [Self; 5] = [Self::Overview, Self::Sizes, Self::Kinds, Self::EntryPoints, Self::OpenWork];
+    const ALL: [Self; 5] = [
+        Self::Overview,
+        Self::Sizes,
+        Self::Kinds,
+        Self::EntryPoints,
+        Self::OpenWork,
+    ];
 
     /// Returns the question in words.
     pub(super) const fn words(self) -> &'static str {
@@ -76,7 +82,9 @@ pub(super) struct Scope {
 impl Scope {
     /// Parses the scope of a task. `None` if this model did not write the task.
     pub(super) fn parse(task: &str) -> Option<Self> {
-        let line = task.starts_with("Explore ").then(|| task.lines().find_map(|line| line.strip_prefix(SCOPE_MARK)));
+        let line = task
+            .starts_with("Explore ")
+            .then(|| task.lines().find_map(|line| line.strip_prefix(SCOPE_MARK)));
         line.flatten().and_then(Self::from_json)
     }
 
@@ -94,14 +102,20 @@ impl Scope {
     /// Returns whether a file belongs to the part.
     pub(super) fn contains(&self, path: &str) -> bool {
         let folder = path.rfind('/').map_or("./", |end| &path[..=end]);
-        self.folders.iter().any(|own| path.starts_with(own.as_str()))
+        self.folders
+            .iter()
+            .any(|own| path.starts_with(own.as_str()))
             || self.direct.iter().any(|own| own == folder)
             || self.files.iter().any(|own| own == path)
     }
 
     /// Returns the task for a child.
     pub(super) fn task(&self) -> String {
-        let what = match (self.folders.as_slice(), self.direct.as_slice(), self.files.as_slice()) {
+        let what = match (
+            self.folders.as_slice(),
+            self.direct.as_slice(),
+            self.files.as_slice(),
+        ) {
             ([_], [], []) => format!("the folder {}", self.label),
             _ => self.label.clone(),
         };
@@ -116,7 +130,11 @@ impl Scope {
     }
 
     fn named(mut self) -> Self {
-        let mut names: Vec<String> = self.folders.iter().map(|folder| format!("`{folder}`")).collect();
+        let mut names: Vec<String> = self
+            .folders
+            .iter()
+            .map(|folder| format!("`{folder}`"))
+            .collect();
         names.extend(self.direct.iter().map(|folder| match folder.as_str() {
             "./" => "files at the top level".to_owned(),
             folder => format!("files directly in `{folder}`"),
@@ -124,7 +142,10 @@ impl Scope {
         names.extend(match self.files.as_slice() {
             [] => None,
             [file] => Some(format!("`{file}`")),
-            [first, .., last] => Some(format!("{} files from `{first}` to `{last}`", self.files.len())),
+            [first, .., last] => Some(format!(
+                "{} files from `{first}` to `{last}`",
+                self.files.len()
+            )),
         });
         let more = names.len().saturating_sub(4);
         names.truncate(4);
@@ -146,7 +167,11 @@ impl Part {
     fn new(scope: Scope, deep: &Listing) -> Self {
         let own = deep.files.iter().filter(|(path, _)| scope.contains(path));
         let (files, bytes) = own.fold((0, 0), |sum, (_, size)| (sum.0 + 1, sum.1 + size));
-        Self { scope, files, bytes }
+        Self {
+            scope,
+            files,
+            bytes,
+        }
     }
 }
 
@@ -155,22 +180,38 @@ pub(super) fn asked_count(message: &str) -> Option<usize> {
     let message = message.to_lowercase();
     let counts = message.split("exactly ").skip(1).filter_map(|rest| {
         let (number, noun) = rest.trim_start().split_once(' ')?;
-        let fits = ["child", "sub-agent", "subagent", "explore", "task"].iter().any(|word| noun.starts_with(word));
+        let fits = ["child", "sub-agent", "subagent", "explore", "task"]
+            .iter()
+            .any(|word| noun.starts_with(word));
         number.parse::<usize>().ok().filter(|_| fits)
     });
-    counts.map(|number| number.clamp(1, MAX_REQUESTED_PARTS)).next()
+    counts
+        .map(|number| number.clamp(1, MAX_REQUESTED_PARTS))
+        .next()
 }
 
 /// Divides a project into the requested number of parts, else into four to eight; an empty project has one part.
 pub(super) fn parts(top: &Listing, deep: &Listing, asked: Option<usize>) -> Vec<Scope> {
     let (fewest, most) = asked.map_or((MIN_PARTS, MAX_PARTS), |number| (number, number));
-    let folder = |path: &str| Scope { folders: vec![path.to_owned()], ..Scope::default() };
+    let folder = |path: &str| Scope {
+        folders: vec![path.to_owned()],
+        ..Scope::default()
+    };
     let mut all = deep.clone();
     all.files.extend(top.files.clone());
     all.folders.extend(top.folders.clone());
-    let mut parts: Vec<Part> = all.folders_in("./").map(|path| Part::new(folder(path), &all)).collect();
+    let mut parts: Vec<Part> = all
+        .folders_in("./")
+        .map(|path| Part::new(folder(path), &all))
+        .collect();
     if all.directly_in("./").next().is_some() || parts.is_empty() {
-        parts.push(Part::new(Scope { direct: vec!["./".to_owned()], ..Scope::default() }, &all));
+        parts.push(Part::new(
+            Scope {
+                direct: vec!["./".to_owned()],
+                ..Scope::default()
+            },
+            &all,
+        ));
     }
     let is_empty = all.files.is_empty() && all.folders.is_empty();
     split_until(&mut parts, fewest, &all);
@@ -180,7 +221,8 @@ pub(super) fn parts(top: &Listing, deep: &Listing, asked: Option<usize>) -> Vec<
     if asked.is_some() || !is_empty {
         add_questions(&mut scopes, fewest);
     }
-    let share = (MAX_ANSWERS_BYTES / scopes.len().max(1)).clamp(SHORTEST_ANSWER_BYTES, LONGEST_ANSWER_BYTES);
+    let share = (MAX_ANSWERS_BYTES / scopes.len().max(1))
+        .clamp(SHORTEST_ANSWER_BYTES, LONGEST_ANSWER_BYTES);
     for scope in &mut scopes {
         scope.max_bytes = share;
     }
@@ -189,7 +231,11 @@ pub(super) fn parts(top: &Listing, deep: &Listing, asked: Option<usize>) -> Vec<
 
 /// Sort key: folders first, by path, then other parts.
 fn key(scope: &Scope) -> (bool, &str) {
-    let first = scope.folders.first().or(scope.direct.first()).or(scope.files.first());
+    let first = scope
+        .folders
+        .first()
+        .or(scope.direct.first())
+        .or(scope.files.first());
     (scope.folders.is_empty(), first.map_or("", String::as_str))
 }
 
@@ -198,35 +244,63 @@ fn split_until(parts: &mut Vec<Part>, fewest: usize, all: &Listing) {
     while parts.len() < fewest {
         let mut order: Vec<usize> = (0..parts.len()).collect();
         order.sort_by_key(|index| (Reverse((parts[*index].files, parts[*index].bytes)), *index));
-        let Some((index, pieces)) = order.into_iter().find_map(|index| Some((index, split(&parts[index].scope, all)?)))
+        let Some((index, pieces)) = order
+            .into_iter()
+            .find_map(|index| Some((index, split(&parts[index].scope, all)?)))
         else {
             return;
         };
-        parts.splice(index..=index, pieces.into_iter().map(|scope| Part::new(scope, all)));
+        parts.splice(
+            index..=index,
+            pieces.into_iter().map(|scope| Part::new(scope, all)),
+        );
     }
 }
 
 fn split(scope: &Scope, all: &Listing) -> Option<Vec<Scope>> {
-    let folder_of = |path: &str| Scope { folders: vec![path.to_owned()], ..Scope::default() };
+    let folder_of = |path: &str| Scope {
+        folders: vec![path.to_owned()],
+        ..Scope::default()
+    };
     let halves = |files: Vec<String>| {
         let (first, second) = files.split_at(files.len() / 2);
-        let half = |files: &[String]| Scope { files: files.to_vec(), ..Scope::default() };
+        let half = |files: &[String]| Scope {
+            files: files.to_vec(),
+            ..Scope::default()
+        };
         (files.len() >= 2).then(|| vec![half(first), half(second)])
     };
-    let direct = |folder: &str| all.directly_in(folder).map(|(path, _)| path.to_owned()).collect::<Vec<_>>();
-    match (scope.folders.as_slice(), scope.direct.as_slice(), scope.files.as_slice()) {
+    let direct = |folder: &str| {
+        all.directly_in(folder)
+            .map(|(path, _)| path.to_owned())
+            .collect::<Vec<_>>()
+    };
+    match (
+        scope.folders.as_slice(),
+        scope.direct.as_slice(),
+        scope.files.as_slice(),
+    ) {
         ([folder], [], []) => {
             let mut pieces: Vec<Scope> = all.folders_in(folder).map(folder_of).collect();
             let loose = direct(folder);
             if pieces.is_empty() {
                 // A truncated listing does not name every file, so the folder is not split.
-                return if all.is_truncated { None } else { halves(loose) };
+                return if all.is_truncated {
+                    None
+                } else {
+                    halves(loose)
+                };
             }
             if !loose.is_empty() || all.is_truncated {
-                pieces.push(Scope { direct: vec![folder.clone()], ..Scope::default() });
+                pieces.push(Scope {
+                    direct: vec![folder.clone()],
+                    ..Scope::default()
+                });
             }
             // A folder that contains only one folder would be the same part under a longer name.
-            (pieces.len() >= 2).then_some(pieces).or_else(|| split(&folder_of(all.folders_in(folder).next()?), all))
+            (pieces.len() >= 2)
+                .then_some(pieces)
+                .or_else(|| split(&folder_of(all.folders_in(folder).next()?), all))
         }
         ([], [folder], []) if folder == "./" || !all.is_truncated => halves(direct(folder)),
         ([], [], files) => halves(files.to_vec()),
@@ -259,7 +333,9 @@ fn add_questions(scopes: &mut Vec<Scope>, fewest: usize) {
         scope.question = Question::ALL[round % Question::ALL.len()];
         scope.label = format!("{}: {}", scope.label, scope.question.words());
         if round >= Question::ALL.len() {
-            scope.label.push_str(&format!(" (look {})", round / Question::ALL.len() + 1));
+            scope
+                .label
+                .push_str(&format!(" (look {})", round / Question::ALL.len() + 1));
         }
         scopes.push(scope);
     }

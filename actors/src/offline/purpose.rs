@@ -65,7 +65,9 @@ pub(super) fn by_name(path: &str) -> String {
     let name = path.rsplit('/').next().unwrap_or(path).to_ascii_lowercase();
     let known = match name.as_str() {
         "cargo.toml" => "manifest of a Rust package",
-        "cargo.lock" | "package-lock.json" | "uv.lock" | "poetry.lock" => "locked versions of dependencies",
+        "cargo.lock" | "package-lock.json" | "uv.lock" | "poetry.lock" => {
+            "locked versions of dependencies"
+        }
         "package.json" => "manifest of a JavaScript package",
         "pyproject.toml" | "setup.py" => "manifest of a Python package",
         "go.mod" => "manifest of a Go module",
@@ -85,11 +87,14 @@ pub(super) fn by_name(path: &str) -> String {
         return known.to_owned();
     }
     let ending = ending(path);
-    let is_test = format!("/{path}").contains("/test") || name.contains("_test.") || name.contains(".test.");
+    let is_test =
+        format!("/{path}").contains("/test") || name.contains("_test.") || name.contains(".test.");
     match (language(&ending), ending.as_str()) {
         (Some(language), _) if is_test => format!("{language} test"),
         (Some(language @ ("Markdown" | "text")), _) => format!("document ({language})"),
-        (Some(language @ ("TOML" | "JSON" | "YAML" | "XML" | "tables")), _) => format!("data or settings ({language})"),
+        (Some(language @ ("TOML" | "JSON" | "YAML" | "XML" | "tables")), _) => {
+            format!("data or settings ({language})")
+        }
         (Some(language), _) => format!("{language} source"),
         (None, "png" | "jpg" | "jpeg" | "gif" | "svg" | "webp" | "ico") => "image".to_owned(),
         (None, "zip" | "gz" | "tar" | "xz" | "7z") => "archive".to_owned(),
@@ -100,7 +105,10 @@ pub(super) fn by_name(path: &str) -> String {
 
 /// Describes a file by its first lines, in the form that `read` returns, else by its name.
 pub(super) fn by_content(path: &str, page: &str) -> String {
-    let lines: Vec<&str> = page.lines().filter_map(|line| line.split_once('\t').map(|(_, text)| text)).collect();
+    let lines: Vec<&str> = page
+        .lines()
+        .filter_map(|line| line.split_once('\t').map(|(_, text)| text))
+        .collect();
     let name = path.rsplit('/').next().unwrap_or(path).to_ascii_lowercase();
     let summary = match name.as_str() {
         "cargo.toml" | "pyproject.toml" => manifest(&lines, '='),
@@ -114,7 +122,10 @@ pub(super) fn by_content(path: &str, page: &str) -> String {
         },
     };
     let base = by_name(path);
-    match summary.map(|summary| plain_line(&summary, MAX_CHARS)).filter(|summary| !summary.is_empty()) {
+    match summary
+        .map(|summary| plain_line(&summary, MAX_CHARS))
+        .filter(|summary| !summary.is_empty())
+    {
         Some(summary) => format!("{base}: {summary}"),
         None => base,
     }
@@ -149,14 +160,26 @@ fn comment(lines: &[&str], marks: &[&str]) -> Option<String> {
         let mark = marks.iter().find(|mark| line.starts_with(**mark))?;
         Some(line[mark.len()..].trim_end_matches("*/").trim().to_owned())
     };
-    let start = lines.iter().take(10).position(|line| body(line).is_some_and(|text| !text.is_empty()))?;
-    let paragraph = lines[start..].iter().map_while(|line| body(line).filter(|text| !text.is_empty()));
+    let start = lines
+        .iter()
+        .take(10)
+        .position(|line| body(line).is_some_and(|text| !text.is_empty()))?;
+    let paragraph = lines[start..]
+        .iter()
+        .map_while(|line| body(line).filter(|text| !text.is_empty()));
     Some(paragraph.take(3).collect::<Vec<_>>().join(" "))
 }
 
 fn docstring(lines: &[&str]) -> Option<String> {
-    let start = lines.iter().take(10).position(|line| line.trim_start().starts_with("\"\"\""))?;
+    let start = lines
+        .iter()
+        .take(10)
+        .position(|line| line.trim_start().starts_with("\"\"\""))?;
     let first = lines[start].trim().trim_matches('"').trim();
-    let text = if first.is_empty() { lines.get(start + 1)?.trim() } else { first };
+    let text = if first.is_empty() {
+        lines.get(start + 1)?.trim()
+    } else {
+        first
+    };
     Some(text.trim_matches('"').to_owned())
 }

@@ -18,14 +18,26 @@ pub(super) fn next(conversation: &Conversation<'_>) -> Turn {
     let tags = tagger::tags("", &seen.request);
     let failed = !seen.errors.is_empty();
     let (category, text) = match seen.errors.first() {
-        Some(error) => ("tool_usage", format!("A call failed here, and will again in the same way: {error}")),
+        Some(error) => (
+            "tool_usage",
+            format!("A call failed here, and will again in the same way: {error}"),
+        ),
         None if seen.tools.is_empty() => ("other", String::new()),
-        None => ("logic_flow", format!("Tools that led to an answer: {}", seen.tools.join(", "))),
+        None => (
+            "logic_flow",
+            format!("Tools that led to an answer: {}", seen.tools.join(", ")),
+        ),
     };
     let new: Vec<Value> = match text.is_empty() {
         true => Vec::new(),
-        false => vec![json!({"category": category, "tags": tags, "text": format!("{text} ({NOTICE})")})],
+        false => {
+            vec![json!({"category": category, "tags": tags, "text": format!("{text} ({NOTICE})")})]
+        }
     };
-    let used: Vec<Value> = seen.experience_ids.iter().map(|id| json!({"id": id, "helped": !failed})).collect();
+    let used: Vec<Value> = seen
+        .experience_ids
+        .iter()
+        .map(|id| json!({"id": id, "helped": !failed}))
+        .collect();
     Turn::answer(json!({"experiences": new, "used": used}).to_string())
 }

@@ -28,9 +28,19 @@ pub(super) fn is_asked(conversation: &Conversation<'_>) -> bool {
 /// Answers with the summary.
 pub(super) fn next(conversation: &Conversation<'_>) -> Turn {
     let shown = SummaryInput::read(conversation.task);
-    let earlier = shown.passages.iter().rfind(|passage| passage.author == "earlier summary");
-    let earlier = earlier.map(|passage| sections_of(&passage.text)).unwrap_or_default();
-    let lines = [requests(&shown), artifacts(&shown), tools(&shown, &earlier), errors(&shown)];
+    let earlier = shown
+        .passages
+        .iter()
+        .rfind(|passage| passage.author == "earlier summary");
+    let earlier = earlier
+        .map(|passage| sections_of(&passage.text))
+        .unwrap_or_default();
+    let lines = [
+        requests(&shown),
+        artifacts(&shown),
+        tools(&shown, &earlier),
+        errors(&shown),
+    ];
     let [requests, artifacts, tools, errors] = lines;
     let taken_over = |section: usize, new: Vec<String>| {
         let mut all = earlier.get(SECTIONS[section]).cloned().unwrap_or_default();
@@ -47,9 +57,14 @@ pub(super) fn next(conversation: &Conversation<'_>) -> Turn {
         current_work(&shown),
         next_step(&shown),
     ];
-    let sections = SECTIONS.iter().zip(bodies).map(|(section, lines)| format!("## {section}\n{}", list(&lines)));
+    let sections = SECTIONS
+        .iter()
+        .zip(bodies)
+        .map(|(section, lines)| format!("## {section}\n{}", list(&lines)));
     let text = sections.collect::<Vec<_>>().join("\n\n");
-    Turn::answer(format!("{text}\n\n({NOTICE}: quoted and counted, nothing is judged.)"))
+    Turn::answer(format!(
+        "{text}\n\n({NOTICE}: quoted and counted, nothing is judged.)"
+    ))
 }
 
 /// Data that the reflector extracts from a conversation.
@@ -70,7 +85,8 @@ impl ConversationFacts {
     pub(super) fn read(text: &str) -> Self {
         let shown = SummaryInput::read(text);
         let listed = shown.by("user").flat_map(str::lines);
-        let listed = listed.filter_map(|line| Some(line.strip_prefix("- [")?.split_once(']')?.0.to_owned()));
+        let listed =
+            listed.filter_map(|line| Some(line.strip_prefix("- [")?.split_once(']')?.0.to_owned()));
         Self {
             request: shown.by("user").next().unwrap_or_default().to_owned(),
             errors: errors(&shown),
@@ -112,7 +128,10 @@ impl<'a> SummaryInput<'a> {
             } else if line == GOALS_HEADING || line == CONVERSATION_HEADING {
                 in_goals = line == GOALS_HEADING;
             } else if let Some(who) = head(line) {
-                shown.passages.push(Passage { author: who.to_owned(), text: String::new() });
+                shown.passages.push(Passage {
+                    author: who.to_owned(),
+                    text: String::new(),
+                });
             }
         }
         shown
@@ -120,19 +139,28 @@ impl<'a> SummaryInput<'a> {
 
     /// Returns the names and arguments of all calls, in order.
     fn calls(&self) -> impl DoubleEndedIterator<Item = (&str, &str)> {
-        self.passages
-            .iter()
-            .filter_map(|passage| Some((passage.author.strip_prefix("assistant calls ")?, passage.text.as_str())))
+        self.passages.iter().filter_map(|passage| {
+            Some((
+                passage.author.strip_prefix("assistant calls ")?,
+                passage.text.as_str(),
+            ))
+        })
     }
 
     fn by<'s>(&'s self, who: &'s str) -> impl DoubleEndedIterator<Item = &'s str> {
-        self.passages.iter().filter(move |passage| passage.author == who).map(|passage| passage.text.as_str())
+        self.passages
+            .iter()
+            .filter(move |passage| passage.author == who)
+            .map(|passage| passage.text.as_str())
     }
 }
 
 /// Parses `[12] assistant (goal id 3):`, and returns the author without the goal.
 fn head(line: &str) -> Option<&str> {
-    let (number, who) = line.strip_prefix('[')?.strip_suffix(':')?.split_once("] ")?;
+    let (number, who) = line
+        .strip_prefix('[')?
+        .strip_suffix(':')?
+        .split_once("] ")?;
     let is_number = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
     is_number.then(|| who.split(" (goal id ").next().unwrap_or(who))
 }
@@ -155,8 +183,15 @@ fn requests(shown: &SummaryInput<'_>) -> Vec<String> {
 fn artifacts(shown: &SummaryInput<'_>) -> Vec<String> {
     let mut touched: Vec<(String, Vec<&str>)> = Vec::new();
     for (tool, arguments) in shown.calls() {
-        let noun = if tool.ends_with("_artifact") { "artifact" } else { "file" };
-        let Some(name) = argument(arguments, if noun == "artifact" { "name" } else { "path" }) else { continue };
+        let noun = if tool.ends_with("_artifact") {
+            "artifact"
+        } else {
+            "file"
+        };
+        let Some(name) = argument(arguments, if noun == "artifact" { "name" } else { "path" })
+        else {
+            continue;
+        };
         let name = format!("{noun} {}", plain_line(name, MAX_CHARS));
         match touched.iter_mut().find(|(known, _)| *known == name) {
             Some((_, tools)) if tools.contains(&tool) => {}
@@ -166,14 +201,24 @@ fn artifacts(shown: &SummaryInput<'_>) -> Vec<String> {
     }
     // Artifacts first, since there may be many files.
     touched.sort_by_key(|(name, _)| !name.starts_with("artifact"));
-    touched.into_iter().map(|(name, tools)| format!("{name} ({})", tools.join(", "))).collect()
+    touched
+        .into_iter()
+        .map(|(name, tools)| format!("{name} ({})", tools.join(", ")))
+        .collect()
 }
 
 /// Finds a text argument, even in truncated arguments.
 fn argument<'a>(arguments: &'a str, name: &str) -> Option<&'a str> {
     let (_, behind) = arguments.split_once(&format!("\"{name}\""))?;
-    let value = behind.trim_start().strip_prefix(':')?.trim_start().strip_prefix('"')?;
-    value.split_once('"').map(|(value, _)| value).filter(|value| !value.is_empty())
+    let value = behind
+        .trim_start()
+        .strip_prefix(':')?
+        .trim_start()
+        .strip_prefix('"')?;
+    value
+        .split_once('"')
+        .map(|(value, _)| value)
+        .filter(|value| !value.is_empty())
 }
 
 /// Counts the calls of each tool, including those counted by an earlier summary.
@@ -181,7 +226,10 @@ fn tools(shown: &SummaryInput<'_>, earlier: &BTreeMap<&str, Vec<String>>) -> Vec
     let mut counts: BTreeMap<String, u64> = BTreeMap::new();
     for line in earlier.get(SECTIONS[2]).into_iter().flatten() {
         if let Some((tool, rest)) = line.split_once(": ")
-            && let Some(number) = rest.split(' ').next().and_then(|number| number.parse::<u64>().ok())
+            && let Some(number) = rest
+                .split(' ')
+                .next()
+                .and_then(|number| number.parse::<u64>().ok())
         {
             *counts.entry(tool.to_owned()).or_default() += number;
         }
@@ -189,30 +237,56 @@ fn tools(shown: &SummaryInput<'_>, earlier: &BTreeMap<&str, Vec<String>>) -> Vec
     for (tool, _) in shown.calls() {
         *counts.entry(tool.to_owned()).or_default() += 1;
     }
-    counts.into_iter().map(|(tool, number)| format!("{tool}: {}", count(number, "call"))).collect()
+    counts
+        .into_iter()
+        .map(|(tool, number)| format!("{tool}: {}", count(number, "call")))
+        .collect()
 }
 
 fn errors(shown: &SummaryInput<'_>) -> Vec<String> {
-    let results =
-        shown.passages.iter().filter_map(|passage| Some((passage.author.strip_prefix("result of ")?, &passage.text)));
+    let results = shown
+        .passages
+        .iter()
+        .filter_map(|passage| Some((passage.author.strip_prefix("result of ")?, &passage.text)));
     let failed = results.filter(|(_, text)| is_error(text));
-    failed.map(|(tool, text)| format!("{tool}: {}", plain_line(text, MAX_CHARS))).collect()
+    failed
+        .map(|(tool, text)| format!("{tool}: {}", plain_line(text, MAX_CHARS)))
+        .collect()
 }
 
 fn open_goals(shown: &SummaryInput<'_>) -> Vec<String> {
-    let is_open = |line: &&str| ["[ ]", "[→]"].iter().any(|mark| line.trim_start().starts_with(mark));
-    shown.goals.iter().copied().filter(is_open).map(|line| plain_line(line, MAX_CHARS)).collect()
+    let is_open = |line: &&str| {
+        ["[ ]", "[→]"]
+            .iter()
+            .any(|mark| line.trim_start().starts_with(mark))
+    };
+    shown
+        .goals
+        .iter()
+        .copied()
+        .filter(is_open)
+        .map(|line| plain_line(line, MAX_CHARS))
+        .collect()
 }
 
 fn current_goal<'a>(shown: &SummaryInput<'a>) -> Option<&'a str> {
-    shown.goals.iter().find_map(|line| line.trim_end().strip_suffix(" ← current"))
+    shown
+        .goals
+        .iter()
+        .find_map(|line| line.trim_end().strip_suffix(" ← current"))
 }
 
 fn current_work(shown: &SummaryInput<'_>) -> Vec<String> {
-    let goal = current_goal(shown)
-        .map(|goal| format!("goal {}", plain_line(goal.trim_start_matches([' ', '[', ']', '→']), MAX_CHARS)));
-    let said =
-        shown.by("assistant").rfind(|text| !text.trim().is_empty()).map(|text| format!("last said: {}", quote(text)));
+    let goal = current_goal(shown).map(|goal| {
+        format!(
+            "goal {}",
+            plain_line(goal.trim_start_matches([' ', '[', ']', '→']), MAX_CHARS)
+        )
+    });
+    let said = shown
+        .by("assistant")
+        .rfind(|text| !text.trim().is_empty())
+        .map(|text| format!("last said: {}", quote(text)));
     let called = shown
         .calls()
         .next_back()
@@ -221,8 +295,10 @@ fn current_work(shown: &SummaryInput<'_>) -> Vec<String> {
 }
 
 fn next_step(shown: &SummaryInput<'_>) -> Vec<String> {
-    let last_request =
-        shown.by("user").next_back().map(|text| format!("continue with the last request: {}", quote(text)));
+    let last_request = shown
+        .by("user")
+        .next_back()
+        .map(|text| format!("continue with the last request: {}", quote(text)));
     let goal = current_goal(shown).map(|_| "continue with the current goal".to_owned());
     last_request.or(goal).into_iter().collect()
 }
@@ -236,9 +312,16 @@ fn list(lines: &[String]) -> String {
     if lines.len() <= MAX_LINES {
         return lines.iter().map(item).collect::<Vec<_>>().join("\n");
     }
-    let (head, tail) = (lines.iter().take(MAX_LINES / 2), lines.iter().skip(lines.len() - MAX_LINES / 2));
+    let (head, tail) = (
+        lines.iter().take(MAX_LINES / 2),
+        lines.iter().skip(lines.len() - MAX_LINES / 2),
+    );
     let gone = format!("- [… {} more …]", lines.len() - MAX_LINES);
-    head.map(item).chain([gone]).chain(tail.map(item)).collect::<Vec<_>>().join("\n")
+    head.map(item)
+        .chain([gone])
+        .chain(tail.map(item))
+        .collect::<Vec<_>>()
+        .join("\n")
 }
 
 /// Parses an earlier summary of this model: the lines of each section.
@@ -247,7 +330,10 @@ fn sections_of(text: &str) -> BTreeMap<&'static str, Vec<String>> {
     let mut current = None;
     for line in text.lines() {
         if let Some(title) = line.strip_prefix("## ") {
-            current = SECTIONS.iter().find(|section| **section == title.trim()).copied();
+            current = SECTIONS
+                .iter()
+                .find(|section| **section == title.trim())
+                .copied();
         } else if let (Some(section), Some(item)) = (current, line.strip_prefix("- "))
             && !item.starts_with("[…")
         {
@@ -270,24 +356,51 @@ mod tests {
 
     fn entry(sequence: u64, role: Role, content: &str, call: Option<(&str, &str)>) -> SizedMessage {
         let at = Timestamp::default();
-        let mut message = Message::new(TraceId::new("t"), sequence, None, role, content.to_owned(), at);
-        let covers = soong_protocol::Covers { first: 1, last: 3, next: 5, system: None, request: None };
-        message.covers = content.starts_with("# Summary of messages").then_some(covers);
+        let mut message = Message::new(
+            TraceId::new("t"),
+            sequence,
+            None,
+            role,
+            content.to_owned(),
+            at,
+        );
+        let covers = soong_protocol::Covers {
+            first: 1,
+            last: 3,
+            next: 5,
+            system: None,
+            request: None,
+        };
+        message.covers = content
+            .starts_with("# Summary of messages")
+            .then_some(covers);
         let id = format!("c{}", sequence - u64::from(role == Role::Tool));
         if let Some((name, arguments)) = call {
-            message.tool_calls = vec![ToolCall { id, name: name.to_owned(), arguments: arguments.to_owned() }];
+            message.tool_calls = vec![ToolCall {
+                id,
+                name: name.to_owned(),
+                arguments: arguments.to_owned(),
+            }];
         } else if role == Role::Tool {
             message.tool_call_id = Some(id);
         }
-        SizedMessage { tokens: 0, message: Arc::new(message) }
+        SizedMessage {
+            tokens: 0,
+            message: Arc::new(message),
+        }
     }
 
     fn goals() -> GoalTree {
         let mut tree = GoalTree::new("the mission");
         let wanted = ["look around".to_owned(), "write it down".to_owned()];
-        let added = tree.plan_add(&wanted, "", None, None, 0, Timestamp::default()).unwrap();
+        let added = tree
+            .plan_add(&wanted, "", None, None, 0, Timestamp::default())
+            .unwrap();
         added.iter().for_each(|event| tree.apply(event));
-        tree.plan_focus("2").unwrap().iter().for_each(|event| tree.apply(event));
+        tree.plan_focus("2")
+            .unwrap()
+            .iter()
+            .for_each(|event| tree.apply(event));
         tree
     }
 
@@ -299,7 +412,12 @@ mod tests {
     fn asked(system: &str, user: &str) -> String {
         let messages = vec![Arc::clone(&entry(1, Role::User, user, None).message)];
         let system = vec![system.into()];
-        let request = ModelRequest { system, messages, tools: Vec::new().into(), ..ModelRequest::default() };
+        let request = ModelRequest {
+            system,
+            messages,
+            tools: Vec::new().into(),
+            ..ModelRequest::default()
+        };
         let turn = decide(&Conversation::read(&request));
         assert!(turn.calls.is_empty());
         turn.text
@@ -309,11 +427,31 @@ mod tests {
     fn summary_quotes_requests_and_counts_tool_calls() {
         let covered = [
             entry(1, Role::User, "Describe the project,\nplease", None),
-            entry(2, Role::Assistant, "", Some(("read", "{\"path\": \"src/main.rs\"}"))),
+            entry(
+                2,
+                Role::Assistant,
+                "",
+                Some(("read", "{\"path\": \"src/main.rs\"}")),
+            ),
             entry(3, Role::Tool, "fn main() {}", None),
-            entry(4, Role::Assistant, "", Some(("create_artifact", "{\"name\":\"report\",\"content\":\"x\"}"))),
-            entry(5, Role::Tool, "Error [artifact_exists]: report exists", None),
-            entry(6, Role::Assistant, "Half of it is there.", Some(("read", "{\"path\":\"src/main.rs\"}"))),
+            entry(
+                4,
+                Role::Assistant,
+                "",
+                Some(("create_artifact", "{\"name\":\"report\",\"content\":\"x\"}")),
+            ),
+            entry(
+                5,
+                Role::Tool,
+                "Error [artifact_exists]: report exists",
+                None,
+            ),
+            entry(
+                6,
+                Role::Assistant,
+                "Half of it is there.",
+                Some(("read", "{\"path\":\"src/main.rs\"}")),
+            ),
             entry(7, Role::Tool, "fn main() {}", None),
         ];
         let text = summed_up(&covered, &goals());
@@ -338,16 +476,36 @@ mod tests {
         let first = summed_up(
             &[
                 entry(1, Role::User, "Describe the project", None),
-                entry(2, Role::Assistant, "", Some(("create_artifact", "{\"name\":\"report\"}"))),
-                entry(3, Role::Tool, "Error [artifact_exists]: report exists", None),
+                entry(
+                    2,
+                    Role::Assistant,
+                    "",
+                    Some(("create_artifact", "{\"name\":\"report\"}")),
+                ),
+                entry(
+                    3,
+                    Role::Tool,
+                    "Error [artifact_exists]: report exists",
+                    None,
+                ),
             ],
             &goals(),
         );
         let second = summed_up(
             &[
-                entry(4, Role::User, &summary_message(&first, 1, 3, &goals()), None),
+                entry(
+                    4,
+                    Role::User,
+                    &summary_message(&first, 1, 3, &goals()),
+                    None,
+                ),
                 entry(5, Role::User, "Now in French", None),
-                entry(6, Role::Assistant, "", Some(("create_artifact", "{\"name\":\"rapport\"}"))),
+                entry(
+                    6,
+                    Role::Assistant,
+                    "",
+                    Some(("create_artifact", "{\"name\":\"rapport\"}")),
+                ),
                 entry(7, Role::Tool, "ok", None),
             ],
             &goals(),
@@ -366,7 +524,12 @@ mod tests {
     #[test]
     fn empty_request_gets_all_sections() {
         let text = summed_up(&[], &GoalTree::new(""));
-        assert!(SECTIONS.iter().all(|section| text.contains(&format!("## {section}\nnone"))), "{text}");
+        assert!(
+            SECTIONS
+                .iter()
+                .all(|section| text.contains(&format!("## {section}\nnone"))),
+            "{text}"
+        );
         assert!(!is_asked(&Conversation::read(&ModelRequest {
             system: vec!["You help.".into()],
             messages: vec![entry(1, Role::User, "Sum up, please", None).message],

@@ -66,15 +66,19 @@ impl Grant {
     /// be determined statically.
     pub fn parse(text: &str) -> Result<Self, GrantError> {
         let unreadable = || GrantError::Unreadable(text.to_owned());
-        let pattern = text.trim().strip_suffix(')').and_then(|text| text.split_once('('));
+        let pattern = text
+            .trim()
+            .strip_suffix(')')
+            .and_then(|text| text.split_once('('));
         let (tool, scope) = match (pattern, text.split_once(':')) {
             (Some((tool, words)), _) if tool == BASH => {
                 let pattern = CommandPattern::parse(words).ok_or_else(unreadable)?;
                 (tool, Some(GrantScope::Pattern(pattern)))
             }
-            (_, Some((tool, scope))) if !scope.trim().is_empty() => {
-                (tool.trim(), Some(GrantScope::Named(scope.trim().to_owned())))
-            }
+            (_, Some((tool, scope))) if !scope.trim().is_empty() => (
+                tool.trim(),
+                Some(GrantScope::Named(scope.trim().to_owned())),
+            ),
             (_, Some(_)) => return Err(unreadable()),
             (_, None) => (text.trim(), None),
         };
@@ -83,16 +87,25 @@ impl Grant {
         if name.is_empty() || !name.chars().all(is_name) {
             return Err(unreadable());
         }
-        Ok(Self { tool: tool.to_owned(), scope })
+        Ok(Self {
+            tool: tool.to_owned(),
+            scope,
+        })
     }
 
     /// Returns the rules that a permission mode adds (PERM-2).
     pub(super) fn of_mode(mode: PermissionMode) -> Vec<Self> {
-        let in_project = |tool: &str| Self { tool: tool.to_owned(), scope: Some(GrantScope::Named(".".to_owned())) };
+        let in_project = |tool: &str| Self {
+            tool: tool.to_owned(),
+            scope: Some(GrantScope::Named(".".to_owned())),
+        };
         match mode {
             PermissionMode::Plan | PermissionMode::Ask => Vec::new(),
             PermissionMode::Edits => ["write", "edit"].map(in_project).to_vec(),
-            PermissionMode::All => vec![Self { tool: "*".to_owned(), scope: None }],
+            PermissionMode::All => vec![Self {
+                tool: "*".to_owned(),
+                scope: None,
+            }],
         }
     }
 
@@ -103,7 +116,10 @@ impl Grant {
     }
 
     /// Returns the MCP server that it names, if that server is not configured.
-    pub(crate) fn missing_server<'a>(&'a self, servers: &BTreeMap<String, McpConfig>) -> Option<&'a str> {
+    pub(crate) fn missing_server<'a>(
+        &'a self,
+        servers: &BTreeMap<String, McpConfig>,
+    ) -> Option<&'a str> {
         McpConfig::server_of(&self.tool).filter(|server| !servers.contains_key(*server))
     }
 
@@ -111,7 +127,9 @@ impl Grant {
     pub(crate) fn is_of_missing_mcp_tool(&self, tools: &[String]) -> bool {
         let server = McpConfig::server_of(&self.tool);
         server.is_some()
-            && tools.iter().any(|tool| McpConfig::server_of(tool) == server)
+            && tools
+                .iter()
+                .any(|tool| McpConfig::server_of(tool) == server)
             && !tools.iter().any(|tool| self.applies_to(tool))
     }
 
@@ -153,7 +171,9 @@ impl Grant {
 
     /// Whether, as a deny rule, it forbids a call. A directory forbids everything in it, including sensitive paths.
     pub(crate) fn denies(&self, tool: &str, demand: &AccessRequest, project: &Path) -> bool {
-        let Some(GrantScope::Named(scope)) = &self.scope else { return self.denies_tool(tool) };
+        let Some(GrantScope::Named(scope)) = &self.scope else {
+            return self.denies_tool(tool);
+        };
         self.applies_to(tool)
             && match &demand.scope {
                 Scope::Host { host } => matches_host(scope, host),
@@ -163,7 +183,9 @@ impl Grant {
 
     /// Whether, as a deny rule, it forbids a tool to open a file or folder. Symlinks in `path` are resolved.
     pub(crate) fn denies_path(&self, tool: &str, path: &Path, project: &Path) -> bool {
-        let Some(GrantScope::Named(scope)) = &self.scope else { return self.denies_tool(tool) };
+        let Some(GrantScope::Named(scope)) = &self.scope else {
+            return self.denies_tool(tool);
+        };
         let folder = project.join(scope);
         self.applies_to(tool)
             && (path.starts_with(normalize_lexically(&folder))
@@ -195,7 +217,11 @@ impl Grant {
                 Path::new(path).starts_with(&named) || Path::new(&demand.target) == named
             }
             Scope::Host { host } => matches_host(scope, host),
-            Scope::Tool | Scope::Call | Scope::Unconfined | Scope::Command { .. } | Scope::CommandLine { .. } => false,
+            Scope::Tool
+            | Scope::Call
+            | Scope::Unconfined
+            | Scope::Command { .. }
+            | Scope::CommandLine { .. } => false,
         }
     }
 }
@@ -213,7 +239,9 @@ pub(crate) fn exact_grants(tool: &str, demand: &AccessRequest) -> Vec<String> {
         Scope::Directory { .. } => vec![format!("{tool}:{}", demand.target)],
         Scope::Host { host } => vec![format!("{tool}:{host}")],
         Scope::Call if demand.is_sensitive => Vec::new(),
-        Scope::Call | Scope::Tool | Scope::Command { .. } | Scope::CommandLine { .. } => vec![tool.to_owned()],
+        Scope::Call | Scope::Tool | Scope::Command { .. } | Scope::CommandLine { .. } => {
+            vec![tool.to_owned()]
+        }
     }
 }
 
@@ -231,15 +259,22 @@ pub(crate) fn check_tool(name: &str, tools: &[String]) -> Result<(), GrantError>
         return Ok(());
     }
     let similar = suggestion::nearest(name, tools.iter().map(String::as_str));
-    let suggestion = similar.map(|tool| format!(", did you mean {tool:?}?")).unwrap_or_default();
-    Err(GrantError::UnknownTool { tool: name.to_owned(), suggestion })
+    let suggestion = similar
+        .map(|tool| format!(", did you mean {tool:?}?"))
+        .unwrap_or_default();
+    Err(GrantError::UnknownTool {
+        tool: name.to_owned(),
+        suggestion,
+    })
 }
 
 /// Returns whether a host has the given name, or is a subdomain of it if the name starts with `*.`.
 pub(crate) fn matches_host(named: &str, host: &str) -> bool {
     let named = named.to_ascii_lowercase();
     match named.strip_prefix("*.") {
-        Some(above) => host.strip_suffix(above).is_some_and(|below| below.ends_with('.')),
+        Some(above) => host
+            .strip_suffix(above)
+            .is_some_and(|below| below.ends_with('.')),
         None => named == host,
     }
 }
@@ -262,7 +297,10 @@ mod tests {
     use super::*;
 
     fn demand(target: &str, scope: Scope) -> AccessRequest {
-        AccessRequest { scope, ..AccessRequest::whole_tool(target) }
+        AccessRequest {
+            scope,
+            ..AccessRequest::whole_tool(target)
+        }
     }
 
     fn directory(path: &str) -> AccessRequest {
@@ -272,8 +310,14 @@ mod tests {
     #[test]
     fn grant_covers_only_matching_requests() {
         let host = |host: &str| demand("u", Scope::Host { host: host.into() });
-        let secret = AccessRequest { is_sensitive: true, ..demand("/p/.env", Scope::Call) };
-        let unconfined = AccessRequest { is_sensitive: true, ..demand("cargo", Scope::Unconfined) };
+        let secret = AccessRequest {
+            is_sensitive: true,
+            ..demand("/p/.env", Scope::Call)
+        };
+        let unconfined = AccessRequest {
+            is_sensitive: true,
+            ..demand("cargo", Scope::Unconfined)
+        };
         for (grant, tool, demand, covered) in [
             ("write", "write", directory("/p/src"), true),
             ("write", "edit", directory("/p/src"), false),
@@ -288,30 +332,90 @@ mod tests {
             ("write:.", "write", secret.clone(), false),
             ("write:.env", "write", secret.clone(), true),
             ("write:.env", "read", secret, false),
-            ("webfetch:example.org", "webfetch", host("example.org"), true),
-            ("webfetch:Example.org", "webfetch", host("example.org"), true),
-            ("webfetch:example.org", "webfetch", host("a.example.org"), false),
-            ("webfetch:*.example.org", "webfetch", host("a.example.org"), true),
-            ("webfetch:*.example.org", "webfetch", host("example.org"), false),
-            ("webfetch:*.example.org", "webfetch", host("badexample.org"), false),
+            (
+                "webfetch:example.org",
+                "webfetch",
+                host("example.org"),
+                true,
+            ),
+            (
+                "webfetch:Example.org",
+                "webfetch",
+                host("example.org"),
+                true,
+            ),
+            (
+                "webfetch:example.org",
+                "webfetch",
+                host("a.example.org"),
+                false,
+            ),
+            (
+                "webfetch:*.example.org",
+                "webfetch",
+                host("a.example.org"),
+                true,
+            ),
+            (
+                "webfetch:*.example.org",
+                "webfetch",
+                host("example.org"),
+                false,
+            ),
+            (
+                "webfetch:*.example.org",
+                "webfetch",
+                host("badexample.org"),
+                false,
+            ),
             ("bash", "bash", unconfined.clone(), false),
             ("bash:cargo", "bash", unconfined.clone(), false),
             ("bash:unconfined", "bash", unconfined.clone(), true),
             ("b*:unconfined", "bash", unconfined.clone(), true),
             ("write:unconfined", "bash", unconfined, false),
-            ("mcp.files.*", "mcp.files.list", AccessRequest::whole_tool("x"), true),
-            ("mcp.files.*", "mcp.other.list", AccessRequest::whole_tool("x"), false),
-            ("mcp.files.list:x", "mcp.files.list", AccessRequest::whole_tool("x"), false),
+            (
+                "mcp.files.*",
+                "mcp.files.list",
+                AccessRequest::whole_tool("x"),
+                true,
+            ),
+            (
+                "mcp.files.*",
+                "mcp.other.list",
+                AccessRequest::whole_tool("x"),
+                false,
+            ),
+            (
+                "mcp.files.list:x",
+                "mcp.files.list",
+                AccessRequest::whole_tool("x"),
+                false,
+            ),
         ] {
             let known = Grant::parse(grant).unwrap();
-            assert_eq!(known.covers(tool, &demand, Path::new("/p")), covered, "{grant} against {tool} {demand:?}");
+            assert_eq!(
+                known.covers(tool, &demand, Path::new("/p")),
+                covered,
+                "{grant} against {tool} {demand:?}"
+            );
         }
     }
 
     #[test]
     fn invalid_grant_is_rejected() {
-        for text in ["", ":", "write:", ":src", "wri te", "*x", "a/b", "bash()", "bash(a $b)", "bash(a; b)", "write(a)"]
-        {
+        for text in [
+            "",
+            ":",
+            "write:",
+            ":src",
+            "wri te",
+            "*x",
+            "a/b",
+            "bash()",
+            "bash(a $b)",
+            "bash(a; b)",
+            "write(a)",
+        ] {
             assert!(Grant::parse(text).is_err(), "{text:?}");
         }
         assert!(Grant::parse("*").is_err(), "everything is no tool");
@@ -329,9 +433,14 @@ mod tests {
             ("surely-not", Some("there is no tool \"surely-not\" (")),
             ("x*", Some("there is no tool \"x*\"")),
         ] {
-            let found = check_tool(name, &tools).err().map(|error| error.to_string());
+            let found = check_tool(name, &tools)
+                .err()
+                .map(|error| error.to_string());
             assert_eq!(found.is_some(), want.is_some(), "{name}: {found:?}");
-            assert!(found.unwrap_or_default().contains(want.unwrap_or_default()), "{name}");
+            assert!(
+                found.unwrap_or_default().contains(want.unwrap_or_default()),
+                "{name}"
+            );
         }
     }
 
@@ -346,13 +455,20 @@ mod tests {
             ("mcp.other.add", false),
             ("bash", false),
         ] {
-            assert_eq!(Grant::parse(grant).unwrap().is_of_missing_mcp_tool(&tools), is_missing, "{grant}");
+            assert_eq!(
+                Grant::parse(grant).unwrap().is_of_missing_mcp_tool(&tools),
+                is_missing,
+                "{grant}"
+            );
         }
     }
 
     #[test]
     fn a_deny_rule_forbids_tools_directories_and_hosts() {
-        let secret = AccessRequest { is_sensitive: true, ..demand("/p/src/.env", Scope::Call) };
+        let secret = AccessRequest {
+            is_sensitive: true,
+            ..demand("/p/src/.env", Scope::Call)
+        };
         for (rule, tool, demand, is_denied) in [
             ("write", "write", directory("/p/src"), true),
             ("w*", "write", secret.clone(), true),
@@ -360,10 +476,24 @@ mod tests {
             ("write:src", "write", secret, true),
             ("write:src", "write", directory("/p/other"), false),
             ("write:src", "edit", directory("/p/src"), false),
-            ("webfetch:*.x.org", "webfetch", demand("u", Scope::Host { host: "a.x.org".into() }), true),
+            (
+                "webfetch:*.x.org",
+                "webfetch",
+                demand(
+                    "u",
+                    Scope::Host {
+                        host: "a.x.org".into(),
+                    },
+                ),
+                true,
+            ),
         ] {
             let rule = Grant::parse(rule).unwrap();
-            assert_eq!(rule.denies(tool, &demand, Path::new("/p")), is_denied, "{rule:?} {demand:?}");
+            assert_eq!(
+                rule.denies(tool, &demand, Path::new("/p")),
+                is_denied,
+                "{rule:?} {demand:?}"
+            );
         }
     }
 }

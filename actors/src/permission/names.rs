@@ -18,10 +18,15 @@ pub fn unknown_tools(config: &Config, tools: &[String]) -> Vec<String> {
 }
 
 /// Returns the configured tool names of an MCP server that the server does not offer. `tools` are the offered ones.
-#[cfg_attr(not(feature = "mcp"), allow(dead_code, reason = "no server is ever started"))]
+#[cfg_attr(
+    not(feature = "mcp"),
+    allow(dead_code, reason = "no server is ever started")
+)]
 pub(crate) fn missing_mcp_tools(config: &Config, server: &str, tools: &[String]) -> Vec<String> {
     let missing = |(key, name): (String, Result<String, GrantError>)| {
-        let name = name.ok().filter(|name| McpConfig::server_of(name) == Some(server))?;
+        let name = name
+            .ok()
+            .filter(|name| McpConfig::server_of(name) == Some(server))?;
         let is_there = tools.iter().any(|tool| match name.strip_suffix('*') {
             Some(beginning) => tool.starts_with(beginning),
             None => *tool == name,
@@ -33,12 +38,19 @@ pub(crate) fn missing_mcp_tools(config: &Config, server: &str, tools: &[String])
 
 /// Lists all tool names of the configuration, each with its key.
 fn configured_names(config: &Config) -> impl Iterator<Item = (String, Result<String, GrantError>)> {
-    let of_grants = |key: &'static str, texts: &'_ [String]| -> Vec<(String, Result<String, GrantError>)> {
-        let tool = |text: &String| Grant::parse(text).map(|grant| grant.tool().to_owned());
-        texts.iter().map(|text| (key.to_owned(), tool(text))).collect()
-    };
+    let of_grants =
+        |key: &'static str, texts: &'_ [String]| -> Vec<(String, Result<String, GrantError>)> {
+            let tool = |text: &String| Grant::parse(text).map(|grant| grant.tool().to_owned());
+            texts
+                .iter()
+                .map(|text| (key.to_owned(), tool(text)))
+                .collect()
+        };
     let plain = |key: String, names: &'_ [String]| -> Vec<(String, Result<String, GrantError>)> {
-        names.iter().map(|name| (key.clone(), Ok(name.clone()))).collect()
+        names
+            .iter()
+            .map(|name| (key.clone(), Ok(name.clone())))
+            .collect()
     };
     let mut all = of_grants("permissions.allow", &config.permissions.allow);
     all.extend(of_grants("permissions.deny", &config.permissions.deny));
@@ -46,7 +58,10 @@ fn configured_names(config: &Config) -> impl Iterator<Item = (String, Result<Str
     for (name, preset) in &config.presets {
         let allowed = preset.allowed_tools.as_deref().unwrap_or_default();
         all.extend(plain(format!("presets.{name}.allowed_tools"), allowed));
-        all.extend(plain(format!("presets.{name}.denied_tools"), &preset.denied_tools));
+        all.extend(plain(
+            format!("presets.{name}.denied_tools"),
+            &preset.denied_tools,
+        ));
     }
     all.into_iter()
 }
@@ -77,8 +92,17 @@ mod tests {
             "presets.p.denied_tools: there is no tool \"zzzzzz\" (",
         ];
         assert_eq!(found.len(), starts.len(), "{found:#?}");
-        assert!(found.iter().zip(starts).all(|(found, start)| found.starts_with(start)), "{found:#?}");
-        assert_eq!(missing_mcp_tools(&config, "demo", &texts(&["mcp.demo.add"])), ["tools.disabled: mcp.demo.x"]);
+        assert!(
+            found
+                .iter()
+                .zip(starts)
+                .all(|(found, start)| found.starts_with(start)),
+            "{found:#?}"
+        );
+        assert_eq!(
+            missing_mcp_tools(&config, "demo", &texts(&["mcp.demo.add"])),
+            ["tools.disabled: mcp.demo.x"]
+        );
         assert_eq!(missing_mcp_tools(&config, "demo", &[]).len(), 2);
         assert!(missing_mcp_tools(&config, "other", &[]).is_empty());
     }

@@ -84,9 +84,14 @@ impl Actor for RunActor {
     type State = RunActorState;
     type Arguments = RunStart;
 
-    async fn pre_start(&self, myself: ActorRef<RunMsg>, start: RunStart) -> Result<RunActorState, ActorProcessingErr> {
+    async fn pre_start(
+        &self,
+        myself: ActorRef<RunMsg>,
+        start: RunStart,
+    ) -> Result<RunActorState, ActorProcessingErr> {
         let (previous_tasks, tracker) = self.entry.address.renew_tasks();
-        let mut state = RunActorState::new(RunTasks::new(&self.services.tasks, &self.entry, tracker));
+        let mut state =
+            RunActorState::new(RunTasks::new(&self.services.tasks, &self.entry, tracker));
         self.connect_address(&myself, &mut state);
         match start {
             RunStart::New { rows, accepted } => {
@@ -97,7 +102,9 @@ impl Actor for RunActor {
                 let of_parent = self.services.runs.permission_mode_of_parent(&self.entry);
                 let own = self.entry.published().permission_mode;
                 if let Some(mode) = of_parent.filter(|mode| *mode != own) {
-                    state.inputs.push_back(RunInput::PermissionMode { mode, ticket: None });
+                    state
+                        .inputs
+                        .push_back(RunInput::PermissionMode { mode, ticket: None });
                 }
                 // The run may have been cancelled before its actor had a mailbox.
                 if self.entry.limits.token.is_cancelled() {
@@ -106,8 +113,8 @@ impl Actor for RunActor {
             }
             RunStart::Load { restarted } => {
                 // A child returned its slot before it was passivated.
-                state.slot.is_returned =
-                    matches!(restarted, Some(ResumeReason::Reactivated)) && self.entry.identity.parent.is_some();
+                state.slot.is_returned = matches!(restarted, Some(ResumeReason::Reactivated))
+                    && self.entry.identity.parent.is_some();
                 state.resume_reason = restarted;
                 state.tasks.load(myself, previous_tasks, Duration::ZERO);
             }
@@ -122,7 +129,9 @@ impl Actor for RunActor {
         state: &mut RunActorState,
     ) -> Result<(), ActorProcessingErr> {
         self.entry.status.message_handled();
-        if state.passivation.is_in_progress && !matches!(message, RunMsg::FinishPassivation(_) | RunMsg::Passivate) {
+        if state.passivation.is_in_progress
+            && !matches!(message, RunMsg::FinishPassivation(_) | RunMsg::Passivate)
+        {
             self.abort_passivation(&myself, state);
         }
         match message {
@@ -137,15 +146,21 @@ impl Actor for RunActor {
             }
             RunMsg::Spawn { request, reply } => {
                 let ticket = state.replies.spawns.add(reply);
-                state.inputs.push_back(RunInput::Child(ChildInput::Spawn { request, ticket }));
+                state
+                    .inputs
+                    .push_back(RunInput::Child(ChildInput::Spawn { request, ticket }));
             }
             RunMsg::Ask { request, reply } => {
                 let ticket = state.replies.questions.add(reply);
-                state.inputs.push_back(RunInput::Tool(ToolInput::Ask { request, ticket }));
+                state
+                    .inputs
+                    .push_back(RunInput::Tool(ToolInput::Ask { request, ticket }));
             }
             RunMsg::SetPermissionMode { mode, reply } => {
                 let ticket = Some(state.replies.mode_changes.add(reply));
-                state.inputs.push_back(RunInput::PermissionMode { mode, ticket });
+                state
+                    .inputs
+                    .push_back(RunInput::PermissionMode { mode, ticket });
             }
             RunMsg::Appended(outcome) => {
                 #[cfg(any(test, feature = "testing"))]
@@ -171,7 +186,9 @@ impl Actor for RunActor {
                 self.perform(&myself, effects, state);
             }
             RunMsg::Passivate => self.begin_passivation(&myself, state),
-            RunMsg::FinishPassivation(departure) => self.finish_passivation(&myself, departure, state),
+            RunMsg::FinishPassivation(departure) => {
+                self.finish_passivation(&myself, departure, state)
+            }
             RunMsg::Crash => {
                 tracing::warn!(run = %self.entry.identity.run_id, "crashing on request");
                 return Err("crashed on request".into());
@@ -184,9 +201,21 @@ impl Actor for RunActor {
 
 /// Has recorded children of a run started. The supervisor ignores those that it has admitted before.
 fn send_children(services: &RunServices, parent: &RunEntry, children: Vec<Run>) {
-    let Some(links) = services.runs.links(&parent.identity.session_id).filter(|_| !children.is_empty()) else { return };
-    let reason = ResumeReason::Crashed { count: 0, error: "the parent run's actor crashed".to_owned() };
-    links.sub_agents.send(SubAgentMsg::Restore { runs: children, again: reason });
+    let Some(links) = services
+        .runs
+        .links(&parent.identity.session_id)
+        .filter(|_| !children.is_empty())
+    else {
+        return;
+    };
+    let reason = ResumeReason::Crashed {
+        count: 0,
+        error: "the parent run's actor crashed".to_owned(),
+    };
+    links.sub_agents.send(SubAgentMsg::Restore {
+        runs: children,
+        again: reason,
+    });
 }
 
 impl RunActor {
@@ -195,12 +224,20 @@ impl RunActor {
         let Some(run) = &mut state.run else { return };
         let mut step = run_step(run, RunInput::Start, Some(&self.entry));
         let mut writes = rows;
-        writes.push(Write::Run(RunWrite::NewEpoch(self.entry.identity.run_id.clone())));
+        writes.push(Write::Run(RunWrite::NewEpoch(
+            self.entry.identity.run_id.clone(),
+        )));
         writes.append(&mut step.writes);
         state.appends.in_flight = Some(step.effects);
         self.entry.set_started();
         self.update_status(state);
-        self.submit(myself, Append { fence: None, writes });
+        self.submit(
+            myself,
+            Append {
+                fence: None,
+                writes,
+            },
+        );
     }
 
     fn loaded(&self, loaded: LoadedRun, state: &mut RunActorState) {
@@ -220,21 +257,38 @@ impl RunActor {
             // Also if the actor that should have resumed the run crashed before it could record that.
             _ if self.entry.published().interrupted => ResumeReason::ProcessRestart,
             Some(again) => again,
-            None => ResumeReason::Crashed { count: 0, error: String::new() },
+            None => ResumeReason::Crashed {
+                count: 0,
+                error: String::new(),
+            },
         };
         state.has_started = begun;
-        let first_input = if begun { RunInput::Resume(reason) } else { RunInput::Start };
+        let first_input = if begun {
+            RunInput::Resume(reason)
+        } else {
+            RunInput::Start
+        };
         self.entry.set_started();
         state.inputs.push_front(first_input);
         // The mode of the parent may have changed while the run was queued. A run that has begun takes only a stricter one.
         let own_mode = run.permission_mode();
         let of_parent = self.services.runs.permission_mode_of_parent(&self.entry);
-        let of_parent = of_parent.filter(|mode| if begun { *mode < own_mode } else { *mode != own_mode });
+        let of_parent = of_parent.filter(|mode| {
+            if begun {
+                *mode < own_mode
+            } else {
+                *mode != own_mode
+            }
+        });
         if let Some(mode) = of_parent {
-            state.inputs.push_back(RunInput::PermissionMode { mode, ticket: None });
+            state
+                .inputs
+                .push_back(RunInput::PermissionMode { mode, ticket: None });
         }
         if let Some(summary) = self.entry.published().finish_summary.clone() {
-            state.inputs.push_back(RunInput::End(EndInput::Finish { summary }));
+            state
+                .inputs
+                .push_back(RunInput::End(EndInput::Finish { summary }));
         }
         if self.entry.limits.token.is_cancelled() {
             state.inputs.push_back(RunInput::End(EndInput::Cancel));
@@ -250,8 +304,17 @@ impl RunActor {
 
     /// Restores children that an earlier incarnation recorded but did not start.
     fn restore_children(&self, children: Vec<Run>) {
-        let is_missing = |run: &Run| self.services.runs.get(&run.run_id).is_none_or(|entry| !entry.has_started());
-        send_children(&self.services, &self.entry, children.into_iter().filter(is_missing).collect());
+        let is_missing = |run: &Run| {
+            self.services
+                .runs
+                .get(&run.run_id)
+                .is_none_or(|entry| !entry.has_started())
+        };
+        send_children(
+            &self.services,
+            &self.entry,
+            children.into_iter().filter(is_missing).collect(),
+        );
     }
 
     /// Restores the children that were added while the run was queued. They are read when the start of the run is durable,
@@ -262,9 +325,17 @@ impl RunActor {
         self.services.lifetime.spawn(async move {
             let read = || async {
                 let run_id = entry.identity.run_id.clone();
-                services.tasks.reader.read(move |reader| reader.children(&run_id)).await
+                services
+                    .tasks
+                    .reader
+                    .read(move |reader| reader.children(&run_id))
+                    .await
             };
-            if let Ok(children) = services.lifetime.keep_trying("reading the children of a run", read).await {
+            if let Ok(children) = services
+                .lifetime
+                .keep_trying("reading the children of a run", read)
+                .await
+            {
                 let open = children.into_iter().filter(|run| !run.status.is_terminal());
                 send_children(&services, &entry, open.collect());
             }
@@ -281,12 +352,19 @@ impl RunActor {
             state.reservations.settle_queued();
             // These inputs are too late; only programs get an answer.
             for input in state.inputs.drain(..) {
-                run_step(run, input, None).effects.into_iter().for_each(|effect| state.replies.reject(effect));
+                run_step(run, input, None)
+                    .effects
+                    .into_iter()
+                    .for_each(|effect| state.replies.reject(effect));
             }
             return;
         }
         // A report that the run is stuck is not progress.
-        if state.inputs.iter().any(|input| !matches!(input, RunInput::End(EndInput::Stuck { .. }))) {
+        if state
+            .inputs
+            .iter()
+            .any(|input| !matches!(input, RunInput::End(EndInput::Stuck { .. })))
+        {
             self.entry.limits.clock.progress(now());
             self.entry.status.update_run(|view| view.stuck = false);
         }
@@ -308,7 +386,9 @@ impl RunActor {
             self.perform(myself, effects, state);
             return;
         }
-        self.services.faults.at_run_point(&self.entry.identity.run_id, FaultPoint::BeforeAppend);
+        self.services
+            .faults
+            .at_run_point(&self.entry.identity.run_id, FaultPoint::BeforeAppend);
         state.appends.number += 1;
         let fence = Fence {
             run_id: self.entry.identity.run_id.clone(),
@@ -317,7 +397,13 @@ impl RunActor {
             active_ms: Some(used_ms),
         };
         state.appends.in_flight = Some(effects);
-        self.submit(myself, Append { fence: Some(fence), writes });
+        self.submit(
+            myself,
+            Append {
+                fence: Some(fence),
+                writes,
+            },
+        );
     }
 
     pub(in crate::run) fn mailbox(&self, myself: &ActorRef<RunMsg>) -> Mailbox<RunMsg> {
@@ -327,20 +413,32 @@ impl RunActor {
     /// Stops the actor, and has the finalizer end the run from its stored state.
     fn finalize_and_stop(&self, myself: &ActorRef<RunMsg>, error: ErrorInfo) {
         if error.code != ErrorCode::Closing {
-            let ending = Termination { status: RunStatus::Failed, reason: EndReason::Failed, error: Some(error) };
-            self.services.finalizer.finalize_orphan(Arc::clone(&self.entry), ending);
+            let ending = Termination {
+                status: RunStatus::Failed,
+                reason: EndReason::Failed,
+                error: Some(error),
+            };
+            self.services
+                .finalizer
+                .finalize_orphan(Arc::clone(&self.entry), ending);
         }
         myself.stop(None);
     }
 
     /// Notifies all callers that wait for the end of the run, and stops the actor.
     fn notify_end(&self, myself: &ActorRef<RunMsg>, state: &mut RunActorState) {
-        self.services.faults.at_run_point(&self.entry.identity.run_id, FaultPoint::Ended);
+        self.services
+            .faults
+            .at_run_point(&self.entry.identity.run_id, FaultPoint::Ended);
         let Some(run) = &state.run else { return };
         if let Some((outcome, result)) = outcome::run_outcome(run) {
             self.services.runs.run_ended(&self.entry, outcome, result);
         }
-        state.replies.spawns.take_all().for_each(|reply| reply.send(Err(errors::run_has_ended())));
+        state
+            .replies
+            .spawns
+            .take_all()
+            .for_each(|reply| reply.send(Err(errors::run_has_ended())));
         myself.stop(None);
     }
 
@@ -348,7 +446,10 @@ impl RunActor {
     fn update_status(&self, state: &mut RunActorState) {
         let Some(run) = &state.run else { return };
         self.entry.set_permission_mode(run.permission_mode());
-        self.entry.limits.clock.set_stall_timeout(stall_timeout_ms(run, self.services.stuck_after_ms));
+        self.entry
+            .limits
+            .clock
+            .set_stall_timeout(stall_timeout_ms(run, self.services.stuck_after_ms));
         let waits_for_people = run.is_waiting();
         self.entry.set_phase(match run.only_waits_for_others() {
             _ if run.is_ended() => RunPhase::Ending,

@@ -13,8 +13,8 @@ use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 use dashmap::DashSet;
 use futures::FutureExt;
 use soong_protocol::{
-    Decision, ErrorCode, ErrorInfo, Permission, PermissionDecision, PermissionId, PermissionStatus, PermissionWrite,
-    PermissionsConfig, RememberPolicy, Write,
+    Decision, ErrorCode, ErrorInfo, Permission, PermissionDecision, PermissionId, PermissionStatus,
+    PermissionWrite, PermissionsConfig, RememberPolicy, Write,
 };
 use soong_storage::store::{Append, PermissionFilter, StoreError};
 
@@ -22,7 +22,9 @@ use crate::{
     actor_base::Lifetime,
     clock::now,
     journal::JournalHandle,
-    permission::{ApprovalDecision, Approver, PermissionHandler, Permissions, already_decided_error},
+    permission::{
+        ApprovalDecision, Approver, PermissionHandler, Permissions, already_decided_error,
+    },
     run::{RunInput, machine::input::ToolInput, registry::RunRegistry},
     store_reader::StoreReader,
 };
@@ -52,7 +54,16 @@ impl Approvals {
         (journal, reader, lifetime): (JournalHandle, StoreReader, Lifetime),
     ) -> Self {
         let (remembers, timeout_s) = (config.remember == RememberPolicy::Session, config.timeout_s);
-        Self { runs, journal, reader, permissions, remembers, timeout_s, unconfirmed: DashSet::new(), lifetime }
+        Self {
+            runs,
+            journal,
+            reader,
+            permissions,
+            remembers,
+            timeout_s,
+            unconfirmed: DashSet::new(),
+            lifetime,
+        }
     }
 
     /// Records a decision, and notifies the run that waits for it.
@@ -61,17 +72,23 @@ impl Approvals {
     /// - `already_decided` if a decision exists or the run has ended.
     /// - `permission_not_found` if there is no such request.
     /// - `storage_error` if the write failed. The decision may have been stored anyway; the run is then notified later.
-    pub(crate) async fn decide(self: &Arc<Self>, answer: PermissionDecision) -> Result<Permission, ErrorInfo> {
+    pub(crate) async fn decide(
+        self: &Arc<Self>,
+        answer: PermissionDecision,
+    ) -> Result<Permission, ErrorInfo> {
         let id = answer.permission_id.clone();
         let (permission, awaited) = (self.read(&id).await?, PendingRow::Permission(id.clone()));
-        let write =
-            || Append { fence: None, writes: vec![Write::Permission(PermissionWrite::Decision(answer.clone()))] };
+        let write = || Append {
+            fence: None,
+            writes: vec![Write::Permission(PermissionWrite::Decision(answer.clone()))],
+        };
         let (written, is_retry) = self.journal.append_with_retry(write).await;
         match written {
             Ok(_) => {}
             Err(StoreError::AlreadyDecided(_)) => {
                 let stored = self.read(&id).await?;
-                let is_same = stored.decision == Some(answer.decision) && stored.decided_at == Some(answer.at);
+                let is_same = stored.decision == Some(answer.decision)
+                    && stored.decided_at == Some(answer.at);
                 if !is_retry || !is_same || stored.by.as_ref() != Some(&answer.decided_by) {
                     // The first call may have failed after its decision was stored, without notifying the run.
                     self.notify(awaited).await;
@@ -84,7 +101,10 @@ impl Approvals {
             }
         }
         if let Some(run) = self.runs.get(&permission.run_id) {
-            self.runs.notify(&run, RunInput::Tool(ToolInput::PermissionDecided(Box::new(answer))));
+            self.runs.notify(
+                &run,
+                RunInput::Tool(ToolInput::PermissionDecided(Box::new(answer))),
+            );
         }
         let decided = self.read(&id).await?;
         self.apply_session_grant(&decided).await?;
@@ -92,7 +112,10 @@ impl Approvals {
     }
 
     /// Remembers a decision that applies to the session, and allows the other pending requests that it covers.
-    pub(crate) async fn apply_session_grant(self: &Arc<Self>, decided: &Permission) -> Result<(), ErrorInfo> {
+    pub(crate) async fn apply_session_grant(
+        self: &Arc<Self>,
+        decided: &Permission,
+    ) -> Result<(), ErrorInfo> {
         let is_for_session = decided.decision == Some(Decision::AllowForSession) && self.remembers;
         if is_for_session {
             self.permissions.grant_for_session(decided);
@@ -115,9 +138,14 @@ impl Approvals {
             session_id: Some(granted.session_id.clone()),
             ..PermissionFilter::default()
         };
-        let waiting = self.reader.read(move |reader| reader.permissions(&filter)).await?;
-        let is_covered =
-            |asked: &Permission| self.permissions.is_granted_for_session(&asked.session_id, &asked.tool, &asked.demand);
+        let waiting = self
+            .reader
+            .read(move |reader| reader.permissions(&filter))
+            .await?;
+        let is_covered = |asked: &Permission| {
+            self.permissions
+                .is_granted_for_session(&asked.session_id, &asked.tool, &asked.demand)
+        };
         for permission in waiting.into_iter().filter(is_covered) {
             let answer = PermissionDecision {
                 permission_id: permission.permission_id,
@@ -137,7 +165,10 @@ impl Approvals {
 
     async fn read(&self, id: &PermissionId) -> Result<Permission, ErrorInfo> {
         let wanted = id.clone();
-        let found = self.reader.read(move |reader| reader.permission(&wanted)).await?;
+        let found = self
+            .reader
+            .read(move |reader| reader.permission(&wanted))
+            .await?;
         found.ok_or_else(|| {
             let message = format!("there is no permission {id:?}: list the existing permissions");
             ErrorInfo::new(ErrorCode::PermissionNotFound, message)
@@ -152,7 +183,9 @@ impl Approvals {
             Approver::Handler(handler) => Some(Arc::clone(handler)),
             Approver::None | Approver::Users => None,
         };
-        if (handler.is_none() && timeout_s == 0) || !self.permissions.pending_requests.insert(id.clone()) {
+        if (handler.is_none() && timeout_s == 0)
+            || !self.permissions.pending_requests.insert(id.clone())
+        {
             return;
         }
         let approvals = Arc::clone(self);
@@ -203,7 +236,10 @@ async fn wait_for_decision(
     handler: Option<Arc<dyn PermissionHandler>>,
     timeout_s: u64,
 ) -> (&'static str, ApprovalDecision) {
-    let deny = |reason: String| ApprovalDecision { decision: Decision::Deny, reason: Some(reason) };
+    let deny = |reason: String| ApprovalDecision {
+        decision: Decision::Deny,
+        reason: Some(reason),
+    };
     let too_late = async {
         match timeout_s {
             0 => std::future::pending().await,
@@ -211,14 +247,18 @@ async fn wait_for_decision(
                 // Measured from now, not from `created_at`: the system clock may have changed. A restart resets the
                 // limit.
                 tokio::time::sleep(Duration::from_millis(limit.saturating_mul(1_000))).await;
-                deny(format!("no decision within {limit} s (permissions.timeout_s)"))
+                deny(format!(
+                    "no decision within {limit} s (permissions.timeout_s)"
+                ))
             }
         }
     };
     let answered = async {
         match handler {
             None => std::future::pending().await,
-            Some(handler) => match AssertUnwindSafe(async { handler.decide(asked.clone()).await }).catch_unwind().await
+            Some(handler) => match AssertUnwindSafe(async { handler.decide(asked.clone()).await })
+                .catch_unwind()
+                .await
             {
                 Ok(Ok(answer)) => answer,
                 Ok(Err(error)) => deny(format!("the permission handler failed: {}", error.message)),

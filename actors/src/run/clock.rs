@@ -190,7 +190,10 @@ impl Drop for ClockPause {
         let stand = &mut self.0.state().pauses;
         stand.holders -= 1;
         if stand.holders == 0 {
-            stand.total += stand.since.take().map_or(Duration::ZERO, |since| since.elapsed());
+            stand.total += stand
+                .since
+                .take()
+                .map_or(Duration::ZERO, |since| since.elapsed());
         }
     }
 }
@@ -230,12 +233,18 @@ mod tests {
         // The wall clock is set ahead by an hour, and back.
         clock.progress(at(3_600));
         wait(2).await;
-        assert_eq!((clock.quiet_ms(), clock.last_progress()), (2_000, at(3_600)));
+        assert_eq!(
+            (clock.quiet_ms(), clock.last_progress()),
+            (2_000, at(3_600))
+        );
         clock.progress(at(3));
         assert_eq!((clock.quiet_ms(), clock.last_progress()), (0, at(3)));
         wait(5).await;
         assert_eq!(clock.quiet_ms(), 5_000);
-        assert_eq!([clock.mark_stall_reported(), clock.mark_stall_reported()], [false, true]);
+        assert_eq!(
+            [clock.mark_stall_reported(), clock.mark_stall_reported()],
+            [false, true]
+        );
         clock.progress(at(8));
         wait(1).await;
         assert!(!clock.mark_stall_reported());

@@ -26,9 +26,17 @@ pub(crate) struct DebugArtifacts {
 
 impl DebugArtifacts {
     /// Creates it, and keeps the backtraces of panics from now on.
-    pub(crate) fn new(artifacts: ArtifactHandle, redactor: Redactor, lifetime: Lifetime) -> Arc<Self> {
+    pub(crate) fn new(
+        artifacts: ArtifactHandle,
+        redactor: Redactor,
+        lifetime: Lifetime,
+    ) -> Arc<Self> {
         panic_log::keep_backtraces();
-        Arc::new(Self { artifacts, redactor, lifetime })
+        Arc::new(Self {
+            artifacts,
+            redactor,
+            lifetime,
+        })
     }
 
     /// Stores the request and the answer of a model call, and what was exchanged with its service in all attempts.
@@ -40,7 +48,11 @@ impl DebugArtifacts {
         request: &ModelRequest,
         outcome: &Result<Completion, ErrorInfo>,
     ) {
-        let tools: Vec<&str> = request.tools.iter().map(|tool| tool.name.as_str()).collect();
+        let tools: Vec<&str> = request
+            .tools
+            .iter()
+            .map(|tool| tool.name.as_str())
+            .collect();
         let log = request.exchanges.as_deref();
         let answer = match outcome {
             Ok(answer) => json!({
@@ -61,31 +73,49 @@ impl DebugArtifacts {
             "tools": tools,
         });
         let exchanges = log.map(|log| log.take()).unwrap_or_default();
-        let exchanges: Vec<Value> = exchanges.iter().map(|exchange| exchange_json(exchange, &self.redactor)).collect();
+        let exchanges: Vec<Value> = exchanges
+            .iter()
+            .map(|exchange| exchange_json(exchange, &self.redactor))
+            .collect();
         let traffic = json!({ "request": request, "answer": answer, "exchanges": exchanges });
-        self.store_json(run, format!("model call: {purpose}"), traffic).await;
+        self.store_json(run, format!("model call: {purpose}"), traffic)
+            .await;
     }
 
     /// Stores what hooks of an event received and answered. Does nothing if none was called.
-    pub(crate) async fn store_hook_calls(&self, run: &RunIdentity, point: HookPoint, calls: &[HookCallRecord]) {
+    pub(crate) async fn store_hook_calls(
+        &self,
+        run: &RunIdentity,
+        point: HookPoint,
+        calls: &[HookCallRecord],
+    ) {
         if !calls.is_empty() {
-            self.store_json(run, format!("hooks: {}", point.as_str()), json!(calls)).await;
+            self.store_json(run, format!("hooks: {}", point.as_str()), json!(calls))
+                .await;
         }
     }
 
     /// Stores the error and the backtrace of an actor that crashed while it executed a run. Does not wait.
     pub(crate) fn store_crash(self: &Arc<Self>, run: &RunIdentity, actor: &str, error: &str) {
-        let backtrace = panic_log::take_backtrace(error).unwrap_or_else(|| "without a backtrace\n".to_owned());
-        let text =
-            self.redactor.text(&format!("{actor} of run {} crashed: {error}\n{backtrace}", run.run_id)).into_owned();
+        let backtrace =
+            panic_log::take_backtrace(error).unwrap_or_else(|| "without a backtrace\n".to_owned());
+        let text = self
+            .redactor
+            .text(&format!(
+                "{actor} of run {} crashed: {error}\n{backtrace}",
+                run.run_id
+            ))
+            .into_owned();
         let (store, run, title) = (Arc::clone(self), run.clone(), format!("crash: {actor}"));
-        self.lifetime.spawn(async move { store.store(&run, title, "text/plain", text).await });
+        self.lifetime
+            .spawn(async move { store.store(&run, title, "text/plain", text).await });
     }
 
     async fn store_json(&self, run: &RunIdentity, title: String, mut value: Value) {
         // Redacted before serialization, because serialization escapes the text within arguments once more.
         self.redactor.redact_json(&mut value);
-        self.store(run, title, "application/json", format!("{value:#}")).await;
+        self.store(run, title, "application/json", format!("{value:#}"))
+            .await;
     }
 
     async fn store(&self, run: &RunIdentity, title: String, content_type: &str, text: String) {
@@ -94,8 +124,17 @@ impl DebugArtifacts {
             trace_id: Some(run.trace_id.clone()),
             ..Provenance::default()
         };
-        let save = Save { key: None, title, provenance, debug: true, ..Save::new("", content_type, text) };
-        let owner = ArtifactOwner { session_id: run.session_id.clone(), uid: run.uid.to_string() };
+        let save = Save {
+            key: None,
+            title,
+            provenance,
+            debug: true,
+            ..Save::new("", content_type, text)
+        };
+        let owner = ArtifactOwner {
+            session_id: run.session_id.clone(),
+            uid: run.uid.to_string(),
+        };
         if let Err(error) = self.artifacts.save(&owner, save).await {
             tracing::warn!(run = %run.run_id, %error, "failed to store a debug artifact");
         }
@@ -118,7 +157,8 @@ fn exchange_json(exchange: &Exchange, redactor: &Redactor) -> Value {
 }
 
 fn body_json(body: &[u8]) -> Value {
-    serde_json::from_slice(body).unwrap_or_else(|_| Value::String(String::from_utf8_lossy(body).into_owned()))
+    serde_json::from_slice(body)
+        .unwrap_or_else(|_| Value::String(String::from_utf8_lossy(body).into_owned()))
 }
 
 /// Returns whether the texts in a stream have a secret. Texts in the same field of consecutive events are one text.
@@ -130,7 +170,9 @@ fn has_secret(stream: &[u8], redactor: &Redactor) -> bool {
             add_texts(&event, String::new(), &mut texts);
         }
     }
-    texts.values().any(|text| matches!(redactor.text(text), Cow::Owned(_)))
+    texts
+        .values()
+        .any(|text| matches!(redactor.text(text), Cow::Owned(_)))
 }
 
 /// Adds the texts in an event to those of earlier events, by their path.

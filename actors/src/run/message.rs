@@ -18,13 +18,25 @@ pub(crate) enum RunMsg {
     /// From effects, children or the caller: an input of the state machine.
     Input(Box<RunInput>),
     /// From a task that called the model: its outcome, and the budget reservation to settle once that is recorded.
-    ModelCallEnded { input: Box<RunInput>, held: Option<Reservation> },
+    ModelCallEnded {
+        input: Box<RunInput>,
+        held: Option<Reservation>,
+    },
     /// From a program or tool: requests children.
-    Spawn { request: SpawnRequest, reply: SpawnReply },
+    Spawn {
+        request: SpawnRequest,
+        reply: SpawnReply,
+    },
     /// From a tool: asks a person.
-    Ask { request: QuestionRequest, reply: oneshot::Sender<Result<String, ErrorInfo>> },
+    Ask {
+        request: QuestionRequest,
+        reply: oneshot::Sender<Result<String, ErrorInfo>>,
+    },
     /// From the runtime: changes the permission mode.
-    SetPermissionMode { mode: PermissionMode, reply: oneshot::Sender<()> },
+    SetPermissionMode {
+        mode: PermissionMode,
+        reply: oneshot::Sender<()>,
+    },
     /// From the writer: the outcome of an append.
     Appended(Box<Result<Ack, (StoreError, Append)>>),
     /// From its own loading task: the stored state, and the epoch.
@@ -48,7 +60,9 @@ pub(crate) enum RunMsg {
 pub(crate) struct SpawnReply(Box<dyn FnOnce(Result<Vec<RequestedChild>, ErrorInfo>) + Send>);
 
 impl SpawnReply {
-    pub(crate) fn new(reply: impl FnOnce(Result<Vec<RequestedChild>, ErrorInfo>) + Send + 'static) -> Self {
+    pub(crate) fn new(
+        reply: impl FnOnce(Result<Vec<RequestedChild>, ErrorInfo>) + Send + 'static,
+    ) -> Self {
         Self(Box::new(reply))
     }
 

@@ -32,7 +32,10 @@ pub(crate) fn run_span(run: &Run, parent: Option<&Span>) -> Span {
         error.r#type = Empty,
     );
     if !span.is_disabled() {
-        span.record("otel.name", format!("invoke_agent {}", run.settings.agent_type));
+        span.record(
+            "otel.name",
+            format!("invoke_agent {}", run.settings.agent_type),
+        );
         if let Some(parent) = &run.parent_run_id {
             span.record("parent", parent.as_str());
         }
@@ -77,7 +80,10 @@ pub(crate) fn model_ended(span: &Span, model: &str, outcome: &Result<Completion,
     }
     span.record("gen_ai.response.model", model);
     if let Ok(completion) = outcome {
-        span.record("gen_ai.response.finish_reasons", completion.finish_reason.as_str());
+        span.record(
+            "gen_ai.response.finish_reasons",
+            completion.finish_reason.as_str(),
+        );
         if let Some(usage) = completion.usage {
             span.record("gen_ai.usage.input_tokens", usage.prompt_tokens);
             span.record("gen_ai.usage.output_tokens", usage.completion_tokens);

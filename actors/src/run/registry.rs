@@ -10,7 +10,9 @@ pub(in crate::run) mod view;
 use std::{collections::HashSet, path::Path, sync::Arc};
 
 use dashmap::DashMap;
-use soong_protocol::{ChildResult, ErrorInfo, PermissionMode, Run, RunId, RunStatus, SessionId, StatsPair};
+use soong_protocol::{
+    ChildResult, ErrorInfo, PermissionMode, Run, RunId, RunStatus, SessionId, StatsPair,
+};
 
 use crate::{
     actor_base::{Lifetime, Mailbox, restart},
@@ -65,8 +67,18 @@ pub(crate) struct RunRegistry {
 }
 
 impl RunRegistry {
-    pub(crate) fn new(actor_tree: Arc<ActorTree>, journal: JournalHandle, lifetime: Lifetime) -> Self {
-        Self { runs: DashMap::new(), sessions: DashMap::new(), actor_tree, journal, lifetime }
+    pub(crate) fn new(
+        actor_tree: Arc<ActorTree>,
+        journal: JournalHandle,
+        lifetime: Lifetime,
+    ) -> Self {
+        Self {
+            runs: DashMap::new(),
+            sessions: DashMap::new(),
+            actor_tree,
+            journal,
+            lifetime,
+        }
     }
 
     /// Returns a run that has not ended.
@@ -86,7 +98,11 @@ impl RunRegistry {
 
     /// Returns the registered runs for which `filter` holds. `filter` must not use the registry, which is locked.
     pub(crate) fn select(&self, filter: impl Fn(&RunEntry) -> bool) -> Vec<Arc<RunEntry>> {
-        self.runs.iter().filter(|run| filter(run)).map(|run| Arc::clone(run.value())).collect()
+        self.runs
+            .iter()
+            .filter(|run| filter(run))
+            .map(|run| Arc::clone(run.value()))
+            .collect()
     }
 
     /// Returns all registered runs.
@@ -114,7 +130,9 @@ impl RunRegistry {
         if let Some(parent) = &parent {
             parent.count_child();
         }
-        let account = parent.as_ref().and_then(|parent| parent.limits.budget.as_ref());
+        let account = parent
+            .as_ref()
+            .and_then(|parent| parent.limits.budget.as_ref());
         let account = BudgetAccount::open(&run.run_id, account, run.settings.options.budget);
         let span = otel_spans::run_span(run, parent.as_ref().map(|parent| parent.span()).as_ref());
         let clock = Arc::new(RunClock::default());
@@ -130,12 +148,24 @@ impl RunRegistry {
             restart::RUN.label,
             Some(initial_view(run)),
         );
-        let budget = account.clone().filter(|_| !run.settings.options.budget.is_unlimited());
+        let budget = account
+            .clone()
+            .filter(|_| !run.settings.options.budget.is_unlimited());
         let wall_time_s = run.settings.options.budget.wall_time_s;
-        status.set_source(RunStatusSource { clock: Arc::clone(&clock), budget, wall_time_s });
+        status.set_source(RunStatusSource {
+            clock: Arc::clone(&clock),
+            budget,
+            wall_time_s,
+        });
         status.set_state("queued", "");
-        let token = parent.map(|parent| parent.limits.token.child_token()).unwrap_or_default();
-        let limits = EntryLimits { token, budget: account, clock };
+        let token = parent
+            .map(|parent| parent.limits.token.child_token())
+            .unwrap_or_default();
+        let limits = EntryLimits {
+            token,
+            budget: account,
+            clock,
+        };
         Arc::new(RunEntry::new(run, limits, status, span))
     }
 
@@ -144,7 +174,9 @@ impl RunRegistry {
         self.runs.remove(&entry.identity.run_id);
         match &phase {
             RunPhase::Ended(outcome) => self.actor_tree.deregister_ended(outcome.run_end()),
-            _ => self.actor_tree.deregister(ActorKind::Run, entry.identity.run_id.as_str()),
+            _ => self
+                .actor_tree
+                .deregister(ActorKind::Run, entry.identity.run_id.as_str()),
         }
         entry.set_ended(phase);
     }
@@ -157,12 +189,22 @@ impl RunRegistry {
     }
 
     /// Removes a run that has ended, and notifies its supervisor, its parent and the callers that wait for it.
-    pub(crate) fn run_ended(&self, entry: &RunEntry, outcome: RunOutcome, result: Option<Box<ChildResult>>) {
+    pub(crate) fn run_ended(
+        &self,
+        entry: &RunEntry,
+        outcome: RunOutcome,
+        result: Option<Box<ChildResult>>,
+    ) {
         let run_id = &entry.identity.run_id;
-        let (status, error) = (outcome.status.as_str(), outcome.error.as_ref().map(|error| error.code.as_str()));
+        let (status, error) = (
+            outcome.status.as_str(),
+            outcome.error.as_ref().map(|error| error.code.as_str()),
+        );
         match entry.identity.parent_id() {
             None => tracing::info!(run = %run_id, status, error, "run ended"),
-            Some(parent) => tracing::debug!(run = %run_id, %parent, status, error, "child run ended"),
+            Some(parent) => {
+                tracing::debug!(run = %run_id, %parent, status, error, "child run ended")
+            }
         }
         self.deregister(entry, RunPhase::Ended(Arc::new(outcome)));
         self.notify_supervisors(entry, result);
@@ -172,39 +214,54 @@ impl RunRegistry {
     /// as open, so the next process that opens the home resumes it.
     pub(crate) fn run_unrecorded(&self, entry: &RunEntry, error: ErrorInfo) {
         tracing::error!(run = %entry.identity.run_id, %error, "failed to record the end of a run");
-        let result = entry.identity.parent_id().and(entry.identity.trace_id.child_mode()).map(|mode| {
-            Box::new(ChildResult {
-                mode,
-                sub_trace_id: entry.identity.trace_id.clone(),
-                run_id: entry.identity.run_id.clone(),
-                status: RunStatus::Failed,
-                summary: String::new(),
-                findings: Vec::new(),
-                passed: None,
-                artifacts: Vec::new(),
-                stats: StatsPair::zero(),
-                error: Some(error.clone()),
-            })
-        });
+        let result = entry
+            .identity
+            .parent_id()
+            .and(entry.identity.trace_id.child_mode())
+            .map(|mode| {
+                Box::new(ChildResult {
+                    mode,
+                    sub_trace_id: entry.identity.trace_id.clone(),
+                    run_id: entry.identity.run_id.clone(),
+                    status: RunStatus::Failed,
+                    summary: String::new(),
+                    findings: Vec::new(),
+                    passed: None,
+                    artifacts: Vec::new(),
+                    stats: StatsPair::zero(),
+                    error: Some(error.clone()),
+                })
+            });
         self.deregister(entry, RunPhase::Unrecorded(error.clone()));
-        self.journal.publish_lost_run(entry.unrecorded_report(error));
+        self.journal
+            .publish_lost_run(entry.unrecorded_report(error));
         self.notify_supervisors(entry, result);
     }
 
     /// Removes a run that was not accepted, and frees its place in the queue of its session.
     pub(crate) fn abandon_start(&self, entry: &RunEntry) {
         self.deregister(entry, RunPhase::Interrupted(self.lifetime.interruption()));
-        if let Some(links) = self.links(&entry.identity.session_id).filter(|_| entry.identity.parent.is_none()) {
+        if let Some(links) = self
+            .links(&entry.identity.session_id)
+            .filter(|_| entry.identity.parent.is_none())
+        {
             links.session.run_ended(entry.identity.run_id.clone());
         }
     }
 
     fn notify_supervisors(&self, entry: &RunEntry, result: Option<Box<ChildResult>>) {
-        let (run_id, parent) = (entry.identity.run_id.clone(), entry.identity.parent_id().cloned());
+        let (run_id, parent) = (
+            entry.identity.run_id.clone(),
+            entry.identity.parent_id().cloned(),
+        );
         match (self.links(&entry.identity.session_id), parent) {
             (Some(links), None) => links.session.run_ended(run_id),
             (Some(links), parent) => {
-                links.sub_agents.send(SubAgentMsg::Ended { run_id, parent, result });
+                links.sub_agents.send(SubAgentMsg::Ended {
+                    run_id,
+                    parent,
+                    result,
+                });
             }
             // Without a session there is no supervisor, but there may be a parent.
             (None, Some(parent)) => self.notify_parent(&parent, result),
@@ -232,8 +289,12 @@ impl RunRegistry {
             && let Some(links) = self.links(&entry.identity.session_id)
         {
             match entry.identity.parent {
-                Some(_) => links.sub_agents.send(SubAgentMsg::Activate(entry.identity.run_id.clone())),
-                None => links.runs.send(RunSupervisorMsg::Activate(entry.identity.run_id.clone())),
+                Some(_) => links
+                    .sub_agents
+                    .send(SubAgentMsg::Activate(entry.identity.run_id.clone())),
+                None => links
+                    .runs
+                    .send(RunSupervisorMsg::Activate(entry.identity.run_id.clone())),
             };
         }
         outcome != SendOutcome::Dropped
@@ -242,7 +303,8 @@ impl RunRegistry {
     /// Returns the permission mode that is in force for a run: the most restrictive one of the run and its ancestors.
     pub(crate) fn permission_mode(&self, entry: &RunEntry) -> PermissionMode {
         let mode = entry.published().permission_mode;
-        self.permission_mode_of_parent(entry).map_or(mode, |of_parent| of_parent.min(mode))
+        self.permission_mode_of_parent(entry)
+            .map_or(mode, |of_parent| of_parent.min(mode))
     }
 
     /// Returns the permission mode that is in force for the parent of a run. `None` if it has no parent, or the parent
@@ -262,7 +324,11 @@ impl RunRegistry {
         }
         if let Some(links) = self.links(&entry.identity.session_id) {
             match entry.identity.parent {
-                Some(_) => drop(links.sub_agents.send(SubAgentMsg::Cancel(entry.identity.run_id.clone()))),
+                Some(_) => drop(
+                    links
+                        .sub_agents
+                        .send(SubAgentMsg::Cancel(entry.identity.run_id.clone())),
+                ),
                 None => links.session.cancel_queued(entry.identity.run_id.clone()),
             }
         }
@@ -272,12 +338,20 @@ impl RunRegistry {
     pub(crate) fn sessions_awaiting_input(&self) -> HashSet<SessionId> {
         let mut states = Vec::new();
         for run in self.all() {
-            let parent = run.identity.parent.as_ref().and_then(|parent| self.get(&parent.run_id));
+            let parent = run
+                .identity
+                .parent
+                .as_ref()
+                .and_then(|parent| self.get(&parent.run_id));
             let is_behind_parent = parent.is_some_and(|parent| !parent.has_started());
             let is_behind_session = run.identity.parent.is_none();
             let published = run.published();
             let is_behind = !published.started && (is_behind_session || is_behind_parent);
-            states.push((run.identity.session_id.clone(), is_behind, published.phase.clone()));
+            states.push((
+                run.identity.session_id.clone(),
+                is_behind,
+                published.phase.clone(),
+            ));
         }
         awaiting_input(states.into_iter())
     }
@@ -304,7 +378,8 @@ impl RunRegistry {
 
     /// Returns the project folder of a session; `.` if the session has no actors.
     pub(crate) fn project_dir(&self, id: &SessionId) -> Arc<Path> {
-        self.links(id).map_or_else(|| Path::new(".").into(), |links| links.project_dir)
+        self.links(id)
+            .map_or_else(|| Path::new(".").into(), |links| links.project_dir)
     }
 }
 
@@ -344,7 +419,9 @@ mod tests {
             (vec![(false, RunPhase::Ending)], false),
         ] {
             let runs = [waiting_run.clone()].into_iter().chain(others.clone());
-            let found = awaiting_input(runs.map(|(is_behind, phase)| (SessionId::new("s"), is_behind, phase)));
+            let found = awaiting_input(
+                runs.map(|(is_behind, phase)| (SessionId::new("s"), is_behind, phase)),
+            );
             assert_eq!(found.len(), usize::from(want), "{others:?}");
         }
     }

@@ -13,8 +13,8 @@ use std::{
 };
 
 use soong_protocol::{
-    ChildMode, Config, ErrorCode, ErrorInfo, McpConfig, Preset, Run, RunMode, RunOptions, RunSettings, SMALL_PRESET,
-    ToolSpec,
+    ChildMode, Config, ErrorCode, ErrorInfo, McpConfig, Preset, Run, RunMode, RunOptions,
+    RunSettings, SMALL_PRESET, ToolSpec,
 };
 use soong_text::{PLATFORM, Redactor};
 use soong_tool::ToolRegistry;
@@ -93,7 +93,12 @@ impl RunResolver {
         self.resolve_with(run, project, &self.projects.get(project))
     }
 
-    fn resolve_with(&self, run: &Run, project: &Path, text: &ProjectInstructions) -> Result<RunSpec, ErrorInfo> {
+    fn resolve_with(
+        &self,
+        run: &Run,
+        project: &Path,
+        text: &ProjectInstructions,
+    ) -> Result<RunSpec, ErrorInfo> {
         let (config, settings) = (&*self.config, &run.settings);
         let preset = self.preset(run)?;
         let (tools, registry) = self.offered_tools(run, &preset)?;
@@ -106,10 +111,14 @@ impl RunResolver {
             // If the caller supplies the prompt, only the skills that it names are added, not those of the preset.
             Some(prompt) => {
                 let named = skills.select(settings.options.skills.as_deref(), None)?;
-                (format!("{prompt}{}", skill::render(&named, &[], can_load)), None)
+                (
+                    format!("{prompt}{}", skill::render(&named, &[], can_load)),
+                    None,
+                )
             }
             None => {
-                let chosen = skills.select(settings.options.skills.as_deref(), preset.skills.as_deref())?;
+                let chosen =
+                    skills.select(settings.options.skills.as_deref(), preset.skills.as_deref())?;
                 let skills = skill::render(&chosen, &skills.others(&chosen), can_load);
                 self.system_prompt(&preset, &tools, project, text, &skills)
             }
@@ -129,7 +138,11 @@ impl RunResolver {
             tools,
             catalog: Catalog {
                 registry,
-                absent_servers: if run.depth == 0 { self.mcp.unavailable_servers() } else { Vec::new() },
+                absent_servers: if run.depth == 0 {
+                    self.mcp.unavailable_servers()
+                } else {
+                    Vec::new()
+                },
                 presets: Arc::clone(&self.presets),
                 skills,
                 callbacks: self.callbacks.clone(),
@@ -139,7 +152,10 @@ impl RunResolver {
             auxiliary_models: models.auxiliary,
             context,
             output_schema: schema,
-            system_prompt: SystemPrompt { text: self.prompts.share(system_prompt), branch },
+            system_prompt: SystemPrompt {
+                text: self.prompts.share(system_prompt),
+                branch,
+            },
             hooks: Arc::clone(&self.hooks),
             redactor: self.redactor.clone(),
         })
@@ -152,21 +168,31 @@ impl RunResolver {
                 return ErrorInfo::from(fault);
             }
             let known: Vec<&str> = self.presets.keys().map(String::as_str).collect();
-            let message = format!("there is no preset {name:?}; available: {}", known.join(", "));
+            let message = format!(
+                "there is no preset {name:?}; available: {}",
+                known.join(", ")
+            );
             ErrorInfo::new(ErrorCode::ValidationError, message)
         })
     }
 
     /// Returns the tools of a run, and the registry that contains them. The registry is a snapshot: tools that an MCP
     /// server adds later are available only to runs that are resolved later.
-    fn offered_tools(&self, run: &Run, preset: &Preset) -> Result<(OfferedTools, Arc<ToolRegistry>), ErrorInfo> {
+    fn offered_tools(
+        &self,
+        run: &Run,
+        preset: &Preset,
+    ) -> Result<(OfferedTools, Arc<ToolRegistry>), ErrorInfo> {
         let (config, settings) = (&*self.config, &run.settings);
         let registry = self.mcp.registry();
         let max_tools = allowed_tools(&registry, config, settings.options.tools.as_deref())?;
-        let may_spawn = run.depth < config.agents.max_depth && settings.options.budget.depth != Some(0);
+        let may_spawn =
+            run.depth < config.agents.max_depth && settings.options.budget.depth != Some(0);
         // A run gets the small preset without naming it, and its user has configured the servers for all runs.
         let takes_servers = preset.name == SMALL_PRESET && is_built_in(preset);
-        let is_allowed = |name: &str| preset.allows(name) || (takes_servers && McpConfig::server_of(name).is_some());
+        let is_allowed = |name: &str| {
+            preset.allows(name) || (takes_servers && McpConfig::server_of(name).is_some())
+        };
         let is_offered = |spec: &&Arc<ToolSpec>| {
             max_tools.contains(&spec.name)
                 && is_allowed(&spec.name)
@@ -174,13 +200,22 @@ impl RunResolver {
         };
         let specs: Arc<[Arc<ToolSpec>]> = registry.specs().filter(is_offered).cloned().collect();
         let tokens = specs.iter().map(|tool| registry.tokens(&tool.name)).sum();
-        Ok((OfferedTools { specs, ceiling: max_tools, tokens }, registry))
+        Ok((
+            OfferedTools {
+                specs,
+                ceiling: max_tools,
+                tokens,
+            },
+            registry,
+        ))
     }
 
     /// Returns whether a run may search the experiences of earlier runs. Only root runs do that, unless they resume a
     /// trace without a new message or a program drives them.
     fn recalls(&self, run: &Run, utility: &AuxiliaryModel) -> bool {
-        !run.settings.resumes && self.uses_memory(run, utility) && self.memory.of(&run.uid).is_not_empty()
+        !run.settings.resumes
+            && self.uses_memory(run, utility)
+            && self.memory.of(&run.uid).is_not_empty()
     }
 
     /// Returns whether a run uses and records experiences with the help of this model.
@@ -198,20 +233,24 @@ impl RunResolver {
     /// valid, default settings replace most of them.
     pub(crate) fn resolve_ended(&self, run: &Run) -> RunSpec {
         let (project, no_project) = (Path::new("."), ProjectInstructions::default());
-        self.resolve_with(run, project, &no_project).unwrap_or_else(|_| {
-            let mut fallback = run.clone();
-            // These settings cannot fail: the default preset always exists, and no tool is requested.
-            fallback.settings = RunSettings {
-                options: RunOptions { tools: Some(Vec::new()), ..RunOptions::default() },
-                system_prompt: Some(String::new()),
-                driven: run.settings.driven,
-                reflects: run.settings.reflects.clone(),
-                auto_execute_tools: run.settings.auto_execute_tools,
-                ..RunSettings::default()
-            };
-            self.resolve_with(&fallback, project, &no_project)
-                .unwrap_or_else(|error| unreachable!("built-in preset: {error}"))
-        })
+        self.resolve_with(run, project, &no_project)
+            .unwrap_or_else(|_| {
+                let mut fallback = run.clone();
+                // These settings cannot fail: the default preset always exists, and no tool is requested.
+                fallback.settings = RunSettings {
+                    options: RunOptions {
+                        tools: Some(Vec::new()),
+                        ..RunOptions::default()
+                    },
+                    system_prompt: Some(String::new()),
+                    driven: run.settings.driven,
+                    reflects: run.settings.reflects.clone(),
+                    auto_execute_tools: run.settings.auto_execute_tools,
+                    ..RunSettings::default()
+                };
+                self.resolve_with(&fallback, project, &no_project)
+                    .unwrap_or_else(|error| unreachable!("built-in preset: {error}"))
+            })
     }
 
     /// Builds the system prompt of a run whose caller supplied none: preset instructions, skills, agent types,
@@ -236,7 +275,9 @@ impl RunResolver {
                 prompt.push_str(&format!("\n- {}: {}", preset.name, preset.description));
             }
         }
-        let branch = self.environment(tools, project, text).map(|environment| environment.append_to(&mut prompt));
+        let branch = self
+            .environment(tools, project, text)
+            .map(|environment| environment.append_to(&mut prompt));
         // The project notes are not trusted. They are placed last, so that no built-in instruction follows them.
         prompt.push_str(&text.render_notes());
         (prompt, branch)
@@ -253,7 +294,10 @@ impl RunResolver {
         if !runs_commands && !PROJECT_TOOLS.iter().any(|tool| tools.offers(tool)) {
             return None;
         }
-        let shell = || Shell { name: &self.shell, is_confined: soong_sandbox::can_confine() };
+        let shell = || Shell {
+            name: &self.shell,
+            is_confined: soong_sandbox::can_confine(),
+        };
         Some(WorkEnvironment {
             project,
             platform: PLATFORM,
@@ -273,9 +317,16 @@ fn preset_name(run: &Run) -> &str {
 
 fn run_limits(config: &Config, run: &Run, preset: &Preset) -> RunLimits {
     // A root run with the preset `default` uses the configured number of turns instead of the preset's.
-    let preset_turns = preset.max_iterations.filter(|_| run.depth > 0 || preset_name(run) != "default");
+    let preset_turns = preset
+        .max_iterations
+        .filter(|_| run.depth > 0 || preset_name(run) != "default");
     RunLimits {
-        max_turns: run.settings.options.max_iterations.or(preset_turns).unwrap_or(config.runtime.max_turns),
+        max_turns: run
+            .settings
+            .options
+            .max_iterations
+            .or(preset_turns)
+            .unwrap_or(config.runtime.max_turns),
         repeated_calls_note: config.runtime.repeated_calls_note,
         repeated_calls: config.runtime.repeated_calls_limit,
         max_depth: config.agents.max_depth,
@@ -290,12 +341,17 @@ fn run_limits(config: &Config, run: &Run, preset: &Preset) -> RunLimits {
 }
 
 fn answer_schema(run: &Run) -> Result<Option<OutputSchema>, ErrorInfo> {
-    Ok(match (&run.settings.options.expected_output_schema, run.trace_id.child_mode()) {
-        _ if run.settings.reflects.is_some() => Some(OutputSchema::reflection()),
-        (Some(schema), _) => Some(OutputSchema::new(schema)?),
-        (None, Some(ChildMode::Evaluate)) => Some(OutputSchema::evaluation()),
-        (None, _) => None,
-    })
+    Ok(
+        match (
+            &run.settings.options.expected_output_schema,
+            run.trace_id.child_mode(),
+        ) {
+            _ if run.settings.reflects.is_some() => Some(OutputSchema::reflection()),
+            (Some(schema), _) => Some(OutputSchema::new(schema)?),
+            (None, Some(ChildMode::Evaluate)) => Some(OutputSchema::evaluation()),
+            (None, _) => None,
+        },
+    )
 }
 
 /// Returns the names of the tools that a run and its descendants may use (SUB-6). If `wanted` is `None`, all usable
@@ -307,24 +363,42 @@ fn allowed_tools(
     config: &Config,
     wanted: Option<&[String]>,
 ) -> Result<Vec<String>, ErrorInfo> {
-    let all: Vec<&Arc<ToolSpec>> =
-        registry.entries().filter(|entry| entry.missing_requirement().is_none()).map(|entry| &entry.spec).collect();
-    let unavailable =
-        wanted.unwrap_or_default().iter().find_map(|name| Some((name, registry.get(name)?.missing_requirement()?)));
+    let all: Vec<&Arc<ToolSpec>> = registry
+        .entries()
+        .filter(|entry| entry.missing_requirement().is_none())
+        .map(|entry| &entry.spec)
+        .collect();
+    let unavailable = wanted
+        .unwrap_or_default()
+        .iter()
+        .find_map(|name| Some((name, registry.get(name)?.missing_requirement()?)));
     if let Some((name, what)) = unavailable {
         let message = format!("tool {name:?} cannot be used: {what}");
         return Err(ErrorInfo::new(ErrorCode::ToolNotAvailable, message));
     }
-    let is_of_server = |name: &str| McpConfig::server_of(name).is_some_and(|server| config.mcp.contains_key(server));
+    let is_of_server = |name: &str| {
+        McpConfig::server_of(name).is_some_and(|server| config.mcp.contains_key(server))
+    };
     let is_known = |name: &str| all.iter().any(|spec| spec.name == name) || is_of_server(name);
-    if let Some(unknown) = wanted.unwrap_or_default().iter().find(|name| !is_known(name)) {
+    if let Some(unknown) = wanted
+        .unwrap_or_default()
+        .iter()
+        .find(|name| !is_known(name))
+    {
         let known: Vec<&str> = all.iter().map(|spec| spec.name.as_str()).collect();
-        let message = format!("there is no tool {unknown:?}; available: {}", known.join(", "));
+        let message = format!(
+            "there is no tool {unknown:?}; available: {}",
+            known.join(", ")
+        );
         return Err(ErrorInfo::new(ErrorCode::ValidationError, message));
     }
     let allowed = |name: &str| {
         wanted.is_none_or(|model| model.iter().any(|other| other == name))
             && !config.tools.disabled.iter().any(|other| other == name)
     };
-    Ok(all.iter().filter(|spec| allowed(&spec.name)).map(|spec| spec.name.clone()).collect())
+    Ok(all
+        .iter()
+        .filter(|spec| allowed(&spec.name))
+        .map(|spec| spec.name.clone())
+        .collect())
 }

@@ -16,8 +16,15 @@ pub(crate) fn run_step(run: &mut RunState, input: RunInput, live: Option<&RunEnt
     let mut new_run_id = RunId::generate;
     let used_ms = live.map_or(0, |entry| entry.limits.clock.used_ms());
     let account = live.and_then(|live| live.limits.budget.as_ref());
-    let step =
-        run.handle(input, &mut StepContext { now: now(), used_ms, new_run_id: &mut new_run_id, budget: account });
+    let step = run.handle(
+        input,
+        &mut StepContext {
+            now: now(),
+            used_ms,
+            new_run_id: &mut new_run_id,
+            budget: account,
+        },
+    );
     if let Some(live) = live.filter(|_| run.has_started()) {
         live.limits.clock.start(run.used_ms());
     }

@@ -37,7 +37,8 @@ use std::{
 use futures::{FutureExt, future::BoxFuture};
 use ractor::ActorRef;
 use soong_protocol::{
-    AnswerCheck, ErrorCode, ErrorInfo, FlushFailure, FlushReport, ModelCallKind, RunWrite, TraceId, Write,
+    AnswerCheck, ErrorCode, ErrorInfo, FlushFailure, FlushReport, ModelCallKind, RunWrite, TraceId,
+    Write,
 };
 use soong_storage::store::Append;
 use soong_text::Redactor;
@@ -58,7 +59,9 @@ use crate::{
     run::{
         machine::{
             effect::{AuxiliaryCall, ModelCall, OversizedResults, ToolCallRequest},
-            input::{EndInput, HookReport, ModelInput, RunInput, StoredInput, SummaryInput, ToolInput},
+            input::{
+                EndInput, HookReport, ModelInput, RunInput, StoredInput, SummaryInput, ToolInput,
+            },
             outcome,
             spec::RunSpec,
         },
@@ -111,10 +114,21 @@ pub(crate) struct RunTasks {
 }
 
 impl RunTasks {
-    pub(crate) fn new(services: &Arc<TaskServices>, live: &Arc<RunEntry>, tracker: TaskTracker) -> Self {
+    pub(crate) fn new(
+        services: &Arc<TaskServices>,
+        live: &Arc<RunEntry>,
+        tracker: TaskTracker,
+    ) -> Self {
         let token = live.limits.token.child_token();
         let (services, live) = (Arc::clone(services), Arc::clone(live));
-        Self { services, live, tracker, _guard: token.clone().drop_guard(), token, naming: None }
+        Self {
+            services,
+            live,
+            tracker,
+            _guard: token.clone().drop_guard(),
+            token,
+            naming: None,
+        }
     }
 
     /// Returns whether no task is running.
@@ -140,21 +154,42 @@ impl RunTasks {
     }
 
     /// Calls the model; reports the answer or the error.
-    pub(crate) fn call_model(&self, myself: ActorRef<RunMsg>, spec: &Arc<RunSpec>, call: ModelCall) {
-        let (services, live, token) = (Arc::clone(&self.services), Arc::clone(&self.live), self.token.clone());
+    pub(crate) fn call_model(
+        &self,
+        myself: ActorRef<RunMsg>,
+        spec: &Arc<RunSpec>,
+        call: ModelCall,
+    ) {
+        let (services, live, token) = (
+            Arc::clone(&self.services),
+            Arc::clone(&self.live),
+            self.token.clone(),
+        );
         let (spec, mailbox) = (Arc::clone(spec), self.mailbox(myself));
         let has_called_tools = call.has_called_tools;
         self.spawn(async move {
-            let mut observer = CallObserver::new(&services.journal, &live, &spec, ModelCallKind::Turn, mailbox.clone());
+            let mut observer = CallObserver::new(
+                &services.journal,
+                &live,
+                &spec,
+                ModelCallKind::Turn,
+                mailbox.clone(),
+            );
             let start = Instant::now();
             let span = otel_spans::model_span(&spec, &live.span());
-            let calling = services.models.call_model(&spec, call, &mut observer).instrument(span.clone());
-            let mut outcome = until_cancelled((MODEL, &token, &services.redactor), pin!(calling)).await.flatten();
+            let calling = services
+                .models
+                .call_model(&spec, call, &mut observer)
+                .instrument(span.clone());
+            let mut outcome = until_cancelled((MODEL, &token, &services.redactor), pin!(calling))
+                .await
+                .flatten();
             let mut answer_check = None;
             let mut text_call_form = None;
             if let Ok(completion) = &mut outcome {
                 answer_check = check_answer(&spec, completion).await;
-                let is_text = has_called_tools || matches!(answer_check, Some(AnswerCheck::Match { .. }));
+                let is_text =
+                    has_called_tools || matches!(answer_check, Some(AnswerCheck::Match { .. }));
                 match take_text_calls(&spec, completion, is_text) {
                     Ok(form) => text_call_form = form,
                     Err(error) => outcome = Err(error),
@@ -163,11 +198,18 @@ impl RunTasks {
             if text_call_form.is_some() {
                 answer_check = None;
             }
-            otel_spans::model_ended(&span, &spec.model_or_fallback(observer.fallback).name, &outcome);
+            otel_spans::model_ended(
+                &span,
+                &spec.model_or_fallback(observer.fallback).name,
+                &outcome,
+            );
             let waited_ms = observer.waited_ms;
             let input = match outcome {
                 Ok(completion) => {
-                    let limited_by = observer.reservation.as_ref().and_then(|held| held.limited_by.clone());
+                    let limited_by = observer
+                        .reservation
+                        .as_ref()
+                        .and_then(|held| held.limited_by.clone());
                     RunInput::Model(ModelInput::Answered {
                         completion: Box::new(completion),
                         fallback: observer.fallback,
@@ -182,22 +224,46 @@ impl RunTasks {
                 Err(error) => {
                     let used = observer.meter.used_by_failure(&error);
                     let error = spec.redactor.redact_error(error);
-                    RunInput::Model(ModelInput::Failed { error, partial: observer.partial, used, waited_ms })
+                    RunInput::Model(ModelInput::Failed {
+                        error,
+                        partial: observer.partial,
+                        used,
+                        waited_ms,
+                    })
                 }
             };
-            mailbox.send(RunMsg::ModelCallEnded { input: Box::new(input), held: observer.reservation });
+            mailbox.send(RunMsg::ModelCallEnded {
+                input: Box::new(input),
+                held: observer.reservation,
+            });
         });
     }
 
     /// Requests a summary of the older part of the conversation; reports the summary or the error.
-    pub(crate) fn summarize(&self, myself: ActorRef<RunMsg>, spec: &Arc<RunSpec>, call: AuxiliaryCall) {
-        let (services, live, token) = (Arc::clone(&self.services), Arc::clone(&self.live), self.token.clone());
+    pub(crate) fn summarize(
+        &self,
+        myself: ActorRef<RunMsg>,
+        spec: &Arc<RunSpec>,
+        call: AuxiliaryCall,
+    ) {
+        let (services, live, token) = (
+            Arc::clone(&self.services),
+            Arc::clone(&self.live),
+            self.token.clone(),
+        );
         let (spec, mailbox) = (Arc::clone(spec), self.mailbox(myself));
         self.spawn(async move {
-            let mut observer =
-                CallObserver::new(&services.journal, &live, &spec, ModelCallKind::Summary, mailbox.clone());
+            let mut observer = CallObserver::new(
+                &services.journal,
+                &live,
+                &spec,
+                ModelCallKind::Summary,
+                mailbox.clone(),
+            );
             let calling = services.models.summarize(&spec, call, &mut observer);
-            let summary = until_cancelled((MODEL, &token, &services.redactor), pin!(calling)).await.flatten();
+            let summary = until_cancelled((MODEL, &token, &services.redactor), pin!(calling))
+                .await
+                .flatten();
             let input = match summary {
                 Ok(answer) => RunInput::Summary(SummaryInput::Completed(Box::new(answer))),
                 Err(error) => {
@@ -205,13 +271,25 @@ impl RunTasks {
                     RunInput::Summary(SummaryInput::Failed { error, used })
                 }
             };
-            mailbox.send(RunMsg::ModelCallEnded { input: Box::new(input), held: observer.reservation });
+            mailbox.send(RunMsg::ModelCallEnded {
+                input: Box::new(input),
+                held: observer.reservation,
+            });
         });
     }
 
     /// Checks the arguments of a call and runs its tool; reports the outcome.
-    pub(crate) fn run_tool(&self, myself: ActorRef<RunMsg>, spec: &Arc<RunSpec>, request: ToolCallRequest) {
-        let (services, live, token) = (Arc::clone(&self.services), Arc::clone(&self.live), self.token.clone());
+    pub(crate) fn run_tool(
+        &self,
+        myself: ActorRef<RunMsg>,
+        spec: &Arc<RunSpec>,
+        request: ToolCallRequest,
+    ) {
+        let (services, live, token) = (
+            Arc::clone(&self.services),
+            Arc::clone(&self.live),
+            self.token.clone(),
+        );
         let (spec, mailbox) = (Arc::clone(spec), self.mailbox(myself));
         self.spawn(async move {
             let start = Instant::now();
@@ -239,33 +317,59 @@ impl RunTasks {
             let after = hook_calls::after_call(&spec, &job, resolved_path(&spec, &job, &context));
             let note = |event| send(RunInput::Hook(HookReport::Event(Box::new(event))));
             let span = otel_spans::tool_span(job.id(), job.name(), &live.span());
-            let run = CallbackRun { spec: &spec, live: &live, token: &token };
-            let work = services.tools.run(run, job, context, note).instrument(span.clone());
-            let attempt = until_cancelled(("the tool", &token, &services.redactor), pin!(work)).await;
-            let (result, reports) = match attempt.unwrap_or_else(|error| ToolAttempt::ended(Err(error))) {
-                ToolAttempt::Ended(result, reports) => {
-                    otel_spans::record_error(&span, result.as_ref().as_ref().err());
-                    (*result, reports)
-                }
-                ToolAttempt::HooksAllowed => return send(RunInput::Tool(ToolInput::HooksPassed { id })),
-                ToolAttempt::Changed(reports) => return send(RunInput::Tool(ToolInput::Changed { id, reports })),
-                ToolAttempt::ApprovalRequired(asked) => {
-                    return send(RunInput::Tool(ToolInput::PermissionRequired(asked)));
-                }
-                ToolAttempt::RunFailed(error, reports) => {
-                    send(RunInput::End(EndInput::CallbackFailed { error, reports }));
-                    (Err(cancelled()), Vec::new())
-                }
+            let run = CallbackRun {
+                spec: &spec,
+                live: &live,
+                token: &token,
             };
+            let work = services
+                .tools
+                .run(run, job, context, note)
+                .instrument(span.clone());
+            let attempt =
+                until_cancelled(("the tool", &token, &services.redactor), pin!(work)).await;
+            let (result, reports) =
+                match attempt.unwrap_or_else(|error| ToolAttempt::ended(Err(error))) {
+                    ToolAttempt::Ended(result, reports) => {
+                        otel_spans::record_error(&span, result.as_ref().as_ref().err());
+                        (*result, reports)
+                    }
+                    ToolAttempt::HooksAllowed => {
+                        return send(RunInput::Tool(ToolInput::HooksPassed { id }));
+                    }
+                    ToolAttempt::Changed(reports) => {
+                        return send(RunInput::Tool(ToolInput::Changed { id, reports }));
+                    }
+                    ToolAttempt::ApprovalRequired(asked) => {
+                        return send(RunInput::Tool(ToolInput::PermissionRequired(asked)));
+                    }
+                    ToolAttempt::RunFailed(error, reports) => {
+                        send(RunInput::End(EndInput::CallbackFailed { error, reports }));
+                        (Err(cancelled()), Vec::new())
+                    }
+                };
             storing.close();
             storing.wait().await;
             let result = match result {
-                Err(error) if writes => services.tools.recorded_outcome(&spec, &id, turn).await.ok_or(error),
+                Err(error) if writes => services
+                    .tools
+                    .recorded_outcome(&spec, &id, turn)
+                    .await
+                    .ok_or(error),
                 result => result,
             };
             if let Some(hook_input) = after {
-                let outcome = Some(hook_calls::outcome(&result, |text| services.redactor.redact(text)));
-                services.hooks.notify(&live, &spec, HookInput { outcome, ..hook_input });
+                let outcome = Some(hook_calls::outcome(&result, |text| {
+                    services.redactor.redact(text)
+                }));
+                services.hooks.notify(
+                    &live,
+                    &spec,
+                    HookInput {
+                        outcome,
+                        ..hook_input
+                    },
+                );
             }
             send(RunInput::Tool(ToolInput::Ended {
                 id,
@@ -279,59 +383,116 @@ impl RunTasks {
 
     /// Reads the settings of the last run of a sub-trace; reports them.
     pub(crate) fn read_settings(&self, myself: ActorRef<RunMsg>, id: String, trace_id: TraceId) {
-        let (services, mailbox, token) = (Arc::clone(&self.services), self.mailbox(myself), self.token.clone());
+        let (services, mailbox, token) = (
+            Arc::clone(&self.services),
+            self.mailbox(myself),
+            self.token.clone(),
+        );
         self.spawn(async move {
             let attempt = || last_settings(&services.reader, &trace_id);
-            let read = services.lifetime.keep_trying("reading a sub-trace", attempt);
+            let read = services
+                .lifetime
+                .keep_trying("reading a sub-trace", attempt);
             let settings = tokio::select! {
                 biased;
                 () = token.cancelled() => Err(cancelled()),
                 settings = read => settings,
             };
             if !services.lifetime.is_closing() {
-                mailbox.send(RunMsg::Input(Box::new(RunInput::Tool(ToolInput::SettingsRead { id, settings }))));
+                mailbox.send(RunMsg::Input(Box::new(RunInput::Tool(
+                    ToolInput::SettingsRead { id, settings },
+                ))));
             }
         });
     }
 
     /// Asks stop hooks whether the run may end; reports their answer.
-    pub(crate) fn call_stop_hooks(&self, myself: ActorRef<RunMsg>, spec: &Arc<RunSpec>, turn: u32, answer: String) {
-        let (services, mailbox, spec, token) =
-            (Arc::clone(&self.services), self.mailbox(myself), Arc::clone(spec), self.token.clone());
+    pub(crate) fn call_stop_hooks(
+        &self,
+        myself: ActorRef<RunMsg>,
+        spec: &Arc<RunSpec>,
+        turn: u32,
+        answer: String,
+    ) {
+        let (services, mailbox, spec, token) = (
+            Arc::clone(&self.services),
+            self.mailbox(myself),
+            Arc::clone(spec),
+            self.token.clone(),
+        );
         self.spawn(async move {
             let result = tokio::select! {
                 biased;
                 () = token.cancelled() => HookResult::default(),
                 heard = services.hooks.before_end(&spec, answer) => heard,
             };
-            mailbox.send(RunMsg::Input(Box::new(RunInput::Hook(HookReport::Stop { turn, result }))));
+            mailbox.send(RunMsg::Input(Box::new(RunInput::Hook(HookReport::Stop {
+                turn,
+                result,
+            }))));
         });
     }
 
     /// Stores the documents that the run edited as versions. Cancelled runs flush too: cancellation does not stop it.
     pub(crate) fn flush_documents(&self, myself: ActorRef<RunMsg>) {
-        let (services, live, mailbox) = (Arc::clone(&self.services), Arc::clone(&self.live), self.mailbox(myself));
+        let (services, live, mailbox) = (
+            Arc::clone(&self.services),
+            Arc::clone(&self.live),
+            self.mailbox(myself),
+        );
         self.spawn(async move {
-            let flush = || services.artifacts.flush_run(&live.identity.trace_id, &live.identity.run_id);
-            let flushed =
-                services.lifetime.keep_trying("storing a run's documents", flush).await.unwrap_or_else(unknown_flush);
+            let flush = || {
+                services
+                    .artifacts
+                    .flush_run(&live.identity.trace_id, &live.identity.run_id)
+            };
+            let flushed = services
+                .lifetime
+                .keep_trying("storing a run's documents", flush)
+                .await
+                .unwrap_or_else(unknown_flush);
             if !services.lifetime.is_closing() {
-                mailbox.send(RunMsg::Input(Box::new(RunInput::Stored(StoredInput::Edits(flushed)))));
+                mailbox.send(RunMsg::Input(Box::new(RunInput::Stored(
+                    StoredInput::Edits(flushed),
+                ))));
             }
         });
     }
 
     /// Stores the results of a call's children, which are too long for the conversation; reports the call's outcome.
-    pub(crate) fn store_results(&self, myself: ActorRef<RunMsg>, spec: &Arc<RunSpec>, results: OversizedResults) {
-        let (services, mailbox, spec) = (Arc::clone(&self.services), self.mailbox(myself), Arc::clone(spec));
+    pub(crate) fn store_results(
+        &self,
+        myself: ActorRef<RunMsg>,
+        spec: &Arc<RunSpec>,
+        results: OversizedResults,
+    ) {
+        let (services, mailbox, spec) = (
+            Arc::clone(&self.services),
+            self.mailbox(myself),
+            Arc::clone(spec),
+        );
         self.spawn(async move {
             let start = Instant::now();
-            let OversizedResults { id, message_sequence: asked_in, title, full_text: whole, shortened_text: short } =
-                results;
-            let about = TextSource { title: &title, message_sequence: asked_in, tool_call_id: Some(&id) };
-            let output = match tool_output::store_text(&services.artifacts, &spec, &about, whole).await {
+            let OversizedResults {
+                id,
+                message_sequence: asked_in,
+                title,
+                full_text: whole,
+                shortened_text: short,
+            } = results;
+            let about = TextSource {
+                title: &title,
+                message_sequence: asked_in,
+                tool_call_id: Some(&id),
+            };
+            let output = match tool_output::store_text(&services.artifacts, &spec, &about, whole)
+                .await
+            {
                 Ok(reference) => {
-                    let note = tool_output::shortened_note(&reference, spec.tool("read_artifact").is_some());
+                    let note = tool_output::shortened_note(
+                        &reference,
+                        spec.tool("read_artifact").is_some(),
+                    );
                     ToolOutput {
                         artifact_ref: Some(reference),
                         ..ToolOutput::text(title, outcome::with_note(&note, &short))
@@ -339,7 +500,8 @@ impl RunTasks {
                 }
                 // The results are recorded with the children, so a failure to store them does not fail the call.
                 Err(error) => {
-                    let note = format!("summaries are shortened; the whole could not be stored: {error}");
+                    let note =
+                        format!("summaries are shortened; the whole could not be stored: {error}");
                     ToolOutput::text(title, outcome::with_note(&note, &short))
                 }
             };
@@ -356,18 +518,38 @@ impl RunTasks {
 
     /// Stores an answer that is too long for a result. Cancelled runs keep their answer too: cancellation does not stop
     /// it.
-    pub(crate) fn store_answer(&self, myself: ActorRef<RunMsg>, spec: &Arc<RunSpec>, answer: String) {
-        let (services, mailbox, spec) = (Arc::clone(&self.services), self.mailbox(myself), Arc::clone(spec));
+    pub(crate) fn store_answer(
+        &self,
+        myself: ActorRef<RunMsg>,
+        spec: &Arc<RunSpec>,
+        answer: String,
+    ) {
+        let (services, mailbox, spec) = (
+            Arc::clone(&self.services),
+            self.mailbox(myself),
+            Arc::clone(spec),
+        );
         self.spawn(async move {
-            let about = TextSource { title: "answer", message_sequence: None, tool_call_id: None };
+            let about = TextSource {
+                title: "answer",
+                message_sequence: None,
+                tool_call_id: None,
+            };
             let stored = tool_output::store_text(&services.artifacts, &spec, &about, answer).await;
-            mailbox.send(RunMsg::Input(Box::new(RunInput::Stored(StoredInput::Answer(stored)))));
+            mailbox.send(RunMsg::Input(Box::new(RunInput::Stored(
+                StoredInput::Answer(stored),
+            ))));
         });
     }
 
     /// Opens the run in the journal and reads its stored state after the tasks of the previous incarnation have ended.
     /// Retries while the disk refuses. Reports the stored state, or an error that no retry can fix.
-    pub(crate) fn load(&self, myself: ActorRef<RunMsg>, previous_tasks: TaskTracker, wait: Duration) {
+    pub(crate) fn load(
+        &self,
+        myself: ActorRef<RunMsg>,
+        previous_tasks: TaskTracker,
+        wait: Duration,
+    ) {
         let (services, live) = (Arc::clone(&self.services), Arc::clone(&self.live));
         let mailbox = self.mailbox(myself);
         previous_tasks.close();
@@ -381,10 +563,16 @@ impl RunTasks {
                 }
                 loaded
             };
-            mailbox.send(match services.lifetime.keep_trying("reading a run", attempt).await {
-                Ok(loaded) => RunMsg::Loaded(Box::new(loaded)),
-                Err(error) => RunMsg::LoadFailed(Box::new(error)),
-            });
+            mailbox.send(
+                match services
+                    .lifetime
+                    .keep_trying("reading a run", attempt)
+                    .await
+                {
+                    Ok(loaded) => RunMsg::Loaded(Box::new(loaded)),
+                    Err(error) => RunMsg::LoadFailed(Box::new(error)),
+                },
+            );
         });
     }
 }
@@ -410,7 +598,10 @@ async fn until_cancelled<T>(
 /// Returns the outcome of a flush whose documents cannot be determined.
 pub(crate) fn unknown_flush(error: ErrorInfo) -> FlushReport {
     let name = "(the list of edited documents cannot be read)".to_owned();
-    FlushReport { failed: vec![FlushFailure { name, error }], ..FlushReport::default() }
+    FlushReport {
+        failed: vec![FlushFailure { name, error }],
+        ..FlushReport::default()
+    }
 }
 
 pub(crate) fn cancelled() -> ErrorInfo {
@@ -423,29 +614,58 @@ fn elapsed_ms(start: Instant) -> u64 {
 
 /// Returns the owner of the artifacts that a run writes.
 pub(crate) fn artifact_owner(spec: &RunSpec) -> ArtifactOwner {
-    ArtifactOwner { session_id: spec.identity.session_id.clone(), uid: spec.identity.uid.to_string() }
+    ArtifactOwner {
+        session_id: spec.identity.session_id.clone(),
+        uid: spec.identity.uid.to_string(),
+    }
 }
 
 async fn load(services: &TaskServices, live: &RunEntry) -> Result<LoadedRun, ErrorInfo> {
-    let open = Append { fence: None, writes: vec![Write::Run(RunWrite::NewEpoch(live.identity.run_id.clone()))] };
-    let ack = services.journal.append_and_wait(open).await.map_err(|error| ErrorInfo::from(&error))?;
+    let open = Append {
+        fence: None,
+        writes: vec![Write::Run(RunWrite::NewEpoch(live.identity.run_id.clone()))],
+    };
+    let ack = services
+        .journal
+        .append_and_wait(open)
+        .await
+        .map_err(|error| ErrorInfo::from(&error))?;
     let (run_id, trace_id) = (live.identity.run_id.clone(), live.identity.trace_id.clone());
     let (mut stored, children) = services
         .reader
-        .read(move |reader| Ok((read_stored(reader, &run_id, &trace_id)?.1, reader.children(&run_id)?)))
+        .read(move |reader| {
+            Ok((
+                read_stored(reader, &run_id, &trace_id)?.1,
+                reader.children(&run_id)?,
+            ))
+        })
         .await?;
     if let Some(Ok(way_back)) = &mut stored.rewind {
         let by = (&live.identity.run_id, Some(&live.identity.run_id));
-        match services.artifacts.plan_restore(&live.identity.trace_id, by, way_back.lsn).await {
+        match services
+            .artifacts
+            .plan_restore(&live.identity.trace_id, by, way_back.lsn)
+            .await
+        {
             Ok(plan) => {
-                (way_back.document_writes, way_back.restored, way_back.unchanged) =
-                    (plan.writes, plan.restored, plan.unchanged);
+                (
+                    way_back.document_writes,
+                    way_back.restored,
+                    way_back.unchanged,
+                ) = (plan.writes, plan.restored, plan.unchanged);
             }
             Err(error) if error.retryable => return Err(error),
             // The run ends with this error, because the document cannot be restored.
             Err(error) => stored.rewind = Some(Err(error)),
         }
     }
-    let children = children.into_iter().filter(|child| !child.status.is_terminal()).collect();
-    Ok(LoadedRun { epoch: ack.epoch.unwrap_or_default(), stored, children })
+    let children = children
+        .into_iter()
+        .filter(|child| !child.status.is_terminal())
+        .collect();
+    Ok(LoadedRun {
+        epoch: ack.epoch.unwrap_or_default(),
+        stored,
+        children,
+    })
 }

@@ -15,7 +15,11 @@ use super::services::Services;
 
 /// Starts to remove the files that interrupted runs may have left.
 pub(super) fn remove_in_background(services: &Arc<Services>, interrupted: &[Run]) {
-    let started_runs: Vec<Run> = interrupted.iter().filter(|run| run.started_at.is_some()).cloned().collect();
+    let started_runs: Vec<Run> = interrupted
+        .iter()
+        .filter(|run| run.started_at.is_some())
+        .cloned()
+        .collect();
     if started_runs.is_empty() {
         return;
     }
@@ -24,7 +28,10 @@ pub(super) fn remove_in_background(services: &Arc<Services>, interrupted: &[Run]
     let reader = services.reader.clone();
     let roots = services.resolver.projects.roots();
     services.lifetime.spawn(async move {
-        let paths = match reader.read(move |reader| written_paths(reader, &started_runs)).await {
+        let paths = match reader
+            .read(move |reader| written_paths(reader, &started_runs))
+            .await
+        {
             Ok(paths) => paths,
             Err(error) => {
                 // The files only take up space.
@@ -36,7 +43,11 @@ pub(super) fn remove_in_background(services: &Arc<Services>, interrupted: &[Run]
             for (project, path) in paths {
                 let removed = remove_drafts_beside(&roots, &project, &path, opened_at);
                 if removed > 0 {
-                    tracing::info!(removed, path, "removed temporary files of a write that was cut off");
+                    tracing::info!(
+                        removed,
+                        path,
+                        "removed temporary files of a write that was cut off"
+                    );
                 }
             }
         });
@@ -46,11 +57,18 @@ pub(super) fn remove_in_background(services: &Arc<Services>, interrupted: &[Run]
 }
 
 /// Returns the paths that the last calls of these runs write, each with its project.
-fn written_paths(reader: &dyn Reader, runs: &[Run]) -> Result<BTreeSet<(PathBuf, String)>, StoreError> {
+fn written_paths(
+    reader: &dyn Reader,
+    runs: &[Run],
+) -> Result<BTreeSet<(PathBuf, String)>, StoreError> {
     let mut paths = BTreeSet::new();
     for run in runs {
-        let Some(session) = reader.session(&run.session_id)? else { continue };
-        let Some(last_answer) = last_answer(reader, &run.trace_id)? else { continue };
+        let Some(session) = reader.session(&run.session_id)? else {
+            continue;
+        };
+        let Some(last_answer) = last_answer(reader, &run.trace_id)? else {
+            continue;
+        };
         for path in last_answer.tool_calls.iter().filter_map(written_path) {
             paths.insert((PathBuf::from(&session.project_dir), path));
         }
@@ -63,7 +81,9 @@ fn last_answer(reader: &dyn Reader, trace: &TraceId) -> Result<Option<Message>, 
     let head = reader.trace(trace)?.map_or(0, |trace| trace.head_sequence);
     let mut next = Some(head);
     while let Some(sequence) = next {
-        let Some(message) = reader.messages_at(trace, &[sequence])?.pop() else { break };
+        let Some(message) = reader.messages_at(trace, &[sequence])?.pop() else {
+            break;
+        };
         match message.role {
             Role::Assistant => return Ok(Some(message)),
             Role::Tool => next = message.parent_sequence,
@@ -79,6 +99,7 @@ fn written_path(call: &ToolCall) -> Option<String> {
         return None;
     }
     let unwrapped = unwrap_json_string(&call.arguments);
-    let arguments: Value = serde_json::from_str(unwrapped.as_deref().unwrap_or(&call.arguments)).ok()?;
+    let arguments: Value =
+        serde_json::from_str(unwrapped.as_deref().unwrap_or(&call.arguments)).ok()?;
     Some(arguments.get("path")?.as_str()?.to_owned())
 }

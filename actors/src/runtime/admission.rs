@@ -17,9 +17,9 @@ pub(super) use existing_session::{inherited_settings, session_deny_rules};
 use futures::future::BoxFuture;
 use soong_model::params::check_params;
 use soong_protocol::{
-    ErrorCode, ErrorInfo, MessageContent, NewSession, NewTrace, PermissionMode, RequestSubject, RequestWrite, Run,
-    RunMode, RunSettings, RunStatus, SMALL_PRESET, SMALL_WINDOW_TOKENS, Session, SessionId, SessionWrite, TraceId,
-    TraceWrite, Write,
+    ErrorCode, ErrorInfo, MessageContent, NewSession, NewTrace, PermissionMode, RequestSubject,
+    RequestWrite, Run, RunMode, RunSettings, RunStatus, SMALL_PRESET, SMALL_WINDOW_TOKENS, Session,
+    SessionId, SessionWrite, TraceId, TraceWrite, Write,
 };
 use soong_storage::store::{Append, Reader};
 use soong_text::shorten;
@@ -48,7 +48,10 @@ struct FoundSession {
 }
 
 /// A run prepared for its session, and the channel on which the session replies.
-pub(super) type PreparedStart = (StartRequest, oneshot::Receiver<Result<Arc<RunEntry>, ErrorInfo>>);
+pub(super) type PreparedStart = (
+    StartRequest,
+    oneshot::Receiver<Result<Arc<RunEntry>, ErrorInfo>>,
+);
 
 impl Runtime {
     /// Starts a run. Returns once the run is durable, either running or queued after other runs of its session.
@@ -74,7 +77,12 @@ impl Runtime {
         if let Some(interrupted) = self.resume_interrupted(&start).await? {
             if let Some(key) = start.request_key.take() {
                 let subject = RequestSubject::Run(interrupted.run_id().clone());
-                self.write_request(RequestWrite::Claim { key, subject, at: now() }).await?;
+                self.write_request(RequestWrite::Claim {
+                    key,
+                    subject,
+                    at: now(),
+                })
+                .await?;
             }
             return Ok(interrupted);
         }
@@ -87,7 +95,10 @@ impl Runtime {
         let started = self.start_prepared(start).await;
         // After another error, the run may have been accepted.
         let is_rejected = |error: &ErrorInfo| {
-            matches!(error.code, ErrorCode::SessionActive | ErrorCode::Overloaded | ErrorCode::ValidationError)
+            matches!(
+                error.code,
+                ErrorCode::SessionActive | ErrorCode::Overloaded | ErrorCode::ValidationError
+            )
         };
         if started.as_ref().is_err_and(is_rejected) {
             self.discard_input_files(files).await;
@@ -100,10 +111,16 @@ impl Runtime {
         let services = &self.inner.services;
         let (request, reply) = self.prepare(start).await?;
         let is_known = request.history != SessionHistory::None
-            || matches!(request.rows.first(), Some(Write::Trace(TraceWrite::FirstTask(_))));
+            || matches!(
+                request.rows.first(),
+                Some(Write::Trace(TraceWrite::FirstTask(_)))
+            );
         self.ensure_gateways(&request.run).await?;
         let run = request.run.clone();
-        if !services.sessions.send_to_supervisor(SessionSupervisorMsg::Start(Box::new(request))) {
+        if !services
+            .sessions
+            .send_to_supervisor(SessionSupervisorMsg::Start(Box::new(request)))
+        {
             return Err(services.lifetime.interruption());
         }
         let live = match reply.await {
@@ -120,7 +137,9 @@ impl Runtime {
     async fn explain_start_error(&self, error: ErrorInfo, run: &Run, is_known: bool) -> ErrorInfo {
         let may_be_gone = is_known && error.code == ErrorCode::StorageError && !error.retryable;
         let is_gone = |found: &Result<Session, ErrorInfo>| {
-            found.as_ref().is_err_and(|error| error.code == ErrorCode::SessionNotFound)
+            found
+                .as_ref()
+                .is_err_and(|error| error.code == ErrorCode::SessionNotFound)
         };
         if may_be_gone && is_gone(&self.sessions().get(&run.session_id).await) {
             return deleted_meanwhile(&run.session_id);
@@ -132,7 +151,9 @@ impl Runtime {
     /// earlier message, or it is a reflection and a reflection of its trace was interrupted.
     async fn resume_interrupted(&self, start: &RunRequest) -> Result<Option<RunHandle>, ErrorInfo> {
         let reflects = start.reflection.is_some();
-        let Some(Ok(id)) = start.session.session_id.as_deref().map(SessionId::parse) else { return Ok(None) };
+        let Some(Ok(id)) = start.session.session_id.as_deref().map(SessionId::parse) else {
+            return Ok(None);
+        };
         if !reflects && (start.message.is_some() || start.after_sequence.is_some()) {
             return Ok(None);
         }
@@ -142,7 +163,10 @@ impl Runtime {
             Err(error) if error.code == ErrorCode::SessionNotFound => return Ok(None),
             Err(error) => return Err(error),
         }
-        let trace_id = start.sub_trace.clone().unwrap_or_else(|| TraceId::root(&id));
+        let trace_id = start
+            .sub_trace
+            .clone()
+            .unwrap_or_else(|| TraceId::root(&id));
         let is_meant = |run: &Run| {
             let is_reflection = run.settings.reflects.is_some();
             run.trace_id == trace_id && run.parent_run_id.is_none() && (!reflects || is_reflection)
@@ -157,7 +181,9 @@ impl Runtime {
         if !is_own_interrupted {
             return Ok(resumed);
         }
-        let own = self.active_run_among(|run| run.identity.trace_id == trace_id && run.identity.parent.is_none());
+        let own = self.active_run_among(|run| {
+            run.identity.trace_id == trace_id && run.identity.parent.is_none()
+        });
         Ok(own.or(resumed))
     }
 
@@ -192,12 +218,23 @@ impl Runtime {
             return Err(invalid("the message is empty"));
         }
         let resumes = start.message.is_none();
-        let FoundSession { session_id, incarnation, stored } = self.find_session(&start, resumes).await?;
-        let trace_id = start.sub_trace.clone().unwrap_or_else(|| TraceId::root(&session_id));
+        let FoundSession {
+            session_id,
+            incarnation,
+            stored,
+        } = self.find_session(&start, resumes).await?;
+        let trace_id = start
+            .sub_trace
+            .clone()
+            .unwrap_or_else(|| TraceId::root(&session_id));
         let after_sequence = match (start.after_sequence, &stored) {
             (None, _) => None,
             (Some(sequence), Some(known)) => known.rewind_target(sequence)?,
-            (Some(_), None) => return Err(invalid("after_sequence: there is no conversation to rewind")),
+            (Some(_), None) => {
+                return Err(invalid(
+                    "after_sequence: there is no conversation to rewind",
+                ));
+            }
         };
         let known = stored.as_ref();
         let is_tied = resumes || after_sequence.is_some();
@@ -217,33 +254,78 @@ impl Runtime {
         let copied = known.and_then(|known| known.copied_mode);
         let mode = settings::mode(&start, before.as_ref().map(|before| before.mode).or(copied));
         let message = input_files::task_text(&content);
-        let task_content = if content.parts().is_empty() { MessageContent::default() } else { content };
+        let task_content = if content.parts().is_empty() {
+            MessageContent::default()
+        } else {
+            content
+        };
         let mut settings = self.settings(&start, (mode, resumes), before.as_ref(), known)?;
         let chooses_agent = before.is_none() && mode == RunMode::Normal && !start.driven;
         if chooses_agent && start.agent.preset.is_none() && start.agent.system_prompt.is_none() {
             self.choose_small_preset(&mut settings).await;
         }
-        let settings = RunSettings { after_sequence, task_content, ..settings };
+        let settings = RunSettings {
+            after_sequence,
+            task_content,
+            ..settings
+        };
         // The head may have moved by the time such a run is recorded.
-        let continues_from = known.filter(|_| is_tied).map(ExistingSession::conversation_point);
+        let continues_from = known
+            .filter(|_| is_tied)
+            .map(ExistingSession::conversation_point);
         let last = known.and_then(|known| known.last.as_ref());
         let (history, depth) = (self.history(known), last.map_or(0, |last| last.depth));
         let stored = stored.map(|known| known.session);
-        let uid = start.session.uid.clone().unwrap_or_else(|| "local".to_owned());
+        let uid = start
+            .session
+            .uid
+            .clone()
+            .unwrap_or_else(|| "local".to_owned());
         if stored.as_ref().is_some_and(|session| session.uid != uid) {
-            return Err(ErrorInfo::new(ErrorCode::SessionNotFound, format!("there is no session {session_id}")));
+            return Err(ErrorInfo::new(
+                ErrorCode::SessionNotFound,
+                format!("there is no session {session_id}"),
+            ));
         }
         let project_dir = self.project_of(stored.as_ref(), &start)?;
-        let queued = Run::queued(session_id.clone(), trace_id, message.clone(), settings, uid, now());
-        let mut run = Run { mode, depth, session_incarnation: incarnation, ..queued };
+        let queued = Run::queued(
+            session_id.clone(),
+            trace_id,
+            message.clone(),
+            settings,
+            uid,
+            now(),
+        );
+        let mut run = Run {
+            mode,
+            depth,
+            session_incarnation: incarnation,
+            ..queued
+        };
         services.resolver.redactor.redact_run(&mut run);
-        run.settings.provisional_name = self.provisional_name(&run, start.session.name.as_deref(), stored.as_ref());
+        run.settings.provisional_name =
+            self.provisional_name(&run, start.session.name.as_deref(), stored.as_ref());
         services.resolver.projects.refresh(&project_dir).await;
         // Check the settings before the run is accepted.
-        let explain = |error| if before.is_some() { settings::explain_inherited(&start, error) } else { error };
-        let spec = services.resolver.resolve(&run, &project_dir).map_err(explain)?;
+        let explain = |error| {
+            if before.is_some() {
+                settings::explain_inherited(&start, error)
+            } else {
+                error
+            }
+        };
+        let spec = services
+            .resolver
+            .resolve(&run, &project_dir)
+            .map_err(explain)?;
         run.settings.agent_type.clone_from(&spec.preset.name);
-        let rows = first_rows(&run, message, (&spec.model.name, start.session.name), &project_dir, stored.is_none());
+        let rows = first_rows(
+            &run,
+            message,
+            (&spec.model.name, start.session.name),
+            &project_dir,
+            stored.is_none(),
+        );
         let (reply, answer) = oneshot::channel();
         let request = StartRequest {
             run,
@@ -263,7 +345,11 @@ impl Runtime {
         let resolver = &self.inner.services.resolver;
         let is_own = |name: &str| !resolver.presets.get(name).is_some_and(is_built_in);
         let names_tools = settings.options.tools.is_some() || resolver.has_own_tools;
-        if settings.agent_type != "default" || names_tools || is_own("default") || is_own(SMALL_PRESET) {
+        if settings.agent_type != "default"
+            || names_tools
+            || is_own("default")
+            || is_own(SMALL_PRESET)
+        {
             return;
         }
         let window = resolver.models.context_window(&settings.model).await;
@@ -273,40 +359,81 @@ impl Runtime {
     }
 
     /// Returns the name of the run's trace if a model may replace it. `given`: the requested name of the session.
-    fn provisional_name(&self, run: &Run, given: Option<&str>, known: Option<&Session>) -> Option<String> {
-        self.inner.services.config.context.utility_profile.as_ref()?;
-        if given.is_some() || run.settings.driven || run.mode == RunMode::Call || run.trace_id.parent().is_some() {
+    fn provisional_name(
+        &self,
+        run: &Run,
+        given: Option<&str>,
+        known: Option<&Session>,
+    ) -> Option<String> {
+        self.inner
+            .services
+            .config
+            .context
+            .utility_profile
+            .as_ref()?;
+        if given.is_some()
+            || run.settings.driven
+            || run.mode == RunMode::Call
+            || run.trace_id.parent().is_some()
+        {
             return None;
         }
         match known.map(|session| session.name.as_deref()) {
             // It gets its name with this run.
             None | Some(None) => Some(name_of(&run.task)),
-            Some(Some(name)) => run.settings.provisional_name.clone().filter(|provisional| provisional == name),
+            Some(Some(name)) => run
+                .settings
+                .provisional_name
+                .clone()
+                .filter(|provisional| provisional == name),
         }
     }
 
     /// Sets the session of a request that names the trace of a sub-agent.
     async fn find_session_of_sub_trace(&self, start: &mut RunRequest) -> Result<(), ErrorInfo> {
-        let Some(id) = start.sub_trace.clone() else { return Ok(()) };
+        let Some(id) = start.sub_trace.clone() else {
+            return Ok(());
+        };
         let trace = self.traces().get(&id).await?;
         if trace.parent_trace_id.is_none() {
-            return Err(invalid(format!("trace {id} is not that of a sub-agent: name its session")));
+            return Err(invalid(format!(
+                "trace {id} is not that of a sub-agent: name its session"
+            )));
         }
-        if start.session.session_id.as_deref().is_some_and(|session| session != trace.session_id.as_str()) {
-            return Err(invalid(format!("trace {id} belongs to session {}", trace.session_id)));
+        if start
+            .session
+            .session_id
+            .as_deref()
+            .is_some_and(|session| session != trace.session_id.as_str())
+        {
+            return Err(invalid(format!(
+                "trace {id} belongs to session {}",
+                trace.session_id
+            )));
         }
         start.session.session_id = Some(trace.session_id.to_string());
         Ok(())
     }
 
     /// Finds the session that a request names, or chooses the id of a new one.
-    async fn find_session(&self, start: &RunRequest, resumes: bool) -> Result<FoundSession, ErrorInfo> {
+    async fn find_session(
+        &self,
+        start: &RunRequest,
+        resumes: bool,
+    ) -> Result<FoundSession, ErrorInfo> {
         let Some(text) = &start.session.session_id else {
-            return Ok(FoundSession { session_id: SessionId::generate(), incarnation: 1, stored: None });
+            return Ok(FoundSession {
+                session_id: SessionId::generate(),
+                incarnation: 1,
+                stored: None,
+            });
         };
         let id = SessionId::parse(text).map_err(|error| invalid(error.to_string()))?;
         let (wanted, after) = (id.clone(), start.after_sequence);
-        let trace = start.sub_trace.clone().unwrap_or_else(|| TraceId::root(&id));
+        let trace = start
+            .sub_trace
+            .clone()
+            .unwrap_or_else(|| TraceId::root(&id));
         let read = move |reader: &dyn Reader| {
             let stored = read_session(reader, &wanted, trace, resumes, after)?;
             let incarnation = match &stored {
@@ -316,7 +443,11 @@ impl Runtime {
             Ok((incarnation, stored))
         };
         let (incarnation, stored) = self.inner.services.reader.read(read).await?;
-        Ok(FoundSession { session_id: id, incarnation, stored })
+        Ok(FoundSession {
+            session_id: id,
+            incarnation,
+            stored,
+        })
     }
 
     /// Fails if a session has runs that nothing executes, and that would make a start on this trace wait: with
@@ -330,7 +461,10 @@ impl Runtime {
         includes_all: bool,
     ) -> Result<(), ErrorInfo> {
         let services = &self.inner.services;
-        let mut live = known.live.iter().filter(|run| includes_all || trace_id.is_within(&run.trace_id));
+        let mut live = known
+            .live
+            .iter()
+            .filter(|run| includes_all || trace_id.is_within(&run.trace_id));
         if services.sessions.contains(id) || live.all(|run| services.runs.contains(&run.run_id)) {
             return Ok(());
         }
@@ -341,10 +475,17 @@ impl Runtime {
     /// Returns how the session of a new run is to be started.
     fn history(&self, known: Option<&ExistingSession>) -> SessionHistory {
         match known {
-            Some(known) if known.live.iter().any(|run| !self.inner.services.runs.contains(&run.run_id)) => {
+            Some(known)
+                if known
+                    .live
+                    .iter()
+                    .any(|run| !self.inner.services.runs.contains(&run.run_id)) =>
+            {
                 SessionHistory::Interrupted
             }
-            Some(known) if known.last.is_some() || known.copied_mode.is_some() => SessionHistory::Stored,
+            Some(known) if known.last.is_some() || known.copied_mode.is_some() => {
+                SessionHistory::Stored
+            }
             // In a session without runs, the first run is committed together with its start, as in a new session.
             _ => SessionHistory::None,
         }
@@ -360,8 +501,13 @@ impl Runtime {
     ) -> Result<RunSettings, ErrorInfo> {
         let services = &self.inner.services;
         if start.sub_trace.is_some() {
-            let before = before.ok_or_else(|| invalid("the sub-agent has not run yet: wait for it"))?;
-            sub_trace::check(start, before, services.resolver.presets.get(&before.settings.agent_type))?;
+            let before =
+                before.ok_or_else(|| invalid("the sub-agent has not run yet: wait for it"))?;
+            sub_trace::check(
+                start,
+                before,
+                services.resolver.presets.get(&before.settings.agent_type),
+            )?;
         }
         let mut settings = settings::resolve(start, mode, resumes, before, &services.config.budget);
         if mode == RunMode::Call {
@@ -379,41 +525,80 @@ impl Runtime {
         resumes: bool,
     ) -> Result<RunSettings, ErrorInfo> {
         match known.and_then(|known| known.conversation_end.as_ref()) {
-            Some(end) if resumes => crate::run::check_tool_results(&settings.options.messages, &end.head)?,
+            Some(end) if resumes => {
+                crate::run::check_tool_results(&settings.options.messages, &end.head)?
+            }
             _ => crate::run::check_initial_messages(&settings.options.messages)?,
         }
         check_params(&settings.llm_params)?;
-        if settings.temperature.is_some_and(|temperature| !(0.0..=2.0).contains(&temperature)) {
+        if settings
+            .temperature
+            .is_some_and(|temperature| !(0.0..=2.0).contains(&temperature))
+        {
             return Err(invalid("temperature must be between 0 and 2"));
         }
-        let mode = start.permissions.mode.unwrap_or(self.inner.services.config.permissions.mode);
+        let mode = start
+            .permissions
+            .mode
+            .unwrap_or(self.inner.services.config.permissions.mode);
         settings.permissions.mode = (mode != PermissionMode::default()).then_some(mode);
         // Deny rules stay in force for the session and for copies of it.
         let denied = known.into_iter().flat_map(|known| &known.deny_rules);
-        settings.permissions.deny.extend(denied.filter(|text| !start.permissions.deny.contains(text)).cloned());
+        settings.permissions.deny.extend(
+            denied
+                .filter(|text| !start.permissions.deny.contains(text))
+                .cloned(),
+        );
         let resolver = &self.inner.services.resolver;
-        let tools: Vec<String> = resolver.mcp.registry().specs().map(|spec| spec.name.clone()).collect();
-        for text in settings.permissions.allow.iter().chain(&settings.permissions.deny) {
+        let tools: Vec<String> = resolver
+            .mcp
+            .registry()
+            .specs()
+            .map(|spec| spec.name.clone())
+            .collect();
+        for text in settings
+            .permissions
+            .allow
+            .iter()
+            .chain(&settings.permissions.deny)
+        {
             let grant = Grant::parse(text).map_err(|error| invalid(error.to_string()))?;
-            grant.check(&tools).map_err(|error| invalid(error.to_string()))?;
+            grant
+                .check(&tools)
+                .map_err(|error| invalid(error.to_string()))?;
             if let Some(server) = grant.missing_server(&self.inner.services.config.mcp) {
-                tracing::warn!(rule = text, server, "a permission rule names an MCP server that is not configured");
+                tracing::warn!(
+                    rule = text,
+                    server,
+                    "a permission rule names an MCP server that is not configured"
+                );
             }
             if grant.is_of_missing_mcp_tool(&tools) {
-                tracing::warn!(rule = text, "a permission rule names a tool that its MCP server does not have");
+                tracing::warn!(
+                    rule = text,
+                    "a permission rule names a tool that its MCP server does not have"
+                );
             }
         }
         Ok(settings)
     }
 
     /// Returns the project of a session: its stored one, else the requested one, else that of the runtime.
-    fn project_of(&self, stored: Option<&Session>, start: &RunRequest) -> Result<Arc<Path>, ErrorInfo> {
+    fn project_of(
+        &self,
+        stored: Option<&Session>,
+        start: &RunRequest,
+    ) -> Result<Arc<Path>, ErrorInfo> {
         let project_dir: Arc<Path> = match (stored, &start.session.project_dir) {
             (Some(session), _) => return Ok(Path::new(&session.project_dir).into()),
             (None, Some(dir)) => project::resolve_project(dir)?.into(),
             (None, None) => Arc::clone(&self.inner.project_dir),
         };
-        self.check_project(&project_dir, start.session.project_dir.is_some(), start.session.allow_home_project)?;
+        self.check_project(
+            &project_dir,
+            start.session.project_dir.is_some(),
+            start.session.allow_home_project,
+        )?;
         Ok(project_dir)
     }
 
@@ -421,7 +606,11 @@ impl Runtime {
     /// run is accepted.
     async fn ensure_gateways(&self, run: &Run) -> Result<(), ErrorInfo> {
         let services = &self.inner.services;
-        let presets = services.resolver.presets.values().filter_map(|preset| preset.model.as_deref());
+        let presets = services
+            .resolver
+            .presets
+            .values()
+            .filter_map(|preset| preset.model.as_deref());
         let summaries = services.config.context.compact_profile.as_deref();
         let utility = services.config.context.utility_profile.as_deref();
         let own = [run.settings.model.as_str()];
@@ -429,7 +618,9 @@ impl Runtime {
         wanted.sort_unstable();
         wanted.dedup();
         let preset = services.resolver.presets.get(&run.settings.agent_type);
-        let needed = preset.and_then(|preset| preset.model.as_deref()).unwrap_or(&run.settings.model);
+        let needed = preset
+            .and_then(|preset| preset.model.as_deref())
+            .unwrap_or(&run.settings.model);
         for name in wanted {
             match services.resolver.models.open(name).await.map(drop) {
                 // The run may never call this model.
@@ -486,5 +677,8 @@ fn first_rows(
         project_dir: project_dir.display().to_string(),
         created_at: run.created_at,
     };
-    vec![Write::Session(SessionWrite::Create(session)), Write::Trace(TraceWrite::Create(trace))]
+    vec![
+        Write::Session(SessionWrite::Create(session)),
+        Write::Trace(TraceWrite::Create(trace)),
+    ]
 }

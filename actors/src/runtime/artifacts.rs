@@ -4,9 +4,12 @@
 
 use std::sync::Arc;
 
-use soong_protocol::{Artifact, ArtifactName, ArtifactSource, ArtifactVersion, ErrorInfo, SessionId};
+use soong_protocol::{
+    Artifact, ArtifactName, ArtifactSource, ArtifactVersion, ErrorInfo, SessionId,
+};
 use soong_tool::artifact::{
-    ArtifactOwner, ArtifactService, Change, ChangeCondition, Content, EditRequest, Edited, IfExists, Loaded, Save,
+    ArtifactOwner, ArtifactService, Change, ChangeCondition, Content, EditRequest, Edited,
+    IfExists, Loaded, Save,
 };
 
 use super::Runtime;
@@ -25,7 +28,10 @@ impl<'a> Artifacts<'a> {
     /// `precondition_failed` and changes nothing. `details.version` is the current version then.
     #[must_use]
     pub fn only_if(self, condition: &'a ChangeCondition) -> Self {
-        Self { condition: Some(condition), ..self }
+        Self {
+            condition: Some(condition),
+            ..self
+        }
     }
 }
 
@@ -38,7 +44,10 @@ impl Artifacts<'_> {
     /// Returns the owner of a session's artifact names. Fails with `session_not_found` if the session does not exist.
     pub async fn owner(self, session_id: &SessionId) -> Result<ArtifactOwner, ErrorInfo> {
         let session = self.runtime.sessions().get(session_id).await?;
-        Ok(ArtifactOwner { session_id: session.session_id, uid: session.uid })
+        Ok(ArtifactOwner {
+            session_id: session.session_id,
+            uid: session.uid,
+        })
     }
 
     /// Lists the current artifacts of a session and of its user, including unsaved edits (ART-6).
@@ -48,7 +57,12 @@ impl Artifacts<'_> {
 
     /// Loads the current content of an artifact, or a stored version. Errors: `artifact_not_found`,
     /// `version_not_found`.
-    pub async fn load(self, place: &ArtifactOwner, key: &str, version: Option<u64>) -> Result<Loaded, ErrorInfo> {
+    pub async fn load(
+        self,
+        place: &ArtifactOwner,
+        key: &str,
+        version: Option<u64>,
+    ) -> Result<Loaded, ErrorInfo> {
         let handle = self.access();
         if let Some(loaded) = handle.load(place, key, version).await? {
             return Ok(loaded);
@@ -57,17 +71,29 @@ impl Artifacts<'_> {
     }
 
     /// Lists the stored versions of an artifact in order. Error: `artifact_not_found`.
-    pub async fn versions(self, place: &ArtifactOwner, key: &str) -> Result<Vec<ArtifactVersion>, ErrorInfo> {
+    pub async fn versions(
+        self,
+        place: &ArtifactOwner,
+        key: &str,
+    ) -> Result<Vec<ArtifactVersion>, ErrorInfo> {
         self.access().reader().versions_of(place, key).await
     }
 
     /// Reads the record of a stored version. Errors: `artifact_not_found`, `version_not_found`.
-    pub async fn version(self, place: &ArtifactOwner, key: &str, version: u64) -> Result<ArtifactVersion, ErrorInfo> {
+    pub async fn version(
+        self,
+        place: &ArtifactOwner,
+        key: &str,
+        version: u64,
+    ) -> Result<ArtifactVersion, ErrorInfo> {
         let handle = self.access();
         let found = handle.get_version(place, key, version).await?;
         match found {
             Some(found) => Ok(found),
-            None => Err(handle.reader().not_found_error(place, key, Some(version)).await?),
+            None => Err(handle
+                .reader()
+                .not_found_error(place, key, Some(version))
+                .await?),
         }
     }
 
@@ -80,7 +106,11 @@ impl Artifacts<'_> {
         content: Content,
     ) -> Result<Artifact, ErrorInfo> {
         let condition = self.condition.cloned().unwrap_or_default();
-        let save = Save { source: ArtifactSource::Api, condition, ..Save::new(key, content_type, content) };
+        let save = Save {
+            source: ArtifactSource::Api,
+            condition,
+            ..Save::new(key, content_type, content)
+        };
         self.access().save(place, save).await
     }
 
@@ -104,10 +134,19 @@ impl Artifacts<'_> {
     }
 
     /// Replaces one passage of an artifact's text, matched as defined by ART-7. Stores the next version immediately.
-    pub async fn edit(self, place: &ArtifactOwner, key: &str, old: &str, new: &str) -> Result<Edited, ErrorInfo> {
+    pub async fn edit(
+        self,
+        place: &ArtifactOwner,
+        key: &str,
+        old: &str,
+        new: &str,
+    ) -> Result<Edited, ErrorInfo> {
         let request = EditRequest {
             key: key.to_owned(),
-            change: Change::Update { old: old.to_owned(), new: new.to_owned() },
+            change: Change::Update {
+                old: old.to_owned(),
+                new: new.to_owned(),
+            },
             source: ArtifactSource::Api,
             provenance: Default::default(),
             effect: None,

@@ -151,7 +151,11 @@ impl RuntimeBuilder {
     /// `.openai_compatible("http://localhost:11434/v1", "qwen3")`. Replaces the service of the configuration, like
     /// [`openai`](Self::openai). The server receives the key of `OPENAI_API_KEY` if that is set.
     #[must_use]
-    pub fn openai_compatible(mut self, base_url: impl Into<String>, model: impl Into<String>) -> Self {
+    pub fn openai_compatible(
+        mut self,
+        base_url: impl Into<String>,
+        model: impl Into<String>,
+    ) -> Self {
         self.config.default_model = Some((Some(base_url.into()), model.into()));
         self
     }
@@ -294,7 +298,10 @@ impl RuntimeBuilder {
 
     /// Wraps the store that the journal writes to, for example to inject failures.
     #[must_use]
-    pub fn wrap_store(mut self, wrap: impl FnOnce(SqliteStore) -> Box<dyn Store> + Send + 'static) -> Self {
+    pub fn wrap_store(
+        mut self,
+        wrap: impl FnOnce(SqliteStore) -> Box<dyn Store> + Send + 'static,
+    ) -> Self {
         self.wrap_store = Some(Box::new(wrap));
         self
     }

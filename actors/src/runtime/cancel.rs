@@ -9,20 +9,30 @@ use super::services::Services;
 use crate::run::{EndInput, RunEntry, RunInput};
 
 /// Cancels a run and waits for its end, at most `runtime.cancel_timeout_ms` (RT-6).
-pub(super) async fn cancel(services: &Arc<Services>, live: &Arc<RunEntry>) -> Result<(), ErrorInfo> {
+pub(super) async fn cancel(
+    services: &Arc<Services>,
+    live: &Arc<RunEntry>,
+) -> Result<(), ErrorInfo> {
     services.runs.cancel(live);
     let after_ms = services.config.runtime.cancel_timeout_ms;
     match tokio::time::timeout(Duration::from_millis(after_ms), live.wait_outcome()).await {
         Ok(outcome) => outcome.map(|_| ()),
         Err(_) => {
-            services.runs.notify(live, RunInput::End(EndInput::CancelTimeout { after_ms }));
-            live.wait_cancel_recorded().now_or_never().unwrap_or_else(|| Err(cancel_not_recorded(live)))
+            services
+                .runs
+                .notify(live, RunInput::End(EndInput::CancelTimeout { after_ms }));
+            live.wait_cancel_recorded()
+                .now_or_never()
+                .unwrap_or_else(|| Err(cancel_not_recorded(live)))
         }
     }
 }
 
 /// Cancels a run and waits until the request is durable, at most `runtime.cancel_timeout_ms`.
-pub(super) async fn request_cancel(services: &Arc<Services>, live: &Arc<RunEntry>) -> Result<(), ErrorInfo> {
+pub(super) async fn request_cancel(
+    services: &Arc<Services>,
+    live: &Arc<RunEntry>,
+) -> Result<(), ErrorInfo> {
     services.runs.cancel(live);
     let limit = Duration::from_millis(services.config.runtime.cancel_timeout_ms);
     let recorded = tokio::time::timeout(limit, live.wait_cancel_recorded()).await;

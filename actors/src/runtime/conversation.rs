@@ -3,7 +3,8 @@
 //! Elsewhere: rewinding as part of a run (`run/machine/lifecycle/start.rs`), copies of a conversation (`fork.rs`).
 
 use soong_protocol::{
-    ErrorCode, ErrorInfo, EventDraft, MessageEvent, Session, SessionId, SessionWrite, TraceId, Write,
+    ErrorCode, ErrorInfo, EventDraft, MessageEvent, Session, SessionId, SessionWrite, TraceId,
+    Write,
 };
 use soong_storage::store::{Append, ResumePoint, StoreError};
 
@@ -34,7 +35,11 @@ impl Sessions<'_> {
     /// `session_not_found`; `session_active` while a run of the session has not ended; `validation_error` if the
     /// conversation cannot continue from that message; `overloaded` (retryable) if documents are changed during every
     /// attempt; `storage_error`.
-    pub async fn switch_head(self, id: &SessionId, sequence: u64) -> Result<HeadSwitched, ErrorInfo> {
+    pub async fn switch_head(
+        self,
+        id: &SessionId,
+        sequence: u64,
+    ) -> Result<HeadSwitched, ErrorInfo> {
         let session = self.get(id).await?;
         let trace = TraceId::root(id);
         for _ in 0..MAX_ATTEMPTS {
@@ -65,23 +70,43 @@ impl Sessions<'_> {
                 let then = match &place {
                     Some(place) => {
                         let lsn = place.until_lsn;
-                        (reader.goal_tree_at(&wanted, lsn)?, Some(reader.collaborators_at(&wanted, lsn)?))
+                        (
+                            reader.goal_tree_at(&wanted, lsn)?,
+                            Some(reader.collaborators_at(&wanted, lsn)?),
+                        )
                     }
                     None => (None, None),
                 };
                 Ok((place, reader.last_started_run(&wanted)?, before, then))
             })
             .await?;
-        let Some(place) = place else { return Err(cannot_be_head(trace, sequence)) };
-        let ResumePoint { sequence, lsn, head, .. } = place;
+        let Some(place) = place else {
+            return Err(cannot_be_head(trace, sequence));
+        };
+        let ResumePoint {
+            sequence,
+            lsn,
+            head,
+            ..
+        } = place;
         if sequence == head {
             let (restored, left) = (Vec::new(), Vec::new());
-            return Ok(Some(HeadSwitched { sequence, from_sequence: head, restored, not_restored: left }));
+            return Ok(Some(HeadSwitched {
+                sequence,
+                from_sequence: head,
+                restored,
+                not_restored: left,
+            }));
         }
         let mut goal_tree = then.unwrap_or_default();
         goal_tree.rewind(sequence);
         let moved = match &last {
-            Some(last) => services.artifacts.plan_restore(trace, (&last.run_id, None), lsn).await?,
+            Some(last) => {
+                services
+                    .artifacts
+                    .plan_restore(trace, (&last.run_id, None), lsn)
+                    .await?
+            }
             None => RestorePlan::default(), // a copy without runs: it has no edits
         };
         let event = MessageEvent::HeadSwitched {
@@ -93,17 +118,28 @@ impl Sessions<'_> {
             left: moved.unchanged.clone(),
             collaborators,
         };
-        let require =
-            SessionWrite::Require { session_id: session.session_id.clone(), incarnation: session.incarnation };
+        let require = SessionWrite::Require {
+            session_id: session.session_id.clone(),
+            incarnation: session.incarnation,
+        };
         let event = EventDraft::new(trace.clone(), None, now(), event);
         let mut writes = vec![Write::Session(require), Write::Event(event)];
         writes.extend(moved.writes);
-        match services.journal.append_and_wait(Append { fence: None, writes }).await {
+        match services
+            .journal
+            .append_and_wait(Append {
+                fence: None,
+                writes,
+            })
+            .await
+        {
             Ok(_) => {}
             Err(StoreError::AlreadyExists(_)) => return Ok(None),
             Err(error) => return Err(ErrorInfo::from(&error)),
         }
-        services.artifacts.evict_restored(&session.session_id, &moved.restored);
+        services
+            .artifacts
+            .evict_restored(&session.session_id, &moved.restored);
         Ok(Some(HeadSwitched {
             sequence,
             from_sequence: head,

@@ -9,8 +9,8 @@
 use std::sync::Arc;
 
 use soong_protocol::{
-    Artifact, ErrorCode, ErrorInfo, EventDraft, GoalTree, NewFork, NewSession, RunEvent, RunSettings, Session,
-    SessionId, SessionWrite, Timestamp, TraceId, Write,
+    Artifact, ErrorCode, ErrorInfo, EventDraft, GoalTree, NewFork, NewSession, RunEvent,
+    RunSettings, Session, SessionId, SessionWrite, Timestamp, TraceId, Write,
 };
 use soong_storage::store::{Append, Reader, StoreError};
 
@@ -76,9 +76,13 @@ impl Sessions<'_> {
         let copying = Arc::clone(services);
         let copy_id = session_id.clone();
         let claim = self.claim(&session_id);
-        let made =
-            services.lifetime.spawn(async move { copy(&copying, found, copy_id, request.name, claim).await }).await;
-        match made.unwrap_or_else(|error| Err(ErrorInfo::new(ErrorCode::InternalError, error.to_string()))) {
+        let made = services
+            .lifetime
+            .spawn(async move { copy(&copying, found, copy_id, request.name, claim).await })
+            .await;
+        match made.unwrap_or_else(|error| {
+            Err(ErrorInfo::new(ErrorCode::InternalError, error.to_string()))
+        }) {
             Ok(()) => self.get(&session_id).await,
             // The session was deleted meanwhile, together with its files.
             Err(error) => Err(self.get(id).await.err().unwrap_or(error)),
@@ -86,11 +90,23 @@ impl Sessions<'_> {
     }
 }
 
-async fn read_source(services: &Services, id: &SessionId, at: Option<u64>) -> Result<ForkSource, ErrorInfo> {
+async fn read_source(
+    services: &Services,
+    id: &SessionId,
+    at: Option<u64>,
+) -> Result<ForkSource, ErrorInfo> {
     let wanted = id.clone();
-    match services.reader.read(move |reader| read_source_rows(reader, &wanted, at)).await? {
+    match services
+        .reader
+        .read(move |reader| read_source_rows(reader, &wanted, at))
+        .await?
+    {
         Some(found) => found,
-        None => Err(not_found(ErrorCode::SessionNotFound, "session", id.as_str())),
+        None => Err(not_found(
+            ErrorCode::SessionNotFound,
+            "session",
+            id.as_str(),
+        )),
     }
 }
 
@@ -100,11 +116,16 @@ fn read_source_rows(
     at: Option<u64>,
 ) -> Result<Option<Result<ForkSource, ErrorInfo>>, StoreError> {
     let trace = TraceId::root(id);
-    let (Some(source), Some(state)) = (reader.session(id)?, reader.trace(&trace)?) else { return Ok(None) };
+    let (Some(source), Some(state)) = (reader.session(id)?, reader.trace(&trace)?) else {
+        return Ok(None);
+    };
     let wanted = at.unwrap_or(state.head_sequence);
     if at.is_none() && wanted == 0 {
         let message = format!("session {id} has no messages yet: there is nothing to copy");
-        return Ok(Some(Err(ErrorInfo::new(ErrorCode::ValidationError, message))));
+        return Ok(Some(Err(ErrorInfo::new(
+            ErrorCode::ValidationError,
+            message,
+        ))));
     }
     let Some(place) = reader.resume_point(&trace, wanted)? else {
         return Ok(Some(Err(cannot_be_head(&trace, wanted))));
@@ -113,11 +134,18 @@ fn read_source_rows(
     let is_as_now = at.is_none() && source.live_runs == 0;
     let artifacts = reader.artifacts_at(id, if is_as_now { u64::MAX } else { place.lsn })?;
     let goal_tree = match is_as_now {
-        true => reader.goal_tree(&trace)?.unwrap_or_default().without_computed_fields(),
+        true => reader
+            .goal_tree(&trace)?
+            .unwrap_or_default()
+            .without_computed_fields(),
         false => {
             // Ids of goals that were created later stay reserved, so that they are not assigned again.
             let mut goals = reader.goal_tree(&trace)?.unwrap_or_default();
-            goals.restore(reader.goal_tree_at(&trace, place.until_lsn)?.unwrap_or_default());
+            goals.restore(
+                reader
+                    .goal_tree_at(&trace, place.until_lsn)?
+                    .unwrap_or_default(),
+            );
             goals.rewind(place.sequence);
             goals
         }
@@ -126,7 +154,14 @@ fn read_source_rows(
     if let Some(settings) = &mut settings {
         settings.permissions.deny = session_deny_rules(reader, id, &trace)?;
     }
-    Ok(Some(Ok(ForkSource { source, trace, at: place.sequence, goal_tree, artifacts, settings })))
+    Ok(Some(Ok(ForkSource {
+        source,
+        trace,
+        at: place.sequence,
+        goal_tree,
+        artifacts,
+        settings,
+    })))
 }
 
 /// Copies the artifact bytes, then creates the session.
@@ -137,13 +172,25 @@ async fn copy(
     name: Option<String>,
     claim: Option<Write>,
 ) -> Result<(), ErrorInfo> {
-    let ForkSource { source, trace, at, goal_tree, artifacts, settings } = found;
+    let ForkSource {
+        source,
+        trace,
+        at,
+        goal_tree,
+        artifacts,
+        settings,
+    } = found;
     let copies = services.artifacts.copy_all(&session_id, artifacts).await?;
-    let paths: Vec<String> = copies.iter().map(|copy| copy.version.path.clone()).collect();
+    let paths: Vec<String> = copies
+        .iter()
+        .map(|copy| copy.version.path.clone())
+        .collect();
     let (time, trace_id): (Timestamp, TraceId) = (now(), TraceId::root(&session_id));
     // The bytes may take long: the source may have been deleted, and its id used again.
-    let require =
-        Write::Session(SessionWrite::Require { session_id: source.session_id, incarnation: source.incarnation });
+    let require = Write::Session(SessionWrite::Require {
+        session_id: source.session_id,
+        incarnation: source.incarnation,
+    });
     let session = NewSession {
         session_id: session_id.clone(),
         name: name.or(source.name),
@@ -151,7 +198,12 @@ async fn copy(
         project_dir: source.project_dir,
         created_at: time,
     };
-    let event = RunEvent::SessionForked { source: trace.clone(), at, goal_tree: Box::new(goal_tree), settings };
+    let event = RunEvent::SessionForked {
+        source: trace.clone(),
+        at,
+        goal_tree: Box::new(goal_tree),
+        settings,
+    };
     let (made, events) = registration_writes(copies, &trace_id);
     let fork = Write::Session(SessionWrite::Fork(Box::new(NewFork {
         session,
@@ -161,9 +213,18 @@ async fn copy(
     })));
     // The copies are written before the event, so that they are no newer than any copied message.
     let writes = [require, fork].into_iter().chain(made);
-    let writes = writes.chain([Write::Event(EventDraft::new(trace_id, None, time, event))]).chain(events);
+    let writes = writes
+        .chain([Write::Event(EventDraft::new(trace_id, None, time, event))])
+        .chain(events);
     let writes = writes.chain(claim).collect();
-    let error = match services.journal.append_and_wait(Append { fence: None, writes }).await {
+    let error = match services
+        .journal
+        .append_and_wait(Append {
+            fence: None,
+            writes,
+        })
+        .await
+    {
         Ok(_) => {
             tracing::info!(session = %session_id, source = %trace, at, "session forked");
             return Ok(());

@@ -4,7 +4,9 @@ use std::{ops::Deref, sync::Arc};
 
 use futures::{Stream, future::join_all};
 use serde::de::DeserializeOwned;
-use soong_protocol::{ChildResult, ErrorCode, ErrorInfo, Run, RunId, RunMode, RunStatus, SessionId, TraceId};
+use soong_protocol::{
+    ChildResult, ErrorCode, ErrorInfo, Run, RunId, RunMode, RunStatus, SessionId, TraceId,
+};
 use soong_text::find_json;
 use soong_tool::ChildSpec;
 
@@ -28,14 +30,20 @@ pub struct RunHandle {
 
 impl std::fmt::Debug for RunHandle {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("RunHandle").field("run_id", &self.entry.identity.run_id).finish_non_exhaustive()
+        f.debug_struct("RunHandle")
+            .field("run_id", &self.entry.identity.run_id)
+            .finish_non_exhaustive()
     }
 }
 
 impl RunHandle {
     pub(super) fn new(services: Arc<Services>, live: Arc<RunEntry>) -> Self {
         let counted = Arc::clone(&live.handles);
-        Self { services, entry: live, _handle_count: counted }
+        Self {
+            services,
+            entry: live,
+            _handle_count: counted,
+        }
     }
 
     /// Returns the run's id.
@@ -72,7 +80,12 @@ impl RunHandle {
     pub async fn record(&self) -> Result<Run, ErrorInfo> {
         let id = self.entry.identity.run_id.clone();
         let missing = ErrorInfo::new(ErrorCode::RunNotFound, format!("there is no run {id}"));
-        let run = self.services.reader.read(move |reader| reader.run(&id)).await?.ok_or(missing)?;
+        let run = self
+            .services
+            .reader
+            .read(move |reader| reader.run(&id))
+            .await?
+            .ok_or(missing)?;
         self.services.with_current_status(run).await
     }
 
@@ -82,16 +95,25 @@ impl RunHandle {
     /// [`Runtime::run_events`](crate::Runtime::run_events).
     pub fn events(&self) -> Result<EventStream, ErrorInfo> {
         if !self.entry.take_events() {
-            let message = "the run's event stream is already taken: use `Runtime::run_events` instead";
+            let message =
+                "the run's event stream is already taken: use `Runtime::run_events` instead";
             return Err(ErrorInfo::new(ErrorCode::ValidationError, message));
         }
         Ok(self.stream(&self.entry))
     }
 
     fn stream(&self, live: &RunEntry) -> EventStream {
-        let scope = Scope::Run { trace: live.identity.trace_id.clone(), run: live.identity.run_id.clone() };
+        let scope = Scope::Run {
+            trace: live.identity.trace_id.clone(),
+            run: live.identity.run_id.clone(),
+        };
         let since = live.published().first_event.saturating_sub(1);
-        let stream = EventStream::open(Arc::clone(&self.services.hub), self.services.reader.clone(), scope, since);
+        let stream = EventStream::open(
+            Arc::clone(&self.services.hub),
+            self.services.reader.clone(),
+            scope,
+            since,
+        );
         if let RunPhase::Unrecorded(error) = &live.published().phase {
             stream.mark_lost(live.unrecorded_report(error.clone()));
         }
@@ -127,13 +149,21 @@ impl RunHandle {
     /// Lists the children of the run by start time.
     pub async fn children(&self) -> Result<Vec<Run>, ErrorInfo> {
         let id = self.entry.identity.run_id.clone();
-        let children = self.services.reader.read(move |reader| reader.children(&id)).await?;
+        let children = self
+            .services
+            .reader
+            .read(move |reader| reader.children(&id))
+            .await?;
         self.services.mark_runs(children).await
     }
 
     /// Reads one child of the run.
     pub async fn inspect_child(&self, child: &RunId) -> Result<Run, ErrorInfo> {
-        let found = self.children().await?.into_iter().find(|run| run.run_id == *child);
+        let found = self
+            .children()
+            .await?
+            .into_iter()
+            .find(|run| run.run_id == *child);
         found.ok_or_else(|| {
             let message = format!("run {} has no child {child}", self.entry.identity.run_id);
             ErrorInfo::new(ErrorCode::RunNotFound, message)
@@ -143,14 +173,25 @@ impl RunHandle {
     /// Streams a child's events from the first to the terminal one.
     pub async fn child_events(&self, child: &RunId) -> Result<EventStream, ErrorInfo> {
         let run = self.inspect_child(child).await?;
-        let scope = Scope::Run { trace: run.trace_id, run: run.run_id };
-        Ok(EventStream::open(Arc::clone(&self.services.hub), self.services.reader.clone(), scope, 0))
+        let scope = Scope::Run {
+            trace: run.trace_id,
+            run: run.run_id,
+        };
+        Ok(EventStream::open(
+            Arc::clone(&self.services.hub),
+            self.services.reader.clone(),
+            scope,
+            0,
+        ))
     }
 
     /// Reads the results of the run's children that have ended, by start time of the child (SUB-4).
     pub async fn results(&self) -> Result<Vec<ChildResult>, ErrorInfo> {
         let id = self.entry.identity.run_id.clone();
-        self.services.reader.read(move |reader| reader.child_results(&id)).await
+        self.services
+            .reader
+            .read(move |reader| reader.child_results(&id))
+            .await
     }
 
     /// Waits for the end of the run, and returns its answer.
@@ -170,7 +211,9 @@ impl RunHandle {
     ///
     /// # Errors
     /// Those of [`events`](Self::events).
-    pub fn text_stream(&self) -> Result<impl Stream<Item = Result<String, ErrorInfo>> + Send + use<>, ErrorInfo> {
+    pub fn text_stream(
+        &self,
+    ) -> Result<impl Stream<Item = Result<String, ErrorInfo>> + Send + use<>, ErrorInfo> {
         Ok(text_stream(self.events()?, self.run_id().clone()))
     }
 
@@ -200,7 +243,11 @@ impl RunHandle {
         specs: impl IntoIterator<Item = impl Into<ChildSpec>>,
     ) -> Result<Children, ErrorInfo> {
         let specs = specs.into_iter().map(Into::into).collect();
-        let accepted = self.services.child_starter().spawn(&self.entry, specs, None).await?;
+        let accepted = self
+            .services
+            .child_starter()
+            .spawn(&self.entry, specs, None)
+            .await?;
         let started = accepted.into_iter().filter_map(|child| match child {
             AcceptedChild::New(entry) => Some(Self::new(Arc::clone(&self.services), entry)),
             AcceptedChild::Earlier { .. } => None, // only tool calls are repeated
@@ -230,9 +277,16 @@ impl RunHandle {
                 specs.len()
             ));
         }
-        if let Some(place) = existing.iter().zip(&specs).position(|(run, spec)| run.task != spec.task) {
+        if let Some(place) = existing
+            .iter()
+            .zip(&specs)
+            .position(|(run, spec)| run.task != spec.task)
+        {
             let (task, run) = (&specs[place].task, &existing[place]);
-            return refuse(format!("child {} has a different task: {:?} instead of {task:?}", run.run_id, run.task));
+            return refuse(format!(
+                "child {} has a different task: {:?} instead of {task:?}",
+                run.run_id, run.task
+            ));
         }
         let missing: Vec<ChildSpec> = specs.into_iter().skip(existing.len()).collect();
         let mut children = Vec::with_capacity(existing.len() + missing.len());
@@ -244,7 +298,12 @@ impl RunHandle {
             });
         }
         if !missing.is_empty() {
-            children.extend(self.spawn_all(missing).await?.into_iter().map(Child::Running));
+            children.extend(
+                self.spawn_all(missing)
+                    .await?
+                    .into_iter()
+                    .map(Child::Running),
+            );
         }
         Ok(children)
     }
@@ -253,7 +312,8 @@ impl RunHandle {
         let run = self.inspect_child(child).await?;
         let outcome = self.services.finalizer.read_outcome(run).await?;
         outcome.map(Arc::new).ok_or_else(|| {
-            let message = format!("run {child} has not ended, and this runtime does not execute it");
+            let message =
+                format!("run {child} has not ended, and this runtime does not execute it");
             ErrorInfo::new(ErrorCode::Interrupted, message)
         })
     }
@@ -265,12 +325,17 @@ impl RunHandle {
     /// ([`RunRequest::driven`](fn@crate::RunRequest::driven)); such a run ends automatically.
     pub fn finish(&self, summary: impl Into<String>) -> Result<(), ErrorInfo> {
         if !self.entry.identity.driven {
-            let message = format!("run {} is driven by a model: it ends on its own, or by `cancel`", self.run_id());
+            let message = format!(
+                "run {} is driven by a model: it ends on its own, or by `cancel`",
+                self.run_id()
+            );
             return Err(ErrorInfo::new(ErrorCode::ValidationError, message));
         }
         let summary = self.entry.request_finish(|| summary.into());
         // If the actor is being restarted, it reads the request when it loads.
-        self.services.runs.notify(&self.entry, RunInput::End(EndInput::Finish { summary }));
+        self.services
+            .runs
+            .notify(&self.entry, RunInput::End(EndInput::Finish { summary }));
         Ok(())
     }
 }
@@ -280,16 +345,25 @@ fn completed(outcome: &RunOutcome) -> Result<&str, ErrorInfo> {
     if outcome.status == RunStatus::Completed {
         return Ok(&outcome.output);
     }
-    let cancelled = || ErrorInfo::new(ErrorCode::Cancelled, "the run was cancelled and has no answer");
+    let cancelled = || {
+        ErrorInfo::new(
+            ErrorCode::Cancelled,
+            "the run was cancelled and has no answer",
+        )
+    };
     Err(outcome.error.clone().unwrap_or_else(cancelled))
 }
 
 fn parse_answer<T: DeserializeOwned>(outcome: &RunOutcome) -> Result<T, ErrorInfo> {
     let answer = completed(outcome)?;
     let reject = |why: String| {
-        ErrorInfo::new(ErrorCode::ValidationError, format!("the answer does not match the expected type: {why}"))
+        ErrorInfo::new(
+            ErrorCode::ValidationError,
+            format!("the answer does not match the expected type: {why}"),
+        )
     };
-    let (_, value) = find_json(answer).ok_or_else(|| reject("it contains no JSON value".to_owned()))?;
+    let (_, value) =
+        find_json(answer).ok_or_else(|| reject("it contains no JSON value".to_owned()))?;
     serde_json::from_value(value).map_err(|error| reject(error.to_string()))
 }
 
@@ -337,7 +411,10 @@ impl Children {
 
     /// Cancels all children, and waits for their ends as [`RunHandle::cancel`] does.
     pub async fn cancel(&self) -> Result<(), ErrorInfo> {
-        join_all(self.0.iter().map(RunHandle::cancel)).await.into_iter().collect()
+        join_all(self.0.iter().map(RunHandle::cancel))
+            .await
+            .into_iter()
+            .collect()
     }
 }
 

@@ -19,7 +19,13 @@ impl RuntimeInfo<'_> {
     /// # Errors
     /// `storage_error`.
     pub async fn store_id(self) -> Result<String, ErrorInfo> {
-        self.runtime.inner.services.reader.read(|reader| reader.store_id()).await.map(format_store_id)
+        self.runtime
+            .inner
+            .services
+            .reader
+            .read(|reader| reader.store_id())
+            .await
+            .map(format_store_id)
     }
 
     /// Rejects a cursor of another store, one beyond `last`, the number of the last event, and one of a deleted session
@@ -38,9 +44,19 @@ impl RuntimeInfo<'_> {
         if cursor == 0 || (is_in_range && store_id.is_none()) {
             return Ok(());
         }
-        let store = self.runtime.inner.services.reader.read(|reader| reader.store_id()).await?;
+        let store = self
+            .runtime
+            .inner
+            .services
+            .reader
+            .read(|reader| reader.store_id())
+            .await?;
         let is_other = store_id.is_some_and(|id| id != format_store_id(store));
-        if is_other || !is_in_range { Err(unknown_cursor_error(cursor, last, store)) } else { Ok(()) }
+        if is_other || !is_in_range {
+            Err(unknown_cursor_error(cursor, last, store))
+        } else {
+            Ok(())
+        }
     }
 
     /// Returns why the runtime accepts no new work, if it has permanently lost a part that it needs
@@ -55,7 +71,9 @@ impl RuntimeInfo<'_> {
     /// # Errors
     /// `storage_error`, retryable.
     pub async fn check_storage(self) -> Result<(), ErrorInfo> {
-        self.check_disks().await.map_err(|error| ErrorInfo::from(&error))
+        self.check_disks()
+            .await
+            .map_err(|error| ErrorInfo::from(&error))
     }
 
     async fn check_disks(self) -> Result<(), StoreError> {
@@ -63,13 +81,23 @@ impl RuntimeInfo<'_> {
         let journal = &services.journal;
         let blobs = &services.artifacts.blobs;
         if let Some(refusal) = journal.last_error() {
-            let probe = journal.append_and_wait(Append { fence: None, writes: vec![Write::Probe] });
-            tokio::time::timeout(CHECK_TIMEOUT, probe).await.unwrap_or(Err(refusal))?;
+            let probe = journal.append_and_wait(Append {
+                fence: None,
+                writes: vec![Write::Probe],
+            });
+            tokio::time::timeout(CHECK_TIMEOUT, probe)
+                .await
+                .unwrap_or(Err(refusal))?;
         }
         let blob_refusal = blobs.last_error();
-        services.disk_checks.check(blobs.local_folders(), blob_refusal.is_some()).await?;
+        services
+            .disk_checks
+            .check(blobs.local_folders(), blob_refusal.is_some())
+            .await?;
         if let Some(refusal) = blob_refusal {
-            tokio::time::timeout(CHECK_TIMEOUT, blobs.check()).await.unwrap_or(Err(refusal))?;
+            tokio::time::timeout(CHECK_TIMEOUT, blobs.check())
+                .await
+                .unwrap_or(Err(refusal))?;
         }
         match journal.storage_waits().error() {
             Some(error) => Err(error),
@@ -84,7 +112,16 @@ impl RuntimeInfo<'_> {
 
     /// Lists the model profiles whose gateway was given up, by name, with the reason. Other profiles work.
     pub fn failed_profiles(self) -> BTreeMap<String, ErrorInfo> {
-        let gateways = self.runtime.inner.services.resolver.models.all().into_iter();
-        gateways.filter_map(|gateway| Some((gateway.profile.to_string(), gateway.failure()?))).collect()
+        let gateways = self
+            .runtime
+            .inner
+            .services
+            .resolver
+            .models
+            .all()
+            .into_iter();
+        gateways
+            .filter_map(|gateway| Some((gateway.profile.to_string(), gateway.failure()?)))
+            .collect()
     }
 }

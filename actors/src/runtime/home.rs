@@ -41,7 +41,9 @@ fn make_private(folder: &Path) -> std::io::Result<()> {
     std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
     match builder.create(folder) {
         // Another process created it first.
-        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists && folder.is_dir() => Ok(()),
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists && folder.is_dir() => {
+            Ok(())
+        }
         made => made,
     }
 }
@@ -129,7 +131,12 @@ mod tests {
         let (_, lock) = open(dir.path()).await.unwrap();
         let error = open(dir.path()).await.unwrap_err();
         assert_eq!(error.code, ErrorCode::HomeLocked);
-        assert!(error.message.starts_with("this process already owns the home"), "{error}");
+        assert!(
+            error
+                .message
+                .starts_with("this process already owns the home"),
+            "{error}"
+        );
         // A child process holds the file like this between fork and exec.
         let _held = lock.0.try_clone().unwrap();
         drop(lock);
@@ -143,9 +150,11 @@ mod tests {
         let dead = ended.id();
         ended.wait().unwrap();
         let living = std::process::id();
-        for (owner, released_after_ms, opens) in
-            [(dead, Some(1_000), true), (dead, None, false), (living, Some(1_000), false)]
-        {
+        for (owner, released_after_ms, opens) in [
+            (dead, Some(1_000), true),
+            (dead, None, false),
+            (living, Some(1_000), false),
+        ] {
             let dir = tempfile::tempdir().unwrap();
             let (_, lock) = open(dir.path()).await.unwrap();
             std::fs::write(dir.path().join(LOCK_FILE), owner.to_string()).unwrap();
@@ -157,7 +166,11 @@ mod tests {
             };
             let (opened, ()) = tokio::join!(open(dir.path()), release);
             let code = opened.err().map(|error| error.code);
-            let wanted = if opens { None } else { Some(ErrorCode::HomeLocked) };
+            let wanted = if opens {
+                None
+            } else {
+                Some(ErrorCode::HomeLocked)
+            };
             assert_eq!(code, wanted, "{owner} {released_after_ms:?}");
         }
     }

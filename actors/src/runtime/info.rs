@@ -28,7 +28,12 @@ impl<'a> RuntimeInfo<'a> {
 
     /// Returns the number of runs that a user started and that have not ended.
     pub fn live_user_runs(self) -> usize {
-        self.runtime.inner.services.runs.select(|run| run.identity.parent.is_none()).len()
+        self.runtime
+            .inner
+            .services
+            .runs
+            .select(|run| run.identity.parent.is_none())
+            .len()
     }
 
     /// Returns the number of user runs that are running or will run without further input. Runs of sessions that only
@@ -39,12 +44,17 @@ impl<'a> RuntimeInfo<'a> {
 
     /// Returns the sessions of the runs that [`RuntimeInfo::active_user_runs`] counts.
     pub fn active_sessions(self) -> BTreeSet<SessionId> {
-        self.active_runs().iter().map(|run| run.identity.session_id.clone()).collect()
+        self.active_runs()
+            .iter()
+            .map(|run| run.identity.session_id.clone())
+            .collect()
     }
 
     fn active_runs(self) -> Vec<Arc<RunEntry>> {
         let parked = self.runtime.inner.services.runs.sessions_awaiting_input();
-        let is_active = |run: &RunEntry| run.identity.parent.is_none() && !parked.contains(&run.identity.session_id);
+        let is_active = |run: &RunEntry| {
+            run.identity.parent.is_none() && !parked.contains(&run.identity.session_id)
+        };
         self.runtime.inner.services.runs.select(is_active)
     }
 
@@ -66,7 +76,15 @@ impl<'a> RuntimeInfo<'a> {
 
     /// Lists the tools that can be given to runs (TOOL-1), including the current tools of MCP servers.
     pub fn tools(self) -> Vec<ToolSpec> {
-        self.runtime.inner.services.resolver.mcp.registry().specs().map(|spec| ToolSpec::clone(spec)).collect()
+        self.runtime
+            .inner
+            .services
+            .resolver
+            .mcp
+            .registry()
+            .specs()
+            .map(|spec| ToolSpec::clone(spec))
+            .collect()
     }
 
     /// Returns the counters since the runtime was built, and the current state. Sends no message to any actor.

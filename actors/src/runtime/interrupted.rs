@@ -25,8 +25,16 @@ impl Services {
         }
         // Read again: the run may have ended meanwhile, and its session may have been passivated.
         let id = run.run_id.clone();
-        let run = self.reader.read(move |reader| reader.run(&id)).await?.unwrap_or(run);
-        let status = if run.status.is_terminal() { run.status } else { RunStatus::Interrupted };
+        let run = self
+            .reader
+            .read(move |reader| reader.run(&id))
+            .await?
+            .unwrap_or(run);
+        let status = if run.status.is_terminal() {
+            run.status
+        } else {
+            RunStatus::Interrupted
+        };
         Ok(Run { status, ..run })
     }
 
@@ -47,10 +55,20 @@ impl Services {
         let (id, session) = (trace.trace_id.clone(), trace.session_id.clone());
         let read = move |reader: &dyn Reader| Ok((reader.trace(&id)?, reader.session(&session)?));
         let (found, session) = self.reader.read(read).await?;
-        let (trace, has_runs) = (found.unwrap_or(trace), session.is_some_and(|session| session.live_runs > 0));
+        let (trace, has_runs) = (
+            found.unwrap_or(trace),
+            session.is_some_and(|session| session.live_runs > 0),
+        );
         // A trace that was created before its first run has no run, and counts as running.
         let is_interrupted = trace.status == TraceStatus::Running && has_runs;
-        Ok(Trace { status: if is_interrupted { TraceStatus::Interrupted } else { trace.status }, ..trace })
+        Ok(Trace {
+            status: if is_interrupted {
+                TraceStatus::Interrupted
+            } else {
+                trace.status
+            },
+            ..trace
+        })
     }
 
     /// Marks each trace.
@@ -72,16 +90,33 @@ impl Services {
         let wanted = filter.status;
         let is_open = wanted.is_some_and(TraceStatus::is_open);
         // The store knows the status `running` only.
-        let stored = TraceFilter { status: if is_open { Some(TraceStatus::Running) } else { wanted }, ..filter };
+        let stored = TraceFilter {
+            status: if is_open {
+                Some(TraceStatus::Running)
+            } else {
+                wanted
+            },
+            ..filter
+        };
         let mut found = Vec::new();
         loop {
             let (filter, from, room) = (stored.clone(), cursor.take(), limit - found.len());
-            let page = self.reader.read(move |reader| reader.traces(&filter, room, from.as_deref())).await?;
+            let page = self
+                .reader
+                .read(move |reader| reader.traces(&filter, room, from.as_deref()))
+                .await?;
             let marked = self.mark_traces(page.items).await?;
-            found.extend(marked.into_iter().filter(|trace| !is_open || Some(trace.status) == wanted));
+            found.extend(
+                marked
+                    .into_iter()
+                    .filter(|trace| !is_open || Some(trace.status) == wanted),
+            );
             cursor = page.next_cursor;
             if cursor.is_none() || found.len() >= limit {
-                return Ok(Page { items: found, next_cursor: cursor });
+                return Ok(Page {
+                    items: found,
+                    next_cursor: cursor,
+                });
             }
         }
     }

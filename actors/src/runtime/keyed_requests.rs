@@ -3,7 +3,9 @@
 //! The request is recorded in the append that creates its run or session, so that also a request that is repeated after
 //! a crash creates nothing. Elsewhere: the header `Idempotency-Key` (the server).
 
-use soong_protocol::{ErrorInfo, KeyedRequest, RequestAnswer, RequestKey, RequestWrite, SessionId, Write};
+use soong_protocol::{
+    ErrorInfo, KeyedRequest, RequestAnswer, RequestKey, RequestWrite, SessionId, Write,
+};
 use soong_storage::store::Append;
 
 use super::Runtime;
@@ -15,7 +17,12 @@ impl Runtime {
     pub async fn keyed_request(&self, key: &RequestKey) -> Result<Option<KeyedRequest>, ErrorInfo> {
         let uid = key.uid.clone();
         let key_hash = key.key_hash.clone();
-        let found = self.inner.services.reader.read(move |reader| reader.keyed_request(&uid, &key_hash)).await?;
+        let found = self
+            .inner
+            .services
+            .reader
+            .read(move |reader| reader.keyed_request(&uid, &key_hash))
+            .await?;
         let now = now();
         Ok(found.filter(|request| now.millis_since(request.at) < KeyedRequest::LIFETIME_MS))
     }
@@ -26,7 +33,8 @@ impl Runtime {
     /// # Errors
     /// `storage_error`.
     pub async fn begin_keyed_request(&self, key: RequestKey) -> Result<(), ErrorInfo> {
-        self.write_request(RequestWrite::Begin { key, at: now() }).await
+        self.write_request(RequestWrite::Begin { key, at: now() })
+            .await
     }
 
     /// Forgets a request that has begun and failed, so that it can be sent again.
@@ -34,7 +42,8 @@ impl Runtime {
     /// # Errors
     /// `storage_error`.
     pub async fn withdraw_keyed_request(&self, key: RequestKey) -> Result<(), ErrorInfo> {
-        self.write_request(RequestWrite::Withdraw { key, at: now() }).await
+        self.write_request(RequestWrite::Withdraw { key, at: now() })
+            .await
     }
 
     /// Records the answer to a keyed request. `session_id`: the session that it concerns, with which it is deleted.
@@ -44,12 +53,26 @@ impl Runtime {
         answer: RequestAnswer,
         session_id: Option<SessionId>,
     ) -> Result<(), ErrorInfo> {
-        self.write_request(RequestWrite::Answer { key, answer, session_id, at: now() }).await
+        self.write_request(RequestWrite::Answer {
+            key,
+            answer,
+            session_id,
+            at: now(),
+        })
+        .await
     }
 
     pub(super) async fn write_request(&self, write: RequestWrite) -> Result<(), ErrorInfo> {
         let write = Write::Request(write);
-        let appended = self.inner.services.journal.append_and_wait(Append { fence: None, writes: vec![write] }).await;
+        let appended = self
+            .inner
+            .services
+            .journal
+            .append_and_wait(Append {
+                fence: None,
+                writes: vec![write],
+            })
+            .await;
         appended.map(drop).map_err(|error| ErrorInfo::from(&error))
     }
 }

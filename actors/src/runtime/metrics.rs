@@ -15,7 +15,8 @@ use crate::{
 
 pub(super) fn read(services: &Services) -> Metrics {
     let unfinished = [RunStatus::Queued, RunStatus::Running, RunStatus::Waiting];
-    let mut live_runs: BTreeMap<&'static str, u64> = unfinished.map(|status| (status.as_str(), 0)).into();
+    let mut live_runs: BTreeMap<&'static str, u64> =
+        unfinished.map(|status| (status.as_str(), 0)).into();
     let (mut queued_runs, mut queued_children) = (0, 0);
     for run in services.runs.all() {
         let published = run.published();
@@ -27,17 +28,25 @@ pub(super) fn read(services: &Services) -> Metrics {
         drop(published);
         *live_runs.entry(status.as_str()).or_default() += 1;
         if status == RunStatus::Queued {
-            *(if run.identity.parent.is_some() { &mut queued_children } else { &mut queued_runs }) += 1;
+            *(if run.identity.parent.is_some() {
+                &mut queued_children
+            } else {
+                &mut queued_runs
+            }) += 1;
         }
     }
     let gateways = services.resolver.models.all().into_iter();
-    let restarts = ActorKind::ALL.into_iter().map(|kind| (kind.as_str(), services.actor_tree.restarts(kind)));
+    let restarts = ActorKind::ALL
+        .into_iter()
+        .map(|kind| (kind.as_str(), services.actor_tree.restarts(kind)));
     Metrics {
         live_runs,
         live_sessions: count(services.sessions.len()),
         queued_runs,
         queued_children,
-        gateways: gateways.map(|gateway| (gateway.profile.to_string(), gateway.metrics())).collect(),
+        gateways: gateways
+            .map(|gateway| (gateway.profile.to_string(), gateway.metrics()))
+            .collect(),
         queued_appends: count(services.journal.queue_len()),
         journal: services.journal.stats(),
         subscribers: services.hub.metrics(),

@@ -7,7 +7,8 @@ use std::{collections::HashSet, time::Duration};
 
 use futures::future::try_join_all;
 use soong_protocol::{
-    Decision, ErrorCode, ErrorInfo, Permission, PermissionDecision, PermissionId, PermissionMode, SessionId,
+    Decision, ErrorCode, ErrorInfo, Permission, PermissionDecision, PermissionId, PermissionMode,
+    SessionId,
 };
 use soong_storage::store::PermissionFilter;
 use tokio::sync::oneshot;
@@ -31,10 +32,14 @@ async fn set_mode_of_session(
     loop {
         // Not the queued runs of users, which have modes of their own.
         let is_active = |run: &RunEntry| run.has_started() || run.published().interrupted;
-        let mut active = runs.select(|run| run.identity.session_id == *session && is_active(run) && !run.is_ending());
+        let mut active = runs.select(|run| {
+            run.identity.session_id == *session && is_active(run) && !run.is_ending()
+        });
         active.retain(|run| !changed.contains(&run.identity.run_id));
         // Parents first: their mode limits that of their sub-agents.
-        let Some(depth) = active.iter().map(|run| run.identity.depth).min() else { return Ok(changed.len()) };
+        let Some(depth) = active.iter().map(|run| run.identity.depth).min() else {
+            return Ok(changed.len());
+        };
         active.retain(|run| run.identity.depth == depth);
         try_join_all(active.iter().map(|run| set_mode_of_run(runs, run, mode))).await?;
         changed.extend(active.iter().map(|run| run.identity.run_id.clone()));
@@ -42,7 +47,11 @@ async fn set_mode_of_session(
 }
 
 /// Sets the permission mode of a run, and waits until the change is durable. Returns without a change if the run ends.
-async fn set_mode_of_run(runs: &RunRegistry, run: &RunEntry, mode: PermissionMode) -> Result<(), ErrorInfo> {
+async fn set_mode_of_run(
+    runs: &RunRegistry,
+    run: &RunEntry,
+    mode: PermissionMode,
+) -> Result<(), ErrorInfo> {
     while !run.is_ending() {
         let (reply, recorded) = oneshot::channel();
         runs.send(run, RunMsg::SetPermissionMode { mode, reply });
@@ -66,13 +75,24 @@ pub struct Permissions<'a> {
 impl Permissions<'_> {
     /// Lists permission requests, oldest first.
     pub async fn list(self, filter: PermissionFilter) -> Result<Vec<Permission>, ErrorInfo> {
-        self.runtime.inner.services.reader.read(move |reader| reader.permissions(&filter)).await
+        self.runtime
+            .inner
+            .services
+            .reader
+            .read(move |reader| reader.permissions(&filter))
+            .await
     }
 
     /// Reads a permission request.
     pub async fn get(self, id: &PermissionId) -> Result<Permission, ErrorInfo> {
         let wanted = id.clone();
-        let found = self.runtime.inner.services.reader.read(move |reader| reader.permission(&wanted)).await?;
+        let found = self
+            .runtime
+            .inner
+            .services
+            .reader
+            .read(move |reader| reader.permission(&wanted))
+            .await?;
         found.ok_or_else(|| not_found(ErrorCode::PermissionNotFound, "permission", id.as_str()))
     }
 
@@ -95,20 +115,27 @@ impl Permissions<'_> {
     /// # Errors
     /// `session_not_found`; `nothing_running` if no run of the session is active: the mode of a new run is part of its
     /// request; `storage_error` if the change could not be recorded in time.
-    pub async fn set_mode(self, session: &SessionId, mode: PermissionMode) -> Result<(), ErrorInfo> {
+    pub async fn set_mode(
+        self,
+        session: &SessionId,
+        mode: PermissionMode,
+    ) -> Result<(), ErrorInfo> {
         let services = &self.runtime.inner.services;
         if services.lifetime.is_closing() {
             return Err(crate::actor_base::closing());
         }
         let limit = Duration::from_millis(services.config.runtime.cancel_timeout_ms);
-        let changed = tokio::time::timeout(limit, set_mode_of_session(&services.runs, session, mode));
+        let changed =
+            tokio::time::timeout(limit, set_mode_of_session(&services.runs, session, mode));
         let changed = changed.await.unwrap_or_else(|_| {
-            let message = format!("the permission mode of session {session} is not recorded yet: try again");
+            let message =
+                format!("the permission mode of session {session} is not recorded yet: try again");
             Err(ErrorInfo::retryable(ErrorCode::StorageError, message))
         })?;
         if changed == 0 {
             self.runtime.sessions().get(session).await?;
-            let message = format!("session {session} has no active run: set the mode of its next run");
+            let message =
+                format!("session {session} has no active run: set the mode of its next run");
             return Err(ErrorInfo::new(ErrorCode::NothingRunning, message));
         }
         Ok(())
@@ -127,7 +154,13 @@ impl Permissions<'_> {
             return Err(crate::actor_base::closing());
         }
         let (permission_id, by) = (id.clone(), by.into());
-        let answer = PermissionDecision { permission_id, decision, decided_by: by, reason, at: now() };
+        let answer = PermissionDecision {
+            permission_id,
+            decision,
+            decided_by: by,
+            reason,
+            at: now(),
+        };
         services.approvals.decide(answer).await
     }
 }

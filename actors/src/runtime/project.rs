@@ -11,7 +11,10 @@ use soong_tool::kernel_files;
 /// Resolves a project directory: follows symlinks once; for a file, returns its parent (RT-2).
 pub(super) fn resolve_project(dir: &Path) -> Result<PathBuf, ErrorInfo> {
     let refuse = |error: std::io::Error| {
-        let message = format!("the project directory {} cannot be used: {error}", dir.display());
+        let message = format!(
+            "the project directory {} cannot be used: {error}",
+            dir.display()
+        );
         ErrorInfo::new(ErrorCode::FileNotFound, message)
     };
     let resolved = dir.canonicalize().map_err(refuse)?;
@@ -24,7 +27,10 @@ pub(super) fn resolve_project(dir: &Path) -> Result<PathBuf, ErrorInfo> {
 /// Rejects a resolved folder that no session may use: on a kernel or device file system, or within the home of soong.
 pub(super) fn check(dir: &Path, home: &Path) -> Result<(), ErrorInfo> {
     let refuse = |why: &str| {
-        let message = format!("the project folder {} cannot be used: {why}. Name another folder", dir.display());
+        let message = format!(
+            "the project folder {} cannot be used: {why}. Name another folder",
+            dir.display()
+        );
         Err(invalid_project_dir(message))
     };
     if dir.starts_with(home) || dir.ancestors().any(|above| is_same_folder(above, home)) {
@@ -40,7 +46,10 @@ pub(super) fn check(dir: &Path, home: &Path) -> Result<(), ErrorInfo> {
 }
 
 /// Rejects the user's home folder and its parents: files written there can change what other programs execute.
-pub(super) fn check_is_not_user_home(dir: &Path, user_home: Option<&PathBuf>) -> Result<(), ErrorInfo> {
+pub(super) fn check_is_not_user_home(
+    dir: &Path,
+    user_home: Option<&PathBuf>,
+) -> Result<(), ErrorInfo> {
     let user_home = user_home.and_then(|home| home.canonicalize().ok());
     let is_above = dir.parent().is_none() || user_home.is_some_and(|home| home.starts_with(dir));
     if !is_above {
@@ -57,7 +66,10 @@ pub(super) fn check_is_not_user_home(dir: &Path, user_home: Option<&PathBuf>) ->
 
 /// Returns the error for an invalid value of the field `project_dir`.
 fn invalid_project_dir(message: String) -> ErrorInfo {
-    ErrorInfo { details: json!({ "field": "project_dir" }), ..ErrorInfo::new(ErrorCode::ValidationError, message) }
+    ErrorInfo {
+        details: json!({ "field": "project_dir" }),
+        ..ErrorInfo::new(ErrorCode::ValidationError, message)
+    }
 }
 
 /// Whether two paths refer to the same folder, also through mounts.
@@ -73,7 +85,8 @@ fn is_device_folder(dir: &Path) -> bool {
     use std::os::unix::fs::MetadataExt;
     let device = |path: &Path| path.metadata().ok().map(|known| known.dev());
     let devices = device(Path::new("/dev"));
-    dir == Path::new("/dev") || (devices != device(Path::new("/")) && devices.is_some() && device(dir) == devices)
+    dir == Path::new("/dev")
+        || (devices != device(Path::new("/")) && devices.is_some() && device(dir) == devices)
 }
 
 #[cfg(test)]
@@ -89,11 +102,21 @@ mod tests {
         std::fs::create_dir(root.join("project")).unwrap();
         assert!(check(&root.join("project"), &home).is_ok());
         for dir in [home.clone(), home.join("sessions")] {
-            assert!(check(&dir, &home).unwrap_err().message.contains("home of soong"), "{dir:?}");
+            assert!(
+                check(&dir, &home)
+                    .unwrap_err()
+                    .message
+                    .contains("home of soong"),
+                "{dir:?}"
+            );
         }
         if cfg!(target_os = "linux") {
             for dir in ["/proc", "/proc/self", "/sys", "/dev"] {
-                assert_eq!(check(Path::new(dir), &home).unwrap_err().code, ErrorCode::ValidationError, "{dir}");
+                assert_eq!(
+                    check(Path::new(dir), &home).unwrap_err().code,
+                    ErrorCode::ValidationError,
+                    "{dir}"
+                );
             }
         }
     }
@@ -104,10 +127,17 @@ mod tests {
         let root = folder.path().canonicalize().unwrap();
         let user = root.join("user");
         std::fs::create_dir_all(user.join("project")).unwrap();
-        for (dir, is_refused) in
-            [(user.clone(), true), (root.clone(), true), (PathBuf::from("/"), true), (user.join("project"), false)]
-        {
-            assert_eq!(check_is_not_user_home(&dir, Some(&user)).is_err(), is_refused, "{dir:?}");
+        for (dir, is_refused) in [
+            (user.clone(), true),
+            (root.clone(), true),
+            (PathBuf::from("/"), true),
+            (user.join("project"), false),
+        ] {
+            assert_eq!(
+                check_is_not_user_home(&dir, Some(&user)).is_err(),
+                is_refused,
+                "{dir:?}"
+            );
         }
         assert!(check_is_not_user_home(&user, None).is_ok());
     }

@@ -19,7 +19,10 @@ pub(super) fn make_model(
     }
     let settings = config.profile(profile).ok_or_else(|| {
         let known: Vec<&str> = config.model_profiles.keys().map(String::as_str).collect();
-        config_error(format!("there is no model profile {profile:?}; available: default, offline {}", known.join(", ")))
+        config_error(format!(
+            "there is no model profile {profile:?}; available: default, offline {}",
+            known.join(", ")
+        ))
     })?;
     if settings.provider() == Provider::Offline {
         return Ok(Arc::new(Offline::new()));
@@ -34,12 +37,14 @@ pub(super) fn make_model(
             settings.api_key_env()
         )));
     }
-    soong_model::create_model(&settings, environment).map_err(|error| match ErrorInfo::from(&error) {
-        // An invalid address is a configuration error, not an error of the provider.
-        info if info.code == ErrorCode::ProviderError => {
-            config_error(format!("model profile {profile:?}: {}", info.message))
+    soong_model::create_model(&settings, environment).map_err(|error| {
+        match ErrorInfo::from(&error) {
+            // An invalid address is a configuration error, not an error of the provider.
+            info if info.code == ErrorCode::ProviderError => {
+                config_error(format!("model profile {profile:?}: {}", info.message))
+            }
+            info => info,
         }
-        info => info,
     })
 }
 

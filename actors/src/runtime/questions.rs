@@ -20,13 +20,24 @@ pub struct Questions<'a> {
 impl Questions<'_> {
     /// Lists questions, oldest first.
     pub async fn list(self, filter: QuestionFilter) -> Result<Vec<Question>, ErrorInfo> {
-        self.runtime.inner.services.reader.read(move |reader| reader.questions(&filter)).await
+        self.runtime
+            .inner
+            .services
+            .reader
+            .read(move |reader| reader.questions(&filter))
+            .await
     }
 
     /// Reads a question.
     pub async fn get(self, id: &QuestionId) -> Result<Question, ErrorInfo> {
         let wanted = id.clone();
-        let question = self.runtime.inner.services.reader.read(move |reader| reader.question(&wanted)).await?;
+        let question = self
+            .runtime
+            .inner
+            .services
+            .reader
+            .read(move |reader| reader.question(&wanted))
+            .await?;
         question.ok_or_else(|| not_found(ErrorCode::QuestionNotFound, "question", id.as_str()))
     }
 
@@ -34,18 +45,32 @@ impl Questions<'_> {
     ///
     /// Fails with `already_decided` if the question has an answer, or the run has ended. An interrupted run of an
     /// earlier process reads the answer when it is resumed: see [`Sessions::resume`](super::Sessions::resume).
-    pub async fn answer(self, id: &QuestionId, answer: impl Into<String>) -> Result<Question, ErrorInfo> {
+    pub async fn answer(
+        self,
+        id: &QuestionId,
+        answer: impl Into<String>,
+    ) -> Result<Question, ErrorInfo> {
         let (services, answer) = (&self.runtime.inner.services, answer.into());
         if answer.trim().is_empty() {
-            return Err(ErrorInfo::new(ErrorCode::ValidationError, "the answer is empty"));
+            return Err(ErrorInfo::new(
+                ErrorCode::ValidationError,
+                "the answer is empty",
+            ));
         }
         if services.lifetime.is_closing() {
             return Err(crate::actor_base::closing());
         }
         self.get(id).await?;
         let (at, awaited) = (now(), PendingRow::Question(id.clone()));
-        let write = || Write::Answer { question_id: id.clone(), answer: answer.clone(), at };
-        let append = || Append { fence: None, writes: vec![write()] };
+        let write = || Write::Answer {
+            question_id: id.clone(),
+            answer: answer.clone(),
+            at,
+        };
+        let append = || Append {
+            fence: None,
+            writes: vec![write()],
+        };
         let (written, is_second) = services.journal.append_with_retry(append).await;
         match &written {
             Ok(_) | Err(StoreError::AlreadyDecided(_)) => {}
@@ -70,7 +95,10 @@ pub fn already_decided(question: &Question) -> ErrorInfo {
     let id = &question.question_id;
     let message = match question.status {
         QuestionStatus::Withdrawn => format!("question {id} is no longer open: its run has ended"),
-        _ => format!("question {id} has already been answered: {:?}", question.answer.as_deref().unwrap_or_default()),
+        _ => format!(
+            "question {id} has already been answered: {:?}",
+            question.answer.as_deref().unwrap_or_default()
+        ),
     };
     ErrorInfo::new(ErrorCode::AlreadyDecided, message)
 }

@@ -9,9 +9,13 @@
 
 use std::{collections::HashSet, path::Path, sync::Arc};
 
-use soong_protocol::{EndReason, ErrorCode, ErrorInfo, RecoveryMode, Run, RunId, RunStatus, SessionId, TraceId};
+use soong_protocol::{
+    EndReason, ErrorCode, ErrorInfo, RecoveryMode, Run, RunId, RunStatus, SessionId, TraceId,
+};
 
-use super::{RunHandle, Runtime, RuntimeInfo, Sessions, Traces, abandoned_drafts, services::Services};
+use super::{
+    RunHandle, Runtime, RuntimeInfo, Sessions, Traces, abandoned_drafts, services::Services,
+};
 use crate::{
     actor_base::closing,
     run::{RunEntry, Termination},
@@ -55,17 +59,39 @@ impl RecoveryPolicy {
         &self,
         services: &Arc<Services>,
     ) -> Result<(InterruptedRuns, Vec<Run>), ErrorInfo> {
-        let found = services.reader.read(|reader| reader.live_runs(None)).await?;
+        let found = services
+            .reader
+            .read(|reader| reader.live_runs(None))
+            .await?;
         abandoned_drafts::remove_in_background(services, &found);
         let mode = services.config.runtime.recovery.unwrap_or_default();
-        let (included, others): (Vec<Run>, Vec<Run>) = found.into_iter().partition(|run| self.includes(run, mode));
-        let ids = |runs: &[Run]| runs.iter().map(|run| run.run_id.clone()).collect::<Vec<_>>();
+        let (included, others): (Vec<Run>, Vec<Run>) =
+            found.into_iter().partition(|run| self.includes(run, mode));
+        let ids = |runs: &[Run]| {
+            runs.iter()
+                .map(|run| run.run_id.clone())
+                .collect::<Vec<_>>()
+        };
         let (included_ids, unchanged) = (ids(&included), ids(&others));
         if mode == RecoveryMode::Fail {
             services.finalizer.finalize_interrupted(included).await?;
-            return Ok((InterruptedRuns { ended: included_ids, unchanged, ..InterruptedRuns::default() }, Vec::new()));
+            return Ok((
+                InterruptedRuns {
+                    ended: included_ids,
+                    unchanged,
+                    ..InterruptedRuns::default()
+                },
+                Vec::new(),
+            ));
         }
-        Ok((InterruptedRuns { resumed: included_ids, unchanged, ..InterruptedRuns::default() }, included))
+        Ok((
+            InterruptedRuns {
+                resumed: included_ids,
+                unchanged,
+                ..InterruptedRuns::default()
+            },
+            included,
+        ))
     }
 }
 
@@ -75,15 +101,26 @@ pub(super) async fn resume_runs(services: &Arc<Services>, runs: &[Run]) -> Resul
     let wanted: Vec<SessionId> = sessions.into_iter().collect();
     let found = services
         .reader
-        .read(move |reader| wanted.iter().map(|id| reader.session(id)).collect::<Result<Vec<_>, _>>())
+        .read(move |reader| {
+            wanted
+                .iter()
+                .map(|id| reader.session(id))
+                .collect::<Result<Vec<_>, _>>()
+        })
         .await?;
     let used = services.finalizer.read_used(runs).await?;
     // From here on the session supervisor owns these runs: it starts their sessions, or deregisters the runs again.
     services.finalizer.register_interrupted(runs, &used);
     for session in found.into_iter().flatten() {
         let project_dir: Arc<Path> = Path::new(&session.project_dir).into();
-        let lost = SessionKey { session_id: session.session_id, project_dir };
-        if !services.sessions.send_to_supervisor(SessionSupervisorMsg::Recover(lost)) {
+        let lost = SessionKey {
+            session_id: session.session_id,
+            project_dir,
+        };
+        if !services
+            .sessions
+            .send_to_supervisor(SessionSupervisorMsg::Recover(lost))
+        {
             return Err(closing());
         }
     }
@@ -99,7 +136,10 @@ impl Runtime {
             return Ok(Vec::new());
         }
         let wanted = id.clone();
-        let mut runs = services.reader.read(move |reader| reader.live_runs(Some(&wanted))).await?;
+        let mut runs = services
+            .reader
+            .read(move |reader| reader.live_runs(Some(&wanted)))
+            .await?;
         runs.retain(|run| !services.runs.contains(&run.run_id));
         Ok(runs)
     }
@@ -117,8 +157,14 @@ impl<'a> RuntimeInfo<'a> {
     /// any handle ends as `interrupted` when it has made no progress for `runtime.stuck_after_s`.
     pub fn resumed_driven_runs(self) -> Vec<RunHandle> {
         let services = &self.runtime.inner.services;
-        let is_undriven = |run: &RunEntry| run.identity.driven && !run.has_handle() && !run.is_ending();
-        services.runs.select(is_undriven).into_iter().map(|live| RunHandle::new(Arc::clone(services), live)).collect()
+        let is_undriven =
+            |run: &RunEntry| run.identity.driven && !run.has_handle() && !run.is_ending();
+        services
+            .runs
+            .select(is_undriven)
+            .into_iter()
+            .map(|live| RunHandle::new(Arc::clone(services), live))
+            .collect()
     }
 }
 
@@ -145,7 +191,8 @@ impl Sessions<'_> {
         services.resolver.mcp.wait_started().await;
         resume_runs(services, &runs).await?;
         // The trace of a sub-agent can have a run of a user, too.
-        let is_of_a_user = |run: &RunEntry| run.identity.session_id == *id && run.identity.parent.is_none();
+        let is_of_a_user =
+            |run: &RunEntry| run.identity.session_id == *id && run.identity.parent.is_none();
         Ok(self.runtime.active_run_among(is_of_a_user))
     }
 }
@@ -162,7 +209,10 @@ impl Traces<'_> {
         let services = &self.runtime.inner.services;
         let runs = self.runtime.interrupted_in(&trace.session_id).await?;
         let own = |run: &&Run| run.trace_id == *id;
-        let begun = runs.iter().filter(own).find(|run| run.status != RunStatus::Queued);
+        let begun = runs
+            .iter()
+            .filter(own)
+            .find(|run| run.status != RunStatus::Queued);
         let Some(run) = begun.or_else(|| runs.iter().find(own)) else {
             let message = format!("trace {id} has no interrupted run: there is nothing to stop");
             return Err(ErrorInfo::new(ErrorCode::NothingRunning, message));
@@ -176,10 +226,19 @@ impl Traces<'_> {
             }
         }
         for ended in below.into_iter().rev() {
-            let ending = Termination { status: RunStatus::Cancelled, reason: EndReason::Cancelled, error: None };
-            services.finalizer.finalize(&ended.run_id, &ended.trace_id, ending).await?;
+            let ending = Termination {
+                status: RunStatus::Cancelled,
+                reason: EndReason::Cancelled,
+                error: None,
+            };
+            services
+                .finalizer
+                .finalize(&ended.run_id, &ended.trace_id, ending)
+                .await?;
         }
-        services.task_journals.complete_ended(vec![run.run_id.clone()]);
+        services
+            .task_journals
+            .complete_ended(vec![run.run_id.clone()]);
         services.hub.clear_session_failure(&trace.session_id);
         self.run(&run.run_id).await
     }

@@ -38,8 +38,13 @@ impl RunFilter {
     }
 
     pub(super) fn includes(&self, run: &RunEntry) -> bool {
-        self.session.as_ref().is_none_or(|id| run.identity.session_id == *id)
-            && self.trace.as_ref().is_none_or(|id| run.identity.trace_id == *id)
+        self.session
+            .as_ref()
+            .is_none_or(|id| run.identity.session_id == *id)
+            && self
+                .trace
+                .as_ref()
+                .is_none_or(|id| run.identity.trace_id == *id)
             && !(self.excludes_children && run.identity.parent.is_some())
     }
 }

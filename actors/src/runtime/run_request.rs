@@ -4,8 +4,8 @@ use std::{path::PathBuf, time::Duration};
 
 use serde_json::{Map, Value};
 use soong_protocol::{
-    Budget, ContentPart, ErrorCode, ErrorInfo, GivenMessage, MessageContent, PermissionMode, Reflection, RequestKey,
-    Role, RunMode, RunOptions, RunPermissions, TraceId,
+    Budget, ContentPart, ErrorCode, ErrorInfo, GivenMessage, MessageContent, PermissionMode,
+    Reflection, RequestKey, Role, RunMode, RunOptions, RunPermissions, TraceId,
 };
 
 use super::SessionSpec;
@@ -126,7 +126,10 @@ pub enum RunSetting {
 impl RunRequest {
     /// Creates a request with this message and defaults for everything else.
     pub fn new(message: impl Into<MessageContent>) -> Self {
-        Self { message: Some(message.into()), ..Self::default() }
+        Self {
+            message: Some(message.into()),
+            ..Self::default()
+        }
     }
 
     /// Adds an image or file to the message, such as [`ContentPart::inline`] for bytes. The run is rejected with
@@ -144,7 +147,10 @@ impl RunRequest {
     /// [`RuntimeInfo::resumed_driven_runs`](crate::RuntimeInfo::resumed_driven_runs) returns the driven runs of an
     /// earlier process.
     pub fn driven(message: impl Into<MessageContent>) -> Self {
-        Self { driven: true, ..Self::new(message) }
+        Self {
+            driven: true,
+            ..Self::new(message)
+        }
     }
 
     /// Creates a request to resume a session where it stopped, without a new message: after a failure, or after its
@@ -164,7 +170,11 @@ impl RunRequest {
     /// `context.utility_profile`, else that of the last run. Of the other settings, only the user, the budget and the
     /// time limit have an effect.
     pub fn reflect(session: impl Into<String>, focus: Option<String>) -> Self {
-        Self { reflection: Some(Reflection { focus }), ..Self::default() }.session(session)
+        Self {
+            reflection: Some(Reflection { focus }),
+            ..Self::default()
+        }
+        .session(session)
     }
 
     /// Creates a request for one model call without tools, in a session of its own (RT-5). The system prompt is the one
@@ -269,7 +279,9 @@ impl RunRequest {
         if let Some(place) = messages.iter().skip(1).position(is_system) {
             return refused(place + 1, "which only the first message may have");
         }
-        let Some(first) = messages.first().filter(|first| is_system(first)) else { return Ok(()) };
+        let Some(first) = messages.first().filter(|first| is_system(first)) else {
+            return Ok(());
+        };
         if self.agent.system_prompt.is_some() {
             return refused(0, "and `system_prompt` is set too");
         }

@@ -6,8 +6,8 @@
 use std::path::PathBuf;
 
 use soong_protocol::{
-    ErrorCode, ErrorInfo, EventRecord, NewSession, NewTrace, RequestKey, RequestSubject, Run, RunMode, Session,
-    SessionId, SessionWrite, TraceId, TraceWrite, Write,
+    ErrorCode, ErrorInfo, EventRecord, NewSession, NewTrace, RequestKey, RequestSubject, Run,
+    RunMode, Session, SessionId, SessionWrite, TraceId, TraceWrite, Write,
 };
 use soong_storage::store::{Append, Page, Reader, SessionFilter};
 use tokio::sync::oneshot;
@@ -51,7 +51,10 @@ impl<'a> Sessions<'a> {
     /// Records the session that is created next together with a keyed request; see [`Runtime::keyed_request`].
     #[must_use]
     pub fn for_request(self, request_key: Option<&'a RequestKey>) -> Self {
-        Self { request_key, ..self }
+        Self {
+            request_key,
+            ..self
+        }
     }
 
     /// Returns the write that records the keyed request of a session.
@@ -70,9 +73,8 @@ impl Sessions<'_> {
         }
         let session_id = match &new_session.session_id {
             None => SessionId::generate(),
-            Some(text) => {
-                SessionId::parse(text).map_err(|error| ErrorInfo::new(ErrorCode::ValidationError, error.to_string()))?
-            }
+            Some(text) => SessionId::parse(text)
+                .map_err(|error| ErrorInfo::new(ErrorCode::ValidationError, error.to_string()))?,
         };
         if self.get(&session_id).await.is_ok() {
             return Err(session_exists(&session_id));
@@ -81,7 +83,11 @@ impl Sessions<'_> {
             Some(dir) => project::resolve_project(dir)?,
             None => self.runtime.inner.project_dir.to_path_buf(),
         };
-        self.runtime.check_project(&project_dir, new_session.project_dir.is_some(), new_session.allow_home_project)?;
+        self.runtime.check_project(
+            &project_dir,
+            new_session.project_dir.is_some(),
+            new_session.allow_home_project,
+        )?;
         let (at, uid) = (now(), new_session.uid.unwrap_or_else(|| "local".to_owned()));
         let session = NewSession {
             session_id: session_id.clone(),
@@ -103,9 +109,18 @@ impl Sessions<'_> {
             model: String::new(),
             created_at: at,
         };
-        let mut writes = vec![Write::Session(SessionWrite::Create(session)), Write::Trace(TraceWrite::Create(trace))];
+        let mut writes = vec![
+            Write::Session(SessionWrite::Create(session)),
+            Write::Trace(TraceWrite::Create(trace)),
+        ];
         writes.extend(self.claim(&session_id));
-        let appended = services.journal.append_and_wait(Append { fence: None, writes }).await;
+        let appended = services
+            .journal
+            .append_and_wait(Append {
+                fence: None,
+                writes,
+            })
+            .await;
         appended.map_err(|error| ErrorInfo::from(&error))?;
         self.get(&session_id).await
     }
@@ -115,19 +130,33 @@ impl Sessions<'_> {
     pub async fn cancel_all(self) -> Result<(), ErrorInfo> {
         let services = &self.runtime.inner.services;
         let own = services.runs.select(|run| run.identity.parent.is_none());
-        futures::future::join_all(own.iter().map(|run| cancel::cancel(services, run))).await.into_iter().collect()
+        futures::future::join_all(own.iter().map(|run| cancel::cancel(services, run)))
+            .await
+            .into_iter()
+            .collect()
     }
 
     /// Returns whether a session only waits for user input: nothing in it runs until a question or a permission
     /// request is answered.
     pub fn awaits_input(self, id: &SessionId) -> bool {
-        self.runtime.inner.services.runs.sessions_awaiting_input().contains(id)
+        self.runtime
+            .inner
+            .services
+            .runs
+            .sessions_awaiting_input()
+            .contains(id)
     }
 
     /// Reads a session.
     pub async fn get(self, id: &SessionId) -> Result<Session, ErrorInfo> {
         let wanted = id.clone();
-        let session = self.runtime.inner.services.reader.read(move |reader| reader.session(&wanted)).await?;
+        let session = self
+            .runtime
+            .inner
+            .services
+            .reader
+            .read(move |reader| reader.session(&wanted))
+            .await?;
         session.ok_or_else(|| not_found(ErrorCode::SessionNotFound, "session", id.as_str()))
     }
 
@@ -147,10 +176,16 @@ impl Sessions<'_> {
     }
 
     /// Reads up to `limit` stored events of a session after `since` (a `session_seq`), in order.
-    pub async fn replay(self, id: &SessionId, since: u64, limit: usize) -> Result<Vec<EventRecord>, ErrorInfo> {
+    pub async fn replay(
+        self,
+        id: &SessionId,
+        since: u64,
+        limit: usize,
+    ) -> Result<Vec<EventRecord>, ErrorInfo> {
         let wanted = id.clone();
-        let read =
-            move |reader: &dyn Reader| reader.session_events(&wanted, reader.session_lsn(&wanted, since)?, limit);
+        let read = move |reader: &dyn Reader| {
+            reader.session_events(&wanted, reader.session_lsn(&wanted, since)?, limit)
+        };
         self.runtime.inner.services.reader.read(read).await
     }
 
@@ -171,7 +206,9 @@ impl Sessions<'_> {
             let events = reader.run_events(&run_id)?;
             match events.first() {
                 Some(first) => Ok(first.session_seq.saturating_sub(1)),
-                None => Ok(reader.session(&session_id)?.map_or(0, |session| session.last_session_seq)),
+                None => Ok(reader
+                    .session(&session_id)?
+                    .map_or(0, |session| session.last_session_seq)),
             }
         };
         let before = self.runtime.inner.services.reader.read(read).await?;
@@ -183,7 +220,12 @@ impl Sessions<'_> {
     /// # Errors
     /// `storage_error`.
     pub async fn owners(self, ids: Vec<SessionId>) -> Result<Vec<(SessionId, String)>, ErrorInfo> {
-        self.runtime.inner.services.reader.read(move |reader| reader.session_owners(&ids)).await
+        self.runtime
+            .inner
+            .services
+            .reader
+            .read(move |reader| reader.session_owners(&ids))
+            .await
     }
 
     /// Deletes a session: its traces and those of its sub-agents, runs, messages, events, goals and artifacts, both
@@ -205,11 +247,19 @@ impl Sessions<'_> {
             return Err(closing());
         }
         let (reply, gone) = oneshot::channel();
-        if !services.sessions.send_to_supervisor(SessionSupervisorMsg::Delete { session: id.clone(), reply }) {
+        if !services
+            .sessions
+            .send_to_supervisor(SessionSupervisorMsg::Delete {
+                session: id.clone(),
+                reply,
+            })
+        {
             return Err(closing());
         }
         gone.await.unwrap_or_else(|_| {
-            let message = format!("the deletion of session {id} crashed, and its outcome is unknown: delete it again");
+            let message = format!(
+                "the deletion of session {id} crashed, and its outcome is unknown: delete it again"
+            );
             Err(ErrorInfo::retryable(ErrorCode::InternalError, message))
         })
     }
@@ -220,7 +270,10 @@ impl Sessions<'_> {
     ///
     /// # Errors
     /// Fails if the sessions cannot be listed. The outcome for each session is in the report.
-    pub async fn clean_up(self, request: SessionCleanup) -> Result<SessionCleanupReport, ErrorInfo> {
+    pub async fn clean_up(
+        self,
+        request: SessionCleanup,
+    ) -> Result<SessionCleanupReport, ErrorInfo> {
         let mut all = Vec::new();
         let mut cursor = None;
         loop {
@@ -240,8 +293,13 @@ impl Sessions<'_> {
             match self.delete_unchanged(candidate).await {
                 Ok(true) => report.deleted.push(id.clone()),
                 Ok(false) => {}
-                Err(error) if error.code == ErrorCode::SessionActive => report.busy.push(id.clone()),
-                Err(error) => report.failed.push(SessionCleanupFailure { session_id: id.clone(), error }),
+                Err(error) if error.code == ErrorCode::SessionActive => {
+                    report.busy.push(id.clone())
+                }
+                Err(error) => report.failed.push(SessionCleanupFailure {
+                    session_id: id.clone(),
+                    error,
+                }),
             }
         }
         Ok(report)

@@ -2,7 +2,9 @@
 //!
 //! Pure. Elsewhere: which run is the previous one (`admission.rs`), presets and configuration (`run/resolver.rs`).
 
-use soong_protocol::{Budget, ErrorCode, ErrorInfo, MessageContent, Run, RunMode, RunOptions, RunSettings};
+use soong_protocol::{
+    Budget, ErrorCode, ErrorInfo, MessageContent, Run, RunMode, RunOptions, RunSettings,
+};
 
 use super::{RunRequest, RunSetting};
 
@@ -15,7 +17,10 @@ pub(super) struct InheritedSettings {
 
 impl InheritedSettings {
     pub(super) fn of(run: &Run) -> Self {
-        Self { mode: run.mode, settings: run.settings.clone() }
+        Self {
+            mode: run.mode,
+            settings: run.settings.clone(),
+        }
     }
 }
 
@@ -53,7 +58,9 @@ pub(super) fn resolve(
                 .clone()
                 .or(kept_options.expected_output_schema.filter(|_| resumes)),
             budget,
-            timeout_ms: options.timeout_ms.or(kept_options.timeout_ms.filter(|_| resumes)),
+            timeout_ms: options
+                .timeout_ms
+                .or(kept_options.timeout_ms.filter(|_| resumes)),
         },
         system_prompt: agent.system_prompt.clone().or(kept.system_prompt),
         temperature: agent.temperature.or(kept.temperature),
@@ -109,10 +116,18 @@ fn inherited(start: &RunRequest, mode: RunMode, before: Option<&InheritedSetting
 
 /// Adds to an error about settings that they were inherited, if the caller set none of those that can be wrong.
 pub(super) fn explain_inherited(start: &RunRequest, mut error: ErrorInfo) -> ErrorInfo {
-    let is_kept = start.agent.preset.is_none() && start.options.tools.is_none() && start.options.skills.is_none();
-    let codes = [ErrorCode::ValidationError, ErrorCode::ToolNotAvailable, ErrorCode::SkillNotFound];
+    let is_kept = start.agent.preset.is_none()
+        && start.options.tools.is_none()
+        && start.options.skills.is_none();
+    let codes = [
+        ErrorCode::ValidationError,
+        ErrorCode::ToolNotAvailable,
+        ErrorCode::SkillNotFound,
+    ];
     if is_kept && codes.contains(&error.code) {
-        error.message.push_str(". The value comes from the session's last run: set another value, or reset it");
+        error.message.push_str(
+            ". The value comes from the session's last run: set another value, or reset it",
+        );
     }
     error
 }
@@ -126,8 +141,16 @@ mod tests {
 
     /// Returns a run with every setting set.
     fn full() -> InheritedSettings {
-        let budget = Budget { tokens: Some(100), usd: None, model_calls: Some(7), ..Budget::default() };
-        let given = Budget { tokens: Some(100), ..Budget::default() };
+        let budget = Budget {
+            tokens: Some(100),
+            usd: None,
+            model_calls: Some(7),
+            ..Budget::default()
+        };
+        let given = Budget {
+            tokens: Some(100),
+            ..Budget::default()
+        };
         InheritedSettings {
             mode: RunMode::Orchestrator,
             settings: RunSettings {
@@ -148,7 +171,11 @@ mod tests {
                 auto_execute_tools: Some(false),
                 given_budget: Some(given),
                 enable_memory: Some(false),
-                permissions: RunPermissions { allow: vec!["write".into()], unattended: true, ..Default::default() },
+                permissions: RunPermissions {
+                    allow: vec!["write".into()],
+                    unattended: true,
+                    ..Default::default()
+                },
                 ..RunSettings::default()
             },
         }
@@ -156,8 +183,20 @@ mod tests {
 
     fn further(start: RunRequest, before: &InheritedSettings) -> (RunMode, RunSettings) {
         let mode = mode(&start, Some(before.mode));
-        let configured = Budget { model_calls: Some(9), ..Budget::default() };
-        (mode, resolve(&start, mode, start.message.is_none(), Some(before), &configured))
+        let configured = Budget {
+            model_calls: Some(9),
+            ..Budget::default()
+        };
+        (
+            mode,
+            resolve(
+                &start,
+                mode,
+                start.message.is_none(),
+                Some(before),
+                &configured,
+            ),
+        )
     }
 
     #[test]
@@ -170,7 +209,11 @@ mod tests {
                 expected_output_schema: None,
                 timeout_ms: None,
                 // The caller's part of the budget is kept; the other limits are those configured now.
-                budget: Budget { tokens: Some(100), model_calls: Some(9), ..Budget::default() },
+                budget: Budget {
+                    tokens: Some(100),
+                    model_calls: Some(9),
+                    ..Budget::default()
+                },
                 ..before.settings.options.clone()
             },
             permissions: RunPermissions::default(),
@@ -191,7 +234,14 @@ mod tests {
     fn new_preset_clears_prompt_tools_and_model() {
         let start = RunRequest::new("more").preset("orchestrator");
         let (_, settings) = further(start, &full());
-        assert_eq!((settings.system_prompt, settings.options.tools, settings.model.as_str()), (None, None, "default"));
+        assert_eq!(
+            (
+                settings.system_prompt,
+                settings.options.tools,
+                settings.model.as_str()
+            ),
+            (None, None, "default")
+        );
         assert_eq!(settings.options.max_iterations, Some(3));
     }
 
@@ -207,43 +257,116 @@ mod tests {
     fn each_setting_is_reset_individually() {
         let before = full();
         let (_, kept) = further(RunRequest::new("more"), &before);
-        let (open, configured) = (RunSettings::default(), Budget { model_calls: Some(9), ..Budget::default() });
+        let (open, configured) = (
+            RunSettings::default(),
+            Budget {
+                model_calls: Some(9),
+                ..Budget::default()
+            },
+        );
         let with = |change: &dyn Fn(&mut RunOptions)| {
             let mut settings = kept.clone();
             change(&mut settings.options);
             settings
         };
         for (setting, wanted) in [
-            (RunSetting::SystemPrompt, RunSettings { system_prompt: None, ..kept.clone() }),
+            (
+                RunSetting::SystemPrompt,
+                RunSettings {
+                    system_prompt: None,
+                    ..kept.clone()
+                },
+            ),
             (RunSetting::Tools, with(&|options| options.tools = None)),
-            (RunSetting::Preset, RunSettings { agent_type: open.agent_type.clone(), ..kept.clone() }),
-            (RunSetting::Model, RunSettings { model: open.model.clone(), ..kept.clone() }),
-            (RunSetting::LlmParams, RunSettings { llm_params: Map::new(), ..kept.clone() }),
-            (RunSetting::Temperature, RunSettings { temperature: None, ..kept.clone() }),
-            (RunSetting::MaxIterations, with(&|options| options.max_iterations = None)),
+            (
+                RunSetting::Preset,
+                RunSettings {
+                    agent_type: open.agent_type.clone(),
+                    ..kept.clone()
+                },
+            ),
+            (
+                RunSetting::Model,
+                RunSettings {
+                    model: open.model.clone(),
+                    ..kept.clone()
+                },
+            ),
+            (
+                RunSetting::LlmParams,
+                RunSettings {
+                    llm_params: Map::new(),
+                    ..kept.clone()
+                },
+            ),
+            (
+                RunSetting::Temperature,
+                RunSettings {
+                    temperature: None,
+                    ..kept.clone()
+                },
+            ),
+            (
+                RunSetting::MaxIterations,
+                with(&|options| options.max_iterations = None),
+            ),
             (RunSetting::Skills, with(&|options| options.skills = None)),
-            (RunSetting::EnableMemory, RunSettings { enable_memory: None, ..kept.clone() }),
-            (RunSetting::AutoExecuteTools, RunSettings { auto_execute_tools: None, ..kept.clone() }),
+            (
+                RunSetting::EnableMemory,
+                RunSettings {
+                    enable_memory: None,
+                    ..kept.clone()
+                },
+            ),
+            (
+                RunSetting::AutoExecuteTools,
+                RunSettings {
+                    auto_execute_tools: None,
+                    ..kept.clone()
+                },
+            ),
             (
                 RunSetting::Budget,
-                RunSettings { given_budget: Some(Budget::default()), ..with(&|options| options.budget = configured) },
+                RunSettings {
+                    given_budget: Some(Budget::default()),
+                    ..with(&|options| options.budget = configured)
+                },
             ),
         ] {
             let (mode, settings) = further(RunRequest::new("more").reset(setting), &before);
-            assert_eq!((mode, settings), (RunMode::Orchestrator, wanted), "{setting:?}");
+            assert_eq!(
+                (mode, settings),
+                (RunMode::Orchestrator, wanted),
+                "{setting:?}"
+            );
         }
         let (mode, settings) = further(RunRequest::new("more").reset(RunSetting::Mode), &before);
-        assert_eq!((mode, settings.agent_type.as_str()), (RunMode::Normal, "default"));
+        assert_eq!(
+            (mode, settings.agent_type.as_str()),
+            (RunMode::Normal, "default")
+        );
     }
 
     #[test]
     fn explicit_value_overrides_inherited_one_and_reset() {
-        let budget = Budget { usd: Some("1".parse().unwrap()), ..Budget::default() };
-        let start = RunRequest::new("more").tools(["write"]).llm_params(Map::new()).budget(budget);
+        let budget = Budget {
+            usd: Some("1".parse().unwrap()),
+            ..Budget::default()
+        };
+        let start = RunRequest::new("more")
+            .tools(["write"])
+            .llm_params(Map::new())
+            .budget(budget);
         let start = start.reset(RunSetting::Tools);
         let (_, settings) = further(start, &full());
         assert_eq!(settings.options.tools, Some(vec!["write".to_owned()]));
         assert!(settings.llm_params.is_empty());
-        assert_eq!((settings.options.budget.tokens, settings.options.budget.usd.is_some()), (Some(100), true));
+        assert_eq!(
+            (
+                settings.options.budget.tokens,
+                settings.options.budget.usd.is_some()
+            ),
+            (Some(100), true)
+        );
     }
 }

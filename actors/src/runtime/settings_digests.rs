@@ -18,14 +18,22 @@ pub(super) fn digests_of(config: &Config, environment: &Environment) -> Settings
             continue;
         }
         if let Some(value) = setting.value {
-            digests.settings.insert(setting.key, sha256(value.to_string().as_bytes()));
+            digests
+                .settings
+                .insert(setting.key, sha256(value.to_string().as_bytes()));
         }
     }
     let mut names = config.secret_variables();
-    names.extend(Provider::ALL.into_iter().map(|provider| -> &str { provider.base_url_env() }));
+    names.extend(
+        Provider::ALL
+            .into_iter()
+            .map(|provider| -> &str { provider.base_url_env() }),
+    );
     for name in names {
         if let Some(value) = environment.get(name) {
-            digests.environment.insert(name.to_owned(), sha256(value.as_bytes()));
+            digests
+                .environment
+                .insert(name.to_owned(), sha256(value.as_bytes()));
         }
     }
     digests
@@ -44,24 +52,47 @@ mod tests {
     fn settings_that_differ_are_named() {
         let base = digests("[model]\nname = \"a\"\n", &[]);
         for (text, changed) in [
-            ("[model]\nname = \"a\"\n[runtime]\nmax_turns = 200\nrecovery = \"fail\"\n", vec![]),
+            (
+                "[model]\nname = \"a\"\n[runtime]\nmax_turns = 200\nrecovery = \"fail\"\n",
+                vec![],
+            ),
             ("[model]\nname = \"b\"\n", vec!["model.name"]),
-            ("[model]\nname = \"a\"\n[runtime]\nmax_turns = 7\n", vec!["runtime.max_turns"]),
-            ("[model]\nname = \"a\"\neffort = \"low\"\n", vec!["model.effort"]),
+            (
+                "[model]\nname = \"a\"\n[runtime]\nmax_turns = 7\n",
+                vec!["runtime.max_turns"],
+            ),
+            (
+                "[model]\nname = \"a\"\neffort = \"low\"\n",
+                vec!["model.effort"],
+            ),
         ] {
-            assert_eq!(digests(text, &[]).changed_settings(&base), changed, "{text}");
-            assert_eq!(base.changed_settings(&digests(text, &[])), changed, "{text}");
+            assert_eq!(
+                digests(text, &[]).changed_settings(&base),
+                changed,
+                "{text}"
+            );
+            assert_eq!(
+                base.changed_settings(&digests(text, &[])),
+                changed,
+                "{text}"
+            );
         }
     }
 
     #[test]
     fn variables_that_are_set_and_differ_are_named() {
-        let owner = digests("", &[("OPENAI_API_KEY", "k"), ("OPENAI_BASE_URL", "http://a")]);
+        let owner = digests(
+            "",
+            &[("OPENAI_API_KEY", "k"), ("OPENAI_BASE_URL", "http://a")],
+        );
         for (variables, changed) in [
             (&[][..], vec![]),
             (&[("OPENAI_API_KEY", "k"), ("HOME", "/x")], vec![]),
             (&[("OPENAI_API_KEY", "other")], vec!["OPENAI_API_KEY"]),
-            (&[("OPENAI_BASE_URL", "http://b"), ("GEMINI_API_KEY", "g")], vec!["GEMINI_API_KEY", "OPENAI_BASE_URL"]),
+            (
+                &[("OPENAI_BASE_URL", "http://b"), ("GEMINI_API_KEY", "g")],
+                vec!["GEMINI_API_KEY", "OPENAI_BASE_URL"],
+            ),
         ] {
             let own = digests("", variables);
             assert_eq!(own.changed_variables(&owner), changed, "{variables:?}");

@@ -68,16 +68,41 @@ impl Actor for RuntimeSupervisorActor {
     type State = Children;
     type Arguments = ();
 
-    async fn pre_start(&self, myself: ActorRef<StartGateway>, (): ()) -> Result<Children, ActorProcessingErr> {
+    async fn pre_start(
+        &self,
+        myself: ActorRef<StartGateway>,
+        (): (),
+    ) -> Result<Children, ActorProcessingErr> {
         self.status.set_state("running", "");
         let mut children = Children::default();
         let status = self.register_actor(ActorKind::Journal, SINGLETON_ID, restart::NEVER.label);
-        let journal = JournalActor { journal: self.journal.clone(), status };
+        let journal = JournalActor {
+            journal: self.journal.clone(),
+            status,
+        };
         let (actor, _) = Actor::spawn_linked(None, journal, (), myself.get_cell()).await?;
-        children.by_actor.insert(actor.get_id(), (Child::Journal, CrashHistory::new(restart::NEVER)));
-        self.start_artifacts(&myself, &mut children, CrashHistory::new(restart::SUPERVISOR)).await?;
-        self.start_mcp(&myself, &mut children, CrashHistory::new(restart::SUPERVISOR)).await?;
-        self.start_sessions(&myself, &mut children, CrashHistory::new(restart::SUPERVISOR)).await?;
+        children.by_actor.insert(
+            actor.get_id(),
+            (Child::Journal, CrashHistory::new(restart::NEVER)),
+        );
+        self.start_artifacts(
+            &myself,
+            &mut children,
+            CrashHistory::new(restart::SUPERVISOR),
+        )
+        .await?;
+        self.start_mcp(
+            &myself,
+            &mut children,
+            CrashHistory::new(restart::SUPERVISOR),
+        )
+        .await?;
+        self.start_sessions(
+            &myself,
+            &mut children,
+            CrashHistory::new(restart::SUPERVISOR),
+        )
+        .await?;
         Ok(children)
     }
 
@@ -93,7 +118,13 @@ impl Actor for RuntimeSupervisorActor {
             let _ = started.send(());
             return Ok(());
         }
-        self.start_gateway(&myself, children, gateway, CrashHistory::new(restart::SUPERVISOR)).await?;
+        self.start_gateway(
+            &myself,
+            children,
+            gateway,
+            CrashHistory::new(restart::SUPERVISOR),
+        )
+        .await?;
         let _ = started.send(());
         Ok(())
     }
@@ -104,8 +135,12 @@ impl Actor for RuntimeSupervisorActor {
         event: SupervisionEvent,
         children: &mut Children,
     ) -> Result<(), ActorProcessingErr> {
-        let SupervisionEvent::ActorFailed(actor, error) = event else { return Ok(()) };
-        let Some((child, mut crashes)) = children.by_actor.remove(&actor.get_id()) else { return Ok(()) };
+        let SupervisionEvent::ActorFailed(actor, error) = event else {
+            return Ok(());
+        };
+        let Some((child, mut crashes)) = children.by_actor.remove(&actor.get_id()) else {
+            return Ok(());
+        };
         if self.lifetime.is_closing() {
             return Ok(());
         }
@@ -115,20 +150,37 @@ impl Actor for RuntimeSupervisorActor {
                 // The runtime works without MCP servers.
                 Child::Mcp => mcp::give_up(&self.mcp, &self.actor_tree),
                 Child::Gateway(gateway) => self.give_up_gateway(&gateway, &error.to_string()),
-                Child::Journal => self.fail(failed("the journal can no longer write", &error.to_string())),
-                Child::Artifacts => self.fail(crashed_too_often("the artifact store supervisor", &error.to_string())),
-                Child::Sessions => self.fail(crashed_too_often("the session supervisor", &error.to_string())),
+                Child::Journal => self.fail(failed(
+                    "the journal can no longer write",
+                    &error.to_string(),
+                )),
+                Child::Artifacts => self.fail(crashed_too_often(
+                    "the artifact store supervisor",
+                    &error.to_string(),
+                )),
+                Child::Sessions => self.fail(crashed_too_often(
+                    "the session supervisor",
+                    &error.to_string(),
+                )),
             }
             return Ok(());
         }
         match child {
             Child::Journal => {}
             Child::Artifacts => {
-                self.restarted(ActorKind::ArtifactStoreSupervisor, SINGLETON_ID, &error.to_string());
+                self.restarted(
+                    ActorKind::ArtifactStoreSupervisor,
+                    SINGLETON_ID,
+                    &error.to_string(),
+                );
                 self.start_artifacts(&myself, children, crashes).await?;
             }
             Child::Sessions => {
-                self.restarted(ActorKind::SessionSupervisor, SINGLETON_ID, &error.to_string());
+                self.restarted(
+                    ActorKind::SessionSupervisor,
+                    SINGLETON_ID,
+                    &error.to_string(),
+                );
                 self.start_sessions(&myself, children, crashes).await?;
             }
             Child::Mcp => {
@@ -136,8 +188,13 @@ impl Actor for RuntimeSupervisorActor {
                 self.start_mcp(&myself, children, crashes).await?;
             }
             Child::Gateway(gateway) => {
-                self.restarted(ActorKind::ModelGateway, &gateway.profile, &error.to_string());
-                self.start_gateway(&myself, children, gateway, crashes).await?;
+                self.restarted(
+                    ActorKind::ModelGateway,
+                    &gateway.profile,
+                    &error.to_string(),
+                );
+                self.start_gateway(&myself, children, gateway, crashes)
+                    .await?;
             }
         }
         Ok(())
@@ -145,12 +202,18 @@ impl Actor for RuntimeSupervisorActor {
 }
 
 fn failed(what: &str, error: &str) -> ErrorInfo {
-    ErrorInfo::new(ErrorCode::RuntimeFailed, format!("{what} ({error}): restart the process"))
+    ErrorInfo::new(
+        ErrorCode::RuntimeFailed,
+        format!("{what} ({error}): restart the process"),
+    )
 }
 
 fn crashed_too_often(what: &str, error: &str) -> ErrorInfo {
     failed(
-        &format!("{what} exceeded its restart limit ({})", restart::SUPERVISOR.label),
+        &format!(
+            "{what} exceeded its restart limit ({})",
+            restart::SUPERVISOR.label
+        ),
         &format!("last error: {error}"),
     )
 }
@@ -162,14 +225,22 @@ impl RuntimeSupervisorActor {
     }
 
     fn restarted(&self, kind: ActorKind, id: &str, error: &str) {
-        self.register_actor(kind, id, restart::SUPERVISOR.label).restarted(error);
+        self.register_actor(kind, id, restart::SUPERVISOR.label)
+            .restarted(error);
     }
 
     /// Gives up a gateway. Sessions are interrupted when they next call its model (`run/tasks/model_call.rs`).
     fn give_up_gateway(&self, gateway: &Gateway, error: &str) {
-        let failure = crashed_too_often(&format!("the model gateway of profile {:?}", gateway.profile), error);
+        let failure = crashed_too_often(
+            &format!("the model gateway of profile {:?}", gateway.profile),
+            error,
+        );
         tracing::error!(%failure, "a model gateway has failed and is not restarted again");
-        let status = self.register_actor(ActorKind::ModelGateway, &gateway.profile, restart::SUPERVISOR.label);
+        let status = self.register_actor(
+            ActorKind::ModelGateway,
+            &gateway.profile,
+            restart::SUPERVISOR.label,
+        );
         status.record_error(failure.message.clone());
         status.set_state("failed", "restart the process");
         gateway.give_up(failure);
@@ -187,7 +258,8 @@ impl RuntimeSupervisorActor {
             supervisor.actor().kill();
         }
         for run in self.runs.all() {
-            self.runs.deregister(&run, RunPhase::Interrupted(failure.clone()));
+            self.runs
+                .deregister(&run, RunPhase::Interrupted(failure.clone()));
         }
         self.sessions.sessions.clear();
         self.runs.unlink_all();
@@ -201,7 +273,11 @@ impl RuntimeSupervisorActor {
         children: &mut Children,
         crashes: CrashHistory,
     ) -> Result<(), ActorProcessingErr> {
-        let status = self.register_actor(ActorKind::ArtifactStoreSupervisor, SINGLETON_ID, restart::SUPERVISOR.label);
+        let status = self.register_actor(
+            ActorKind::ArtifactStoreSupervisor,
+            SINGLETON_ID,
+            restart::SUPERVISOR.label,
+        );
         let actor = ArtifactStoreSupervisorActor {
             sets: Arc::clone(&self.artifacts.working_sets),
             documents: self.artifacts.documents(),
@@ -212,7 +288,9 @@ impl RuntimeSupervisorActor {
             status,
         };
         let (actor, _) = Actor::spawn_linked(None, actor, (), myself.get_cell()).await?;
-        children.by_actor.insert(actor.get_id(), (Child::Artifacts, crashes));
+        children
+            .by_actor
+            .insert(actor.get_id(), (Child::Artifacts, crashes));
         Ok(())
     }
 
@@ -224,7 +302,15 @@ impl RuntimeSupervisorActor {
         crashes: CrashHistory,
     ) -> Result<(), ActorProcessingErr> {
         let (tasks, closing) = (self.lifetime.tasks(), self.lifetime.closing());
-        if let Some(actor) = mcp::start(&self.mcp, &self.actor_tree, tasks, closing, myself.get_cell()).await? {
+        if let Some(actor) = mcp::start(
+            &self.mcp,
+            &self.actor_tree,
+            tasks,
+            closing,
+            myself.get_cell(),
+        )
+        .await?
+        {
             children.by_actor.insert(actor, (Child::Mcp, crashes));
         }
         Ok(())
@@ -237,12 +323,23 @@ impl RuntimeSupervisorActor {
         children: &mut Children,
         crashes: CrashHistory,
     ) -> Result<(), ActorProcessingErr> {
-        let status = self.register_actor(ActorKind::SessionSupervisor, SINGLETON_ID, restart::SUPERVISOR.label);
+        let status = self.register_actor(
+            ActorKind::SessionSupervisor,
+            SINGLETON_ID,
+            restart::SUPERVISOR.label,
+        );
         let lost = self.sessions.sessions.to_restore();
-        let actor = SessionSupervisorActor { services: Arc::clone(&self.sessions), status: Arc::clone(&status) };
+        let actor = SessionSupervisorActor {
+            services: Arc::clone(&self.sessions),
+            status: Arc::clone(&status),
+        };
         let (actor, _) = Actor::spawn_linked(None, actor, lost, myself.get_cell()).await?;
-        children.by_actor.insert(actor.get_id(), (Child::Sessions, crashes));
-        self.sessions.sessions.set_supervisor(Mailbox::new(actor, status));
+        children
+            .by_actor
+            .insert(actor.get_id(), (Child::Sessions, crashes));
+        self.sessions
+            .sessions
+            .set_supervisor(Mailbox::new(actor, status));
         Ok(())
     }
 
@@ -253,11 +350,17 @@ impl RuntimeSupervisorActor {
         gateway: Gateway,
         crashes: CrashHistory,
     ) -> Result<(), ActorProcessingErr> {
-        let status = self.register_actor(ActorKind::ModelGateway, &gateway.profile, restart::SUPERVISOR.label);
+        let status = self.register_actor(
+            ActorKind::ModelGateway,
+            &gateway.profile,
+            restart::SUPERVISOR.label,
+        );
         let actor = gateway.actor(Arc::clone(&status));
         let (actor, _) = Actor::spawn_linked(None, actor, (), myself.get_cell()).await?;
         gateway.attach(Mailbox::new(actor.clone(), status));
-        children.by_actor.insert(actor.get_id(), (Child::Gateway(gateway), crashes));
+        children
+            .by_actor
+            .insert(actor.get_id(), (Child::Gateway(gateway), crashes));
         Ok(())
     }
 }

@@ -26,7 +26,11 @@ impl AnswerText {
                 _ => None,
             },
             StreamItem::Event(record) => match &record.event {
-                Event::Message(MessageEvent::Added { role: Role::Assistant, content, .. }) if self.has_called => {
+                Event::Message(MessageEvent::Added {
+                    role: Role::Assistant,
+                    content,
+                    ..
+                }) if self.has_called => {
                     let passed = std::mem::take(&mut self.passed);
                     content.as_ref()?.strip_prefix(&passed).map(str::to_owned)
                 }
@@ -48,22 +52,25 @@ pub(super) fn text_stream(
     events: EventStream,
     run: RunId,
 ) -> impl Stream<Item = Result<String, ErrorInfo>> + Send + 'static {
-    futures::stream::unfold((events, AnswerText::default()), move |(mut events, mut answer)| {
-        let run = run.clone();
-        async move {
-            loop {
-                match events.next().await? {
-                    Err(error) => return Some((Err(error), (events, answer))),
-                    Ok(StreamItem::Lost(lost)) if lost.run_id == run => {
-                        return Some((Err(lost.error.clone()), (events, answer)));
-                    }
-                    Ok(item) => {
-                        if let Some(text) = answer.added(&item) {
-                            return Some((Ok(text), (events, answer)));
+    futures::stream::unfold(
+        (events, AnswerText::default()),
+        move |(mut events, mut answer)| {
+            let run = run.clone();
+            async move {
+                loop {
+                    match events.next().await? {
+                        Err(error) => return Some((Err(error), (events, answer))),
+                        Ok(StreamItem::Lost(lost)) if lost.run_id == run => {
+                            return Some((Err(lost.error.clone()), (events, answer)));
+                        }
+                        Ok(item) => {
+                            if let Some(text) = answer.added(&item) {
+                                return Some((Ok(text), (events, answer)));
+                            }
                         }
                     }
                 }
             }
-        }
-    })
+        },
+    )
 }

@@ -51,21 +51,36 @@ impl Tree<'_> {
             }
             run.is_some_and(|run| services.runs.send(&run, RunMsg::Crash))
         } else if kind == ActorKind::Session.as_str() {
-            services.sessions.send(&SessionId::new(id), SessionMsg::Crash)
+            services
+                .sessions
+                .send(&SessionId::new(id), SessionMsg::Crash)
         } else if kind == ActorKind::RunSupervisor.as_str() {
-            services.runs.links(&SessionId::new(id)).is_some_and(|links| links.runs.send(RunSupervisorMsg::Crash))
+            services
+                .runs
+                .links(&SessionId::new(id))
+                .is_some_and(|links| links.runs.send(RunSupervisorMsg::Crash))
         } else if kind == ActorKind::SubAgentSupervisor.as_str() {
-            services.runs.links(&SessionId::new(id)).is_some_and(|links| links.sub_agents.send(SubAgentMsg::Crash))
+            services
+                .runs
+                .links(&SessionId::new(id))
+                .is_some_and(|links| links.sub_agents.send(SubAgentMsg::Crash))
         } else if kind == ActorKind::ModelGateway.as_str() {
             let gateway = services.resolver.models.get(id);
             gateway.is_some_and(|gateway| gateway.crash())
         } else if kind == ActorKind::WorkingSet.as_str() {
-            services.artifacts.working_sets.inject_crash(&SessionId::new(id))
+            services
+                .artifacts
+                .working_sets
+                .inject_crash(&SessionId::new(id))
         } else if kind == ActorKind::ArtifactStoreSupervisor.as_str() {
             let supervisor = services.artifacts.working_sets.supervisor();
-            supervisor.is_some_and(|supervisor| supervisor.cast(ArtifactStoreSupervisorMsg::Crash).is_ok())
+            supervisor.is_some_and(|supervisor| {
+                supervisor.cast(ArtifactStoreSupervisorMsg::Crash).is_ok()
+            })
         } else if kind == ActorKind::SessionSupervisor.as_str() {
-            services.sessions.send_to_supervisor(SessionSupervisorMsg::Crash)
+            services
+                .sessions
+                .send_to_supervisor(SessionSupervisorMsg::Crash)
         } else if let Some(crashed) = services.resolver.mcp.inject_crash(kind, id) {
             crashed
         } else {
@@ -75,8 +90,12 @@ impl Tree<'_> {
             );
             return Err(ErrorInfo::new(ErrorCode::ValidationError, message));
         };
-        let gone =
-            || ErrorInfo::new(ErrorCode::ActorNotFound, format!("there is no actor {actor_id:?}: see the actor tree"));
+        let gone = || {
+            ErrorInfo::new(
+                ErrorCode::ActorNotFound,
+                format!("there is no actor {actor_id:?}: see the actor tree"),
+            )
+        };
         crashed.then_some(()).ok_or_else(gone)
     }
 

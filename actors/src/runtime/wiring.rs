@@ -21,8 +21,8 @@ use crate::{
     journal::{JournalHandle, JournalTasks},
     permission::Permissions,
     run::{
-        Approvals, Authorizer, CallbackCalls, DebugArtifacts, Finalizer, HookCalls, ModelCaller, RunRegistry,
-        RunResolver, RunServices, TaskServices, ToolRunner,
+        Approvals, Authorizer, CallbackCalls, DebugArtifacts, Finalizer, HookCalls, ModelCaller,
+        RunRegistry, RunResolver, RunServices, TaskServices, ToolRunner,
     },
     session::{SessionDeleter, SessionRegistry, SessionServices},
     store_reader::StoreReader,
@@ -56,16 +56,36 @@ pub(super) struct Wired {
 
 /// Starts the journal, and creates all handles of a runtime.
 pub(super) fn wire(open: OpenStore, settings: Settings) -> Result<Wired, ErrorInfo> {
-    let Settings { home, settings_digests, resolver, permissions, faults, task_place } = settings;
+    let Settings {
+        home,
+        settings_digests,
+        resolver,
+        permissions,
+        faults,
+        task_place,
+    } = settings;
     let (resolver, permissions) = (Arc::new(resolver), Arc::new(permissions));
     let (config, redactor) = (Arc::clone(&resolver.config), resolver.redactor.clone());
-    let (lifetime, hub, actor_tree) =
-        (Lifetime::default(), Arc::new(EventBus::default()), Arc::new(ActorTree::default()));
-    let (journal, threads) = JournalHandle::start(open.store, Arc::clone(&hub), redactor.clone()).map_err(|error| {
-        ErrorInfo::new(ErrorCode::InternalError, format!("could not start the writer thread: {error}"))
+    let (lifetime, hub, actor_tree) = (
+        Lifetime::default(),
+        Arc::new(EventBus::default()),
+        Arc::new(ActorTree::default()),
+    );
+    let (journal, threads) = JournalHandle::start(open.store, Arc::clone(&hub), redactor.clone())
+        .map_err(|error| {
+        ErrorInfo::new(
+            ErrorCode::InternalError,
+            format!("could not start the writer thread: {error}"),
+        )
     })?;
     let reader = StoreReader::new(open.reader);
-    let artifacts = ArtifactStore::new(journal.clone(), reader.clone(), open.blobs, config.artifacts.clone(), redactor);
+    let artifacts = ArtifactStore::new(
+        journal.clone(),
+        reader.clone(),
+        open.blobs,
+        config.artifacts.clone(),
+        redactor,
+    );
     let artifacts = Arc::new(artifacts);
     let task_journals = Arc::new(TaskJournals {
         journal: journal.clone(),
@@ -77,9 +97,18 @@ pub(super) fn wire(open: OpenStore, settings: Settings) -> Result<Wired, ErrorIn
         tasks: lifetime.tasks().clone(),
         closing: lifetime.closing().clone(),
     });
-    let runs = Arc::new(RunRegistry::new(Arc::clone(&actor_tree), journal.clone(), lifetime.clone()));
+    let runs = Arc::new(RunRegistry::new(
+        Arc::clone(&actor_tree),
+        journal.clone(),
+        lifetime.clone(),
+    ));
     let store = (journal.clone(), reader.clone(), lifetime.clone());
-    let approvals = Approvals::new(&config.permissions, Arc::clone(&permissions), Arc::clone(&runs), store);
+    let approvals = Approvals::new(
+        &config.permissions,
+        Arc::clone(&permissions),
+        Arc::clone(&runs),
+        store,
+    );
     let approvals = Arc::new(approvals);
     let finalizer = Arc::new(Finalizer {
         runs: Arc::clone(&runs),
@@ -111,13 +140,25 @@ pub(super) fn wire(open: OpenStore, settings: Settings) -> Result<Wired, ErrorIn
         lifetime,
     };
     let sessions = sessions(&services, &permissions, faults);
-    Ok(Wired { services, sessions, threads })
+    Ok(Wired {
+        services,
+        sessions,
+        threads,
+    })
 }
 
 /// Creates the handles of the session supervisor and of everything below it.
-fn sessions(services: &Services, permissions: &Arc<Permissions>, faults: Faults) -> SessionServices {
+fn sessions(
+    services: &Services,
+    permissions: &Arc<Permissions>,
+    faults: Faults,
+) -> SessionServices {
     let create = || {
-        DebugArtifacts::new(services.artifact_handle(), services.resolver.redactor.clone(), services.lifetime.clone())
+        DebugArtifacts::new(
+            services.artifact_handle(),
+            services.resolver.redactor.clone(),
+            services.lifetime.clone(),
+        )
     };
     let debug_artifacts = services.config.runtime.debug_artifacts.then(create);
     let run_services = RunServices {
@@ -168,7 +209,10 @@ fn tasks(
 ) -> TaskServices {
     let (config, resolver) = (&services.config, &services.resolver);
     let starter = Arc::new(services.child_starter());
-    let callbacks = CallbackCalls { starter: Arc::clone(&starter), artifacts: services.artifact_handle() };
+    let callbacks = CallbackCalls {
+        starter: Arc::clone(&starter),
+        artifacts: services.artifact_handle(),
+    };
     let callbacks = Arc::new(callbacks);
     let models = ModelCaller {
         callbacks: Arc::clone(&callbacks),

@@ -9,8 +9,8 @@ use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use ractor::{Actor, ActorProcessingErr, ActorRef, SupervisionEvent};
 use soong_protocol::{
-    EndReason, ErrorCode, ErrorInfo, EventDraft, Run, RunEvent, RunId, RunStatus, RunWrite, SessionId, TraceWrite,
-    Write,
+    EndReason, ErrorCode, ErrorInfo, EventDraft, Run, RunEvent, RunId, RunStatus, RunWrite,
+    SessionId, TraceWrite, Write,
 };
 use soong_storage::{
     store::{Append, StoreError},
@@ -29,8 +29,8 @@ use crate::{
     actor_tree::{ActorKind, ActorStatus},
     clock::now,
     run::{
-        RunEntry, RunStart, RunSupervisorActor, RunSupervisorMsg, SessionLinks, SubAgentMsg, SubAgentSupervisorActor,
-        Termination,
+        RunEntry, RunStart, RunSupervisorActor, RunSupervisorMsg, SessionLinks, SubAgentMsg,
+        SubAgentSupervisorActor, Termination,
     },
     session::SessionServices,
 };
@@ -98,7 +98,13 @@ impl Actor for SessionActor {
         let parent_id = Some(ActorStatus::actor_id(ActorKind::Session, id.as_str()));
         let session = Mailbox::new(myself.clone(), Arc::clone(&self.status));
         let register = |kind| {
-            self.services.actor_tree.register(kind, id.as_str(), parent_id.clone(), restart::SUPERVISOR.label, None)
+            self.services.actor_tree.register(
+                kind,
+                id.as_str(),
+                parent_id.clone(),
+                restart::SUPERVISOR.label,
+                None,
+            )
         };
         let status = register(ActorKind::RunSupervisor);
         let (services, resolver) = (&self.services.run_services, &self.services.resolver);
@@ -113,14 +119,22 @@ impl Actor for SessionActor {
         let actor = SubAgentSupervisorActor {
             services: Arc::clone(services),
             resolver: Arc::clone(resolver),
-            slots: self.services.config.agents.max_concurrent_children_per_session,
+            slots: self
+                .services
+                .config
+                .agents
+                .max_concurrent_children_per_session,
             status: Arc::clone(&status),
         };
         let (actor, _) = Actor::spawn_linked(None, actor, (), myself.get_cell()).await?;
         let sub_agents = Mailbox::new(actor, status);
         let project_dir = Arc::clone(&self.key.project_dir);
         let sessions = &self.services.sessions;
-        let run_session = RunSessionHandle { id: id.clone(), session: session.clone(), sessions: Arc::clone(sessions) };
+        let run_session = RunSessionHandle {
+            id: id.clone(),
+            session: session.clone(),
+            sessions: Arc::clone(sessions),
+        };
         sessions.insert(id.clone(), session, Arc::clone(&project_dir));
         let links = SessionLinks {
             session: Arc::new(run_session),
@@ -164,7 +178,11 @@ impl Actor for SessionActor {
             }
             SessionMsg::Created(is_stored) => {
                 state.is_holding = false;
-                state.start_mode = if is_stored { StartMode::Stored } else { StartMode::New };
+                state.start_mode = if is_stored {
+                    StartMode::Stored
+                } else {
+                    StartMode::New
+                };
                 self.start_held(&myself, state);
             }
             SessionMsg::Recorded { run_id, outcome } => self.recorded(state, &run_id, outcome),
@@ -179,7 +197,11 @@ impl Actor for SessionActor {
             SessionMsg::Restored { known, runs, used } => {
                 self.restored(state, runs, &used);
                 state.is_holding = false;
-                state.start_mode = if known { StartMode::Stored } else { StartMode::New };
+                state.start_mode = if known {
+                    StartMode::Stored
+                } else {
+                    StartMode::New
+                };
                 self.start_held(&myself, state);
             }
             SessionMsg::LoadFailed(error) => self.unreadable(state, &error),
@@ -187,11 +209,13 @@ impl Actor for SessionActor {
                 if generation == state.generation {
                     let session = self.key.session_id.clone();
                     let actor = myself.get_id();
-                    self.services.sessions.send_to_supervisor(SessionSupervisorMsg::Idle {
-                        session,
-                        actor,
-                        starts: state.starts,
-                    });
+                    self.services
+                        .sessions
+                        .send_to_supervisor(SessionSupervisorMsg::Idle {
+                            session,
+                            actor,
+                            starts: state.starts,
+                        });
                 }
                 // If a start request is on its way, it sets the next timer.
                 return Ok(());
@@ -225,7 +249,12 @@ pub(crate) fn deleted_meanwhile(id: &SessionId) -> ErrorInfo {
 }
 
 impl SessionActor {
-    fn start(&self, myself: &ActorRef<SessionMsg>, state: &mut SessionState, request: StartRequest) {
+    fn start(
+        &self,
+        myself: &ActorRef<SessionMsg>,
+        state: &mut SessionState,
+        request: StartRequest,
+    ) {
         if state.is_holding {
             state.held_requests.push(request);
             return;
@@ -242,44 +271,80 @@ impl SessionActor {
             return;
         }
         let claim = request.claim();
-        let StartRequest { run, reply, continues_from, .. } = request;
+        let StartRequest {
+            run,
+            reply,
+            continues_from,
+            ..
+        } = request;
         if state.queue.len() >= MAX_QUEUED_RUNS {
-            let message = format!("the session already has {MAX_QUEUED_RUNS} queued runs: retry when some have ended");
+            let message = format!(
+                "the session already has {MAX_QUEUED_RUNS} queued runs: retry when some have ended"
+            );
             let _ = reply.send(Err(ErrorInfo::retryable(ErrorCode::Overloaded, message)));
             return;
         }
         let entry = self.services.runs.register(&run);
         let position = state.queue.len() + usize::from(state.active.is_some());
-        let mut writes: Vec<Write> =
-            continues_from.into_iter().map(|point| Write::Trace(TraceWrite::Require(point))).collect();
+        let mut writes: Vec<Write> = continues_from
+            .into_iter()
+            .map(|point| Write::Trace(TraceWrite::Require(point)))
+            .collect();
         writes.push(Write::Run(RunWrite::Create(Box::new(run.clone()))));
         writes.extend(claim);
         if position > 0 {
             let position = u32::try_from(position).unwrap_or(u32::MAX);
-            entry.status.set_state("queued", format!("position {position}"));
+            entry
+                .status
+                .set_state("queued", format!("position {position}"));
             entry.set_was_queued();
             let event = RunEvent::Queued { position };
-            writes.push(Write::Event(EventDraft::new(run.trace_id.clone(), Some(run.run_id.clone()), now(), event)));
+            writes.push(Write::Event(EventDraft::new(
+                run.trace_id.clone(),
+                Some(run.run_id.clone()),
+                now(),
+                event,
+            )));
         }
-        let (run_id, session) = (run.run_id.clone(), Mailbox::new(myself.clone(), Arc::clone(&self.status)));
+        let (run_id, session) = (
+            run.run_id.clone(),
+            Mailbox::new(myself.clone(), Arc::clone(&self.status)),
+        );
         let done: AppendCallback = Box::new(move |outcome| {
-            let outcome =
-                outcome.map(|ack| ack.events.first().map_or(0, |event| event.event_id)).map_err(|(error, _)| error);
+            let outcome = outcome
+                .map(|ack| ack.events.first().map_or(0, |event| event.event_id))
+                .map_err(|(error, _)| error);
             session.send(SessionMsg::Recorded { run_id, outcome });
         });
-        state.queue.push_back(QueuedRun { run, reply: Some(reply), recorded: false });
-        self.services.journal.append(Append { fence: None, writes }, done);
+        state.queue.push_back(QueuedRun {
+            run,
+            reply: Some(reply),
+            recorded: false,
+        });
+        self.services.journal.append(
+            Append {
+                fence: None,
+                writes,
+            },
+            done,
+        );
     }
 
     /// Rejects a run that must not wait while the session is busy, and one that continues a conversation from a certain
     /// point while a run that may move its end has not ended: a run of the same trace, or of one above it.
     fn check_start(&self, state: &SessionState, request: &StartRequest) -> Result<(), ErrorInfo> {
-        let active = state.active.as_ref().and_then(|run| self.services.runs.get(run));
-        let active = active.filter(|entry| !entry.is_ending()).map(|entry| entry.identity.trace_id.clone());
+        let active = state
+            .active
+            .as_ref()
+            .and_then(|run| self.services.runs.get(run));
+        let active = active
+            .filter(|entry| !entry.is_ending())
+            .map(|entry| entry.identity.trace_id.clone());
         let queued = state.queue.iter().map(|queued| queued.run.trace_id.clone());
         let mut is_in_conflict = false;
         for trace_id in active.into_iter().chain(queued) {
-            let moves_end = request.continues_from.is_some() && request.run.trace_id.is_within(&trace_id);
+            let moves_end =
+                request.continues_from.is_some() && request.run.trace_id.is_within(&trace_id);
             is_in_conflict |= request.reject_if_busy || moves_end;
         }
         if !is_in_conflict {
@@ -287,7 +352,9 @@ impl SessionActor {
         }
         let id = &self.key.session_id;
         let message = if self.services.runs.sessions_awaiting_input().contains(id) {
-            format!("session {id} is waiting for input: answer or decide its request, or stop its run")
+            format!(
+                "session {id} is waiting for input: answer or decide its request, or stop its run"
+            )
         } else {
             format!("session {id} has an active run: wait for it, or stop it")
         };
@@ -295,14 +362,29 @@ impl SessionActor {
     }
 
     fn is_busy(&self, state: &SessionState) -> bool {
-        let is_active = |run: &RunId| self.services.runs.get(run).is_some_and(|run| !run.is_ending());
+        let is_active = |run: &RunId| {
+            self.services
+                .runs
+                .get(run)
+                .is_some_and(|run| !run.is_ending())
+        };
         !state.queue.is_empty() || state.active.as_ref().is_some_and(is_active)
     }
 
     /// Starts the first run of a new session, in one commit with the session's rows (DUR-2a).
-    fn start_first(&self, myself: &ActorRef<SessionMsg>, state: &mut SessionState, request: StartRequest) {
+    fn start_first(
+        &self,
+        myself: &ActorRef<SessionMsg>,
+        state: &mut SessionState,
+        request: StartRequest,
+    ) {
         let claim = request.claim();
-        let StartRequest { run, mut rows, reply, .. } = request;
+        let StartRequest {
+            run,
+            mut rows,
+            reply,
+            ..
+        } = request;
         let entry = self.services.runs.register(&run);
         state.is_holding = true;
         state.active = Some(run.run_id.clone());
@@ -323,8 +405,14 @@ impl SessionActor {
                 }
             }
         });
-        let start = RunStart::New { rows, accepted: Some(accepted) };
-        state.runs.send(RunSupervisorMsg::Start { run: Box::new(run), start });
+        let start = RunStart::New {
+            rows,
+            accepted: Some(accepted),
+        };
+        state.runs.send(RunSupervisorMsg::Start {
+            run: Box::new(run),
+            start,
+        });
     }
 
     fn recorded(&self, state: &mut SessionState, run_id: &RunId, outcome: Result<u64, StoreError>) {
@@ -336,7 +424,13 @@ impl SessionActor {
             }
             error => ErrorInfo::from(&error),
         });
-        let Some(index) = state.queue.iter().position(|queued| queued.run.run_id == *run_id) else { return };
+        let Some(index) = state
+            .queue
+            .iter()
+            .position(|queued| queued.run.run_id == *run_id)
+        else {
+            return;
+        };
         match outcome {
             Ok(first_event) => {
                 let queued = &mut state.queue[index];
@@ -365,10 +459,19 @@ impl SessionActor {
     }
 
     fn cancel_queued(&self, state: &mut SessionState, run: &RunId) {
-        let Some(entry) = self.services.runs.get(run) else { return };
-        let Some(index) = state.queue.iter().position(|queued| queued.run.run_id == *run) else {
+        let Some(entry) = self.services.runs.get(run) else {
+            return;
+        };
+        let Some(index) = state
+            .queue
+            .iter()
+            .position(|queued| queued.run.run_id == *run)
+        else {
             // It has left the queue: its actor sees the cancelled token, or this input.
-            self.services.runs.notify(&entry, crate::run::RunInput::End(crate::run::EndInput::Cancel));
+            self.services.runs.notify(
+                &entry,
+                crate::run::RunInput::End(crate::run::EndInput::Cancel),
+            );
             return;
         };
         if let Some(queued) = state.queue.remove(index)
@@ -376,7 +479,11 @@ impl SessionActor {
         {
             let _ = reply.send(Ok(Arc::clone(&entry)));
         }
-        let ending = Termination { status: RunStatus::Cancelled, reason: EndReason::Cancelled, error: None };
+        let ending = Termination {
+            status: RunStatus::Cancelled,
+            reason: EndReason::Cancelled,
+            error: None,
+        };
         self.services.finalizer.finalize_orphan(entry, ending);
     }
 
@@ -393,7 +500,14 @@ impl SessionActor {
             && state.queue.front().is_some_and(|queued| queued.recorded)
             && let Some(queued) = state.queue.pop_front()
         {
-            if self.services.runs.register(&queued.run).limits.token.is_cancelled() {
+            if self
+                .services
+                .runs
+                .register(&queued.run)
+                .limits
+                .token
+                .is_cancelled()
+            {
                 // Its cancellation is on the way: it does not start any more (RT-6).
                 let run = queued.run.run_id.clone();
                 state.queue.push_front(queued);
@@ -402,7 +516,10 @@ impl SessionActor {
             }
             state.active = Some(queued.run.run_id.clone());
             let start = RunStart::Load { restarted: None };
-            state.runs.send(RunSupervisorMsg::Start { run: Box::new(queued.run), start });
+            state.runs.send(RunSupervisorMsg::Start {
+                run: Box::new(queued.run),
+                start,
+            });
         }
         let has_work = state.active.is_some() || state.is_holding || !state.queue.is_empty();
         if !has_work && state.end_waiter.is_none() {
@@ -412,12 +529,25 @@ impl SessionActor {
             state.generation += 1;
             state.idle_timer = None;
             let waiting = state.queue.len();
-            self.status
-                .set_state("running", if waiting > 0 { format!("{waiting} runs queued") } else { String::new() });
+            self.status.set_state(
+                "running",
+                if waiting > 0 {
+                    format!("{waiting} runs queued")
+                } else {
+                    String::new()
+                },
+            );
         } else {
             self.status.set_state("idle", "");
-            let (session, actor, starts) = (self.key.session_id.clone(), myself.get_id(), state.starts);
-            self.services.sessions.send_to_supervisor(SessionSupervisorMsg::BecameIdle { session, actor, starts });
+            let (session, actor, starts) =
+                (self.key.session_id.clone(), myself.get_id(), state.starts);
+            self.services
+                .sessions
+                .send_to_supervisor(SessionSupervisorMsg::BecameIdle {
+                    session,
+                    actor,
+                    starts,
+                });
             let generation = state.generation;
             let after = Duration::from_secs(self.services.config.runtime.idle_session_s);
             let session = Mailbox::new(myself.clone(), Arc::clone(&self.status));

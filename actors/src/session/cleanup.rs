@@ -42,13 +42,27 @@ pub struct SessionCleanupReport {
 
 impl SessionCleanup {
     /// Selects the sessions to delete. Deletes nothing.
-    pub fn choose(&self, sessions: impl IntoIterator<Item = Session>, now: Timestamp) -> SessionCleanupReport {
-        let is_old = |session: &Session| u128::from(now.millis_since(session.updated_at)) > self.older_than.as_millis();
+    pub fn choose(
+        &self,
+        sessions: impl IntoIterator<Item = Session>,
+        now: Timestamp,
+    ) -> SessionCleanupReport {
+        let is_old = |session: &Session| {
+            u128::from(now.millis_since(session.updated_at)) > self.older_than.as_millis()
+        };
         let mut old: Vec<Session> = sessions.into_iter().filter(is_old).collect();
-        old.sort_by(|one, other| (one.updated_at, &one.session_id).cmp(&(other.updated_at, &other.session_id)));
-        let (busy, candidates): (Vec<Session>, _) = old.into_iter().partition(|session| session.live_runs > 0);
+        old.sort_by(|one, other| {
+            (one.updated_at, &one.session_id).cmp(&(other.updated_at, &other.session_id))
+        });
+        let (busy, candidates): (Vec<Session>, _) =
+            old.into_iter().partition(|session| session.live_runs > 0);
         let busy = busy.into_iter().map(|session| session.session_id).collect();
-        SessionCleanupReport { dry_run: self.dry_run, candidates, busy, ..SessionCleanupReport::default() }
+        SessionCleanupReport {
+            dry_run: self.dry_run,
+            candidates,
+            busy,
+            ..SessionCleanupReport::default()
+        }
     }
 }
 
@@ -88,11 +102,26 @@ mod tests {
             (9, vec![], vec!["busy"]),
             (10, vec![], vec![]),
         ] {
-            let request = SessionCleanup { older_than: Duration::from_secs(minutes * 60), dry_run: true };
+            let request = SessionCleanup {
+                older_than: Duration::from_secs(minutes * 60),
+                dry_run: true,
+            };
             let report = request.choose(all.clone(), now);
-            let ids: Vec<&str> = report.candidates.iter().map(|session| session.session_id.as_str()).collect();
+            let ids: Vec<&str> = report
+                .candidates
+                .iter()
+                .map(|session| session.session_id.as_str())
+                .collect();
             assert_eq!(ids, want, "{minutes}");
-            assert_eq!(report.busy.iter().map(SessionId::as_str).collect::<Vec<_>>(), busy, "{minutes}");
+            assert_eq!(
+                report
+                    .busy
+                    .iter()
+                    .map(SessionId::as_str)
+                    .collect::<Vec<_>>(),
+                busy,
+                "{minutes}"
+            );
         }
     }
 }

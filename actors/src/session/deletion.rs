@@ -64,7 +64,11 @@ impl SessionDeleter {
         });
     }
 
-    async fn delete(&self, id: &SessionId, session: Option<Mailbox<SessionMsg>>) -> Result<(), ErrorInfo> {
+    async fn delete(
+        &self,
+        id: &SessionId,
+        session: Option<Mailbox<SessionMsg>>,
+    ) -> Result<(), ErrorInfo> {
         if let Some(session) = session {
             let (reply, is_idle) = oneshot::channel();
             session.send(SessionMsg::QueryIdle(reply));
@@ -76,16 +80,24 @@ impl SessionDeleter {
         }
         self.mark(id).await?;
         self.wait_for_ended_runs(id).await;
-        self.sessions.send_to_supervisor(SessionSupervisorMsg::Deleted(id.clone()));
+        self.sessions
+            .send_to_supervisor(SessionSupervisorMsg::Deleted(id.clone()));
         self.artifacts.evict_session(id);
         self.permissions.revoke_session_grants(id);
-        let stage = self.lifetime.keep_trying("reading the progress of a deletion", || self.read_stage(id)).await;
+        let stage = self
+            .lifetime
+            .keep_trying("reading the progress of a deletion", || self.read_stage(id))
+            .await;
         match stage? {
             Some(DeletionStage::Files) => self.remove_files(id).await?,
             Some(DeletionStage::Rows) => {}
             None => return Ok(()),
         }
-        while self.lifetime.keep_trying("removing rows of a session", || self.remove_batch(id)).await? {}
+        while self
+            .lifetime
+            .keep_trying("removing rows of a session", || self.remove_batch(id))
+            .await?
+        {}
         self.hub.end_session(id);
         Ok(())
     }
@@ -103,22 +115,42 @@ impl SessionDeleter {
     }
 
     async fn append(&self, write: Write) -> Result<(), StoreError> {
-        self.journal.append_and_wait(Append { fence: None, writes: vec![write] }).await.map(|_| ())
+        self.journal
+            .append_and_wait(Append {
+                fence: None,
+                writes: vec![write],
+            })
+            .await
+            .map(|_| ())
     }
 
     async fn read_stage(&self, id: &SessionId) -> Result<Option<DeletionStage>, ErrorInfo> {
-        let all = self.reader.read(|reader| reader.session_deletions()).await?;
-        Ok(all.into_iter().find(|removal| removal.session_id == *id).map(|removal| removal.stage))
+        let all = self
+            .reader
+            .read(|reader| reader.session_deletions())
+            .await?;
+        Ok(all
+            .into_iter()
+            .find(|removal| removal.session_id == *id)
+            .map(|removal| removal.stage))
     }
 
     async fn mark(&self, id: &SessionId) -> Result<(), ErrorInfo> {
-        match self.append(Write::Session(SessionWrite::BeginRemoval(id.clone()))).await {
+        match self
+            .append(Write::Session(SessionWrite::BeginRemoval(id.clone())))
+            .await
+        {
             Ok(()) => Ok(()),
-            Err(StoreError::NotFound(_)) => {
-                Err(ErrorInfo::new(ErrorCode::SessionNotFound, format!("there is no session {id}")))
-            }
+            Err(StoreError::NotFound(_)) => Err(ErrorInfo::new(
+                ErrorCode::SessionNotFound,
+                format!("there is no session {id}"),
+            )),
             // The mark may have been written anyway.
-            Err(error) if error.is_transient() && matches!(self.read_stage(id).await, Ok(Some(_))) => Ok(()),
+            Err(error)
+                if error.is_transient() && matches!(self.read_stage(id).await, Ok(Some(_))) =>
+            {
+                Ok(())
+            }
             Err(error) => Err(ErrorInfo::from(&error)),
         }
     }
@@ -127,23 +159,39 @@ impl SessionDeleter {
     async fn remove_files(&self, id: &SessionId) -> Result<(), ErrorInfo> {
         let attempt = || {
             let session_id = id.clone();
-            self.reader.read(move |reader| reader.deletion_blob_paths(&session_id))
+            self.reader
+                .read(move |reader| reader.deletion_blob_paths(&session_id))
         };
-        let versions = self.lifetime.keep_trying("reading the file paths of a session", attempt).await?;
-        let Err(failed) = self.artifacts.remove_session(id, &versions).await else { return Ok(()) };
+        let versions = self
+            .lifetime
+            .keep_trying("reading the file paths of a session", attempt)
+            .await?;
+        let Err(failed) = self.artifacts.remove_session(id, &versions).await else {
+            return Ok(());
+        };
         let attempt = || async {
-            match self.append(Write::Session(SessionWrite::EndRemoval(id.clone()))).await {
+            match self
+                .append(Write::Session(SessionWrite::EndRemoval(id.clone())))
+                .await
+            {
                 Ok(()) | Err(StoreError::NotFound(_)) => Ok(()),
                 Err(error) => Err(ErrorInfo::from(&error)),
             }
         };
-        self.lifetime.keep_trying("restoring a session after a failed deletion", attempt).await?;
+        self.lifetime
+            .keep_trying("restoring a session after a failed deletion", attempt)
+            .await?;
         Err(not_removed(id, &failed))
     }
 
     /// Removes a batch of rows. Returns whether rows remain.
     async fn remove_batch(&self, id: &SessionId) -> Result<bool, ErrorInfo> {
-        match self.append(Write::Session(SessionWrite::RemoveRows { session_id: id.clone(), limit: BATCH_ROWS })).await
+        match self
+            .append(Write::Session(SessionWrite::RemoveRows {
+                session_id: id.clone(),
+                limit: BATCH_ROWS,
+            }))
+            .await
         {
             Ok(()) => Ok(self.read_stage(id).await?.is_some()),
             // Removed by an earlier append whose reply was lost.
@@ -154,13 +202,23 @@ impl SessionDeleter {
 }
 
 fn not_removed(id: &SessionId, failed: &[UndeletedFile]) -> ErrorInfo {
-    let first = failed.first().map(|failure| format!("{}: {}", failure.path, failure.reason)).unwrap_or_default();
+    let first = failed
+        .first()
+        .map(|failure| format!("{}: {}", failure.path, failure.reason))
+        .unwrap_or_default();
     let more = match failed.len() {
         0 | 1 => String::new(),
         many => format!(" (and {} more)", many - 1),
     };
-    let message =
-        format!("session {id} was not deleted: some of its files cannot be removed: {first}{more}; retry the deletion");
-    let files: Vec<_> = failed.iter().map(|one| json!({ "path": one.path, "reason": one.reason })).collect();
-    ErrorInfo { details: json!({ "files": files }), ..ErrorInfo::retryable(ErrorCode::StorageError, message) }
+    let message = format!(
+        "session {id} was not deleted: some of its files cannot be removed: {first}{more}; retry the deletion"
+    );
+    let files: Vec<_> = failed
+        .iter()
+        .map(|one| json!({ "path": one.path, "reason": one.reason }))
+        .collect();
+    ErrorInfo {
+        details: json!({ "files": files }),
+        ..ErrorInfo::retryable(ErrorCode::StorageError, message)
+    }
 }

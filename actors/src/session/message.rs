@@ -15,7 +15,10 @@ pub(crate) enum SessionMsg {
     /// From the first run of a new session: whether the run and its session were recorded.
     Created(bool),
     /// From the writer: whether the row of a run is durable. On success: the id of its first event, or 0.
-    Recorded { run_id: RunId, outcome: Result<u64, StoreError> },
+    Recorded {
+        run_id: RunId,
+        outcome: Result<u64, StoreError>,
+    },
     /// From a deletion: asks whether no run is running or waiting here. Answered once that is known.
     QueryIdle(oneshot::Sender<bool>),
     /// From a run: it has ended, or was never started.
@@ -25,7 +28,11 @@ pub(crate) enum SessionMsg {
     /// From a handle: cancel a queued run.
     CancelQueued(RunId),
     /// From its own loading task: whether the session is stored, and its runs that have not ended.
-    Restored { known: bool, runs: Vec<Run>, used: BudgetUsage },
+    Restored {
+        known: bool,
+        runs: Vec<Run>,
+        used: BudgetUsage,
+    },
     /// From its own loading task: the session cannot be read, and no retry can fix that.
     LoadFailed(ErrorInfo),
     /// From its own timer: the session has been idle for the configured time.
@@ -40,15 +47,29 @@ pub(crate) enum SessionSupervisorMsg {
     /// From the runtime: start a user run.
     Start(Box<StartRequest>),
     /// From a session actor: it has become idle, after this number of start requests.
-    BecameIdle { session: SessionId, actor: ActorId, starts: u64 },
+    BecameIdle {
+        session: SessionId,
+        actor: ActorId,
+        starts: u64,
+    },
     /// From a session actor: it has been idle for the configured time, and has received this number of start requests.
-    Idle { session: SessionId, actor: ActorId, starts: u64 },
+    Idle {
+        session: SessionId,
+        actor: ActorId,
+        starts: u64,
+    },
     /// From the runtime: resume the runs that an earlier process left unfinished in this session.
     Recover(SessionKey),
     /// From the runtime, or when a home is opened: delete a session.
-    Delete { session: SessionId, reply: oneshot::Sender<Result<(), ErrorInfo>> },
+    Delete {
+        session: SessionId,
+        reply: oneshot::Sender<Result<(), ErrorInfo>>,
+    },
     /// From a run: a part that the session needs is permanently lost, so this process does not continue the session.
-    Interrupt { session: SessionId, failure: ErrorInfo },
+    Interrupt {
+        session: SessionId,
+        failure: ErrorInfo,
+    },
     /// From a deletion: the session is marked as deleted and needs no actors.
     Deleted(SessionId),
     /// For fault-injection tests: makes the actor fail.

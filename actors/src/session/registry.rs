@@ -46,8 +46,19 @@ impl SessionRegistry {
     }
 
     /// Registers the actor of a session.
-    pub(super) fn insert(&self, id: SessionId, session: Mailbox<SessionMsg>, project_dir: Arc<Path>) {
-        self.sessions.insert(id, SessionEntry { session, project_dir });
+    pub(super) fn insert(
+        &self,
+        id: SessionId,
+        session: Mailbox<SessionMsg>,
+        project_dir: Arc<Path>,
+    ) {
+        self.sessions.insert(
+            id,
+            SessionEntry {
+                session,
+                project_dir,
+            },
+        );
     }
 
     pub(super) fn remove(&self, id: &SessionId) {
@@ -67,10 +78,11 @@ impl SessionRegistry {
 
     /// Returns the key of each session that has an actor. A restarted session supervisor restores these sessions.
     pub(crate) fn to_restore(&self) -> Vec<SessionKey> {
-        let key = |entry: dashmap::mapref::multiple::RefMulti<'_, SessionId, SessionEntry>| SessionKey {
-            session_id: entry.key().clone(),
-            project_dir: Arc::clone(&entry.value().project_dir),
-        };
+        let key =
+            |entry: dashmap::mapref::multiple::RefMulti<'_, SessionId, SessionEntry>| SessionKey {
+                session_id: entry.key().clone(),
+                project_dir: Arc::clone(&entry.value().project_dir),
+            };
         self.sessions.iter().map(key).collect()
     }
 
@@ -96,7 +108,10 @@ impl SessionRegistry {
 
     /// Ends the deletion of a session, whatever its outcome. Returns the reply channels of its callers.
     pub(super) fn end_deletion(&self, id: &SessionId) -> Vec<DeletionReply> {
-        self.deleting.remove(id).map(|(_, waiting)| waiting).unwrap_or_default()
+        self.deleting
+            .remove(id)
+            .map(|(_, waiting)| waiting)
+            .unwrap_or_default()
     }
 
     /// Sets the mailbox of the session supervisor's current incarnation.
@@ -107,12 +122,19 @@ impl SessionRegistry {
 
     /// Returns the mailbox of the session supervisor's current incarnation.
     pub(crate) fn supervisor(&self) -> Option<Mailbox<SessionSupervisorMsg>> {
-        Some(self.supervisor.get()?.read().unwrap_or_else(PoisonError::into_inner).clone())
+        Some(
+            self.supervisor
+                .get()?
+                .read()
+                .unwrap_or_else(PoisonError::into_inner)
+                .clone(),
+        )
     }
 
     /// Sends a message to the session supervisor. Returns `false` if none was set or its mailbox is closed.
     pub(crate) fn send_to_supervisor(&self, message: SessionSupervisorMsg) -> bool {
-        self.supervisor().is_some_and(|supervisor| supervisor.send(message))
+        self.supervisor()
+            .is_some_and(|supervisor| supervisor.send(message))
     }
 }
 
@@ -133,6 +155,10 @@ impl RunSession for RunSessionHandle {
     }
 
     fn interrupt(&self, failure: ErrorInfo) {
-        self.sessions.send_to_supervisor(SessionSupervisorMsg::Interrupt { session: self.id.clone(), failure });
+        self.sessions
+            .send_to_supervisor(SessionSupervisorMsg::Interrupt {
+                session: self.id.clone(),
+                failure,
+            });
     }
 }

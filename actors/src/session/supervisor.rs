@@ -61,7 +61,9 @@ impl SessionSupervisorState {
     /// Returns whether the actor of a session has received this number of start requests. A late message of an actor
     /// that has stopped says nothing about the next actor.
     fn is_current(&self, id: &SessionId, actor: ActorId, starts: u64) -> bool {
-        self.children.get(id).is_some_and(|child| child.session.actor().get_id() == actor && child.starts == starts)
+        self.children
+            .get(id)
+            .is_some_and(|child| child.session.actor().get_id() == actor && child.starts == starts)
     }
 
     /// Removes a session that no longer has an actor.
@@ -88,7 +90,8 @@ impl Actor for SessionSupervisorActor {
         let mut sessions = SessionSupervisorState::default();
         for key in lost {
             let crashes = CrashHistory::new(restart::SUPERVISOR);
-            self.spawn(&myself, &mut sessions, key, StartMode::Restore, crashes).await?;
+            self.spawn(&myself, &mut sessions, key, StartMode::Restore, crashes)
+                .await?;
         }
         Ok(sessions)
     }
@@ -102,15 +105,26 @@ impl Actor for SessionSupervisorActor {
         self.status.message_handled();
         match message {
             SessionSupervisorMsg::Start(request) => self.start(&myself, sessions, *request).await?,
-            SessionSupervisorMsg::BecameIdle { session, actor, starts } => {
+            SessionSupervisorMsg::BecameIdle {
+                session,
+                actor,
+                starts,
+            } => {
                 if sessions.is_current(&session, actor, starts) {
                     sessions.idle.insert(session);
                 }
-                while let Some(oldest) = sessions.idle.pop_beyond(self.services.config.runtime.max_idle_sessions) {
+                while let Some(oldest) = sessions
+                    .idle
+                    .pop_beyond(self.services.config.runtime.max_idle_sessions)
+                {
                     self.passivate(sessions, &oldest);
                 }
             }
-            SessionSupervisorMsg::Idle { session, actor, starts } => {
+            SessionSupervisorMsg::Idle {
+                session,
+                actor,
+                starts,
+            } => {
                 if sessions.is_current(&session, actor, starts) {
                     self.passivate(sessions, &session);
                 }
@@ -121,12 +135,22 @@ impl Actor for SessionSupervisorActor {
                     // If the session is kept, the next start request in it finds the runs in the store.
                     self.services.runs.interrupt_session(id);
                 } else if !sessions.children.contains_key(id) {
-                    self.spawn(&myself, sessions, lost, StartMode::Recover, CrashHistory::new(restart::SUPERVISOR))
-                        .await?;
+                    self.spawn(
+                        &myself,
+                        sessions,
+                        lost,
+                        StartMode::Recover,
+                        CrashHistory::new(restart::SUPERVISOR),
+                    )
+                    .await?;
                 }
             }
-            SessionSupervisorMsg::Delete { session, reply } => self.delete(sessions, session, reply),
-            SessionSupervisorMsg::Interrupt { session, failure } => self.interrupt(sessions, &session, &failure).await,
+            SessionSupervisorMsg::Delete { session, reply } => {
+                self.delete(sessions, session, reply)
+            }
+            SessionSupervisorMsg::Interrupt { session, failure } => {
+                self.interrupt(sessions, &session, &failure).await
+            }
             SessionSupervisorMsg::Deleted(session) => self.passivate(sessions, &session),
             SessionSupervisorMsg::Crash => return Err("crashed on request".into()),
         }
@@ -153,7 +177,14 @@ impl Actor for SessionSupervisorActor {
             }
             if kept.crashes.record(Instant::now()).is_some() {
                 kept.session.status().restarted(&error);
-                self.spawn(&myself, sessions, kept.key, StartMode::Restore, kept.crashes).await?;
+                self.spawn(
+                    &myself,
+                    sessions,
+                    kept.key,
+                    StartMode::Restore,
+                    kept.crashes,
+                )
+                .await?;
             } else {
                 self.fail_session(&kept, &error);
             }
@@ -171,11 +202,16 @@ impl SessionSupervisorActor {
     ) -> Result<(), ActorProcessingErr> {
         let id = request.run.session_id.clone();
         if self.services.sessions.is_deleting(&id) {
-            let _ = request.reply.send(Err(ErrorInfo::from(&StoreError::SessionDeleting(id))));
+            let _ = request
+                .reply
+                .send(Err(ErrorInfo::from(&StoreError::SessionDeleting(id))));
             return Ok(());
         }
         if !sessions.children.contains_key(&id) {
-            let key = SessionKey { session_id: id.clone(), project_dir: Arc::clone(&request.project_dir) };
+            let key = SessionKey {
+                session_id: id.clone(),
+                project_dir: Arc::clone(&request.project_dir),
+            };
             let mode = match request.history {
                 // The request may have been prepared before the session was interrupted.
                 _ if sessions.interrupted.contains(&id) => StartMode::Recover,
@@ -183,7 +219,14 @@ impl SessionSupervisorActor {
                 SessionHistory::Stored => StartMode::Stored,
                 SessionHistory::Interrupted => StartMode::Recover,
             };
-            self.spawn(myself, sessions, key, mode, CrashHistory::new(restart::SUPERVISOR)).await?;
+            self.spawn(
+                myself,
+                sessions,
+                key,
+                mode,
+                CrashHistory::new(restart::SUPERVISOR),
+            )
+            .await?;
         }
         if let Some(child) = sessions.children.get_mut(&id) {
             child.starts += 1;
@@ -195,9 +238,17 @@ impl SessionSupervisorActor {
 
     /// Starts the deletion of a session, or adds the caller to a running deletion. The actor of the session is asked
     /// about the start requests that it received before; later ones are rejected.
-    fn delete(&self, sessions: &SessionSupervisorState, id: SessionId, reply: oneshot::Sender<Result<(), ErrorInfo>>) {
+    fn delete(
+        &self,
+        sessions: &SessionSupervisorState,
+        id: SessionId,
+        reply: oneshot::Sender<Result<(), ErrorInfo>>,
+    ) {
         if self.services.sessions.begin_deletion(&id, reply) {
-            let session = sessions.children.get(&id).map(|child| child.session.clone());
+            let session = sessions
+                .children
+                .get(&id)
+                .map(|child| child.session.clone());
             self.services.deleter.start(id, session);
         }
     }
@@ -211,24 +262,46 @@ impl SessionSupervisorActor {
 
     /// Interrupts the runs of a session: their actors stop, and its streams end with the reason. The next start request
     /// in the session resumes the runs, in this process or a later one.
-    async fn interrupt(&self, sessions: &mut SessionSupervisorState, id: &SessionId, failure: &ErrorInfo) {
-        let Some(child) = sessions.remove(id) else { return };
+    async fn interrupt(
+        &self,
+        sessions: &mut SessionSupervisorState,
+        id: &SessionId,
+        failure: &ErrorInfo,
+    ) {
+        let Some(child) = sessions.remove(id) else {
+            return;
+        };
         sessions.interrupted.insert(id.clone());
         tracing::error!(session = %id, %failure, "session interrupted");
         // The actors are stopped first, so that none of them mistakes a cancelled token for a cancel request.
-        let _ = child.session.actor().kill_and_wait(Some(INTERRUPT_LIMIT)).await;
+        let _ = child
+            .session
+            .actor()
+            .kill_and_wait(Some(INTERRUPT_LIMIT))
+            .await;
         let runs = self.runs_of(id);
-        let tasks: Vec<_> = runs.iter().map(|live| live.address.renew_tasks().0).collect();
-        let _ = tokio::time::timeout(INTERRUPT_LIMIT, join_all(tasks.iter().map(|work| work.wait()))).await;
+        let tasks: Vec<_> = runs
+            .iter()
+            .map(|live| live.address.renew_tasks().0)
+            .collect();
+        let _ = tokio::time::timeout(
+            INTERRUPT_LIMIT,
+            join_all(tasks.iter().map(|work| work.wait())),
+        )
+        .await;
         for live in runs {
-            self.services.runs.deregister(&live, RunPhase::Interrupted(failure.clone()));
+            self.services
+                .runs
+                .deregister(&live, RunPhase::Interrupted(failure.clone()));
         }
         self.deregister(id);
         self.services.hub.fail_session(id, failure);
     }
 
     fn runs_of(&self, id: &SessionId) -> Vec<Arc<RunEntry>> {
-        self.services.runs.select(|run| run.identity.session_id == *id)
+        self.services
+            .runs
+            .select(|run| run.identity.session_id == *id)
     }
 
     async fn spawn(
@@ -249,12 +322,23 @@ impl SessionSupervisorActor {
             restart::SUPERVISOR.label,
             None,
         );
-        let actor =
-            SessionActor { services: Arc::clone(&self.services), status: Arc::clone(&status), key: lost.clone() };
+        let actor = SessionActor {
+            services: Arc::clone(&self.services),
+            status: Arc::clone(&status),
+            key: lost.clone(),
+        };
         let (actor, _) = Actor::spawn_linked(None, actor, mode, myself.get_cell()).await?;
         sessions.by_actor.insert(actor.get_id(), id.clone());
         sessions.interrupted.remove(&id);
-        sessions.children.insert(id, Child { session: Mailbox::new(actor, status), key: lost, starts: 0, crashes });
+        sessions.children.insert(
+            id,
+            Child {
+                session: Mailbox::new(actor, status),
+                key: lost,
+                starts: 0,
+                crashes,
+            },
+        );
         Ok(())
     }
 
@@ -262,7 +346,11 @@ impl SessionSupervisorActor {
         self.services.sessions.remove(session);
         self.services.runs.unlink_session(session);
         self.services.artifacts.evict_inventory(session);
-        for kind in [ActorKind::Session, ActorKind::RunSupervisor, ActorKind::SubAgentSupervisor] {
+        for kind in [
+            ActorKind::Session,
+            ActorKind::RunSupervisor,
+            ActorKind::SubAgentSupervisor,
+        ] {
             self.services.actor_tree.deregister(kind, session.as_str());
         }
     }
@@ -278,7 +366,11 @@ impl SessionSupervisorActor {
         );
         for run in orphans {
             let error = Some(ErrorInfo::new(ErrorCode::ActorCrashed, message.clone()));
-            let ending = Termination { status: RunStatus::Failed, reason: EndReason::ActorCrashed, error };
+            let ending = Termination {
+                status: RunStatus::Failed,
+                reason: EndReason::ActorCrashed,
+                error,
+            };
             self.services.finalizer.finalize_orphan(run, ending);
         }
     }

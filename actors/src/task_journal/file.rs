@@ -59,14 +59,26 @@ fn parse(bytes: &[u8], run: &RunId) -> ParsedFile {
         match mark.filter(|mark| mark.wal_seq == next && mark.run_id == *run) {
             Some(mark) => lines.push_back(mark),
             None => {
-                let ending = if after.is_empty() { FileTail::Truncated } else { FileTail::Corrupt };
-                return ParsedFile { lines, valid_bytes: good_bytes, tail: ending };
+                let ending = if after.is_empty() {
+                    FileTail::Truncated
+                } else {
+                    FileTail::Corrupt
+                };
+                return ParsedFile {
+                    lines,
+                    valid_bytes: good_bytes,
+                    tail: ending,
+                };
             }
         }
         good_bytes += line.len() as u64;
         rest = after;
     }
-    ParsedFile { lines, valid_bytes: good_bytes, tail: FileTail::Complete }
+    ParsedFile {
+        lines,
+        valid_bytes: good_bytes,
+        tail: FileTail::Complete,
+    }
 }
 
 impl JournalFile {
@@ -93,7 +105,12 @@ impl JournalFile {
             tracing::warn!(path = %path.display(), bytes = torn, "dropped the incomplete last line of a task journal");
             file.set_len(found.valid_bytes)?;
         }
-        Ok(Self { path, file, unverified_lines: found.lines, size: found.valid_bytes })
+        Ok(Self {
+            path,
+            file,
+            unverified_lines: found.lines,
+            size: found.valid_bytes,
+        })
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -137,7 +154,9 @@ impl JournalFile {
         if bytes == self.size {
             Ok(())
         } else {
-            Err(io::Error::other("another process changed the file while it was written"))
+            Err(io::Error::other(
+                "another process changed the file while it was written",
+            ))
         }
     }
 
@@ -156,7 +175,9 @@ fn rename_damaged(path: &Path) -> io::Result<()> {
         name.push(format!(".damaged-{number}"));
         PathBuf::from(name)
     };
-    let free = (1..=u32::MAX).map(damaged_name).find(|name| fs::symlink_metadata(name).is_err());
+    let free = (1..=u32::MAX)
+        .map(damaged_name)
+        .find(|name| fs::symlink_metadata(name).is_err());
     let free = free.ok_or_else(|| io::Error::other("too many damaged files"))?;
     fs::rename(path, &free)?;
     tracing::warn!(path = %path.display(), aside = %free.display(), "a task journal is damaged; it was renamed and is written again");

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 use soong_protocol::{
-    AffectedGoal, ArtifactRef, ChildMode, EndReason, ErrorInfo, Goal, GoalChanges, GoalId, GoalTree, RunId, RunMode,
-    RunStatus, SessionId, StatsPair, Timestamp, TraceId,
+    AffectedGoal, ArtifactRef, ChildMode, EndReason, ErrorInfo, Goal, GoalChanges, GoalId,
+    GoalTree, RunId, RunMode, RunStatus, SessionId, StatsPair, Timestamp, TraceId,
 };
 
 /// One line of a task journal.
@@ -182,7 +182,10 @@ impl TaskEvent {
 
     /// Returns whether it ends the journal.
     pub const fn is_last(&self) -> bool {
-        matches!(self, Self::TaskCompleted { .. } | Self::TaskFailed { .. } | Self::TaskCancelled { .. })
+        matches!(
+            self,
+            Self::TaskCompleted { .. } | Self::TaskFailed { .. } | Self::TaskCancelled { .. }
+        )
     }
 }
 

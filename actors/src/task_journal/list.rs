@@ -75,7 +75,13 @@ impl TaskCleanup {
     /// Creates a request that lists the journals of a project's completed tasks and deletes nothing.
     pub fn dry_run_for(project_dir: impl Into<PathBuf>) -> Self {
         let project_dir = project_dir.into();
-        Self { project_dir, dry_run: true, include_failed: false, include_cancelled: false, older_than_ms: None }
+        Self {
+            project_dir,
+            dry_run: true,
+            include_failed: false,
+            include_cancelled: false,
+            older_than_ms: None,
+        }
     }
 }
 
@@ -126,7 +132,10 @@ pub fn project_tasks(home: Option<&Path>, project: &Path) -> Result<Vec<ProjectT
         collect_journals(&folder, TaskPlace::Project, project, &mut tasks)
             .map_err(|error| unreadable_error(&folder, &error))?;
     }
-    if let Some(folder) = home.map(location::home_tasks).filter(|folder| folder.is_dir()) {
+    if let Some(folder) = home
+        .map(location::home_tasks)
+        .filter(|folder| folder.is_dir())
+    {
         collect_journals(&folder, TaskPlace::Home, project, &mut tasks)
             .map_err(|error| unreadable_error(&folder, &error))?;
     }
@@ -137,23 +146,44 @@ pub fn project_tasks(home: Option<&Path>, project: &Path) -> Result<Vec<ProjectT
 /// Finds the task journals of a project that match the filters, and deletes them unless `dry_run` is set.
 ///
 /// `request.project_dir` must be an absolute path without symbolic links, as stored in sessions.
-pub fn clean_up_tasks(home: Option<&Path>, request: &TaskCleanup) -> Result<TaskCleanupReport, ErrorInfo> {
+pub fn clean_up_tasks(
+    home: Option<&Path>,
+    request: &TaskCleanup,
+) -> Result<TaskCleanupReport, ErrorInfo> {
     let tasks = project_tasks(home, &request.project_dir)?;
-    let mut report = TaskCleanupReport { dry_run: request.dry_run, ..TaskCleanupReport::default() };
+    let mut report = TaskCleanupReport {
+        dry_run: request.dry_run,
+        ..TaskCleanupReport::default()
+    };
     for task in tasks {
-        let Some(reason) = deletion_reason(request, &task, to_timestamp(SystemTime::now())) else { continue };
-        let ProjectTask { path, modified_at, .. } = task;
+        let Some(reason) = deletion_reason(request, &task, to_timestamp(SystemTime::now())) else {
+            continue;
+        };
+        let ProjectTask {
+            path, modified_at, ..
+        } = task;
         let mut deleted = false;
         if !request.dry_run {
             match delete(&path, modified_at) {
                 Ok(gone) => deleted = gone,
                 Err(error) => {
-                    let error = ErrorInfo::new(ErrorCode::StorageError, format!("could not delete the file: {error}"));
-                    report.failed.push(TaskCleanupFailure { path: path.clone(), error });
+                    let error = ErrorInfo::new(
+                        ErrorCode::StorageError,
+                        format!("could not delete the file: {error}"),
+                    );
+                    report.failed.push(TaskCleanupFailure {
+                        path: path.clone(),
+                        error,
+                    });
                 }
             }
         }
-        report.candidates.push(TaskCandidate { path, reason, modified_at, deleted });
+        report.candidates.push(TaskCandidate {
+            path,
+            reason,
+            modified_at,
+            deleted,
+        });
     }
     Ok(report)
 }
@@ -172,7 +202,10 @@ fn deletion_reason(cleanup: &TaskCleanup, task: &ProjectTask, now: Timestamp) ->
         if age_ms < older_than_ms {
             return None;
         }
-        reason.push_str(&format!(", last written {} s ago", Duration::from_millis(age_ms).as_secs()));
+        reason.push_str(&format!(
+            ", last written {} s ago",
+            Duration::from_millis(age_ms).as_secs()
+        ));
     }
     Some(reason)
 }
@@ -201,8 +234,14 @@ fn collect_journals(
 ) -> io::Result<()> {
     for folder in fs::read_dir(tasks)? {
         let folder = folder?;
-        let session = folder.file_name().to_str().and_then(|name| SessionId::parse(name).ok());
-        let Some(session) = session.filter(|_| folder.file_type().is_ok_and(|kind| kind.is_dir())) else { continue };
+        let session = folder
+            .file_name()
+            .to_str()
+            .and_then(|name| SessionId::parse(name).ok());
+        let Some(session) = session.filter(|_| folder.file_type().is_ok_and(|kind| kind.is_dir()))
+        else {
+            continue;
+        };
         let files = match fs::read_dir(folder.path()) {
             Ok(files) => files,
             Err(error) => {
@@ -212,12 +251,17 @@ fn collect_journals(
         };
         for file in files {
             let file = file?;
-            let is_journal = file.file_name().to_str().is_some_and(|name| name.ends_with(FILE_SUFFIX));
+            let is_journal = file
+                .file_name()
+                .to_str()
+                .is_some_and(|name| name.ends_with(FILE_SUFFIX));
             if !is_journal || !file.file_type().is_ok_and(|kind| kind.is_file()) {
                 continue;
             }
             match read(file.path(), &session, kept_in) {
-                Ok((task, of)) if kept_in == TaskPlace::Project || of.as_deref() == Some(project) => {
+                Ok((task, of))
+                    if kept_in == TaskPlace::Project || of.as_deref() == Some(project) =>
+                {
                     metadata.push(task)
                 }
                 Ok(_) => {}
@@ -236,23 +280,37 @@ fn log_skipped(path: &Path, error: &io::Error) {
 }
 
 /// Reads a journal. Returns its description, and its project directory if the first line can be read.
-fn read(path: PathBuf, session: &SessionId, kept_in: TaskPlace) -> io::Result<(ProjectTask, Option<PathBuf>)> {
+fn read(
+    path: PathBuf,
+    session: &SessionId,
+    kept_in: TaskPlace,
+) -> io::Result<(ProjectTask, Option<PathBuf>)> {
     // The time is read before the text. If the file is written in between, the recorded time is too old, so `delete`
     // keeps the file.
     let modified_at = to_timestamp(fs::metadata(&path)?.modified()?);
     let text = fs::read(&path)?;
     let whole = text.ends_with(b"\n");
-    let mut lines = text.split_inclusive(|byte| *byte == b'\n').filter(|line| line.ends_with(b"\n"));
-    let first = lines.clone().next().and_then(|line| serde_json::from_slice::<TaskLine>(line).ok());
+    let mut lines = text
+        .split_inclusive(|byte| *byte == b'\n')
+        .filter(|line| line.ends_with(b"\n"));
+    let first = lines
+        .clone()
+        .next()
+        .and_then(|line| serde_json::from_slice::<TaskLine>(line).ok());
     let (count, last) = (lines.clone().count() as u64, lines.next_back());
     let is_last_line = |mark: &LineIdentity| mark.session_id == *session && mark.wal_seq == count;
-    let last = last.filter(|_| whole).and_then(|line| LineIdentity::parse(line.trim_ascii_end())).filter(is_last_line);
+    let last = last
+        .filter(|_| whole)
+        .and_then(|line| LineIdentity::parse(line.trim_ascii_end()))
+        .filter(is_last_line);
     let created = first.and_then(|line| match line.event {
         TaskEvent::TaskCreated(created) => Some((line.run_id, created)),
         _ => None,
     });
     let (run_id, created) = created.unzip();
-    let (mission, project) = created.map(|created| (created.mission, created.project_dir)).unzip();
+    let (mission, project) = created
+        .map(|created| (created.mission, created.project_dir))
+        .unzip();
     let task = ProjectTask {
         path,
         kept_in,
@@ -274,7 +332,10 @@ fn to_timestamp(time: SystemTime) -> Timestamp {
 fn unreadable_error(folder: &Path, error: &io::Error) -> ErrorInfo {
     ErrorInfo::new(
         ErrorCode::StorageError,
-        format!("the task journals in {} cannot be read: {error}", folder.display()),
+        format!(
+            "the task journals in {} cannot be read: {error}",
+            folder.display()
+        ),
     )
 }
 

@@ -36,7 +36,12 @@ pub enum TaskPlace {
 pub(super) fn file_name(run: &Run) -> String {
     let stamp = run.created_at.compact();
     let (day, time) = stamp.split_at_checked(8).unwrap_or((&stamp, ""));
-    let id: String = run.run_id.as_str().chars().filter(char::is_ascii_alphanumeric).collect();
+    let id: String = run
+        .run_id
+        .as_str()
+        .chars()
+        .filter(char::is_ascii_alphanumeric)
+        .collect();
     let tail = &id[id.len().saturating_sub(6)..];
     format!("{day}-{time}-{}-{tail}{FILE_SUFFIX}", slug(&run.task))
 }
@@ -55,7 +60,11 @@ fn slug(text: &str) -> String {
         }
     }
     let slug = slug.trim_end_matches('-');
-    if slug.is_empty() { "task".to_owned() } else { slug.to_owned() }
+    if slug.is_empty() {
+        "task".to_owned()
+    } else {
+        slug.to_owned()
+    }
 }
 
 /// Returns the folder of all journals under the home.
@@ -68,7 +77,9 @@ pub(super) fn project_tasks(project: &Path) -> Option<PathBuf> {
     let mut folder = project.to_owned();
     for part in PROJECT_FOLDER {
         folder.push(part);
-        is_folder_within(project, &folder).ok().filter(|there| *there)?;
+        is_folder_within(project, &folder)
+            .ok()
+            .filter(|there| *there)?;
     }
     Some(folder)
 }
@@ -100,7 +111,11 @@ pub(super) fn create_project_folder(project: &Path, session: &SessionId) -> io::
 /// Makes Git ignore a new folder. A failure is only logged, because journals can be written anyway.
 fn write_gitignore(folder: &Path) {
     let path = folder.join(".gitignore");
-    let written = File::options().write(true).create_new(true).open(&path).and_then(|mut file| file.write_all(b"*\n"));
+    let written = File::options()
+        .write(true)
+        .create_new(true)
+        .open(&path)
+        .and_then(|mut file| file.write_all(b"*\n"));
     if let Err(error) = written {
         tracing::debug!(path = %path.display(), %error, "could not write .gitignore");
     }
@@ -119,14 +134,30 @@ pub(super) fn is_folder_within(project: &Path, path: &Path) -> io::Result<bool> 
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
         found => found?,
     };
-    let refuse = |why: &str| Err(io::Error::new(io::ErrorKind::NotADirectory, format!("{} {why}", path.display())));
+    let refuse = |why: &str| {
+        Err(io::Error::new(
+            io::ErrorKind::NotADirectory,
+            format!("{} {why}", path.display()),
+        ))
+    };
     if found.is_symlink() {
         let is_inside = path.canonicalize().is_ok_and(|target| {
-            target.is_dir() && project.canonicalize().is_ok_and(|project| target.starts_with(project))
+            target.is_dir()
+                && project
+                    .canonicalize()
+                    .is_ok_and(|project| target.starts_with(project))
         });
-        return if is_inside { Ok(true) } else { refuse("is a link that does not lead to a folder of the project") };
+        return if is_inside {
+            Ok(true)
+        } else {
+            refuse("is a link that does not lead to a folder of the project")
+        };
     }
-    if found.is_dir() { Ok(true) } else { refuse("is not a folder") }
+    if found.is_dir() {
+        Ok(true)
+    } else {
+        refuse("is not a folder")
+    }
 }
 
 /// Returns whether the error means that journals can never be written there, so that a retry is useless.
@@ -134,7 +165,10 @@ pub(super) fn is_folder_within(project: &Path, path: &Path) -> io::Result<bool> 
 /// A full or failing disk is not such an error, because a retry may succeed (DUR-6).
 pub(super) fn is_permanent_error(error: &io::Error) -> bool {
     use io::ErrorKind as K;
-    matches!(error.kind(), K::NotFound | K::PermissionDenied | K::ReadOnlyFilesystem | K::NotADirectory)
+    matches!(
+        error.kind(),
+        K::NotFound | K::PermissionDenied | K::ReadOnlyFilesystem | K::NotADirectory
+    )
 }
 
 #[cfg(test)]
@@ -150,9 +184,18 @@ mod tests {
             ("", "task"),
             ("---", "task"),
             ("Grüße, Äpfel & Öl", "gr-e-pfel-l"),
-            ("a-0123456789012345678901234567890123456789", "a-01234567890123456789012345678901234567"),
-            ("0123456789012345678901234567890123456 89 x", "0123456789012345678901234567890123456-89"),
-            ("012345678901234567890123456789012345678 9", "012345678901234567890123456789012345678"),
+            (
+                "a-0123456789012345678901234567890123456789",
+                "a-01234567890123456789012345678901234567",
+            ),
+            (
+                "0123456789012345678901234567890123456 89 x",
+                "0123456789012345678901234567890123456-89",
+            ),
+            (
+                "012345678901234567890123456789012345678 9",
+                "012345678901234567890123456789012345678",
+            ),
         ] {
             assert_eq!(slug(task), want, "{task:?}");
         }
@@ -168,29 +211,41 @@ mod tests {
             fs::create_dir_all(folder).unwrap();
         }
         let link = project.join(".soong-agent");
-        for (target, is_taken) in
-            [(&outside, false), (&dir.path().join("nowhere"), false), (&project.join("inside"), true)]
-        {
+        for (target, is_taken) in [
+            (&outside, false),
+            (&dir.path().join("nowhere"), false),
+            (&project.join("inside"), true),
+        ] {
             std::os::unix::fs::symlink(target, &link).unwrap();
             let made = create_project_folder(&project, &session);
             assert_eq!(made.is_ok(), is_taken, "{target:?}: {made:?}");
             assert!(made.is_ok_and(|_| true) || project_tasks(&project).is_none());
             fs::remove_file(&link).unwrap();
         }
-        assert_eq!(fs::read_dir(&outside).unwrap().count(), 0, "nothing was written there");
+        assert_eq!(
+            fs::read_dir(&outside).unwrap().count(),
+            0,
+            "nothing was written there"
+        );
         assert!(project.join("inside/tasks/s").is_dir());
         fs::create_dir(&link).unwrap();
         std::os::unix::fs::symlink(project.join("inside"), link.join("tasks")).unwrap();
         std::os::unix::fs::symlink(project.join("inside"), project.join("inside/linked")).unwrap();
         assert!(create_project_folder(&project, &session).is_ok());
         assert!(
-            create_project_folder(&project, &SessionId::new("linked")).is_err_and(|error| is_permanent_error(&error))
+            create_project_folder(&project, &SessionId::new("linked"))
+                .is_err_and(|error| is_permanent_error(&error))
         );
         fs::remove_dir_all(&link).unwrap();
         fs::write(&link, "a file").unwrap();
-        assert!(create_project_folder(&project, &session).is_err_and(|error| is_permanent_error(&error)));
+        assert!(
+            create_project_folder(&project, &session)
+                .is_err_and(|error| is_permanent_error(&error))
+        );
         let gone = dir.path().join("gone");
-        assert!(create_project_folder(&gone, &session).is_err_and(|error| is_permanent_error(&error)));
+        assert!(
+            create_project_folder(&gone, &session).is_err_and(|error| is_permanent_error(&error))
+        );
         assert!(!gone.exists());
     }
 
@@ -202,6 +257,9 @@ mod tests {
         assert_eq!(fs::read_to_string(own.join(".gitignore")).unwrap(), "*\n");
         fs::remove_file(own.join(".gitignore")).unwrap();
         create_project_folder(project.path(), &SessionId::new("t")).unwrap();
-        assert!(!own.join(".gitignore").exists(), "what the user removed stays away");
+        assert!(
+            !own.join(".gitignore").exists(),
+            "what the user removed stays away"
+        );
     }
 }

@@ -53,7 +53,8 @@ impl TaskJournals {
     /// Writes the journal of a run that has started, in the background, until the run has ended.
     pub(crate) fn start(self: &Arc<Self>, run: &RunId) {
         let (journals, run) = (Arc::clone(self), run.clone());
-        self.tasks.spawn(async move { journals.write_until_complete(&run).await });
+        self.tasks
+            .spawn(async move { journals.write_until_complete(&run).await });
     }
 
     /// Lists the ended runs whose journals an earlier owner of the home did not complete.
@@ -61,8 +62,15 @@ impl TaskJournals {
     /// Must be called before any run is started, because the journals of resumed runs are written when their actors
     /// start.
     pub(crate) async fn incomplete_ended_runs(&self) -> Result<Vec<RunId>, ErrorInfo> {
-        let runs = self.store.read(|reader| reader.runs_with_pending_task_journal()).await?;
-        Ok(runs.into_iter().filter(|run| run.status.is_terminal()).map(|run| run.run_id).collect())
+        let runs = self
+            .store
+            .read(|reader| reader.runs_with_pending_task_journal())
+            .await?;
+        Ok(runs
+            .into_iter()
+            .filter(|run| run.status.is_terminal())
+            .map(|run| run.run_id)
+            .collect())
     }
 
     /// Completes the journals of ended runs, in the background.
@@ -76,13 +84,18 @@ impl TaskJournals {
                 let journals = Arc::clone(&journals);
                 async move { journals.write_until_complete(&run).await }
             };
-            futures::stream::iter(runs).for_each_concurrent(MAX_CONCURRENT_COMPLETIONS, keep).await;
+            futures::stream::iter(runs)
+                .for_each_concurrent(MAX_CONCURRENT_COMPLETIONS, keep)
+                .await;
         });
     }
 
     /// Retries until the journal is complete, cannot be completed, or the runtime closes (DUR-6).
     async fn write_until_complete(&self, run: &RunId) {
-        let result = keep_trying(&self.closing, "writing a task journal", || write_once(self, run)).await;
+        let result = keep_trying(&self.closing, "writing a task journal", || {
+            write_once(self, run)
+        })
+        .await;
         if let Err(error) = result
             && !self.closing.is_cancelled()
         {
@@ -94,14 +107,20 @@ impl TaskJournals {
 /// Writes the missing lines, then those of new events, until the run has ended or the runtime closes.
 async fn write_once(journals: &TaskJournals, run: &RunId) -> Result<(), ErrorInfo> {
     let wanted = run.clone();
-    let start = journals.store.read(move |reader| reader.pending_task_journal(&wanted)).await?;
+    let start = journals
+        .store
+        .read(move |reader| reader.pending_task_journal(&wanted))
+        .await?;
     let Some(begin) = start else { return Ok(()) };
     let mut events = RunEvents::of(journals, &begin);
     let mut file = open(journals, &begin).await?;
     let mut projection = Projection::new(begin);
     loop {
         let (batch, has_more) = events.next_batch(journals).await?;
-        let lines: Vec<_> = batch.iter().filter_map(|record| projection.line(record)).collect();
+        let lines: Vec<_> = batch
+            .iter()
+            .filter_map(|record| projection.line(record))
+            .collect();
         let is_complete = lines.last().is_some_and(|line| line.event.is_last());
         if !lines.is_empty() {
             let faults = journals.faults.clone();
@@ -117,8 +136,15 @@ async fn write_once(journals: &TaskJournals, run: &RunId) -> Result<(), ErrorInf
             .await?;
         }
         if is_complete {
-            let done = Append { fence: None, writes: vec![Write::Run(RunWrite::TaskJournalCompleted(run.clone()))] };
-            journals.journal.append_and_wait(done).await.map_err(|error| ErrorInfo::from(&error))?;
+            let done = Append {
+                fence: None,
+                writes: vec![Write::Run(RunWrite::TaskJournalCompleted(run.clone()))],
+            };
+            journals
+                .journal
+                .append_and_wait(done)
+                .await
+                .map_err(|error| ErrorInfo::from(&error))?;
             tracing::debug!(%run, path = %file.path().display(), "completed a task journal");
             return Ok(());
         }
@@ -138,9 +164,20 @@ struct RunEvents {
 
 impl RunEvents {
     fn of(journals: &TaskJournals, start: &PendingTaskJournal) -> Self {
-        let (run, seen) = (start.run.run_id.clone(), start.first_event_id.saturating_sub(1));
-        let scope = Scope::Run { trace: start.run.trace_id.clone(), run: run.clone() };
-        let stream = EventStream::open(Arc::clone(&journals.bus), journals.store.clone(), scope, seen);
+        let (run, seen) = (
+            start.run.run_id.clone(),
+            start.first_event_id.saturating_sub(1),
+        );
+        let scope = Scope::Run {
+            trace: start.run.trace_id.clone(),
+            run: run.clone(),
+        };
+        let stream = EventStream::open(
+            Arc::clone(&journals.bus),
+            journals.store.clone(),
+            scope,
+            seen,
+        );
         Self { stream, run, seen }
     }
 
@@ -148,7 +185,10 @@ impl RunEvents {
     ///
     /// When the runtime closes, the last batch has all stored events. So the journal of a run whose end was reported
     /// is completed.
-    async fn next_batch(&mut self, journals: &TaskJournals) -> Result<(Vec<Arc<EventRecord>>, bool), ErrorInfo> {
+    async fn next_batch(
+        &mut self,
+        journals: &TaskJournals,
+    ) -> Result<(Vec<Arc<EventRecord>>, bool), ErrorInfo> {
         let mut batch = Vec::new();
         let mut next = tokio::select! {
             biased;
@@ -173,9 +213,15 @@ impl RunEvents {
     }
 
     /// Reads every stored event that was not returned yet.
-    async fn read_stored(&mut self, journals: &TaskJournals) -> Result<Vec<Arc<EventRecord>>, ErrorInfo> {
+    async fn read_stored(
+        &mut self,
+        journals: &TaskJournals,
+    ) -> Result<Vec<Arc<EventRecord>>, ErrorInfo> {
         let run = self.run.clone();
-        let mut events = journals.store.read(move |reader| reader.run_events(&run)).await?;
+        let mut events = journals
+            .store
+            .read(move |reader| reader.run_events(&run))
+            .await?;
         events.retain(|record| record.event_id > self.seen);
         Ok(events.into_iter().map(Arc::new).collect())
     }
@@ -183,7 +229,10 @@ impl RunEvents {
 
 /// Opens the journal's file: in the project if possible, else under the home. A file that already exists under the
 /// home is continued there.
-async fn open(journals: &TaskJournals, start: &PendingTaskJournal) -> Result<JournalFile, ErrorInfo> {
+async fn open(
+    journals: &TaskJournals,
+    start: &PendingTaskJournal,
+) -> Result<JournalFile, ErrorInfo> {
     let (home, in_home) = (journals.home.clone(), journals.location == TaskPlace::Home);
     let (run, project) = (start.run.clone(), PathBuf::from(&start.project_dir));
     blocking(move || {
@@ -218,7 +267,10 @@ async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> std::io::Result<T> + Send + 'static,
 ) -> Result<T, ErrorInfo> {
     let failed = |error: String| {
-        ErrorInfo::retryable(ErrorCode::StorageError, format!("could not write a task journal: {error}"))
+        ErrorInfo::retryable(
+            ErrorCode::StorageError,
+            format!("could not write a task journal: {error}"),
+        )
     };
     match tokio::task::spawn_blocking(work).await {
         Ok(done) => done.map_err(|error| failed(error.to_string())),

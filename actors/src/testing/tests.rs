@@ -25,17 +25,48 @@ async fn complete(model: &ScriptedModel) -> (Vec<Delta>, Result<Completion, Mode
 
 #[tokio::test]
 async fn steps_stream_and_end_as_described() {
-    let limited = Completion { finish_reason: "length".to_owned(), ..Completion::text("too lo") };
-    let reasoning = Delta::Reasoning { text: "hm".to_owned() };
-    let usage = Usage { prompt_tokens: 7, ..Usage::default() };
+    let limited = Completion {
+        finish_reason: "length".to_owned(),
+        ..Completion::text("too lo")
+    };
+    let reasoning = Delta::Reasoning {
+        text: "hm".to_owned(),
+    };
+    let usage = Usage {
+        prompt_tokens: 7,
+        ..Usage::default()
+    };
     let error = ModelError::new(Failure::InvalidResponse, "no end");
     for (step, deltas, outcome) in [
-        (text("two words"), vec![piece("two "), piece("words")], Ok(Completion::text("two words"))),
-        (text("x").streaming([reasoning.clone()]), vec![reasoning], Ok(Completion::text("x"))),
+        (
+            text("two words"),
+            vec![piece("two "), piece("words")],
+            Ok(Completion::text("two words")),
+        ),
+        (
+            text("x").streaming([reasoning.clone()]),
+            vec![reasoning],
+            Ok(Completion::text("x")),
+        ),
         (limited.clone().into(), vec![], Ok(limited)),
-        (text("").usage(usage), vec![], Ok(Completion { usage: Some(usage), ..Completion::text("") })),
-        (cut("half", error.failure, "no end"), vec![piece("half")], Err(error.clone())),
-        (fail(error.failure, "no end").usage(usage), vec![], Err(error)),
+        (
+            text("").usage(usage),
+            vec![],
+            Ok(Completion {
+                usage: Some(usage),
+                ..Completion::text("")
+            }),
+        ),
+        (
+            cut("half", error.failure, "no end"),
+            vec![piece("half")],
+            Err(error.clone()),
+        ),
+        (
+            fail(error.failure, "no end").usage(usage),
+            vec![],
+            Err(error),
+        ),
     ] {
         assert_eq!(complete(&script([step])).await, (deltas, outcome));
     }
@@ -43,24 +74,52 @@ async fn steps_stream_and_end_as_described() {
 
 #[tokio::test]
 async fn tool_calls_without_id_get_unique_ids() {
-    let named = ToolCall { id: "mine".to_owned(), name: "read".to_owned(), arguments: "{}".to_owned() };
-    let steps = [calls([("read", json!({})), ("read", json!({}))]), Completion::tool_calls(vec![named]).into()];
+    let named = ToolCall {
+        id: "mine".to_owned(),
+        name: "read".to_owned(),
+        arguments: "{}".to_owned(),
+    };
+    let steps = [
+        calls([("read", json!({})), ("read", json!({}))]),
+        Completion::tool_calls(vec![named]).into(),
+    ];
     let model = script(steps.into_iter().chain([call("read", json!({}))]));
     let mut ids = Vec::new();
     for _ in 0..3 {
-        ids.extend(complete(&model).await.1.unwrap().tool_calls.into_iter().map(|call| call.id));
+        ids.extend(
+            complete(&model)
+                .await
+                .1
+                .unwrap()
+                .tool_calls
+                .into_iter()
+                .map(|call| call.id),
+        );
     }
     assert_eq!(ids, ["call_0", "call_1", "mine", "call_2"]);
 }
 
 #[tokio::test]
 async fn chosen_call_takes_its_step_and_script_goes_on() {
-    let model = script([text("one"), text("two")]).at_call(1, fail(Failure::Unavailable, "down")).recording();
+    let model = script([text("one"), text("two")])
+        .at_call(1, fail(Failure::Unavailable, "down"))
+        .recording();
     let mut outcomes = Vec::new();
     for _ in 0..4 {
-        outcomes.push(complete(&model).await.1.map(|completion| completion.text).map_err(|error| error.failure));
+        outcomes.push(
+            complete(&model)
+                .await
+                .1
+                .map(|completion| completion.text)
+                .map_err(|error| error.failure),
+        );
     }
-    let want = [Ok("one".to_owned()), Err(Failure::Unavailable), Ok("two".to_owned()), Err(Failure::Rejected)];
+    let want = [
+        Ok("one".to_owned()),
+        Err(Failure::Unavailable),
+        Ok("two".to_owned()),
+        Err(Failure::Rejected),
+    ];
     assert_eq!(outcomes, want);
     assert_eq!((model.calls(), model.requests().len()), (4, 4));
 }
@@ -71,13 +130,26 @@ async fn calls_are_in_flight_until_they_end_or_are_cancelled() {
         let hangs = request.model.is_some();
         async move {
             tokio::time::sleep(Duration::from_secs(1)).await;
-            if hangs { hang("half") } else { text("done").pause(Duration::from_secs(1)) }
+            if hangs {
+                hang("half")
+            } else {
+                text("done").pause(Duration::from_secs(1))
+            }
         }
     }));
     let begin = |name: Option<&str>| {
-        let (model, request) =
-            (Arc::clone(&model), ModelRequest { model: name.map(str::to_owned), ..ModelRequest::default() });
-        tokio::spawn(async move { model.complete(&request, &mut RecordingSink::default()).await })
+        let (model, request) = (
+            Arc::clone(&model),
+            ModelRequest {
+                model: name.map(str::to_owned),
+                ..ModelRequest::default()
+            },
+        );
+        tokio::spawn(async move {
+            model
+                .complete(&request, &mut RecordingSink::default())
+                .await
+        })
     };
     let (ends, hangs) = (begin(None), begin(Some("hangs")));
     tokio::time::sleep(Duration::from_millis(1_500)).await;

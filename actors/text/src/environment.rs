@@ -13,7 +13,9 @@ pub struct Environment {
 
 impl std::fmt::Debug for Environment {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Environment").field("names", &self.variables.keys().collect::<Vec<_>>()).finish()
+        f.debug_struct("Environment")
+            .field("names", &self.variables.keys().collect::<Vec<_>>())
+            .finish()
     }
 }
 
@@ -23,12 +25,21 @@ impl Environment {
         let text = |(name, value): (std::ffi::OsString, std::ffi::OsString)| {
             Some((name.into_string().ok()?, value.into_string().ok()?))
         };
-        Self { variables: std::env::vars_os().filter_map(text).collect() }
+        Self {
+            variables: std::env::vars_os().filter_map(text).collect(),
+        }
     }
 
     /// Creates an environment with these variables only.
-    pub fn of<N: Into<String>, V: Into<String>>(variables: impl IntoIterator<Item = (N, V)>) -> Self {
-        Self { variables: variables.into_iter().map(|(name, value)| (name.into(), value.into())).collect() }
+    pub fn of<N: Into<String>, V: Into<String>>(
+        variables: impl IntoIterator<Item = (N, V)>,
+    ) -> Self {
+        Self {
+            variables: variables
+                .into_iter()
+                .map(|(name, value)| (name.into(), value.into()))
+                .collect(),
+        }
     }
 
     /// Returns a copy with a variable added or replaced.
@@ -41,7 +52,10 @@ impl Environment {
 
     /// Returns the value of a variable. An empty value counts as unset.
     pub fn get(&self, name: &str) -> Option<&str> {
-        self.variables.get(name).map(String::as_str).filter(|value| !value.is_empty())
+        self.variables
+            .get(name)
+            .map(String::as_str)
+            .filter(|value| !value.is_empty())
     }
 
     /// Returns the variables in `names` that are set (TOOL-5).
@@ -52,7 +66,9 @@ impl Environment {
 
     /// Returns all variables.
     pub fn variables(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.variables.iter().map(|(name, value)| (name.as_str(), value.as_str()))
+        self.variables
+            .iter()
+            .map(|(name, value)| (name.as_str(), value.as_str()))
     }
 
     /// Resolves the path of a setting: `~/` means the user's home directory. `None` if that directory is unknown.
@@ -83,6 +99,9 @@ mod tests {
     fn named_returns_only_nonempty_variables() {
         let environment = Environment::of([("PATH", "/bin"), ("HOME", ""), ("KEY", "secret")]);
         let names = ["PATH", "HOME", "NOPE"].map(str::to_owned);
-        assert_eq!(environment.select(&names), [("PATH".to_owned(), "/bin".to_owned())].into());
+        assert_eq!(
+            environment.select(&names),
+            [("PATH".to_owned(), "/bin".to_owned())].into()
+        );
     }
 }

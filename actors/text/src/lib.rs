@@ -32,21 +32,36 @@ pub fn on_one_line(text: &str) -> String {
 pub fn strip_invisible(text: &str) -> String {
     let is_dropped = |c: char| {
         // The last range contains the tag characters, which can encode invisible text.
-        matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{e0000}'..='\u{e007f}') || c.is_control()
+        matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{e0000}'..='\u{e007f}')
+            || c.is_control()
     };
-    text.chars().filter(|c| matches!(c, '\n' | '\t') || !is_dropped(*c)).collect()
+    text.chars()
+        .filter(|c| matches!(c, '\n' | '\t') || !is_dropped(*c))
+        .collect()
 }
 
 /// Formats JSON with indentation. JSON of more than 64 KiB stays on one line, because the indentation of deeply nested
 /// data may be many times larger than the data.
 pub fn indented_json(value: &Value) -> String {
     let text = value.to_string();
-    if text.len() > MAX_INDENTED_BYTES { text } else { format!("{value:#}") }
+    if text.len() > MAX_INDENTED_BYTES {
+        text
+    } else {
+        format!("{value:#}")
+    }
 }
 
 /// Returns a Markdown code fence of tildes that no line of the text can close.
 pub fn fence_around(text: &str) -> String {
-    let longest = text.lines().map(|line| line.trim_start().bytes().take_while(|byte| *byte == b'~').count()).max();
+    let longest = text
+        .lines()
+        .map(|line| {
+            line.trim_start()
+                .bytes()
+                .take_while(|byte| *byte == b'~')
+                .count()
+        })
+        .max();
     "~".repeat(longest.unwrap_or(0).max(2) + 1)
 }
 
@@ -68,7 +83,10 @@ pub struct FoundJson<'a> {
 
 /// Finds a JSON value in an answer, and returns its text and the parsed value: the first of [`json_values`].
 pub fn find_json(answer: &str) -> Option<(&str, Value)> {
-    json_values(answer).into_iter().next().map(|found| (found.text, found.value))
+    json_values(answer)
+        .into_iter()
+        .next()
+        .map(|found| (found.text, found.value))
 }
 
 /// Finds the JSON values in an answer, the most likely one first: the whole answer, the code fences from the last to
@@ -76,25 +94,48 @@ pub fn find_json(answer: &str) -> Option<(&str, Value)> {
 /// skipped, unless there is no value behind it. At most 16 values are returned.
 pub fn json_values(answer: &str) -> Vec<FoundJson<'_>> {
     if let Ok(value) = serde_json::from_str(answer.trim()) {
-        return vec![FoundJson { text: answer.trim(), value, is_in_prose: false }];
+        return vec![FoundJson {
+            text: answer.trim(),
+            value,
+            is_in_prose: false,
+        }];
     }
     let answer_only = after_reasoning(answer);
     let values = values_in(answer_only.trim());
-    if values.is_empty() && answer_only.len() < answer.len() { values_in(answer.trim()) } else { values }
+    if values.is_empty() && answer_only.len() < answer.len() {
+        values_in(answer.trim())
+    } else {
+        values
+    }
 }
 
 fn values_in(text: &str) -> Vec<FoundJson<'_>> {
     let read = |text: &'_ str| serde_json::from_str::<Value>(text).ok();
     if let Some(value) = read(text) {
-        return vec![FoundJson { text, value, is_in_prose: false }];
+        return vec![FoundJson {
+            text,
+            value,
+            is_in_prose: false,
+        }];
     }
     let mut values = Vec::new();
     // Every second piece is the content of a fence. Its first line may name a language.
     let blocks: Vec<&str> = text.split("```").skip(1).step_by(2).collect();
     for block in blocks.into_iter().rev() {
-        let body = block.split_once('\n').map_or(block, |(_, body)| body).trim();
-        let text = if read(body).is_some() { body } else { block.trim() };
-        values.extend(read(text).map(|value| FoundJson { text, value, is_in_prose: false }));
+        let body = block
+            .split_once('\n')
+            .map_or(block, |(_, body)| body)
+            .trim();
+        let text = if read(body).is_some() {
+            body
+        } else {
+            block.trim()
+        };
+        values.extend(read(text).map(|value| FoundJson {
+            text,
+            value,
+            is_in_prose: false,
+        }));
     }
     let in_fences: Vec<*const u8> = values.iter().map(|found| found.text.as_ptr()).collect();
     let mut embedded = embedded_json(text);
@@ -107,7 +148,9 @@ fn values_in(text: &str) -> Vec<FoundJson<'_>> {
 
 /// Returns the text after the reasoning that some models write before their answer.
 pub fn after_reasoning(answer: &str) -> &str {
-    answer.rsplit_once("</think>").map_or(answer, |(_, answer)| answer)
+    answer
+        .rsplit_once("</think>")
+        .map_or(answer, |(_, answer)| answer)
 }
 
 /// Returns the objects and lists in a text, in order. Values inside of others are not returned.
@@ -115,12 +158,18 @@ fn embedded_json(text: &str) -> Vec<FoundJson<'_>> {
     let mut found = Vec::new();
     let mut rest = text;
     for _ in 0..MAX_JSON_STARTS {
-        let Some(start) = rest.find(['{', '[']) else { break };
+        let Some(start) = rest.find(['{', '[']) else {
+            break;
+        };
         rest = &rest[start..];
         let mut values = serde_json::Deserializer::from_str(rest).into_iter::<Value>();
         let value = values.next().and_then(Result::ok);
         let length = value.as_ref().map_or(1, |_| values.byte_offset());
-        found.extend(value.map(|value| FoundJson { text: &rest[..length], value, is_in_prose: true }));
+        found.extend(value.map(|value| FoundJson {
+            text: &rest[..length],
+            value,
+            is_in_prose: true,
+        }));
         rest = &rest[length..];
     }
     found
@@ -128,7 +177,8 @@ fn embedded_json(text: &str) -> Vec<FoundJson<'_>> {
 
 /// Returns whether a text is one JSON object.
 pub fn is_json_object(text: &str) -> bool {
-    text.trim_start().starts_with('{') && serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok()
+    text.trim_start().starts_with('{')
+        && serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok()
 }
 
 /// Decodes a JSON string that contains a JSON object, and returns the text of the object. Some models encode the
@@ -138,7 +188,9 @@ pub fn unwrap_json_string(text: &str) -> Option<String> {
     if !text.trim_start().starts_with('"') {
         return None;
     }
-    serde_json::from_str::<String>(text).ok().filter(|inner| is_json_object(inner))
+    serde_json::from_str::<String>(text)
+        .ok()
+        .filter(|inner| is_json_object(inner))
 }
 
 #[cfg(test)]
@@ -153,7 +205,10 @@ mod tests {
             ("Sure:\n```json\n{\"a\": 1}\n```\nDone.", Some("{\"a\": 1}")),
             ("```\n{\"a\": 1}\n```", Some("{\"a\": 1}")),
             ("```{\"a\": 1}```", Some("{\"a\": 1}")),
-            ("draft\n```json\n{\"a\": 1}\n```\nmended\n```json\n{\"a\": 2}\n```", Some("{\"a\": 2}")),
+            (
+                "draft\n```json\n{\"a\": 1}\n```\nmended\n```json\n{\"a\": 2}\n```",
+                Some("{\"a\": 2}"),
+            ),
             ("```rust\nfn x() {}\n```\n```json\n3\n```", Some("3")),
             ("it is {\"a\": 1}, I think.", Some("{\"a\": 1}")),
             ("first [1], then {\"a\": [2]}.", Some("{\"a\": [2]}")),
@@ -172,7 +227,10 @@ mod tests {
     #[test]
     fn values_of_an_answer_are_found_most_likely_first_and_bounded() {
         let answer = "For example {\"a\": 0}:\n```json\n{\"a\": 1}\n```\nor {\"a\": 2}.";
-        let values: Vec<&str> = json_values(answer).into_iter().map(|found| found.text).collect();
+        let values: Vec<&str> = json_values(answer)
+            .into_iter()
+            .map(|found| found.text)
+            .collect();
         assert_eq!(values, ["{\"a\": 1}", "{\"a\": 2}", "{\"a\": 0}"]);
         assert_eq!(json_values(&"[1] ".repeat(100)).len(), 16);
         assert!(json_values(&"[".repeat(100_000)).is_empty());

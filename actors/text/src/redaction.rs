@@ -40,8 +40,17 @@ const MIN_SECRET_BYTES: usize = 8;
 /// Minimum length of a line of a multi-line value that is redacted separately, in bytes.
 const MIN_LINE_BYTES: usize = 16;
 /// Suffixes that mark a variable as secret. Each alphanumeric part of its name is checked.
-const SECRET_SUFFIXES: [&str; 9] =
-    ["KEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "PASSPHRASE", "CREDENTIAL", "CREDENTIALS", "PWD"];
+const SECRET_SUFFIXES: [&str; 9] = [
+    "KEY",
+    "TOKEN",
+    "SECRET",
+    "PASSWORD",
+    "PASSWD",
+    "PASSPHRASE",
+    "CREDENTIAL",
+    "CREDENTIALS",
+    "PWD",
+];
 /// Variables that have such a suffix but contain a working directory, not a secret.
 const EXCLUDED_NAMES: [&str; 2] = ["PWD", "OLDPWD"];
 /// Replacement of a token after `Bearer`.
@@ -51,12 +60,17 @@ const MIN_LONG_TOKEN_CHARS: usize = 20;
 
 /// Matches `Bearer` and the word after it, with the header name if there is one.
 static BEARER: LazyLock<Option<Regex>> = LazyLock::new(|| {
-    Regex::new(r#"(?i)(authorization["']?\s*[:=]\s*["']?)?(bearer[ \t]+)([A-Za-z0-9._~+/-]{8,}=*)"#).ok()
+    Regex::new(r#"(?i)(authorization["']?\s*[:=]\s*["']?)?(bearer[ \t]+)([A-Za-z0-9._~+/-]{8,}=*)"#)
+        .ok()
 });
 
 /// Finds the texts that [`BEARER`] can match: the search for a word is much faster than the regular expression.
-static BEARER_WORD: LazyLock<Option<AhoCorasick>> =
-    LazyLock::new(|| AhoCorasick::builder().ascii_case_insensitive(true).build(["bearer"]).ok());
+static BEARER_WORD: LazyLock<Option<AhoCorasick>> = LazyLock::new(|| {
+    AhoCorasick::builder()
+        .ascii_case_insensitive(true)
+        .build(["bearer"])
+        .ok()
+});
 
 /// Removes secrets from texts. Cheap to clone.
 #[derive(Clone, Default)]
@@ -83,7 +97,13 @@ impl fmt::Debug for Redactor {
     /// Shows the number of forms that are searched for, but no secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Redactor")
-            .field("secrets", &self.index.as_ref().map_or(0, |known| known.replacements.len()))
+            .field(
+                "secrets",
+                &self
+                    .index
+                    .as_ref()
+                    .map_or(0, |known| known.replacements.len()),
+            )
             .finish()
     }
 }
@@ -92,14 +112,21 @@ impl Redactor {
     /// Creates a redactor for the secrets of an environment. A variable is secret according to its name or the
     /// configuration.
     pub fn new(environment: &Environment, config: &Config) -> Self {
-        Self::from_secrets(secrets(environment, config).map(|(name, value)| (value, format!("[redacted:{name}]"))))
+        Self::from_secrets(
+            secrets(environment, config).map(|(name, value)| (value, format!("[redacted:{name}]"))),
+        )
     }
 
     /// Returns the names of the variables whose secrets are not redacted, because they are shorter than 8 bytes and
     /// would match ordinary words.
-    pub fn too_short_names<'a>(environment: &'a Environment, config: &'a Config) -> impl Iterator<Item = &'a str> {
+    pub fn too_short_names<'a>(
+        environment: &'a Environment,
+        config: &'a Config,
+    ) -> impl Iterator<Item = &'a str> {
         let is_too_short = |value: &str| (1..MIN_SECRET_BYTES).contains(&value.trim().len());
-        secrets(environment, config).filter(move |(_, value)| is_too_short(value)).map(|(name, _)| name)
+        secrets(environment, config)
+            .filter(move |(_, value)| is_too_short(value))
+            .map(|(name, _)| name)
     }
 
     /// Creates a redactor that replaces each of the keys with `[key]`.
@@ -123,15 +150,27 @@ impl Redactor {
         }
         forms.extend(marks_with_secrets(&forms, &prefixes));
         // Longest form first. If forms are equal, a mark is kept, else the one with the smallest replacement.
-        let rank = |(form, mark): &(String, String)| (Reverse(form.len()), form.clone(), form != mark, mark.clone());
+        let rank = |(form, mark): &(String, String)| {
+            (
+                Reverse(form.len()),
+                form.clone(),
+                form != mark,
+                mark.clone(),
+            )
+        };
         forms.sort_by_cached_key(rank);
         forms.dedup_by(|a, b| a.0 == b.0);
         let (forms, marks): (Vec<String>, Vec<String>) = forms.into_iter().unzip();
-        let finder = AhoCorasick::builder().match_kind(MatchKind::LeftmostLongest).build(&forms);
+        let finder = AhoCorasick::builder()
+            .match_kind(MatchKind::LeftmostLongest)
+            .build(&forms);
         match finder {
             Ok(finder) if !forms.is_empty() => {
                 let beginnings = partial::partial_matcher(&forms);
-                let prefixes = AhoCorasick::builder().match_kind(MatchKind::LeftmostFirst).build(prefixes).ok();
+                let prefixes = AhoCorasick::builder()
+                    .match_kind(MatchKind::LeftmostFirst)
+                    .build(prefixes)
+                    .ok();
                 Self {
                     index: Some(Arc::new(SecretIndex {
                         finder,
@@ -149,7 +188,10 @@ impl Redactor {
 
     /// Returns the text with its secrets replaced. Borrows the text if it contains none.
     pub fn text<'a>(&self, text: &'a str) -> Cow<'a, str> {
-        let known = self.index.as_ref().map_or(Cow::Borrowed(text), |known| known.redacted(text));
+        let known = self
+            .index
+            .as_ref()
+            .map_or(Cow::Borrowed(text), |known| known.redacted(text));
         match known {
             Cow::Borrowed(text) => redact_bearer(text),
             Cow::Owned(text) => match redact_bearer(&text) {
@@ -188,11 +230,20 @@ impl Redactor {
             Value::String(text) => self.redact(text),
             Value::Array(items) => items.iter_mut().for_each(|item| self.redact_json(item)),
             Value::Object(fields) => {
-                if fields.keys().any(|name| matches!(self.text(name), Cow::Owned(_))) {
+                if fields
+                    .keys()
+                    .any(|name| matches!(self.text(name), Cow::Owned(_)))
+                {
                     let taken = std::mem::take(fields);
-                    fields.extend(taken.into_iter().map(|(name, value)| (self.text(&name).into_owned(), value)));
+                    fields.extend(
+                        taken
+                            .into_iter()
+                            .map(|(name, value)| (self.text(&name).into_owned(), value)),
+                    );
                 }
-                fields.values_mut().for_each(|value| self.redact_json(value));
+                fields
+                    .values_mut()
+                    .for_each(|value| self.redact_json(value));
             }
             Value::Null | Value::Bool(_) | Value::Number(_) => {}
         }
@@ -200,9 +251,18 @@ impl Redactor {
 }
 
 /// Returns the names and values of the variables that contain secrets.
-fn secrets<'a>(environment: &'a Environment, config: &Config) -> impl Iterator<Item = (&'a str, &'a str)> {
-    let named: Vec<String> = config.secret_variables().into_iter().map(str::to_owned).collect();
-    environment.variables().filter(move |(name, _)| is_secret(name) || named.iter().any(|other| other == name))
+fn secrets<'a>(
+    environment: &'a Environment,
+    config: &Config,
+) -> impl Iterator<Item = (&'a str, &'a str)> {
+    let named: Vec<String> = config
+        .secret_variables()
+        .into_iter()
+        .map(str::to_owned)
+        .collect();
+    environment
+        .variables()
+        .filter(move |(name, _)| is_secret(name) || named.iter().any(|other| other == name))
 }
 
 impl SecretIndex {
@@ -238,7 +298,12 @@ impl SecretIndex {
     }
 
     /// Adds the ranges of words that start with the first part of a secret, in one part of a text.
-    fn find_prefixes<'a>(&'a self, text: &str, part: Range<usize>, spans: &mut Vec<(Range<usize>, &'a str)>) {
+    fn find_prefixes<'a>(
+        &'a self,
+        text: &str,
+        part: Range<usize>,
+        spans: &mut Vec<(Range<usize>, &'a str)>,
+    ) {
         let Some(finder) = &self.prefixes else { return };
         let mut copied_to = part.start;
         for found in finder.find_iter(&text[part.clone()]) {
@@ -248,7 +313,10 @@ impl SecretIndex {
             }
             let prefix_end = start + found.len();
             copied_to = prefix_end + prefix::word_length(&text[prefix_end..part.end]);
-            spans.push((start..copied_to, self.prefix_replacements[found.pattern()].as_str()));
+            spans.push((
+                start..copied_to,
+                self.prefix_replacements[found.pattern()].as_str(),
+            ));
         }
     }
 }
@@ -265,7 +333,10 @@ fn marks_with_secrets(forms: &[(String, String)], prefixes: &[String]) -> Vec<(S
             || prefixes.iter().any(|prefix| mark.contains(prefix.as_str()))
     };
     marks.retain(|mark| contains_secret(mark));
-    marks.into_iter().map(|mark| (mark.to_owned(), mark.to_owned())).collect()
+    marks
+        .into_iter()
+        .map(|mark| (mark.to_owned(), mark.to_owned()))
+        .collect()
 }
 
 /// Returns whether the name of a variable indicates that its value is a secret.
@@ -283,10 +354,18 @@ fn forms_of(value: &str) -> Vec<String> {
     let value = value.trim();
     let mut texts: Vec<&str> = vec![value];
     if value.contains('\n') {
-        texts.extend(value.lines().map(str::trim).filter(|line| line.len() >= MIN_LINE_BYTES));
+        texts.extend(
+            value
+                .lines()
+                .map(str::trim)
+                .filter(|line| line.len() >= MIN_LINE_BYTES),
+        );
     }
     let mut forms = Vec::new();
-    for text in texts.into_iter().filter(|text| text.len() >= MIN_SECRET_BYTES) {
+    for text in texts
+        .into_iter()
+        .filter(|text| text.len() >= MIN_SECRET_BYTES)
+    {
         let once = json_escaped(text);
         // Some JSON encoders escape more characters than `serde_json`.
         for json in [ascii_escaped(&once), once.replace('/', "\\/"), once] {
@@ -310,13 +389,18 @@ fn json_escaped(text: &str) -> String {
 
 /// Replaces the non-ASCII characters of a JSON text with `\u` escapes.
 fn ascii_escaped(json: &str) -> String {
-    json.chars().fold(String::with_capacity(json.len()), |mut ascii, c| {
-        match c.is_ascii() {
-            true => ascii.push(c),
-            false => ascii.extend(c.encode_utf16(&mut [0; 2]).iter().map(|unit| format!("\\u{unit:04x}"))),
-        }
-        ascii
-    })
+    json.chars()
+        .fold(String::with_capacity(json.len()), |mut ascii, c| {
+            match c.is_ascii() {
+                true => ascii.push(c),
+                false => ascii.extend(
+                    c.encode_utf16(&mut [0; 2])
+                        .iter()
+                        .map(|unit| format!("\\u{unit:04x}")),
+                ),
+            }
+            ascii
+        })
 }
 
 /// Returns a percent-encoded text with its percent-escapes in lower case.
@@ -331,19 +415,28 @@ fn lowercase_percent_escapes(address: &str) -> String {
 
 /// Percent-encodes a text. All characters except the unreserved ones of URLs are encoded.
 fn percent_encoded(text: &str) -> String {
-    text.bytes().fold(String::with_capacity(text.len()), |mut address, byte| {
-        match byte {
-            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => address.push(char::from(byte)),
-            byte => drop(write!(address, "%{byte:02X}")),
-        }
-        address
-    })
+    text.bytes()
+        .fold(String::with_capacity(text.len()), |mut address, byte| {
+            match byte {
+                b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => {
+                    address.push(char::from(byte))
+                }
+                byte => drop(write!(address, "%{byte:02X}")),
+            }
+            address
+        })
 }
 
 /// Replaces the tokens after `Bearer` in a text.
 fn redact_bearer(text: &str) -> Cow<'_, str> {
-    let Some(pattern) = BEARER.as_ref() else { return Cow::Borrowed(text) };
-    if BEARER_WORD.as_ref().is_some_and(|word| !word.is_match(text)) || !pattern.is_match(text) {
+    let Some(pattern) = BEARER.as_ref() else {
+        return Cow::Borrowed(text);
+    };
+    if BEARER_WORD
+        .as_ref()
+        .is_some_and(|word| !word.is_match(text))
+        || !pattern.is_match(text)
+    {
         return Cow::Borrowed(text);
     }
     pattern.replace_all(text, |found: &Captures<'_>| {
@@ -352,7 +445,9 @@ fn redact_bearer(text: &str) -> Cow<'_, str> {
         // Outside a header, a short word of letters is prose, as in "Bearer certificates", and is kept.
         let is_token = !header.is_empty()
             || token.len() >= MIN_LONG_TOKEN_CHARS
-            || token.bytes().any(|byte| byte.is_ascii_digit() || matches!(byte, b'_' | b'.' | b'='));
+            || token
+                .bytes()
+                .any(|byte| byte.is_ascii_digit() || matches!(byte, b'_' | b'.' | b'='));
         let replacement = if is_token { BEARER_MARK } else { token };
         format!("{header}{scheme}{replacement}")
     })

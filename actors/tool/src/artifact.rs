@@ -11,8 +11,8 @@ use bytes::Bytes;
 use futures::{future::BoxFuture, stream::BoxStream};
 use serde_json::Value;
 use soong_protocol::{
-    Artifact, ArtifactName, ArtifactScope, ArtifactSource, ArtifactVersion, ErrorCode, ErrorInfo, Provenance,
-    SessionId, USER_PREFIX,
+    Artifact, ArtifactName, ArtifactScope, ArtifactSource, ArtifactVersion, ErrorCode, ErrorInfo,
+    Provenance, SessionId, USER_PREFIX,
 };
 use soong_text::Redactor;
 
@@ -38,7 +38,10 @@ impl ArtifactOwner {
 
     /// Returns the namespace of a user without a session; only names with the prefix `user:` are meaningful in it.
     pub fn of_user(uid: impl Into<String>) -> Self {
-        Self { session_id: SessionId::new(Self::NO_SESSION), uid: uid.into() }
+        Self {
+            session_id: SessionId::new(Self::NO_SESSION),
+            uid: uid.into(),
+        }
     }
 
     /// Splits a key into its scope and its normalized name. A name that is invalid is returned unchanged, because it
@@ -51,22 +54,39 @@ impl ArtifactOwner {
 
     fn scope<'a>(&self, key: &'a str) -> (ArtifactScope, &'a str) {
         match key.strip_prefix(USER_PREFIX) {
-            Some(name) => (ArtifactScope::User { uid: self.uid.clone() }, name),
-            None => (ArtifactScope::Session { session_id: self.session_id.clone() }, key),
+            Some(name) => (
+                ArtifactScope::User {
+                    uid: self.uid.clone(),
+                },
+                name,
+            ),
+            None => (
+                ArtifactScope::Session {
+                    session_id: self.session_id.clone(),
+                },
+                key,
+            ),
         }
     }
 
     /// Splits the key of an artifact to be written. Fails with `validation_error` if the name is invalid.
     pub fn parse(&self, key: &str) -> Result<(ArtifactScope, ArtifactName), ErrorInfo> {
         let (scope, name) = self.scope(key);
-        let name =
-            ArtifactName::parse(name).map_err(|error| ErrorInfo::new(ErrorCode::ValidationError, error.to_string()))?;
+        let name = ArtifactName::parse(name)
+            .map_err(|error| ErrorInfo::new(ErrorCode::ValidationError, error.to_string()))?;
         Ok((scope, name))
     }
 
     /// Returns both scopes, the session's first.
     pub fn scopes(&self) -> [ArtifactScope; 2] {
-        [ArtifactScope::Session { session_id: self.session_id.clone() }, ArtifactScope::User { uid: self.uid.clone() }]
+        [
+            ArtifactScope::Session {
+                session_id: self.session_id.clone(),
+            },
+            ArtifactScope::User {
+                uid: self.uid.clone(),
+            },
+        ]
     }
 }
 
@@ -115,11 +135,17 @@ impl Save {
     pub fn redact(&mut self, redactor: &Redactor) {
         redactor.redact(&mut self.title);
         redactor.redact_optional(&mut self.summary);
-        self.metadata.values_mut().for_each(|value| redactor.redact_json(value));
+        self.metadata
+            .values_mut()
+            .for_each(|value| redactor.redact_json(value));
     }
 
     /// Creates a save of a tool's product under a name, with defaults for all other fields.
-    pub fn new(key: impl Into<String>, content_type: impl Into<String>, content: impl Into<Content>) -> Self {
+    pub fn new(
+        key: impl Into<String>,
+        content_type: impl Into<String>,
+        content: impl Into<Content>,
+    ) -> Self {
         Self {
             key: Some(key.into()),
             title: String::new(),
@@ -175,7 +201,11 @@ pub trait ArtifactService: Send + Sync + 'static {
     /// If the document has edits that are not yet a version, they are stored as a version first. With
     /// [`IfExists::Fail`], an existing name fails with `artifact_exists`, unless the same tool call saved it: then
     /// that version is returned.
-    fn save<'a>(&'a self, owner: &'a ArtifactOwner, save: Save) -> BoxFuture<'a, Result<Artifact, ErrorInfo>>;
+    fn save<'a>(
+        &'a self,
+        owner: &'a ArtifactOwner,
+        save: Save,
+    ) -> BoxFuture<'a, Result<Artifact, ErrorInfo>>;
 
     /// Loads the current content of an artifact, including edits, or a stored version. Returns `None` if it does not
     /// exist.
@@ -187,10 +217,16 @@ pub trait ArtifactService: Send + Sync + 'static {
     ) -> BoxFuture<'a, Result<Option<Loaded>, ErrorInfo>>;
 
     /// Lists the artifacts of both scopes, the session's first, each sorted by name.
-    fn list<'a>(&'a self, owner: &'a ArtifactOwner) -> BoxFuture<'a, Result<Vec<Artifact>, ErrorInfo>>;
+    fn list<'a>(
+        &'a self,
+        owner: &'a ArtifactOwner,
+    ) -> BoxFuture<'a, Result<Vec<Artifact>, ErrorInfo>>;
 
     /// Lists the names of both scopes, sorted, including the prefix `user:`.
-    fn list_keys<'a>(&'a self, owner: &'a ArtifactOwner) -> BoxFuture<'a, Result<Vec<String>, ErrorInfo>>;
+    fn list_keys<'a>(
+        &'a self,
+        owner: &'a ArtifactOwner,
+    ) -> BoxFuture<'a, Result<Vec<String>, ErrorInfo>>;
 
     /// Lists the stored versions of an artifact in order. The list is empty if the artifact does not exist.
     fn list_versions<'a>(
@@ -208,10 +244,18 @@ pub trait ArtifactService: Send + Sync + 'static {
     ) -> BoxFuture<'a, Result<Option<ArtifactVersion>, ErrorInfo>>;
 
     /// Deletes an artifact with all its versions. Returns `false` if it did not exist.
-    fn delete<'a>(&'a self, owner: &'a ArtifactOwner, key: &'a str) -> BoxFuture<'a, Result<bool, ErrorInfo>>;
+    fn delete<'a>(
+        &'a self,
+        owner: &'a ArtifactOwner,
+        key: &'a str,
+    ) -> BoxFuture<'a, Result<bool, ErrorInfo>>;
 
     /// Edits a text. If the request has an effect and the name belongs to the session, the edit is made in the
     /// working set and becomes a version when the run ends. Otherwise the next version is stored immediately (ART-4,
     /// ART-5).
-    fn edit<'a>(&'a self, owner: &'a ArtifactOwner, request: EditRequest) -> BoxFuture<'a, Result<Edited, ErrorInfo>>;
+    fn edit<'a>(
+        &'a self,
+        owner: &'a ArtifactOwner,
+        request: EditRequest,
+    ) -> BoxFuture<'a, Result<Edited, ErrorInfo>>;
 }

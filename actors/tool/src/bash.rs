@@ -26,7 +26,10 @@ use soong_protocol::{AccessRequest, ErrorCode, ErrorInfo, Scope, ToolSpec};
 use soong_sandbox::{Confinement, confinement, confinement::describe_gaps, find_program};
 use soong_text::Environment;
 
-use super::{Tool, ToolContext, ToolEnvironment, ToolResult, arguments, path_policy::PathPolicy, schema::schema_of};
+use super::{
+    Tool, ToolContext, ToolEnvironment, ToolResult, arguments, path_policy::PathPolicy,
+    schema::schema_of,
+};
 use crate::command::session_scope;
 
 /// Time between the maximum timeout of a command and the timeout of its tool call, in milliseconds. The tool enforces
@@ -66,7 +69,9 @@ struct Arguments {
 /// Returns the shell that runs commands: bash, or `sh` if bash is not installed.
 pub fn command_shell(environment: &Environment) -> PathBuf {
     let find = |name: &str| find_program(name, environment.get("PATH"));
-    find("bash").or_else(|| find("sh")).unwrap_or_else(|| "/bin/sh".into())
+    find("bash")
+        .or_else(|| find("sh"))
+        .unwrap_or_else(|| "/bin/sh".into())
 }
 
 impl Bash {
@@ -90,11 +95,28 @@ impl Bash {
             tools.default_timeout_ms.min(tools.max_timeout_ms),
             tools.max_timeout_ms,
         );
-        let spec = ToolSpec::dangerous("bash", "Run a command", &description, schema_of::<Arguments>());
-        let spec = ToolSpec { timeout_ms: Some(tools.max_timeout_ms.saturating_add(KILL_GRACE_MS)), ..spec };
+        let spec = ToolSpec::dangerous(
+            "bash",
+            "Run a command",
+            &description,
+            schema_of::<Arguments>(),
+        );
+        let spec = ToolSpec {
+            timeout_ms: Some(tools.max_timeout_ms.saturating_add(KILL_GRACE_MS)),
+            ..spec
+        };
         let limits = limits::CommandLimits::new(&tools.bash);
-        let setting = BashState { tool_environment: tool_environment.clone(), roots, shell, confinement, limits };
-        Self { spec, setting: Arc::new(setting) }
+        let setting = BashState {
+            tool_environment: tool_environment.clone(),
+            roots,
+            shell,
+            confinement,
+            limits,
+        };
+        Self {
+            spec,
+            setting: Arc::new(setting),
+        }
     }
 }
 
@@ -103,7 +125,11 @@ impl Tool for Bash {
         &self.spec
     }
 
-    fn required_access(&self, context: &ToolContext, value: &Value) -> Result<Option<AccessRequest>, ErrorInfo> {
+    fn required_access(
+        &self,
+        context: &ToolContext,
+        value: &Value,
+    ) -> Result<Option<AccessRequest>, ErrorInfo> {
         let arguments: Arguments = arguments(value.clone())?;
         self.setting.timeout_of(&arguments)?;
         let directory = context.project_dir.to_string_lossy().into_owned();
@@ -113,9 +139,16 @@ impl Tool for Bash {
             Some(_) => Scope::Unconfined,
             None => session_scope(&arguments.command, &directory),
         };
-        let note = lacks.map(|why| self.setting.unconfined_note(why) + "; ").unwrap_or_default();
+        let note = lacks
+            .map(|why| self.setting.unconfined_note(why) + "; ")
+            .unwrap_or_default();
         let note = Some(note + &describe_gaps());
-        Ok(Some(AccessRequest { target: arguments.command, scope, is_sensitive: lacks.is_some(), note }))
+        Ok(Some(AccessRequest {
+            target: arguments.command,
+            scope,
+            is_sensitive: lacks.is_some(),
+            note,
+        }))
     }
 
     fn call(&self, context: ToolContext, value: Value) -> BoxFuture<'static, ToolResult> {
@@ -138,7 +171,9 @@ impl BashState {
     fn timeout_of(&self, arguments: &Arguments) -> Result<Duration, ErrorInfo> {
         let refuse = |message: String| Err(ErrorInfo::new(ErrorCode::ValidationError, message));
         let tools = &self.tool_environment.tools;
-        let asked_ms = arguments.timeout_ms.unwrap_or(tools.default_timeout_ms.min(tools.max_timeout_ms));
+        let asked_ms = arguments
+            .timeout_ms
+            .unwrap_or(tools.default_timeout_ms.min(tools.max_timeout_ms));
         if asked_ms == 0 || asked_ms > tools.max_timeout_ms {
             let most_ms = tools.max_timeout_ms;
             return refuse(format!(
@@ -149,7 +184,9 @@ impl BashState {
             return refuse("the command is empty: say what is to be run".to_owned());
         }
         if arguments.command.contains('\0') {
-            return refuse("the command holds a NUL character: no program can be given one".to_owned());
+            return refuse(
+                "the command holds a NUL character: no program can be given one".to_owned(),
+            );
         }
         if arguments.command.len() > MAX_COMMAND_BYTES {
             return refuse(format!(

@@ -49,12 +49,18 @@ impl ChildSpec {
 
     /// Creates an explorer: a child that reads and searches, and changes nothing.
     pub fn explore(task: impl Into<String>) -> Self {
-        Self { mode: ChildMode::Explore, ..Self::new(task) }
+        Self {
+            mode: ChildMode::Explore,
+            ..Self::new(task)
+        }
     }
 
     /// Creates an evaluator: a child that judges. Its answer is `{"passed", "summary", "findings"}`.
     pub fn evaluate(task: impl Into<String>) -> Self {
-        Self { mode: ChildMode::Evaluate, ..Self::new(task) }
+        Self {
+            mode: ChildMode::Evaluate,
+            ..Self::new(task)
+        }
     }
 
     /// Sets the mode of the child.

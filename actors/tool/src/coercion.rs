@@ -23,7 +23,9 @@ pub(super) fn coerce(spec: &ToolSpec, arguments: &Value) -> Option<CoercedArgume
     let mut changed = arguments.as_object()?.clone();
     let mut notes = Vec::new();
     for (name, value) in &mut changed {
-        let Some(schema) = properties.get(name) else { continue };
+        let Some(schema) = properties.get(name) else {
+            continue;
+        };
         if is_list_of_scalars(schema) && is_scalar(value) {
             *value = Value::Array(vec![value.take()]);
             notes.push(format!("`{name}` was taken as a list of one"));
@@ -38,14 +40,19 @@ pub(super) fn coerce(spec: &ToolSpec, arguments: &Value) -> Option<CoercedArgume
     };
     for parameter in is_indented.iter().flat_map(|_| &spec.json_as_text) {
         let (name, inner) = parameter.split_once('/').unwrap_or((parameter, ""));
-        let Some(value) = changed.get_mut(name) else { continue };
+        let Some(value) = changed.get_mut(name) else {
+            continue;
+        };
         let takes_list = properties.get(name).is_some_and(takes_array);
         if convert_to_text(value, inner, takes_list, is_indented == Some(true)) {
             notes.push(format!("the JSON given as `{name}` was taken as text"));
         }
     }
     let note = notes.join("; ");
-    (!note.is_empty()).then_some(CoercedArguments { arguments: Value::Object(changed), note })
+    (!note.is_empty()).then_some(CoercedArguments {
+        arguments: Value::Object(changed),
+        note,
+    })
 }
 
 /// Converts objects to text, each separately if they are in a list. Returns whether there were any.
@@ -53,13 +60,19 @@ fn convert_to_text(value: &mut Value, inner: &str, takes_list: bool, is_indented
     match value {
         Value::Array(all) if takes_list || !inner.is_empty() => {
             // `fold` instead of `any`, so that every item is converted.
-            all.iter_mut().fold(false, |any, one| convert_to_text(one, inner, takes_list, is_indented) | any)
+            all.iter_mut().fold(false, |any, one| {
+                convert_to_text(one, inner, takes_list, is_indented) | any
+            })
         }
-        Value::Object(object) if !inner.is_empty() => {
-            object.get_mut(inner).is_some_and(|value| convert_to_text(value, "", false, is_indented))
-        }
+        Value::Object(object) if !inner.is_empty() => object
+            .get_mut(inner)
+            .is_some_and(|value| convert_to_text(value, "", false, is_indented)),
         Value::Object(_) | Value::Array(_) => {
-            let text = if is_indented { format!("{}\n", indented_json(value)) } else { value.to_string() };
+            let text = if is_indented {
+                format!("{}\n", indented_json(value))
+            } else {
+                value.to_string()
+            };
             *value = Value::String(text);
             true
         }
@@ -74,7 +87,8 @@ fn is_scalar(value: &Value) -> bool {
 /// Returns whether a schema accepts lists of scalars, but no scalar.
 fn is_list_of_scalars(schema: &Value) -> bool {
     let types = types(schema);
-    let is_list = types.contains(&"array") && types.iter().all(|kind| matches!(*kind, "array" | "null"));
+    let is_list =
+        types.contains(&"array") && types.iter().all(|kind| matches!(*kind, "array" | "null"));
     let items = schema.get("items").map(self::types).unwrap_or_default();
     let scalars = ["string", "integer", "number", "boolean"];
     is_list && !items.is_empty() && items.iter().all(|kind| scalars.contains(kind))
@@ -113,8 +127,14 @@ mod tests {
 
     fn spec(json_as_text: &[&str], properties: Value) -> ToolSpec {
         let schema = json!({"type": "object", "properties": properties});
-        let json_as_text = json_as_text.iter().map(|parameter| (*parameter).to_owned()).collect();
-        ToolSpec { json_as_text, ..ToolSpec::read("x", "X", "Does it.", schema) }
+        let json_as_text = json_as_text
+            .iter()
+            .map(|parameter| (*parameter).to_owned())
+            .collect();
+        ToolSpec {
+            json_as_text,
+            ..ToolSpec::read("x", "X", "Does it.", schema)
+        }
     }
 
     #[test]
@@ -144,12 +164,23 @@ mod tests {
     #[test]
     fn object_becomes_text_only_for_marked_parameters() {
         let text = json!({"type": "string"});
-        let task = json!({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]});
+        let task =
+            json!({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]});
         let said = json!({"type": "array", "items": {"type": "object", "properties": {"content": {"type": "string"}}}});
         for (marks, schema, given, want) in [
             (&["p"][..], &text, json!({"a": 1}), Some(json!("{\"a\":1}"))),
-            (&["p"], &text, json!(["a", {"b": 2}]), Some(json!("[\"a\",{\"b\":2}]"))),
-            (&["p"], &task, json!(["a", {"b": 2}]), Some(json!(["a", "{\"b\":2}"]))),
+            (
+                &["p"],
+                &text,
+                json!(["a", {"b": 2}]),
+                Some(json!("[\"a\",{\"b\":2}]")),
+            ),
+            (
+                &["p"],
+                &task,
+                json!(["a", {"b": 2}]),
+                Some(json!(["a", "{\"b\":2}"])),
+            ),
             (
                 &["p/content"],
                 &said,
@@ -171,7 +202,10 @@ mod tests {
 
     #[test]
     fn json_content_is_accepted_only_for_json_files() {
-        let file = spec(&["content"], json!({"path": {"type": "string"}, "content": {"type": "string"}}));
+        let file = spec(
+            &["content"],
+            json!({"path": {"type": "string"}, "content": {"type": "string"}}),
+        );
         let call = |path: &str| coerce(&file, &json!({"path": path, "content": {"a": [1]}}));
         let want = json!({"path": "x.JSON", "content": "{\n  \"a\": [\n    1\n  ]\n}\n"});
         assert_eq!(call("x.JSON").unwrap().arguments, want);
@@ -180,7 +214,10 @@ mod tests {
 
     #[test]
     fn note_is_added_inside_object_and_after_text() {
-        assert_eq!(with_note("{\"a\":1}".to_owned(), "n"), "{\"note\":\"n\",\"a\":1}");
+        assert_eq!(
+            with_note("{\"a\":1}".to_owned(), "n"),
+            "{\"note\":\"n\",\"a\":1}"
+        );
         assert_eq!(with_note("text".to_owned(), "n"), "text\n[note: n]");
     }
 }

@@ -63,16 +63,24 @@ impl CommandPattern {
             _ => (text, false),
         };
         let parsed = CommandLine::parse(text)?;
-        let [part] = &parsed.parts[..] else { return None };
+        let [part] = &parsed.parts[..] else {
+            return None;
+        };
         if part.has_redirection || part.has_assignment {
             return None;
         }
-        Some(Self { words: part.words.clone(), allows_more_words: is_open })
+        Some(Self {
+            words: part.words.clone(),
+            allows_more_words: is_open,
+        })
     }
 
     /// Makes the pattern that covers every call of a program.
     pub fn of_program(program: &str) -> Self {
-        Self { words: vec![program.to_owned()], allows_more_words: true }
+        Self {
+            words: vec![program.to_owned()],
+            allows_more_words: true,
+        }
     }
 
     /// Whether the pattern covers a simple command, word for word.
@@ -84,13 +92,16 @@ impl CommandPattern {
     }
 
     fn matches(&self, words: &[String]) -> bool {
-        words.starts_with(&self.words) && (self.allows_more_words || words.len() == self.words.len())
+        words.starts_with(&self.words)
+            && (self.allows_more_words || words.len() == self.words.len())
     }
 
     /// Whether the pattern, as a deny rule, matches a simple command: word for word, or by the base name of its
     /// program, also after wrappers and global options.
     fn denies(&self, part: &SimpleCommand) -> bool {
-        let Some((program, arguments)) = self.words.split_first() else { return false };
+        let Some((program, arguments)) = self.words.split_first() else {
+            return false;
+        };
         let program = program.rsplit('/').next().unwrap_or(program);
         let is_same = |reading: &Invocation<'_>| {
             (reading.program == program
@@ -114,35 +125,59 @@ impl CommandPattern {
 pub fn decide(command: &str, directory: &str, rules: Rules<'_>) -> CommandVerdict {
     let parsed = CommandLine::parse(command);
     let parts = parsed.as_ref().map_or(&[][..], |line| &line.parts);
-    if parts.iter().any(|part| rules.denied.iter().any(|pattern| pattern.denies(part))) {
+    if parts
+        .iter()
+        .any(|part| rules.denied.iter().any(|pattern| pattern.denies(part)))
+    {
         return CommandVerdict::Deny;
     }
-    let hides_words = parsed.is_none() || parts.iter().any(|part| part.invocations().iter().any(tables::executes_text));
+    let hides_words = parsed.is_none()
+        || parts
+            .iter()
+            .any(|part| part.invocations().iter().any(tables::executes_text));
     if !rules.denied.is_empty() && hides_words {
         return CommandVerdict::AskUncheckable;
     }
     if rules.allows_all {
         return CommandVerdict::Allow;
     }
-    let Some(line) = parsed else { return by_exact_line(command, directory, rules) };
+    let Some(line) = parsed else {
+        return by_exact_line(command, directory, rules);
+    };
     let of_start = |part: &SimpleCommand| rules.patterns.iter().any(|pattern| pattern.covers(part));
     if line.parts.iter().all(of_start) {
         return CommandVerdict::Allow;
     }
     let is_destructive = line.is_destructive();
-    let of_program =
-        |part: &SimpleCommand| rules.programs.iter().any(|program| CommandPattern::of_program(program).covers(part));
-    if !is_destructive && line.parts.iter().all(|part| of_start(part) || of_program(part)) {
+    let of_program = |part: &SimpleCommand| {
+        rules
+            .programs
+            .iter()
+            .any(|program| CommandPattern::of_program(program).covers(part))
+    };
+    if !is_destructive
+        && line
+            .parts
+            .iter()
+            .all(|part| of_start(part) || of_program(part))
+    {
         return CommandVerdict::Allow;
     }
     if is_destructive {
         return CommandVerdict::Ask;
     }
     let of_session = |part: &SimpleCommand| match tables::harmless(part) {
-        Some(name) => rules.session.iter().any(|scope| is_command_scope(scope, &name, directory)),
+        Some(name) => rules
+            .session
+            .iter()
+            .any(|scope| is_command_scope(scope, &name, directory)),
         None => false,
     };
-    match line.parts.iter().all(|part| of_start(part) || of_program(part) || of_session(part)) {
+    match line
+        .parts
+        .iter()
+        .all(|part| of_start(part) || of_program(part) || of_session(part))
+    {
         true => CommandVerdict::Allow,
         false => by_exact_line(command, directory, rules),
     }
@@ -150,8 +185,15 @@ pub fn decide(command: &str, directory: &str, rules: Rules<'_>) -> CommandVerdic
 
 /// Decides by the session grants for exactly this line.
 fn by_exact_line(command: &str, directory: &str, rules: Rules<'_>) -> CommandVerdict {
-    let wanted = Scope::CommandLine { command: command.to_owned(), directory: directory.to_owned() };
-    if rules.session.contains(&&wanted) { CommandVerdict::Allow } else { CommandVerdict::Ask }
+    let wanted = Scope::CommandLine {
+        command: command.to_owned(),
+        directory: directory.to_owned(),
+    };
+    if rules.session.contains(&&wanted) {
+        CommandVerdict::Allow
+    } else {
+        CommandVerdict::Ask
+    }
 }
 
 fn is_command_scope(scope: &Scope, name: &str, in_directory: &str) -> bool {
@@ -169,9 +211,15 @@ pub fn session_scope(command: &str, directory: &str) -> Scope {
         && let [part] = &line.parts[..]
         && let Some(executable) = tables::harmless(part)
     {
-        return Scope::Command { executable, directory };
+        return Scope::Command {
+            executable,
+            directory,
+        };
     }
-    Scope::CommandLine { command: command.to_owned(), directory }
+    Scope::CommandLine {
+        command: command.to_owned(),
+        directory,
+    }
 }
 
 /// Returns the patterns that cover each part of a command line, word for word; `None` if no pattern can, or if a part
@@ -179,24 +227,40 @@ pub fn session_scope(command: &str, directory: &str) -> Scope {
 pub fn exact_patterns(command: &str) -> Option<Vec<String>> {
     let line = CommandLine::parse(command)?;
     let is_fed_shell = |part: &SimpleCommand| {
-        part.reads_pipe && part.invocations().iter().any(|reading| tables::is_shell(&reading.program))
+        part.reads_pipe
+            && part
+                .invocations()
+                .iter()
+                .any(|reading| tables::is_shell(&reading.program))
     };
     if line.parts.iter().any(is_fed_shell) {
         return None;
     }
-    let mut patterns: Vec<String> = line.parts.iter().map(|part| quoted_line(&part.words)).collect();
+    let mut patterns: Vec<String> = line
+        .parts
+        .iter()
+        .map(|part| quoted_line(&part.words))
+        .collect();
     patterns.dedup();
-    let parsed = patterns.iter().map(|text| CommandPattern::parse(text)).collect::<Option<Vec<_>>>()?;
-    let rules = Rules { patterns: &parsed.iter().collect::<Vec<_>>(), ..Rules::default() };
+    let parsed = patterns
+        .iter()
+        .map(|text| CommandPattern::parse(text))
+        .collect::<Option<Vec<_>>>()?;
+    let rules = Rules {
+        patterns: &parsed.iter().collect::<Vec<_>>(),
+        ..Rules::default()
+    };
     (decide(command, "", rules) == CommandVerdict::Allow).then_some(patterns)
 }
 
 fn quoted_line(words: &[String]) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-:=+,@%".contains(c);
-    let quoted = words.iter().map(|word| match !word.is_empty() && word.chars().all(is_plain) {
-        true => word.clone(),
-        false => format!("'{}'", word.replace('\'', r"'\''")),
-    });
+    let quoted = words.iter().map(
+        |word| match !word.is_empty() && word.chars().all(is_plain) {
+            true => word.clone(),
+            false => format!("'{}'", word.replace('\'', r"'\''")),
+        },
+    );
     quoted.collect::<Vec<_>>().join(" ")
 }
 

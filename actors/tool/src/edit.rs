@@ -62,7 +62,11 @@ impl Edit {
         let description = "Edits a text file of the project by replacements, made in the given order, or by a unified diff. Either all \
                            changes are made or none.";
         let spec = ToolSpec::write("edit", "Edit a file", description, schema_of::<Arguments>());
-        Self { spec, roots, previous }
+        Self {
+            spec,
+            roots,
+            previous,
+        }
     }
 
     fn resolve(
@@ -70,7 +74,9 @@ impl Edit {
         context: &ToolContext,
         arguments: &Arguments,
     ) -> Result<(ResolvedPath, AccessRequest), ErrorInfo> {
-        let resolved = self.roots.resolve_existing(&context.project_dir, &arguments.path)?;
+        let resolved = self
+            .roots
+            .resolve_existing(&context.project_dir, &arguments.path)?;
         let demand = self.roots.write_access(&resolved);
         Ok((resolved, demand))
     }
@@ -81,7 +87,11 @@ impl Tool for Edit {
         &self.spec
     }
 
-    fn required_access(&self, context: &ToolContext, value: &Value) -> Result<Option<AccessRequest>, ErrorInfo> {
+    fn required_access(
+        &self,
+        context: &ToolContext,
+        value: &Value,
+    ) -> Result<Option<AccessRequest>, ErrorInfo> {
         let arguments: Arguments = arguments(value.clone())?;
         arguments.change()?;
         Ok(Some(self.resolve(context, &arguments)?.1))
@@ -99,12 +109,17 @@ impl Tool for Edit {
             return None;
         }
         let text = read_editable_text(&resolved).ok()?;
-        let new = arguments.change().ok()?.apply(&text, &resolved.display_name()).ok()?;
+        let new = arguments
+            .change()
+            .ok()?
+            .apply(&text, &resolved.display_name())
+            .ok()?;
         preview(&text, &new)
     }
 
     fn call(&self, context: ToolContext, value: Value) -> BoxFuture<'static, ToolResult> {
-        let placed = arguments::<Arguments>(value).and_then(|wanted| Ok((self.resolve(&context, &wanted)?, wanted)));
+        let placed = arguments::<Arguments>(value)
+            .and_then(|wanted| Ok((self.resolve(&context, &wanted)?, wanted)));
         let (roots, previous) = (Arc::clone(&self.roots), Arc::clone(&self.previous));
         async move {
             let ((resolved, demand), wanted) = placed?;
@@ -116,7 +131,10 @@ impl Tool for Edit {
                 let text = read_editable_text(&place)?;
                 let new = wanted.change()?.apply(&text, &place.display_name())?;
                 if new == text {
-                    let message = format!("`{}` would stay as it is: the edits change nothing", place.display_name());
+                    let message = format!(
+                        "`{}` would stay as it is: the edits change nothing",
+                        place.display_name()
+                    );
                     return Err(ErrorInfo::new(ErrorCode::ValidationError, message));
                 }
                 Ok((text, new))
@@ -125,12 +143,20 @@ impl Tool for Edit {
             // Only now: an edit that fails must not use up what the session may keep.
             let replaced = previous.keep(&context, &resolved, &roots).await;
             blocking(context, move |_, cancel| {
-                let mode = WriteMode { overwrite: true, create_dirs: false };
-                write_file(&resolved, new.as_bytes(), mode, cancel, |file| has_content(file, text.as_bytes()))?;
+                let mode = WriteMode {
+                    overwrite: true,
+                    create_dirs: false,
+                };
+                write_file(&resolved, new.as_bytes(), mode, cancel, |file| {
+                    has_content(file, text.as_bytes())
+                })?;
                 let replaced = replaced.filter(|replaced| replaced.is_content(text.as_bytes()));
                 // The output contains the diff.
                 let file_change = file_change(&resolved, &new, false, replaced, false);
-                Ok(ToolOutput { file_change, ..edit_output(&resolved, &text, &new) })
+                Ok(ToolOutput {
+                    file_change,
+                    ..edit_output(&resolved, &text, &new)
+                })
             })
             .await
         }
@@ -155,13 +181,21 @@ pub(super) fn read_editable_text(place: &ResolvedPath) -> Result<String, ErrorIn
     let (file, metadata) = open_file(place)?;
     let name = place.display_name();
     if metadata.len() > MAX_FILE_BYTES {
-        let message = format!("`{name}` has {} bytes: at most {MAX_FILE_BYTES} can be edited", metadata.len());
+        let message = format!(
+            "`{name}` has {} bytes: at most {MAX_FILE_BYTES} can be edited",
+            metadata.len()
+        );
         return Err(ErrorInfo::new(ErrorCode::PayloadTooLarge, message));
     }
     let mut bytes = Vec::new();
-    file.take(MAX_FILE_BYTES).read_to_end(&mut bytes).map_err(|error| io_error(&name, &error))?;
+    file.take(MAX_FILE_BYTES)
+        .read_to_end(&mut bytes)
+        .map_err(|error| io_error(&name, &error))?;
     String::from_utf8(bytes).map_err(|_| {
-        ErrorInfo::new(ErrorCode::UnsupportedMedia, format!("`{name}` is not UTF-8 text: only text can be edited"))
+        ErrorInfo::new(
+            ErrorCode::UnsupportedMedia,
+            format!("`{name}` is not UTF-8 text: only text can be edited"),
+        )
     })
 }
 
@@ -169,12 +203,17 @@ fn edit_output(place: &ResolvedPath, old: &str, new: &str) -> ToolOutput {
     let name = place.display_name();
     let Some(diff) = unified_diff(old, new) else {
         let title = format!("`{name}` edited");
-        return ToolOutput::text(title.clone(), format!("{title}: too many lines differ to show them"));
+        return ToolOutput::text(
+            title.clone(),
+            format!("{title}: too many lines differ to show them"),
+        );
     };
-    let (added, removed) = diff.lines().skip(2).fold((0, 0), |(added, removed), line| match line.as_bytes().first() {
-        Some(b'+') => (added + 1, removed),
-        Some(b'-') => (added, removed + 1),
-        _ => (added, removed),
+    let (added, removed) = diff.lines().skip(2).fold((0, 0), |(added, removed), line| {
+        match line.as_bytes().first() {
+            Some(b'+') => (added + 1, removed),
+            Some(b'-') => (added, removed + 1),
+            _ => (added, removed),
+        }
     });
     let lines = if added == 1 { "line" } else { "lines" };
     let title = format!("`{name}` edited: {added} {lines} added, {removed} removed");

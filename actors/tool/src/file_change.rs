@@ -57,11 +57,16 @@ pub(super) struct ReplacedFile {
 
 impl PreviousContents {
     pub(super) fn new(max_session_bytes: u64) -> Self {
-        Self { max_session_bytes, kept_bytes: Mutex::default() }
+        Self {
+            max_session_bytes,
+            kept_bytes: Mutex::default(),
+        }
     }
 
     fn kept_bytes(&self) -> MutexGuard<'_, KeptBytes> {
-        self.kept_bytes.lock().unwrap_or_else(PoisonError::into_inner)
+        self.kept_bytes
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Reads and stores the content of a file. Returns `None` if there is no such file or if reading it requires permission.
@@ -83,14 +88,22 @@ impl PreviousContents {
         let stored = match self.store(context, resolved, bytes, text.is_some()).await {
             Ok(artifact) => {
                 let sha256 = sha256.clone();
-                artifact.map(|artifact| PreviousContent { artifact_id: artifact.artifact_id, sha256 })
+                artifact.map(|artifact| PreviousContent {
+                    artifact_id: artifact.artifact_id,
+                    sha256,
+                })
             }
             Err(error) => {
                 tracing::warn!(file = resolved.display_name(), %error, "failed to keep the content of a file");
                 None
             }
         };
-        Some(ReplacedFile { size_bytes: size, sha256, text, stored })
+        Some(ReplacedFile {
+            size_bytes: size,
+            sha256,
+            text,
+            stored,
+        })
     }
 
     /// Stores a content, unless the session would keep too much.
@@ -101,24 +114,37 @@ impl PreviousContents {
         bytes: Vec<u8>,
         is_text: bool,
     ) -> Result<Option<Artifact>, ErrorInfo> {
-        let Some(service) = context.services.artifacts.as_ref().filter(|_| self.max_session_bytes > 0) else {
+        let Some(service) = context
+            .services
+            .artifacts
+            .as_ref()
+            .filter(|_| self.max_session_bytes > 0)
+        else {
             return Ok(None);
         };
         let named = context.named_artifacts()?;
         let size = bytes.len() as u64;
         let session = (context.session_id.clone(), context.session_incarnation);
-        let kept_bytes = self.size_of(service.as_ref(), &named.owner, &session).await?;
+        let kept_bytes = self
+            .size_of(service.as_ref(), &named.owner, &session)
+            .await?;
         if kept_bytes + size > self.max_session_bytes {
             return Ok(None);
         }
-        let content_type = if is_text { "text/plain" } else { "application/octet-stream" };
+        let content_type = if is_text {
+            "text/plain"
+        } else {
+            "application/octet-stream"
+        };
         let name = resolved.display_name();
         let save = Save {
             key: None,
             title: format!("{name} before a change"),
             summary: Some(format!("content of {name} before a change")),
             provenance: named.provenance,
-            metadata: [(METADATA_KEY.to_owned(), Value::String(name))].into_iter().collect(),
+            metadata: [(METADATA_KEY.to_owned(), Value::String(name))]
+                .into_iter()
+                .collect(),
             debug: true,
             ..Save::new("", content_type, bytes)
         };
@@ -140,7 +166,9 @@ impl PreviousContents {
             return Ok(*kept_bytes);
         }
         let artifacts = service.list(owner).await?;
-        let stored = artifacts.iter().filter(|artifact| artifact.metadata.contains_key(METADATA_KEY));
+        let stored = artifacts
+            .iter()
+            .filter(|artifact| artifact.metadata.contains_key(METADATA_KEY));
         let kept_bytes = stored.map(|artifact| artifact.size).sum();
         let mut known = self.kept_bytes();
         if known.len() >= MAX_SESSIONS {
@@ -172,16 +200,30 @@ pub(super) fn file_change(
     with_diff: bool,
 ) -> Option<Box<FileChange>> {
     let path = resolved.path.to_str()?.to_owned();
-    let (text, previous) = replaced.map_or((None, None), |replaced| (replaced.text, replaced.stored));
+    let (text, previous) =
+        replaced.map_or((None, None), |replaced| (replaced.text, replaced.stored));
     let old = if created { Some(String::new()) } else { text };
-    let diff = old.filter(|_| with_diff).and_then(|old| unified_diff(&old, new)).map(|diff| shortened(&diff));
-    Some(Box::new(FileChange { path, sha256: sha256(new.as_bytes()), created, previous, diff }))
+    let diff = old
+        .filter(|_| with_diff)
+        .and_then(|old| unified_diff(&old, new))
+        .map(|diff| shortened(&diff));
+    Some(Box::new(FileChange {
+        path,
+        sha256: sha256(new.as_bytes()),
+        created,
+        previous,
+        diff,
+    }))
 }
 
 /// Returns a diff of at most [`MAX_DIFF_BYTES`], with a note if a part of it is left out.
 pub(super) fn shortened(diff: &str) -> String {
     let end = diff.floor_char_boundary(MAX_DIFF_BYTES);
-    let note = if end < diff.len() { "\n[the rest of the diff is left out]" } else { "" };
+    let note = if end < diff.len() {
+        "\n[the rest of the diff is left out]"
+    } else {
+        ""
+    };
     format!("{}{note}", &diff[..end])
 }
 
@@ -198,5 +240,8 @@ fn read_file(resolved: &ResolvedPath, max_bytes: u64) -> Option<Vec<u8>> {
 
 /// Returns the SHA-256 of a content in hexadecimal, as in [`FileChange`].
 pub fn sha256(bytes: &[u8]) -> String {
-    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+    Sha256::digest(bytes)
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
 }

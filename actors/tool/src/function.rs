@@ -114,7 +114,10 @@ where
 {
     let title = name.replace(['_', '-', '.'], " ");
     FunctionTool {
-        spec: ToolSpec { idempotent: false, ..ToolSpec::read(name, &title, description, schema_of::<A>()) },
+        spec: ToolSpec {
+            idempotent: false,
+            ..ToolSpec::read(name, &title, description, schema_of::<A>())
+        },
         call: Box::new(move |context, arguments| {
             let result = call(context, arguments);
             async move { result.await.map(Into::into).map_err(|ToolError(info)| info) }.boxed()
@@ -210,10 +213,17 @@ impl<A: DeserializeOwned + Send + 'static> Tool for FunctionTool<A, StatedEffect
         &self.spec
     }
 
-    fn required_access(&self, context: &ToolContext, value: &Value) -> Result<Option<AccessRequest>, ErrorInfo> {
+    fn required_access(
+        &self,
+        context: &ToolContext,
+        value: &Value,
+    ) -> Result<Option<AccessRequest>, ErrorInfo> {
         match &self.required_access {
             Some(ask) => Ok(ask(context, &arguments(value.clone())?)),
-            None => Ok(self.spec.requires_permission().then(|| AccessRequest::whole_tool(self.spec.title.clone()))),
+            None => Ok(self
+                .spec
+                .requires_permission()
+                .then(|| AccessRequest::whole_tool(self.spec.title.clone()))),
         }
     }
 
@@ -252,9 +262,16 @@ mod tests {
     }
 
     fn tool() -> FunctionTool<TestArguments> {
-        function("say_it", "Says it.", |_, TestArguments { times }| async move {
-            Ok(ToolOutput::text("said", "x".repeat(usize::try_from(times).unwrap_or_default())))
-        })
+        function(
+            "say_it",
+            "Says it.",
+            |_, TestArguments { times }| async move {
+                Ok(ToolOutput::text(
+                    "said",
+                    "x".repeat(usize::try_from(times).unwrap_or_default()),
+                ))
+            },
+        )
     }
 
     #[tokio::test]
@@ -262,13 +279,26 @@ mod tests {
         let project = TestProject::new(&[]);
         let tool = tool().reads().build();
         assert_eq!(
-            (tool.spec().title.as_str(), tool.spec().effect, tool.spec().idempotent),
+            (
+                tool.spec().title.as_str(),
+                tool.spec().effect,
+                tool.spec().idempotent
+            ),
             ("say it", ToolEffect::Read, true)
         );
         let times = &tool.spec().parameters["properties"]["times"];
-        assert_eq!((&times["type"], &times["description"]), (&json!("integer"), &json!("How often.")));
-        assert_eq!(project.call(&*tool, json!({"times": 3})).await.unwrap(), "xxx");
-        let refused = project.call(&*tool, json!({"times": -1})).await.unwrap_err();
+        assert_eq!(
+            (&times["type"], &times["description"]),
+            (&json!("integer"), &json!("How often."))
+        );
+        assert_eq!(
+            project.call(&*tool, json!({"times": 3})).await.unwrap(),
+            "xxx"
+        );
+        let refused = project
+            .call(&*tool, json!({"times": -1}))
+            .await
+            .unwrap_err();
         assert_eq!(refused.code, ErrorCode::ValidationError);
     }
 
@@ -276,18 +306,32 @@ mod tests {
     fn function_tool_requires_permission_as_declared() {
         let context = TestProject::new(&[]).context();
         let demand = |tool: FunctionTool<TestArguments, StatedEffect>| {
-            tool.required_access(&context, &json!({"times": 3})).unwrap()
+            tool.required_access(&context, &json!({"times": 3}))
+                .unwrap()
         };
         assert_eq!(demand(tool().reads()), None);
-        for asks in [tool().writes(), tool().dangerous(), tool().network().reads(), tool().reads().network()] {
+        for asks in [
+            tool().writes(),
+            tool().dangerous(),
+            tool().network().reads(),
+            tool().reads().network(),
+        ] {
             assert_eq!(demand(asks).unwrap().scope, Scope::Tool);
         }
         assert_eq!(demand(tool().writes().without_permission()), None);
         let by_arguments = |_: &ToolContext, arguments: &TestArguments| {
             (arguments.times > 2).then(|| AccessRequest::whole_tool("many"))
         };
-        assert_eq!(demand(tool().reads().requires_access(by_arguments)).unwrap().target, "many");
+        assert_eq!(
+            demand(tool().reads().requires_access(by_arguments))
+                .unwrap()
+                .target,
+            "many"
+        );
         assert!(!tool().writes().spec.idempotent && tool().reads().spec.idempotent);
-        assert!(tool().writes().idempotent().spec.idempotent && tool().idempotent().writes().spec.idempotent);
+        assert!(
+            tool().writes().idempotent().spec.idempotent
+                && tool().idempotent().writes().spec.idempotent
+        );
     }
 }

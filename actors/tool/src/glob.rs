@@ -48,7 +48,10 @@ impl Glob {
         });
         let description = "Finds files of the project by a pattern such as `**/*.rs` or `src/*.{ts,tsx}`; `*` stays within a \
                            folder. Leaves out .git, .soong-agent and ignored files.";
-        Self { spec: ToolSpec::read("glob", "Find files", description, parameters), roots }
+        Self {
+            spec: ToolSpec::read("glob", "Find files", description, parameters),
+            roots,
+        }
     }
 }
 
@@ -65,18 +68,34 @@ impl Tool for Glob {
         let roots = Arc::clone(&self.roots);
         async move {
             let arguments: Arguments = arguments(value)?;
-            blocking(context, move |context, cancel| find(&roots, context, &arguments, cancel)).await
+            blocking(context, move |context, cancel| {
+                find(&roots, context, &arguments, cancel)
+            })
+            .await
         }
         .boxed()
     }
 }
 
-fn find(roots: &PathPolicy, context: &ToolContext, arguments: &Arguments, cancel: &CancellationToken) -> ToolResult {
-    let resolved =
-        roots.resolve_existing(&context.project_dir, if arguments.path.is_empty() { "." } else { &arguments.path })?;
+fn find(
+    roots: &PathPolicy,
+    context: &ToolContext,
+    arguments: &Arguments,
+    cancel: &CancellationToken,
+) -> ToolResult {
+    let resolved = roots.resolve_existing(
+        &context.project_dir,
+        if arguments.path.is_empty() {
+            "."
+        } else {
+            &arguments.path
+        },
+    )?;
     if !resolved.path.is_dir() {
-        let message =
-            format!("`{}` is no folder: give the folder as path and the name as pattern", resolved.display_name());
+        let message = format!(
+            "`{}` is no folder: give the folder as path and the name as pattern",
+            resolved.display_name()
+        );
         return Err(ErrorInfo::new(ErrorCode::ValidationError, message));
     }
     let pattern = PathPattern::new(&arguments.pattern, roots, &context.project_dir, &resolved)?;
@@ -99,10 +118,15 @@ fn find(roots: &PathPolicy, context: &ToolContext, arguments: &Arguments, cancel
         _ => format!("{found} files"),
     };
     if listed < found {
-        note.push_str(&format!("; the first {listed} are shown: make the pattern narrower"));
+        note.push_str(&format!(
+            "; the first {listed} are shown: make the pattern narrower"
+        ));
     }
     note.push_str(&end.note_suffix());
-    Ok(ToolOutput::text(format!("{found} files fit"), page.finish(&note)))
+    Ok(ToolOutput::text(
+        format!("{found} files fit"),
+        page.finish(&note),
+    ))
 }
 
 #[cfg(test)]

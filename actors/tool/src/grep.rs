@@ -79,7 +79,10 @@ impl Grep {
         });
         let description = "Searches text files of the project, line by line, for a regular expression (Rust syntax) and shows \
                            `path:line: text`. Leaves out .git, .soong-agent, ignored and binary files.";
-        Self { spec: ToolSpec::read("grep", "Search in files", description, parameters), roots }
+        Self {
+            spec: ToolSpec::read("grep", "Search in files", description, parameters),
+            roots,
+        }
     }
 }
 
@@ -88,12 +91,25 @@ impl Tool for Grep {
         &self.spec
     }
 
-    fn required_access(&self, context: &ToolContext, value: &Value) -> Result<Option<AccessRequest>, ErrorInfo> {
+    fn required_access(
+        &self,
+        context: &ToolContext,
+        value: &Value,
+    ) -> Result<Option<AccessRequest>, ErrorInfo> {
         let arguments: Arguments = arguments(value.clone())?;
-        let resolved = self
-            .roots
-            .resolve_existing(&context.project_dir, if arguments.path.is_empty() { "." } else { &arguments.path })?;
-        Ok(if resolved.path.is_dir() { None } else { self.roots.read_access(&resolved) })
+        let resolved = self.roots.resolve_existing(
+            &context.project_dir,
+            if arguments.path.is_empty() {
+                "."
+            } else {
+                &arguments.path
+            },
+        )?;
+        Ok(if resolved.path.is_dir() {
+            None
+        } else {
+            self.roots.read_access(&resolved)
+        })
     }
 
     fn resolved_path(&self, context: &ToolContext, value: &Value) -> Option<PathBuf> {
@@ -104,13 +120,21 @@ impl Tool for Grep {
         let roots = Arc::clone(&self.roots);
         async move {
             let arguments: Arguments = arguments(value)?;
-            blocking(context, move |context, cancel| grep(&roots, context, &arguments, cancel)).await
+            blocking(context, move |context, cancel| {
+                grep(&roots, context, &arguments, cancel)
+            })
+            .await
         }
         .boxed()
     }
 }
 
-fn grep(roots: &PathPolicy, context: &ToolContext, arguments: &Arguments, cancel: &CancellationToken) -> ToolResult {
+fn grep(
+    roots: &PathPolicy,
+    context: &ToolContext,
+    arguments: &Arguments,
+    cancel: &CancellationToken,
+) -> ToolResult {
     let mut builder = RegexMatcherBuilder::new();
     builder.multi_line(true).size_limit(MAX_REGEX_BYTES);
     // With CR LF as the end of a line, a pattern cannot contain CR.
@@ -123,15 +147,26 @@ fn grep(roots: &PathPolicy, context: &ToolContext, arguments: &Arguments, cancel
     };
     let matcher = builder.build(&arguments.pattern);
     let matcher = matcher.map_err(|error| {
-        let message = format!("the pattern is not a valid regular expression: {error}. Escape literal characters.");
+        let message = format!(
+            "the pattern is not a valid regular expression: {error}. Escape literal characters."
+        );
         ErrorInfo::new(ErrorCode::ValidationError, message)
     })?;
-    let resolved =
-        roots.resolve_existing(&context.project_dir, if arguments.path.is_empty() { "." } else { &arguments.path })?;
+    let resolved = roots.resolve_existing(
+        &context.project_dir,
+        if arguments.path.is_empty() {
+            "."
+        } else {
+            &arguments.path
+        },
+    )?;
     let only = match &arguments.glob {
-        Some(pattern) if resolved.path.is_dir() => {
-            Some(FileFilter::new(pattern, roots, &context.project_dir, &resolved)?)
-        }
+        Some(pattern) if resolved.path.is_dir() => Some(FileFilter::new(
+            pattern,
+            roots,
+            &context.project_dir,
+            &resolved,
+        )?),
         _ => None,
     };
     let mut search = Search {
@@ -163,7 +198,11 @@ fn grep(roots: &PathPolicy, context: &ToolContext, arguments: &Arguments, cancel
                     Some(_) => search.sensitive_files += 1,
                 }
             }
-            if search.is_truncated { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            if search.is_truncated {
+                ControlFlow::Break(())
+            } else {
+                ControlFlow::Continue(())
+            }
         })?
     } else {
         if roots.read_access(&resolved) != context.granted_access {
@@ -186,13 +225,25 @@ struct FileFilter {
 }
 
 impl FileFilter {
-    fn new(pattern: &str, roots: &PathPolicy, project_dir: &Path, folder: &ResolvedPath) -> Result<Self, ErrorInfo> {
+    fn new(
+        pattern: &str,
+        roots: &PathPolicy,
+        project_dir: &Path,
+        folder: &ResolvedPath,
+    ) -> Result<Self, ErrorInfo> {
         let by_name = !pattern.contains('/');
-        Ok(Self { pattern: PathPattern::new(pattern, roots, project_dir, folder)?, by_name })
+        Ok(Self {
+            pattern: PathPattern::new(pattern, roots, project_dir, folder)?,
+            by_name,
+        })
     }
 
     fn matches(&self, path: &Path) -> bool {
-        let path = if self.by_name { path.file_name().map(Path::new) } else { Some(path) };
+        let path = if self.by_name {
+            path.file_name().map(Path::new)
+        } else {
+            Some(path)
+        };
         path.is_some_and(|path| self.pattern.matches(path))
     }
 }
@@ -233,7 +284,10 @@ impl Search {
             binary: false,
         };
         let reader = CancellableReader { file, cancel };
-        let failed = self.searcher.search_reader(&self.matcher, reader, &mut rows).is_err();
+        let failed = self
+            .searcher
+            .search_reader(&self.matcher, reader, &mut rows)
+            .is_err();
         let (taken, more, binary) = (rows.collected, rows.more, rows.binary);
         self.matches += taken;
         self.is_truncated |= more;
@@ -251,16 +305,27 @@ impl Search {
         };
         note.push_str(&format!(" in {} text files", self.searched_files));
         if self.skipped_files > 0 {
-            note.push_str(&format!(", {} binary, huge or unreadable files skipped", self.skipped_files));
+            note.push_str(&format!(
+                ", {} binary, huge or unreadable files skipped",
+                self.skipped_files
+            ));
         }
         if self.sensitive_files > 0 {
-            note.push_str(&format!(", {} sensitive files left out", self.sensitive_files));
+            note.push_str(&format!(
+                ", {} sensitive files left out",
+                self.sensitive_files
+            ));
         }
         if self.is_truncated {
-            note.push_str("; there are more: search in a folder, with a glob, or for something rarer");
+            note.push_str(
+                "; there are more: search in a folder, with a glob, or for something rarer",
+            );
         }
         note.push_str(&end.note_suffix());
-        ToolOutput::text(format!("{} lines found", self.matches), self.page.finish(&note))
+        ToolOutput::text(
+            format!("{} lines found", self.matches),
+            self.page.finish(&note),
+        )
     }
 }
 
@@ -272,7 +337,11 @@ struct CancellableReader<'a> {
 
 impl Read for CancellableReader<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        if self.cancel.is_cancelled() { Ok(0) } else { self.file.read(buffer) }
+        if self.cancel.is_cancelled() {
+            Ok(0)
+        } else {
+            self.file.read(buffer)
+        }
     }
 }
 
@@ -292,7 +361,11 @@ impl Sink for MatchCollector<'_> {
     fn matched(&mut self, _: &Searcher, found: &SinkMatch<'_>) -> io::Result<bool> {
         let number = found.line_number().unwrap_or(0);
         let text = truncated(String::from_utf8_lossy(found.bytes()).trim_end());
-        if self.remaining == 0 || !self.page.push_line(&format!("{}:{number}: {text}", self.name)) {
+        if self.remaining == 0
+            || !self
+                .page
+                .push_line(&format!("{}:{number}: {text}", self.name))
+        {
             self.more = true;
             return Ok(false);
         }

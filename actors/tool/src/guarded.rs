@@ -23,13 +23,21 @@ struct GuardedPattern {
     parts: Vec<&'static str>,
 }
 
-static GUARDED: LazyLock<Vec<GuardedPattern>> =
-    LazyLock::new(|| lines(PATTERNS).map(|line| GuardedPattern::new(line, line.starts_with('/'))).collect());
-static GUARDED_AT_HOME: LazyLock<Vec<GuardedPattern>> =
-    LazyLock::new(|| lines(HOME_PATTERNS).map(|line| GuardedPattern::new(line, true)).collect());
+static GUARDED: LazyLock<Vec<GuardedPattern>> = LazyLock::new(|| {
+    lines(PATTERNS)
+        .map(|line| GuardedPattern::new(line, line.starts_with('/')))
+        .collect()
+});
+static GUARDED_AT_HOME: LazyLock<Vec<GuardedPattern>> = LazyLock::new(|| {
+    lines(HOME_PATTERNS)
+        .map(|line| GuardedPattern::new(line, true))
+        .collect()
+});
 
 fn lines(table: &'static str) -> impl Iterator<Item = &'static str> {
-    table.lines().filter(|line| !line.is_empty() && !line.starts_with('#'))
+    table
+        .lines()
+        .filter(|line| !line.is_empty() && !line.starts_with('#'))
 }
 
 /// Returns whether a file is guarded; `relative` is its path in the project `root`.
@@ -41,19 +49,25 @@ pub(super) fn is_guarded(root: &Path, relative: &Path) -> bool {
 /// Returns whether a file in the user's home directory is guarded; `relative` is its path in that directory.
 pub(super) fn is_guarded_in_home(relative: &Path) -> bool {
     let names: Vec<String> = relative.components().filter_map(normalized_name).collect();
-    GUARDED_AT_HOME.iter().any(|pattern| pattern.matches(&names))
+    GUARDED_AT_HOME
+        .iter()
+        .any(|pattern| pattern.matches(&names))
 }
 
 /// Returns the guarded paths of the user's home directory, whether or not they exist.
 pub(super) fn guarded_home_paths(user_home: &Path) -> Vec<PathBuf> {
     let of_pattern = |pattern: &GuardedPattern| {
-        let (name, folders) = pattern.parts.split_last().map_or(("", &[][..]), |(name, folders)| (*name, folders));
+        let (name, folders) = pattern
+            .parts
+            .split_last()
+            .map_or(("", &[][..]), |(name, folders)| (*name, folders));
         let folder = user_home.join(folders.join("/"));
         // A pattern with a trailing `*` yields the path without it, and every existing path that matches.
         let mut paths = vec![folder.join(name.trim_end_matches('*'))];
         if name.ends_with('*') {
             let entries = folder.read_dir().into_iter().flatten().flatten();
-            let meant = entries.filter(|entry| is_name(name, &entry.file_name().to_string_lossy().to_lowercase()));
+            let meant = entries
+                .filter(|entry| is_name(name, &entry.file_name().to_string_lossy().to_lowercase()));
             paths.extend(meant.map(|entry| entry.path()));
         }
         paths
@@ -63,15 +77,28 @@ pub(super) fn guarded_home_paths(user_home: &Path) -> Vec<PathBuf> {
 
 impl GuardedPattern {
     fn new(line: &'static str, is_anchored: bool) -> Self {
-        let parts = line.trim_start_matches('/').trim_end_matches("/**").split('/').collect();
+        let parts = line
+            .trim_start_matches('/')
+            .trim_end_matches("/**")
+            .split('/')
+            .collect();
         Self { is_anchored, parts }
     }
 
     fn matches(&self, names: &[String]) -> bool {
-        let starts = if self.is_anchored { 0..1 } else { 0..names.len() };
+        let starts = if self.is_anchored {
+            0..1
+        } else {
+            0..names.len()
+        };
         starts.into_iter().any(|start| {
             let names = &names[start.min(names.len())..];
-            names.len() >= self.parts.len() && self.parts.iter().zip(names).all(|(part, name)| is_name(part, name))
+            names.len() >= self.parts.len()
+                && self
+                    .parts
+                    .iter()
+                    .zip(names)
+                    .all(|(part, name)| is_name(part, name))
         })
     }
 }
@@ -87,22 +114,40 @@ fn is_name(pattern: &str, name: &str) -> bool {
 /// Returns a name as the most tolerant file system treats it: without case, ignorable characters, and trailing dots and
 /// spaces.
 fn normalized_name(part: Component<'_>) -> Option<String> {
-    let Component::Normal(text) = part else { return None };
+    let Component::Normal(text) = part else {
+        return None;
+    };
     let is_ignorable = |c: &char| matches!(*c, '\u{200c}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{206a}'..='\u{206f}' | '\u{feff}');
-    let folded: String = text.to_string_lossy().chars().filter(|c| !is_ignorable(c)).nfkc().collect();
+    let folded: String = text
+        .to_string_lossy()
+        .chars()
+        .filter(|c| !is_ignorable(c))
+        .nfkc()
+        .collect();
     let name = folded.to_lowercase();
-    let name = name.split(':').next().unwrap_or_default().trim_end_matches(['.', ' ']);
-    Some(if GIT_SHORT_NAMES.contains(&name) { ".git".to_owned() } else { name.to_owned() })
+    let name = name
+        .split(':')
+        .next()
+        .unwrap_or_default()
+        .trim_end_matches(['.', ' ']);
+    Some(if GIT_SHORT_NAMES.contains(&name) {
+        ".git".to_owned()
+    } else {
+        name.to_owned()
+    })
 }
 
 /// Whether a folder on the path is a bare git repository, or becomes one with this write.
 fn is_in_repository(root: &Path, relative: &Path) -> bool {
     let mut folder = root.to_owned();
     relative.components().any(|part| {
-        let Some(entry) = normalized_name(part) else { return false };
+        let Some(entry) = normalized_name(part) else {
+            return false;
+        };
         let has = |known: &&&str| entry == **known || exists(&folder, known);
         let count = REPOSITORY_ENTRIES.iter().filter(has).count();
-        let is_repository = count >= 2 || (count == 1 && ["config", "hooks"].contains(&entry.as_str()));
+        let is_repository =
+            count >= 2 || (count == 1 && ["config", "hooks"].contains(&entry.as_str()));
         folder.push(part);
         is_repository
     })
@@ -110,7 +155,9 @@ fn is_in_repository(root: &Path, relative: &Path) -> bool {
 
 fn exists(folder: &Path, name: &str) -> bool {
     let upper = name.to_uppercase();
-    [name, &upper].iter().any(|name| folder.join(name).symlink_metadata().is_ok())
+    [name, &upper]
+        .iter()
+        .any(|name| folder.join(name).symlink_metadata().is_ok())
 }
 
 #[cfg(test)]
@@ -173,7 +220,12 @@ mod tests {
             ("repo/objects/", "other/config", false),
         ] {
             let made = folder.path().join(made);
-            std::fs::create_dir_all(if made.ends_with("HEAD") { made.parent().unwrap() } else { &made }).unwrap();
+            std::fs::create_dir_all(if made.ends_with("HEAD") {
+                made.parent().unwrap()
+            } else {
+                &made
+            })
+            .unwrap();
             if made.ends_with("HEAD") {
                 std::fs::write(&made, "ref: refs/heads/main").unwrap();
             }

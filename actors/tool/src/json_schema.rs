@@ -39,7 +39,9 @@ impl JsonSchema {
     pub fn compile(schema: &Value) -> Result<Self, String> {
         let steps = Steps::new(schema).map_err(|reason| truncated(&reason))?;
         let patterns = PatternOptions::fancy_regex().backtrack_limit(MAX_BACKTRACKS);
-        let validator = jsonschema::options().with_pattern_options(patterns).build(schema);
+        let validator = jsonschema::options()
+            .with_pattern_options(patterns)
+            .build(schema);
         let validator = validator.map_err(|error| truncated(&error.to_string()))?;
         Ok(Self { steps, validator })
     }
@@ -74,14 +76,21 @@ impl JsonSchema {
             return Vec::new();
         }
         if steps > MAX_STEPS_FOR_VIOLATIONS {
-            return vec!["it does not match the schema, and is too large for a list of the violations".to_owned()];
+            return vec![
+                "it does not match the schema, and is too large for a list of the violations"
+                    .to_owned(),
+            ];
         }
         let mut all = self.validator.iter_errors(value).map(|error| {
             let pointer = match error.instance_path().as_str() {
                 "" => "/",
                 path => path,
             };
-            format!("at {}: {}", truncated(pointer), truncated(&error.to_string()))
+            format!(
+                "at {}: {}",
+                truncated(pointer),
+                truncated(&error.to_string())
+            )
         });
         let mut violations: Vec<String> = all.by_ref().take(MAX_VIOLATIONS).collect();
         if all.next().is_some() {
@@ -126,7 +135,11 @@ mod tests {
         for (schema, good, bad) in [
             (json!({"type": ["string", "null"]}), json!(null), json!(1)),
             (json!({"enum": [1, "a"]}), json!("a"), json!("b")),
-            (json!({"const": {"a": 1}}), json!({"a": 1.0}), json!({"a": 2})),
+            (
+                json!({"const": {"a": 1}}),
+                json!({"a": 1.0}),
+                json!({"a": 2}),
+            ),
             (json!({"multipleOf": 0.5}), json!(1.5), json!(1.2)),
             (json!({"multipleOf": 0.01}), json!(19.99), json!(19.995)),
             (json!({"pattern": "^(?!no)"}), json!("yes"), json!("no")),
@@ -140,27 +153,99 @@ mod tests {
             (json!({"maxItems": 1}), json!([1]), json!([1, 2])),
             (json!({"minItems": 1}), json!([1]), json!([])),
             (json!({"uniqueItems": true}), json!([1, 2]), json!([1, 1.0])),
-            (json!({"contains": {"type": "string"}, "maxContains": 1}), json!(["a", 1]), json!(["a", "b"])),
-            (json!({"contains": {"type": "string"}, "minContains": 2}), json!(["a", "b"]), json!(["a"])),
-            (json!({"items": {"type": "string"}}), json!(["a"]), json!([1])),
-            (json!({"prefixItems": [{"type": "string"}], "items": false}), json!(["a"]), json!(["a", 1])),
-            (json!({"unevaluatedItems": false, "prefixItems": [true]}), json!([1]), json!([1, 2])),
-            (json!({"maxProperties": 1}), json!({"a": 1}), json!({"a": 1, "b": 2})),
+            (
+                json!({"contains": {"type": "string"}, "maxContains": 1}),
+                json!(["a", 1]),
+                json!(["a", "b"]),
+            ),
+            (
+                json!({"contains": {"type": "string"}, "minContains": 2}),
+                json!(["a", "b"]),
+                json!(["a"]),
+            ),
+            (
+                json!({"items": {"type": "string"}}),
+                json!(["a"]),
+                json!([1]),
+            ),
+            (
+                json!({"prefixItems": [{"type": "string"}], "items": false}),
+                json!(["a"]),
+                json!(["a", 1]),
+            ),
+            (
+                json!({"unevaluatedItems": false, "prefixItems": [true]}),
+                json!([1]),
+                json!([1, 2]),
+            ),
+            (
+                json!({"maxProperties": 1}),
+                json!({"a": 1}),
+                json!({"a": 1, "b": 2}),
+            ),
             (json!({"minProperties": 1}), json!({"a": 1}), json!({})),
             (json!({"required": ["a"]}), json!({"a": null}), json!({})),
-            (json!({"dependentRequired": {"a": ["b"]}}), json!({"b": 1}), json!({"a": 1})),
-            (json!({"dependentSchemas": {"a": {"required": ["b"]}}}), json!({"a": 1, "b": 1}), json!({"a": 1})),
-            (json!({"properties": {"a": {"type": "string"}}}), json!({"a": "x"}), json!({"a": 1})),
-            (json!({"patternProperties": {"^x": {"type": "string"}}}), json!({"y": 1}), json!({"x1": 1})),
-            (json!({"additionalProperties": false, "properties": {"a": true}}), json!({"a": 1}), json!({"b": 1})),
-            (json!({"unevaluatedProperties": false, "properties": {"a": true}}), json!({"a": 1}), json!({"b": 1})),
-            (json!({"propertyNames": {"maxLength": 1}}), json!({"a": 1}), json!({"ab": 1})),
-            (json!({"allOf": [{"minimum": 1}, {"maximum": 2}]}), json!(1), json!(3)),
-            (json!({"anyOf": [{"type": "string"}, {"minimum": 2}]}), json!(2), json!(1)),
-            (json!({"oneOf": [{"minimum": 1}, {"maximum": 2}]}), json!(3), json!(1)),
+            (
+                json!({"dependentRequired": {"a": ["b"]}}),
+                json!({"b": 1}),
+                json!({"a": 1}),
+            ),
+            (
+                json!({"dependentSchemas": {"a": {"required": ["b"]}}}),
+                json!({"a": 1, "b": 1}),
+                json!({"a": 1}),
+            ),
+            (
+                json!({"properties": {"a": {"type": "string"}}}),
+                json!({"a": "x"}),
+                json!({"a": 1}),
+            ),
+            (
+                json!({"patternProperties": {"^x": {"type": "string"}}}),
+                json!({"y": 1}),
+                json!({"x1": 1}),
+            ),
+            (
+                json!({"additionalProperties": false, "properties": {"a": true}}),
+                json!({"a": 1}),
+                json!({"b": 1}),
+            ),
+            (
+                json!({"unevaluatedProperties": false, "properties": {"a": true}}),
+                json!({"a": 1}),
+                json!({"b": 1}),
+            ),
+            (
+                json!({"propertyNames": {"maxLength": 1}}),
+                json!({"a": 1}),
+                json!({"ab": 1}),
+            ),
+            (
+                json!({"allOf": [{"minimum": 1}, {"maximum": 2}]}),
+                json!(1),
+                json!(3),
+            ),
+            (
+                json!({"anyOf": [{"type": "string"}, {"minimum": 2}]}),
+                json!(2),
+                json!(1),
+            ),
+            (
+                json!({"oneOf": [{"minimum": 1}, {"maximum": 2}]}),
+                json!(3),
+                json!(1),
+            ),
             (json!({"not": {"type": "string"}}), json!(1), json!("a")),
-            (json!({"if": {"minimum": 5}, "then": {"maximum": 6}, "else": {"type": "integer"}}), json!(6), json!(1.5)),
-            (json!({"$ref": "#/$defs/a", "$defs": {"a": {"type": "string"}}}), json!("x"), json!(1)),
+            (
+                json!({"if": {"minimum": 5}, "then": {"maximum": 6}, "else": {"type": "integer"}}),
+                json!(6),
+                json!(1.5),
+            ),
+            (
+                json!({"$ref": "#/$defs/a", "$defs": {"a": {"type": "string"}}}),
+                json!("x"),
+                json!(1),
+            ),
             (
                 json!({"properties": {"next": {"$ref": "#"}}, "additionalProperties": false}),
                 json!({"next": {}}),
@@ -177,9 +262,13 @@ mod tests {
                 json!(1),
             ),
         ] {
-            let compiled = JsonSchema::compile(&schema).unwrap_or_else(|error| panic!("{schema}: {error}"));
+            let compiled =
+                JsonSchema::compile(&schema).unwrap_or_else(|error| panic!("{schema}: {error}"));
             assert!(compiled.is_valid(&good), "{schema} rejects {good}");
-            assert!(!compiled.is_valid(&bad) && !compiled.violations(&bad).is_empty(), "{schema} accepts {bad}");
+            assert!(
+                !compiled.is_valid(&bad) && !compiled.violations(&bad).is_empty(),
+                "{schema} accepts {bad}"
+            );
             assert!(compiled.violations(&good).is_empty());
         }
     }
@@ -190,7 +279,10 @@ mod tests {
         definitions.insert("a0".to_owned(), json!({"type": "string"}));
         for level in 1..=levels {
             let reference = json!({"$ref": format!("#/$defs/a{}", level - 1)});
-            definitions.insert(format!("a{level}"), json!({"allOf": [reference, reference]}));
+            definitions.insert(
+                format!("a{level}"),
+                json!({"allOf": [reference, reference]}),
+            );
         }
         json!({"$ref": format!("#/$defs/a{levels}"), "$defs": definitions})
     }
@@ -200,7 +292,11 @@ mod tests {
         let usual = json!({"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]});
         for (schema, json, is_fast) in [
             (usual.clone(), r#"{"path": "a"}"#.to_owned(), true),
-            (usual.clone(), format!(r#"{{"path": "{}"}}"#, "a".repeat(10_000)), false),
+            (
+                usual.clone(),
+                format!(r#"{{"path": "{}"}}"#, "a".repeat(10_000)),
+                false,
+            ),
             (usual.clone(), "no JSON".to_owned(), true),
             // It may contain an object, which is checked in its place.
             (usual, r#""{\"path\": \"a\"}""#.to_owned(), false),
@@ -220,7 +316,11 @@ mod tests {
 
     #[test]
     fn schemas_that_expand_too_much_are_refused() {
-        assert!(JsonSchema::compile(&doubling(10)).unwrap().is_valid(&json!("x")));
+        assert!(
+            JsonSchema::compile(&doubling(10))
+                .unwrap()
+                .is_valid(&json!("x"))
+        );
         let nested_unevaluated = |levels: usize| {
             (0..levels).fold(
                 json!({"properties": {"a": true}}),
@@ -229,19 +329,44 @@ mod tests {
         };
         assert!(JsonSchema::compile(&nested_unevaluated(3)).is_ok());
         let names: Vec<String> = (0..12).map(|number| format!("c{number}")).collect();
-        let all: Vec<Value> = names.iter().map(|name| json!({"$ref": format!("#/$defs/{name}")})).collect();
-        let clique: serde_json::Map<String, Value> =
-            names.iter().map(|name| (name.clone(), json!({"allOf": all}))).collect();
+        let all: Vec<Value> = names
+            .iter()
+            .map(|name| json!({"$ref": format!("#/$defs/{name}")}))
+            .collect();
+        let clique: serde_json::Map<String, Value> = names
+            .iter()
+            .map(|name| (name.clone(), json!({"allOf": all})))
+            .collect();
         let chain: serde_json::Map<String, Value> = (0..2_000)
-            .map(|level| (format!("l{level}"), json!({"allOf": [{"$ref": format!("#/$defs/l{}", level + 1)}]})))
+            .map(|level| {
+                (
+                    format!("l{level}"),
+                    json!({"allOf": [{"$ref": format!("#/$defs/l{}", level + 1)}]}),
+                )
+            })
             .chain([("l2000".to_owned(), json!(true))])
             .collect();
         for (schema, part) in [
-            (doubling(26), "it expands to more than 100000 schemas at #/$defs/a"),
-            (nested_unevaluated(30), "it expands to more than 100000 schemas"),
-            (json!({"$ref": "#/$defs/c0", "$defs": clique}), "it expands to more than"),
-            (json!({"$ref": "#/$defs/l0", "$defs": chain}), "it nests more than 512 schemas"),
-            (json!({"pattern": "\\d".repeat(11_000)}), "its patterns have more than"),
+            (
+                doubling(26),
+                "it expands to more than 100000 schemas at #/$defs/a",
+            ),
+            (
+                nested_unevaluated(30),
+                "it expands to more than 100000 schemas",
+            ),
+            (
+                json!({"$ref": "#/$defs/c0", "$defs": clique}),
+                "it expands to more than",
+            ),
+            (
+                json!({"$ref": "#/$defs/l0", "$defs": chain}),
+                "it nests more than 512 schemas",
+            ),
+            (
+                json!({"pattern": "\\d".repeat(11_000)}),
+                "its patterns have more than",
+            ),
         ] {
             let error = JsonSchema::compile(&schema).unwrap_err();
             assert!(error.contains(part), "{part}: {error}");
@@ -251,18 +376,30 @@ mod tests {
     #[test]
     fn large_ordinary_schemas_and_values_are_accepted() {
         for pattern in ["^[^<>]{1,2000}$", "^.{1,4000}$", "^\\p{L}{1,50}$"] {
-            assert!(JsonSchema::compile(&json!({"pattern": pattern})).is_ok(), "{pattern}");
+            assert!(
+                JsonSchema::compile(&json!({"pattern": pattern})).is_ok(),
+                "{pattern}"
+            );
         }
         let countries: Vec<String> = (0..250).map(|number| format!("country {number}")).collect();
         let row = json!({"type": "object", "properties": {"country": {"enum": countries}, "n": {"type": "integer"}}});
         let table = JsonSchema::compile(&json!({"type": "array", "items": row})).unwrap();
-        let rows: Vec<Value> = (0..8_000).map(|n| json!({"country": countries[n % 250], "n": n})).collect();
+        let rows: Vec<Value> = (0..8_000)
+            .map(|n| json!({"country": countries[n % 250], "n": n}))
+            .collect();
         assert!(table.is_valid(&json!(rows)));
         let words: Vec<String> = (0..600).map(|number| format!("word {number}")).collect();
-        let members: serde_json::Map<String, Value> =
-            (0..40).map(|number| (format!("p{number}"), json!({"$ref": "#/$defs/word"}))).collect();
-        assert!(JsonSchema::compile(&json!({"properties": members, "$defs": {"word": {"enum": words}}})).is_ok());
-        let text = JsonSchema::compile(&json!({"anyOf": [{"type": "string"}, {"type": "null"}]})).unwrap();
+        let members: serde_json::Map<String, Value> = (0..40)
+            .map(|number| (format!("p{number}"), json!({"$ref": "#/$defs/word"})))
+            .collect();
+        assert!(
+            JsonSchema::compile(
+                &json!({"properties": members, "$defs": {"word": {"enum": words}}})
+            )
+            .is_ok()
+        );
+        let text =
+            JsonSchema::compile(&json!({"anyOf": [{"type": "string"}, {"type": "null"}]})).unwrap();
         assert!(text.is_valid(&json!("x".repeat(5_000_000))));
         let tree = json!({
             "$ref": "#/$defs/node",
@@ -275,10 +412,20 @@ mod tests {
             "properties": {"a": {"$ref": "#/definitions/a", "items": {"$ref": "#/nope"}}},
             "definitions": {"a": {"type": "string"}},
         });
-        assert!(JsonSchema::compile(&draft7).unwrap().is_valid(&json!({"a": "x"})), "keywords beside $ref are ignored");
+        assert!(
+            JsonSchema::compile(&draft7)
+                .unwrap()
+                .is_valid(&json!({"a": "x"})),
+            "keywords beside $ref are ignored"
+        );
         // The deepest nesting that is accepted fits on the stack.
         let chain: serde_json::Map<String, Value> = (0..240)
-            .map(|level| (format!("l{level}"), json!({"allOf": [{"$ref": format!("#/$defs/l{}", level + 1)}]})))
+            .map(|level| {
+                (
+                    format!("l{level}"),
+                    json!({"allOf": [{"$ref": format!("#/$defs/l{}", level + 1)}]}),
+                )
+            })
             .chain([("l240".to_owned(), json!({"type": "string"}))])
             .collect();
         let chain = JsonSchema::compile(&json!({"$ref": "#/$defs/l0", "$defs": chain})).unwrap();
@@ -295,7 +442,10 @@ mod tests {
         assert!(schema.is_valid(&nested(10)) && schema.violations(&nested(10)).is_empty());
         assert!(!schema.is_valid(&nested(40)));
         let violations = schema.violations(&nested(40));
-        assert!(violations[0].contains("takes more than 2000000 steps, at #/$defs/a"), "{violations:?}");
+        assert!(
+            violations[0].contains("takes more than 2000000 steps, at #/$defs/a"),
+            "{violations:?}"
+        );
         // A recursive schema without multiplication takes as many steps as the value has parts.
         let tree = json!({"$ref": "#/$defs/t", "$defs": {"t": {"type": "array", "items": {"$ref": "#/$defs/t"}}}});
         let schema = JsonSchema::compile(&tree).unwrap();
@@ -305,7 +455,12 @@ mod tests {
         let backtracking = JsonSchema::compile(&json!({"pattern": "^(?=a)(a|a)*b$"})).unwrap();
         assert!(!backtracking.is_valid(&json!("a".repeat(5_000))));
         assert!(backtracking.violations(&json!("a".repeat(500_000)))[0].contains("steps"));
-        assert!(JsonSchema::compile(&json!({"$ref": "#"})).unwrap().is_valid(&json!(1)), "a cycle for the same value");
+        assert!(
+            JsonSchema::compile(&json!({"$ref": "#"}))
+                .unwrap()
+                .is_valid(&json!(1)),
+            "a cycle for the same value"
+        );
     }
 
     #[test]
@@ -319,7 +474,14 @@ mod tests {
         let found = schema.violations(&json!({"a": 1, "d": 1}));
         assert_eq!(found, ["at /a: 1 is not of type \"string\""]);
         let found = schema.violations(&json!({"a": 1, "b": 0, "c": "x".repeat(9_999)}));
-        assert_eq!((found.len(), found[3].as_str()), (4, "and more"), "{found:?}");
-        assert!(found.iter().all(|violation| violation.len() < 500), "{found:?}");
+        assert_eq!(
+            (found.len(), found[3].as_str()),
+            (4, "and more"),
+            "{found:?}"
+        );
+        assert!(
+            found.iter().all(|violation| violation.len() < 500),
+            "{found:?}"
+        );
     }
 }

@@ -37,7 +37,10 @@ pub(super) fn file_system_of(file: &File) -> Option<&'static str> {
 fn kernel_file_system_name(found: rustix::fs::StatFs) -> Option<&'static str> {
     // The magic number has 32 bits on every architecture.
     let kind = found.f_type as u32;
-    KERNEL_FILE_SYSTEMS.iter().find(|(magic, _)| *magic == kind).map(|(_, name)| *name)
+    KERNEL_FILE_SYSTEMS
+        .iter()
+        .find(|(magic, _)| *magic == kind)
+        .map(|(_, name)| *name)
 }
 
 /// Returns `None`: only Linux has such file systems.

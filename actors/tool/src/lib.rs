@@ -58,14 +58,15 @@ pub use registry::{CheckedArguments, RegisterError, RegisteredTool, ToolRegistry
 pub use repository::repository_root;
 pub use run_control::{RunControl, SpawnedChild};
 pub use safe_fs::{
-    create_new, has_content, list_dir_names, read_text, remove_drafts_beside, remove_drafts_in, remove_if, replace_if,
-    replace_locked_if,
+    create_new, has_content, list_dir_names, read_text, remove_drafts_beside, remove_drafts_in,
+    remove_if, replace_if, replace_locked_if,
 };
 pub use schema::schema_of;
 use serde_json::Value;
 use soong_protocol::{
-    AccessRequest, ArtifactRef, ArtifactSnapshot, Collaborator, ContentPart, ErrorCode, ErrorInfo, FileChange, GoalId,
-    InputKind, PermissionsConfig, Provenance, RunId, SessionId, ToolSpec, ToolsConfig, TraceId,
+    AccessRequest, ArtifactRef, ArtifactSnapshot, Collaborator, ContentPart, ErrorCode, ErrorInfo,
+    FileChange, GoalId, InputKind, PermissionsConfig, Provenance, RunId, SessionId, ToolSpec,
+    ToolsConfig, TraceId,
 };
 use soong_text::Environment;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -169,7 +170,8 @@ impl ToolContext {
     /// Returns the service that saves and loads artifacts, or `config_error` if none is configured.
     pub fn artifacts(&self) -> Result<&Arc<dyn ArtifactService>, ErrorInfo> {
         self.services.artifacts.as_ref().ok_or_else(|| {
-            let message = "no artifact service is configured: this tool cannot save or load artifacts";
+            let message =
+                "no artifact service is configured: this tool cannot save or load artifacts";
             ErrorInfo::new(ErrorCode::ConfigError, message)
         })
     }
@@ -178,7 +180,10 @@ impl ToolContext {
     pub fn named_artifacts(&self) -> Result<NamedArtifacts, ErrorInfo> {
         Ok(NamedArtifacts {
             service: Arc::clone(self.artifacts()?),
-            owner: ArtifactOwner { session_id: self.session_id.clone(), uid: self.uid.to_string() },
+            owner: ArtifactOwner {
+                session_id: self.session_id.clone(),
+                uid: self.uid.to_string(),
+            },
             provenance: Provenance {
                 run_id: Some(self.run_id.clone()),
                 trace_id: Some(self.trace_id.clone()),
@@ -192,7 +197,9 @@ impl ToolContext {
     pub async fn spawn(&self, child: impl Into<ChildSpec>) -> Result<SpawnedChild, ErrorInfo> {
         let mut children = self.spawn_all([child.into()]).await?;
         // One child per specification, so there is exactly one.
-        children.pop().ok_or_else(|| ErrorInfo::new(ErrorCode::InternalError, "no child was started"))
+        children
+            .pop()
+            .ok_or_else(|| ErrorInfo::new(ErrorCode::InternalError, "no child was started"))
     }
 
     /// Starts children of the run; see [`RunControl::spawn`].
@@ -200,7 +207,9 @@ impl ToolContext {
         &self,
         children: impl IntoIterator<Item = impl Into<ChildSpec>>,
     ) -> Result<Vec<SpawnedChild>, ErrorInfo> {
-        self.control()?.spawn(children.into_iter().map(Into::into).collect()).await
+        self.control()?
+            .spawn(children.into_iter().map(Into::into).collect())
+            .await
     }
 
     /// Adds or replaces a person or another system among the collaborators; see [`RunControl::set_collaborator`].
@@ -215,13 +224,22 @@ impl ToolContext {
     }
 
     /// Asks a person, and waits for the answer; see [`RunControl::ask`].
-    pub async fn ask(&self, question: impl Into<String>, to: Option<&str>) -> Result<String, ErrorInfo> {
-        self.control()?.ask(question.into(), to.map(str::to_owned)).await
+    pub async fn ask(
+        &self,
+        question: impl Into<String>,
+        to: Option<&str>,
+    ) -> Result<String, ErrorInfo> {
+        self.control()?
+            .ask(question.into(), to.map(str::to_owned))
+            .await
     }
 
     fn control(&self) -> Result<&Arc<dyn RunControl>, ErrorInfo> {
         self.services.run.as_ref().ok_or_else(|| {
-            ErrorInfo::new(ErrorCode::NothingRunning, "no run made this call: it has no children and no collaborators")
+            ErrorInfo::new(
+                ErrorCode::NothingRunning,
+                "no run made this call: it has no children and no collaborators",
+            )
         })
     }
 }
@@ -258,7 +276,11 @@ pub struct ToolOutput {
 impl ToolOutput {
     /// Makes an output that consists of text only.
     pub fn text(title: impl Into<String>, output: impl Into<String>) -> Self {
-        Self { title: title.into(), output: output.into(), ..Self::default() }
+        Self {
+            title: title.into(),
+            output: output.into(),
+            ..Self::default()
+        }
     }
 
     /// Makes `memory` replace the output when the prompt is rebuilt, if the output has more than `bytes` bytes; see
@@ -267,13 +289,20 @@ impl ToolOutput {
         if self.output.len() <= bytes {
             return self;
         }
-        Self { long_term_memory: Some(memory), include_output_only_once: true, ..self }
+        Self {
+            long_term_memory: Some(memory),
+            include_output_only_once: true,
+            ..self
+        }
     }
 }
 
 impl From<String> for ToolOutput {
     fn from(output: String) -> Self {
-        Self { output, ..Self::default() }
+        Self {
+            output,
+            ..Self::default()
+        }
     }
 }
 
@@ -310,10 +339,16 @@ pub trait Tool: Send + Sync + 'static {
     /// By default, a tool that changes something or uses the network requires permission, with a scope of all its
     /// calls. An error becomes the outcome of the call. An implementation may access the file system, but must not wait
     /// for anything else.
-    fn required_access(&self, context: &ToolContext, arguments: &Value) -> Result<Option<AccessRequest>, ErrorInfo> {
+    fn required_access(
+        &self,
+        context: &ToolContext,
+        arguments: &Value,
+    ) -> Result<Option<AccessRequest>, ErrorInfo> {
         let _ = (context, arguments);
         let spec = self.spec();
-        Ok(spec.requires_permission().then(|| AccessRequest::whole_tool(spec.title.clone())))
+        Ok(spec
+            .requires_permission()
+            .then(|| AccessRequest::whole_tool(spec.title.clone())))
     }
 
     /// Returns the file or folder that a call would open, as an absolute path with symlinks resolved; `None` if the
@@ -343,7 +378,11 @@ impl<T: Tool + ?Sized> Tool for Arc<T> {
         (**self).missing_requirement()
     }
 
-    fn required_access(&self, context: &ToolContext, arguments: &Value) -> Result<Option<AccessRequest>, ErrorInfo> {
+    fn required_access(
+        &self,
+        context: &ToolContext,
+        arguments: &Value,
+    ) -> Result<Option<AccessRequest>, ErrorInfo> {
         (**self).required_access(context, arguments)
     }
 
@@ -365,6 +404,10 @@ impl<T: Tool + ?Sized> Tool for Arc<T> {
 /// The arguments have already been checked against the schema. A mismatch that the schema cannot express, such as a
 /// negative number for a `u64`, is rejected with a `validation_error`, so that the model can correct it.
 pub fn arguments<T: serde::de::DeserializeOwned>(value: Value) -> Result<T, ErrorInfo> {
-    serde_json::from_value(value)
-        .map_err(|error| ErrorInfo::new(ErrorCode::ValidationError, format!("the arguments do not fit: {error}")))
+    serde_json::from_value(value).map_err(|error| {
+        ErrorInfo::new(
+            ErrorCode::ValidationError,
+            format!("the arguments do not fit: {error}"),
+        )
+    })
 }

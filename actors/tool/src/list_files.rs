@@ -59,7 +59,10 @@ impl ListFiles {
         });
         let description = "Lists a folder of the project: folders end in `/`, files have their size in bytes. Leaves out \
                            .git, .soong-agent and ignored files.";
-        Self { spec: ToolSpec::read("list_files", "List files", description, parameters), roots }
+        Self {
+            spec: ToolSpec::read("list_files", "List files", description, parameters),
+            roots,
+        }
     }
 }
 
@@ -76,25 +79,46 @@ impl Tool for ListFiles {
         let roots = Arc::clone(&self.roots);
         async move {
             let arguments: Arguments = arguments(value)?;
-            blocking(context, move |context, cancel| list(&roots, context, &arguments, cancel)).await
+            blocking(context, move |context, cancel| {
+                list(&roots, context, &arguments, cancel)
+            })
+            .await
         }
         .boxed()
     }
 }
 
-fn list(roots: &PathPolicy, context: &ToolContext, arguments: &Arguments, cancel: &CancellationToken) -> ToolResult {
-    let asked = if arguments.path.is_empty() { "." } else { &arguments.path };
+fn list(
+    roots: &PathPolicy,
+    context: &ToolContext,
+    arguments: &Arguments,
+    cancel: &CancellationToken,
+) -> ToolResult {
+    let asked = if arguments.path.is_empty() {
+        "."
+    } else {
+        &arguments.path
+    };
     let resolved = roots.resolve_existing(&context.project_dir, asked)?;
     let name = resolved.display_name();
     if !resolved.path.is_dir() {
         let message = format!("`{name}` is no folder: use read to see a file");
         return Err(ErrorInfo::new(ErrorCode::ValidationError, message));
     }
-    let mut listing = Listing::new(context.output_limit.bytes, arguments.limit.clamp(1, MAX_ENTRIES));
-    let end = walk(roots, &resolved, arguments.recursive, cancel, |entry, path| {
-        listing.add_entry(entry, &resolved.display_name_of(path));
-        ControlFlow::Continue(())
-    })?;
+    let mut listing = Listing::new(
+        context.output_limit.bytes,
+        arguments.limit.clamp(1, MAX_ENTRIES),
+    );
+    let end = walk(
+        roots,
+        &resolved,
+        arguments.recursive,
+        cancel,
+        |entry, path| {
+            listing.add_entry(entry, &resolved.display_name_of(path));
+            ControlFlow::Continue(())
+        },
+    )?;
     let title = format!("{} entries in `{name}`", listing.shown);
     Ok(ToolOutput::text(title, listing.finish(&resolved, &end)))
 }
@@ -112,7 +136,15 @@ struct Listing {
 
 impl Listing {
     fn new(limit_bytes: usize, limit: u64) -> Self {
-        Self { page: OutputPage::new(limit_bytes), limit, shown: 0, files: 0, folders: 0, others: 0, bytes: 0 }
+        Self {
+            page: OutputPage::new(limit_bytes),
+            limit,
+            shown: 0,
+            files: 0,
+            folders: 0,
+            others: 0,
+            bytes: 0,
+        }
     }
 
     fn add_entry(&mut self, entry: &DirEntry, name: &str) {
@@ -132,7 +164,11 @@ impl Listing {
             }
         } else {
             self.others += 1;
-            let what = if kind.is_some_and(|kind| kind.is_symlink()) { "symlink" } else { "special" };
+            let what = if kind.is_some_and(|kind| kind.is_symlink()) {
+                "symlink"
+            } else {
+                "special"
+            };
             format!("{name}\t{what}")
         };
         if self.shown < self.limit && self.page.push_line(&row) {
@@ -143,15 +179,28 @@ impl Listing {
     fn finish(self, resolved: &ResolvedPath, end: &WalkEnd) -> String {
         let total = self.files + self.folders + self.others;
         let mut note = match total {
-            0 => format!("`{}` is empty: 0 files, 0 folders, 0 bytes", resolved.display_name()),
-            _ => format!("{} files, {} folders, {} bytes", self.files, self.folders, self.bytes),
+            0 => format!(
+                "`{}` is empty: 0 files, 0 folders, 0 bytes",
+                resolved.display_name()
+            ),
+            _ => format!(
+                "{} files, {} folders, {} bytes",
+                self.files, self.folders, self.bytes
+            ),
         };
         if self.others > 0 {
             note.push_str(&format!(", {} others", self.others));
         }
         if self.shown < total {
-            let why = if self.page.is_full { "the output is limited" } else { "raise limit (at most 1000)" };
-            note.push_str(&format!("; {} of {total} shown: {why}, or list a folder further down", self.shown));
+            let why = if self.page.is_full {
+                "the output is limited"
+            } else {
+                "raise limit (at most 1000)"
+            };
+            note.push_str(&format!(
+                "; {} of {total} shown: {why}, or list a folder further down",
+                self.shown
+            ));
         }
         note.push_str(&end.note_suffix());
         self.page.finish(&note)

@@ -7,7 +7,9 @@ use std::path::{Path, PathBuf};
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 use soong_protocol::{ErrorCode, ErrorInfo};
 
-use super::{path_policy::PathPolicy, pattern_variants::literal_variants, project_path::ResolvedPath};
+use super::{
+    path_policy::PathPolicy, pattern_variants::literal_variants, project_path::ResolvedPath,
+};
 
 /// A compiled pattern. `*` does not match a slash.
 pub(super) struct PathPattern {
@@ -30,18 +32,27 @@ impl PathPattern {
     ) -> Result<Self, ErrorInfo> {
         let pattern = pattern.strip_prefix("./").unwrap_or(pattern);
         if !pattern.starts_with('/') {
-            return Ok(Self { variants: compile(pattern)?, base: PathBuf::new() });
+            return Ok(Self {
+                variants: compile(pattern)?,
+                base: PathBuf::new(),
+            });
         }
         // The path of the folder may itself contain special characters.
         if let Some(rest) = below_folder(pattern, &folder.path) {
-            return Ok(Self { variants: compile(rest)?, base: PathBuf::new() });
+            return Ok(Self {
+                variants: compile(rest)?,
+                base: PathBuf::new(),
+            });
         }
         let (start, rest) = split_before_special(pattern);
         let start = match roots.resolve_existing(project_dir, start) {
             Ok(start) => start,
             // Nothing fits, as for a relative pattern.
             Err(error) if error.code == ErrorCode::FileNotFound => {
-                return Ok(Self { variants: GlobSet::empty(), base: PathBuf::new() });
+                return Ok(Self {
+                    variants: GlobSet::empty(),
+                    base: PathBuf::new(),
+                });
             }
             Err(error) => return Err(error),
         };
@@ -54,12 +65,17 @@ impl PathPattern {
             );
             return Err(ErrorInfo::new(ErrorCode::ValidationError, message));
         };
-        Ok(Self { variants: compile(rest)?, base: base.to_owned() })
+        Ok(Self {
+            variants: compile(rest)?,
+            base: base.to_owned(),
+        })
     }
 
     /// Returns whether a path fits. `below`: the path relative to the searched folder.
     pub(super) fn matches(&self, below: &Path) -> bool {
-        below.strip_prefix(&self.base).is_ok_and(|rest| self.variants.is_match(rest))
+        below
+            .strip_prefix(&self.base)
+            .is_ok_and(|rest| self.variants.is_match(rest))
     }
 }
 

@@ -52,22 +52,35 @@ impl SensitiveFiles {
         let mut names = GlobSetBuilder::new();
         let mut paths = GlobSetBuilder::new();
         for pattern in patterns {
-            let set = if pattern.contains('/') { &mut paths } else { &mut names };
+            let set = if pattern.contains('/') {
+                &mut paths
+            } else {
+                &mut names
+            };
             let mut is_valid = false;
             for variant in literal_variants(pattern) {
-                if let Ok(glob) = GlobBuilder::new(&variant).case_insensitive(true).literal_separator(true).build() {
+                if let Ok(glob) = GlobBuilder::new(&variant)
+                    .case_insensitive(true)
+                    .literal_separator(true)
+                    .build()
+                {
                     set.add(glob);
                     is_valid = true;
                 }
             }
-            let literal = GlobBuilder::new(&globset::escape(pattern)).case_insensitive(true).build();
+            let literal = GlobBuilder::new(&globset::escape(pattern))
+                .case_insensitive(true)
+                .build();
             if let Ok(glob) = literal
                 && !is_valid
             {
                 set.add(glob);
             }
         }
-        Self { names: names.build().unwrap_or_default(), paths: paths.build().unwrap_or_default() }
+        Self {
+            names: names.build().unwrap_or_default(),
+            paths: paths.build().unwrap_or_default(),
+        }
     }
 }
 
@@ -77,10 +90,14 @@ impl PathPolicy {
         let tools = &tool_environment.tools;
         let below_user = |text: &str| tool_environment.environment.expand_home(text);
         let resolved = |path: PathBuf| path.canonicalize().unwrap_or(path);
-        let sensitive = tools.sensitive_paths.iter().filter_map(|pattern| match pattern.contains('/') {
-            true => below_user(pattern).map(|path| path.display().to_string()),
-            false => Some(pattern.clone()),
-        });
+        let sensitive =
+            tools
+                .sensitive_paths
+                .iter()
+                .filter_map(|pattern| match pattern.contains('/') {
+                    true => below_user(pattern).map(|path| path.display().to_string()),
+                    false => Some(pattern.clone()),
+                });
         Self {
             additional_roots: tools
                 .allowed_write_roots
@@ -89,7 +106,10 @@ impl PathPolicy {
                 .map(resolved)
                 .collect(),
             home: tool_environment.home.clone(),
-            user_home: tool_environment.environment.user_home().and_then(|home| home.canonicalize().ok()),
+            user_home: tool_environment
+                .environment
+                .user_home()
+                .and_then(|home| home.canonicalize().ok()),
             resolved_home: OnceLock::new(),
             sensitive_patterns: sensitive.collect(),
             sensitive_files: OnceLock::new(),
@@ -99,7 +119,11 @@ impl PathPolicy {
     /// Resolves `asked`: a path relative to the project, or an absolute path inside one of the roots.
     ///
     /// An escaped name, as the tools show it, is accepted too if no file has the literal name.
-    pub(super) fn resolve_existing(&self, project: &Path, asked: &str) -> Result<ResolvedPath, ErrorInfo> {
+    pub(super) fn resolve_existing(
+        &self,
+        project: &Path,
+        asked: &str,
+    ) -> Result<ResolvedPath, ErrorInfo> {
         let literal = self.resolve(project, asked, Path::new(asked));
         if let Err(error) = &literal
             && error.code == ErrorCode::FileNotFound
@@ -111,13 +135,20 @@ impl PathPolicy {
     }
 
     /// Resolves the path of a file that may not exist. Symlinks in the existing part of the path are resolved.
-    pub(super) fn resolve_new(&self, project: &Path, asked: &str) -> Result<ResolvedPath, ErrorInfo> {
+    pub(super) fn resolve_new(
+        &self,
+        project: &Path,
+        asked: &str,
+    ) -> Result<ResolvedPath, ErrorInfo> {
         let found = self.resolve_existing(project, asked);
         match &found {
             Err(error) if error.code == ErrorCode::FileNotFound => {}
             // The relative path of a root is empty, so a write would create a file of the same name inside the root.
             Ok(resolved) if resolved.relative.as_os_str().is_empty() => {
-                let message = format!("`{}` is a folder: choose another path", resolved.display_name());
+                let message = format!(
+                    "`{}` is a folder: choose another path",
+                    resolved.display_name()
+                );
                 return Err(ErrorInfo::new(ErrorCode::PathConflict, message));
             }
             _ => return found,
@@ -177,11 +208,18 @@ impl PathPolicy {
             return Err(ErrorInfo::new(ErrorCode::ValidationError, message));
         }
         let outside = || {
-            let also = if self.additional_roots.is_empty() { "" } else { ", or one below an allowed root" };
-            let message = format!("`{name}` lies outside the project: name a path below the project directory{also}");
+            let also = if self.additional_roots.is_empty() {
+                ""
+            } else {
+                ", or one below an allowed root"
+            };
+            let message = format!(
+                "`{name}` lies outside the project: name a path below the project directory{also}"
+            );
             Err(ErrorInfo::new(ErrorCode::OutsideAllowedRoots, message))
         };
-        let roots = || std::iter::once(project).chain(self.additional_roots.iter().map(PathBuf::as_path));
+        let roots =
+            || std::iter::once(project).chain(self.additional_roots.iter().map(PathBuf::as_path));
         // Checked before any file system access, so that an error does not reveal what exists outside the roots.
         let could_be_inside = match path.is_absolute() {
             true => roots().any(|root| path.strip_prefix(root).is_ok_and(is_lexically_inside)),
@@ -192,16 +230,20 @@ impl PathPolicy {
         }
         match project.join(path).canonicalize() {
             Ok(found) if self.is_in_runtime_home(&found) => Err(runtime_home_error(&name)),
-            Ok(found) => match roots().find_map(|root| Some((root, found.strip_prefix(root).ok()?))) {
-                Some(_) if kernel_files::file_system(&found).is_some() => Err(kernel_file_error(&name)),
-                Some((root, relative)) => Ok(ResolvedPath {
-                    is_project: root == project,
-                    root: root.to_owned(),
-                    relative: relative.to_owned(),
-                    path: found.clone(),
-                }),
-                None => outside(),
-            },
+            Ok(found) => {
+                match roots().find_map(|root| Some((root, found.strip_prefix(root).ok()?))) {
+                    Some(_) if kernel_files::file_system(&found).is_some() => {
+                        Err(kernel_file_error(&name))
+                    }
+                    Some((root, relative)) => Ok(ResolvedPath {
+                        is_project: root == project,
+                        root: root.to_owned(),
+                        relative: relative.to_owned(),
+                        path: found.clone(),
+                    }),
+                    None => outside(),
+                }
+            }
             Err(_) if !could_be_inside => outside(),
             Err(error) => Err(io_error(&name, &error)),
         }
@@ -209,7 +251,8 @@ impl PathPolicy {
 
     /// Returns whether a path is the runtime's home or inside it.
     pub(super) fn is_in_runtime_home(&self, path: &Path) -> bool {
-        self.runtime_home().is_some_and(|home| path.starts_with(home))
+        self.runtime_home()
+            .is_some_and(|home| path.starts_with(home))
     }
 
     /// Returns the allowed roots in addition to the project. A root that has become a symlink since then no longer
@@ -220,7 +263,10 @@ impl PathPolicy {
 
     /// Returns the guarded paths of the user's home directory, if a command that runs in `project` could change them.
     pub(super) fn guarded_at_home(&self, project: &Path) -> Vec<PathBuf> {
-        let home = self.user_home.as_ref().filter(|home| home.starts_with(project));
+        let home = self
+            .user_home
+            .as_ref()
+            .filter(|home| home.starts_with(project));
         home.map_or_else(Vec::new, |home| guarded_home_paths(home))
     }
 
@@ -238,9 +284,14 @@ impl PathPolicy {
 
     /// Returns whether a path requires permission even though reading is free and writing is allowed.
     pub(super) fn is_sensitive(&self, resolved: &ResolvedPath) -> bool {
-        let files = self.sensitive_files.get_or_init(|| SensitiveFiles::new(&self.sensitive_patterns));
+        let files = self
+            .sensitive_files
+            .get_or_init(|| SensitiveFiles::new(&self.sensitive_patterns));
         files.paths.is_match(&resolved.path)
-            || resolved.relative.iter().any(|part| files.names.is_match(Path::new(part)))
+            || resolved
+                .relative
+                .iter()
+                .any(|part| files.names.is_match(Path::new(part)))
     }
 
     /// Returns the permission that is required to read a file; `None` unless the file is sensitive or has other hard
@@ -250,23 +301,51 @@ impl PathPolicy {
         if !self.is_sensitive(resolved) && !other_names {
             return None;
         }
-        let note = other_names.then(|| "the file has other hard links, which may be outside the project".to_owned());
-        Some(AccessRequest { is_sensitive: true, note, ..self.file_access(resolved) })
+        let note = other_names
+            .then(|| "the file has other hard links, which may be outside the project".to_owned());
+        Some(AccessRequest {
+            is_sensitive: true,
+            note,
+            ..self.file_access(resolved)
+        })
     }
 
     /// Returns the permission that is required to write a file.
     pub(super) fn write_access(&self, resolved: &ResolvedPath) -> AccessRequest {
-        let root = resolved.path.ancestors().nth(resolved.relative.components().count()).unwrap_or(&resolved.path);
-        let path_in_user_home = self.user_home.as_ref().and_then(|home| resolved.path.strip_prefix(home).ok());
-        let is_guarded = is_guarded(root, &resolved.relative) || path_in_user_home.is_some_and(is_guarded_in_home);
-        let note = is_guarded.then(|| "other programs run this file or follow its settings".to_owned());
-        AccessRequest { is_sensitive: is_guarded || self.is_sensitive(resolved), note, ..self.file_access(resolved) }
+        let root = resolved
+            .path
+            .ancestors()
+            .nth(resolved.relative.components().count())
+            .unwrap_or(&resolved.path);
+        let path_in_user_home = self
+            .user_home
+            .as_ref()
+            .and_then(|home| resolved.path.strip_prefix(home).ok());
+        let is_guarded = is_guarded(root, &resolved.relative)
+            || path_in_user_home.is_some_and(is_guarded_in_home);
+        let note =
+            is_guarded.then(|| "other programs run this file or follow its settings".to_owned());
+        AccessRequest {
+            is_sensitive: is_guarded || self.is_sensitive(resolved),
+            note,
+            ..self.file_access(resolved)
+        }
     }
 
     fn file_access(&self, resolved: &ResolvedPath) -> AccessRequest {
-        let path = resolved.path.parent().unwrap_or(&resolved.path).display().to_string();
+        let path = resolved
+            .path
+            .parent()
+            .unwrap_or(&resolved.path)
+            .display()
+            .to_string();
         let target = resolved.path.display().to_string();
-        AccessRequest { target, scope: Scope::Directory { path }, is_sensitive: false, note: None }
+        AccessRequest {
+            target,
+            scope: Scope::Directory { path },
+            is_sensitive: false,
+            note: None,
+        }
     }
 }
 
@@ -277,13 +356,17 @@ fn runtime_home_error(name: &str) -> ErrorInfo {
 
 /// Returns the error for a file on a kernel file system.
 pub(super) fn kernel_file_error(name: &str) -> ErrorInfo {
-    let message = format!("`{name}` is on a file system of the kernel, and no tool looks or writes there");
+    let message =
+        format!("`{name}` is on a file system of the kernel, and no tool looks or writes there");
     ErrorInfo::new(ErrorCode::OutsideAllowedRoots, message)
 }
 
 /// Returns the error for a file that has changed since it was checked.
 pub(super) fn path_changed_error(place: &ResolvedPath) -> ErrorInfo {
-    let message = format!("`{}` changed while it was looked at: try again", place.display_name());
+    let message = format!(
+        "`{}` changed while it was looked at: try again",
+        place.display_name()
+    );
     ErrorInfo::new(ErrorCode::PathConflict, message)
 }
 

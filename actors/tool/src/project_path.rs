@@ -45,12 +45,18 @@ impl ResolvedPath {
 
     /// Returns a path of the same root; `relative` is relative to the root.
     pub(super) fn with_relative(&self, relative: &Path) -> Self {
-        Self { path: self.root.join(relative), relative: relative.to_owned(), ..self.clone() }
+        Self {
+            path: self.root.join(relative),
+            relative: relative.to_owned(),
+            ..self.clone()
+        }
     }
 
     /// Returns whether it is a file with other hard links, which may be outside the root.
     pub(super) fn has_other_hard_links(&self) -> bool {
-        self.path.symlink_metadata().is_ok_and(|known| has_other_names(&known))
+        self.path
+            .symlink_metadata()
+            .is_ok_and(|known| has_other_names(&known))
     }
 }
 
@@ -71,7 +77,9 @@ pub(super) fn io_error(name: &str, error: &io::Error) -> ErrorInfo {
     match error.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => ErrorInfo::new(
             ErrorCode::FileNotFound,
-            format!("there is no `{name}` in the project: look with list_files or glob what there is"),
+            format!(
+                "there is no `{name}` in the project: look with list_files or glob what there is"
+            ),
         ),
         // Only the kind of the error: its full text would contain the absolute path.
         kind => ErrorInfo::new(
@@ -169,7 +177,10 @@ where
     let _tripped_on_drop = token.clone().drop_guard();
     match tokio::task::spawn_blocking(move || work(&context, &token)).await {
         Ok(result) => result,
-        Err(error) => Err(ErrorInfo::new(ErrorCode::InternalError, format!("the tool broke off: {error}"))),
+        Err(error) => Err(ErrorInfo::new(
+            ErrorCode::InternalError,
+            format!("the tool broke off: {error}"),
+        )),
     }
 }
 
@@ -195,7 +206,11 @@ pub struct OutputPage {
 impl OutputPage {
     /// Makes an empty page of at most `limit_bytes`, including the note.
     pub fn new(limit_bytes: usize) -> Self {
-        Self { text: String::new(), limit_bytes: limit_bytes.saturating_sub(RESERVED_NOTE_BYTES), is_full: false }
+        Self {
+            text: String::new(),
+            limit_bytes: limit_bytes.saturating_sub(RESERVED_NOTE_BYTES),
+            is_full: false,
+        }
     }
 
     /// Adds a line if it fits, and returns whether it does.
@@ -210,8 +225,10 @@ impl OutputPage {
 
     /// Ends the page with a note in brackets. A note that is too long is shortened.
     pub fn finish(mut self, note: &str) -> String {
-        let end =
-            note.char_indices().map(|(at, c)| at + c.len_utf8()).take_while(|end| *end <= RESERVED_NOTE_BYTES - 8);
+        let end = note
+            .char_indices()
+            .map(|(at, c)| at + c.len_utf8())
+            .take_while(|end| *end <= RESERVED_NOTE_BYTES - 8);
         let end = end.last().unwrap_or(0);
         let cut = if end < note.len() { "…" } else { "" };
         let _ = write!(self.text, "[{}{cut}]", &note[..end]);

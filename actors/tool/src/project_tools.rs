@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::{
-    PathPolicy, RegisterError, ToolEnvironment, ToolRegistry, bash, edit, file_change::PreviousContents, glob, grep,
-    list_files, read, write,
+    PathPolicy, RegisterError, ToolEnvironment, ToolRegistry, bash, edit,
+    file_change::PreviousContents, glob, grep, list_files, read, write,
 };
 
 impl ToolRegistry {
@@ -22,7 +22,10 @@ impl ToolRegistry {
         self.register_built_in(Arc::new(list_files::ListFiles::new(path_policy())))?;
         self.register_built_in(Arc::new(glob::Glob::new(path_policy())))?;
         self.register_built_in(Arc::new(grep::Grep::new(path_policy())))?;
-        self.register_built_in(Arc::new(write::Write::new(path_policy(), Arc::clone(&previous))))?;
+        self.register_built_in(Arc::new(write::Write::new(
+            path_policy(),
+            Arc::clone(&previous),
+        )))?;
         self.register_built_in(Arc::new(edit::Edit::new(path_policy(), previous)))?;
         self.register_built_in(Arc::new(bash::Bash::new(tool_environment, path_policy())))
     }

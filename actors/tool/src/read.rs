@@ -14,14 +14,17 @@ use std::{
 use futures::{FutureExt, future::BoxFuture};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use soong_protocol::{AccessRequest, ContentPart, ErrorCode, ErrorInfo, InputKind, ToolSpec, media_type};
+use soong_protocol::{
+    AccessRequest, ContentPart, ErrorCode, ErrorInfo, InputKind, ToolSpec, media_type,
+};
 use tokio_util::sync::CancellationToken;
 
 use super::{
     Tool, ToolContext, ToolOutput, ToolResult, arguments,
     path_policy::{PathPolicy, path_changed_error},
     project_path::{
-        OutputPage, RESERVED_NOTE_BYTES, ResolvedPath, blocking, check_cancelled, has_other_names, io_error,
+        OutputPage, RESERVED_NOTE_BYTES, ResolvedPath, blocking, check_cancelled, has_other_names,
+        io_error,
     },
     safe_fs::open_file,
 };
@@ -81,7 +84,13 @@ impl ReadTool {
         });
         let description = "Reads a file of the project: text with line numbers; images and PDF if you can see them. The last line says how to read on.";
         let spec = ToolSpec::read("read", "Read a file", description, parameters);
-        Self { spec: ToolSpec { paged: true, ..spec }, roots }
+        Self {
+            spec: ToolSpec {
+                paged: true,
+                ..spec
+            },
+            roots,
+        }
     }
 }
 
@@ -90,9 +99,17 @@ impl Tool for ReadTool {
         &self.spec
     }
 
-    fn required_access(&self, context: &ToolContext, value: &Value) -> Result<Option<AccessRequest>, ErrorInfo> {
+    fn required_access(
+        &self,
+        context: &ToolContext,
+        value: &Value,
+    ) -> Result<Option<AccessRequest>, ErrorInfo> {
         let arguments: Arguments = arguments(value.clone())?;
-        Ok(self.roots.read_access(&self.roots.resolve_existing(&context.project_dir, &arguments.path)?))
+        Ok(self.roots.read_access(
+            &self
+                .roots
+                .resolve_existing(&context.project_dir, &arguments.path)?,
+        ))
     }
 
     fn resolved_path(&self, context: &ToolContext, value: &Value) -> Option<PathBuf> {
@@ -116,7 +133,12 @@ impl Tool for ReadTool {
     }
 }
 
-fn read(place: &ResolvedPath, arguments: &Arguments, context: &ToolContext, cancel: &CancellationToken) -> ToolResult {
+fn read(
+    place: &ResolvedPath,
+    arguments: &Arguments,
+    context: &ToolContext,
+    cancel: &CancellationToken,
+) -> ToolResult {
     let name = place.display_name();
     let (mut file, metadata) = open_file(place)?;
     if has_other_names(&metadata) && context.granted_access.is_none() {
@@ -125,7 +147,8 @@ fn read(place: &ResolvedPath, arguments: &Arguments, context: &ToolContext, canc
     let size = metadata.len();
     let head = file_head(&mut file).map_err(|error| io_error(&name, &error))?;
     if let Some(content_type) = media_type(&head)
-        && InputKind::of_content_type(content_type).is_some_and(|kind| context.output_limit.kinds.contains(&kind))
+        && InputKind::of_content_type(content_type)
+            .is_some_and(|kind| context.output_limit.kinds.contains(&kind))
     {
         return read_media(place, file, content_type);
     }
@@ -134,16 +157,23 @@ fn read(place: &ResolvedPath, arguments: &Arguments, context: &ToolContext, canc
         return Err(ErrorInfo::new(ErrorCode::UnsupportedMedia, message));
     }
     let mut shown = LinePage::new(arguments, context.output_limit.bytes);
-    let lines = each_line(file, cancel, |line| shown.add_line(line)).map_err(|failed| match failed {
-        LineError::Io(error) => io_error(&name, &error),
-        LineError::Cancelled(error) => error,
-    })?;
+    let lines =
+        each_line(file, cancel, |line| shown.add_line(line)).map_err(|failed| match failed {
+            LineError::Io(error) => io_error(&name, &error),
+            LineError::Cancelled(error) => error,
+        })?;
     let first = arguments.start_line;
     if size == 0 && first == 1 {
-        return Ok(ToolOutput::text(format!("`{name}` (empty)"), "[the file is empty: 0 bytes]"));
+        return Ok(ToolOutput::text(
+            format!("`{name}` (empty)"),
+            "[the file is empty: 0 bytes]",
+        ));
     }
     if lines.count < first && lines.reached_end {
-        let message = format!("line {first} is behind the end: `{name}` has {} lines ({size} bytes)", lines.count);
+        let message = format!(
+            "line {first} is behind the end: `{name}` has {} lines ({size} bytes)",
+            lines.count
+        );
         return Err(ErrorInfo::new(ErrorCode::ValidationError, message));
     }
     let title = format!("`{name}` lines {first}–{}", shown.last);
@@ -154,7 +184,9 @@ fn read(place: &ResolvedPath, arguments: &Arguments, context: &ToolContext, canc
 /// Reads the first bytes of a file, and seeks to its start.
 fn file_head(file: &mut File) -> std::io::Result<Vec<u8>> {
     let mut head = Vec::new();
-    file.by_ref().take(TEXT_DETECTION_BYTES).read_to_end(&mut head)?;
+    file.by_ref()
+        .take(TEXT_DETECTION_BYTES)
+        .read_to_end(&mut head)?;
     file.rewind()?;
     Ok(head)
 }
@@ -163,15 +195,21 @@ fn file_head(file: &mut File) -> std::io::Result<Vec<u8>> {
 fn read_media(place: &ResolvedPath, file: File, content_type: &str) -> ToolResult {
     let name = place.display_name();
     let mut bytes = Vec::new();
-    file.take(MAX_MEDIA_BYTES + 1).read_to_end(&mut bytes).map_err(|error| io_error(&name, &error))?;
+    file.take(MAX_MEDIA_BYTES + 1)
+        .read_to_end(&mut bytes)
+        .map_err(|error| io_error(&name, &error))?;
     if bytes.len() as u64 > MAX_MEDIA_BYTES {
-        let message = format!("`{name}` has more than {MAX_MEDIA_BYTES} bytes: it is too large to be shown");
+        let message =
+            format!("`{name}` has more than {MAX_MEDIA_BYTES} bytes: it is too large to be shown");
         return Err(ErrorInfo::new(ErrorCode::PayloadTooLarge, message));
     }
     let filename = name.rsplit('/').next().map(str::to_owned);
     let part = ContentPart::inline(content_type, filename, bytes);
     let output = ToolOutput::text(format!("`{name}`"), format!("`{name}`:"));
-    Ok(ToolOutput { files: vec![part], ..output })
+    Ok(ToolOutput {
+        files: vec![part],
+        ..output
+    })
 }
 
 /// Returns the kind of a binary file by its first bytes; `None` for text.
@@ -193,7 +231,12 @@ fn binary_kind(head: &[u8]) -> Option<&'static str> {
         (b"\xff\xfe", "UTF-16 text"),
         (b"\xfe\xff", "UTF-16 text"),
     ];
-    Some(known.iter().find(|(magic, _)| head.starts_with(magic)).map_or("a binary file", |(_, kind)| kind))
+    Some(
+        known
+            .iter()
+            .find(|(magic, _)| head.starts_with(magic))
+            .map_or("a binary file", |(_, kind)| kind),
+    )
 }
 
 /// First bytes of a line, and its length.
@@ -233,8 +276,10 @@ fn each_line(
             break;
         }
         for piece in buffer.split_inclusive(|byte| *byte == b'\n') {
-            let (text, ended) =
-                piece.split_last().filter(|(last, _)| **last == b'\n').map_or((piece, false), |(_, text)| (text, true));
+            let (text, ended) = piece
+                .split_last()
+                .filter(|(last, _)| **last == b'\n')
+                .map_or((piece, false), |(_, text)| (text, true));
             // One byte more than is shown, so that a line that is too long is detected.
             let room = (MAX_LINE_BYTES + 1).saturating_sub(kept.len());
             if !counting {
@@ -242,7 +287,13 @@ fn each_line(
             }
             length += text.len() as u64;
             if ended {
-                counting = counting || take(&LineStart { number, start: &kept, length }).is_break();
+                counting = counting
+                    || take(&LineStart {
+                        number,
+                        start: &kept,
+                        length,
+                    })
+                    .is_break();
                 number += 1;
                 length = 0;
                 kept.clear();
@@ -252,16 +303,26 @@ fn each_line(
         counted += if counting { used as u64 } else { 0 };
         scanned += used as u64;
         if counted > MAX_COUNTED_BYTES || scanned > MAX_SCANNED_BYTES {
-            return Ok(ReadEnd { count: number - 1, reached_end: false });
+            return Ok(ReadEnd {
+                count: number - 1,
+                reached_end: false,
+            });
         }
     }
     if length > 0 {
         if !counting {
-            let _ = take(&LineStart { number, start: &kept, length });
+            let _ = take(&LineStart {
+                number,
+                start: &kept,
+                length,
+            });
         }
         number += 1;
     }
-    Ok(ReadEnd { count: number - 1, reached_end: true })
+    Ok(ReadEnd {
+        count: number - 1,
+        reached_end: true,
+    })
 }
 
 /// Builds the page of the requested lines.
@@ -284,7 +345,9 @@ impl LinePage {
             page: OutputPage::new(limit_bytes),
             first: wanted.start_line,
             max: wanted.max_lines.clamp(1, MAX_LINES),
-            max_line_bytes: limit_bytes.saturating_sub(RESERVED_NOTE_BYTES + LINE_FRAME_BYTES).min(MAX_LINE_BYTES),
+            max_line_bytes: limit_bytes
+                .saturating_sub(RESERVED_NOTE_BYTES + LINE_FRAME_BYTES)
+                .min(MAX_LINE_BYTES),
             last: wanted.start_line.saturating_sub(1),
             cut_lines: 0,
             has_invalid_utf8: false,
@@ -304,7 +367,11 @@ impl LinePage {
             kept = text;
         }
         // A byte order mark is no part of the text.
-        let kept = if line.number == 1 { kept.strip_prefix(b"\xef\xbb\xbf").unwrap_or(kept) } else { kept };
+        let kept = if line.number == 1 {
+            kept.strip_prefix(b"\xef\xbb\xbf").unwrap_or(kept)
+        } else {
+            kept
+        };
         let text = String::from_utf8_lossy(kept);
         let mut row = format!("{:>5}\t{text}", line.number);
         if too_long {
@@ -316,14 +383,28 @@ impl LinePage {
         self.has_invalid_utf8 |= std::str::from_utf8(kept).is_err();
         self.cut_lines += u64::from(too_long);
         self.last = line.number;
-        if self.last + 1 - self.first >= self.max { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        if self.last + 1 - self.first >= self.max {
+            ControlFlow::Break(())
+        } else {
+            ControlFlow::Continue(())
+        }
     }
 
     fn note(&self, lines: &ReadEnd, size: u64) -> String {
-        let total = if lines.reached_end { lines.count.to_string() } else { format!("more than {}", lines.count) };
-        let mut note = format!("lines {}–{} of {total}, {size} bytes", self.first, self.last);
+        let total = if lines.reached_end {
+            lines.count.to_string()
+        } else {
+            format!("more than {}", lines.count)
+        };
+        let mut note = format!(
+            "lines {}–{} of {total}, {size} bytes",
+            self.first, self.last
+        );
         if self.last < self.first {
-            note = format!("line {} alone is larger than the output may be; {total} lines, {size} bytes", self.first);
+            note = format!(
+                "line {} alone is larger than the output may be; {total} lines, {size} bytes",
+                self.first
+            );
         } else if self.last < lines.count {
             note.push_str(&format!("; go on with start_line={}", self.last + 1));
         }
@@ -331,7 +412,10 @@ impl LinePage {
             note.push_str("; the page is shorter than asked because the output is limited");
         }
         if self.cut_lines > 0 {
-            note.push_str(&format!("; {} lines cut at {} bytes", self.cut_lines, self.max_line_bytes));
+            note.push_str(&format!(
+                "; {} lines cut at {} bytes",
+                self.cut_lines, self.max_line_bytes
+            ));
         }
         if self.has_invalid_utf8 {
             note.push_str("; not valid UTF-8: � stands for bytes that are no text");
@@ -346,7 +430,10 @@ impl LinePage {
 /// Returns the last index at or before `at` at which a UTF-8 character starts.
 fn character_start(bytes: &[u8], at: usize) -> usize {
     let is_start = |index: &usize| bytes.get(*index).is_none_or(|byte| byte & 0xc0 != 0x80);
-    (at.saturating_sub(3)..=at.min(bytes.len())).rev().find(is_start).unwrap_or(at.min(bytes.len()))
+    (at.saturating_sub(3)..=at.min(bytes.len()))
+        .rev()
+        .find(is_start)
+        .unwrap_or(at.min(bytes.len()))
 }
 
 #[cfg(test)]

@@ -64,22 +64,41 @@ impl RegisteredTool {
     /// Checks the description of a tool and compiles its schema.
     pub fn new(tool: Option<Arc<dyn Tool>>, spec: ToolSpec) -> Result<Self, RegisterError> {
         let allowed = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.' | b'-');
-        if spec.name.is_empty() || spec.name.len() > MAX_NAME_BYTES || !spec.name.bytes().all(allowed) {
+        if spec.name.is_empty()
+            || spec.name.len() > MAX_NAME_BYTES
+            || !spec.name.bytes().all(allowed)
+        {
             return Err(RegisterError::InvalidName(spec.name));
         }
-        let invalid = |why: String| RegisterError::InvalidSchema { name: spec.name.clone(), why };
+        let invalid = |why: String| RegisterError::InvalidSchema {
+            name: spec.name.clone(),
+            why,
+        };
         if spec.parameters.get("type").and_then(Value::as_str) != Some("object") {
-            return Err(invalid("the top level must have \"type\": \"object\"".to_owned()));
+            return Err(invalid(
+                "the top level must have \"type\": \"object\"".to_owned(),
+            ));
         }
         let schema = JsonSchema::compile(&spec.parameters).map_err(invalid)?;
-        Ok(Self { schema: schema.into(), is_built_in: false, ..Self::built_in(tool, spec) })
+        Ok(Self {
+            schema: schema.into(),
+            is_built_in: false,
+            ..Self::built_in(tool, spec)
+        })
     }
 
     /// Makes the entry of a built-in tool, whose description is known to be valid.
     fn built_in(tool: Option<Arc<dyn Tool>>, spec: ToolSpec) -> Self {
         // The parts that the model receives.
-        let tokens = estimate_tokens(&spec.description) + estimate_tokens(&spec.parameters.to_string());
-        Self { tool, spec: Arc::new(spec), schema: OnceLock::new(), is_built_in: true, tokens }
+        let tokens =
+            estimate_tokens(&spec.description) + estimate_tokens(&spec.parameters.to_string());
+        Self {
+            tool,
+            spec: Arc::new(spec),
+            schema: OnceLock::new(),
+            is_built_in: true,
+            tokens,
+        }
     }
 
     fn schema(&self) -> &JsonSchema {
@@ -92,7 +111,9 @@ impl RegisteredTool {
 
     /// Returns what the tool lacks in order to work. A tool that lacks something is not offered to models.
     pub fn missing_requirement(&self) -> Option<String> {
-        self.tool.as_ref().and_then(|tool| tool.missing_requirement())
+        self.tool
+            .as_ref()
+            .and_then(|tool| tool.missing_requirement())
     }
 }
 
@@ -148,12 +169,16 @@ impl ToolRegistry {
 
     /// Finds a tool by name.
     pub fn get(&self, name: &str) -> Option<&RegisteredTool> {
-        self.by_name.get(name).and_then(|index| self.entries.get(*index)).map(Arc::as_ref)
+        self.by_name
+            .get(name)
+            .and_then(|index| self.entries.get(*index))
+            .map(Arc::as_ref)
     }
 
     /// Returns whether the check of arguments is so fast that it need not run on a blocking thread.
     pub fn is_fast_check(&self, name: &str, raw: &str) -> bool {
-        self.get(name).is_none_or(|entry| entry.is_built_in || entry.schema().is_fast_for(raw))
+        self.get(name)
+            .is_none_or(|entry| entry.is_built_in || entry.schema().is_fast_for(raw))
     }
 
     /// Returns the size of a tool in a prompt, in estimated tokens; 0 if there is no such tool.
@@ -178,11 +203,13 @@ impl ToolRegistry {
     /// another party may use it up: do not call this in an actor for tools that are not built in.
     pub fn check_arguments(&self, name: &str, raw: &str) -> Result<CheckedArguments, ErrorInfo> {
         let Some(entry) = self.get(name) else {
-            let message = format!("there is no tool named {name:?}: use one of the tools that are offered");
+            let message =
+                format!("there is no tool named {name:?}: use one of the tools that are offered");
             return Err(ErrorInfo::new(ErrorCode::ToolNotAvailable, message));
         };
         let refuse = |what: String| {
-            let message = format!("the arguments of `{name}` do not fit: {what}. Mend them and call again.");
+            let message =
+                format!("the arguments of `{name}` do not fit: {what}. Mend them and call again.");
             Err(ErrorInfo::new(ErrorCode::ValidationError, message))
         };
         // The error repeats the text, because the conversation shows invalid arguments to the model as an empty object.
@@ -192,7 +219,12 @@ impl ToolRegistry {
             "" => Value::Object(Map::new()),
             text => match serde_json::from_str(text) {
                 Ok(value) => value,
-                Err(error) => return refuse(format!("they are no JSON ({error}). {}", quoted_arguments())),
+                Err(error) => {
+                    return refuse(format!(
+                        "they are no JSON ({error}). {}",
+                        quoted_arguments()
+                    ));
+                }
             },
         };
         if !arguments.is_object() {
@@ -202,11 +234,18 @@ impl ToolRegistry {
             ));
         }
         if entry.schema().is_valid(&arguments) {
-            return Ok(CheckedArguments { value: arguments, coercion_note: None });
+            return Ok(CheckedArguments {
+                value: arguments,
+                coercion_note: None,
+            });
         }
-        let coerced = coerce(&entry.spec, &arguments).filter(|coerced| entry.schema().is_valid(&coerced.arguments));
+        let coerced = coerce(&entry.spec, &arguments)
+            .filter(|coerced| entry.schema().is_valid(&coerced.arguments));
         if let Some(CoercedArguments { arguments, note }) = coerced {
-            return Ok(CheckedArguments { value: arguments, coercion_note: Some(note) });
+            return Ok(CheckedArguments {
+                value: arguments,
+                coercion_note: Some(note),
+            });
         }
         refuse(entry.schema().violations(&arguments).join("; "))
     }
@@ -235,17 +274,29 @@ mod tests {
             ("x", json!({"type": "string"}), false),
             ("x", json!({}), false),
             ("x", json!(null), false),
-            ("x", json!({"type": "object", "properties": {"a": {"type": "nonsense"}}}), false),
-            ("x", json!({"type": "object", "properties": {"a": {"$ref": "https://example.org/a"}}}), false),
+            (
+                "x",
+                json!({"type": "object", "properties": {"a": {"type": "nonsense"}}}),
+                false,
+            ),
+            (
+                "x",
+                json!({"type": "object", "properties": {"a": {"$ref": "https://example.org/a"}}}),
+                false,
+            ),
         ] {
             let mut registry = ToolRegistry::new();
             let entry = RegisteredTool::new(None, spec(name, parameters.clone()));
             assert_eq!(entry.is_ok(), fits, "{name:?} {parameters}");
-            entry.into_iter().for_each(|entry| registry.register_entry(Arc::new(entry)).unwrap());
+            entry
+                .into_iter()
+                .for_each(|entry| registry.register_entry(Arc::new(entry)).unwrap());
             assert_eq!(registry.specs().count(), usize::from(fits));
         }
         let mut registry = ToolRegistry::new();
-        registry.register_built_in_spec(spec("x", json!({"type": "object"}))).unwrap();
+        registry
+            .register_built_in_spec(spec("x", json!({"type": "object"})))
+            .unwrap();
         let again = registry.register_built_in_spec(spec("x", json!({"type": "object"})));
         assert_eq!(again, Err(RegisterError::NameTaken("x".to_owned())));
     }
@@ -268,16 +319,31 @@ mod tests {
             ("read", "[]", Some("must be a JSON object")),
             ("read", "{\"path\": ", Some("no JSON")),
             ("read", r#"{"path": 7}"#, Some("at /path: ")),
-            ("read", r#"{"path": "a", "start_line": 0}"#, Some("at /start_line: ")),
-            ("read", r#"{"path": "a", "max_lines": 1001}"#, Some("at /max_lines: ")),
+            (
+                "read",
+                r#"{"path": "a", "start_line": 0}"#,
+                Some("at /start_line: "),
+            ),
+            (
+                "read",
+                r#"{"path": "a", "max_lines": 1001}"#,
+                Some("at /max_lines: "),
+            ),
             ("read", r#"{"path": "a", "pathh": 1}"#, Some("pathh")),
-            ("read", r#"{"path": 1, "start_line": 0, "max_lines": 0, "x": 1}"#, Some("and more")),
+            (
+                "read",
+                r#"{"path": 1, "start_line": 0, "max_lines": 0, "x": 1}"#,
+                Some("and more"),
+            ),
         ] {
             match (registry.check_arguments(name, raw), want) {
                 (Ok(checked), None) => assert!(checked.value.is_object()),
                 (Err(error), Some(want)) => {
                     assert_eq!(error.code, ErrorCode::ValidationError, "{raw}");
-                    assert!(error.message.contains(want) && error.message.contains(name), "{raw}: {error}");
+                    assert!(
+                        error.message.contains(want) && error.message.contains(name),
+                        "{raw}: {error}"
+                    );
                 }
                 (got, _) => panic!("{raw}: {got:?}"),
             }

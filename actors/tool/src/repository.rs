@@ -21,7 +21,9 @@ const IGNORE_FILES: [&str; 2] = [".gitignore", ".ignore"];
 /// repository.
 pub fn repository_root(project: &Path) -> Option<PathBuf> {
     let owner = std::fs::metadata(project).ok()?.uid();
-    let root = project.ancestors().find(|folder| folder.join(".git").exists())?;
+    let root = project
+        .ancestors()
+        .find(|folder| folder.join(".git").exists())?;
     let is_own = std::fs::symlink_metadata(root.join(".git")).is_ok_and(|git| git.uid() == owner);
     (root != project && is_own).then(|| root.to_owned())
 }
@@ -38,9 +40,14 @@ impl OuterIgnores {
     /// those above it. Patterns that are invalid are skipped, as Git does. There are none if the repository ignores the
     /// project itself, as one with the user's settings in the home folder does.
     pub(crate) fn read(project: &Path) -> Self {
-        let Some(root) = repository_root(project) else { return Self::default() };
+        let Some(root) = repository_root(project) else {
+            return Self::default();
+        };
         let mut files = Vec::new();
-        for folder in project.ancestors().take_while(|folder| folder.starts_with(&root)) {
+        for folder in project
+            .ancestors()
+            .take_while(|folder| folder.starts_with(&root))
+        {
             let mut builder = GitignoreBuilder::new(folder);
             for name in IGNORE_FILES {
                 let _ = builder.add(folder.join(name));
@@ -50,12 +57,20 @@ impl OuterIgnores {
         let found = Self { files };
         let mut folders = project.ancestors().take_while(|folder| *folder != root);
         let is_project_ignored = folders.any(|folder| found.are_ignoring(folder, true));
-        if is_project_ignored { Self::default() } else { found }
+        if is_project_ignored {
+            Self::default()
+        } else {
+            found
+        }
     }
 
     /// Returns whether a path below the project is ignored. The nearest file that says something about it decides.
     pub(crate) fn are_ignoring(&self, path: &Path, is_folder: bool) -> bool {
-        for ignores in self.files.iter().filter(|ignores| path != ignores.path() && path.starts_with(ignores.path())) {
+        for ignores in self
+            .files
+            .iter()
+            .filter(|ignores| path != ignores.path() && path.starts_with(ignores.path()))
+        {
             match ignores.matched(path, is_folder) {
                 Match::Ignore(_) => return true,
                 Match::Whitelist(_) => return false,
@@ -78,7 +93,11 @@ mod tests {
         std::fs::create_dir_all(&project).unwrap();
         assert_eq!(repository_root(&project), None, "there is no repository");
         std::fs::create_dir(root.join(".git")).unwrap();
-        std::fs::write(root.join(".gitignore"), "dist/\n*.log\n/packages/api/only\n").unwrap();
+        std::fs::write(
+            root.join(".gitignore"),
+            "dist/\n*.log\n/packages/api/only\n",
+        )
+        .unwrap();
         std::fs::write(root.join("packages/.gitignore"), "!keep.log\n").unwrap();
         std::fs::write(project.join(".gitignore"), "!own.log\n").unwrap();
         assert_eq!(repository_root(&project), Some(root.clone()));
@@ -93,13 +112,20 @@ mod tests {
             ("only", false, true),
             ("src", true, false),
         ] {
-            assert_eq!(ignores.are_ignoring(&project.join(path), is_folder), is_ignored, "{path}");
+            assert_eq!(
+                ignores.are_ignoring(&project.join(path), is_folder),
+                is_ignored,
+                "{path}"
+            );
         }
         std::fs::write(root.join(".gitignore"), "*\n").unwrap();
         assert!(
             !OuterIgnores::read(&project).are_ignoring(&project.join("src"), true),
             "the project itself is ignored"
         );
-        assert!(!OuterIgnores::read(&root).are_ignoring(&root.join("a.log"), false), "those of the root are its own");
+        assert!(
+            !OuterIgnores::read(&root).are_ignoring(&root.join("a.log"), false),
+            "those of the root are its own"
+        );
     }
 }

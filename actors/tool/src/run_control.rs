@@ -19,7 +19,10 @@ pub trait RunControl: Send + Sync + 'static {
     /// # Errors
     /// `child_limit_exceeded`, `budget_exceeded` or `validation_error` as for the tool `agent`; `nothing_running` if the
     /// run is ending; `validation_error` if the interrupted attempt started a child with another task here.
-    fn spawn(&self, children: Vec<ChildSpec>) -> BoxFuture<'static, Result<Vec<SpawnedChild>, ErrorInfo>>;
+    fn spawn(
+        &self,
+        children: Vec<ChildSpec>,
+    ) -> BoxFuture<'static, Result<Vec<SpawnedChild>, ErrorInfo>>;
 
     /// Adds or replaces a collaborator of the run: a person or another system that it works with. The model sees it with
     /// the sub-agents. It is recorded before the outcome of the call. It is ignored if its name belongs to a sub-agent.
@@ -33,7 +36,11 @@ pub trait RunControl: Send + Sync + 'static {
     ///
     /// # Errors
     /// `validation_error` if the question is empty, or if a callback asks; `nothing_running` if the run is ending.
-    fn ask(&self, question: String, to: Option<String>) -> BoxFuture<'static, Result<String, ErrorInfo>>;
+    fn ask(
+        &self,
+        question: String,
+        to: Option<String>,
+    ) -> BoxFuture<'static, Result<String, ErrorInfo>>;
 }
 
 /// A child that a tool or a callback has started.
@@ -45,8 +52,16 @@ pub struct SpawnedChild {
 
 impl SpawnedChild {
     /// Creates the handle of a child. `result` waits for its end.
-    pub fn new(run_id: RunId, trace_id: TraceId, result: BoxFuture<'static, Result<ChildResult, ErrorInfo>>) -> Self {
-        Self { run_id, trace_id, result }
+    pub fn new(
+        run_id: RunId,
+        trace_id: TraceId,
+        result: BoxFuture<'static, Result<ChildResult, ErrorInfo>>,
+    ) -> Self {
+        Self {
+            run_id,
+            trace_id,
+            result,
+        }
     }
 
     /// Returns the id of the child's run.
@@ -70,6 +85,8 @@ impl SpawnedChild {
 
 impl std::fmt::Debug for SpawnedChild {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("SpawnedChild").field("run_id", &self.run_id).finish_non_exhaustive()
+        f.debug_struct("SpawnedChild")
+            .field("run_id", &self.run_id)
+            .finish_non_exhaustive()
     }
 }

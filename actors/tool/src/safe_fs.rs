@@ -51,7 +51,12 @@ pub(super) fn open_file(resolved: &ResolvedPath) -> Result<(File, Metadata), Err
         return Err(kernel_file_error(&name));
     }
     let metadata = file.metadata().map_err(|error| io_error(&name, &error))?;
-    let refuse = |what: &str| Err(ErrorInfo::new(ErrorCode::UnsupportedMedia, format!("`{name}` is {what}")));
+    let refuse = |what: &str| {
+        Err(ErrorInfo::new(
+            ErrorCode::UnsupportedMedia,
+            format!("`{name}` is {what}"),
+        ))
+    };
     if metadata.is_dir() {
         return refuse("a folder: use list_files to see what is in it");
     }
@@ -66,10 +71,18 @@ pub(super) fn open_file(resolved: &ResolvedPath) -> Result<(File, Metadata), Err
 ///
 /// Files that would require permission are rejected: files outside the project, sensitive files, and files with other
 /// hard links.
-pub fn read_text(roots: &PathPolicy, project: &Path, path: &str, max_bytes: u64) -> Result<(String, bool), ErrorInfo> {
+pub fn read_text(
+    roots: &PathPolicy,
+    project: &Path,
+    path: &str,
+    max_bytes: u64,
+) -> Result<(String, bool), ErrorInfo> {
     let resolved = roots.resolve_existing(project, path)?;
     if !resolved.is_project || roots.read_access(&resolved).is_some() {
-        let message = format!("`{}` is not read without being asked for", resolved.display_name());
+        let message = format!(
+            "`{}` is not read without being asked for",
+            resolved.display_name()
+        );
         return Err(ErrorInfo::new(ErrorCode::PermissionDenied, message));
     }
     let (file, metadata) = open_file(&resolved)?;
@@ -77,16 +90,24 @@ pub fn read_text(roots: &PathPolicy, project: &Path, path: &str, max_bytes: u64)
         return Err(path_changed_error(&resolved));
     }
     let mut bytes = Vec::new();
-    file.take(max_bytes + 1).read_to_end(&mut bytes).map_err(|error| io_error(&resolved.display_name(), &error))?;
+    file.take(max_bytes + 1)
+        .read_to_end(&mut bytes)
+        .map_err(|error| io_error(&resolved.display_name(), &error))?;
     let most = usize::try_from(max_bytes).unwrap_or(usize::MAX);
     let is_whole = bytes.len() <= most;
     let text = match is_whole {
         true => &bytes[..],
         // Cut at a character boundary.
-        false => bytes[..most].utf8_chunks().next().map_or(&[][..], |chunk| chunk.valid().as_bytes()),
+        false => bytes[..most]
+            .utf8_chunks()
+            .next()
+            .map_or(&[][..], |chunk| chunk.valid().as_bytes()),
     };
     if text.starts_with(&[0xff, 0xfe]) || text.starts_with(&[0xfe, 0xff]) {
-        let message = format!("`{}` is UTF-16 text: save it as UTF-8", resolved.display_name());
+        let message = format!(
+            "`{}` is UTF-16 text: save it as UTF-8",
+            resolved.display_name()
+        );
         return Err(ErrorInfo::new(ErrorCode::UnsupportedMedia, message));
     }
     // Some editors write a byte order mark before the text.
@@ -96,9 +117,16 @@ pub fn read_text(roots: &PathPolicy, project: &Path, path: &str, max_bytes: u64)
 
 /// Returns the names in a folder of a project; empty if there is no such folder.
 pub fn list_dir_names(roots: &PathPolicy, project: &Path, folder: &str) -> Vec<String> {
-    let resolved = roots.resolve_existing(project, folder).ok().filter(|place| place.is_project);
+    let resolved = roots
+        .resolve_existing(project, folder)
+        .ok()
+        .filter(|place| place.is_project);
     let entries = resolved.and_then(|place| std::fs::read_dir(place.path).ok());
-    entries.into_iter().flatten().filter_map(|entry| entry.ok()?.file_name().into_string().ok()).collect()
+    entries
+        .into_iter()
+        .flatten()
+        .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
+        .collect()
 }
 
 /// Writes a file atomically: afterwards it has its complete new content or is unchanged. Returns whether the file is
@@ -114,15 +142,25 @@ pub(super) fn write_file(
     mut is_expected: impl FnMut(&mut File) -> bool,
 ) -> Result<bool, ErrorInfo> {
     let Some(file_name) = resolved.path.file_name() else {
-        return Err(ErrorInfo::new(ErrorCode::ValidationError, "the path names no file"));
+        return Err(ErrorInfo::new(
+            ErrorCode::ValidationError,
+            "the path names no file",
+        ));
     };
     let fail = |error: io::Error| write_error(resolved, &error);
     let folder = unix::open_parent_dir(resolved, mode.create_dirs).map_err(fail)?;
     let before = unix::entry_stat(&folder, file_name).map_err(fail)?;
     let kind = before.map(|stat| FileType::from_raw_mode(stat.st_mode));
     if let Some(kind) = kind.filter(|kind| *kind != FileType::RegularFile) {
-        let what = if kind == FileType::Directory { "a folder" } else { "no regular file" };
-        let message = format!("`{}` is {what}: choose another path", resolved.display_name());
+        let what = if kind == FileType::Directory {
+            "a folder"
+        } else {
+            "no regular file"
+        };
+        let message = format!(
+            "`{}` is {what}: choose another path",
+            resolved.display_name()
+        );
         return Err(ErrorInfo::new(ErrorCode::PathConflict, message));
     }
     if before.is_some() && !mode.overwrite {
@@ -132,12 +170,20 @@ pub(super) fn write_file(
         );
         return Err(ErrorInfo::new(ErrorCode::PathConflict, message));
     }
-    let mut draft = unix::TempFile::create(&folder, before.as_ref().map(|before| (file_name, before))).map_err(fail)?;
-    draft.file.write_all(content).and_then(|()| draft.file.sync_all()).map_err(fail)?;
+    let mut draft =
+        unix::TempFile::create(&folder, before.as_ref().map(|before| (file_name, before)))
+            .map_err(fail)?;
+    draft
+        .file
+        .write_all(content)
+        .and_then(|()| draft.file.sync_all())
+        .map_err(fail)?;
     let lock = unix::lock_entry(&folder, file_name).map_err(fail)?;
     check_cancelled(cancel)?;
     let is_in_place = match &before {
-        Some(before) => draft.take_exchange_name().and_then(|()| draft.replace(file_name, before, &mut is_expected)),
+        Some(before) => draft
+            .take_exchange_name()
+            .and_then(|()| draft.replace(file_name, before, &mut is_expected)),
         None => draft.persist_new(file_name),
     };
     drop(lock);
@@ -173,13 +219,21 @@ pub fn create_new(path: &Path, content: &[u8], mode: u32) -> io::Result<bool> {
 /// does not, or if it is no regular file. Owner and permissions stay. `path` must be absolute, without symlinks.
 ///
 /// `is_expected` is called before and after the replacement, as in the tools that write.
-pub fn replace_if(path: &Path, content: &[u8], is_expected: impl FnMut(&mut File) -> bool) -> io::Result<bool> {
+pub fn replace_if(
+    path: &Path,
+    content: &[u8],
+    is_expected: impl FnMut(&mut File) -> bool,
+) -> io::Result<bool> {
     replace(path, content, false, is_expected)
 }
 
 /// Same as [`replace_if`], for a file whose writers hold a lock, except for editors. What a killed writer has left is always
 /// removed by [`remove_drafts_in`], even if it is what an editor saved at the very moment of the kill.
-pub fn replace_locked_if(path: &Path, content: &[u8], is_expected: impl FnMut(&mut File) -> bool) -> io::Result<bool> {
+pub fn replace_locked_if(
+    path: &Path,
+    content: &[u8],
+    is_expected: impl FnMut(&mut File) -> bool,
+) -> io::Result<bool> {
     replace(path, content, true, is_expected)
 }
 
@@ -190,7 +244,9 @@ fn replace(
     mut is_expected: impl FnMut(&mut File) -> bool,
 ) -> io::Result<bool> {
     let (folder, name) = parent_of(path)?;
-    let Some(before) = unix::regular_entry_stat(&folder, name)? else { return Ok(false) };
+    let Some(before) = unix::regular_entry_stat(&folder, name)? else {
+        return Ok(false);
+    };
     let mut draft = unix::TempFile::create(&folder, Some((name, &before)))?;
     draft.file.write_all(content)?;
     draft.file.sync_all()?;
@@ -209,7 +265,9 @@ fn replace(
 /// content is only checked before the removal.
 pub fn remove_if(path: &Path, mut is_expected: impl FnMut(&mut File) -> bool) -> io::Result<bool> {
     let (folder, name) = parent_of(path)?;
-    let Some(before) = unix::regular_entry_stat(&folder, name)? else { return Ok(false) };
+    let Some(before) = unix::regular_entry_stat(&folder, name)? else {
+        return Ok(false);
+    };
     let lock = unix::lock_entry(&folder, name)?;
     let is_removed = unix::remove_if(&folder, name, &before, &mut is_expected)?;
     drop(lock);
@@ -221,9 +279,18 @@ pub fn remove_if(path: &Path, mut is_expected: impl FnMut(&mut File) -> bool) ->
 /// to the project or absolute. Returns their number. Does nothing if the folder does not exist or may not be used.
 ///
 /// `started` must be before any write that may be in progress and has not locked its file yet.
-pub fn remove_drafts_beside(roots: &PathPolicy, project: &Path, path: &str, started: SystemTime) -> usize {
-    let Ok(resolved) = roots.resolve_new(project, path) else { return 0 };
-    let Ok(folder) = unix::open_parent_dir(&resolved, false) else { return 0 };
+pub fn remove_drafts_beside(
+    roots: &PathPolicy,
+    project: &Path,
+    path: &str,
+    started: SystemTime,
+) -> usize {
+    let Ok(resolved) = roots.resolve_new(project, path) else {
+        return 0;
+    };
+    let Ok(folder) = unix::open_parent_dir(&resolved, false) else {
+        return 0;
+    };
     unix::remove_abandoned_drafts(&folder, started)
 }
 
@@ -252,9 +319,13 @@ fn write_error(place: &ResolvedPath, error: &io::Error) -> ErrorInfo {
     let name = place.display_name();
     match error.kind() {
         // A component has become a symlink since the path was resolved.
-        _ if error.raw_os_error() == Some(rustix::io::Errno::LOOP.raw_os_error()) => path_changed_error(place),
+        _ if error.raw_os_error() == Some(rustix::io::Errno::LOOP.raw_os_error()) => {
+            path_changed_error(place)
+        }
         io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => io_error(&name, error),
-        io::ErrorKind::StorageFull | io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::PermissionDenied => {
+        io::ErrorKind::StorageFull
+        | io::ErrorKind::ReadOnlyFilesystem
+        | io::ErrorKind::PermissionDenied => {
             let message = format!("`{name}` cannot be opened or written: {}", error.kind());
             ErrorInfo::new(ErrorCode::ValidationError, message)
         }
@@ -281,8 +352,8 @@ mod unix {
     use rustix::fs::{XattrFlags, fgetxattr, flistxattr, fremovexattr, fsetxattr};
     use rustix::{
         fs::{
-            AtFlags, CWD, FileType, FlockOperation, Mode, OFlags, Stat, flock, fstat, linkat, mkdirat, openat,
-            renameat, statat, unlinkat,
+            AtFlags, CWD, FileType, FlockOperation, Mode, OFlags, Stat, flock, fstat, linkat,
+            mkdirat, openat, renameat, statat, unlinkat,
         },
         io::Errno,
     };
@@ -292,7 +363,10 @@ mod unix {
     #[cfg(any(target_os = "linux", target_vendor = "apple"))]
     /// Maximum size of an extended attribute, and of the list of their names, in bytes (limits of Linux).
     const MAX_ATTRIBUTE_BYTES: usize = 65_536;
-    const FOLDER: OFlags = OFlags::DIRECTORY.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC).union(OFlags::RDONLY);
+    const FOLDER: OFlags = OFlags::DIRECTORY
+        .union(OFlags::NOFOLLOW)
+        .union(OFlags::CLOEXEC)
+        .union(OFlags::RDONLY);
     #[cfg(target_os = "linux")]
     const BENEATH: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLINKS);
 
@@ -323,7 +397,11 @@ mod unix {
     }
 
     /// Opens a folder below `at` component by component. If `create` is set, creates the missing ones.
-    pub(super) fn open_each_component(mut at: OwnedFd, path: &Path, create: bool) -> io::Result<OwnedFd> {
+    pub(super) fn open_each_component(
+        mut at: OwnedFd,
+        path: &Path,
+        create: bool,
+    ) -> io::Result<OwnedFd> {
         for part in path {
             let mut next = openat(&at, part, FOLDER, Mode::empty());
             if create && matches!(next, Err(Errno::NOENT)) {
@@ -345,7 +423,9 @@ mod unix {
     /// Opens a regular file or a folder for reading, and `/dev/null` in place of everything else.
     pub(super) fn open(place: &ResolvedPath) -> io::Result<File> {
         let folder = open_parent_dir(place, false)?;
-        let Some(name) = place.relative.file_name() else { return Ok(File::from(folder)) };
+        let Some(name) = place.relative.file_name() else {
+            return Ok(File::from(folder));
+        };
         let stat = statat(&folder, name, AtFlags::SYMLINK_NOFOLLOW)?;
         match FileType::from_raw_mode(stat.st_mode) {
             FileType::RegularFile | FileType::Directory => {}
@@ -355,7 +435,8 @@ mod unix {
             _ => return File::open("/dev/null"),
         }
         // Do not wait for a pipe or device that has replaced the file in the meantime.
-        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+        let flags =
+            OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
         Ok(File::from(openat(&folder, name, flags, Mode::empty())?))
     }
 
@@ -377,7 +458,10 @@ mod unix {
     static LOCKS: [Mutex<()>; 64] = [const { Mutex::new(()) }; 64];
 
     /// Waits until no other write of this process checks and replaces the entry of the folder.
-    pub(super) fn lock_entry(folder: &OwnedFd, name: &OsStr) -> io::Result<MutexGuard<'static, ()>> {
+    pub(super) fn lock_entry(
+        folder: &OwnedFd,
+        name: &OsStr,
+    ) -> io::Result<MutexGuard<'static, ()>> {
         let stat = fstat(folder)?;
         let mut hasher = DefaultHasher::new();
         (stat.st_dev, stat.st_ino, name).hash(&mut hasher);
@@ -396,7 +480,13 @@ mod unix {
     /// Exchanges two entries of a folder in one step.
     fn exchange(folder: &OwnedFd, one: &OsStr, other: &OsStr) -> Result<(), Errno> {
         #[cfg(any(target_os = "linux", target_vendor = "apple"))]
-        return rustix::fs::renameat_with(folder, one, folder, other, rustix::fs::RenameFlags::EXCHANGE);
+        return rustix::fs::renameat_with(
+            folder,
+            one,
+            folder,
+            other,
+            rustix::fs::RenameFlags::EXCHANGE,
+        );
         #[cfg(not(any(target_os = "linux", target_vendor = "apple")))]
         return Err(Errno::NOSYS);
     }
@@ -404,7 +494,13 @@ mod unix {
     /// Renames an entry of a folder, unless the new name exists.
     fn rename_new(folder: &OwnedFd, from: &OsStr, to: &OsStr) -> Result<(), Errno> {
         #[cfg(any(target_os = "linux", target_vendor = "apple"))]
-        return rustix::fs::renameat_with(folder, from, folder, to, rustix::fs::RenameFlags::NOREPLACE);
+        return rustix::fs::renameat_with(
+            folder,
+            from,
+            folder,
+            to,
+            rustix::fs::RenameFlags::NOREPLACE,
+        );
         #[cfg(not(any(target_os = "linux", target_vendor = "apple")))]
         return Err(Errno::NOSYS);
     }
@@ -422,7 +518,9 @@ mod unix {
 
     /// Returns when a temporary file with this name was created; `None` if it is not the name of one.
     fn draft_time(name: &str) -> Option<SystemTime> {
-        let id = name.strip_prefix(DRAFT_PREFIX)?.strip_suffix(DRAFT_SUFFIX)?;
+        let id = name
+            .strip_prefix(DRAFT_PREFIX)?
+            .strip_suffix(DRAFT_SUFFIX)?;
         let (seconds, nanos) = uuid::Uuid::try_parse(id).ok()?.get_timestamp()?.to_unix();
         Some(SystemTime::UNIX_EPOCH + Duration::new(seconds, nanos))
     }
@@ -430,16 +528,24 @@ mod unix {
     /// Removes the temporary files of a folder from before `started` whose writers were killed. Returns their number.
     pub(super) fn remove_abandoned_drafts(folder: &OwnedFd, started: SystemTime) -> usize {
         let mut removed = 0;
-        let Ok(entries) = rustix::fs::Dir::read_from(folder) else { return removed };
+        let Ok(entries) = rustix::fs::Dir::read_from(folder) else {
+            return removed;
+        };
         for entry in entries.flatten() {
             let created = entry.file_name().to_str().ok().and_then(draft_time);
             if created.is_none_or(|created| created >= started) {
                 continue;
             }
-            let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-            let Ok(file) = openat(folder, entry.file_name(), flags, Mode::empty()) else { continue };
-            let is_regular =
-                fstat(&file).is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile);
+            let flags = OFlags::RDONLY
+                | OFlags::NOFOLLOW
+                | OFlags::CLOEXEC
+                | OFlags::NONBLOCK
+                | OFlags::NOCTTY;
+            let Ok(file) = openat(folder, entry.file_name(), flags, Mode::empty()) else {
+                continue;
+            };
+            let is_regular = fstat(&file)
+                .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile);
             if is_regular
                 && flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok()
                 && unlinkat(folder, entry.file_name(), AtFlags::empty()).is_ok()
@@ -493,8 +599,11 @@ mod unix {
         const OF_USERS: &[u8] = b"user.";
         // A new file may have inherited a list from its folder.
         let _ = fremovexattr(file, ACCESS_CONTROL_LIST);
-        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-        let Ok(from) = openat(folder, name, flags, Mode::empty()) else { return false };
+        let flags =
+            OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+        let Ok(from) = openat(folder, name, flags, Mode::empty()) else {
+            return false;
+        };
         let mut names = vec![0; MAX_ATTRIBUTE_BYTES];
         let names_length = match flistxattr(&from, &mut names[..]) {
             Ok(length) => length,
@@ -532,13 +641,22 @@ mod unix {
     impl<'a> TempFile<'a> {
         /// Creates the file with owner, permissions, access control list and extended attributes of `like`, the file that it
         /// will replace. Owner and attributes stay as they are in a new file if they cannot be set.
-        pub(super) fn create(folder: &'a OwnedFd, like: Option<(&OsStr, &Stat)>) -> io::Result<Self> {
+        pub(super) fn create(
+            folder: &'a OwnedFd,
+            like: Option<(&OsStr, &Stat)>,
+        ) -> io::Result<Self> {
             let name = unique_name(DRAFT_SUFFIX);
-            let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let flags =
+                OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             let file = File::from(openat(folder, &name, flags, Mode::from_raw_mode(0o666))?);
             // Not all file systems have locks. Without one, the file of a killed process stays.
             let _ = flock(&file, FlockOperation::NonBlockingLockExclusive);
-            let draft = Self { folder, name, file, keeps_entry: false };
+            let draft = Self {
+                folder,
+                name,
+                file,
+                keeps_entry: false,
+            };
             if let Some((replaced_name, stat)) = like {
                 let own = fstat(&draft.file)?;
                 if (own.st_uid, own.st_gid) != (stat.st_uid, stat.st_gid) {
@@ -551,7 +669,11 @@ mod unix {
                 }
                 // With an access control list, the mode of the group is the mask of the list: without the list, it would give
                 // the group more than it had.
-                let bits = if copy_attributes(folder, replaced_name, &draft.file) { 0o777 } else { 0o707 };
+                let bits = if copy_attributes(folder, replaced_name, &draft.file) {
+                    0o777
+                } else {
+                    0o707
+                };
                 rustix::fs::fchmod(&draft.file, Mode::from_raw_mode(stat.st_mode & bits))?;
             }
             Ok(draft)
@@ -581,7 +703,12 @@ mod unix {
         /// Gives the file a name that is never cleaned up, because after the exchange it may hold another program's file.
         pub(super) fn take_exchange_name(&mut self) -> io::Result<()> {
             let exchange_name = unique_name(EXCHANGE_SUFFIX);
-            renameat(self.folder, self.name.as_str(), self.folder, exchange_name.as_str())?;
+            renameat(
+                self.folder,
+                self.name.as_str(),
+                self.folder,
+                exchange_name.as_str(),
+            )?;
             self.name = exchange_name;
             Ok(())
         }
@@ -645,7 +772,8 @@ mod unix {
         before: &Stat,
         is_expected: &mut dyn FnMut(&mut File) -> bool,
     ) -> io::Result<bool> {
-        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+        let flags =
+            OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
         let mut file = match openat(folder, name, flags, Mode::empty()) {
             Ok(file) => File::from(file),
             // Removed meanwhile, or replaced by a symlink.
@@ -654,7 +782,8 @@ mod unix {
         };
         let now = fstat(&file)?;
         let is_regular = FileType::from_raw_mode(now.st_mode) == FileType::RegularFile;
-        let is_same_owner = (now.st_mode, now.st_uid, now.st_gid) == (before.st_mode, before.st_uid, before.st_gid);
+        let is_same_owner =
+            (now.st_mode, now.st_uid, now.st_gid) == (before.st_mode, before.st_uid, before.st_gid);
         Ok(is_regular && is_same_owner && is_expected(&mut file))
     }
 

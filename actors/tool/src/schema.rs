@@ -9,10 +9,12 @@ use serde_json::Value;
 
 /// Returns the schema of a type as models see it: one object without references, titles and formats.
 pub fn schema_of<T: JsonSchema>() -> Value {
-    let settings = SchemaSettings::draft2020_12().for_deserialize().with(|settings| {
-        settings.inline_subschemas = true;
-        settings.meta_schema = None;
-    });
+    let settings = SchemaSettings::draft2020_12()
+        .for_deserialize()
+        .with(|settings| {
+            settings.inline_subschemas = true;
+            settings.meta_schema = None;
+        });
     let mut schema = settings.into_generator().into_root_schema_for::<T>();
     RecursiveTransform(|schema: &mut Schema| {
         schema.remove("title");

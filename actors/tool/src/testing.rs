@@ -74,6 +74,8 @@ impl TestProject {
     pub async fn call(&self, tool: &dyn Tool, arguments: Value) -> Result<String, ErrorInfo> {
         let mut context = self.context();
         context.granted_access = tool.required_access(&context, &arguments)?;
-        tool.call(context, arguments).await.map(|output| output.output)
+        tool.call(context, arguments)
+            .await
+            .map(|output| output.output)
     }
 }

@@ -37,7 +37,9 @@ impl WalkEnd {
     pub(crate) fn note_suffix(&self) -> String {
         let mut remark = String::new();
         if self.reached_limit {
-            remark.push_str(&format!("; stopped after {MAX_VISITED} entries, ask for a folder further down"));
+            remark.push_str(&format!(
+                "; stopped after {MAX_VISITED} entries, ask for a folder further down"
+            ));
         }
         if self.unreadable_count > 0 {
             remark.push_str(&format!(
@@ -66,7 +68,13 @@ pub(crate) fn walk(
     // Start at the root of the project, so that its ignore files apply. Only folders on the path to `start` are
     // entered.
     let mut reached = false;
-    let walk = Walk { project, own: own.as_deref(), start, recursive, cancel };
+    let walk = Walk {
+        project,
+        own: own.as_deref(),
+        start,
+        recursive,
+        cancel,
+    };
     walk.visit(project, &mut end, &mut |entry, relative| {
         reached = true;
         each(entry, relative)
@@ -98,12 +106,25 @@ impl Walk<'_> {
         end: &mut WalkEnd,
         each: &mut dyn FnMut(&DirEntry, &Path) -> ControlFlow<()>,
     ) -> Result<(), ErrorInfo> {
-        let Self { project, own, start, recursive, cancel } = *self;
-        let below_root = start.path.strip_prefix(root).map_or(0, |way| way.components().count());
+        let Self {
+            project,
+            own,
+            start,
+            recursive,
+            cancel,
+        } = *self;
+        let below_root = start
+            .path
+            .strip_prefix(root)
+            .map_or(0, |way| way.components().count());
         let target = start.path.clone();
         let own = own.map(Path::to_owned);
         // A folder that is requested by name is visited even if it is ignored.
-        let outer = if root == project { OuterIgnores::read(project) } else { OuterIgnores::default() };
+        let outer = if root == project {
+            OuterIgnores::read(project)
+        } else {
+            OuterIgnores::default()
+        };
         let mut builder = WalkBuilder::new(root);
         builder
             .hidden(false)
@@ -114,10 +135,14 @@ impl Walk<'_> {
             .max_depth((!recursive).then_some(below_root + 1))
             .sort_by_file_name(Ord::cmp)
             .filter_entry(move |entry| {
-                let on_the_way = target.starts_with(entry.path()) || entry.path().starts_with(&target);
-                let is_own = own.as_ref().is_some_and(|own| entry.path().starts_with(own));
+                let on_the_way =
+                    target.starts_with(entry.path()) || entry.path().starts_with(&target);
+                let is_own = own
+                    .as_ref()
+                    .is_some_and(|own| entry.path().starts_with(own));
                 let is_folder = entry.file_type().is_some_and(|kind| kind.is_dir());
-                let is_of_kernel = || is_folder && kernel_files::file_system(entry.path()).is_some();
+                let is_of_kernel =
+                    || is_folder && kernel_files::file_system(entry.path()).is_some();
                 let is_ignored = outer.are_ignoring(entry.path(), is_folder);
                 on_the_way
                     && !is_own
@@ -161,11 +186,15 @@ fn describe_error(error: &ignore::Error, project: &Path) -> (String, String) {
     fn path_of(error: &ignore::Error) -> Option<PathBuf> {
         match error {
             ignore::Error::WithPath { path, .. } => Some(path.clone()),
-            ignore::Error::WithDepth { err, .. } | ignore::Error::WithLineNumber { err, .. } => path_of(err),
+            ignore::Error::WithDepth { err, .. } | ignore::Error::WithLineNumber { err, .. } => {
+                path_of(err)
+            }
             _ => None,
         }
     }
     let path = path_of(error).map(|path| escape_path(path.strip_prefix(project).unwrap_or(&path)));
-    let why = error.io_error().map_or("unreadable".to_owned(), |error| error.kind().to_string());
+    let why = error
+        .io_error()
+        .map_or("unreadable".to_owned(), |error| error.kind().to_string());
     (path.unwrap_or_else(|| "a folder".to_owned()), why)
 }

@@ -48,9 +48,19 @@ const fn default_create_dirs() -> bool {
 
 impl Write {
     pub(crate) fn new(roots: Arc<PathPolicy>, previous: Arc<PreviousContents>) -> Self {
-        let description = "Writes a whole text file of the project. To change part of a file, use edit.";
-        let spec = ToolSpec::write("write", "Write a file", description, schema_of::<Arguments>());
-        Self { spec: spec.with_json_as_text(&["content"]), roots, previous }
+        let description =
+            "Writes a whole text file of the project. To change part of a file, use edit.";
+        let spec = ToolSpec::write(
+            "write",
+            "Write a file",
+            description,
+            schema_of::<Arguments>(),
+        );
+        Self {
+            spec: spec.with_json_as_text(&["content"]),
+            roots,
+            previous,
+        }
     }
 
     fn resolve(
@@ -58,7 +68,9 @@ impl Write {
         context: &ToolContext,
         arguments: &Arguments,
     ) -> Result<(ResolvedPath, AccessRequest), ErrorInfo> {
-        let resolved = self.roots.resolve_new(&context.project_dir, &arguments.path)?;
+        let resolved = self
+            .roots
+            .resolve_new(&context.project_dir, &arguments.path)?;
         let mut demand = self.roots.write_access(&resolved);
         let exists = resolved.path.symlink_metadata().is_ok();
         demand.note = exists.then(|| "the file exists and would be replaced".to_owned());
@@ -71,7 +83,11 @@ impl Tool for Write {
         &self.spec
     }
 
-    fn required_access(&self, context: &ToolContext, value: &Value) -> Result<Option<AccessRequest>, ErrorInfo> {
+    fn required_access(
+        &self,
+        context: &ToolContext,
+        value: &Value,
+    ) -> Result<Option<AccessRequest>, ErrorInfo> {
         let (_, demand) = self.resolve(context, &arguments(value.clone())?)?;
         Ok(Some(demand))
     }
@@ -89,12 +105,17 @@ impl Tool for Write {
             return None;
         }
         // `resolve` sets the note only if the file exists.
-        let old = if demand.note.is_some() { edit::read_editable_text(&resolved).ok()? } else { String::new() };
+        let old = if demand.note.is_some() {
+            edit::read_editable_text(&resolved).ok()?
+        } else {
+            String::new()
+        };
         preview(&old, &arguments.content)
     }
 
     fn call(&self, context: ToolContext, value: Value) -> BoxFuture<'static, ToolResult> {
-        let placed = arguments::<Arguments>(value).and_then(|wanted| Ok((self.resolve(&context, &wanted)?, wanted)));
+        let placed = arguments::<Arguments>(value)
+            .and_then(|wanted| Ok((self.resolve(&context, &wanted)?, wanted)));
         let (roots, previous) = (Arc::clone(&self.roots), Arc::clone(&self.previous));
         async move {
             let ((resolved, demand), wanted) = placed?;
@@ -106,21 +127,38 @@ impl Tool for Write {
                 false => None,
             };
             blocking(context, move |_, cancel| {
-                let mode = WriteMode { overwrite: wanted.overwrite, create_dirs: wanted.create_dirs };
+                let mode = WriteMode {
+                    overwrite: wanted.overwrite,
+                    create_dirs: wanted.create_dirs,
+                };
                 let is_same_file = Cell::new(true);
                 let is_expected = |file: &mut File| {
-                    is_same_file.set(replaced.as_ref().is_some_and(|replaced| replaced.is_content_of(file)));
+                    is_same_file.set(
+                        replaced
+                            .as_ref()
+                            .is_some_and(|replaced| replaced.is_content_of(file)),
+                    );
                     true
                 };
-                let is_new = write_file(&resolved, wanted.content.as_bytes(), mode, cancel, is_expected)?;
+                let is_new = write_file(
+                    &resolved,
+                    wanted.content.as_bytes(),
+                    mode,
+                    cancel,
+                    is_expected,
+                )?;
                 let what = if is_new { "written" } else { "replaced" };
                 let (lines, bytes) = (wanted.content.lines().count(), wanted.content.len());
                 let title = format!("`{}` {what}", resolved.display_name());
                 let output = format!("{title}: {lines} lines, {bytes} bytes");
                 let may_show = roots.read_access(&resolved).is_none();
                 let replaced = replaced.filter(|_| is_same_file.get());
-                let file_change = file_change(&resolved, &wanted.content, is_new, replaced, may_show);
-                Ok(ToolOutput { file_change, ..ToolOutput::text(title, output) })
+                let file_change =
+                    file_change(&resolved, &wanted.content, is_new, replaced, may_show);
+                Ok(ToolOutput {
+                    file_change,
+                    ..ToolOutput::text(title, output)
+                })
             })
             .await
         }

@@ -44,20 +44,27 @@ pub(crate) fn is_public(address: IpAddr) -> bool {
 }
 
 fn is_public_v4(address: Ipv4Addr) -> bool {
-    let within = |(network, length): &(Ipv4Addr, u32)| (address.to_bits() ^ network.to_bits()) >> (32 - length) == 0;
+    let within = |(network, length): &(Ipv4Addr, u32)| {
+        (address.to_bits() ^ network.to_bits()) >> (32 - length) == 0
+    };
     !NON_PUBLIC_V4.iter().any(within)
 }
 
 fn is_public_v6(address: Ipv6Addr) -> bool {
-    let within = |network: Ipv6Addr, length: u32| (address.to_bits() ^ network.to_bits()) >> (128 - length) == 0;
+    let within = |network: Ipv6Addr, length: u32| {
+        (address.to_bits() ^ network.to_bits()) >> (128 - length) == 0
+    };
     // Outside of 2000::/3 no address is public: loopback, local, multicast, discard and reserved addresses.
     within(Ipv6Addr::new(0x2000, 0, 0, 0, 0, 0, 0, 0), 3)
-        && !NON_PUBLIC_V6.iter().any(|(network, length)| within(*network, *length))
+        && !NON_PUBLIC_V6
+            .iter()
+            .any(|(network, length)| within(*network, *length))
 }
 
 /// Returns the IPv4 address that is embedded in an IPv6 address: mapped, compatible, NAT64 or 6to4.
 fn embedded_v4(address: Ipv6Addr) -> Option<Ipv4Addr> {
-    let of = |high: u16, low: u16| Some(Ipv4Addr::from_bits(u32::from(high) << 16 | u32::from(low)));
+    let of =
+        |high: u16, low: u16| Some(Ipv4Addr::from_bits(u32::from(high) << 16 | u32::from(low)));
     match address.segments() {
         // This includes `::` and `::1`, which become 0.0.0.0 and 0.0.0.1 and are not public either.
         [0, 0, 0, 0, 0, 0 | 0xffff, high, low] => of(high, low),

@@ -30,7 +30,8 @@ use tokio::time::{Instant, timeout_at};
 use super::{USER_AGENT, address, policy, single_line};
 
 /// Value of the `Accept` header, best type first.
-const ACCEPT_VALUE: &str = "text/html,application/xhtml+xml,text/*;q=0.9,application/json;q=0.9,*/*;q=0.1";
+const ACCEPT_VALUE: &str =
+    "text/html,application/xhtml+xml,text/*;q=0.9,application/json;q=0.9,*/*;q=0.1";
 
 /// Limits of one call.
 #[derive(Debug, Clone, Copy)]
@@ -56,7 +57,8 @@ impl FetchLimits {
 }
 
 /// Looks up the addresses of a host.
-pub(crate) type Lookup = Arc<dyn Fn(String) -> BoxFuture<'static, io::Result<Vec<IpAddr>>> + Send + Sync>;
+pub(crate) type Lookup =
+    Arc<dyn Fn(String) -> BoxFuture<'static, io::Result<Vec<IpAddr>>> + Send + Sync>;
 /// Returns whether a connection to an address is allowed.
 pub(crate) type AddressCheck = Arc<dyn Fn(IpAddr) -> bool + Send + Sync>;
 
@@ -78,7 +80,11 @@ impl Resolve for PublicResolver {
                 return Err(NoAllowedAddress.into());
             }
             // The port is taken from the URL.
-            Ok(Box::new(addresses.into_iter().map(|address| SocketAddr::new(address, 0))) as Addrs)
+            Ok(Box::new(
+                addresses
+                    .into_iter()
+                    .map(|address| SocketAddr::new(address, 0)),
+            ) as Addrs)
         }
         .boxed()
     }
@@ -140,14 +146,27 @@ impl WebClient {
     /// Makes a client for the public internet.
     pub(crate) fn public() -> Self {
         let lookup: Lookup = Arc::new(|host| {
-            async move { Ok(tokio::net::lookup_host((host, 0)).await?.map(|address| address.ip()).collect()) }.boxed()
+            async move {
+                Ok(tokio::net::lookup_host((host, 0))
+                    .await?
+                    .map(|address| address.ip())
+                    .collect())
+            }
+            .boxed()
         });
         Self::new(lookup, Arc::new(address::is_public), FetchLimits::DEFAULT)
     }
 
     /// Makes a client with the given lookup, address check and limits.
     pub(crate) fn new(lookup: Lookup, reachable: AddressCheck, limits: FetchLimits) -> Self {
-        Self { guard: PublicResolver { lookup, is_allowed: reachable }, limits, http: OnceLock::new() }
+        Self {
+            guard: PublicResolver {
+                lookup,
+                is_allowed: reachable,
+            },
+            limits,
+            http: OnceLock::new(),
+        }
     }
 
     /// Requests a page, and follows a redirect if `may_follow(from, to)` returns true.
@@ -174,7 +193,11 @@ impl WebClient {
             };
             if !may_follow(&url, &to) {
                 self.check_address(&to)?;
-                return Ok(FetchOutcome::Redirect { from: url, status, to });
+                return Ok(FetchOutcome::Redirect {
+                    from: url,
+                    status,
+                    to,
+                });
             }
             url = to;
         }
@@ -194,7 +217,12 @@ impl WebClient {
             .http
             .get_or_init(|| self.build())
             .as_ref()
-            .map_err(|why| ErrorInfo::new(ErrorCode::InternalError, format!("could not set up HTTP: {why}")))?;
+            .map_err(|why| {
+                ErrorInfo::new(
+                    ErrorCode::InternalError,
+                    format!("could not set up HTTP: {why}"),
+                )
+            })?;
         let sent = http.get(url.clone()).header(ACCEPT, ACCEPT_VALUE).send();
         match timeout_at(deadline, sent).await {
             Ok(answer) => answer.map_err(|error| request_error(&host, &error)),
@@ -205,9 +233,15 @@ impl WebClient {
     /// Rejects an IP address in the URL that is not allowed, because no lookup would check it.
     fn check_address(&self, url: &Url) -> Result<(), ErrorInfo> {
         // `host_str` returns an IPv6 address in brackets.
-        let host = url.host_str().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
+        let host = url
+            .host_str()
+            .unwrap_or_default()
+            .trim_start_matches('[')
+            .trim_end_matches(']');
         match host.parse::<IpAddr>() {
-            Ok(address) if !(self.guard.is_allowed)(address) => Err(not_public_error(&policy::host_of(url))),
+            Ok(address) if !(self.guard.is_allowed)(address) => {
+                Err(not_public_error(&policy::host_of(url)))
+            }
             _ => Ok(()),
         }
     }
@@ -232,15 +266,22 @@ impl PendingResponse {
     /// Reads the body up to the limits. If reading fails later, the part that was read is kept.
     pub(crate) async fn read_body(mut self) -> Result<Body, ErrorInfo> {
         let host = policy::host_of(&self.url);
-        let mut body = Body { bytes: Vec::new(), truncation_reason: None };
+        let mut body = Body {
+            bytes: Vec::new(),
+            truncation_reason: None,
+        };
         let failed = loop {
             match timeout_at(self.deadline, self.response.chunk()).await {
                 Ok(Ok(None)) => return Ok(body),
                 Ok(Ok(Some(piece))) => {
                     let room = self.limits.body_bytes - body.bytes.len();
-                    body.bytes.extend_from_slice(&piece[..piece.len().min(room)]);
+                    body.bytes
+                        .extend_from_slice(&piece[..piece.len().min(room)]);
                     if piece.len() > room {
-                        body.truncation_reason = Some(format!("it is larger than {} bytes", self.limits.body_bytes));
+                        body.truncation_reason = Some(format!(
+                            "it is larger than {} bytes",
+                            self.limits.body_bytes
+                        ));
                         return Ok(body);
                     }
                 }
@@ -262,11 +303,17 @@ impl PendingResponse {
 }
 
 /// Returns the target of a redirect; `None` if the response is not a redirect.
-fn redirect_target(from: &Url, status: StatusCode, headers: &HeaderMap) -> Result<Option<Url>, ErrorInfo> {
+fn redirect_target(
+    from: &Url,
+    status: StatusCode,
+    headers: &HeaderMap,
+) -> Result<Option<Url>, ErrorInfo> {
     if !matches!(status.as_u16(), 301 | 302 | 303 | 307 | 308) {
         return Ok(None);
     }
-    let Some(location) = headers.get(LOCATION) else { return Ok(None) };
+    let Some(location) = headers.get(LOCATION) else {
+        return Ok(None);
+    };
     let location = String::from_utf8_lossy(location.as_bytes());
     let checked = match from.join(location.trim()) {
         Ok(url) => policy::normalize(url),
@@ -288,7 +335,10 @@ fn not_public_error(host: &str) -> ErrorInfo {
 }
 
 fn timeout_error(host: &str, limit: Duration) -> ErrorInfo {
-    let message = format!("`{host}` took longer than {} ms: try again later, or another page", limit.as_millis());
+    let message = format!(
+        "`{host}` took longer than {} ms: try again later, or another page",
+        limit.as_millis()
+    );
     ErrorInfo::retryable(ErrorCode::Timeout, message)
 }
 
@@ -299,10 +349,15 @@ fn request_error(host: &str, error: &reqwest::Error) -> ErrorInfo {
     }
     let why = root_cause(error);
     if error.is_timeout() {
-        let message = format!("`{host}` could not be connected to in time: try again later, or another page");
+        let message =
+            format!("`{host}` could not be connected to in time: try again later, or another page");
         return ErrorInfo::retryable(ErrorCode::Timeout, message);
     }
-    let what = if error.is_connect() { "could not be connected to" } else { "broke off, or answered no usable HTTP" };
+    let what = if error.is_connect() {
+        "could not be connected to"
+    } else {
+        "broke off, or answered no usable HTTP"
+    };
     let message = format!("`{host}` {what} ({why}): check the URL, or try again later");
     ErrorInfo::retryable(ErrorCode::ProviderError, message)
 }
@@ -313,5 +368,11 @@ fn causes(error: &reqwest::Error) -> impl Iterator<Item = &(dyn Error + 'static)
 
 /// Returns the innermost cause of an error. The outer errors repeat the URL.
 pub(super) fn root_cause(error: &reqwest::Error) -> String {
-    single_line(&causes(error).last().map(ToString::to_string).unwrap_or_default(), 200)
+    single_line(
+        &causes(error)
+            .last()
+            .map(ToString::to_string)
+            .unwrap_or_default(),
+        200,
+    )
 }

@@ -22,17 +22,32 @@ impl ContentType {
     pub(crate) fn parse(header: Option<&str>) -> Self {
         let mut parts = header.unwrap_or_default().split(';').map(str::trim);
         let essence = parts.next().unwrap_or_default().to_ascii_lowercase();
-        let charset = parts.filter_map(|part| part.split_once('=')).find_map(|(name, value)| {
-            let label = value.trim().trim_matches(['"', '\'']);
-            name.trim().eq_ignore_ascii_case("charset").then(|| Encoding::for_label(label.as_bytes())).flatten()
-        });
+        let charset = parts
+            .filter_map(|part| part.split_once('='))
+            .find_map(|(name, value)| {
+                let label = value.trim().trim_matches(['"', '\'']);
+                name.trim()
+                    .eq_ignore_ascii_case("charset")
+                    .then(|| Encoding::for_label(label.as_bytes()))
+                    .flatten()
+            });
         Self { essence, charset }
     }
 
     /// Returns whether the type is text, or is unknown because the server sent none.
     pub(crate) fn may_be_text(&self) -> bool {
         let (kind, name) = self.essence.split_once('/').unwrap_or_default();
-        let known = ["json", "xml", "xhtml+xml", "javascript", "ecmascript", "x-ndjson", "yaml", "x-yaml", "toml"];
+        let known = [
+            "json",
+            "xml",
+            "xhtml+xml",
+            "javascript",
+            "ecmascript",
+            "x-ndjson",
+            "yaml",
+            "x-yaml",
+            "toml",
+        ];
         self.essence.is_empty()
             || kind == "text"
             || name.ends_with("+json")
@@ -45,9 +60,15 @@ impl ContentType {
         match self.essence.as_str() {
             "text/html" | "application/xhtml+xml" => true,
             "" => {
-                let head =
-                    text.trim_start().chars().take(HTML_DETECTION_CHARS).collect::<String>().to_ascii_lowercase();
-                ["<!doctype html", "<html", "<head", "<body"].iter().any(|start| head.starts_with(start))
+                let head = text
+                    .trim_start()
+                    .chars()
+                    .take(HTML_DETECTION_CHARS)
+                    .collect::<String>()
+                    .to_ascii_lowercase();
+                ["<!doctype html", "<html", "<head", "<body"]
+                    .iter()
+                    .any(|start| head.starts_with(start))
             }
             _ => false,
         }
@@ -59,7 +80,10 @@ impl ContentType {
     /// them, the body is decoded as UTF-8 if it is valid, and otherwise as Windows-1252.
     pub(crate) fn decode(&self, body: &[u8]) -> Option<String> {
         let marked = Encoding::for_bom(body).map(|(encoding, _)| encoding);
-        let encoding = marked.or(self.charset).or_else(|| meta_charset(body)).unwrap_or_else(|| guess_encoding(body));
+        let encoding = marked
+            .or(self.charset)
+            .or_else(|| meta_charset(body))
+            .unwrap_or_else(|| guess_encoding(body));
         let (text, _, _) = encoding.decode(body);
         (!text.contains('\0')).then(|| text.into_owned())
     }
@@ -75,15 +99,24 @@ fn guess_encoding(body: &[u8]) -> &'static Encoding {
 
 /// Finds `<meta charset=…>`, or its older form, at the start of a page.
 fn meta_charset(body: &[u8]) -> Option<&'static Encoding> {
-    let head = String::from_utf8_lossy(&body[..body.len().min(META_CHARSET_BYTES)]).to_ascii_lowercase();
+    let head =
+        String::from_utf8_lossy(&body[..body.len().min(META_CHARSET_BYTES)]).to_ascii_lowercase();
     let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | ':');
     head.split("<meta").skip(1).find_map(|meta| {
         let tag = meta.split('>').next()?;
         let (_, value) = tag.split_once("charset")?;
-        let value = value.trim_start().strip_prefix('=')?.trim_start().trim_start_matches(['"', '\'']);
+        let value = value
+            .trim_start()
+            .strip_prefix('=')?
+            .trim_start()
+            .trim_start_matches(['"', '\'']);
         let label = &value[..value.find(|c| !is_name(c)).unwrap_or(value.len())];
         let encoding = Encoding::for_label(label.as_bytes())?;
         // The tag was read as ASCII, so the page is not UTF-16.
-        Some(if encoding.is_ascii_compatible() { encoding } else { UTF_8 })
+        Some(if encoding.is_ascii_compatible() {
+            encoding
+        } else {
+            UTF_8
+        })
     })
 }

@@ -35,7 +35,11 @@ pub(crate) struct Markdown {
 pub(crate) fn markdown(html: &str, base: &Url, cancel: &CancellationToken) -> Markdown {
     let tree = tree::parse(html, base, cancel);
     if cancel.is_cancelled() {
-        return Markdown { title: None, text: String::new(), is_cut: true };
+        return Markdown {
+            title: None,
+            text: String::new(),
+            is_cut: true,
+        };
     }
     let options = Options {
         bullet_list_marker: BulletListMarker::Dash,
@@ -43,14 +47,24 @@ pub(crate) fn markdown(html: &str, base: &Url, cancel: &CancellationToken) -> Ma
         ol_number_spacing: 1,
         ..Options::default()
     };
-    let converter = HtmlToMarkdown::builder().options(options).add_handler(vec!["table"], table).build();
+    let converter = HtmlToMarkdown::builder()
+        .options(options)
+        .add_handler(vec!["table"], table)
+        .build();
     let mut text = super::strip_invisible(&converter.tree_to_markdown(&tree.document));
     let is_long = text.len() > MAX_MARKDOWN_BYTES;
     if is_long {
-        let end = (0..=MAX_MARKDOWN_BYTES).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
+        let end = (0..=MAX_MARKDOWN_BYTES)
+            .rev()
+            .find(|end| text.is_char_boundary(*end))
+            .unwrap_or(0);
         text.truncate(end);
     }
-    Markdown { title: tree.title, text: text.trim().to_owned(), is_cut: tree.is_truncated || is_long }
+    Markdown {
+        title: tree.title,
+        text: text.trim().to_owned(),
+        is_cut: tree.is_truncated || is_long,
+    }
 }
 
 /// Writes a table as a Markdown table. A table that contains another table is used for layout, so its cells become
@@ -59,7 +73,10 @@ fn table(handlers: &dyn Handlers, element: Element<'_>) -> Option<HandlerResult>
     let rows = rows(element.node);
     let cells = |row: &Rc<Node>| children(row, &["td", "th"]);
     let mut out = String::from("\n\n");
-    let is_layout = rows.iter().flat_map(cells).any(|cell| contains_table(&cell));
+    let is_layout = rows
+        .iter()
+        .flat_map(cells)
+        .any(|cell| contains_table(&cell));
     for caption in children(element.node, &["caption"]) {
         out.push_str(handlers.walk_children(&caption).content.trim());
         out.push_str("\n\n");
@@ -91,20 +108,33 @@ fn table(handlers: &dyn Handlers, element: Element<'_>) -> Option<HandlerResult>
 
 /// Formats the content of a cell as one line.
 fn cell_text(content: &str) -> String {
-    content.split_whitespace().collect::<Vec<_>>().join(" ").replace('|', "\\|")
+    content
+        .split_whitespace()
+        .collect::<Vec<_>>()
+        .join(" ")
+        .replace('|', "\\|")
 }
 
 /// Returns the rows of a table, without those of nested tables.
 fn rows(table: &Node) -> Vec<Rc<Node>> {
     let mut rows = Vec::new();
     for part in children(table, &["thead", "tbody", "tfoot", "tr"]) {
-        if has_tag(&part, &["tr"]) { rows.push(part) } else { rows.extend(children(&part, &["tr"])) }
+        if has_tag(&part, &["tr"]) {
+            rows.push(part)
+        } else {
+            rows.extend(children(&part, &["tr"]))
+        }
     }
     rows
 }
 
 fn children(node: &Node, tags: &[&str]) -> Vec<Rc<Node>> {
-    node.children.borrow().iter().filter(|child| has_tag(child, tags)).cloned().collect()
+    node.children
+        .borrow()
+        .iter()
+        .filter(|child| has_tag(child, tags))
+        .cloned()
+        .collect()
 }
 
 fn has_tag(node: &Node, tags: &[&str]) -> bool {

@@ -6,7 +6,9 @@
 //! Elsewhere: whether the addresses of a host are public (`address.rs`, `client.rs`).
 
 use reqwest::{Method, Url};
-use soong_protocol::{AccessRequest, ErrorCode, ErrorInfo, NetworkPolicy, PermissionsConfig, Scope};
+use soong_protocol::{
+    AccessRequest, ErrorCode, ErrorInfo, NetworkPolicy, PermissionsConfig, Scope,
+};
 
 use super::single_line;
 
@@ -18,8 +20,10 @@ const SHOWN_CHARS: usize = 200;
 /// Parses a URL that a model wrote. All notations of a URL give the same result.
 pub(crate) fn parse_url(text: &str) -> Result<Url, ErrorInfo> {
     let bad = |why: &str| {
-        let message =
-            format!("`{}` {why}: give a URL such as https://example.org/page", single_line(text, SHOWN_CHARS));
+        let message = format!(
+            "`{}` {why}: give a URL such as https://example.org/page",
+            single_line(text, SHOWN_CHARS)
+        );
         Err(ErrorInfo::new(ErrorCode::ValidationError, message))
     };
     if text.len() > MAX_URL_BYTES {
@@ -56,7 +60,11 @@ pub(super) fn normalize(mut url: Url) -> Result<Url, &'static str> {
 
 /// Returns the host of a URL as permissions name it, with its port if that is not the default port.
 pub(crate) fn host_of(url: &Url) -> String {
-    let host = url.host_str().unwrap_or_default().trim_end_matches('.').to_ascii_lowercase();
+    let host = url
+        .host_str()
+        .unwrap_or_default()
+        .trim_end_matches('.')
+        .to_ascii_lowercase();
     match url.port() {
         Some(port) => format!("{host}:{port}"),
         None => host,
@@ -76,7 +84,10 @@ pub(super) enum HostPolicy {
 
 /// Returns how the configuration treats the host of a URL.
 pub(super) fn host_policy(permissions: &PermissionsConfig, url: &Url) -> HostPolicy {
-    let is_listed = permissions.allowed_hosts.iter().any(|pattern| matches_host(pattern, url));
+    let is_listed = permissions
+        .allowed_hosts
+        .iter()
+        .any(|pattern| matches_host(pattern, url));
     match permissions.network {
         _ if is_listed => HostPolicy::Allowed,
         NetworkPolicy::Allow => HostPolicy::Allowed,
@@ -97,7 +108,12 @@ pub(crate) fn required_access(
         HostPolicy::NeedsPermission => {
             let note = Some(format!("sends a {method} request to {host}"));
             let (target, scope) = (url.to_string(), Scope::Host { host });
-            Ok(Some(AccessRequest { target, scope, is_sensitive: false, note }))
+            Ok(Some(AccessRequest {
+                target,
+                scope,
+                is_sensitive: false,
+                note,
+            }))
         }
         HostPolicy::Denied => {
             let message = format!(
@@ -126,12 +142,24 @@ fn matches_host(pattern: &str, url: &Url) -> bool {
     };
     // Parsed as part of a URL, so that it is normalized like the host of a URL: lower case, punycode, numbers as
     // addresses.
-    let Ok(listed) = Url::parse(&format!("{}://{name}", url.scheme())) else { return false };
+    let Ok(listed) = Url::parse(&format!("{}://{name}", url.scheme())) else {
+        return false;
+    };
     let is_host = listed.path() == "/" && listed.query().is_none() && listed.username().is_empty();
-    let says_port = name.rsplit_once(':').is_some_and(|(_, port)| !port.ends_with(']'));
+    let says_port = name
+        .rsplit_once(':')
+        .is_some_and(|(_, port)| !port.ends_with(']'));
     let fits_port = !says_port || listed.port_or_known_default() == url.port_or_known_default();
-    let host = |url: &Url| url.host_str().unwrap_or_default().trim_end_matches('.').to_owned();
+    let host = |url: &Url| {
+        url.host_str()
+            .unwrap_or_default()
+            .trim_end_matches('.')
+            .to_owned()
+    };
     let (listed, host) = (host(&listed), host(url));
-    let is_below = || host.strip_suffix(&listed).is_some_and(|rest| rest.len() > 1 && rest.ends_with('.'));
+    let is_below = || {
+        host.strip_suffix(&listed)
+            .is_some_and(|rest| rest.len() > 1 && rest.ends_with('.'))
+    };
     is_host && fits_port && !listed.is_empty() && if below { is_below() } else { host == listed }
 }

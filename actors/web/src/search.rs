@@ -56,7 +56,9 @@ impl SearchService {
     pub(crate) fn new(config: &WebSearchConfig, environment: &Environment) -> Result<Self, String> {
         let usual = match config.provider {
             SearchProvider::None => {
-                return Err("no search service is configured: set tools.web_search.provider".to_owned());
+                return Err(
+                    "no search service is configured: set tools.web_search.provider".to_owned(),
+                );
             }
             SearchProvider::Searxng => None,
             SearchProvider::Tavily => Some(tavily::BASE_URL),
@@ -65,7 +67,8 @@ impl SearchService {
         let Some(base_url) = config.base_url.as_deref().or(usual) else {
             return Err("tools.web_search.base_url is not set".to_owned());
         };
-        let base_url = parse_base_url(base_url).map_err(|why| format!("tools.web_search.base_url {why}"))?;
+        let base_url =
+            parse_base_url(base_url).map_err(|why| format!("tools.web_search.base_url {why}"))?;
         let key = match &config.api_key_env {
             Some(name) => Some(key(name, environment)?),
             None if config.provider == SearchProvider::Searxng => None,
@@ -104,16 +107,24 @@ impl SearchService {
     }
 
     /// Searches and returns at most `limit` hits, best first.
-    pub(crate) async fn search(&self, query: &str, limit: usize) -> Result<Vec<SearchHit>, ErrorInfo> {
+    pub(crate) async fn search(
+        &self,
+        query: &str,
+        limit: usize,
+    ) -> Result<Vec<SearchHit>, ErrorInfo> {
         let deadline = Instant::now() + self.whole;
-        let http = self
-            .http
-            .get_or_init(build)
-            .as_ref()
-            .map_err(|why| ErrorInfo::new(ErrorCode::InternalError, format!("could not set up HTTP: {why}")))?;
+        let http = self.http.get_or_init(build).as_ref().map_err(|why| {
+            ErrorInfo::new(
+                ErrorCode::InternalError,
+                format!("could not set up HTTP: {why}"),
+            )
+        })?;
         let request = self.request(http, query, limit);
         let answer = async {
-            let response = request.send().await.map_err(|error| self.connection_error(&error))?;
+            let response = request
+                .send()
+                .await
+                .map_err(|error| self.connection_error(&error))?;
             self.read_response(response).await
         };
         let bytes = match timeout_at(deadline, answer).await {
@@ -126,7 +137,8 @@ impl SearchService {
             // Invariant: `new` returns an error for `SearchProvider::None`.
             SearchProvider::Brave | SearchProvider::None => brave::hits(&bytes),
         };
-        let mut hits = hits.map_err(|why| self.service_error(&format!("answered what cannot be read ({why})")))?;
+        let mut hits = hits
+            .map_err(|why| self.service_error(&format!("answered what cannot be read ({why})")))?;
         hits.truncate(limit);
         Ok(hits.into_iter().map(|hit| self.redact_key(hit)).collect())
     }
@@ -136,7 +148,9 @@ impl SearchService {
         match self.provider {
             SearchProvider::Searxng => searxng::request(http, &self.base_url, key, query),
             SearchProvider::Tavily => tavily::request(http, &self.base_url, key, query, limit),
-            SearchProvider::Brave | SearchProvider::None => brave::request(http, &self.base_url, key, query, limit),
+            SearchProvider::Brave | SearchProvider::None => {
+                brave::request(http, &self.base_url, key, query, limit)
+            }
         }
     }
 
@@ -150,16 +164,26 @@ impl SearchService {
         let (retry_after, location) = (header(RETRY_AFTER), header(LOCATION));
         let mut bytes = Vec::new();
         // The body of an error response may be incomplete, because its status is sufficient.
-        while let Some(piece) = response.chunk().await.or_else(|error| match status.is_success() {
-            true => Err(self.connection_error(&error)),
-            false => Ok(None),
-        })? {
+        while let Some(piece) =
+            response
+                .chunk()
+                .await
+                .or_else(|error| match status.is_success() {
+                    true => Err(self.connection_error(&error)),
+                    false => Ok(None),
+                })?
+        {
             if bytes.len() + piece.len() > MAX_ANSWER_BYTES {
-                return Err(self.service_error(&format!("answered more than {MAX_ANSWER_BYTES} bytes")));
+                return Err(
+                    self.service_error(&format!("answered more than {MAX_ANSWER_BYTES} bytes"))
+                );
             }
             bytes.extend_from_slice(&piece);
         }
-        let error_text = single_line(&self.redactor.text(&String::from_utf8_lossy(&bytes)), ERROR_CHARS);
+        let error_text = single_line(
+            &self.redactor.text(&String::from_utf8_lossy(&bytes)),
+            ERROR_CHARS,
+        );
         let host = policy::host_of(&self.base_url);
         match status.as_u16() {
             _ if status.is_success() => Ok(bytes),
@@ -168,25 +192,37 @@ impl SearchService {
                     Some(name) => format!("check the key in the environment variable {name}"),
                     None => "see whether it allows the JSON format, and needs no key".to_owned(),
                 };
-                let message = format!("search at `{host}` was refused (HTTP {status}): {key}; it says: {error_text}");
+                let message = format!(
+                    "search at `{host}` was refused (HTTP {status}): {key}; it says: {error_text}"
+                );
                 Err(ErrorInfo::new(ErrorCode::ProviderAuthFailed, message))
             }
             429 => {
-                let wait =
-                    retry_after.map_or("later".to_owned(), |after| format!("after {after} (seconds, or a time)"));
-                let message = format!("`{host}` limits how often it is asked (HTTP {status}): search again {wait}");
-                Err(ErrorInfo::retryable(ErrorCode::ProviderRateLimited, message))
+                let wait = retry_after.map_or("later".to_owned(), |after| {
+                    format!("after {after} (seconds, or a time)")
+                });
+                let message = format!(
+                    "`{host}` limits how often it is asked (HTTP {status}): search again {wait}"
+                );
+                Err(ErrorInfo::retryable(
+                    ErrorCode::ProviderRateLimited,
+                    message,
+                ))
             }
             300..=399 => {
                 let place = location.unwrap_or_default();
-                Err(self.service_error(&format!("redirects to `{place}`, which is not followed: mend its base_url")))
+                Err(self.service_error(&format!(
+                    "redirects to `{place}`, which is not followed: mend its base_url"
+                )))
             }
             500.. => {
                 let ErrorInfo { message, .. } =
                     self.service_error(&format!("failed (HTTP {status}); it says: {error_text}"));
                 Err(ErrorInfo::retryable(ErrorCode::ProviderError, message))
             }
-            _ => Err(self.service_error(&format!("did not take the search (HTTP {status}); it says: {error_text}"))),
+            _ => Err(self.service_error(&format!(
+                "did not take the search (HTTP {status}); it says: {error_text}"
+            ))),
         }
     }
 
@@ -194,7 +230,11 @@ impl SearchService {
         if error.is_timeout() {
             return self.timeout_error();
         }
-        let what = if error.is_connect() { "could not be connected to" } else { "broke off, or answered no HTTP" };
+        let what = if error.is_connect() {
+            "could not be connected to"
+        } else {
+            "broke off, or answered no HTTP"
+        };
         let why = self.redactor.text(&client::root_cause(error)).into_owned();
         let ErrorInfo { message, .. } = self.service_error(&format!("{what} ({why})"));
         ErrorInfo::retryable(ErrorCode::ProviderError, message)
@@ -202,19 +242,29 @@ impl SearchService {
 
     fn timeout_error(&self) -> ErrorInfo {
         let (host, limit_ms) = (policy::host_of(&self.base_url), self.whole.as_millis());
-        let message = format!("the search service `{host}` took longer than {limit_ms} ms: try again later");
+        let message =
+            format!("the search service `{host}` took longer than {limit_ms} ms: try again later");
         ErrorInfo::retryable(ErrorCode::ProviderTimeout, message)
     }
 
     fn service_error(&self, what: &str) -> ErrorInfo {
-        let message = format!("the search service `{}` {what}", policy::host_of(&self.base_url));
+        let message = format!(
+            "the search service `{}` {what}",
+            policy::host_of(&self.base_url)
+        );
         ErrorInfo::new(ErrorCode::ProviderError, message)
     }
 
     /// Removes the key, which a service may repeat in its response.
     fn redact_key(&self, mut hit: SearchHit) -> SearchHit {
-        let SearchHit { title, url, snippet } = &mut hit;
-        [title, url, snippet].into_iter().for_each(|text| self.redactor.redact(text));
+        let SearchHit {
+            title,
+            url,
+            snippet,
+        } = &mut hit;
+        [title, url, snippet]
+            .into_iter()
+            .for_each(|text| self.redactor.redact(text));
         hit
     }
 }
@@ -240,9 +290,14 @@ fn endpoint(base: &Url, path: &str, query: &[(&str, &str)]) -> Url {
 }
 
 fn key(name: &str, environment: &Environment) -> Result<HeaderValue, String> {
-    let value = environment.get(name).ok_or_else(|| format!("the environment variable {name} is not set"))?;
-    let fits = HeaderValue::from_str(value.trim()).ok().filter(|key| !key.is_empty());
-    let mut key = fits.ok_or_else(|| format!("the environment variable {name} does not contain a valid key"))?;
+    let value = environment
+        .get(name)
+        .ok_or_else(|| format!("the environment variable {name} is not set"))?;
+    let fits = HeaderValue::from_str(value.trim())
+        .ok()
+        .filter(|key| !key.is_empty());
+    let mut key = fits
+        .ok_or_else(|| format!("the environment variable {name} does not contain a valid key"))?;
     key.set_sensitive(true);
     Ok(key)
 }
@@ -251,7 +306,8 @@ fn key(name: &str, environment: &Environment) -> Result<HeaderValue, String> {
 fn bearer(key: &HeaderValue) -> HeaderValue {
     let bytes = [b"Bearer ", key.as_bytes()].concat();
     // Invariant: the prefix is valid in a header value.
-    let mut value = HeaderValue::from_bytes(&bytes).unwrap_or_else(|_| HeaderValue::from_static(""));
+    let mut value =
+        HeaderValue::from_bytes(&bytes).unwrap_or_else(|_| HeaderValue::from_static(""));
     value.set_sensitive(true);
     value
 }
@@ -259,7 +315,11 @@ fn bearer(key: &HeaderValue) -> HeaderValue {
 /// Parses a response. The error states where it does not fit, and quotes nothing.
 fn json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
     serde_json::from_slice(bytes).map_err(|error| {
-        let what = if error.is_data() { "unexpected JSON" } else { "no JSON" };
+        let what = if error.is_data() {
+            "unexpected JSON"
+        } else {
+            "no JSON"
+        };
         format!("{what}, line {} column {}", error.line(), error.column())
     })
 }

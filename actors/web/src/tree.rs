@@ -46,8 +46,9 @@ const SEPARATE_ABOVE_CHILDREN: usize = 256;
 
 /// Elements that are invisible to a reader or have no readable text.
 const INVISIBLE_TAGS: [&str; 21] = [
-    "script", "style", "noscript", "template", "svg", "math", "iframe", "object", "embed", "canvas", "audio", "video",
-    "head", "title", "link", "meta", "input", "select", "button", "textarea", "dialog",
+    "script", "style", "noscript", "template", "svg", "math", "iframe", "object", "embed",
+    "canvas", "audio", "video", "head", "title", "link", "meta", "input", "select", "button",
+    "textarea", "dialog",
 ];
 
 /// A parsed page.
@@ -60,7 +61,11 @@ pub(super) struct HtmlTree {
 
 /// Parses a page. Links are resolved against `base`.
 pub(super) fn parse(html: &str, base: &Url, cancel: &CancellationToken) -> HtmlTree {
-    let sink = BoundedSink { dom: RcDom::default(), nodes: Cell::new(0), too_deep: Cell::new(0) };
+    let sink = BoundedSink {
+        dom: RcDom::default(),
+        nodes: Cell::new(0),
+        too_deep: Cell::new(0),
+    };
     let mut parser = parse_document(sink, ParseOpts::default());
     let start = Instant::now();
     let mut rest = html;
@@ -72,14 +77,26 @@ pub(super) fn parse(html: &str, base: &Url, cancel: &CancellationToken) -> HtmlT
         let (slice, remaining) = rest.split_at(end);
         parser.process(StrTendril::from_slice(slice));
         rest = remaining;
-        if parser.tokenizer.sink.sink.is_full() || start.elapsed() > MAX_PARSE || cancel.is_cancelled() {
+        if parser.tokenizer.sink.sink.is_full()
+            || start.elapsed() > MAX_PARSE
+            || cancel.is_cancelled()
+        {
             break;
         }
     }
     let document = parser.finish().document;
-    let mut pruning = Pruner { base, title: None, is_cut: !rest.is_empty(), attribute_bytes: 0 };
+    let mut pruning = Pruner {
+        base,
+        title: None,
+        is_cut: !rest.is_empty(),
+        attribute_bytes: 0,
+    };
     pruning.prune(&document);
-    HtmlTree { title: pruning.title, is_truncated: pruning.is_cut, document }
+    HtmlTree {
+        title: pruning.title,
+        is_truncated: pruning.is_cut,
+        document,
+    }
 }
 
 /// Removes unwanted nodes, without recursion.
@@ -105,8 +122,11 @@ impl Pruner<'_> {
                 let indents = indents + usize::from(indents_lines(child));
                 open.push((Rc::clone(child), depth + 1, indents));
             }
-            *node.children.borrow_mut() =
-                if children.len() > SEPARATE_ABOVE_CHILDREN { separate_elements(children) } else { children };
+            *node.children.borrow_mut() = if children.len() > SEPARATE_ABOVE_CHILDREN {
+                separate_elements(children)
+            } else {
+                children
+            };
         }
     }
 
@@ -125,7 +145,9 @@ impl Pruner<'_> {
                 }
                 is_seen && (tag != "img" || has_alt_and_src(&attributes))
             }
-            NodeData::Doctype { .. } | NodeData::Comment { .. } | NodeData::ProcessingInstruction { .. } => false,
+            NodeData::Doctype { .. }
+            | NodeData::Comment { .. }
+            | NodeData::ProcessingInstruction { .. } => false,
         }
     }
 
@@ -139,7 +161,8 @@ impl Pruner<'_> {
             _ => return false,
         }
         self.attribute_bytes += attribute.value.len();
-        let fits = attribute.value.len() <= MAX_LINK_BYTES && self.attribute_bytes <= MAX_ATTRIBUTE_BYTES;
+        let fits =
+            attribute.value.len() <= MAX_LINK_BYTES && self.attribute_bytes <= MAX_ATTRIBUTE_BYTES;
         self.is_cut |= !fits;
         fits
     }
@@ -157,7 +180,11 @@ impl Pruner<'_> {
 
 /// Inserts an empty comment between adjacent elements, so that the converter does not join them.
 fn separate_elements(children: Vec<Handle>) -> Vec<Handle> {
-    let between = || Node::new(NodeData::Comment { contents: StrTendril::new() });
+    let between = || {
+        Node::new(NodeData::Comment {
+            contents: StrTendril::new(),
+        })
+    };
     let mut apart = Vec::with_capacity(2 * children.len());
     for child in children {
         let is_element = |node: &Handle| matches!(node.data, NodeData::Element { .. });
@@ -198,7 +225,11 @@ fn is_hidden(attributes: &[Attribute]) -> bool {
             "hidden" => true,
             "aria-hidden" => value.trim().eq_ignore_ascii_case("true"),
             "style" => {
-                let style: String = value.chars().take(MAX_LINK_BYTES).filter(|c| !c.is_whitespace()).collect();
+                let style: String = value
+                    .chars()
+                    .take(MAX_LINK_BYTES)
+                    .filter(|c| !c.is_whitespace())
+                    .collect();
                 let style = style.to_ascii_lowercase();
                 style.contains("display:none") || style.contains("visibility:hidden")
             }
@@ -209,7 +240,11 @@ fn is_hidden(attributes: &[Attribute]) -> bool {
 
 /// Returns whether an image has a description and a source.
 fn has_alt_and_src(attributes: &[Attribute]) -> bool {
-    let has = |name: &str| attributes.iter().any(|a| &*a.name.local == name && !a.value.trim().is_empty());
+    let has = |name: &str| {
+        attributes
+            .iter()
+            .any(|a| &*a.name.local == name && !a.value.trim().is_empty())
+    };
     has("alt") && has("src")
 }
 
@@ -298,7 +333,12 @@ impl TreeSink for BoundedSink {
         self.dom.append(&self.bounded_parent(parent), child);
     }
 
-    fn append_based_on_parent_node(&self, element: &Handle, previous: &Handle, child: NodeOrText<Handle>) {
+    fn append_based_on_parent_node(
+        &self,
+        element: &Handle,
+        previous: &Handle,
+        child: NodeOrText<Handle>,
+    ) {
         match parent_of(element) {
             Some(_) => self.append_before_sibling(element, child),
             None => self.append(previous, child),

@@ -23,8 +23,8 @@ use soong_protocol::{
 use tokio::sync::oneshot;
 
 use super::{
-    Client, OwnerRequest, REQUEST_TIMEOUT, connection_lost, json, path_segment, read, read_body, transport::root_cause,
-    unresponsive,
+    Client, OwnerRequest, REQUEST_TIMEOUT, connection_lost, json, path_segment, read, read_body,
+    transport::root_cause, unresponsive,
 };
 
 /// Stream of a request body.
@@ -40,7 +40,11 @@ pub struct Download {
 
 /// Returns the path of an artifact's route. `more` is appended as it is, such as a query.
 pub fn artifact_path(session: &SessionId, name: &str, more: &str) -> String {
-    format!("/api/sessions/{}/artifacts/{}{more}", path_segment(session), path_segment(name))
+    format!(
+        "/api/sessions/{}/artifacts/{}{more}",
+        path_segment(session),
+        path_segment(name)
+    )
 }
 
 impl Client {
@@ -52,12 +56,24 @@ impl Client {
 
     /// Opens a response body as a stream.
     pub async fn open(&self, path: &str) -> Result<Download, ErrorInfo> {
-        let answer = self.send(OwnerRequest { accept: "*/*", ..OwnerRequest::new(Method::GET, path) });
-        let response = tokio::time::timeout(REQUEST_TIMEOUT, answer).await.unwrap_or_else(|_| Err(unresponsive()))?;
-        let content_type = response.headers().get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
-        let content_type = content_type.unwrap_or("application/octet-stream").to_owned();
+        let answer = self.send(OwnerRequest {
+            accept: "*/*",
+            ..OwnerRequest::new(Method::GET, path)
+        });
+        let response = tokio::time::timeout(REQUEST_TIMEOUT, answer)
+            .await
+            .unwrap_or_else(|_| Err(unresponsive()))?;
+        let content_type = response
+            .headers()
+            .get(header::CONTENT_TYPE)
+            .and_then(|value| value.to_str().ok());
+        let content_type = content_type
+            .unwrap_or("application/octet-stream")
+            .to_owned();
         let body = response.bytes_stream();
-        let body = body.map(|piece| piece.map_err(|error| connection_lost(&root_cause(&error)))).boxed();
+        let body = body
+            .map(|piece| piece.map_err(|error| connection_lost(&root_cause(&error))))
+            .boxed();
         Ok(Download { content_type, body })
     }
 
@@ -69,7 +85,14 @@ impl Client {
         content_type: &str,
         bytes: UploadStream,
     ) -> Result<Stored, ErrorInfo> {
-        let answer = self.send_content(Method::PUT, &artifact_path(session, name, ""), content_type, bytes).await?;
+        let answer = self
+            .send_content(
+                Method::PUT,
+                &artifact_path(session, name, ""),
+                content_type,
+                bytes,
+            )
+            .await?;
         read(&read_body(answer).await?)
     }
 
@@ -94,21 +117,36 @@ impl Client {
         let bytes = text(head).chain(bytes).chain(text(tail)).boxed();
         let content_type = format!("multipart/form-data; boundary={boundary}");
         let path = artifact_path(session, "upload", "");
-        let answer = self.send_content(Method::POST, &path, &content_type, bytes).await?;
+        let answer = self
+            .send_content(Method::POST, &path, &content_type, bytes)
+            .await?;
         let uploaded: Uploaded = read(&read_body(answer).await?)?;
         Ok(uploaded.first)
     }
 
     /// Replaces a passage of an artifact's text.
-    pub async fn edit(&self, session: &SessionId, name: &str, request: &EditBody) -> Result<EditView, ErrorInfo> {
+    pub async fn edit(
+        &self,
+        session: &SessionId,
+        name: &str,
+        request: &EditBody,
+    ) -> Result<EditView, ErrorInfo> {
         let path = artifact_path(session, name, "");
-        let request = OwnerRequest { body: json(request)?.into(), ..OwnerRequest::new(Method::PATCH, &path) };
+        let request = OwnerRequest {
+            body: json(request)?.into(),
+            ..OwnerRequest::new(Method::PATCH, &path)
+        };
         read(&self.request(request).await?)
     }
 
     /// Deletes an artifact with all its versions.
     pub async fn delete(&self, session: &SessionId, name: &str) -> Result<(), ErrorInfo> {
-        self.request(OwnerRequest::new(Method::DELETE, &artifact_path(session, name, ""))).await.map(drop)
+        self.request(OwnerRequest::new(
+            Method::DELETE,
+            &artifact_path(session, name, ""),
+        ))
+        .await
+        .map(drop)
     }
 
     /// Lists the artifacts that can be deleted, or deletes them.
@@ -132,9 +170,16 @@ impl Client {
         }
         let (all, sent) = oneshot::channel();
         let (tell, mut failed) = oneshot::channel();
-        let body = Body::wrap_stream(UploadBody { bytes, error_sender: Some(tell), _all: all });
-        let mut answer =
-            std::pin::pin!(self.send(OwnerRequest { body, content_type, ..OwnerRequest::new(method, path) }));
+        let body = Body::wrap_stream(UploadBody {
+            bytes,
+            error_sender: Some(tell),
+            _all: all,
+        });
+        let mut answer = std::pin::pin!(self.send(OwnerRequest {
+            body,
+            content_type,
+            ..OwnerRequest::new(method, path)
+        }));
         let answer = tokio::select! {
             answer = &mut answer => answer,
             _ = sent => tokio::time::timeout(REQUEST_TIMEOUT, answer).await.unwrap_or_else(|_| Err(unresponsive())),

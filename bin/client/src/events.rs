@@ -23,7 +23,8 @@ use super::{
 };
 
 /// Maximum time without bytes on a server's stream: two pings, and some time for their delivery.
-pub(super) const IDLE_TIMEOUT: Duration = Duration::from_secs(2 * KEEP_ALIVE_INTERVAL.as_secs() + 3);
+pub(super) const IDLE_TIMEOUT: Duration =
+    Duration::from_secs(2 * KEEP_ALIVE_INTERVAL.as_secs() + 3);
 /// Interval of polling a server.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// Maximum number of events per polled page.
@@ -42,13 +43,25 @@ pub(super) struct Position {
 impl Position {
     /// Returns the path of the route that continues at this position.
     pub(super) fn path(&self) -> String {
-        let cursor = if self.tree { "tree=true&since_session_seq" } else { "since_event_id" };
-        format!("/api/traces/{}/events?{cursor}={}", path_segment(&self.trace), self.since)
+        let cursor = if self.tree {
+            "tree=true&since_session_seq"
+        } else {
+            "since_event_id"
+        };
+        format!(
+            "/api/traces/{}/events?{cursor}={}",
+            path_segment(&self.trace),
+            self.since
+        )
     }
 
     fn advance(&mut self, item: &StreamItem) {
         if let StreamItem::Event(record) = item {
-            self.since = if self.tree { record.session_seq } else { record.event_id };
+            self.since = if self.tree {
+                record.session_seq
+            } else {
+                record.event_id
+            };
         }
     }
 }
@@ -106,7 +119,10 @@ impl Drop for Polled {
 impl EventStream {
     /// Creates a stream that may stay silent without limit.
     pub(super) fn of_response(response: reqwest::Response) -> Self {
-        Self { source: EventSource::of_response(response), fallback: None }
+        Self {
+            source: EventSource::of_response(response),
+            fallback: None,
+        }
     }
 
     /// Creates a stream that is opened when it is first read, and polled if it stays silent.
@@ -114,8 +130,14 @@ impl EventStream {
         let opening_client = client.clone();
         let path = position.path();
         let response = async move { opening_client.open_stream(&path).await }.boxed();
-        let source = EventSource::Opening { response, deadline: None };
-        Self { source, fallback: Some((client, position)) }
+        let source = EventSource::Opening {
+            response,
+            deadline: None,
+        };
+        Self {
+            source,
+            fallback: Some((client, position)),
+        }
     }
 
     /// Polls from now on, if the stream can be held back by something between client and server. For a caller that does
@@ -168,7 +190,13 @@ impl EventStream {
                     continue;
                 }
                 EventSource::Stream { frames, last_bytes } => (frames, last_bytes),
-                EventSource::Polled(polled) => return polled.items.recv().await.map(|item| item.map(SseFrame::Item)),
+                EventSource::Polled(polled) => {
+                    return polled
+                        .items
+                        .recv()
+                        .await
+                        .map(|item| item.map(SseFrame::Item));
+                }
                 EventSource::Refused => return None,
             };
             if self.fallback.is_none() {
@@ -214,9 +242,10 @@ impl Polled {
                         }
                         continue;
                     }
-                    Ok(Page::Interrupted) => {
-                        ErrorInfo::new(ErrorCode::Closing, "the run is interrupted: no process executes it")
-                    }
+                    Ok(Page::Interrupted) => ErrorInfo::new(
+                        ErrorCode::Closing,
+                        "the run is interrupted: no process executes it",
+                    ),
                     // The server may be restarting, or the network may be down for a moment.
                     Err(error)
                         if matches!(error.code, ErrorCode::Closing | ErrorCode::HomeLocked)
@@ -231,7 +260,10 @@ impl Polled {
                 return;
             }
         });
-        Self { items, task: task.abort_handle() }
+        Self {
+            items,
+            task: task.abort_handle(),
+        }
     }
 }
 
@@ -251,12 +283,22 @@ async fn page(client: &Client, position: &Position) -> Result<Page, ErrorInfo> {
     if events.is_empty() && status == TraceStatus::Interrupted {
         return Ok(Page::Interrupted);
     }
-    Ok(Page::Events(events.into_iter().map(|record| StreamItem::Event(Arc::new(record))).collect()))
+    Ok(Page::Events(
+        events
+            .into_iter()
+            .map(|record| StreamItem::Event(Arc::new(record)))
+            .collect(),
+    ))
 }
 
 /// Reads up to [`PAGE_EVENTS`] stored events after a position.
-pub(super) async fn stored_page(client: &Client, position: &Position) -> Result<Vec<EventRecord>, ErrorInfo> {
-    let page: EventPage = client.get(&format!("{}&limit={PAGE_EVENTS}", position.path())).await?;
+pub(super) async fn stored_page(
+    client: &Client,
+    position: &Position,
+) -> Result<Vec<EventRecord>, ErrorInfo> {
+    let page: EventPage = client
+        .get(&format!("{}&limit={PAGE_EVENTS}", position.path()))
+        .await?;
     Ok(page.events)
 }
 
@@ -282,7 +324,10 @@ mod tests {
     struct Server(Router);
 
     impl LocalOwner for Server {
-        fn call(&self, request: http::Request<reqwest::Body>) -> BoxFuture<'static, http::Response<reqwest::Body>> {
+        fn call(
+            &self,
+            request: http::Request<reqwest::Body>,
+        ) -> BoxFuture<'static, http::Response<reqwest::Body>> {
             let answer = self.0.clone().oneshot(request);
             async move {
                 let response = answer.await.unwrap_or_else(|never| match never {});
@@ -312,15 +357,26 @@ mod tests {
             let query = query.unwrap_or_default();
             if headers["accept"] == "text/event-stream" {
                 let first = Bytes::from(format!("id: 10\ndata: {}\n\n: ping\n\n", event(1)));
-                let held = futures::stream::iter([Ok::<_, std::io::Error>(first)]).chain(futures::stream::pending());
+                let held = futures::stream::iter([Ok::<_, std::io::Error>(first)])
+                    .chain(futures::stream::pending());
                 return Body::from_stream(held).into_response();
             }
             let decrement = |left: usize| left.checked_sub(1);
-            if failures.fetch_update(Ordering::Relaxed, Ordering::Relaxed, decrement).is_ok() {
+            if failures
+                .fetch_update(Ordering::Relaxed, Ordering::Relaxed, decrement)
+                .is_ok()
+            {
                 return StatusCode::BAD_GATEWAY.into_response();
             }
-            let since = query.split(['&', '=']).find_map(|part| part.parse::<u64>().ok()).unwrap();
-            let events: Vec<Value> = (1..=3).filter(|number| 10 * number > since).take(1).map(event).collect();
+            let since = query
+                .split(['&', '='])
+                .find_map(|part| part.parse::<u64>().ok())
+                .unwrap();
+            let events: Vec<Value> = (1..=3)
+                .filter(|number| 10 * number > since)
+                .take(1)
+                .map(event)
+                .collect();
             Json(json!({"events": events, "store_id": ""})).into_response()
         };
         let trace = json!({
@@ -330,15 +386,24 @@ mod tests {
             "last_sequence": 0, "head_sequence": 0, "last_event_id": 3, "uid": "", "model": "m",
             "context": {"collaborators": []}, "created_at": "1970-01-01T00:00:00.000Z"
         });
-        let view = json!({"trace": trace, "goal_tree": {"mission": "", "goals": []}, "sub_traces": []});
+        let view =
+            json!({"trace": trace, "goal_tree": {"mission": "", "goals": []}, "sub_traces": []});
         let trace = async move || Json(view);
-        let router = Router::new().route("/api/traces/s/events", get(events)).route("/api/traces/s", get(trace));
-        Client { may_poll: true, ..Client::in_process(Arc::new(Server(router))) }
+        let router = Router::new()
+            .route("/api/traces/s/events", get(events))
+            .route("/api/traces/s", get(trace));
+        Client {
+            may_poll: true,
+            ..Client::in_process(Arc::new(Server(router)))
+        }
     }
 
     #[tokio::test(start_paused = true)]
     async fn silent_stream_is_polled_from_its_last_event() {
-        let mut watch = client(0).session_events(&TraceId::new("s"), 0).await.unwrap();
+        let mut watch = client(0)
+            .session_events(&TraceId::new("s"), 0)
+            .await
+            .unwrap();
         let begun = Instant::now();
         let mut seen = Vec::new();
         loop {
@@ -363,7 +428,10 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn polling_survives_a_short_failure_only() {
         for (failures, expected) in [(0, 3), (5, 3), (1_000, 1)] {
-            let mut watch = client(failures).session_events(&TraceId::new("s"), 0).await.unwrap();
+            let mut watch = client(failures)
+                .session_events(&TraceId::new("s"), 0)
+                .await
+                .unwrap();
             let mut seen = 0;
             while let Some(Ok(_)) = watch.next().await {
                 seen += 1;

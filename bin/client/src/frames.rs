@@ -59,7 +59,10 @@ where
 
 /// Splits a chunk after each line feed, without copying.
 fn lines(chunk: &Bytes) -> Vec<Bytes> {
-    chunk.split_inclusive(|byte| *byte == b'\n').map(|line| chunk.slice_ref(line)).collect()
+    chunk
+        .split_inclusive(|byte| *byte == b'\n')
+        .map(|line| chunk.slice_ref(line))
+        .collect()
 }
 
 /// Parses one event; `None` if it has no data.
@@ -68,7 +71,9 @@ fn frame(event: &Sse) -> Option<Result<SseFrame, ErrorInfo>> {
     let item = match event.event.as_deref() {
         Some("accepted") => return Some(read(data).map(SseFrame::Accepted)),
         Some(ERROR_FRAME) => {
-            return Some(Err(read::<ErrorBody>(data).map_or_else(|error| error, |body| body.error.into())));
+            return Some(Err(
+                read::<ErrorBody>(data).map_or_else(|error| error, |body| body.error.into())
+            ));
         }
         _ if event.id.is_some() => read(data).map(|record| StreamItem::Event(Arc::new(record))),
         Some(UnrecordedRun::KIND) => read(data).map(|lost| StreamItem::Lost(Arc::new(lost))),

@@ -24,12 +24,12 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use reqwest::Body;
 use serde::{Serialize, de::DeserializeOwned};
 use soong_protocol::{
-    Decision, ErrorCode, ErrorInfo, EventRecord, Message, Permission, PermissionId, PermissionMode, Question, RunId,
-    SessionId, TraceId,
+    Decision, ErrorCode, ErrorInfo, EventRecord, Message, Permission, PermissionId, PermissionMode,
+    Question, RunId, SessionId, TraceId,
     api::{
-        Accepted, AnswerBody, CLIENT_HEADER, DecisionBody, ErrorBody, ForkBody, HeadBody, HeadView, IDEMPOTENCY_KEY,
-        Messages, PermissionModeBody, PermissionQuery, Permissions, QuestionQuery, Questions, Ready, RunView,
-        SessionPage, SessionView, SettingsDigests, StartBody, TraceView,
+        Accepted, AnswerBody, CLIENT_HEADER, DecisionBody, ErrorBody, ForkBody, HeadBody, HeadView,
+        IDEMPOTENCY_KEY, Messages, PermissionModeBody, PermissionQuery, Permissions, QuestionQuery,
+        Questions, Ready, RunView, SessionPage, SessionView, SettingsDigests, StartBody, TraceView,
     },
     tree::ActorView,
 };
@@ -38,7 +38,12 @@ pub use transport::{LocalOwner, Remote, TreeUpdates};
 pub use tree::TreeWatcher;
 
 /// Characters that are not escaped in a path.
-const PATH_SAFE: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~').remove(b'@');
+const PATH_SAFE: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'_')
+    .remove(b'.')
+    .remove(b'~')
+    .remove(b'@');
 
 const JSON: &str = "application/json";
 
@@ -48,7 +53,11 @@ const DISCOVERY_TIMEOUT: Duration = Duration::from_secs(2);
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Delays before a request whose connection was lost is repeated.
-const RETRY_DELAYS: [Duration; 3] = [Duration::from_millis(200), Duration::from_secs(1), Duration::from_secs(3)];
+const RETRY_DELAYS: [Duration; 3] = [
+    Duration::from_millis(200),
+    Duration::from_secs(1),
+    Duration::from_secs(3),
+];
 
 /// A request to the owner.
 struct OwnerRequest<'a> {
@@ -64,7 +73,14 @@ struct OwnerRequest<'a> {
 impl<'a> OwnerRequest<'a> {
     /// Creates a request without a body that accepts JSON.
     fn new(method: Method, path: &'a str) -> Self {
-        Self { method, path, body: Body::default(), content_type: JSON, accept: JSON, key: None }
+        Self {
+            method,
+            path,
+            body: Body::default(),
+            content_type: JSON,
+            accept: JSON,
+            key: None,
+        }
     }
 }
 
@@ -79,7 +95,11 @@ struct KeyedRetry {
 
 impl KeyedRetry {
     fn new() -> Self {
-        Self { key: RunId::generate().to_string(), delays: RETRY_DELAYS.into_iter(), lost: None }
+        Self {
+            key: RunId::generate().to_string(),
+            delays: RETRY_DELAYS.into_iter(),
+            lost: None,
+        }
     }
 
     /// Returns the result of the request, or waits for a while and returns `Continue` if it must be sent again.
@@ -87,7 +107,10 @@ impl KeyedRetry {
     /// A retryable `closing` tells callers that nothing was executed, so they start again with a new key. That error, and
     /// errors that say nothing about this request (overload, token, lock), are only returned if no earlier attempt may have
     /// been executed.
-    async fn next_step<T>(&mut self, answer: Result<T, ErrorInfo>) -> ControlFlow<Result<T, ErrorInfo>> {
+    async fn next_step<T>(
+        &mut self,
+        answer: Result<T, ErrorInfo>,
+    ) -> ControlFlow<Result<T, ErrorInfo>> {
         let error = match answer {
             Err(error) => error,
             Ok(answer) => return ControlFlow::Break(Ok(answer)),
@@ -95,13 +118,18 @@ impl KeyedRetry {
         let may_be_executed = error.code == ErrorCode::Closing && !error.retryable;
         let is_from_transport = matches!(
             error.code,
-            ErrorCode::Closing | ErrorCode::Overloaded | ErrorCode::Unauthorized | ErrorCode::HomeLocked
+            ErrorCode::Closing
+                | ErrorCode::Overloaded
+                | ErrorCode::Unauthorized
+                | ErrorCode::HomeLocked
         );
         if !may_be_executed && (self.lost.is_none() || !is_from_transport) {
             return ControlFlow::Break(Err(error));
         }
         let lost = self.lost.get_or_insert(error);
-        let Some(delay) = self.delays.next() else { return ControlFlow::Break(Err(lost.clone())) };
+        let Some(delay) = self.delays.next() else {
+            return ControlFlow::Break(Err(lost.clone()));
+        };
         tokio::time::sleep(delay).await;
         ControlFlow::Continue(())
     }
@@ -155,7 +183,11 @@ pub fn path_segment(text: impl AsRef<str>) -> String {
 impl Client {
     /// Creates a client of the owner in this process.
     pub fn in_process(owner: Arc<dyn LocalOwner>) -> Self {
-        Self { transport: Transport::InProcess(owner), name: CLI_CLIENT, may_poll: false }
+        Self {
+            transport: Transport::InProcess(owner),
+            name: CLI_CLIENT,
+            may_poll: false,
+        }
     }
 
     /// Returns the server's address. `None` if the owner is on this machine.
@@ -172,11 +204,19 @@ impl Client {
             Address::Home(home) => home,
             Address::Server(remote) => return Self::connect_server(remote).await,
         };
-        let Ok(transport) = Transport::socket(home) else { return Discovery::None };
-        let client = Self { transport, name: CLI_CLIENT, may_poll: false };
+        let Ok(transport) = Transport::socket(home) else {
+            return Discovery::None;
+        };
+        let client = Self {
+            transport,
+            name: CLI_CLIENT,
+            may_poll: false,
+        };
         match tokio::time::timeout(DISCOVERY_TIMEOUT, client.get("/health/ready")).await {
             Ok(Ok(ready)) => Discovery::Owner(client, ready),
-            Ok(Err(error)) if let Some(ready) = Ready::of_failure(&error) => Discovery::Owner(client, ready),
+            Ok(Err(error)) if let Some(ready) = Ready::of_failure(&error) => {
+                Discovery::Owner(client, ready)
+            }
             // The socket exists, but access is denied.
             Ok(Err(_)) if transport::is_denied(home).await => Discovery::Unresponsive,
             Ok(Err(_)) => Discovery::None,
@@ -185,7 +225,11 @@ impl Client {
     }
 
     async fn connect_server(remote: &Remote) -> Discovery {
-        let client = Self { transport: Transport::Server(remote.clone()), name: CLI_CLIENT, may_poll: true };
+        let client = Self {
+            transport: Transport::Server(remote.clone()),
+            name: CLI_CLIENT,
+            may_poll: true,
+        };
         let ready = match client.get("/health/ready").await {
             Ok(ready) => ready,
             Err(error) => match Ready::of_failure(&error) {
@@ -206,12 +250,24 @@ impl Client {
     }
 
     /// Sends a request that has an effect. It is repeated if its connection is lost.
-    async fn post<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> Result<T, ErrorInfo> {
+    async fn post<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        body: &impl Serialize,
+    ) -> Result<T, ErrorInfo> {
         let body = json(body)?;
         let mut retry = KeyedRetry::new();
         loop {
-            let request = OwnerRequest { body: body.clone().into(), ..OwnerRequest::new(Method::POST, path) };
-            let answer = self.request(OwnerRequest { key: Some(&retry.key), ..request }).await;
+            let request = OwnerRequest {
+                body: body.clone().into(),
+                ..OwnerRequest::new(Method::POST, path)
+            };
+            let answer = self
+                .request(OwnerRequest {
+                    key: Some(&retry.key),
+                    ..request
+                })
+                .await;
             if let ControlFlow::Break(answer) = retry.next_step(answer).await {
                 return read(&answer?);
             }
@@ -220,7 +276,9 @@ impl Client {
 
     async fn request(&self, request: OwnerRequest<'_>) -> Result<Bytes, ErrorInfo> {
         let answer = async { read_body(self.send(request).await?).await };
-        tokio::time::timeout(REQUEST_TIMEOUT, answer).await.unwrap_or_else(|_| Err(unresponsive()))
+        tokio::time::timeout(REQUEST_TIMEOUT, answer)
+            .await
+            .unwrap_or_else(|_| Err(unresponsive()))
     }
 
     /// Starts a run.
@@ -229,7 +287,10 @@ impl Client {
     }
 
     /// Starts a run and streams the events of its session from that point on.
-    pub async fn start_and_watch(&self, request: &StartBody) -> Result<(Accepted, EventStream), ErrorInfo> {
+    pub async fn start_and_watch(
+        &self,
+        request: &StartBody,
+    ) -> Result<(Accepted, EventStream), ErrorInfo> {
         if self.may_poll {
             // The response to the start must arrive even if a proxy holds back streams.
             let since = match &request.session_id {
@@ -254,27 +315,43 @@ impl Client {
         }
     }
 
-    async fn start_streaming(&self, body: &Bytes, key: &str) -> Result<(Accepted, EventStream), ErrorInfo> {
-        let request = OwnerRequest { body: body.clone().into(), ..OwnerRequest::new(Method::POST, "/api/traces") };
-        let mut watch = self.stream(OwnerRequest { key: Some(key), ..request }).await?;
+    async fn start_streaming(
+        &self,
+        body: &Bytes,
+        key: &str,
+    ) -> Result<(Accepted, EventStream), ErrorInfo> {
+        let request = OwnerRequest {
+            body: body.clone().into(),
+            ..OwnerRequest::new(Method::POST, "/api/traces")
+        };
+        let mut watch = self
+            .stream(OwnerRequest {
+                key: Some(key),
+                ..request
+            })
+            .await?;
         match watch.frame().await {
             Some(Ok(SseFrame::Accepted(accepted))) => Ok((accepted, watch)),
             Some(Err(error)) => Err(error),
-            Some(Ok(SseFrame::Item(_))) => {
-                Err(invalid_request(&"the event stream does not start with the accepted run"))
-            }
-            None => Err(connection_lost(&"the event stream ended before the run was accepted")),
+            Some(Ok(SseFrame::Item(_))) => Err(invalid_request(
+                &"the event stream does not start with the accepted run",
+            )),
+            None => Err(connection_lost(
+                &"the event stream ended before the run was accepted",
+            )),
         }
     }
 
     /// Cancels the active run of a trace.
     pub async fn stop(&self, trace: &str) -> Result<Accepted, ErrorInfo> {
-        self.post(&format!("/api/traces/{}/stop", path_segment(trace)), &()).await
+        self.post(&format!("/api/traces/{}/stop", path_segment(trace)), &())
+            .await
     }
 
     /// Cancels a run.
     pub async fn cancel(&self, run: &RunId) -> Result<Accepted, ErrorInfo> {
-        self.post(&format!("/api/runs/{}/cancel", path_segment(run)), &()).await
+        self.post(&format!("/api/runs/{}/cancel", path_segment(run)), &())
+            .await
     }
 
     /// Reads a run, with its outcome once it has ended.
@@ -285,18 +362,31 @@ impl Client {
     /// Lists questions.
     pub async fn questions(&self, request: &QuestionQuery) -> Result<Questions, ErrorInfo> {
         let status = request.status.map(|status| status.as_str());
-        self.get(&list_path("/api/questions", status, request.session_id.as_ref())).await
+        self.get(&list_path(
+            "/api/questions",
+            status,
+            request.session_id.as_ref(),
+        ))
+        .await
     }
 
     /// Lists permissions.
     pub async fn permissions(&self, request: &PermissionQuery) -> Result<Permissions, ErrorInfo> {
         let status = request.status.map(|status| status.as_str());
-        self.get(&list_path("/api/permissions", status, request.session_id.as_ref())).await
+        self.get(&list_path(
+            "/api/permissions",
+            status,
+            request.session_id.as_ref(),
+        ))
+        .await
     }
 
     /// Returns the same client with another name, which the owner records with its decisions.
     pub fn named(&self, name: &'static str) -> Self {
-        Self { name, ..self.clone() }
+        Self {
+            name,
+            ..self.clone()
+        }
     }
 
     /// Grants or denies permission for a tool call.
@@ -306,46 +396,85 @@ impl Client {
         decision: Decision,
         reason: Option<String>,
     ) -> Result<Permission, ErrorInfo> {
-        self.post(&format!("/api/permissions/{}", path_segment(permission)), &DecisionBody { decision, reason }).await
+        self.post(
+            &format!("/api/permissions/{}", path_segment(permission)),
+            &DecisionBody { decision, reason },
+        )
+        .await
     }
 
     /// Answers a question.
-    pub async fn answer(&self, question: impl AsRef<str>, answer: &str) -> Result<Question, ErrorInfo> {
-        let body = AnswerBody { answer: answer.to_owned() };
-        self.post(&format!("/api/questions/{}", path_segment(question)), &body).await
+    pub async fn answer(
+        &self,
+        question: impl AsRef<str>,
+        answer: &str,
+    ) -> Result<Question, ErrorInfo> {
+        let body = AnswerBody {
+            answer: answer.to_owned(),
+        };
+        self.post(&format!("/api/questions/{}", path_segment(question)), &body)
+            .await
     }
 
     /// Reads a session.
     pub async fn session(&self, id: &str) -> Result<SessionView, ErrorInfo> {
-        self.get(&format!("/api/sessions/{}", path_segment(id))).await
+        self.get(&format!("/api/sessions/{}", path_segment(id)))
+            .await
     }
 
     /// Deletes a session; returns once it is deleted.
     pub async fn delete_session(&self, id: &SessionId) -> Result<(), ErrorInfo> {
         let path = format!("/api/sessions/{}", path_segment(id));
-        self.request(OwnerRequest::new(Method::DELETE, &path)).await.map(drop)
+        self.request(OwnerRequest::new(Method::DELETE, &path))
+            .await
+            .map(drop)
     }
 
     /// Creates a session as a copy of another one.
-    pub async fn fork_session(&self, id: &str, request: &ForkBody) -> Result<SessionView, ErrorInfo> {
-        self.post(&format!("/api/sessions/{}/fork", path_segment(id)), request).await
+    pub async fn fork_session(
+        &self,
+        id: &str,
+        request: &ForkBody,
+    ) -> Result<SessionView, ErrorInfo> {
+        self.post(&format!("/api/sessions/{}/fork", path_segment(id)), request)
+            .await
     }
 
     /// Moves the head of a session's conversation to another message.
     pub async fn switch_head(&self, id: &str, sequence: u64) -> Result<HeadView, ErrorInfo> {
-        self.post(&format!("/api/sessions/{}/head", path_segment(id)), &HeadBody { sequence }).await
+        self.post(
+            &format!("/api/sessions/{}/head", path_segment(id)),
+            &HeadBody { sequence },
+        )
+        .await
     }
 
     /// Returns the messages of a trace that lead to its head. A session id means its main trace.
     pub async fn messages(&self, trace: &str) -> Result<Vec<Message>, ErrorInfo> {
-        let found: Messages = self.get(&format!("/api/traces/{}/messages?mode=main_path", path_segment(trace))).await?;
+        let found: Messages = self
+            .get(&format!(
+                "/api/traces/{}/messages?mode=main_path",
+                path_segment(trace)
+            ))
+            .await?;
         Ok(found.messages)
     }
 
     /// Sets the permission mode of the active run of a session.
-    pub async fn set_permission_mode(&self, session: &str, mode: PermissionMode) -> Result<(), ErrorInfo> {
+    pub async fn set_permission_mode(
+        &self,
+        session: &str,
+        mode: PermissionMode,
+    ) -> Result<(), ErrorInfo> {
         let path = format!("/api/sessions/{}/permission-mode", path_segment(session));
-        self.post(&path, &PermissionModeBody { permission_mode: mode }).await.map(|PermissionModeBody { .. }| ())
+        self.post(
+            &path,
+            &PermissionModeBody {
+                permission_mode: mode,
+            },
+        )
+        .await
+        .map(|PermissionModeBody { .. }| ())
     }
 
     /// Reads a trace.
@@ -365,47 +494,101 @@ impl Client {
 
     /// Makes an actor crash, for testing.
     pub async fn crash_actor(&self, actor_id: &str) -> Result<(), ErrorInfo> {
-        self.post::<serde::de::IgnoredAny>(&format!("/api/tree/{}/kill", path_segment(actor_id)), &()).await.map(drop)
+        self.post::<serde::de::IgnoredAny>(
+            &format!("/api/tree/{}/kill", path_segment(actor_id)),
+            &(),
+        )
+        .await
+        .map(drop)
     }
 
     /// Streams the events of a trace after event number `since`.
     pub async fn trace_events(&self, id: &TraceId, since: u64) -> Result<EventStream, ErrorInfo> {
-        self.events(Position { trace: id.clone(), tree: false, since }).await
+        self.events(Position {
+            trace: id.clone(),
+            tree: false,
+            since,
+        })
+        .await
     }
 
     /// Streams the events of a trace's whole session after `since`, a number on the session's timeline.
-    pub async fn session_events(&self, trace: &TraceId, since: u64) -> Result<EventStream, ErrorInfo> {
-        self.events(Position { trace: trace.clone(), tree: true, since }).await
+    pub async fn session_events(
+        &self,
+        trace: &TraceId,
+        since: u64,
+    ) -> Result<EventStream, ErrorInfo> {
+        self.events(Position {
+            trace: trace.clone(),
+            tree: true,
+            since,
+        })
+        .await
     }
 
     /// Reads a page of the stored events of a trace's whole session after `since`, a number on the session's timeline.
-    pub async fn session_event_page(&self, trace: &TraceId, since: u64) -> Result<Vec<EventRecord>, ErrorInfo> {
-        events::stored_page(self, &Position { trace: trace.clone(), tree: true, since }).await
+    pub async fn session_event_page(
+        &self,
+        trace: &TraceId,
+        since: u64,
+    ) -> Result<Vec<EventRecord>, ErrorInfo> {
+        events::stored_page(
+            self,
+            &Position {
+                trace: trace.clone(),
+                tree: true,
+                since,
+            },
+        )
+        .await
     }
 
     async fn events(&self, position: Position) -> Result<EventStream, ErrorInfo> {
         if self.may_poll {
             return Ok(EventStream::opening(self.clone(), position));
         }
-        self.stream(OwnerRequest::new(Method::GET, &position.path())).await
+        self.stream(OwnerRequest::new(Method::GET, &position.path()))
+            .await
     }
 
     /// Requests a stream of events. Waits for the head of the response without limit.
     async fn open_stream(&self, path: &str) -> Result<reqwest::Response, ErrorInfo> {
-        self.send(OwnerRequest { accept: "text/event-stream", ..OwnerRequest::new(Method::GET, path) }).await
+        self.send(OwnerRequest {
+            accept: "text/event-stream",
+            ..OwnerRequest::new(Method::GET, path)
+        })
+        .await
     }
 
     async fn stream(&self, request: OwnerRequest<'_>) -> Result<EventStream, ErrorInfo> {
-        let answer = self.send(OwnerRequest { accept: "text/event-stream", ..request });
-        let response = tokio::time::timeout(REQUEST_TIMEOUT, answer).await.unwrap_or_else(|_| Err(unresponsive()))?;
+        let answer = self.send(OwnerRequest {
+            accept: "text/event-stream",
+            ..request
+        });
+        let response = tokio::time::timeout(REQUEST_TIMEOUT, answer)
+            .await
+            .unwrap_or_else(|_| Err(unresponsive()))?;
         Ok(EventStream::of_response(response))
     }
 
     async fn send(&self, request: OwnerRequest<'_>) -> Result<reqwest::Response, ErrorInfo> {
-        let OwnerRequest { method, path, body, content_type, accept, key } = request;
+        let OwnerRequest {
+            method,
+            path,
+            body,
+            content_type,
+            accept,
+            key,
+        } = request;
         // A URL drops such segments, even if they are escaped, and would name another resource.
-        if path.split(['/', '?']).any(|segment| matches!(segment, "%2E" | "%2E%2E")) {
-            return Err(ErrorInfo::new(ErrorCode::ValidationError, "an id or name cannot be `.` or `..`"));
+        if path
+            .split(['/', '?'])
+            .any(|segment| matches!(segment, "%2E" | "%2E%2E"))
+        {
+            return Err(ErrorInfo::new(
+                ErrorCode::ValidationError,
+                "an id or name cannot be `.` or `..`",
+            ));
         }
         let mut request = http::Request::builder()
             .method(method)
@@ -417,7 +600,9 @@ impl Client {
         if let Some(key) = key.filter(|_| !matches!(self.transport, Transport::InProcess(_))) {
             request = request.header(IDEMPOTENCY_KEY, key);
         }
-        let request = request.body(body).map_err(|error| invalid_request(&error))?;
+        let request = request
+            .body(body)
+            .map_err(|error| invalid_request(&error))?;
         let response = self.transport.send(request).await?;
         if response.status().is_success() {
             return Ok(response);
@@ -445,29 +630,48 @@ async fn response_error(response: reqwest::Response) -> ErrorInfo {
     parsed.unwrap_or_else(|_| {
         let message = format!("the owner process responded with {status} and no error message");
         // A proxy answers so while it does not reach the server.
-        let is_gateway =
-            matches!(status, StatusCode::BAD_GATEWAY | StatusCode::SERVICE_UNAVAILABLE | StatusCode::GATEWAY_TIMEOUT);
-        ErrorInfo::new(if is_gateway { ErrorCode::Closing } else { ErrorCode::InternalError }, message)
+        let is_gateway = matches!(
+            status,
+            StatusCode::BAD_GATEWAY | StatusCode::SERVICE_UNAVAILABLE | StatusCode::GATEWAY_TIMEOUT
+        );
+        ErrorInfo::new(
+            if is_gateway {
+                ErrorCode::Closing
+            } else {
+                ErrorCode::InternalError
+            },
+            message,
+        )
     })
 }
 
 async fn read_body(response: reqwest::Response) -> Result<Bytes, ErrorInfo> {
-    response.bytes().await.map_err(|error| connection_lost(&transport::root_cause(&error)))
+    response
+        .bytes()
+        .await
+        .map_err(|error| connection_lost(&transport::root_cause(&error)))
 }
 
 fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ErrorInfo> {
     serde_json::from_slice(bytes).map_err(|error| {
-        let message = format!("unexpected response from the owner process; it may run another version: {error}");
+        let message = format!(
+            "unexpected response from the owner process; it may run another version: {error}"
+        );
         ErrorInfo::new(ErrorCode::InternalError, message)
     })
 }
 
 fn json(body: &impl Serialize) -> Result<Bytes, ErrorInfo> {
-    serde_json::to_vec(body).map(Bytes::from).map_err(|error| invalid_request(&error))
+    serde_json::to_vec(body)
+        .map(Bytes::from)
+        .map_err(|error| invalid_request(&error))
 }
 
 fn invalid_request(error: &dyn std::fmt::Display) -> ErrorInfo {
-    ErrorInfo::new(ErrorCode::InternalError, format!("the request failed: {error}"))
+    ErrorInfo::new(
+        ErrorCode::InternalError,
+        format!("the request failed: {error}"),
+    )
 }
 
 /// Returns the error of an owner that does not respond.
@@ -478,7 +682,10 @@ pub fn unresponsive() -> ErrorInfo {
 
 /// Error of a connection that ended during the request: it is unknown whether the request was carried out.
 fn connection_lost(error: &dyn std::fmt::Display) -> ErrorInfo {
-    ErrorInfo::new(ErrorCode::Closing, format!("lost the connection to the owner process: {error}"))
+    ErrorInfo::new(
+        ErrorCode::Closing,
+        format!("lost the connection to the owner process: {error}"),
+    )
 }
 
 #[cfg(test)]
@@ -489,7 +696,10 @@ mod tests {
     struct NoOwner;
 
     impl LocalOwner for NoOwner {
-        fn call(&self, request: http::Request<Body>) -> futures::future::BoxFuture<'static, http::Response<Body>> {
+        fn call(
+            &self,
+            request: http::Request<Body>,
+        ) -> futures::future::BoxFuture<'static, http::Response<Body>> {
             unreachable!("{}", request.uri())
         }
 
@@ -511,16 +721,29 @@ mod tests {
     struct BrokenOwner(std::sync::Mutex<Vec<u16>>);
 
     impl LocalOwner for BrokenOwner {
-        fn call(&self, _: http::Request<Body>) -> futures::future::BoxFuture<'static, http::Response<Body>> {
+        fn call(
+            &self,
+            _: http::Request<Body>,
+        ) -> futures::future::BoxFuture<'static, http::Response<Body>> {
             let status = self.0.lock().unwrap().pop();
             let body = match status {
-                Some(202) => r#"{"trace_id":"s","run_id":"r","session_id":"s","status":"started"}"#.to_owned().into(),
-                Some(_) => serde_json::to_string(&ErrorBody::from(ErrorInfo::retryable(ErrorCode::Closing, "later")))
-                    .unwrap()
+                Some(202) => r#"{"trace_id":"s","run_id":"r","session_id":"s","status":"started"}"#
+                    .to_owned()
                     .into(),
-                None => Body::wrap_stream(futures::stream::iter([Err::<Bytes, _>(std::io::Error::other("lost"))])),
+                Some(_) => serde_json::to_string(&ErrorBody::from(ErrorInfo::retryable(
+                    ErrorCode::Closing,
+                    "later",
+                )))
+                .unwrap()
+                .into(),
+                None => Body::wrap_stream(futures::stream::iter([Err::<Bytes, _>(
+                    std::io::Error::other("lost"),
+                )])),
             };
-            let response = http::Response::builder().status(status.unwrap_or(202)).body(body).unwrap();
+            let response = http::Response::builder()
+                .status(status.unwrap_or(202))
+                .body(body)
+                .unwrap();
             Box::pin(async { response })
         }
 
@@ -541,9 +764,19 @@ mod tests {
             tokio::time::sleep(RETRY_DELAYS[0] / 2).await;
             *owner.0.lock().unwrap() = answers.into_iter().rev().collect();
             let answer = starting.await.unwrap();
-            assert_eq!(answer.as_ref().ok().map(|accepted| accepted.run_id.as_str() == "r"), outcome, "{answer:?}");
+            assert_eq!(
+                answer
+                    .as_ref()
+                    .ok()
+                    .map(|accepted| accepted.run_id.as_str() == "r"),
+                outcome,
+                "{answer:?}"
+            );
             // A caller sends a request again if the error is retryable.
-            assert!(answer.as_ref().err().is_none_or(|error| !error.retryable), "{answer:?}");
+            assert!(
+                answer.as_ref().err().is_none_or(|error| !error.retryable),
+                "{answer:?}"
+            );
         }
     }
 

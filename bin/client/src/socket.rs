@@ -25,7 +25,9 @@ pub async fn connect(home: &Path) -> io::Result<UnixStream> {
 
 /// Returns whether a process listens on the control socket of a home.
 pub fn is_served(home: &Path) -> bool {
-    ShortPath::new(home).and_then(|near| std::os::unix::net::UnixStream::connect(near.socket())).is_ok()
+    ShortPath::new(home)
+        .and_then(|near| std::os::unix::net::UnixStream::connect(near.socket()))
+        .is_ok()
 }
 
 /// A path of a home that is short enough for a socket in it. Valid while this value exists.
@@ -46,11 +48,17 @@ impl ShortPath {
     pub fn new(home: &Path) -> io::Result<Self> {
         use std::os::fd::AsRawFd;
         if home.as_os_str().len() + LONGEST_NAME.len() <= MAX_PATH_BYTES {
-            return Ok(Self { path: home.to_owned(), _folder: None });
+            return Ok(Self {
+                path: home.to_owned(),
+                _folder: None,
+            });
         }
         let folder = std::fs::File::open(home)?;
         let path = PathBuf::from(format!("/proc/self/fd/{}", folder.as_raw_fd()));
-        Ok(Self { path, _folder: Some(folder) })
+        Ok(Self {
+            path,
+            _folder: Some(folder),
+        })
     }
 
     /// Finds the path.
@@ -60,9 +68,14 @@ impl ShortPath {
     #[cfg(not(target_os = "linux"))]
     pub fn new(home: &Path) -> io::Result<Self> {
         if home.as_os_str().len() + LONGEST_NAME.len() <= MAX_PATH_BYTES {
-            return Ok(Self { path: home.to_owned() });
+            return Ok(Self {
+                path: home.to_owned(),
+            });
         }
-        Err(io::Error::new(io::ErrorKind::InvalidInput, "the path of the home is too long for the control socket"))
+        Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "the path of the home is too long for the control socket",
+        ))
     }
 
     /// Returns the path of the home.

@@ -59,16 +59,29 @@ impl Transport {
             .pool_max_idle_per_host(0)
             .build();
         let http = http.map_err(|error| invalid_request(&error))?;
-        Ok(Self::Socket(Endpoint { http, url: "http://soong".to_owned(), token: None, folder: Some(Arc::new(path)) }))
+        Ok(Self::Socket(Endpoint {
+            http,
+            url: "http://soong".to_owned(),
+            token: None,
+            folder: Some(Arc::new(path)),
+        }))
     }
 
-    pub(crate) async fn send(&self, request: http::Request<Body>) -> Result<reqwest::Response, ErrorInfo> {
+    pub(crate) async fn send(
+        &self,
+        request: http::Request<Body>,
+    ) -> Result<reqwest::Response, ErrorInfo> {
         match self {
             Self::InProcess(owner) => Ok(owner.call(request).await.into()),
-            Self::Socket(endpoint) => endpoint.send(request).await.map_err(|error| match error.is_connect() {
-                true => no_owner(&root_cause(&error)),
-                false => crate::connection_lost(&root_cause(&error)),
-            }),
+            Self::Socket(endpoint) => {
+                endpoint
+                    .send(request)
+                    .await
+                    .map_err(|error| match error.is_connect() {
+                        true => no_owner(&root_cause(&error)),
+                        false => crate::connection_lost(&root_cause(&error)),
+                    })
+            }
             Self::Server(remote) => remote.send(request).await,
         }
     }
@@ -76,7 +89,10 @@ impl Transport {
 
 /// Error of a home whose control socket cannot be reached.
 fn no_owner(error: &dyn fmt::Display) -> ErrorInfo {
-    ErrorInfo::retryable(ErrorCode::Closing, format!("cannot connect to the owner process of the home: {error}"))
+    ErrorInfo::retryable(
+        ErrorCode::Closing,
+        format!("cannot connect to the owner process of the home: {error}"),
+    )
 }
 
 /// An HTTP client with the base URL of its requests.
@@ -95,8 +111,11 @@ impl Endpoint {
     async fn send(&self, request: http::Request<Body>) -> reqwest::Result<reqwest::Response> {
         let (parts, body) = request.into_parts();
         let path = parts.uri.path_and_query().map_or("/", |path| path.as_str());
-        let mut request =
-            self.http.request(parts.method, format!("{}{path}", self.url)).headers(parts.headers).body(body);
+        let mut request = self
+            .http
+            .request(parts.method, format!("{}{path}", self.url))
+            .headers(parts.headers)
+            .body(body);
         if let Some(token) = &self.token {
             request = request.header(header::AUTHORIZATION, token.clone());
         }
@@ -110,17 +129,24 @@ pub struct Remote(Endpoint);
 
 impl fmt::Debug for Remote {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Remote").field("url", &self.0.url).finish_non_exhaustive()
+        f.debug_struct("Remote")
+            .field("url", &self.0.url)
+            .finish_non_exhaustive()
     }
 }
 
 impl Remote {
     /// Names a server; nothing is sent. The error explains what is wrong with the address or the token.
     pub fn new(url: &str, token: &str) -> Result<Self, String> {
-        let parsed: Uri = url.parse().map_err(|error| format!("--url {url}: {error}"))?;
-        let is_http = parsed.scheme() == Some(&Scheme::HTTP) || parsed.scheme() == Some(&Scheme::HTTPS);
+        let parsed: Uri = url
+            .parse()
+            .map_err(|error| format!("--url {url}: {error}"))?;
+        let is_http =
+            parsed.scheme() == Some(&Scheme::HTTP) || parsed.scheme() == Some(&Scheme::HTTPS);
         if !is_http || parsed.query().is_some() || url.contains('@') {
-            return Err(format!("--url {url}: expected an address such as http://127.0.0.1:7788"));
+            return Err(format!(
+                "--url {url}: expected an address such as http://127.0.0.1:7788"
+            ));
         }
         let mut token = HeaderValue::from_str(&format!("Bearer {token}"))
             .map_err(|_| "the token contains invalid characters".to_owned())?;
@@ -132,8 +158,15 @@ impl Remote {
             // Loading the certificates of the system takes time.
             http = http.tls_certs_only([]);
         }
-        let http = http.build().map_err(|error| format!("cannot create the HTTP client: {error}"))?;
-        Ok(Self(Endpoint { http, url: url.trim_end_matches('/').to_owned(), token: Some(token), folder: None }))
+        let http = http
+            .build()
+            .map_err(|error| format!("cannot create the HTTP client: {error}"))?;
+        Ok(Self(Endpoint {
+            http,
+            url: url.trim_end_matches('/').to_owned(),
+            token: Some(token),
+            folder: None,
+        }))
     }
 
     /// Returns the address of the server.
@@ -144,7 +177,11 @@ impl Remote {
     async fn send(&self, request: http::Request<Body>) -> Result<reqwest::Response, ErrorInfo> {
         self.0.send(request).await.map_err(|error| {
             let (url, cause) = (self.url(), root_cause(&error));
-            let what = if error.is_connect() { "cannot connect" } else { "lost the connection" };
+            let what = if error.is_connect() {
+                "cannot connect"
+            } else {
+                "lost the connection"
+            };
             ErrorInfo::new(ErrorCode::Closing, format!("{what} to {url}: {cause}"))
         })
     }
@@ -161,7 +198,9 @@ pub(crate) fn root_cause(error: &dyn std::error::Error) -> String {
 
 /// Returns whether access to the control socket of a home is denied.
 pub(crate) async fn is_denied(home: &Path) -> bool {
-    crate::socket::connect(home).await.is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied)
+    crate::socket::connect(home)
+        .await
+        .is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied)
 }
 
 #[cfg(test)]
@@ -184,6 +223,9 @@ mod tests {
         }
         assert!(Remote::new("http://x", "a\nb").is_err());
         let shown = format!("{:?}", Remote::new("http://x/", "the-token").unwrap());
-        assert!(shown.contains("http://x") && !shown.contains("the-token"), "{shown}");
+        assert!(
+            shown.contains("http://x") && !shown.contains("the-token"),
+            "{shown}"
+        );
     }
 }

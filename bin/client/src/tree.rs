@@ -45,10 +45,13 @@ impl Client {
         if let Transport::InProcess(owner) = &self.transport {
             return Ok(TreeWatcher(Updates::InProcess(owner.watch_tree())));
         }
-        let opened = tokio::time::timeout(REQUEST_TIMEOUT, self.open_websocket("/api/tree/watch")).await;
+        let opened =
+            tokio::time::timeout(REQUEST_TIMEOUT, self.open_websocket("/api/tree/watch")).await;
         let connection = opened.unwrap_or_else(|_| Err(unresponsive()))?;
         // The whole tree is one message, which may have any size.
-        let config = WebSocketConfig::default().max_message_size(None).max_frame_size(None);
+        let config = WebSocketConfig::default()
+            .max_message_size(None)
+            .max_frame_size(None);
         let stream = WebSocketStream::from_raw_socket(connection, Role::Client, Some(config)).await;
         Ok(TreeWatcher(Updates::Remote(Box::new(stream))))
     }
@@ -68,7 +71,10 @@ impl Client {
         if response.status() != StatusCode::SWITCHING_PROTOCOLS {
             return Err(response_error(response).await);
         }
-        response.upgrade().await.map_err(|error| connection_lost(&root_cause(&error)))
+        response
+            .upgrade()
+            .await
+            .map_err(|error| connection_lost(&root_cause(&error)))
     }
 }
 
@@ -76,12 +82,19 @@ impl TreeWatcher {
     /// Returns the next event. An error contains the reason why the watch has ended.
     pub async fn next(&mut self) -> Result<TreeEvent, ErrorInfo> {
         let stream = match &mut self.0 {
-            Updates::InProcess(watch) => return watch.next().await.ok_or_else(|| owner_left("the runtime was closed")),
+            Updates::InProcess(watch) => {
+                return watch
+                    .next()
+                    .await
+                    .ok_or_else(|| owner_left("the runtime was closed"));
+            }
             Updates::Remote(stream) => stream,
         };
         loop {
             let received = tokio::time::timeout(IDLE_TIMEOUT, stream.next()).await;
-            let heard = received.map_err(|_| connection_lost(&format!("no data for {} s", IDLE_TIMEOUT.as_secs())))?;
+            let heard = received.map_err(|_| {
+                connection_lost(&format!("no data for {} s", IDLE_TIMEOUT.as_secs()))
+            })?;
             match heard {
                 Some(Ok(Message::Text(text))) => {
                     return serde_json::from_str(&text).map_err(|error| {
@@ -91,8 +104,12 @@ impl TreeWatcher {
                     });
                 }
                 Some(Ok(Message::Close(frame))) => {
-                    let reason = frame.as_ref().map_or("no reason given", |frame| frame.reason.as_str());
-                    let is_refused = frame.as_ref().is_some_and(|frame| u16::from(frame.code) == 4401);
+                    let reason = frame
+                        .as_ref()
+                        .map_or("no reason given", |frame| frame.reason.as_str());
+                    let is_refused = frame
+                        .as_ref()
+                        .is_some_and(|frame| u16::from(frame.code) == 4401);
                     return Err(if is_refused {
                         ErrorInfo::new(ErrorCode::Unauthorized, "the token was revoked")
                     } else {
@@ -108,5 +125,8 @@ impl TreeWatcher {
 }
 
 fn owner_left(reason: &str) -> ErrorInfo {
-    ErrorInfo::retryable(ErrorCode::Closing, format!("the owner process closed the connection: {reason}"))
+    ErrorInfo::retryable(
+        ErrorCode::Closing,
+        format!("the owner process closed the connection: {reason}"),
+    )
 }

@@ -5,7 +5,8 @@
 use std::collections::HashMap;
 
 use docx_rs::{
-    AlignmentType, Footnote, LevelOverride, Numbering, Paragraph, Run, Shading, Table, TableCell, TableRow, WidthType,
+    AlignmentType, Footnote, LevelOverride, Numbering, Paragraph, Run, Shading, Table, TableCell,
+    TableRow, WidthType,
 };
 use pulldown_cmark::{Alignment, CodeBlockKind, Event, LinkType, Tag, TagEnd};
 
@@ -89,11 +90,18 @@ struct LinkTargets(HashMap<String, String>);
 impl LinkTargets {
     fn rid(&mut self, target: String) -> String {
         let next = self.0.len() + 1;
-        self.0.entry(target).or_insert_with(|| format!("rIdLink{next}")).clone()
+        self.0
+            .entry(target)
+            .or_insert_with(|| format!("rIdLink{next}"))
+            .clone()
     }
 
     fn list(self) -> Vec<(String, String)> {
-        let mut list: Vec<_> = self.0.into_iter().map(|(target, rid)| (rid, target)).collect();
+        let mut list: Vec<_> = self
+            .0
+            .into_iter()
+            .map(|(target, rid)| (rid, target))
+            .collect();
         list.sort_by_key(|(rid, _)| (rid.len(), rid.clone()));
         list
     }
@@ -118,7 +126,9 @@ impl Converter {
                 None => self.inline.text(&text),
             },
             Event::InlineHtml(html) if is_break(&html) => self.inline.line_break(),
-            Event::InlineHtml(text) | Event::InlineMath(text) | Event::DisplayMath(text) => self.inline.text(&text),
+            Event::InlineHtml(text) | Event::InlineMath(text) | Event::DisplayMath(text) => {
+                self.inline.text(&text)
+            }
             Event::Code(text) => self.inline.code(&text),
             Event::SoftBreak => self.inline.text(" "),
             Event::HardBreak => self.inline.line_break(),
@@ -141,18 +151,28 @@ impl Converter {
         // A referenced footnote without a definition would remain empty; the parser does not emit such references.
         let mut notes = vec![String::new(); self.references.len()];
         for (name, text) in self.notes {
-            match self.references.remove(&name).and_then(|number| notes.get_mut(number - 1)) {
+            match self
+                .references
+                .remove(&name)
+                .and_then(|number| notes.get_mut(number - 1))
+            {
                 Some(note) => *note = text.replace(NOTE_NUMBER_PLACEHOLDER, "<w:footnoteRef />"),
                 // Append a footnote that is never referenced to the text, so that it is not lost.
                 None => {
                     let mark = format!("<w:t xml:space=\"preserve\">[{}]</w:t>", escape(&name));
-                    self.out.push_str(&text.replace(NOTE_NUMBER_PLACEHOLDER, &mark));
+                    self.out
+                        .push_str(&text.replace(NOTE_NUMBER_PLACEHOLDER, &mark));
                 }
             }
         }
         let number = |(at, note)| format!("<w:footnote w:id=\"{}\">{note}</w:footnote>", at + 1);
         let notes = notes.into_iter().enumerate().map(number).collect();
-        DocumentParts { body: self.out, notes, links: self.links.list(), numberings: self.numberings }
+        DocumentParts {
+            body: self.out,
+            notes,
+            links: self.links.list(),
+            numberings: self.numberings,
+        }
     }
 
     fn start(&mut self, tag: Tag<'_>) {
@@ -160,7 +180,11 @@ impl Converter {
             Tag::Emphasis => return self.inline.begin(Emphasis::Italic),
             Tag::Strong => return self.inline.begin(Emphasis::Bold),
             Tag::Strikethrough => return self.inline.begin(Emphasis::Strike),
-            Tag::Link { link_type, dest_url, .. } => return self.begin_link(link_type, &dest_url),
+            Tag::Link {
+                link_type,
+                dest_url,
+                ..
+            } => return self.begin_link(link_type, &dest_url),
             Tag::Image { dest_url, .. } => return self.inline.begin_image(&dest_url),
             Tag::Superscript | Tag::Subscript | Tag::TableCell => return,
             _ => self.end_open_paragraph(),
@@ -177,7 +201,12 @@ impl Converter {
             Tag::HtmlBlock => self.begin_verbatim("", None),
             Tag::Table(alignments) => {
                 self.write_pending_marker();
-                self.grid = Some(TableBuilder { alignments, rows: String::new(), cells: Vec::new(), is_head: false });
+                self.grid = Some(TableBuilder {
+                    alignments,
+                    rows: String::new(),
+                    cells: Vec::new(),
+                    is_head: false,
+                });
             }
             Tag::TableHead => {
                 self.inline.begin(Emphasis::Bold);
@@ -185,8 +214,11 @@ impl Converter {
             }
             Tag::FootnoteDefinition(name) => {
                 let nest = std::mem::replace(&mut self.nest, Nesting::of_note());
-                self.note =
-                    Some(FootnoteBuilder { name: name.into_string(), outer: std::mem::take(&mut self.out), nest });
+                self.note = Some(FootnoteBuilder {
+                    name: name.into_string(),
+                    outer: std::mem::take(&mut self.out),
+                    nest,
+                });
             }
             // Paragraphs start with their text. The parser options enable none of the other tags.
             _ => {}
@@ -205,7 +237,10 @@ impl Converter {
             TagEnd::Table => self.end_table(),
             TagEnd::CodeBlock | TagEnd::HtmlBlock => self.end_verbatim(),
             TagEnd::MetadataBlock(_) => {
-                let _ = self.verbatim.as_mut().map(|verbatim| verbatim.text.push_str("---"));
+                let _ = self
+                    .verbatim
+                    .as_mut()
+                    .map(|verbatim| verbatim.text.push_str("---"));
                 self.end_verbatim();
             }
             TagEnd::BlockQuote(_) => {
@@ -225,7 +260,10 @@ impl Converter {
     /// Ends the current paragraph, if any, because another block starts or the enclosing block ends.
     fn end_open_paragraph(&mut self) {
         let style = self.heading.take().map(|level| format!("Heading{level}"));
-        if style.is_some() || !self.inline.is_empty() || matches!(self.nest.pending(), Some(Marker::Task(_))) {
+        if style.is_some()
+            || !self.inline.is_empty()
+            || matches!(self.nest.pending(), Some(Marker::Task(_)))
+        {
             self.end_paragraph(style.as_deref());
         }
     }
@@ -239,10 +277,12 @@ impl Converter {
         let (runs, right_to_left) = self.inline.take();
         match self.nest.pending() {
             Some(Marker::Task(done)) => {
-                paragraph = paragraph.add_run(run_with_text(Run::new(), if done { "☑\t" } else { "☐\t" }))
+                paragraph =
+                    paragraph.add_run(run_with_text(Run::new(), if done { "☑\t" } else { "☐\t" }))
             }
             Some(Marker::Note) => {
-                paragraph = paragraph.add_run(Run::new().style("FootnoteReference").add_text("\u{1}"));
+                paragraph =
+                    paragraph.add_run(Run::new().style("FootnoteReference").add_text("\u{1}"));
                 paragraph = paragraph.add_run(Run::new().add_text(" "));
             }
             Some(Marker::Item) | None => {}
@@ -281,7 +321,8 @@ impl Converter {
                 // The parser accepts at most nine digits.
                 let start = usize::try_from(start).unwrap_or(1);
                 let first = LevelOverride::new(self.nest.next_level()).start(start);
-                self.numberings.push(Numbering::new(id, ORDERED).add_override(first));
+                self.numberings
+                    .push(Numbering::new(id, ORDERED).add_override(first));
                 id
             }
         };
@@ -289,7 +330,11 @@ impl Converter {
     }
 
     fn begin_link(&mut self, kind: LinkType, address: &str) {
-        let address = if kind == LinkType::Email { format!("mailto:{address}") } else { address.to_owned() };
+        let address = if kind == LinkType::Email {
+            format!("mailto:{address}")
+        } else {
+            address.to_owned()
+        };
         let rid = link_target(&address).map(|target| self.links.rid(target));
         self.inline.begin_link(rid, &address);
     }
@@ -304,7 +349,11 @@ impl Converter {
         }
         let id = self.references.len() + 1;
         self.references.insert(name.to_owned(), id);
-        self.inline.push(Run::new().add_footnote_reference(Footnote { id, content: Vec::new() }));
+        self.inline
+            .push(Run::new().add_footnote_reference(Footnote {
+                id,
+                content: Vec::new(),
+            }));
     }
 
     fn end_note(&mut self) {
@@ -318,13 +367,22 @@ impl Converter {
     }
 
     fn begin_verbatim(&mut self, text: &str, style: Option<&'static str>) {
-        self.verbatim = Some(VerbatimBlock { text: text.to_owned(), style });
+        self.verbatim = Some(VerbatimBlock {
+            text: text.to_owned(),
+            style,
+        });
     }
 
     /// Writes the preserved text, with its line breaks.
     fn end_verbatim(&mut self) {
-        let Some(VerbatimBlock { text, style }) = self.verbatim.take() else { return };
-        let lines: Vec<&str> = text.strip_suffix('\n').unwrap_or(&text).split('\n').collect();
+        let Some(VerbatimBlock { text, style }) = self.verbatim.take() else {
+            return;
+        };
+        let lines: Vec<&str> = text
+            .strip_suffix('\n')
+            .unwrap_or(&text)
+            .split('\n')
+            .collect();
         for part in lines.chunks(MAX_CODE_LINES) {
             self.inline.text(&part.join("\n"));
             self.end_paragraph(style);
@@ -333,7 +391,10 @@ impl Converter {
 
     fn end_cell(&mut self) {
         let (runs, right_to_left) = self.inline.take();
-        let alignment = self.grid.as_ref().and_then(|grid| grid.alignments.get(grid.cells.len()));
+        let alignment = self
+            .grid
+            .as_ref()
+            .and_then(|grid| grid.alignments.get(grid.cells.len()));
         let paragraph = Paragraph::new().style("TableText");
         let paragraph = match alignment {
             Some(Alignment::Center) => paragraph.align(AlignmentType::Center),
@@ -359,11 +420,19 @@ impl Converter {
         // docx-rs puts an empty paragraph into an empty cell; it is replaced by the cell's own paragraphs.
         let cell = xml(&cell);
         let head = cell.split("<w:p ").next().unwrap_or_default();
-        let cells: String = grid.cells.drain(..).map(|paragraphs| format!("{head}{paragraphs}</w:tc>")).collect();
+        let cells: String = grid
+            .cells
+            .drain(..)
+            .map(|paragraphs| format!("{head}{paragraphs}</w:tc>"))
+            .collect();
         let row = xml_with_content(&TableRow::new(Vec::new()).cant_split(), "w:tr", &cells);
         // docx-rs cannot express a row that is repeated on each page. No text can contain the pattern that is
         // replaced.
-        let repeated = if std::mem::take(&mut grid.is_head) { "<w:cantSplit /><w:tblHeader />" } else { NO_SPLIT };
+        let repeated = if std::mem::take(&mut grid.is_head) {
+            "<w:cantSplit /><w:tblHeader />"
+        } else {
+            NO_SPLIT
+        };
         grid.rows.push_str(&row.replacen(NO_SPLIT, repeated, 1));
     }
 
@@ -371,10 +440,15 @@ impl Converter {
         let Some(grid) = self.grid.take() else { return };
         let columns = grid.alignments.len().clamp(1, MAX_COLUMNS);
         let indent = self.nest.indent();
-        let width = TEXT_WIDTH.saturating_sub(usize::try_from(indent).unwrap_or(0)).max(columns);
-        let table =
-            Table::new(Vec::new()).set_grid(vec![width / columns; columns]).width(width, WidthType::Dxa).indent(indent);
-        self.out.push_str(&xml_with_content(&table, "w:tbl", &grid.rows));
+        let width = TEXT_WIDTH
+            .saturating_sub(usize::try_from(indent).unwrap_or(0))
+            .max(columns);
+        let table = Table::new(Vec::new())
+            .set_grid(vec![width / columns; columns])
+            .width(width, WidthType::Dxa)
+            .indent(indent);
+        self.out
+            .push_str(&xml_with_content(&table, "w:tbl", &grid.rows));
         // Without a paragraph between them, two consecutive tables would be merged.
         let end = self.paragraph_xml(Paragraph::new().style("TableEnd"), "", false);
         self.out.push_str(&end);

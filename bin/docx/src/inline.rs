@@ -90,7 +90,10 @@ impl Inline {
 
     /// Appends a run to the open link, or else to the paragraph.
     pub(super) fn push(&mut self, run: Run) {
-        let runs = self.link.as_mut().map_or(&mut self.runs, |link| &mut link.runs);
+        let runs = self
+            .link
+            .as_mut()
+            .map_or(&mut self.runs, |link| &mut link.runs);
         runs.push_str(&xml(&run));
     }
 
@@ -98,19 +101,40 @@ impl Inline {
     pub(super) fn begin_link(&mut self, rid: Option<String>, address: &str) {
         self.end_link();
         let (address, text) = (address.to_owned(), String::new());
-        self.link = Some(OpenLink { rid, address, text, runs: String::new() });
+        self.link = Some(OpenLink {
+            rid,
+            address,
+            text,
+            runs: String::new(),
+        });
     }
 
     /// Ends the current link, if any.
     pub(super) fn end_link(&mut self) {
-        let Some(OpenLink { rid, address, text, runs }) = self.link.take() else { return };
+        let Some(OpenLink {
+            rid,
+            address,
+            text,
+            runs,
+        }) = self.link.take()
+        else {
+            return;
+        };
         let Some(rid) = rid else {
             self.runs.push_str(&runs);
             return self.address(&address, &text);
         };
-        let link = HyperlinkData::External { rid, path: String::new() };
-        let link = Hyperlink { link, history: None, children: Vec::new() };
-        self.runs.push_str(&xml_with_content(&link, "w:hyperlink", &runs));
+        let link = HyperlinkData::External {
+            rid,
+            path: String::new(),
+        };
+        let link = Hyperlink {
+            link,
+            history: None,
+            children: Vec::new(),
+        };
+        self.runs
+            .push_str(&xml_with_content(&link, "w:hyperlink", &runs));
     }
 
     /// Starts an image. The text that is appended until [`Self::end_image`] is its alternative text.
@@ -133,7 +157,10 @@ impl Inline {
     /// Ends the paragraph, and returns its XML and whether it is written from right to left.
     pub(super) fn take(&mut self) -> (String, bool) {
         self.end_link();
-        (std::mem::take(&mut self.runs), self.right_to_left.take().unwrap_or(false))
+        (
+            std::mem::take(&mut self.runs),
+            self.right_to_left.take().unwrap_or(false),
+        )
     }
 
     /// Appends an address in parentheses, unless it is empty or equal to `text`.
@@ -176,7 +203,12 @@ pub(super) fn run_with_text(mut run: Run, text: &str) -> Run {
         if number > 0 {
             run = run.add_break(BreakType::TextWrapping);
         }
-        for (number, piece) in line.strip_suffix('\r').unwrap_or(line).split('\t').enumerate() {
+        for (number, piece) in line
+            .strip_suffix('\r')
+            .unwrap_or(line)
+            .split('\t')
+            .enumerate()
+        {
             if number > 0 {
                 run = run.add_tab();
             }

@@ -32,7 +32,13 @@ const MAX_LEVEL: usize = 8;
 /// HTML is included as text.
 pub fn docx(title: &str, markdown: &str) -> Result<Vec<u8>, ErrorInfo> {
     let mut events = TextMergeStream::new(Parser::new_ext(markdown, options())).peekable();
-    let has_title = matches!(events.peek(), Some(Event::Start(Tag::Heading { level: HeadingLevel::H1, .. })));
+    let has_title = matches!(
+        events.peek(),
+        Some(Event::Start(Tag::Heading {
+            level: HeadingLevel::H1,
+            ..
+        }))
+    );
     let mut walk = converter::Converter::default();
     if !has_title {
         walk.title(title);
@@ -40,8 +46,12 @@ pub fn docx(title: &str, markdown: &str) -> Result<Vec<u8>, ErrorInfo> {
     for event in events {
         walk.event(event);
     }
-    package::pack(title, walk.finish())
-        .map_err(|error| ErrorInfo::new(ErrorCode::InternalError, format!("the document could not be packed: {error}")))
+    package::pack(title, walk.finish()).map_err(|error| {
+        ErrorInfo::new(
+            ErrorCode::InternalError,
+            format!("the document could not be packed: {error}"),
+        )
+    })
 }
 
 /// Converts a text to the bytes of a `.docx` file: Markdown as [`docx`] does, any other text verbatim.
@@ -54,7 +64,12 @@ pub fn export(title: &str, content_type: &str, text: &str) -> Result<Vec<u8>, Er
 
 /// Returns whether a content type denotes Markdown.
 fn is_markdown(content_type: &str) -> bool {
-    let kind = content_type.split(';').next().unwrap_or("").trim().to_ascii_lowercase();
+    let kind = content_type
+        .split(';')
+        .next()
+        .unwrap_or("")
+        .trim()
+        .to_ascii_lowercase();
     matches!(kind.as_str(), "text/markdown" | "text/x-markdown")
 }
 

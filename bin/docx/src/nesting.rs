@@ -34,7 +34,11 @@ pub(super) struct Nesting {
 impl Nesting {
     /// Returns the nesting for the text of a footnote.
     pub(super) fn of_note() -> Self {
-        Self { mark: Some(Marker::Note), in_note: true, ..Self::default() }
+        Self {
+            mark: Some(Marker::Note),
+            in_note: true,
+            ..Self::default()
+        }
     }
 
     /// Returns whether this is the text of a footnote.

@@ -12,28 +12,63 @@ use super::{converter::DocumentParts, styles::empty_document, text::escape};
 
 /// Builds the bytes of a document.
 pub(super) fn pack(title: &str, content: DocumentParts) -> ZipResult<Vec<u8>> {
-    let DocumentParts { body, notes, links, numberings } = content;
+    let DocumentParts {
+        body,
+        notes,
+        links,
+        numberings,
+    } = content;
     let xml = empty_document(numberings);
-    let hyperlinks: Vec<_> =
-        links.iter().map(|(rid, target)| (rid.clone(), escape(target), "External".to_owned())).collect();
-    let rels = DocumentRels { has_numberings: true, has_footnotes: true, hyperlinks, ..DocumentRels::new() };
+    let hyperlinks: Vec<_> = links
+        .iter()
+        .map(|(rid, target)| (rid.clone(), escape(target), "External".to_owned()))
+        .collect();
+    let rels = DocumentRels {
+        has_numberings: true,
+        has_footnotes: true,
+        hyperlinks,
+        ..DocumentRels::new()
+    };
     let properties = format!("<dc:title>{}</dc:title></cp:coreProperties>", escape(title));
     let parts = [
         ("[Content_Types].xml", xml.content_type),
         ("_rels/.rels", xml.rels),
         ("docProps/app.xml", xml.doc_props.app),
-        ("docProps/core.xml", replace_last(xml.doc_props.core, "</cp:coreProperties>", &properties)),
+        (
+            "docProps/core.xml",
+            replace_last(xml.doc_props.core, "</cp:coreProperties>", &properties),
+        ),
         ("docProps/custom.xml", xml.doc_props.custom),
         ("word/_rels/document.xml.rels", rels.build()),
-        ("word/document.xml", replace_last(xml.document, "<w:sectPr", &format!("{body}<w:sectPr"))),
-        ("word/styles.xml", replace_last(xml.styles, "w:styleId=\"Normal\"", "w:default=\"1\" w:styleId=\"Normal\"")),
+        (
+            "word/document.xml",
+            replace_last(xml.document, "<w:sectPr", &format!("{body}<w:sectPr")),
+        ),
+        (
+            "word/styles.xml",
+            replace_last(
+                xml.styles,
+                "w:styleId=\"Normal\"",
+                "w:default=\"1\" w:styleId=\"Normal\"",
+            ),
+        ),
         ("word/settings.xml", xml.settings),
         ("word/fontTable.xml", xml.font_table),
         ("word/comments.xml", xml.comments),
         ("word/commentsExtended.xml", xml.comments_extended),
         ("word/numbering.xml", xml.numberings),
-        ("word/footnotes.xml", replace_last(Footnotes::new().build(), "\" />", &format!("\">{notes}</w:footnotes>"))),
-        ("word/_rels/footnotes.xml.rels", footnote_relationships(&links).into_bytes()),
+        (
+            "word/footnotes.xml",
+            replace_last(
+                Footnotes::new().build(),
+                "\" />",
+                &format!("\">{notes}</w:footnotes>"),
+            ),
+        ),
+        (
+            "word/_rels/footnotes.xml.rels",
+            footnote_relationships(&links).into_bytes(),
+        ),
     ];
     let options = SimpleFileOptions::default()
         .compression_method(CompressionMethod::Deflated)

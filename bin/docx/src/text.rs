@@ -23,14 +23,21 @@ pub(super) fn xml_with_content(element: &impl BuildXML, name: &str, content: &st
 
 /// Replaces characters that XML 1.0 does not allow by U+FFFD, so that no text makes the file invalid.
 pub(super) fn replace_invalid_chars(text: &str) -> Cow<'_, str> {
-    let forbidden =
-        |c: char| matches!(c, '\0'..='\u{8}' | '\u{b}' | '\u{c}' | '\u{e}'..='\u{1f}' | '\u{fffe}' | '\u{ffff}');
-    if text.contains(forbidden) { text.replace(forbidden, "\u{fffd}").into() } else { text.into() }
+    let forbidden = |c: char| matches!(c, '\0'..='\u{8}' | '\u{b}' | '\u{c}' | '\u{e}'..='\u{1f}' | '\u{fffe}' | '\u{ffff}');
+    if text.contains(forbidden) {
+        text.replace(forbidden, "\u{fffd}").into()
+    } else {
+        text.into()
+    }
 }
 
 /// Cleans and escapes a text for XML that is not written by docx-rs.
 pub(super) fn escape(text: &str) -> String {
-    replace_invalid_chars(text).replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+    replace_invalid_chars(text)
+        .replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('>', "&gt;")
+        .replace('"', "&quot;")
 }
 
 /// Returns the target of a link that a word processor may follow. Returns `None` if the address should only be shown
@@ -42,9 +49,9 @@ pub(super) fn link_target(address: &str) -> Option<String> {
     let (scheme, rest) = address.split_once(':')?;
     let scheme = scheme.to_ascii_lowercase();
     let is_followable = match scheme.as_str() {
-        "http" | "https" | "ftp" => {
-            rest.strip_prefix("//").is_some_and(|host| host.starts_with(|c: char| c.is_alphanumeric()))
-        }
+        "http" | "https" | "ftp" => rest
+            .strip_prefix("//")
+            .is_some_and(|host| host.starts_with(|c: char| c.is_alphanumeric())),
         "mailto" | "tel" => !rest.is_empty(),
         _ => false,
     };

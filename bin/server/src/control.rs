@@ -56,7 +56,9 @@ pub struct ControlSocket {
 
 impl std::fmt::Debug for ControlSocket {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ControlSocket").field("home", &self.api.runtime.info().home()).finish_non_exhaustive()
+        f.debug_struct("ControlSocket")
+            .field("home", &self.api.runtime.info().home())
+            .finish_non_exhaustive()
     }
 }
 
@@ -73,16 +75,27 @@ impl ControlSocket {
         let traffic = Traffic::default();
         let counted = middleware::from_fn_with_state(traffic.clone(), traffic::count);
         let token_watch = Extension(TokenWatch(Some(streams.subscribe())));
-        let routes = router.layer(token_watch).layer(counted).layer(middleware::from_fn(finish_body));
-        let serving = axum::serve(socket::GuardedListener(listener), routes).with_graceful_shutdown(async {
-            let _ = stopped.await;
-        });
+        let routes = router
+            .layer(token_watch)
+            .layer(counted)
+            .layer(middleware::from_fn(finish_body));
+        let serving = axum::serve(socket::GuardedListener(listener), routes)
+            .with_graceful_shutdown(async {
+                let _ = stopped.await;
+            });
         let done = tokio::spawn(async move {
             if let Err(error) = serving.await {
                 tracing::warn!(%error, "the control socket failed");
             }
         });
-        Ok(Self { api, file, traffic, streams_open: streams, stop: Some(stop), done })
+        Ok(Self {
+            api,
+            file,
+            traffic,
+            streams_open: streams,
+            stop: Some(stop),
+            done,
+        })
     }
 
     /// Waits up to one second for clients to read their responses, then removes the socket file, so that later clients
@@ -142,12 +155,24 @@ mod tests {
     #[tokio::test]
     async fn closing_the_socket_ends_the_streams_of_its_clients() {
         let home = tempfile::tempdir().unwrap();
-        let runtime = Runtime::builder().home(home.path().join("home")).project_dir(home.path()).offline();
+        let runtime = Runtime::builder()
+            .home(home.path().join("home"))
+            .project_dir(home.path())
+            .offline();
         let runtime = runtime.build().await.unwrap();
-        runtime.start(RunRequest::new("hello").session("s")).await.unwrap().wait().await.unwrap();
+        runtime
+            .start(RunRequest::new("hello").session("s"))
+            .await
+            .unwrap()
+            .wait()
+            .await
+            .unwrap();
         let control = runtime.serve_control().unwrap();
-        let mut client = soong_client::socket::connect(runtime.info().home()).await.unwrap();
-        let request = "GET /api/traces/s/events HTTP/1.1\r\nHost: x\r\nAccept: text/event-stream\r\n\r\n";
+        let mut client = soong_client::socket::connect(runtime.info().home())
+            .await
+            .unwrap();
+        let request =
+            "GET /api/traces/s/events HTTP/1.1\r\nHost: x\r\nAccept: text/event-stream\r\n\r\n";
         client.write_all(request.as_bytes()).await.unwrap();
         let mut read = String::new();
         while !read.contains("run_completed") {
@@ -158,7 +183,10 @@ mod tests {
         }
         control.close().await;
         let mut rest = Vec::new();
-        timeout(Duration::from_secs(30), client.read_to_end(&mut rest)).await.unwrap().unwrap();
+        timeout(Duration::from_secs(30), client.read_to_end(&mut rest))
+            .await
+            .unwrap()
+            .unwrap();
         runtime.close().await;
     }
 }

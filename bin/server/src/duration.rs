@@ -9,6 +9,10 @@ pub fn duration(text: &str) -> Result<Duration, String> {
         Err(_) => humantime::parse_duration(text).ok(),
     };
     parsed
-        .filter(|parsed| parsed.subsec_nanos() == 0 && (1..=u64::from(u32::MAX)).contains(&parsed.as_secs()))
-        .ok_or_else(|| format!("{text:?} is not a valid duration: use seconds, or 90s, 30m, 2h, 7d"))
+        .filter(|parsed| {
+            parsed.subsec_nanos() == 0 && (1..=u64::from(u32::MAX)).contains(&parsed.as_secs())
+        })
+        .ok_or_else(|| {
+            format!("{text:?} is not a valid duration: use seconds, or 90s, 30m, 2h, 7d")
+        })
 }

@@ -98,11 +98,17 @@ pub struct BodyLimits {
 impl BodyLimits {
     /// Limits for the owner's own clients: a prompt may contain a whole log, and the library limits the size of
     /// files.
-    const OWNER: Self = Self { body_bytes: 64 * 1_048_576, upload_bytes: usize::MAX };
+    const OWNER: Self = Self {
+        body_bytes: 64 * 1_048_576,
+        upload_bytes: usize::MAX,
+    };
 
     /// Returns the limits for clients of a server.
     pub fn of(config: &ServerConfig) -> Self {
-        Self { body_bytes: config.max_body_bytes, upload_bytes: config.max_upload_bytes }
+        Self {
+            body_bytes: config.max_body_bytes,
+            upload_bytes: config.max_upload_bytes,
+        }
     }
 }
 
@@ -122,11 +128,20 @@ impl Api {
     /// Begins a request that changes something. The owner does not exit before the returned guard is dropped.
     fn begin_change(&self) -> Result<GateGuard, ApiError> {
         // Without a writer nothing can be changed. The failure explains more than an error about a closed store.
-        if let Some(failure) = self.runtime.info().failure().filter(|_| !self.runtime.info().can_write()) {
+        if let Some(failure) = self
+            .runtime
+            .info()
+            .failure()
+            .filter(|_| !self.runtime.info().can_write())
+        {
             return Err(failure.into());
         }
         self.gate.pass().ok_or_else(|| {
-            ErrorInfo::retryable(ErrorCode::Closing, "the owner process of the home is shutting down").into()
+            ErrorInfo::retryable(
+                ErrorCode::Closing,
+                "the owner process of the home is shutting down",
+            )
+            .into()
         })
     }
 }
@@ -148,7 +163,11 @@ struct GateState {
 impl ShutdownGate {
     /// Creates an open gate.
     pub fn open() -> Self {
-        Self(Arc::new(Mutex::new(GateState { open: true, is_shutting_down: false, in_progress: 0 })))
+        Self(Arc::new(Mutex::new(GateState {
+            open: true,
+            is_shutting_down: false,
+            in_progress: 0,
+        })))
     }
 
     fn state(&self) -> MutexGuard<'_, GateState> {
@@ -218,10 +237,16 @@ pub fn router(api: Api) -> Router {
         .route("/api/runs/{run_id}/cancel", post(run::cancel))
         .route("/api/runs/{run_id}/children", post(run::spawn))
         .route("/api/sessions", get(session::list).post(session::create))
-        .route("/api/sessions/{session_id}", get(session::show).delete(session::delete))
+        .route(
+            "/api/sessions/{session_id}",
+            get(session::show).delete(session::delete),
+        )
         .route("/api/sessions/{session_id}/fork", post(session::fork))
         .route("/api/sessions/{session_id}/head", post(session::head))
-        .route("/api/sessions/{session_id}/permission-mode", post(session::permission_mode))
+        .route(
+            "/api/sessions/{session_id}/permission-mode",
+            post(session::permission_mode),
+        )
         .route("/api/sessions/{session_id}/artifacts", get(artifact::list))
         .route(
             "/api/sessions/{session_id}/artifacts/{name}",
@@ -231,10 +256,22 @@ pub fn router(api: Api) -> Router {
                 .patch(artifact::edit)
                 .delete(artifact::delete),
         )
-        .route("/api/sessions/{session_id}/artifacts/{name}/content", get(artifact::content))
-        .route("/api/sessions/{session_id}/artifacts/{name}/versions", get(artifact::versions))
-        .route("/api/sessions/{session_id}/artifacts/{name}/versions/{version}", get(artifact::version))
-        .route("/api/sessions/{session_id}/artifacts/{name}/export", get(artifact::export))
+        .route(
+            "/api/sessions/{session_id}/artifacts/{name}/content",
+            get(artifact::content),
+        )
+        .route(
+            "/api/sessions/{session_id}/artifacts/{name}/versions",
+            get(artifact::versions),
+        )
+        .route(
+            "/api/sessions/{session_id}/artifacts/{name}/versions/{version}",
+            get(artifact::version),
+        )
+        .route(
+            "/api/sessions/{session_id}/artifacts/{name}/export",
+            get(artifact::export),
+        )
         .route("/api/cleanup/artifacts", post(artifact::clean_up))
         .route("/api/cleanup/tasks", post(task::clean_up))
         .route("/api/permissions", get(permission::list))
@@ -274,7 +311,10 @@ async fn no_route(method: Method, uri: Uri) -> ApiError {
 }
 
 async fn wrong_method(method: Method, uri: Uri) -> ApiError {
-    let message = format!("{} does not support {method}: see the Allow header, or /openapi.json", uri.path());
+    let message = format!(
+        "{} does not support {method}: see the Allow header, or /openapi.json",
+        uri.path()
+    );
     validation_error(message).with_status(StatusCode::METHOD_NOT_ALLOWED)
 }
 
@@ -286,10 +326,16 @@ mod tests {
     fn gate_closes_only_without_requests_and_then_admits_none() {
         let gate = ShutdownGate::open();
         let passing = gate.pass();
-        assert!(passing.is_some() && !gate.close_if(|| true), "a request is in progress");
+        assert!(
+            passing.is_some() && !gate.close_if(|| true),
+            "a request is in progress"
+        );
         drop(passing);
         assert!(!gate.close_if(|| false));
         assert!(gate.close_if(|| true));
-        assert!(gate.pass().is_none() && gate.close_if(|| false), "it stays shut");
+        assert!(
+            gate.pass().is_none() && gate.close_if(|| false),
+            "it stays shut"
+        );
     }
 }

@@ -117,7 +117,10 @@ impl Server {
 
 /// Adds the checks that every request passes before the routes.
 fn with_guard(router: Router, guard: Guard) -> Router {
-    let origins = guard.origins.iter().filter_map(|origin| HeaderValue::from_str(origin).ok());
+    let origins = guard
+        .origins
+        .iter()
+        .filter_map(|origin| HeaderValue::from_str(origin).ok());
     // Pages of the configured origins may send requests; their browsers send a preflight request first.
     let cors = CorsLayer::new()
         .allow_origin(AllowOrigin::list(origins))
@@ -136,19 +139,32 @@ fn with_guard(router: Router, guard: Guard) -> Router {
     let router = router
         .layer(CatchPanicLayer::custom(panic_response))
         .layer(RequestBodyTimeoutLayer::new(BODY_TIMEOUT))
-        .layer(middleware::from_fn_with_state(guard.clone(), guard::check_token))
+        .layer(middleware::from_fn_with_state(
+            guard.clone(),
+            guard::check_token,
+        ))
         .layer(cors)
         .layer(middleware::from_fn_with_state(guard, guard::check_place))
         .layer(middleware::from_fn(finish_body));
     // A router sets the header `Allow` after its layers, so the router is nested in another one.
-    Router::new().fallback_service(router).layer(middleware::map_response(hide_head))
+    Router::new()
+        .fallback_service(router)
+        .layer(middleware::map_response(hide_head))
 }
 
 /// Removes `HEAD` from the header `Allow`. The routes accept it wherever they accept `GET`, as RFC 9110 requires; the
 /// OpenAPI document does not list it.
 async fn hide_head(mut response: Response) -> Response {
-    if let Some(allowed) = response.headers().get(header::ALLOW).and_then(|value| value.to_str().ok()) {
-        let methods = allowed.split(',').filter(|method| *method != "HEAD").collect::<Vec<_>>().join(",");
+    if let Some(allowed) = response
+        .headers()
+        .get(header::ALLOW)
+        .and_then(|value| value.to_str().ok())
+    {
+        let methods = allowed
+            .split(',')
+            .filter(|method| *method != "HEAD")
+            .collect::<Vec<_>>()
+            .join(",");
         if let Ok(methods) = HeaderValue::try_from(methods) {
             response.headers_mut().insert(header::ALLOW, methods);
         }
@@ -157,7 +173,12 @@ async fn hide_head(mut response: Response) -> Response {
 }
 
 /// Accepts connections until the server stops, then waits until all of them have ended.
-async fn accept(listener: TcpListener, router: Router, connections: Connections, mut stopped: watch::Receiver<bool>) {
+async fn accept(
+    listener: TcpListener,
+    router: Router,
+    connections: Connections,
+    mut stopped: watch::Receiver<bool>,
+) {
     let tasks = TaskTracker::new();
     let rejections = Arc::new(Semaphore::new(MAX_REJECTIONS));
     loop {
@@ -173,7 +194,13 @@ async fn accept(listener: TcpListener, router: Router, connections: Connections,
             () = stop_requested(&mut stopped) => break,
         };
         if let Some(connection) = connections.admit(peer.ip()) {
-            tasks.spawn(serve(stream, connection, router.clone(), Arc::clone(&rejections), stopped.clone()));
+            tasks.spawn(serve(
+                stream,
+                connection,
+                router.clone(),
+                Arc::clone(&rejections),
+                stopped.clone(),
+            ));
             continue;
         }
         if let Ok(permit) = Arc::clone(&rejections).try_acquire_owned() {
@@ -221,7 +248,8 @@ async fn serve(
     stream.set_write_timeout(Some(WRITE_TIMEOUT));
     let stream = Stream::new(stream, Arc::clone(&connection));
     let requests = Arc::clone(&connection);
-    let service = service_fn(move |request| handle_request(Arc::clone(&requests), router.clone(), request));
+    let service =
+        service_fn(move |request| handle_request(Arc::clone(&requests), router.clone(), request));
     let http = http1::Builder::new()
         .timer(TokioTimer::new())
         // A client that has sent its request may close its side and still read the response.
@@ -288,8 +316,12 @@ impl Drop for ResponseGuard {
 fn too_many_connections(status: StatusCode) -> Response {
     let error = ErrorInfo::retryable(ErrorCode::Overloaded, TOO_MANY_CONNECTIONS);
     let mut response = ApiError::from(error).with_status(status).into_response();
-    response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
-    response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+    response
+        .headers_mut()
+        .insert(header::CONNECTION, HeaderValue::from_static("close"));
+    response
+        .headers_mut()
+        .insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
     response
 }
 
@@ -313,7 +345,11 @@ async fn reject_connection(mut stream: TcpStream) {
 
 /// Responds to a request whose handler panicked. A panic affects only this request.
 fn panic_response(_: Box<dyn std::any::Any + Send>) -> Response {
-    ApiError::from(ErrorInfo::new(ErrorCode::InternalError, "internal error: see the server log")).into_response()
+    ApiError::from(ErrorInfo::new(
+        ErrorCode::InternalError,
+        "internal error: see the server log",
+    ))
+    .into_response()
 }
 
 #[cfg(test)]

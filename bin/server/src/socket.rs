@@ -18,13 +18,22 @@ use tokio::net::{UnixListener, UnixStream};
 pub fn bind(home: &Path) -> io::Result<(UnixListener, SocketFile)> {
     let near = ShortPath::new(home)?;
     // Created in a private folder, so that the socket never exists with a wider mode at its final path.
-    let private = tempfile::Builder::new().prefix(".control-").rand_bytes(4).tempdir_in(near.path())?;
+    let private = tempfile::Builder::new()
+        .prefix(".control-")
+        .rand_bytes(4)
+        .tempdir_in(near.path())?;
     let path = private.path().join("s");
     let listener = UnixListener::bind(&path)?;
     std::fs::set_permissions(&path, PermissionsExt::from_mode(0o600))?;
     let id = file_id(&path)?;
     std::fs::rename(&path, near.path().join(NAME))?;
-    Ok((listener, SocketFile { home: home.to_owned(), id }))
+    Ok((
+        listener,
+        SocketFile {
+            home: home.to_owned(),
+            id,
+        },
+    ))
 }
 
 /// The socket file of a listener.
@@ -60,7 +69,11 @@ impl Listener for GuardedListener {
     async fn accept(&mut self) -> (Self::Io, Self::Addr) {
         loop {
             let (stream, address) = Listener::accept(&mut self.0).await;
-            let pid = stream.peer_cred().ok().and_then(|peer| peer.pid()).and_then(|pid| u32::try_from(pid).ok());
+            let pid = stream
+                .peer_cred()
+                .ok()
+                .and_then(|peer| peer.pid())
+                .and_then(|pid| u32::try_from(pid).ok());
             match pid {
                 Some(pid) if is_tool_process(pid) => {
                     tracing::warn!(
@@ -86,24 +99,43 @@ mod tests {
     use super::*;
 
     fn check_that_two_ends_meet(home: &Path) {
-        let threads = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let threads = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
         threads.block_on(async {
-            assert_eq!(connect(home).await.unwrap_err().kind(), io::ErrorKind::NotFound);
+            assert_eq!(
+                connect(home).await.unwrap_err().kind(),
+                io::ErrorKind::NotFound
+            );
             let (first, old) = bind(home).unwrap();
             connect(home).await.unwrap();
             drop(first);
             // The socket of a dead owner refuses connections, and is replaced by the next owner.
-            assert_eq!(connect(home).await.unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
+            assert_eq!(
+                connect(home).await.unwrap_err().kind(),
+                io::ErrorKind::ConnectionRefused
+            );
             let (second, file) = bind(home).unwrap();
             // The old file has been replaced: the new one stays.
             old.remove();
             connect(home).await.unwrap();
             second.accept().await.unwrap();
-            let mode = std::fs::metadata(home.join(NAME)).unwrap().permissions().mode();
+            let mode = std::fs::metadata(home.join(NAME))
+                .unwrap()
+                .permissions()
+                .mode();
             assert_eq!(mode & 0o777, 0o600);
-            assert_eq!(std::fs::read_dir(home).unwrap().count(), 1, "nothing else is left in the home");
+            assert_eq!(
+                std::fs::read_dir(home).unwrap().count(),
+                1,
+                "nothing else is left in the home"
+            );
             file.remove();
-            assert_eq!(connect(home).await.unwrap_err().kind(), io::ErrorKind::NotFound);
+            assert_eq!(
+                connect(home).await.unwrap_err().kind(),
+                io::ErrorKind::NotFound
+            );
         });
     }
 

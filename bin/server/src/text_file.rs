@@ -15,15 +15,29 @@ use rustix::fs::OFlags;
 pub fn read_text(path: &Path, max_bytes: u64) -> io::Result<String> {
     let mut text = String::new();
     let nonblocking = OFlags::NONBLOCK.bits().cast_signed();
-    let file = std::fs::File::options().read(true).custom_flags(nonblocking).open(path)?;
+    let file = std::fs::File::options()
+        .read(true)
+        .custom_flags(nonblocking)
+        .open(path)?;
     let known = file.metadata()?;
     if !known.is_file() && !known.file_type().is_char_device() {
-        let what = if known.is_dir() { "a folder" } else { "a pipe or a socket" };
-        return Err(io::Error::other(format!("it is {what}, not a regular file")));
+        let what = if known.is_dir() {
+            "a folder"
+        } else {
+            "a pipe or a socket"
+        };
+        return Err(io::Error::other(format!(
+            "it is {what}, not a regular file"
+        )));
     }
-    io::Read::read_to_string(&mut io::Read::take(file, max_bytes.saturating_add(1)), &mut text)?;
+    io::Read::read_to_string(
+        &mut io::Read::take(file, max_bytes.saturating_add(1)),
+        &mut text,
+    )?;
     if text.len() as u64 > max_bytes {
-        return Err(io::Error::other(format!("it is larger than {max_bytes} bytes")));
+        return Err(io::Error::other(format!(
+            "it is larger than {max_bytes} bytes"
+        )));
     }
     Ok(text)
 }

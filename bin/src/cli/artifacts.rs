@@ -216,6 +216,9 @@ impl Artifacts {
 
     /// Returns whether the command only prints.
     pub(crate) const fn only_prints(&self) -> bool {
-        matches!(self, Self::List { .. } | Self::Show { .. } | Self::Versions { .. } | Self::Diff { .. })
+        matches!(
+            self,
+            Self::List { .. } | Self::Show { .. } | Self::Versions { .. } | Self::Diff { .. }
+        )
     }
 }

@@ -253,7 +253,8 @@ pub(crate) struct AgentArgs {
 impl AgentArgs {
     /// Returns the sampling parameters that are set, for a run without a session.
     pub(crate) fn llm_params(&self) -> Option<Map<String, Value>> {
-        self.effort.map(|effort| Map::from_iter([("effort".to_owned(), Value::from(effort.as_str()))]))
+        self.effort
+            .map(|effort| Map::from_iter([("effort".to_owned(), Value::from(effort.as_str()))]))
     }
 }
 
@@ -296,7 +297,11 @@ pub(crate) struct BudgetArgs {
 impl BudgetArgs {
     /// Returns the limits that are set.
     pub(crate) fn limits(&self) -> Budget {
-        Budget { tokens: self.budget_tokens, usd: self.budget_usd, ..Budget::default() }
+        Budget {
+            tokens: self.budget_tokens,
+            usd: self.budget_usd,
+            ..Budget::default()
+        }
     }
 }
 

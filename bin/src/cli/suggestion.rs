@@ -15,23 +15,40 @@ const MAX_SUGGESTIONS: usize = 3;
 /// Adds suggestions to the error of an unknown command. If groups have a command of that name, adds these, such as
 /// `traces export` for `export`, but none if there are more than [`MAX_SUGGESTIONS`]. Otherwise adds the closest command.
 pub(crate) fn with_suggestion(mut error: Error) -> Error {
-    let Some(ContextValue::String(name)) = error.get(ContextKind::InvalidSubcommand) else { return error };
+    let Some(ContextValue::String(name)) = error.get(ContextKind::InvalidSubcommand) else {
+        return error;
+    };
     let command = Cli::command();
-    let shown = || command.get_subcommands().filter(|command| !command.is_hide_set());
-    let of_groups = shown().filter(|group| group.get_subcommands().any(|command| command.get_name() == name));
-    let mut likely: Vec<String> = of_groups.map(|group| format!("{} {name}", group.get_name())).collect();
+    let shown = || {
+        command
+            .get_subcommands()
+            .filter(|command| !command.is_hide_set())
+    };
+    let of_groups = shown().filter(|group| {
+        group
+            .get_subcommands()
+            .any(|command| command.get_name() == name)
+    });
+    let mut likely: Vec<String> = of_groups
+        .map(|group| format!("{} {name}", group.get_name()))
+        .collect();
     if likely.is_empty() && error.get(ContextKind::SuggestedSubcommand).is_none() {
         likely.extend(nearest_of(name, shown().map(clap::Command::get_name)).map(str::to_owned));
     }
     if (1..=MAX_SUGGESTIONS).contains(&likely.len()) {
-        error.insert(ContextKind::SuggestedSubcommand, ContextValue::Strings(likely));
+        error.insert(
+            ContextKind::SuggestedSubcommand,
+            ContextValue::Strings(likely),
+        );
     }
     error
 }
 
 /// Returns the name that a misspelled one is likely to mean.
 pub(crate) fn nearest_of<'a>(name: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-    let near = names.map(|known| (strsim::damerau_levenshtein(name, known), known)).min()?;
+    let near = names
+        .map(|known| (strsim::damerau_levenshtein(name, known), known))
+        .min()?;
     (near.0 <= MAX_DISTANCE && near.0 < name.chars().count()).then_some(near.1)
 }
 

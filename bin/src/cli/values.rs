@@ -7,20 +7,31 @@ use soong::protocol::{Effort, PermissionMode};
 pub(crate) use soong_server::duration::duration;
 
 /// Returns a parser for whole numbers in a range.
-pub(super) fn number_parser<T: TryFrom<u64>>(range: RangeInclusive<u64>) -> impl Fn(&str) -> Result<T, String> + Clone {
+pub(super) fn number_parser<T: TryFrom<u64>>(
+    range: RangeInclusive<u64>,
+) -> impl Fn(&str) -> Result<T, String> + Clone {
     move |text| {
         let number = text.parse().ok().filter(|number| range.contains(number));
-        number.and_then(|number| T::try_from(number).ok()).ok_or_else(|| match (range.start(), range.end()) {
-            (first, &u64::MAX) => format!("expected a whole number, {first} or greater"),
-            (first, last) => format!("expected a whole number from {first} to {last}"),
-        })
+        number
+            .and_then(|number| T::try_from(number).ok())
+            .ok_or_else(|| match (range.start(), range.end()) {
+                (first, &u64::MAX) => format!("expected a whole number, {first} or greater"),
+                (first, last) => format!("expected a whole number from {first} to {last}"),
+            })
     }
 }
 
 /// Parses a level of reasoning.
 pub(super) fn effort(text: &str) -> Result<Effort, String> {
-    let known = Effort::ALL.into_iter().find(|effort| effort.as_str() == text);
-    known.ok_or_else(|| format!("expected one of {}", Effort::ALL.map(Effort::as_str).join(", ")))
+    let known = Effort::ALL
+        .into_iter()
+        .find(|effort| effort.as_str() == text);
+    known.ok_or_else(|| {
+        format!(
+            "expected one of {}",
+            Effort::ALL.map(Effort::as_str).join(", ")
+        )
+    })
 }
 
 /// Parses a permission mode.
@@ -36,14 +47,19 @@ pub(super) fn short_duration(text: &str) -> Result<Duration, String> {
         Some(number) => (number, 0.001),
         None => (text.strip_suffix('s').unwrap_or(text), 1.0),
     };
-    let is_number = number.starts_with(|c: char| c.is_ascii_digit()) && !number.contains(['e', 'E']);
-    let seconds = number.parse::<f64>().ok().filter(|_| is_number).map(|number| number * unit_s);
+    let is_number =
+        number.starts_with(|c: char| c.is_ascii_digit()) && !number.contains(['e', 'E']);
+    let seconds = number
+        .parse::<f64>()
+        .ok()
+        .filter(|_| is_number)
+        .map(|number| number * unit_s);
     match seconds {
         Some(seconds) if seconds <= 3_600.0 => Ok(Duration::from_secs_f64(seconds)),
         Some(_) => Err(format!("the duration {text:?} is longer than one hour")),
-        None => {
-            duration(text).map_err(|_| format!("invalid duration {text:?}: use a number of seconds, 1.5s, 500ms or 2m"))
-        }
+        None => duration(text).map_err(|_| {
+            format!("invalid duration {text:?}: use a number of seconds, 1.5s, 500ms or 2m")
+        }),
     }
 }
 
@@ -53,19 +69,37 @@ mod tests {
 
     #[test]
     fn interval_may_be_fractional_seconds() {
-        for (text, millis) in
-            [("3", 3_000), ("3s", 3_000), ("1.5", 1_500), ("1.5s", 1_500), ("500ms", 500), ("0", 0), ("2m", 120_000)]
-        {
-            assert_eq!(short_duration(text), Ok(Duration::from_millis(millis)), "{text}");
+        for (text, millis) in [
+            ("3", 3_000),
+            ("3s", 3_000),
+            ("1.5", 1_500),
+            ("1.5s", 1_500),
+            ("500ms", 500),
+            ("0", 0),
+            ("2m", 120_000),
+        ] {
+            assert_eq!(
+                short_duration(text),
+                Ok(Duration::from_millis(millis)),
+                "{text}"
+            );
         }
-        for bad in ["", "-1", "1e3", "inf", "NaN", "ms", "1.55555m", "3601", "fast"] {
+        for bad in [
+            "", "-1", "1e3", "inf", "NaN", "ms", "1.55555m", "3601", "fast",
+        ] {
             assert!(short_duration(bad).is_err(), "{bad}");
         }
     }
 
     #[test]
     fn invalid_number_error_names_the_range() {
-        assert_eq!((number_parser::<u64>(0..=u64::MAX)("7"), number_parser::<u16>(1..=200)("200")), (Ok(7), Ok(200)));
+        assert_eq!(
+            (
+                number_parser::<u64>(0..=u64::MAX)("7"),
+                number_parser::<u16>(1..=200)("200")
+            ),
+            (Ok(7), Ok(200))
+        );
         for bad in ["", "x", "-1", "1.5", "0", "201"] {
             assert_eq!(
                 number_parser::<u16>(1..=200)(bad).unwrap_err(),
@@ -73,7 +107,10 @@ mod tests {
                 "{bad}"
             );
         }
-        assert_eq!(number_parser::<u64>(1..=u64::MAX)("0").unwrap_err(), "expected a whole number, 1 or greater");
+        assert_eq!(
+            number_parser::<u64>(1..=u64::MAX)("0").unwrap_err(),
+            "expected a whole number, 1 or greater"
+        );
     }
 
     #[test]
@@ -88,9 +125,23 @@ mod tests {
             ("1h 30m", Some(5_400)),
             ("1.5h", Some(5_400)),
         ] {
-            assert_eq!(duration(text).ok(), seconds.map(Duration::from_secs), "{text}");
+            assert_eq!(
+                duration(text).ok(),
+                seconds.map(Duration::from_secs),
+                "{text}"
+            );
         }
-        for bad in ["", "0", "s", "1x", "-1", "1.5s", "500ms", "99999999999999999999", "99999999999d"] {
+        for bad in [
+            "",
+            "0",
+            "s",
+            "1x",
+            "-1",
+            "1.5s",
+            "500ms",
+            "99999999999999999999",
+            "99999999999d",
+        ] {
             assert!(duration(bad).is_err(), "{bad}");
         }
     }

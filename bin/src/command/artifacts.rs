@@ -37,7 +37,10 @@ use crate::{
 };
 
 /// Executes the subcommands that only read.
-pub(super) async fn read_command(context: &Context<'_>, options: &cli::Artifacts) -> Result<Exit, Failure> {
+pub(super) async fn read_command(
+    context: &Context<'_>,
+    options: &cli::Artifacts,
+) -> Result<Exit, Failure> {
     use cli::Artifacts as A;
     match options {
         A::List { of, .. } if of.session.is_none() && context.print_if_unused(&[(); 0])? => {}
@@ -57,25 +60,40 @@ pub(super) async fn read_command(context: &Context<'_>, options: &cli::Artifacts
             let artifacts = open(context, of, Some(name)).await?;
             diff::diff(context, &artifacts, name, (*from, *to)).await?;
         }
-        A::Get { name, version, output, of } => {
+        A::Get {
+            name,
+            version,
+            output,
+            of,
+        } => {
             if context.global.json && output.is_none() {
                 return Err(Failure::usage(
                     "--json requires -o FILE",
                     "The content is not JSON. Write it to a file with -o FILE.",
                 ));
             }
-            let content = open(context, of, Some(name)).await?.content(name, *version).await?;
+            let content = open(context, of, Some(name))
+                .await?
+                .content(name, *version)
+                .await?;
             match output {
                 Some(path) => save(context, name, path, content).await?,
                 None => write_to_stdout(context, name, content).await?,
             }
         }
         A::Export { name, output, of } => {
-            let is_docx = output.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("docx"));
+            let is_docx = output
+                .extension()
+                .is_some_and(|ending| ending.eq_ignore_ascii_case("docx"));
             if !is_docx {
-                let what = format!("{} does not end in .docx, the only supported format", output.display());
-                let advice =
-                    format!("To write the unchanged bytes: soong artifacts get {} -o FILE", text::safe_line(name));
+                let what = format!(
+                    "{} does not end in .docx, the only supported format",
+                    output.display()
+                );
+                let advice = format!(
+                    "To write the unchanged bytes: soong artifacts get {} -o FILE",
+                    text::safe_line(name)
+                );
                 return Err(Failure::usage(what, advice));
             }
             let content = open(context, of, Some(name)).await?.docx(name).await?;
@@ -85,8 +103,13 @@ pub(super) async fn read_command(context: &Context<'_>, options: &cli::Artifacts
             let (settings, source) = open_source(context).await?;
             let session = cleanup_session(&source, options).await?;
             let request = cleanup_request(options, session);
-            let report =
-                artifact_source::cleanup_candidates(&source, &settings, &context.environment, &request).await?;
+            let report = artifact_source::cleanup_candidates(
+                &source,
+                &settings,
+                &context.environment,
+                &request,
+            )
+            .await?;
             show::cleaned(context, &report)?;
         }
         A::Put { .. } | A::Edit { .. } | A::Delete { .. } => unreachable!("these change something"),
@@ -95,7 +118,10 @@ pub(super) async fn read_command(context: &Context<'_>, options: &cli::Artifacts
 }
 
 /// Executes the subcommands that change artifacts, at the owner of the home or as a temporary owner.
-pub(super) async fn write_command(context: &Context<'_>, options: &cli::Artifacts) -> Result<Exit, Failure> {
+pub(super) async fn write_command(
+    context: &Context<'_>,
+    options: &cli::Artifacts,
+) -> Result<Exit, Failure> {
     use cli::Artifacts as A;
     let settings = config::read(&context.global, &context.home()?)?;
     let source = context.source_to_change().await?;
@@ -115,7 +141,9 @@ pub(super) async fn write_command(context: &Context<'_>, options: &cli::Artifact
     }
     drop(source);
     let home = context.home()?;
-    let mut owner = RuntimeSession::connect_quiet(context, &home, || builder(context, &home, &settings)).await?;
+    let mut owner =
+        RuntimeSession::connect_quiet(context, &home, || builder(context, &home, &settings))
+            .await?;
     let done = execute_change(context, &mut owner, options, session).await;
     owner.close().await;
     done
@@ -130,7 +158,15 @@ async fn execute_change(
     use cli::Artifacts as A;
     let json = context.global.json;
     match (options, session) {
-        (A::Put { name, file, content_type, .. }, Some(session)) => {
+        (
+            A::Put {
+                name,
+                file,
+                content_type,
+                ..
+            },
+            Some(session),
+        ) => {
             let stored = put(place, &session, name, file, content_type.as_deref()).await?;
             match json {
                 true => print::json(&stored)?,
@@ -138,8 +174,13 @@ async fn execute_change(
             }
         }
         (A::Edit { name, old, new, .. }, Some(session)) => {
-            let request = EditBody { old: old.clone(), new: new.clone() };
-            let edited = place.request(async |client| client.edit(&session, name, &request).await).await?;
+            let request = EditBody {
+                old: old.clone(),
+                new: new.clone(),
+            };
+            let edited = place
+                .request(async |client| client.edit(&session, name, &request).await)
+                .await?;
             match json {
                 true => print::json(&edited)?,
                 false => show::edited(name, &edited)?,
@@ -151,11 +192,17 @@ async fn execute_change(
         }
         (A::Cleanup { .. }, session) => {
             let request = cleanup_request(options, session);
-            let report = place.request(async |client| client.clean_up(&request).await).await?;
+            let report = place
+                .request(async |client| client.clean_up(&request).await)
+                .await?;
             show::cleaned(context, &report)?;
             if !report.failed.is_empty() {
                 let what = format!("could not delete {} of the artifacts", report.failed.len());
-                return Err(Failure::new(Exit::Failed, what, "The list shows the reasons. Try again."));
+                return Err(Failure::new(
+                    Exit::Failed,
+                    what,
+                    "The list shows the reasons. Try again.",
+                ));
             }
         }
         _ => unreachable!("all others only read, or have a session"),
@@ -172,7 +219,9 @@ async fn put(
     content_type: Option<&str>,
 ) -> Result<Stored, Failure> {
     let guessed = || {
-        file::content_type(file).or_else(|| file::content_type(name)).unwrap_or_else(|| file::detect_content_type(file))
+        file::content_type(file)
+            .or_else(|| file::content_type(name))
+            .unwrap_or_else(|| file::detect_content_type(file))
     };
     let content_type = content_type.unwrap_or_else(guessed);
     let input = Cell::new(Some(tokio::io::stdin()));
@@ -182,10 +231,15 @@ async fn put(
                 (true, Some(input)) => file::read_chunks(input),
                 // The first attempt has consumed standard input, so the upload cannot be repeated.
                 (true, None) => {
-                    return Err(ErrorInfo::new(ErrorCode::Closing, "the owner process of the home has exited"));
+                    return Err(ErrorInfo::new(
+                        ErrorCode::Closing,
+                        "the owner process of the home has exited",
+                    ));
                 }
                 (false, _) => {
-                    let file = tokio::fs::File::open(file).await.map_err(|error| unreadable_file(file, &error))?;
+                    let file = tokio::fs::File::open(file)
+                        .await
+                        .map_err(|error| unreadable_file(file, &error))?;
                     file::read_chunks(file)
                 }
             };
@@ -200,7 +254,10 @@ async fn delete(
     session: &SessionId,
     name: &str,
 ) -> Result<(Option<Artifact>, Vec<ArtifactVersion>), Failure> {
-    let (list, versions) = (artifact_path(session, "", ""), artifact_path(session, name, "/versions"));
+    let (list, versions) = (
+        artifact_path(session, "", ""),
+        artifact_path(session, name, "/versions"),
+    );
     place
         .request(async |client| {
             // The text is not read: it may be the part that is missing.
@@ -226,7 +283,11 @@ async fn open_source(context: &Context<'_>) -> Result<(Settings, Source), Failur
 
 /// Opens the artifacts of the selected session. Prints which session it is if neither a session nor an artifact was
 /// named.
-async fn open(context: &Context<'_>, of: &cli::SessionArg, name: Option<&str>) -> Result<ArtifactSource, Failure> {
+async fn open(
+    context: &Context<'_>,
+    of: &cli::SessionArg,
+    name: Option<&str>,
+) -> Result<ArtifactSource, Failure> {
     let (settings, source) = open_source(context).await?;
     let owner = select_session(&source, of, name).await?;
     if of.session.is_none() && name.is_none() && !context.global.json {
@@ -241,8 +302,15 @@ async fn open(context: &Context<'_>, of: &cli::SessionArg, name: Option<&str>) -
 
 /// Selects the session: the named one, else the last one of the project. For an artifact of the user, any session
 /// will do, and none is needed if there are no sessions.
-async fn select_session(source: &Source, of: &cli::SessionArg, name: Option<&str>) -> Result<ArtifactOwner, Failure> {
-    let of_session = |session: Session| ArtifactOwner { session_id: session.session_id, uid: session.uid };
+async fn select_session(
+    source: &Source,
+    of: &cli::SessionArg,
+    name: Option<&str>,
+) -> Result<ArtifactOwner, Failure> {
+    let of_session = |session: Session| ArtifactOwner {
+        session_id: session.session_id,
+        uid: session.uid,
+    };
     if let Some(id) = &of.session {
         return source.session(id).await.map(of_session);
     }
@@ -252,26 +320,51 @@ async fn select_session(source: &Source, of: &cli::SessionArg, name: Option<&str
     if sessions.is_empty() && (is_users || name.is_none()) {
         return Ok(ArtifactOwner::of_user(LOCAL));
     }
-    let any = sessions.iter().filter(|_| is_users).max_by_key(|session| session.updated_at).cloned();
-    continued::last_session_of(sessions, &project).or(any).map(of_session).ok_or_else(|| {
-        let what = format!("this home has no session of the project {}", project.display());
-        Failure::new(Exit::NotFound, what, "Give one with --session ID; see `soong sessions list`.")
-    })
+    let any = sessions
+        .iter()
+        .filter(|_| is_users)
+        .max_by_key(|session| session.updated_at)
+        .cloned();
+    continued::last_session_of(sessions, &project)
+        .or(any)
+        .map(of_session)
+        .ok_or_else(|| {
+            let what = format!(
+                "this home has no session of the project {}",
+                project.display()
+            );
+            Failure::new(
+                Exit::NotFound,
+                what,
+                "Give one with --session ID; see `soong sessions list`.",
+            )
+        })
 }
 
 /// Returns the session that a cleanup is limited to.
-async fn cleanup_session(source: &Source, options: &cli::Artifacts) -> Result<Option<SessionId>, Failure> {
+async fn cleanup_session(
+    source: &Source,
+    options: &cli::Artifacts,
+) -> Result<Option<SessionId>, Failure> {
     match options {
-        cli::Artifacts::Cleanup { session: Some(session), .. } => {
-            Ok(Some(source.exact_session(session).await?.session_id))
-        }
+        cli::Artifacts::Cleanup {
+            session: Some(session),
+            ..
+        } => Ok(Some(source.exact_session(session).await?.session_id)),
         _ => Ok(None),
     }
 }
 
 /// Builds the cleanup request from the options.
 fn cleanup_request(options: &cli::Artifacts, session_id: Option<SessionId>) -> Cleanup {
-    let cli::Artifacts::Cleanup { yes, all, older_than, max_bytes, .. } = options else {
+    let cli::Artifacts::Cleanup {
+        yes,
+        all,
+        older_than,
+        max_bytes,
+        ..
+    } = options
+    else {
         return Cleanup::default();
     };
     Cleanup {
@@ -285,7 +378,12 @@ fn cleanup_request(options: &cli::Artifacts, session_id: Option<SessionId>) -> C
 }
 
 /// Writes bytes to a file and reports it.
-async fn save(context: &Context<'_>, name: &str, path: &Path, content: Download) -> Result<(), Failure> {
+async fn save(
+    context: &Context<'_>,
+    name: &str,
+    path: &Path,
+    content: Download,
+) -> Result<(), Failure> {
     let interrupt = Interrupt::listen();
     let size = tokio::select! {
         size = file::write(path, content.body) => size?,
@@ -301,18 +399,28 @@ async fn save(context: &Context<'_>, name: &str, path: &Path, content: Download)
 }
 
 /// Writes bytes to standard output: unchanged to a pipe or file, and only text to a terminal.
-async fn write_to_stdout(context: &Context<'_>, name: &str, mut content: Download) -> Result<(), Failure> {
+async fn write_to_stdout(
+    context: &Context<'_>,
+    name: &str,
+    mut content: Download,
+) -> Result<(), Failure> {
     if context.terminal.has_stdout {
         if !is_text(&content.content_type) {
-            let what = format!("{name} is {}, not text, and is not printed on a terminal", content.content_type);
+            let what = format!(
+                "{name} is {}, not text, and is not printed on a terminal",
+                content.content_type
+            );
             return Err(Failure::usage(what, "Use -o FILE, or redirect the output."));
         }
         let pieces: Vec<bytes::Bytes> = content.body.try_collect().await?;
-        return print::line(text::safe_block(&String::from_utf8_lossy(&pieces.concat())).trim_end_matches('\n'));
+        return print::line(
+            text::safe_block(&String::from_utf8_lossy(&pieces.concat())).trim_end_matches('\n'),
+        );
     }
     let mut out = std::io::stdout();
     while let Some(piece) = content.body.next().await {
-        out.write_all(&piece?).map_err(|error| print::stdout_failure(&error))?;
+        out.write_all(&piece?)
+            .map_err(|error| print::stdout_failure(&error))?;
     }
     out.flush().map_err(|error| print::stdout_failure(&error))
 }

@@ -10,7 +10,8 @@ use soong::{
     ErrorCode, ErrorInfo,
     artifact::is_text,
     protocol::{
-        ArtifactsConfig, ContentPart, GivenMessage, InputKind, MessageContent, PartFile, Role, SessionId,
+        ArtifactsConfig, ContentPart, GivenMessage, InputKind, MessageContent, PartFile, Role,
+        SessionId,
         api::{NewSessionBody, StartBody, Stored},
     },
 };
@@ -40,11 +41,19 @@ impl Attachments {
     /// Checks that the files exist and are not too large.
     ///
     /// The path `-` means standard input, which is read to its end.
-    pub(super) fn check(mut files: Vec<PathBuf>, limits: &ArtifactsConfig) -> Result<Self, Failure> {
+    pub(super) fn check(
+        mut files: Vec<PathBuf>,
+        limits: &ArtifactsConfig,
+    ) -> Result<Self, Failure> {
         let stdin_folder = match files.iter().filter(|path| path.as_os_str() == "-").count() {
             0 => None,
             1 => Some(read_stdin(&mut files, limits.max_blob_bytes)?),
-            _ => return Err(Failure::usage("standard input is attached twice", "Give `--attach -` once.")),
+            _ => {
+                return Err(Failure::usage(
+                    "standard input is attached twice",
+                    "Give `--attach -` once.",
+                ));
+            }
         };
         for path in &files {
             let opened = file::open(path)?;
@@ -56,12 +65,21 @@ impl Attachments {
             if size > limit {
                 let (size, limit) = (format::bytes(size), format::bytes(limit));
                 let code = ErrorCode::PayloadTooLarge;
-                let what = format!("{} has {size}, more than the limit of {limit} ({code})", path.display());
-                let advice = format!("Raise artifacts.{key} in config.toml, or attach a part of the file.");
+                let what = format!(
+                    "{} has {size}, more than the limit of {limit} ({code})",
+                    path.display()
+                );
+                let advice =
+                    format!("Raise artifacts.{key} in config.toml, or attach a part of the file.");
                 return Err(Failure::new(Exit::of(code), what, advice));
             }
         }
-        Ok(Self { files, _stdin_folder: stdin_folder, session: None, stored: Vec::new() })
+        Ok(Self {
+            files,
+            _stdin_folder: stdin_folder,
+            session: None,
+            stored: Vec::new(),
+        })
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -70,23 +88,45 @@ impl Attachments {
 
     /// Uploads the files that are not uploaded yet to the session of the request, which is created if it does not
     /// exist.
-    pub(super) async fn upload(&mut self, client: &Client, request: &StartBody) -> Result<SessionId, ErrorInfo> {
+    pub(super) async fn upload(
+        &mut self,
+        client: &Client,
+        request: &StartBody,
+    ) -> Result<SessionId, ErrorInfo> {
         let session = match &self.session {
             Some(session) => session.clone(),
-            None => self.session.insert(session_for(client, request).await?).clone(),
+            None => self
+                .session
+                .insert(session_for(client, request).await?)
+                .clone(),
         };
         for path in &self.files[self.stored.len()..] {
             let opened = tokio::fs::File::open(path).await.map_err(|error| {
-                ErrorInfo::new(ErrorCode::FileNotFound, format!("{} cannot be read: {error}", path.display()))
+                ErrorInfo::new(
+                    ErrorCode::FileNotFound,
+                    format!("{} cannot be read: {error}", path.display()),
+                )
             })?;
-            self.stored.push(client.upload(&session, path, content_type_of(path), file::read_chunks(opened)).await?);
+            self.stored.push(
+                client
+                    .upload(
+                        &session,
+                        path,
+                        content_type_of(path),
+                        file::read_chunks(opened),
+                    )
+                    .await?,
+            );
         }
         Ok(session)
     }
 
     /// Adds the uploaded images, PDF documents and audio to the message of a request.
     pub(super) fn add_to(&self, request: &mut StartBody) {
-        let media = self.stored.iter().filter(|stored| InputKind::of_content_type(&stored.content_type).is_some());
+        let media = self
+            .stored
+            .iter()
+            .filter(|stored| InputKind::of_content_type(&stored.content_type).is_some());
         let parts: Vec<ContentPart> = media
             .map(|stored| {
                 ContentPart::of_file(PartFile {
@@ -104,19 +144,29 @@ impl Attachments {
             return;
         }
         let Some(prompt) = request.prompt.take() else {
-            print::note("a run without a message does not show its model the attached images and documents");
+            print::note(
+                "a run without a message does not show its model the attached images and documents",
+            );
             return;
         };
         let mut content = MessageContent::from(prompt);
         parts.into_iter().for_each(|part| content.push(part));
-        request.messages.push(GivenMessage { role: Role::User, content, tool_call_id: None });
+        request.messages.push(GivenMessage {
+            role: Role::User,
+            content,
+            tool_call_id: None,
+        });
     }
 
     /// Prints the name of each attached file, and its artifact name if that differs.
     pub(super) fn print(&self) {
         for (path, stored) in self.files.iter().zip(&self.stored) {
             let file = path.file_name().unwrap_or_default().to_string_lossy();
-            let other = if file == stored.name { String::new() } else { format!(" (as {})", stored.name) };
+            let other = if file == stored.name {
+                String::new()
+            } else {
+                format!(" (as {})", stored.name)
+            };
             print::error_line(&text::safe_line(&format!("attached {file}{other}")));
         }
     }
@@ -125,7 +175,11 @@ impl Attachments {
 /// Copies standard input to a file, which replaces `-` in `files`.
 fn read_stdin(files: &mut [PathBuf], max_bytes: u64) -> Result<TempDir, Failure> {
     let failed = |error: std::io::Error| {
-        Failure::new(Exit::Failed, format!("standard input cannot be read: {error}"), "Attach a file instead.")
+        Failure::new(
+            Exit::Failed,
+            format!("standard input cannot be read: {error}"),
+            "Attach a file instead.",
+        )
     };
     let folder = tempfile::tempdir().map_err(failed)?;
     let path = folder.path().join("stdin");
@@ -135,7 +189,10 @@ fn read_stdin(files: &mut [PathBuf], max_bytes: u64) -> Result<TempDir, Failure>
     std::io::copy(&mut input, &mut copy).map_err(failed)?;
     let named = path.with_extension(file::extension(file::detect_content_type(&path)));
     std::fs::rename(&path, &named).map_err(failed)?;
-    files.iter_mut().filter(|file| file.as_os_str() == "-").for_each(|file| file.clone_from(&named));
+    files
+        .iter_mut()
+        .filter(|file| file.as_os_str() == "-")
+        .for_each(|file| file.clone_from(&named));
     Ok(folder)
 }
 

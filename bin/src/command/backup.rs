@@ -45,7 +45,9 @@ pub(super) async fn backup(context: &Context<'_>, options: &cli::Backup) -> Resu
 }
 
 fn print_report(context: &Context<'_>, report: &BackupReport) -> Result<(), Failure> {
-    let count = |n: u64, one: &str, many: &str| format::plural(usize::try_from(n).unwrap_or(usize::MAX), one, many);
+    let count = |n: u64, one: &str, many: &str| {
+        format::plural(usize::try_from(n).unwrap_or(usize::MAX), one, many)
+    };
     print::line(&text::safe_line_keep_spaces(&format!(
         "copied the home {} to {}",
         report.home.display(),
@@ -66,16 +68,32 @@ fn print_report(context: &Context<'_>, report: &BackupReport) -> Result<(), Fail
         print::line(&format!("also copied: {}", report.also.join(", ")))?;
     }
     if !report.left_out.is_empty() {
-        let left_out = format!("skipped (neither files nor folders): {}", report.left_out.join(", "));
+        let left_out = format!(
+            "skipped (neither files nor folders): {}",
+            report.left_out.join(", ")
+        );
         print::line(&text::safe_line_keep_spaces(&left_out))?;
     }
     if report.store != "file" {
-        let line = format!("only the records of artifacts were copied; their content stays in {}", report.store);
+        let line = format!(
+            "only the records of artifacts were copied; their content stays in {}",
+            report.store
+        );
         print::line(&text::safe_line_keep_spaces(&line))?;
     }
     for file in &report.missing {
-        print::line(&text::safe_line_keep_spaces(&format!("MISSING: {}: {}", file.path, file.reason)))?;
+        print::line(&text::safe_line_keep_spaces(&format!(
+            "MISSING: {}: {}",
+            file.path, file.reason
+        )))?;
     }
-    let hint = format!("Use it: {} sessions list", report::command(Some(&report.dir), None));
-    print::line_or_stderr(context.terminal, TextStyle::Dim, &text::safe_line_keep_spaces(&hint))
+    let hint = format!(
+        "Use it: {} sessions list",
+        report::command(Some(&report.dir), None)
+    );
+    print::line_or_stderr(
+        context.terminal,
+        TextStyle::Dim,
+        &text::safe_line_keep_spaces(&hint),
+    )
 }

@@ -17,7 +17,8 @@ use crate::{
 pub(super) async fn call(context: &Context<'_>, options: cli::Call) -> Result<Exit, Failure> {
     let home = context.home()?;
     let settings = config::read(&context.global, &home)?;
-    let example = "Give a prompt, such as `soong call \"Translate: good morning\"`, or pipe one in.";
+    let example =
+        "Give a prompt, such as `soong call \"Translate: good morning\"`, or pipe one in.";
     let prompt = Some(prompt_text(options.prompt.as_deref(), example)?);
     let expected_output_schema = options.output_schema.as_deref().map(schema).transpose()?;
     check_model(context, &settings, &home, options.agent.model.as_deref()).await?;
@@ -29,14 +30,17 @@ pub(super) async fn call(context: &Context<'_>, options: cli::Call) -> Result<Ex
         llm_params: options.agent.llm_params().map(Some),
         agent_type: options.agent.agent_type.map(Some),
         model: options.agent.model.map(Some),
-        timeout_ms: options.timeout.map(|limit| u64::try_from(limit.as_millis()).unwrap_or(u64::MAX)),
+        timeout_ms: options
+            .timeout
+            .map(|limit| u64::try_from(limit.as_millis()).unwrap_or(u64::MAX)),
         budget: (!budget.is_unlimited()).then_some(Some(budget)),
         expected_output_schema,
         allow_home_project: true,
         unattended: true,
         ..StartBody::default()
     };
-    let mut place = RuntimeSession::connect(context, &home, || builder(context, &home, &settings)).await?;
+    let mut place =
+        RuntimeSession::connect(context, &home, || builder(context, &home, &settings)).await?;
     let done = place.run(body, RunDisplay::Once).await;
     place.close().await;
     let done = done?;

@@ -59,8 +59,11 @@ pub(super) async fn chat(context: &Context<'_>, mut options: cli::Chat) -> Resul
         commands: completions(&custom_commands),
         project: project.clone().filter(|_| context.remote.is_none()),
     })?;
-    let title = input.is_terminal().then(|| Title::set(&terminal_title(project.as_deref())));
-    let mut place = RuntimeSession::connect(context, &home, || builder(context, &home, &settings)).await?;
+    let title = input
+        .is_terminal()
+        .then(|| Title::set(&terminal_title(project.as_deref())));
+    let mut place =
+        RuntimeSession::connect(context, &home, || builder(context, &home, &settings)).await?;
     let result = match session(&place, &options, project.as_deref()).await {
         Ok(session_id) => {
             let effort = options.agent.effort;
@@ -86,11 +89,19 @@ pub(super) async fn chat(context: &Context<'_>, mut options: cli::Chat) -> Resul
                 Err(failure) => Err(failure),
             };
             let ended = conversation.print_resume_hint(&place).await.and(ended);
-            if let (true, Some(session)) = (conversation.in_background, &conversation.next_request.session_id) {
+            if let (true, Some(session)) = (
+                conversation.in_background,
+                &conversation.next_request.session_id,
+            ) {
                 let session = SessionId::new(session.as_str());
                 if place.hand_over(&session).await? {
-                    let soong = report::command(context.global.home.as_deref(), context.global.url.as_deref());
-                    print::line(&format!("the run continues in the background; `{soong} monitor` shows it"))?;
+                    let soong = report::command(
+                        context.global.home.as_deref(),
+                        context.global.url.as_deref(),
+                    );
+                    print::line(&format!(
+                        "the run continues in the background; `{soong} monitor` shows it"
+                    ))?;
                 }
                 return ended;
             }
@@ -115,9 +126,20 @@ async fn check_model(
     options: &cli::Chat,
     project: Option<&Path>,
 ) -> Result<Option<String>, Failure> {
-    let session = (options.session.as_deref(), None, options.continued.is_some());
-    let is_reset = options.agent.agent_type.is_some() || options.reset.contains(&cli::Setting::Model);
-    let last = || if is_reset { None } else { last_model(home, session, project) };
+    let session = (
+        options.session.as_deref(),
+        None,
+        options.continued.is_some(),
+    );
+    let is_reset =
+        options.agent.agent_type.is_some() || options.reset.contains(&cli::Setting::Model);
+    let last = || {
+        if is_reset {
+            None
+        } else {
+            last_model(home, session, project)
+        }
+    };
     let model = options.agent.model.clone().or_else(last);
     // The header names the model of the default profile.
     let named = model.clone().filter(|model| model != "default");
@@ -126,7 +148,14 @@ async fn check_model(
     }
     settings.check_model(model.as_deref(), &context.environment)?;
     let selected = || settings.model_selected_by_key(&context.environment);
-    let default = || settings.models(&context.environment).config.model.model_name().to_owned();
+    let default = || {
+        settings
+            .models(&context.environment)
+            .config
+            .model
+            .model_name()
+            .to_owned()
+    };
     Ok(Some(named.or_else(selected).unwrap_or_else(default)))
 }
 
@@ -147,7 +176,8 @@ async fn session(
 ) -> Result<Option<String>, Failure> {
     match (&options.session, &options.continued) {
         (None, Some(reference)) => {
-            let found = continued::fetch_continued(place.client(), reference.as_deref(), project).await?;
+            let found =
+                continued::fetch_continued(place.client(), reference.as_deref(), project).await?;
             Ok(Some(found.session_id.to_string()))
         }
         (session, _) => Ok(session.clone()),

@@ -47,7 +47,15 @@ pub(super) async fn existing(
     if let Some(Some(reference)) = continued
         && !must_migrate(context)?
     {
-        *session = Some(context.source_to_change().await?.session(reference).await?.session_id.to_string());
+        *session = Some(
+            context
+                .source_to_change()
+                .await?
+                .session(reference)
+                .await?
+                .session_id
+                .to_string(),
+        );
         *continued = None;
     }
     Ok(())
@@ -65,14 +73,18 @@ pub(super) async fn session(context: &Context<'_>, reference: &str) -> Result<St
     };
     let similar = match found {
         Ok((session, Match::Exact)) => return Ok(session.session_id.to_string()),
-        Ok((session, Match::Partial)) => format!("to continue {0}, use --session {0}", session.short_name()),
+        Ok((session, Match::Partial)) => {
+            format!("to continue {0}, use --session {0}", session.short_name())
+        }
         Err(failure) if reference::recent_position(reference).is_some() => return Err(failure),
         // Several sessions match.
         Err(failure) if failure.exit == Exit::Usage => failure.what,
-        Err(failure) if failure.exit == Exit::NotFound => match reference::names_a_session(reference, &failure) {
-            true => failure.what,
-            false => return Ok(reference.to_owned()),
-        },
+        Err(failure) if failure.exit == Exit::NotFound => {
+            match reference::names_a_session(reference, &failure) {
+                true => failure.what,
+                false => return Ok(reference.to_owned()),
+            }
+        }
         Err(failure) => return Err(failure),
     };
     if !context.global.json {
@@ -82,7 +94,10 @@ pub(super) async fn session(context: &Context<'_>, reference: &str) -> Result<St
 }
 
 /// Replaces the references of a run by ids.
-pub(super) async fn resolve(context: &Context<'_>, options: &mut ConversationArgs) -> Result<(), Failure> {
+pub(super) async fn resolve(
+    context: &Context<'_>,
+    options: &mut ConversationArgs,
+) -> Result<(), Failure> {
     if let Some(reference) = &mut options.session {
         *reference = session(context, reference).await?;
     }
@@ -90,7 +105,12 @@ pub(super) async fn resolve(context: &Context<'_>, options: &mut ConversationArg
     if let Some(reference) = &mut options.trace
         && let Some(source) = records(context).await?
     {
-        *reference = source.trace_to_change(reference).await?.trace.trace_id.to_string();
+        *reference = source
+            .trace_to_change(reference)
+            .await?
+            .trace
+            .trace_id
+            .to_string();
     }
     Ok(())
 }
@@ -98,7 +118,9 @@ pub(super) async fn resolve(context: &Context<'_>, options: &mut ConversationArg
 /// Returns the most recently updated session of a project folder.
 pub(super) fn last_session_of(sessions: Vec<Session>, project: &Path) -> Option<Session> {
     let project = project.display().to_string();
-    let last = sessions.into_iter().filter(|session| session.project_dir == project);
+    let last = sessions
+        .into_iter()
+        .filter(|session| session.project_dir == project);
     last.max_by_key(|session| session.updated_at)
 }
 
@@ -125,8 +147,15 @@ pub(super) async fn fetch_continued(
         Failure::usage("cannot determine which session to continue on the server", advice)
     })?;
     last_session_of(client.sessions(false).await?, project).ok_or_else(|| {
-        let what = format!("the project {} has no session to continue", project.display());
-        Failure::new(Exit::NotFound, what, "Start one without --continue, or select one with --session ID.")
+        let what = format!(
+            "the project {} has no session to continue",
+            project.display()
+        );
+        Failure::new(
+            Exit::NotFound,
+            what,
+            "Start one without --continue, or select one with --session ID.",
+        )
     })
 }
 
@@ -152,9 +181,19 @@ pub(super) async fn params_with_effort(
 
 /// Returns the parameters of the last run of the trace that a request continues, without the temperature, which is a field
 /// of its own in a request.
-async fn last_params(client: &Client, request: &StartBody) -> Result<Map<String, Value>, ErrorInfo> {
-    let root = || request.session_id.as_deref().map(|session| TraceId::root(&SessionId::new(session)));
-    let Some(trace) = request.trace_id.clone().or_else(root) else { return Ok(Map::new()) };
+async fn last_params(
+    client: &Client,
+    request: &StartBody,
+) -> Result<Map<String, Value>, ErrorInfo> {
+    let root = || {
+        request
+            .session_id
+            .as_deref()
+            .map(|session| TraceId::root(&SessionId::new(session)))
+    };
+    let Some(trace) = request.trace_id.clone().or_else(root) else {
+        return Ok(Map::new());
+    };
     match client.trace(trace.as_str()).await {
         Ok(last) => {
             let mut params = last.trace.llm_params;

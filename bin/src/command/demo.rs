@@ -36,7 +36,12 @@ const TERMINAL_PACE: Duration = Duration::from_millis(400);
 /// Number of sessions that the demo home in the user's cache folder keeps.
 const MAX_SESSIONS: usize = 5;
 /// Commands to try after the demo.
-const NEXT: [&str; 4] = ["`soong demo --monitor`", "`soong demo --kill`", "`soong init`", "`soong`"];
+const NEXT: [&str; 4] = [
+    "`soong demo --monitor`",
+    "`soong demo --kill`",
+    "`soong init`",
+    "`soong`",
+];
 
 pub(super) async fn demo(context: &Context<'_>, options: &cli::Demo) -> Result<Exit, Failure> {
     if options.monitor {
@@ -52,7 +57,15 @@ pub(super) async fn demo(context: &Context<'_>, options: &cli::Demo) -> Result<E
     settings.config.model_profiles.clear();
     let log = options.log_executions.as_deref();
     let keeps_last_sessions = matches!(demo_home, DemoHome::Cached(_));
-    let demo = Demo { context, options, home: &home, keeps_last_sessions, project: &project, settings: &settings, log };
+    let demo = Demo {
+        context,
+        options,
+        home: &home,
+        keeps_last_sessions,
+        project: &project,
+        settings: &settings,
+        log,
+    };
     if options.kill {
         return kill::kill(&demo).await;
     }
@@ -91,12 +104,21 @@ struct Finished {
 impl Demo<'_> {
     /// Runs the demo.
     async fn run(&self) -> Result<Finished, Failure> {
-        let shown = if self.options.monitor { RunDisplay::Monitored } else { RunDisplay::Once };
-        let mut place = RuntimeSession::exclusive(self.context, self.home, || self.builder()).await?;
+        let shown = if self.options.monitor {
+            RunDisplay::Monitored
+        } else {
+            RunDisplay::Once
+        };
+        let mut place =
+            RuntimeSession::exclusive(self.context, self.home, || self.builder()).await?;
         let finished = match place.follow(self.request(), shown).await {
             Ok((run, stored)) => {
                 let session = place.session_name(&run.run.run.session_id).await;
-                Ok(Finished { run, stored, session })
+                Ok(Finished {
+                    run,
+                    stored,
+                    session,
+                })
             }
             Err(failure) => Err(failure),
         };
@@ -110,11 +132,14 @@ impl Demo<'_> {
     /// Returns the builder of a runtime with the offline model.
     fn builder(&self) -> RuntimeBuilder {
         let is_watched = self.context.terminal.can_redraw && !self.context.global.json;
-        let pace = self.options.pace.unwrap_or(match (self.options.monitor, is_watched) {
-            (true, _) => MONITOR_PACE,
-            (false, true) => TERMINAL_PACE,
-            (false, false) => Duration::ZERO,
-        });
+        let pace = self
+            .options
+            .pace
+            .unwrap_or(match (self.options.monitor, is_watched) {
+                (true, _) => MONITOR_PACE,
+                (false, true) => TERMINAL_PACE,
+                (false, false) => Duration::ZERO,
+            });
         // The project is only read, so the task journal is written to the home.
         let builder = builder(self.context, self.home, self.settings)
             .without_home_files()
@@ -149,9 +174,15 @@ impl Demo<'_> {
 
     /// Prints what the run did, where its records are, and what to try next.
     fn print_end(&self, finished: &Finished, home: &DemoHome) -> Result<(), Failure> {
-        let Finished { run, stored, session } = finished;
+        let Finished {
+            run,
+            stored,
+            session,
+        } = finished;
         let terminal = self.context.terminal;
-        let print = |style, line: &str| print::line_or_stderr(terminal, style, &text::safe_line_keep_spaces(line));
+        let print = |style, line: &str| {
+            print::line_or_stderr(terminal, style, &text::safe_line_keep_spaces(line))
+        };
         if let Some(StatsPair { tree, .. }) = &run.run.stats {
             let calls = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
             let figures = format!(
@@ -167,27 +198,47 @@ impl Demo<'_> {
         if run.run.run.status != RunStatus::Completed {
             return report::print_detail_commands(self.context, Some(self.home), session, stored);
         }
-        print(TextStyle::Plain, "No language model was used: the offline model follows rules.")?;
-        let report = stored.iter().rev().find(|stored| stored.artifact.label().starts_with("report"));
+        print(
+            TextStyle::Plain,
+            "No language model was used: the offline model follows rules.",
+        )?;
+        let report = stored
+            .iter()
+            .rev()
+            .find(|stored| stored.artifact.label().starts_with("report"));
         match report.and_then(|report| report.path.as_ref()) {
-            Some(path) => {
-                print::line(&format!("Report: {}", text::safe_line_keep_spaces(&path.display().to_string())))?
-            }
+            Some(path) => print::line(&format!(
+                "Report: {}",
+                text::safe_line_keep_spaces(&path.display().to_string())
+            ))?,
             None => print::line("The run stored no report.")?,
         }
-        let details = || report::print_detail_commands(self.context, Some(self.home), session, stored);
+        let details =
+            || report::print_detail_commands(self.context, Some(self.home), session, stored);
         match home {
             DemoHome::Temporary(_) => {
                 let reason = "The demo home is in use or unavailable, so this demo ran in a temporary home, which is removed now.";
-                print(TextStyle::Dim, &format!("{reason} Use `--home DIR` to keep it."))?;
+                print(
+                    TextStyle::Dim,
+                    &format!("{reason} Use `--home DIR` to keep it."),
+                )?;
             }
             DemoHome::Cached(home) => {
                 details()?;
-                print(TextStyle::Dim, &format!("{} keeps the last {MAX_SESSIONS} demos.", home.display()))?;
+                print(
+                    TextStyle::Dim,
+                    &format!("{} keeps the last {MAX_SESSIONS} demos.", home.display()),
+                )?;
             }
             DemoHome::Named(_) => details()?,
         }
-        print(TextStyle::Bold, &format!("Next: {}", NEXT.join(if terminal.unicode { " · " } else { ", " })))
+        print(
+            TextStyle::Bold,
+            &format!(
+                "Next: {}",
+                NEXT.join(if terminal.unicode { " · " } else { ", " })
+            ),
+        )
     }
 }
 
@@ -206,7 +257,8 @@ impl DemoHome {
         if let Some(home) = &context.global.home {
             return Ok(Self::Named(home.clone()));
         }
-        match cached_home(&context.environment).filter(|home| offline_store::owner(home).is_none()) {
+        match cached_home(&context.environment).filter(|home| offline_store::owner(home).is_none())
+        {
             Some(home) => Ok(Self::Cached(home)),
             None => {
                 let made = tempfile::Builder::new().prefix("soong-demo-").tempdir();
@@ -228,7 +280,12 @@ impl DemoHome {
 
 /// Returns the demo home in the user's cache folder (XDG), or `None` if there is no such folder.
 fn cached_home(environment: &Environment) -> Option<PathBuf> {
-    let absolute = |name: &str| environment.get(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let absolute = |name: &str| {
+        environment
+            .get(name)
+            .map(PathBuf::from)
+            .filter(|path| path.is_absolute())
+    };
     let cache = absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")))?;
     Some(cache.join("soong").join("demo"))
 }

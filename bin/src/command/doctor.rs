@@ -70,19 +70,39 @@ pub(super) struct Check {
 
 impl Check {
     fn ok(name: &'static str, finding: impl Into<String>) -> Self {
-        Self { name, status: Status::Ok, finding: finding.into(), advice: None }
+        Self {
+            name,
+            status: Status::Ok,
+            finding: finding.into(),
+            advice: None,
+        }
     }
 
     fn partly(name: &'static str, finding: impl Into<String>, details: impl Into<String>) -> Self {
-        Self { name, status: Status::Partly, finding: finding.into(), advice: Some(details.into()) }
+        Self {
+            name,
+            status: Status::Partly,
+            finding: finding.into(),
+            advice: Some(details.into()),
+        }
     }
 
     fn warning(name: &'static str, finding: impl Into<String>, advice: impl Into<String>) -> Self {
-        Self { name, status: Status::Warning, finding: finding.into(), advice: Some(advice.into()) }
+        Self {
+            name,
+            status: Status::Warning,
+            finding: finding.into(),
+            advice: Some(advice.into()),
+        }
     }
 
     fn broken(name: &'static str, finding: impl Into<String>, advice: impl Into<String>) -> Self {
-        Self { name, status: Status::Broken, finding: finding.into(), advice: Some(advice.into()) }
+        Self {
+            name,
+            status: Status::Broken,
+            finding: finding.into(),
+            advice: Some(advice.into()),
+        }
     }
 
     /// Returns the finding of a broken check.
@@ -95,10 +115,16 @@ impl Check {
         let (word, style) = self.status.word();
         let word = text::pad(word, 7);
         let finding = format!("  {}: {}", self.name, text::safe_line(&self.finding));
-        let lines = print::wrap_after((context.terminal.stdout, style, &word), &finding, context.terminal.has_stdout);
+        let lines = print::wrap_after(
+            (context.terminal.stdout, style, &word),
+            &finding,
+            context.terminal.has_stdout,
+        );
         lines.iter().try_for_each(|line| print::line(line))?;
         let mut advice = self.advice.iter().flat_map(|advice| advice.lines());
-        advice.try_for_each(|line| print::line(&format!("         {}", text::safe_line_keep_spaces(line))))
+        advice.try_for_each(|line| {
+            print::line(&format!("         {}", text::safe_line_keep_spaces(line)))
+        })
     }
 
     /// Returns a broken check for a failure that a command would exit with.
@@ -127,13 +153,19 @@ impl Report<'_> {
     }
 
     fn count(&self, status: Status) -> usize {
-        self.checks.iter().filter(|check| check.status == status).count()
+        self.checks
+            .iter()
+            .filter(|check| check.status == status)
+            .count()
     }
 
     /// Returns the exit code: errors in the configuration take precedence over errors of this machine.
     fn exit(&self) -> Exit {
-        let is_broken =
-            |name: &str| self.checks.iter().any(|check| check.name == name && check.status == Status::Broken);
+        let is_broken = |name: &str| {
+            self.checks
+                .iter()
+                .any(|check| check.name == name && check.status == Status::Broken)
+        };
         match self.count(Status::Broken) {
             0 => Exit::Success,
             _ if is_broken("config") || is_broken(texts::NAME) => Exit::Usage,
@@ -145,7 +177,11 @@ impl Report<'_> {
 
 pub(super) fn doctor(context: &Context<'_>, options: &cli::Doctor) -> Result<Exit, Failure> {
     log::start(context.global.verbose, LogTarget::StandardError);
-    let mut findings = Report { context, checks: Vec::new(), call_failure_exit: Exit::Provider };
+    let mut findings = Report {
+        context,
+        checks: Vec::new(),
+        call_failure_exit: Exit::Provider,
+    };
     let home = config::home(&context.global, &context.environment);
     let settings = config::read(&context.global, home.as_deref().unwrap_or("".as_ref()));
     findings.add(environment::config(settings.as_ref()))?;
@@ -155,24 +191,37 @@ pub(super) fn doctor(context: &Context<'_>, options: &cli::Doctor) -> Result<Exi
             panic::set_home(&home);
             findings.add(home::checks(&home))?;
             findings.add(owner(context, &home)?)?;
-            let config = settings.as_ref().map_or_else(|_| Config::default(), |settings| settings.config.clone());
+            let config = settings
+                .as_ref()
+                .map_or_else(|_| Config::default(), |settings| settings.config.clone());
             let found = texts.insert(HomeFiles::look(&home, &config, &builtin_tools::builtins()?));
             findings.add(texts::checks(found))?;
-            findings.add([environment::hooks(context, &home, &config), environment::secrets(context, &config)])?;
+            findings.add([
+                environment::hooks(context, &home, &config),
+                environment::secrets(context, &config),
+            ])?;
             findings.add(memory::experiences(&home, &config, &context.environment))?;
             let bucket = async { Ok(artifacts::check(&home, &config, &context.environment).await) };
             findings.add(block_on_current_thread(bucket)?)?;
         }
         Err(failure) => findings.add([Check::refused("home", failure)])?,
     }
-    findings.add([environment::project(), environment::confinement(), environment::terminal(context)])?;
+    findings.add([
+        environment::project(),
+        environment::confinement(),
+        environment::terminal(context),
+    ])?;
     match settings {
         Ok(settings) => {
             findings.add(servers::checks(context, &settings.config)?)?;
             let presets = texts.map(|texts| texts.presets).unwrap_or_default();
             models(&mut findings, settings, &presets, options.call)?;
         }
-        Err(_) => findings.add([Check::warning("model", "not checked", "Correct the configuration first.")])?,
+        Err(_) => findings.add([Check::warning(
+            "model",
+            "not checked",
+            "Correct the configuration first.",
+        )])?,
     }
     close(&findings)?;
     Ok(findings.exit())
@@ -180,23 +229,40 @@ pub(super) fn doctor(context: &Context<'_>, options: &cli::Doctor) -> Result<Exi
 
 /// Checks the state of the home's owner. Returns `None` if it works or there is no owner.
 fn owner(context: &Context<'_>, home: &Path) -> Result<Option<Check>, Failure> {
-    let ready = match block_on_current_thread(async { Ok(Client::find(&context.address(home)).await) })? {
-        Discovery::Owner(_, ready) => ready,
-        Discovery::Unresponsive => {
-            let advice = "If it is suspended (Ctrl-Z), resume it (fg); otherwise terminate it.";
-            return Ok(Some(Check::broken("owner", "the owner process of the home does not respond", advice)));
-        }
-        Discovery::None | Discovery::Unreachable(_) => return Ok(None),
-    };
-    let Ready { pid, failure, failed_profiles, .. } = ready;
+    let ready =
+        match block_on_current_thread(async { Ok(Client::find(&context.address(home)).await) })? {
+            Discovery::Owner(_, ready) => ready,
+            Discovery::Unresponsive => {
+                let advice = "If it is suspended (Ctrl-Z), resume it (fg); otherwise terminate it.";
+                return Ok(Some(Check::broken(
+                    "owner",
+                    "the owner process of the home does not respond",
+                    advice,
+                )));
+            }
+            Discovery::None | Discovery::Unreachable(_) => return Ok(None),
+        };
+    let Ready {
+        pid,
+        failure,
+        failed_profiles,
+        ..
+    } = ready;
     Ok(match failure {
         Some(failure) => {
             let found = format!("process {pid} does not accept runs: {}", failure.message);
             Some(Check::broken("owner", found, advice(failure.code)))
         }
         None if !failed_profiles.is_empty() => {
-            let found = format!("process {pid} cannot use the model profiles {}", failed_profiles.join(", "));
-            Some(Check::broken("owner", found, advice(ErrorCode::RuntimeFailed)))
+            let found = format!(
+                "process {pid} cannot use the model profiles {}",
+                failed_profiles.join(", ")
+            );
+            Some(Check::broken(
+                "owner",
+                found,
+                advice(ErrorCode::RuntimeFailed),
+            ))
         }
         None => None,
     })
@@ -209,7 +275,9 @@ fn models(
     with_call: bool,
 ) -> Result<(), Failure> {
     let models = model::checks(&settings, presets, &findings.context.environment);
-    let can_call = models.first().is_some_and(|default| default.status != Status::Broken);
+    let can_call = models
+        .first()
+        .is_some_and(|default| default.status != Status::Broken);
     findings.add(models)?;
     match (with_call, can_call) {
         (true, true) => {
@@ -217,13 +285,20 @@ fn models(
             findings.call_failure_exit = called.exit;
             findings.add(called.checks)
         }
-        (true, false) => findings.add([Check::warning("call", "no model was called", "Fix the broken checks first.")]),
+        (true, false) => findings.add([Check::warning(
+            "call",
+            "no model was called",
+            "Fix the broken checks first.",
+        )]),
         (false, _) => Ok(()),
     }
 }
 
 fn close(findings: &Report<'_>) -> Result<(), Failure> {
-    let (warnings, broken) = (findings.count(Status::Warning), findings.count(Status::Broken));
+    let (warnings, broken) = (
+        findings.count(Status::Warning),
+        findings.count(Status::Broken),
+    );
     if findings.context.global.json {
         return print::json(&json!({ "checks": findings.checks, "broken": broken }));
     }
@@ -237,5 +312,11 @@ fn close(findings: &Report<'_>) -> Result<(), Failure> {
         n => format!("{n} checks failed"),
     };
     print::line("")?;
-    print::line(&findings.context.terminal.stdout.paint(TextStyle::Bold, &format!("{broken}{warnings}")))
+    print::line(
+        &findings
+            .context
+            .terminal
+            .stdout
+            .paint(TextStyle::Bold, &format!("{broken}{warnings}")),
+    )
 }

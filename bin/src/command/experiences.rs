@@ -27,11 +27,18 @@ const COLUMNS: [Column; 7] = [
     Column::text("TEXT", 16),
 ];
 
-pub(super) fn experiences(context: &Context<'_>, options: &cli::Experiences) -> Result<Exit, Failure> {
+pub(super) fn experiences(
+    context: &Context<'_>,
+    options: &cli::Experiences,
+) -> Result<Exit, Failure> {
     let (settings, home) = (context.settings()?, context.home()?);
     let file = MemoryFile::of_home(&home, &settings.config, &context.environment);
     let book = file.read().map_err(|error| {
-        Failure::new(Exit::Failed, error.message, "Fix its permissions, or set another file: memory.experiences_path.")
+        Failure::new(
+            Exit::Failed,
+            error.message,
+            "Fix its permissions, or set another file: memory.experiences_path.",
+        )
     })?;
     match options {
         cli::Experiences::List { intent, state } => list(context, &book, intent, state),
@@ -39,7 +46,12 @@ pub(super) fn experiences(context: &Context<'_>, options: &cli::Experiences) -> 
     }
 }
 
-fn list(context: &Context<'_>, book: &ExperienceText, intent: &[String], state: &[String]) -> Result<Exit, Failure> {
+fn list(
+    context: &Context<'_>,
+    book: &ExperienceText,
+    intent: &[String],
+    state: &[String],
+) -> Result<Exit, Failure> {
     let wanted = normalize_tags(intent, state);
     let shown: Vec<&Experience> = match intent.is_empty() && state.is_empty() {
         true => book.experiences().iter().collect(),
@@ -48,7 +60,9 @@ fn list(context: &Context<'_>, book: &ExperienceText, intent: &[String], state: 
     if context.global.json {
         print::json(&shown)?;
     } else if shown.is_empty() {
-        print::line("no experiences; runs record them when they reflect on a conversation (`soong guide memory`)")?;
+        print::line(
+            "no experiences; runs record them when they reflect on a conversation (`soong guide memory`)",
+        )?;
     } else {
         let row = |known: &&Experience| {
             vec![
@@ -61,7 +75,11 @@ fn list(context: &Context<'_>, book: &ExperienceText, intent: &[String], state: 
                 text::cut(&text::safe_line(&known.text), TEXT_COLUMNS, "…"),
             ]
         };
-        print::table(context.terminal, &COLUMNS, &shown.iter().map(row).collect::<Vec<_>>())?;
+        print::table(
+            context.terminal,
+            &COLUMNS,
+            &shown.iter().map(row).collect::<Vec<_>>(),
+        )?;
     }
     for fault in book.faults() {
         let what = if fault.is_left_out { "skipped" } else { "note" };
@@ -72,7 +90,11 @@ fn list(context: &Context<'_>, book: &ExperienceText, intent: &[String], state: 
 
 fn show(context: &Context<'_>, book: &ExperienceText, id: &str) -> Result<Exit, Failure> {
     let known = book.get(id).ok_or_else(|| {
-        Failure::new(Exit::NotFound, format!("no experience {id:?}"), "See `soong experiences list`.")
+        Failure::new(
+            Exit::NotFound,
+            format!("no experience {id:?}"),
+            "See `soong experiences list`.",
+        )
     })?;
     if context.global.json {
         print::json(known)?;
@@ -82,9 +104,17 @@ fn show(context: &Context<'_>, book: &ExperienceText, id: &str) -> Result<Exit, 
         format!("{} · {}", known.id, text::safe_line(&known.category)),
         format!("intent: {}", known.tags.intent.join(", ")),
         format!("state: {}", known.tags.state.join(", ")),
-        format!("helpful {}, harmful {}", known.metrics.helpful, known.metrics.harmful),
+        format!(
+            "helpful {}, harmful {}",
+            known.metrics.helpful, known.metrics.harmful
+        ),
     ];
-    lines.extend(known.trace_id.as_ref().map(|trace| format!("learned in trace {}", text::safe_line(trace.as_str()))));
+    lines.extend(
+        known
+            .trace_id
+            .as_ref()
+            .map(|trace| format!("learned in trace {}", text::safe_line(trace.as_str()))),
+    );
     lines.extend(known.created_at.map(|at| format!("recorded {at}")));
     lines.extend([String::new(), text::safe_block(&known.text)]);
     print::line(&lines.join("\n"))?;

@@ -16,10 +16,18 @@ pub(super) fn guide(options: &cli::Guide, terminal: &Terminal) -> Result<Exit, F
         }
         return Ok(Exit::Success);
     }
-    let width = PAGES.iter().map(|page| page.topic.len()).max().unwrap_or_default();
+    let width = PAGES
+        .iter()
+        .map(|page| page.topic.len())
+        .max()
+        .unwrap_or_default();
     for page in PAGES {
         print::line(&format!("{:width$}  {}", page.topic, page.title()))?;
     }
-    print::line_or_stderr(terminal, TextStyle::Plain, "\nPrint a page with: soong guide TOPIC")?;
+    print::line_or_stderr(
+        terminal,
+        TextStyle::Plain,
+        "\nPrint a page with: soong guide TOPIC",
+    )?;
     Ok(Exit::Success)
 }

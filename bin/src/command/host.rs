@@ -37,11 +37,21 @@ pub(super) async fn host(context: &Context<'_>) -> Result<Exit, Failure> {
     }
     let home = context.home()?;
     let settings = config::read(&context.global, &home)?;
-    log::start(context.global.verbose, LogTarget::Home { home: &home, has_picture: false });
+    log::start(
+        context.global.verbose,
+        LogTarget::Home {
+            home: &home,
+            has_picture: false,
+        },
+    );
     let interrupt = Interrupt::listen();
-    let reached =
-        HomeConnection::connect_or_own(&context.address(&home), &|| builder(context, &home, &settings)).await?;
-    let Some(owner) = reached.into_owner() else { return Ok(Exit::Success) };
+    let reached = HomeConnection::connect_or_own(&context.address(&home), &|| {
+        builder(context, &home, &settings)
+    })
+    .await?;
+    let Some(owner) = reached.into_owner() else {
+        return Ok(Exit::Success);
+    };
     let mut busy = Instant::now();
     loop {
         tokio::select! {
@@ -63,7 +73,10 @@ pub(super) async fn host(context: &Context<'_>) -> Result<Exit, Failure> {
 }
 
 /// Connects to the owner of the home, or starts a host if there is none.
-pub(super) async fn connect_or_spawn(context: &Context<'_>, home: &Path) -> Result<Client, Failure> {
+pub(super) async fn connect_or_spawn(
+    context: &Context<'_>,
+    home: &Path,
+) -> Result<Client, Failure> {
     let mut host = None;
     let deadline = Instant::now() + START_TIMEOUT;
     loop {
@@ -85,9 +98,19 @@ pub(super) async fn connect_or_spawn(context: &Context<'_>, home: &Path) -> Resu
         tokio::time::sleep(POLL_INTERVAL).await;
     }
     let said = std::fs::read_to_string(log_file(home)).unwrap_or_default();
-    let last = said.lines().rfind(|line| line.starts_with("error:")).unwrap_or("error: it printed no error message");
-    let what = format!("the background process did not start: {}", last.trim_start_matches("error:").trim());
-    Err(Failure::new(Exit::Failed, what, format!("See its output in {}.", log_file(home).display())))
+    let last = said
+        .lines()
+        .rfind(|line| line.starts_with("error:"))
+        .unwrap_or("error: it printed no error message");
+    let what = format!(
+        "the background process did not start: {}",
+        last.trim_start_matches("error:").trim()
+    );
+    Err(Failure::new(
+        Exit::Failed,
+        what,
+        format!("See its output in {}.", log_file(home).display()),
+    ))
 }
 
 fn log_file(home: &Path) -> std::path::PathBuf {
@@ -100,15 +123,28 @@ fn spawn(context: &Context<'_>, home: &Path) -> Result<Child, Failure> {
         Failure::new(Exit::Failed, what, "Omit --detach to run in this terminal.")
     };
     let log_file = log_file(home);
-    config::make_home(home).and_then(|()| std::fs::create_dir_all(crate::panic::log_folder(home))).map_err(failed)?;
-    let log = File::options().create(true).append(true).open(&log_file).map_err(failed)?;
+    config::make_home(home)
+        .and_then(|()| std::fs::create_dir_all(crate::panic::log_folder(home)))
+        .map_err(failed)?;
+    let log = File::options()
+        .create(true)
+        .append(true)
+        .open(&log_file)
+        .map_err(failed)?;
     let mut command = Command::new(std::env::current_exe().map_err(failed)?);
-    command.arg("host").arg("--home").arg(home).args(["--color", "never"]);
+    command
+        .arg("host")
+        .arg("--home")
+        .arg(home)
+        .args(["--color", "never"]);
     if let Some(config) = &context.global.config {
         command.arg("--config").arg(config);
     }
     command.args((0..context.global.verbose).map(|_| "-v"));
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(log);
     command.spawn().map_err(failed)
 }
 
@@ -122,5 +158,7 @@ pub(super) fn builder(context: &Context<'_>, home: &Path, settings: &Settings) -
         .faults_from_env();
     // Permissions are decided by the user at a terminal or with `soong permissions`. A run that has neither is
     // started as unattended.
-    builder.environment(context.environment.clone()).permissions_by_users()
+    builder
+        .environment(context.environment.clone())
+        .permissions_by_users()
 }

@@ -89,12 +89,18 @@ pub(super) fn mcp(context: &Context<'_>, options: &cli::Mcp) -> Result<Exit, Fai
 }
 
 fn list(context: &Context<'_>, config: &Config, no_start: bool) -> Result<Exit, Failure> {
-    let mut shown: Vec<ServerRow> =
-        config.mcp.iter().map(|(name, server)| shown(name, server, &context.environment)).collect();
+    let mut shown: Vec<ServerRow> = config
+        .mcp
+        .iter()
+        .map(|(name, server)| shown(name, server, &context.environment))
+        .collect();
     if !no_start {
-        let tested = probe_all(context, config, &config.mcp.iter().collect::<Vec<_>>(), |server| {
-            Duration::from_millis(server.start_timeout_ms)
-        })?;
+        let tested = probe_all(
+            context,
+            config,
+            &config.mcp.iter().collect::<Vec<_>>(),
+            |server| Duration::from_millis(server.start_timeout_ms),
+        )?;
         for (row, ServerTest { status, .. }) in shown.iter_mut().zip(tested) {
             row.status = Some(status);
         }
@@ -119,7 +125,9 @@ fn list(context: &Context<'_>, config: &Config, no_start: bool) -> Result<Exit, 
         ],
         &rows,
     )?;
-    let tested = shown.iter().filter_map(|row| Some((&row.name, row.status.as_ref()?)));
+    let tested = shown
+        .iter()
+        .filter_map(|row| Some((&row.name, row.status.as_ref()?)));
     for (name, status) in tested {
         print_failure(name, status)?;
         for why in &status.left_out {
@@ -136,7 +144,9 @@ fn shown(name: &str, server: &McpConfig, environment: &Environment) -> ServerRow
         command: server.command.clone(),
         args: server.args.clone(),
         url: server.url.as_deref().map(secret::hide_in_address),
-        variables: variables.map(|name| (name.clone(), environment.get(name).is_some())).collect(),
+        variables: variables
+            .map(|name| (name.clone(), environment.get(name).is_some()))
+            .collect(),
         timeout_ms: server.timeout_ms,
         start_timeout_ms: server.start_timeout_ms,
         disabled_tools: server.disabled_tools.clone(),
@@ -145,15 +155,28 @@ fn shown(name: &str, server: &McpConfig, environment: &Environment) -> ServerRow
 }
 
 fn row(shown: &ServerRow) -> Vec<String> {
-    let or_none = |list: Vec<String>| if list.is_empty() { "-".to_owned() } else { list.join(", ") };
-    let variable = |(name, is_set): (&String, &bool)| format!("{name} ({})", if *is_set { "set" } else { "not set" });
+    let or_none = |list: Vec<String>| {
+        if list.is_empty() {
+            "-".to_owned()
+        } else {
+            list.join(", ")
+        }
+    };
+    let variable = |(name, is_set): (&String, &bool)| {
+        format!("{name} ({})", if *is_set { "set" } else { "not set" })
+    };
     let how = match (&shown.command, &shown.url) {
-        (Some(command), _) => [std::slice::from_ref(command), &shown.args].concat().join(" "),
+        (Some(command), _) => [std::slice::from_ref(command), &shown.args]
+            .concat()
+            .join(" "),
         (None, url) => url.clone().unwrap_or_default(),
     };
     vec![
         shown.name.clone(),
-        shown.status.as_ref().map_or_else(|| "-".to_owned(), short_status),
+        shown
+            .status
+            .as_ref()
+            .map_or_else(|| "-".to_owned(), short_status),
         or_none(shown.variables.iter().map(variable).collect()),
         or_none(shown.disabled_tools.clone()),
         how,
@@ -163,12 +186,19 @@ fn row(shown: &ServerRow) -> Vec<String> {
 fn test(context: &Context<'_>, config: &Config, name: Option<&str>) -> Result<Exit, Failure> {
     if let Some(name) = name.filter(|name| !config.mcp.contains_key(*name)) {
         let known: Vec<&str> = config.mcp.keys().map(String::as_str).collect();
-        let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+        let known = if known.is_empty() {
+            "none".to_owned()
+        } else {
+            known.join(", ")
+        };
         let what = format!("no MCP server {name:?} in the configuration; configured: {known}");
         return Err(Failure::usage(what, "See `soong mcp list`."));
     }
-    let wanted: Vec<(&String, &McpConfig)> =
-        config.mcp.iter().filter(|(other, _)| name.is_none_or(|name| name == *other)).collect();
+    let wanted: Vec<(&String, &McpConfig)> = config
+        .mcp
+        .iter()
+        .filter(|(other, _)| name.is_none_or(|name| name == *other))
+        .collect();
     if wanted.is_empty() && !context.global.json {
         print::line(NO_SERVERS)?;
         return Ok(Exit::Success);
@@ -177,10 +207,16 @@ fn test(context: &Context<'_>, config: &Config, name: Option<&str>) -> Result<Ex
     if context.global.json {
         print::json(&tested)?;
     } else {
-        tested.iter().try_for_each(|test| print_test(context, test))?;
+        tested
+            .iter()
+            .try_for_each(|test| print_test(context, test))?;
     }
     let all_work = tested.iter().all(|tested| tested.status.is_usable);
-    Ok(if all_work { Exit::Success } else { Exit::Failed })
+    Ok(if all_work {
+        Exit::Success
+    } else {
+        Exit::Failed
+    })
 }
 
 fn short_status(status: &ServerStatus) -> String {
@@ -188,7 +224,11 @@ fn short_status(status: &ServerStatus) -> String {
         return "failed".to_owned();
     }
     let tools = format::plural(status.tools.len(), "tool", "tools");
-    if status.left_out.is_empty() { tools } else { format!("{tools}, {} skipped", status.left_out.len()) }
+    if status.left_out.is_empty() {
+        tools
+    } else {
+        format!("{tools}, {} skipped", status.left_out.len())
+    }
 }
 
 /// Connects to servers at the same time, to each for at most `limit`. Results are in the order of `servers`.
@@ -204,12 +244,19 @@ fn probe_all(
             let limit = limit(server);
             async move {
                 let probed = mcp::probe(name, server, &config.tools, &context.environment);
-                let probed = tokio::time::timeout(limit, probed).await.unwrap_or_else(|_| {
-                    let what =
-                        format!("it did not start within {} ms (mcp.{name}.start_timeout_ms)", limit.as_millis());
-                    Err(ErrorInfo::new(ErrorCode::Timeout, what))
-                });
-                ServerTest { name: (*name).clone(), status: status(probed) }
+                let probed = tokio::time::timeout(limit, probed)
+                    .await
+                    .unwrap_or_else(|_| {
+                        let what = format!(
+                            "it did not start within {} ms (mcp.{name}.start_timeout_ms)",
+                            limit.as_millis()
+                        );
+                        Err(ErrorInfo::new(ErrorCode::Timeout, what))
+                    });
+                ServerTest {
+                    name: (*name).clone(),
+                    status: status(probed),
+                }
             }
         });
         tokio::select! {
@@ -229,9 +276,20 @@ fn status(probed: Result<Probe, ErrorInfo>) -> ServerStatus {
                 description: without_secrets(&listed.spec.description),
             };
             let tools = probe.tools.into_iter().map(tool).collect();
-            let left_out = probe.left_out.iter().map(|why| without_secrets(why)).collect();
+            let left_out = probe
+                .left_out
+                .iter()
+                .map(|why| without_secrets(why))
+                .collect();
             let took_ms = Some(probe.took_ms);
-            ServerStatus { is_usable: true, took_ms, tools, left_out, error: None, advice: None }
+            ServerStatus {
+                is_usable: true,
+                took_ms,
+                tools,
+                left_out,
+                error: None,
+                advice: None,
+            }
         }
         Err(error) => ServerStatus {
             is_usable: false,
@@ -239,7 +297,10 @@ fn status(probed: Result<Probe, ErrorInfo>) -> ServerStatus {
             tools: Vec::new(),
             left_out: Vec::new(),
             advice: Some(advice(error.code)),
-            error: Some(ErrorInfo { message: without_secrets(&error.message), ..error }),
+            error: Some(ErrorInfo {
+                message: without_secrets(&error.message),
+                ..error
+            }),
         },
     }
 }
@@ -251,29 +312,48 @@ fn without_secrets(text: &str) -> String {
 
 /// Prints why a server does not work, with advice. Prints nothing if it works.
 fn print_failure(name: &str, status: &ServerStatus) -> Result<(), Failure> {
-    let Some(error) = &status.error else { return Ok(()) };
-    print::line(&format!("{name}: failed: {}", text::safe_line(&error.message)))?;
+    let Some(error) = &status.error else {
+        return Ok(());
+    };
+    print::line(&format!(
+        "{name}: failed: {}",
+        text::safe_line(&error.message)
+    ))?;
     print::line(&format!("  {}", status.advice.unwrap_or_default()))
 }
 
-fn print_test(context: &Context<'_>, ServerTest { name, status }: &ServerTest) -> Result<(), Failure> {
+fn print_test(
+    context: &Context<'_>,
+    ServerTest { name, status }: &ServerTest,
+) -> Result<(), Failure> {
     if status.error.is_some() {
         print_failure(name, status)?;
         return print::line("");
     }
     let tools = format::plural(status.tools.len(), "tool", "tools");
-    print::line(&format!("{name}: {tools}, took {}", format::duration(status.took_ms.unwrap_or_default())))?;
+    print::line(&format!(
+        "{name}: {tools}, took {}",
+        format::duration(status.took_ms.unwrap_or_default())
+    ))?;
     let row = |tool: &ToolRow| {
         let effect = match tool.effect {
             ToolEffect::Read => "read-only (declared)",
             ToolEffect::Write | ToolEffect::Dangerous => "dangerous",
         };
-        vec![tool.name.clone(), effect.to_owned(), first_line(&tool.description).to_owned()]
+        vec![
+            tool.name.clone(),
+            effect.to_owned(),
+            first_line(&tool.description).to_owned(),
+        ]
     };
     if !status.tools.is_empty() {
         print::table(
             context.terminal,
-            &[Column::whole("TOOL"), Column::whole("EFFECT").drops(1), Column::text("DESCRIPTION", 16)],
+            &[
+                Column::whole("TOOL"),
+                Column::whole("EFFECT").drops(1),
+                Column::text("DESCRIPTION", 16),
+            ],
             &status.tools.iter().map(row).collect::<Vec<_>>(),
         )?;
     }
@@ -292,7 +372,9 @@ pub(super) fn advice(code: ErrorCode) -> &'static str {
         ErrorCode::Timeout => {
             "Start it manually to see what it waits for, or raise its start_timeout_ms and timeout_ms."
         }
-        _ => "Start it manually to see its output; check its arguments or URL, its variables and the network.",
+        _ => {
+            "Start it manually to see its output; check its arguments or URL, its variables and the network."
+        }
     }
 }
 
@@ -312,8 +394,11 @@ mod tests {
                     header_env = { Authorization = \"WEB_AUTH\" }\n";
         let environment = Environment::of([("WEB_AUTH", "s3cret")]);
         let config = Config::parse("c", text).unwrap();
-        let rows: Vec<String> =
-            config.mcp.iter().map(|(name, server)| row(&shown(name, server, &environment)).join(" | ")).collect();
+        let rows: Vec<String> = config
+            .mcp
+            .iter()
+            .map(|(name, server)| row(&shown(name, server, &environment)).join(" | "))
+            .collect();
         assert_eq!(
             rows,
             [

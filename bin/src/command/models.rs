@@ -87,7 +87,10 @@ pub(super) fn models(context: &Context<'_>, options: &cli::Models) -> Result<Exi
         (true, false) => print::json(&shown(&models, &context.environment))?,
         (false, true) => print_known(context, &known)?,
         (false, false) => {
-            let rows: Vec<Vec<String>> = shown(&models, &context.environment).iter().map(row).collect();
+            let rows: Vec<Vec<String>> = shown(&models, &context.environment)
+                .iter()
+                .map(row)
+                .collect();
             print::table(
                 context.terminal,
                 &[
@@ -110,16 +113,23 @@ pub(super) fn models(context: &Context<'_>, options: &cli::Models) -> Result<Exi
 /// Replaces the table of the home. Its entries take precedence over the built-in ones.
 fn update(context: &Context<'_>, path: &Path) -> Result<Exit, Failure> {
     let advice = "Give a file in the form of catalog/models.json of Soong's sources.";
-    let refuse =
-        |error: String| Failure::usage(format!("the table {} cannot be used: {error}", path.display()), advice);
-    let text =
-        soong_server::text_file::read_text(path, file::MAX_TEXT_BYTES).map_err(|error| refuse(error.to_string()))?;
+    let refuse = |error: String| {
+        Failure::usage(
+            format!("the table {} cannot be used: {error}", path.display()),
+            advice,
+        )
+    };
+    let text = soong_server::text_file::read_text(path, file::MAX_TEXT_BYTES)
+        .map_err(|error| refuse(error.to_string()))?;
     let table = ModelCatalog::parse(&text).map_err(|error| refuse(error.to_string()))?;
     let home = context.home()?;
     config::make_home(&home).map_err(|error| refuse(error.to_string()))?;
     write(&home.join(HOME_FILE), &text).map_err(|error| refuse(error.to_string()))?;
     let count = format::plural(table.models.len(), "model", "models");
-    print::line(&format!("saved {count} (table of {}); restart a running owner process to use them", table.date))?;
+    print::line(&format!(
+        "saved {count} (table of {}); restart a running owner process to use them",
+        table.date
+    ))?;
     Ok(Exit::Success)
 }
 
@@ -134,17 +144,27 @@ fn write(path: &Path, text: &str) -> std::io::Result<()> {
 /// Lists `[model]` as `default`, then the other profiles, then the built-in offline model.
 fn shown(models: &Models<'_>, environment: &Environment) -> Vec<ModelRow> {
     let config = &models.config;
-    let names = ["default"].into_iter().chain(config.model_profiles.keys().map(String::as_str));
+    let names = ["default"]
+        .into_iter()
+        .chain(config.model_profiles.keys().map(String::as_str));
     let mut shown: Vec<ModelRow> = names
         .filter(|name| *name != "offline") // the built-in profile takes precedence
         .filter_map(|name| Some(one(name, &config.profile(name)?, models, environment)))
         .collect();
-    let offline = ModelConfig { provider: Some(Provider::Offline), ..ModelConfig::default() };
+    let offline = ModelConfig {
+        provider: Some(Provider::Offline),
+        ..ModelConfig::default()
+    };
     shown.push(one("offline", &offline, models, environment));
     shown
 }
 
-fn one(profile: &str, model: &ModelConfig, models: &Models<'_>, environment: &Environment) -> ModelRow {
+fn one(
+    profile: &str,
+    model: &ModelConfig,
+    models: &Models<'_>,
+    environment: &Environment,
+) -> ModelRow {
     let server = (model.provider() != Provider::Offline).then(|| {
         let reach = Endpoint::of(model, environment);
         ModelServer {
@@ -155,7 +175,13 @@ fn one(profile: &str, model: &ModelConfig, models: &Models<'_>, environment: &En
         }
     });
     let name = model.model_name();
-    let known = || models.catalog.find(name).and_then(ModelEntry::prices).map(price_config);
+    let known = || {
+        models
+            .catalog
+            .find(name)
+            .and_then(ModelEntry::prices)
+            .map(price_config)
+    };
     ModelRow {
         profile: profile.to_owned(),
         provider: model.provider(),
@@ -168,8 +194,17 @@ fn one(profile: &str, model: &ModelConfig, models: &Models<'_>, environment: &En
 
 fn known(catalog: &ModelCatalog) -> KnownModels<'_> {
     let mut models: Vec<KnownModel<'_>> = catalog.models.values().map(KnownModel::of).collect();
-    models.sort_by_key(|model| (model.provider.is_none(), model.provider.map(Provider::as_str), model.name));
-    KnownModels { date: &catalog.date, models }
+    models.sort_by_key(|model| {
+        (
+            model.provider.is_none(),
+            model.provider.map(Provider::as_str),
+            model.name,
+        )
+    });
+    KnownModels {
+        date: &catalog.date,
+        models,
+    }
 }
 
 impl<'a> KnownModel<'a> {
@@ -192,9 +227,14 @@ fn print_known(context: &Context<'_>, known: &KnownModels<'_>) -> Result<(), Fai
             model.name.to_owned(),
             model.provider.map_or("-", Provider::as_str).to_owned(),
             format::count(model.context_window),
-            model.max_output_tokens.map_or_else(|| "-".to_owned(), format::count),
+            model
+                .max_output_tokens
+                .map_or_else(|| "-".to_owned(), format::count),
             input.join(" "),
-            model.prices.as_ref().map_or_else(|| "no price".to_owned(), price_text),
+            model
+                .prices
+                .as_ref()
+                .map_or_else(|| "no price".to_owned(), price_text),
         ]
     });
     let rows: Vec<Vec<String>> = rows.collect();
@@ -210,7 +250,10 @@ fn print_known(context: &Context<'_>, known: &KnownModels<'_>) -> Result<(), Fai
         ],
         &rows,
     )?;
-    print::line(&format!("Prices of {}; `soong models update FILE` reads newer ones.", known.date))
+    print::line(&format!(
+        "Prices of {}; `soong models update FILE` reads newer ones.",
+        known.date
+    ))
 }
 
 fn price_config(prices: Prices) -> PriceConfig {
@@ -224,14 +267,22 @@ fn price_config(prices: Prices) -> PriceConfig {
 }
 
 fn price_text(prices: &PriceConfig) -> String {
-    let cached = prices.cached_per_mtok.map_or_else(String::new, |usd| format!(", {usd} cached"));
-    format!("{} in, {} out{cached}", prices.prompt_per_mtok, prices.completion_per_mtok)
+    let cached = prices
+        .cached_per_mtok
+        .map_or_else(String::new, |usd| format!(", {usd} cached"));
+    format!(
+        "{} in, {} out{cached}",
+        prices.prompt_per_mtok, prices.completion_per_mtok
+    )
 }
 
 fn row(shown: &ModelRow) -> Vec<String> {
     let key = |server: &ModelServer| match (server.is_set, server.is_usable) {
         (true, _) => format!("{} (set)", server.api_key_env),
-        (false, true) => format!("{} (not set; your own server may not need it)", server.api_key_env),
+        (false, true) => format!(
+            "{} (not set; your own server may not need it)",
+            server.api_key_env
+        ),
         (false, false) => format!("{} (not set)", server.api_key_env),
     };
     let prices = match &shown.prices {

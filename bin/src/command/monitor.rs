@@ -30,11 +30,20 @@ pub(super) async fn monitor(context: &Context<'_>) -> Result<Exit, Failure> {
     // Report permanent errors immediately instead of waiting in the monitor.
     match (Client::find(&address).await, &address) {
         (Discovery::Unreachable(error), _) => return Err(error.into()),
-        (Discovery::None, Address::Home(_)) if context.print_if_unused(&[(); 0])? => return Ok(Exit::Success),
+        (Discovery::None, Address::Home(_)) if context.print_if_unused(&[(); 0])? => {
+            return Ok(Exit::Success);
+        }
         (Discovery::None, Address::Home(home)) => drop(OfflineStore::open(home)?),
         _ => {}
     }
     let interrupt = Interrupt::listen();
-    monitor::show(TreeSource::Address(address), title, None, context.terminal, &interrupt).await?;
+    monitor::show(
+        TreeSource::Address(address),
+        title,
+        None,
+        context.terminal,
+        &interrupt,
+    )
+    .await?;
     Ok(Exit::Success)
 }

@@ -12,15 +12,22 @@ use crate::file;
 pub(super) fn pasted_files(line: &str, home: Option<&Path>) -> Vec<PathBuf> {
     let mut files: Vec<PathBuf> = Vec::new();
     for word in words(line) {
-        let decoded =
-            word.strip_prefix("file://").map(|path| percent_decode_str(path).decode_utf8_lossy().into_owned());
+        let decoded = word
+            .strip_prefix("file://")
+            .map(|path| percent_decode_str(path).decode_utf8_lossy().into_owned());
         let word = decoded.as_deref().unwrap_or(&word);
         let path = match (word.strip_prefix("~/"), home) {
             (Some(rest), Some(home)) => home.join(rest),
-            _ if ["/", "./", "../"].iter().any(|start| word.starts_with(start)) => PathBuf::from(word),
+            _ if ["/", "./", "../"]
+                .iter()
+                .any(|start| word.starts_with(start)) =>
+            {
+                PathBuf::from(word)
+            }
             _ => continue,
         };
-        let is_media = file::content_type(&path).is_some_and(|known| InputKind::of_content_type(known).is_some());
+        let is_media = file::content_type(&path)
+            .is_some_and(|known| InputKind::of_content_type(known).is_some());
         if is_media && path.is_file() && !files.contains(&path) {
             files.push(path);
         }
@@ -36,7 +43,9 @@ pub(super) fn words(line: &str) -> Vec<String> {
     let mut rest = line;
     while let Some(c) = rest.chars().next() {
         let tail = &rest[c.len_utf8()..];
-        let quoted = tail.split_once(c).filter(|_| word.is_empty() && matches!(c, '\'' | '"'));
+        let quoted = tail
+            .split_once(c)
+            .filter(|_| word.is_empty() && matches!(c, '\'' | '"'));
         rest = tail;
         if let Some((text, after)) = quoted {
             word.push_str(text);
@@ -71,7 +80,10 @@ mod tests {
             (format!("what is {root}/a.png?"), vec![]),
             (format!("what is {root}/a.png ?"), vec!["a.png"]),
             (format!("{root}/my\\ plan.pdf"), vec!["my plan.pdf"]),
-            (format!("compare '{root}/my plan.pdf' and \"{root}/a.png\""), vec!["my plan.pdf", "a.png"]),
+            (
+                format!("compare '{root}/my plan.pdf' and \"{root}/a.png\""),
+                vec!["my plan.pdf", "a.png"],
+            ),
             (format!("{root}/a.png {root}/a.png"), vec!["a.png"]),
             (format!("file://{root}/a.png"), vec!["a.png"]),
             (format!("file://{root}/my%20plan.pdf"), vec!["my plan.pdf"]),

@@ -33,12 +33,20 @@ pub(super) async fn list(context: &Context<'_>, all: bool) -> Result<Exit, Failu
         return Ok(Exit::Success);
     }
     if permissions.is_empty() {
-        print::line(if all { "no permission requests" } else { "no open permission requests" })?;
+        print::line(if all {
+            "no permission requests"
+        } else {
+            "no open permission requests"
+        })?;
         return Ok(Exit::Success);
     }
     for asked in &permissions {
         let run = source.run(&asked.run_id).await?;
-        print(context, asked, run.settings.permissions.mode.unwrap_or_default())?;
+        print(
+            context,
+            asked,
+            run.settings.permissions.mode.unwrap_or_default(),
+        )?;
     }
     Ok(Exit::Success)
 }
@@ -46,22 +54,43 @@ pub(super) async fn list(context: &Context<'_>, all: bool) -> Result<Exit, Failu
 /// Prints a permission request and its decision, if any. `mode`: the permission mode of the run.
 fn print(context: &Context<'_>, asked: &Permission, mode: PermissionMode) -> Result<(), Failure> {
     let age = format::duration(soong_tui::screen::now().millis_since(asked.created_at));
-    let (id, status, session) = (&asked.permission_id, asked.status.as_str(), &asked.session_id);
+    let (id, status, session) = (
+        &asked.permission_id,
+        asked.status.as_str(),
+        &asked.session_id,
+    );
     let (trace, mode) = (&asked.trace_id, mode.as_str());
-    let head = format!("{id}  {status}, asked {age} ago by trace {trace} of session {session} in mode {mode}");
+    let head = format!(
+        "{id}  {status}, asked {age} ago by trace {trace} of session {session} in mode {mode}"
+    );
     print::line(&context.terminal.stdout.paint(TextStyle::Bold, &head))?;
     for row in wrap_rows(permission_rows(asked, None), prompts::list_columns()) {
-        print::line(&format!("  {}", context.terminal.stdout.paint(row.style, &row.text)))?;
+        print::line(&format!(
+            "  {}",
+            context.terminal.stdout.paint(row.style, &row.text)
+        ))?;
     }
     if let (Some(decision), Some(by)) = (asked.decision, &asked.by) {
-        let why = asked.reason.as_deref().map(|reason| format!(": {}", text::safe_line(reason))).unwrap_or_default();
-        print::line(&format!("  {} by {}{why}", decision.as_str(), text::safe_line(by)))?;
+        let why = asked
+            .reason
+            .as_deref()
+            .map(|reason| format!(": {}", text::safe_line(reason)))
+            .unwrap_or_default();
+        print::line(&format!(
+            "  {} by {}{why}",
+            decision.as_str(),
+            text::safe_line(by)
+        ))?;
     }
     Ok(())
 }
 
 /// Sets the permission mode of the active run of a session.
-pub(super) async fn set_mode(context: &Context<'_>, mode: PermissionMode, session: &str) -> Result<Exit, Failure> {
+pub(super) async fn set_mode(
+    context: &Context<'_>,
+    mode: PermissionMode,
+    session: &str,
+) -> Result<Exit, Failure> {
     let source = context.source_to_change().await?;
     let id = source.exact_session(session).await?.session_id;
     match source {
@@ -74,9 +103,14 @@ pub(super) async fn set_mode(context: &Context<'_>, mode: PermissionMode, sessio
         }
     }
     if context.global.json {
-        print::json(&PermissionModeBody { permission_mode: mode })?;
+        print::json(&PermissionModeBody {
+            permission_mode: mode,
+        })?;
     } else {
-        print::line(&format!("permission mode of session {id}: {}", mode.as_str()))?;
+        print::line(&format!(
+            "permission mode of session {id}: {}",
+            mode.as_str()
+        ))?;
     }
     Ok(Exit::Success)
 }
@@ -94,10 +128,17 @@ pub(super) async fn decide(
         return Err(already_decided_error(&asked).into());
     }
     let taker = questions::connect(context, &asked.session_id).await?;
-    let soong = report::command(context.global.home.as_deref(), context.global.url.as_deref());
+    let soong = report::command(
+        context.global.home.as_deref(),
+        context.global.url.as_deref(),
+    );
     let decided = async {
-        let asked = taker.client().decide(&asked.permission_id, decision, reason).await?;
-        let more = questions::describe_open_requests(taker.client(), &asked.session_id, &soong).await?;
+        let asked = taker
+            .client()
+            .decide(&asked.permission_id, decision, reason)
+            .await?;
+        let more =
+            questions::describe_open_requests(taker.client(), &asked.session_id, &soong).await?;
         Ok::<_, Failure>((asked, more))
     };
     let (decided, outlook) = (decided.await, taker.resume_description());
@@ -107,12 +148,22 @@ pub(super) async fn decide(
         print::json(&asked)?;
         return Ok(Exit::Success);
     }
-    let what = if decision.allows() { "allowed" } else { "denied" };
-    print::line(&format!("{what}; run {} of session {} {outlook}{more}", asked.run_id, asked.session_id))?;
+    let what = if decision.allows() {
+        "allowed"
+    } else {
+        "denied"
+    };
+    print::line(&format!(
+        "{what}; run {} of session {} {outlook}{more}",
+        asked.run_id, asked.session_id
+    ))?;
     print::line_or_stderr(
         context.terminal,
         TextStyle::Dim,
-        &format!("follow it: {soong} traces events {} --follow", asked.session_id),
+        &format!(
+            "follow it: {soong} traces events {} --follow",
+            asked.session_id
+        ),
     )?;
     Ok(Exit::Success)
 }

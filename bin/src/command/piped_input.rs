@@ -44,17 +44,23 @@ pub(super) fn add_piped_input(
     prompt: &mut Option<String>,
     max_bytes: u64,
 ) -> Result<Option<TempDir>, Failure> {
-    let is_used = options.prompt.as_deref() == Some("-") || options.prompt.is_none() && prompt.is_some();
+    let is_used =
+        options.prompt.as_deref() == Some("-") || options.prompt.is_none() && prompt.is_some();
     let is_attached = options.attach.iter().any(|path| path.as_os_str() == "-");
     if is_used || is_attached {
         if options.stdin {
             let advice = "Remove --stdin, or give the prompt as an argument.";
-            return Err(Failure::usage("standard input is the prompt or an attachment already", advice));
+            return Err(Failure::usage(
+                "standard input is the prompt or an attachment already",
+                advice,
+            ));
         }
         return Ok(None);
     }
     let Some(text) = prompt else { return Ok(None) };
-    let Some(input) = read(options.stdin, max_bytes)? else { return Ok(None) };
+    let Some(input) = read(options.stdin, max_bytes)? else {
+        return Ok(None);
+    };
     let size = format::bytes(input.bytes.len() as u64);
     let cut = input.cut.map(|why| format!(", {why}")).unwrap_or_default();
     let inline = String::from_utf8(input.bytes);
@@ -63,7 +69,9 @@ pub(super) fn add_piped_input(
             let data = data.trim_start_matches('\u{feff}');
             let fence = fence_around(data);
             let end = if data.ends_with('\n') { "" } else { "\n" };
-            text.push_str(&format!("\n\nStandard input{cut}:\n{fence}\n{data}{end}{fence}"));
+            text.push_str(&format!(
+                "\n\nStandard input{cut}:\n{fence}\n{data}{end}{fence}"
+            ));
             None
         }
         other => {
@@ -73,13 +81,17 @@ pub(super) fn add_piped_input(
             Some(folder)
         }
     };
-    print::note(&format!("attached {size} from standard input{cut} ({WAY_OUT})"));
+    print::note(&format!(
+        "attached {size} from standard input{cut} ({WAY_OUT})"
+    ));
     Ok(folder)
 }
 
 /// Reads a pipe or a file on standard input. `None` if there is neither, or if it is empty.
 fn read(waits: bool, max_bytes: u64) -> Result<Option<PipedInput>, Failure> {
-    let Ok(stat) = fstat(stdin()) else { return Ok(None) };
+    let Ok(stat) = fstat(stdin()) else {
+        return Ok(None);
+    };
     let kind = FileType::from_raw_mode(stat.st_mode);
     let is_pipe = matches!(kind, FileType::Fifo | FileType::Socket);
     if !is_pipe && kind != FileType::RegularFile {
@@ -93,16 +105,28 @@ fn read(waits: bool, max_bytes: u64) -> Result<Option<PipedInput>, Failure> {
         return Ok(None);
     }
     let max_bytes = usize::try_from(max_bytes).unwrap_or(usize::MAX);
-    let mut input = PipedInput { bytes: Vec::new(), cut: None };
+    let mut input = PipedInput {
+        bytes: Vec::new(),
+        cut: None,
+    };
     let mut buffer = vec![0; 64 * 1_024];
     loop {
-        let limit = if input.bytes.is_empty() { FIRST_BYTE_LIMIT } else { SILENCE_LIMIT };
+        let limit = if input.bytes.is_empty() {
+            FIRST_BYTE_LIMIT
+        } else {
+            SILENCE_LIMIT
+        };
         if is_pipe && !waits && !wait_for_bytes(limit)? {
             if input.bytes.is_empty() {
-                print::note("standard input is a pipe that sends nothing: it is not read (--stdin waits for its end)");
+                print::note(
+                    "standard input is a pipe that sends nothing: it is not read (--stdin waits for its end)",
+                );
                 return Ok(None);
             }
-            input.cut = Some(format!("cut: nothing more came within {} s", SILENCE_LIMIT.as_secs()));
+            input.cut = Some(format!(
+                "cut: nothing more came within {} s",
+                SILENCE_LIMIT.as_secs()
+            ));
             break;
         }
         let count = match rustix::io::read(stdin(), &mut buffer) {
@@ -118,7 +142,10 @@ fn read(waits: bool, max_bytes: u64) -> Result<Option<PipedInput>, Failure> {
         input.bytes.extend_from_slice(&buffer[..count]);
         if input.bytes.len() > max_bytes {
             input.bytes.truncate(max_bytes);
-            input.cut = Some(format!("cut at {} (artifacts.max_text_bytes)", format::bytes(max_bytes as u64)));
+            input.cut = Some(format!(
+                "cut at {} (artifacts.max_text_bytes)",
+                format::bytes(max_bytes as u64)
+            ));
             break;
         }
     }
@@ -130,7 +157,10 @@ fn wait_for_bytes(limit: Duration) -> Result<bool, Failure> {
     let deadline = Instant::now() + limit;
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
-        let timeout = Timespec { tv_sec: left.as_secs().cast_signed(), tv_nsec: left.subsec_nanos().into() };
+        let timeout = Timespec {
+            tv_sec: left.as_secs().cast_signed(),
+            tv_nsec: left.subsec_nanos().into(),
+        };
         let input = stdin();
         let mut descriptors = [PollFd::new(&input, PollFlags::IN)];
         match poll(&mut descriptors, Some(&timeout)) {
@@ -153,5 +183,9 @@ fn store(bytes: &[u8]) -> Result<(TempDir, std::path::PathBuf), Failure> {
 
 fn unreadable(error: &dyn std::fmt::Display) -> Failure {
     let what = format!("standard input cannot be read: {error}");
-    Failure::new(Exit::Failed, what, "Give the data as a file: --attach FILE.")
+    Failure::new(
+        Exit::Failed,
+        what,
+        "Give the data as a file: --attach FILE.",
+    )
 }

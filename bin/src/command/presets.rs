@@ -18,7 +18,10 @@ pub(super) fn presets(context: &Context<'_>, options: &cli::List) -> Result<Exit
     let tools = builtin_tools::builtins()?;
     let texts = HomeFiles::look(&context.home()?, &settings.config, &tools);
     if let Some(fault) = texts.faults.first() {
-        return Err(Failure::usage(fault.to_string(), "Correct that file; `soong doctor` lists all invalid files."));
+        return Err(Failure::usage(
+            fault.to_string(),
+            "Correct that file; `soong doctor` lists all invalid files.",
+        ));
     }
     let shown = shown(&texts.presets, &settings.config, &tools);
     if context.global.json {
@@ -27,20 +30,43 @@ pub(super) fn presets(context: &Context<'_>, options: &cli::List) -> Result<Exit
     }
     let rows: Vec<Vec<String>> = shown
         .iter()
-        .map(|PresetView { preset, tools: own, origin, .. }| {
-            let own = if own.len() == tools.len() { "all".to_owned() } else { own.join(", ") };
-            vec![
-                preset.name.clone(),
-                origin.clone(),
-                preset.model.clone().unwrap_or_else(|| "model of the run".to_owned()),
-                preset.max_iterations.map_or_else(|| "-".to_owned(), |turns| turns.to_string()),
-                preset.description.clone(),
-                own,
-            ]
-        })
+        .map(
+            |PresetView {
+                 preset,
+                 tools: own,
+                 origin,
+                 ..
+             }| {
+                let own = if own.len() == tools.len() {
+                    "all".to_owned()
+                } else {
+                    own.join(", ")
+                };
+                vec![
+                    preset.name.clone(),
+                    origin.clone(),
+                    preset
+                        .model
+                        .clone()
+                        .unwrap_or_else(|| "model of the run".to_owned()),
+                    preset
+                        .max_iterations
+                        .map_or_else(|| "-".to_owned(), |turns| turns.to_string()),
+                    preset.description.clone(),
+                    own,
+                ]
+            },
+        )
         .collect();
-    for warning in texts.warnings.iter().filter(|warning| !texts.skills.warnings().contains(warning)) {
-        print::error_line(&format!("warning: {}", text::safe_line(&warning.to_string())));
+    for warning in texts
+        .warnings
+        .iter()
+        .filter(|warning| !texts.skills.warnings().contains(warning))
+    {
+        print::error_line(&format!(
+            "warning: {}",
+            text::safe_line(&warning.to_string())
+        ));
     }
     print::table(
         context.terminal,
@@ -59,7 +85,10 @@ pub(super) fn presets(context: &Context<'_>, options: &cli::List) -> Result<Exit
 
 /// Adds the origin and the available tools to each agent type.
 fn shown(presets: &[KnownPreset], config: &Config, tools: &[ToolSpec]) -> Vec<PresetView> {
-    presets.iter().map(|known| PresetView::of(known, config, tools)).collect()
+    presets
+        .iter()
+        .map(|known| PresetView::of(known, config, tools))
+        .collect()
 }
 
 #[cfg(test)]
@@ -75,11 +104,36 @@ mod tests {
         let config = Config::parse("c", text).unwrap();
         let presets = presets(&PresetFiles::default(), &config, &[]);
         let shown = shown(&presets, &config, &builtin_tools::builtins().unwrap());
-        let names: Vec<&str> = shown.iter().map(|shown| shown.preset.name.as_str()).collect();
-        assert_eq!(names, ["default", "small", "analyst", "evaluator", "orchestrator", "explore", "mine"]);
-        let of = |name: &str| shown.iter().find(|shown| shown.preset.name == name).unwrap();
-        assert_eq!((of("default").origin.as_str(), of("explore").origin.as_str()), ("built in", "config"));
+        let names: Vec<&str> = shown
+            .iter()
+            .map(|shown| shown.preset.name.as_str())
+            .collect();
+        assert_eq!(
+            names,
+            [
+                "default",
+                "small",
+                "analyst",
+                "evaluator",
+                "orchestrator",
+                "explore",
+                "mine"
+            ]
+        );
+        let of = |name: &str| {
+            shown
+                .iter()
+                .find(|shown| shown.preset.name == name)
+                .unwrap()
+        };
+        assert_eq!(
+            (of("default").origin.as_str(), of("explore").origin.as_str()),
+            ("built in", "config")
+        );
         assert_eq!(of("explore").tools, ["grep"], "only what exists");
-        assert!(!of("mine").tools.contains(&"grep".to_owned()) && !of("default").tools.contains(&"glob".to_owned()));
+        assert!(
+            !of("mine").tools.contains(&"grep".to_owned())
+                && !of("default").tools.contains(&"glob".to_owned())
+        );
     }
 }

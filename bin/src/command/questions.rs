@@ -29,7 +29,11 @@ pub(super) async fn list(context: &Context<'_>, all: bool) -> Result<Exit, Failu
         return Ok(Exit::Success);
     }
     if questions.is_empty() {
-        print::line(if all { "no questions" } else { "no open questions" })?;
+        print::line(if all {
+            "no questions"
+        } else {
+            "no open questions"
+        })?;
         return Ok(Exit::Success);
     }
     for question in &questions {
@@ -41,13 +45,25 @@ pub(super) async fn list(context: &Context<'_>, all: bool) -> Result<Exit, Failu
 /// Prints a question and its answer.
 fn print(context: &Context<'_>, question: &Question) -> Result<(), Failure> {
     let age = format::duration(soong_tui::screen::now().millis_since(question.created_at));
-    let whom = question.to.as_deref().map(|to| format!(", for {}", text::safe_line(to))).unwrap_or_default();
-    let (id, status, session) = (&question.question_id, question.status.as_str(), &question.session_id);
-    let head = format!("{id}  {status}, asked {age} ago by trace {} of session {session}{whom}", question.trace_id);
+    let whom = question
+        .to
+        .as_deref()
+        .map(|to| format!(", for {}", text::safe_line(to)))
+        .unwrap_or_default();
+    let (id, status, session) = (
+        &question.question_id,
+        question.status.as_str(),
+        &question.session_id,
+    );
+    let head = format!(
+        "{id}  {status}, asked {age} ago by trace {} of session {session}{whom}",
+        question.trace_id
+    );
     print::line(&context.terminal.stdout.paint(TextStyle::Bold, &head))?;
     let indented = |text: &str| {
         let text = text::safe_block(text);
-        text.lines().try_for_each(|line| print::line(&format!("  {line}")))
+        text.lines()
+            .try_for_each(|line| print::line(&format!("  {line}")))
     };
     indented(&question.question)?;
     if let Some(answer) = &question.answer {
@@ -94,23 +110,41 @@ impl DecisionTarget {
 /// model that the session needs is not available, this process becomes the owner instead.
 ///
 /// Fails with `home_locked` if the owner has no control socket.
-pub(super) async fn connect(context: &Context<'_>, session: &SessionId) -> Result<DecisionTarget, Failure> {
+pub(super) async fn connect(
+    context: &Context<'_>,
+    session: &SessionId,
+) -> Result<DecisionTarget, Failure> {
     let home = context.home()?;
     if matches!(Client::find(&context.address(&home)).await, Discovery::None) {
         if let Some(pid) = offline_store::owner(&home) {
             let code = ErrorCode::HomeLocked;
-            let what =
-                format!("process {pid} owns this home but has no control socket, so it cannot be reached ({code})");
-            return Err(Failure::new(Exit::of(code), what, "Answer or decide in that program."));
+            let what = format!(
+                "process {pid} owns this home but has no control socket, so it cannot be reached ({code})"
+            );
+            return Err(Failure::new(
+                Exit::of(code),
+                what,
+                "Answer or decide in that program.",
+            ));
         }
         let settings = config::read(&context.global, &home)?;
         let models = OfflineStore::open(&home)?.unfinished_models(session)?;
-        if models.iter().any(|model| settings.check_model(Some(model), &context.environment).is_err()) {
-            let owner = Owner::open(host::builder(context, &home, &settings), RecoveryPolicy::Nothing).await?;
+        if models.iter().any(|model| {
+            settings
+                .check_model(Some(model), &context.environment)
+                .is_err()
+        }) {
+            let owner = Owner::open(
+                host::builder(context, &home, &settings),
+                RecoveryPolicy::Nothing,
+            )
+            .await?;
             return Ok(DecisionTarget::Temporary(owner));
         }
     }
-    host::connect_or_spawn(context, &home).await.map(DecisionTarget::Owner)
+    host::connect_or_spawn(context, &home)
+        .await
+        .map(DecisionTarget::Owner)
 }
 
 /// Describes how many other requests of the session are still open.
@@ -119,17 +153,26 @@ pub(super) async fn describe_open_requests(
     session: &SessionId,
     soong: &str,
 ) -> Result<String, Failure> {
-    let open = prompts::fetch_open_requests(client, Some(session)).await?.requests;
+    let open = prompts::fetch_open_requests(client, Some(session))
+        .await?
+        .requests;
     let of = |is: fn(&UserRequest) -> bool, one: &str, many: &str, list: &str| match open
         .iter()
         .filter(|ask| is(ask))
         .count()
     {
         0 => String::new(),
-        n => format!("; {} open, see `{soong} {list} list`", format::plural(n, one, many)),
+        n => format!(
+            "; {} open, see `{soong} {list} list`",
+            format::plural(n, one, many)
+        ),
     };
-    let questions =
-        of(|ask| matches!(ask, UserRequest::Question(_)), "more question is", "more questions are", "questions");
+    let questions = of(
+        |ask| matches!(ask, UserRequest::Question(_)),
+        "more question is",
+        "more questions are",
+        "questions",
+    );
     let permissions = of(
         |ask| matches!(ask, UserRequest::Permission(_)),
         "more permission request is",
@@ -146,7 +189,10 @@ pub(super) async fn answer(context: &Context<'_>, id: &str, answer: &str) -> Res
         given => given.to_owned(),
     };
     if answer.trim().is_empty() {
-        return Err(Failure::usage("the answer is empty", "Give an answer: soong questions answer ID TEXT"));
+        return Err(Failure::usage(
+            "the answer is empty",
+            "Give an answer: soong questions answer ID TEXT",
+        ));
     }
     // Check that the question exists and is pending before starting an owner process.
     let question = context.source_to_change().await?.question(id).await?;
@@ -154,7 +200,10 @@ pub(super) async fn answer(context: &Context<'_>, id: &str, answer: &str) -> Res
         return Err(already_decided(&question).into());
     }
     let taker = connect(context, &question.session_id).await?;
-    let soong = report::command(context.global.home.as_deref(), context.global.url.as_deref());
+    let soong = report::command(
+        context.global.home.as_deref(),
+        context.global.url.as_deref(),
+    );
     let answered = async {
         let question = taker.client().answer(id, &answer).await?;
         let more = describe_open_requests(taker.client(), &question.session_id, &soong).await?;
@@ -168,11 +217,16 @@ pub(super) async fn answer(context: &Context<'_>, id: &str, answer: &str) -> Res
         return Ok(Exit::Success);
     }
     let (run, session) = (&question.run_id, &question.session_id);
-    print::line(&format!("answered; run {run} of session {session} {outlook}{more}"))?;
+    print::line(&format!(
+        "answered; run {run} of session {session} {outlook}{more}"
+    ))?;
     print::line_or_stderr(
         context.terminal,
         TextStyle::Dim,
-        &format!("follow it: {soong} traces events {} --follow", question.session_id),
+        &format!(
+            "follow it: {soong} traces events {} --follow",
+            question.session_id
+        ),
     )?;
     Ok(Exit::Success)
 }

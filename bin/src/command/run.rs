@@ -39,20 +39,36 @@ pub(super) async fn run(context: &Context<'_>, mut options: cli::Run) -> Result<
     let home = context.home()?;
     let settings = config::read(&context.global, &home)?;
     continued::resolve(context, &mut options.conversation).await?;
-    let cli::ConversationArgs { session, trace, continued, after, .. } = &options.conversation;
+    let cli::ConversationArgs {
+        session,
+        trace,
+        continued,
+        after,
+        ..
+    } = &options.conversation;
     let mut prompt = prompt(&options, trace.is_some() || after.is_some())?;
     let project = project(context, options.project.path.as_deref())?;
     let budget = options.budget.limits();
     if !budget.is_unlimited() && options.reset.contains(&cli::Setting::Budget) {
         let advice = "Either set new limits, or reset the budget.";
-        return Err(Failure::usage("--reset budget cannot be combined with new limits", advice));
+        return Err(Failure::usage(
+            "--reset budget cannot be combined with new limits",
+            advice,
+        ));
     }
     if matches!(Client::find(&context.address(&home)).await, Discovery::None) {
-        let resumed_trace = trace.as_deref().filter(|_| prompt.is_none() && after.is_none());
+        let resumed_trace = trace
+            .as_deref()
+            .filter(|_| prompt.is_none() && after.is_none());
         let session = (session.as_deref(), trace.as_deref(), continued.is_some());
         let last_model = || last_model(&home, session, project.as_deref());
-        let is_reset = options.agent.agent_type.is_some() || options.reset.contains(&cli::Setting::Model);
-        let model = options.agent.model.clone().or_else(|| if is_reset { None } else { last_model() });
+        let is_reset =
+            options.agent.agent_type.is_some() || options.reset.contains(&cli::Setting::Model);
+        let model = options
+            .agent
+            .model
+            .clone()
+            .or_else(|| if is_reset { None } else { last_model() });
         check_credentials(context, &settings, &home, model.as_deref(), resumed_trace)?;
         print_model_selected_by_key(context, &settings, model.as_deref());
     }
@@ -61,11 +77,17 @@ pub(super) async fn run(context: &Context<'_>, mut options: cli::Run) -> Result<
     let max_bytes = settings.config.artifacts.max_text_bytes;
     let _stdin_folder = add_piped_input(&mut options, &mut prompt, max_bytes)?;
     let attached = Attachments::check(options.attach.clone(), &settings.config.artifacts)?;
-    let input = RunInput { options, prompt, output_schema: schema, project };
+    let input = RunInput {
+        options,
+        prompt,
+        output_schema: schema,
+        project,
+    };
     if input.options.detach {
         return detach(context, &home, input, attached).await;
     }
-    let mut place = RuntimeSession::connect(context, &home, || builder(context, &home, &settings)).await?;
+    let mut place =
+        RuntimeSession::connect(context, &home, || builder(context, &home, &settings)).await?;
     let build_request = async |place: &mut RuntimeSession<'_>| {
         let request = start_request(place.client(), input, context.global.json).await?;
         attach(context, place, attached, request).await
@@ -79,12 +101,23 @@ pub(super) async fn run(context: &Context<'_>, mut options: cli::Run) -> Result<
 }
 
 /// Prints the commands that continue after a run, and returns the exit code. `fails_on_denied`: a denied call is a failure.
-fn report_end(context: &Context<'_>, done: RunReport, is_quiet: bool, fails_on_denied: bool) -> Result<Exit, Failure> {
-    let has_failed = fails_on_denied && matches!(done.exit, Ok(Exit::Success)) && !done.denied.is_empty();
+fn report_end(
+    context: &Context<'_>,
+    done: RunReport,
+    is_quiet: bool,
+    fails_on_denied: bool,
+) -> Result<Exit, Failure> {
+    let has_failed =
+        fails_on_denied && matches!(done.exit, Ok(Exit::Success)) && !done.denied.is_empty();
     let advice = report::allow_advice(&done.denied);
     if !context.global.json && !done.output_closed {
         if !is_quiet {
-            report::print_detail_commands(context, context.global.home.as_deref(), &done.session_name, &done.stored)?;
+            report::print_detail_commands(
+                context,
+                context.global.home.as_deref(),
+                &done.session_name,
+                &done.stored,
+            )?;
         }
         report::print_denied_calls(&done.denied);
         if !has_failed && !advice.is_empty() {
@@ -94,7 +127,11 @@ fn report_end(context: &Context<'_>, done: RunReport, is_quiet: bool, fails_on_d
     match done.exit? {
         _ if has_failed => {
             let calls = format::plural(done.denied.len(), "call was", "calls were");
-            Err(Failure::new(Exit::Refused, format!("{calls} denied (--fail-on-denied)"), advice))
+            Err(Failure::new(
+                Exit::Refused,
+                format!("{calls} denied (--fail-on-denied)"),
+                advice,
+            ))
         }
         exit => Ok(exit),
     }
@@ -111,7 +148,9 @@ fn display(context: &Context<'_>, options: &cli::Run) -> Result<RunDisplay, Fail
 
 /// Prints, at a terminal, the model that a key selects, because none is configured. `model`: the one that is requested.
 fn print_model_selected_by_key(context: &Context<'_>, settings: &Settings, model: Option<&str>) {
-    let selected = settings.model_selected_by_key(&context.environment).filter(|_| model.is_none());
+    let selected = settings
+        .model_selected_by_key(&context.environment)
+        .filter(|_| model.is_none());
     if let Some(selected) = selected.filter(|_| !context.global.json && prompts::is_interactive()) {
         print::error_line(&context.terminal.stderr.paint(TextStyle::Dim, &selected));
     }
@@ -126,13 +165,19 @@ fn check_credentials(
     model: Option<&str>,
     resumed_trace: Option<&str>,
 ) -> Result<(), Failure> {
-    let trace = resumed_trace.and_then(|id| OfflineStore::open(home).ok().map(|records| (records.trace(id), records)));
+    let trace = resumed_trace.and_then(|id| {
+        OfflineStore::open(home)
+            .ok()
+            .map(|records| (records.trace(id), records))
+    });
     if let Some((Ok(trace), records)) = trace {
         let models = records.unfinished_models(&trace.session_id)?;
         // A trace that is complete cannot be resumed: let the owner reject it with that reason, not with a missing
         // key.
         if !models.is_empty() || trace.status == TraceStatus::Completed {
-            return models.iter().try_for_each(|model| settings.check_model(Some(model), &context.environment));
+            return models
+                .iter()
+                .try_for_each(|model| settings.check_model(Some(model), &context.environment));
         }
     }
     settings.check_model(model, &context.environment)
@@ -186,7 +231,9 @@ pub(super) async fn attach(
     if attached.is_empty() {
         return Ok(request);
     }
-    let session = place.request(async |client| attached.upload(client, &request).await).await?;
+    let session = place
+        .request(async |client| attached.upload(client, &request).await)
+        .await?;
     request.session_id = Some(session.to_string());
     attached.add_to(&mut request);
     if !context.global.json {
@@ -205,8 +252,17 @@ struct RunInput {
 }
 
 /// Builds the request body of the run.
-async fn start_request(client: &Client, input: RunInput, is_json: bool) -> Result<StartBody, Failure> {
-    let RunInput { options, prompt, output_schema: expected_output_schema, project } = input;
+async fn start_request(
+    client: &Client,
+    input: RunInput,
+    is_json: bool,
+) -> Result<StartBody, Failure> {
+    let RunInput {
+        options,
+        prompt,
+        output_schema: expected_output_schema,
+        project,
+    } = input;
     let budget = options.budget.limits();
     let mut trace_id = None;
     let session_id = match (options.conversation.session, options.conversation.trace) {
@@ -228,7 +284,9 @@ async fn start_request(client: &Client, input: RunInput, is_json: bool) -> Resul
         }
         (None, None) => match &options.conversation.continued {
             Some(reference) => {
-                let found = continued::fetch_continued(client, reference.as_deref(), project.as_deref()).await?;
+                let found =
+                    continued::fetch_continued(client, reference.as_deref(), project.as_deref())
+                        .await?;
                 Some(found.session_id.to_string())
             }
             None => None,
@@ -242,8 +300,12 @@ async fn start_request(client: &Client, input: RunInput, is_json: bool) -> Resul
         agent_type: options.agent.agent_type.map(Some),
         model: options.agent.model.map(Some),
         max_iterations: options.max_iterations.map(Some),
-        tools: options.tools.map(|names| Some(names.into_iter().filter(|name| !name.is_empty()).collect())),
-        timeout_ms: options.timeout.map(|limit| u64::try_from(limit.as_millis()).unwrap_or(u64::MAX)),
+        tools: options
+            .tools
+            .map(|names| Some(names.into_iter().filter(|name| !name.is_empty()).collect())),
+        timeout_ms: options
+            .timeout
+            .map(|limit| u64::try_from(limit.as_millis()).unwrap_or(u64::MAX)),
         budget: (!budget.is_unlimited()).then_some(Some(budget)),
         expected_output_schema,
         project_dir: project,
@@ -258,13 +320,18 @@ async fn start_request(client: &Client, input: RunInput, is_json: bool) -> Resul
     };
     reset(&mut body, &options.reset);
     if let Some(effort) = options.agent.effort {
-        body.llm_params = Some(Some(continued::params_with_effort(client, &body, effort).await?));
+        body.llm_params = Some(Some(
+            continued::params_with_effort(client, &body, effort).await?,
+        ));
     }
     Ok(body)
 }
 
 /// Returns the session of a trace, and the trace if it is that of a sub-agent.
-pub(super) async fn session_of(client: &Client, trace: &str) -> Result<(Session, Option<TraceId>), Failure> {
+pub(super) async fn session_of(
+    client: &Client,
+    trace: &str,
+) -> Result<(Session, Option<TraceId>), Failure> {
     let trace = client.trace(trace).await?.trace;
     let session = client.session(trace.session_id.as_str()).await?.session;
     Ok((session, trace.parent_trace_id.map(|_| trace.trace_id)))
@@ -274,7 +341,11 @@ pub(super) async fn session_of(client: &Client, trace: &str) -> Result<(Session,
 pub(super) fn schema(path: &Path) -> Result<Value, Failure> {
     let text = soong_server::text_file::read_text(path, file::MAX_TEXT_BYTES).map_err(|error| {
         let what = format!("the schema {} cannot be read: {error}", path.display());
-        let exit = if error.kind() == std::io::ErrorKind::NotFound { Exit::NotFound } else { Exit::Usage };
+        let exit = if error.kind() == std::io::ErrorKind::NotFound {
+            Exit::NotFound
+        } else {
+            Exit::Usage
+        };
         Failure::new(exit, what, "Give an existing, readable file.")
     })?;
     serde_json::from_str(&text).map_err(|error| {
@@ -285,7 +356,10 @@ pub(super) fn schema(path: &Path) -> Result<Value, Failure> {
 
 /// Returns the project folder. With a server, the path is one on its machine, and `None` selects the server's
 /// default.
-pub(super) fn project(context: &Context<'_>, path: Option<&Path>) -> Result<Option<PathBuf>, Failure> {
+pub(super) fn project(
+    context: &Context<'_>,
+    path: Option<&Path>,
+) -> Result<Option<PathBuf>, Failure> {
     match context.remote {
         Some(_) => Ok(path.map(Path::to_owned)),
         None => folder(path).map(Some),
@@ -304,8 +378,14 @@ pub(super) fn folder(path: Option<&Path>) -> Result<PathBuf, Failure> {
         _ => found,
     };
     if found.to_str().is_none() {
-        let what = format!("the folder {} cannot be a project: its path is not valid Unicode", found.display());
-        return Err(Failure::usage(what, "Rename it, or use another folder with --path DIR."));
+        let what = format!(
+            "the folder {} cannot be a project: its path is not valid Unicode",
+            found.display()
+        );
+        return Err(Failure::usage(
+            what,
+            "Rename it, or use another folder with --path DIR.",
+        ));
     }
     Ok(found)
 }
@@ -316,12 +396,19 @@ fn prompt(options: &cli::Run, may_resume: bool) -> Result<Option<String>, Failur
     let is_read = given.map_or(!may_resume, |prompt| prompt == "-");
     if is_read && options.attach.iter().any(|path| path.as_os_str() == "-") {
         let advice = "Give the prompt as an argument, or attach a file.";
-        return Err(Failure::usage("standard input cannot be both the prompt and an attachment", advice));
+        return Err(Failure::usage(
+            "standard input cannot be both the prompt and an attachment",
+            advice,
+        ));
     }
     if given.is_none() && may_resume {
         return Ok(None);
     }
-    prompt_text(given, "Give a prompt, such as `soong run \"Summarize README.md\"`, or pipe one in.").map(Some)
+    prompt_text(
+        given,
+        "Give a prompt, such as `soong run \"Summarize README.md\"`, or pipe one in.",
+    )
+    .map(Some)
 }
 
 /// Returns a prompt that is given, or read from standard input. `example`: advice if there is none.
@@ -362,7 +449,10 @@ async fn detach(
     let mut request = start_request(&client, input, context.global.json).await?;
     if !attached.is_empty() {
         let mut uploaded = attached.upload(&client, &request).await;
-        if uploaded.as_ref().is_err_and(|error| error.code == ErrorCode::Closing && error.retryable) {
+        if uploaded
+            .as_ref()
+            .is_err_and(|error| error.code == ErrorCode::Closing && error.retryable)
+        {
             client = host::connect_or_spawn(context, home).await?;
             uploaded = attached.upload(&client, &request).await;
         }
@@ -377,10 +467,20 @@ async fn detach(
         print::json(&run)?;
         return Ok(Exit::Success);
     }
-    let Accepted { run_id, session_id, status, .. } = run;
+    let Accepted {
+        run_id,
+        session_id,
+        status,
+        ..
+    } = run;
     print::line(&format!("run {run_id} of session {session_id}: {status}"))?;
-    let soong = report::command(context.global.home.as_deref(), context.global.url.as_deref());
-    print::line(&format!("follow it:  {soong} traces events {session_id} --follow"))?;
+    let soong = report::command(
+        context.global.home.as_deref(),
+        context.global.url.as_deref(),
+    );
+    print::line(&format!(
+        "follow it:  {soong} traces events {session_id} --follow"
+    ))?;
     print::line(&format!("show it:    {soong} tree"))?;
     print::line(&format!("stop it:    {soong} traces stop {session_id}"))?;
     Ok(Exit::Success)

@@ -138,7 +138,14 @@ impl<'a> RuntimeSession<'a> {
             reached = HomeConnection::connect_or_own(&address, &build) => reached?,
             () = interrupt.first() => return Err(interrupted_before_start()),
         };
-        let session = Self { context, home, build: Box::new(build), owner, interrupt, changed_variables: Vec::new() };
+        let session = Self {
+            context,
+            home,
+            build: Box::new(build),
+            owner,
+            interrupt,
+            changed_variables: Vec::new(),
+        };
         tokio::select! {
             compared = session.compare_settings() => {
                 let changed_variables = compared?;
@@ -154,18 +161,28 @@ impl<'a> RuntimeSession<'a> {
     /// Fails if a configuration was given with `--config` that the owner does not use. Without one, the owner's settings
     /// apply.
     async fn compare_settings(&self) -> Result<Vec<String>, Failure> {
-        let HomeConnection::Other(client, ready) = &self.owner else { return Ok(Vec::new()) };
+        let HomeConnection::Other(client, ready) = &self.owner else {
+            return Ok(Vec::new());
+        };
         if self.context.remote.is_some() {
             return Ok(Vec::new());
         }
         let owner_digests = match client.settings_digests().await {
             // Of an earlier version, or it is exiting: the next request finds the next owner.
-            Err(error) if matches!(error.code, ErrorCode::RouteNotFound | ErrorCode::Closing) => return Ok(Vec::new()),
+            Err(error) if matches!(error.code, ErrorCode::RouteNotFound | ErrorCode::Closing) => {
+                return Ok(Vec::new());
+            }
             digests => digests?,
         };
         let own_digests = (self.build)().settings_digests()?;
         let changed_settings = own_digests.changed_settings(&owner_digests);
-        if let Some(path) = self.context.global.config.as_ref().filter(|_| !changed_settings.is_empty()) {
+        if let Some(path) = self
+            .context
+            .global
+            .config
+            .as_ref()
+            .filter(|_| !changed_settings.is_empty())
+        {
             let names = text::safe_line(&changed_settings.join(", "));
             let message = format!(
                 "process {} owns this home with other settings than {}: {names}",
@@ -173,15 +190,20 @@ impl<'a> RuntimeSession<'a> {
                 text::safe_line(&path.display().to_string())
             );
             let error = ErrorInfo::new(ErrorCode::HomeLocked, message);
-            let advice = "Stop that process, leave out --config to use its settings, or use another --home.";
-            return Err(Failure { advice: advice.to_owned(), ..Failure::from(error) });
+            let advice =
+                "Stop that process, leave out --config to use its settings, or use another --home.";
+            return Err(Failure {
+                advice: advice.to_owned(),
+                ..Failure::from(error)
+            });
         }
         Ok(own_digests.changed_variables(&owner_digests))
     }
 
     /// Connects to the next owner of the home, or becomes it.
     async fn reconnect(&mut self) -> Result<(), Failure> {
-        self.owner = HomeConnection::connect_or_own(&self.context.address(self.home), &self.build).await?;
+        self.owner =
+            HomeConnection::connect_or_own(&self.context.address(self.home), &self.build).await?;
         self.changed_variables = self.compare_settings().await?;
         Ok(())
     }
@@ -194,18 +216,33 @@ impl<'a> RuntimeSession<'a> {
         match &self.owner {
             HomeConnection::Own(owner) => {
                 // Read errors are ignored here: they were reported when the home was opened.
-                let read = |home| OfflineStore::open(home).ok().and_then(|records| unfinished(&records.reader).ok());
-                let left = match owner.runtime().info().interrupted_runs().unchanged.is_empty() {
+                let read = |home| {
+                    OfflineStore::open(home)
+                        .ok()
+                        .and_then(|records| unfinished(&records.reader).ok())
+                };
+                let left = match owner
+                    .runtime()
+                    .info()
+                    .interrupted_runs()
+                    .unchanged
+                    .is_empty()
+                {
                     true => None,
                     false => read(self.home),
                 };
                 // Runs that wait for user input are not counted; `questions list` and `permissions list` show them.
-                let UnfinishedRuns { interrupted: at_work, .. } = left.unwrap_or_default();
+                let UnfinishedRuns {
+                    interrupted: at_work,
+                    ..
+                } = left.unwrap_or_default();
                 let still_running = at_work.len();
                 if still_running > 0 {
                     let runs = format::plural(still_running, "run was", "runs were");
-                    let soong =
-                        report::command(self.context.global.home.as_deref(), self.context.global.url.as_deref());
+                    let soong = report::command(
+                        self.context.global.home.as_deref(),
+                        self.context.global.url.as_deref(),
+                    );
                     print::note(&format!(
                         "{runs} left unfinished by an earlier process; runs of the session used here resume now, \
                          the others with `{soong} run --trace SESSION` (see `{soong} sessions list`)"
@@ -220,7 +257,9 @@ impl<'a> RuntimeSession<'a> {
                 };
                 if let Some(remote) = &self.context.remote {
                     let url = text::safe_line(remote.url());
-                    print::note(&format!("the server at {url}{version} executes the runs, with its own settings"));
+                    print::note(&format!(
+                        "the server at {url}{version} executes the runs, with its own settings"
+                    ));
                     return;
                 }
                 let pid = ready.pid;
@@ -253,7 +292,10 @@ impl<'a> RuntimeSession<'a> {
         }
     }
 
-    async fn start_at_owner(&mut self, request: &StartBody) -> Result<(Accepted, EventStream), Failure> {
+    async fn start_at_owner(
+        &mut self,
+        request: &StartBody,
+    ) -> Result<(Accepted, EventStream), Failure> {
         match with_note(STARTING, self.client().start_and_watch(request)).await {
             // The owner certainly did not accept the run.
             Err(error) if error.code == ErrorCode::Closing && error.retryable => {
@@ -282,7 +324,11 @@ impl<'a> RuntimeSession<'a> {
             };
             match answer {
                 // The owner certainly did not accept the request.
-                Err(error) if error.code == ErrorCode::Closing && error.retryable && Instant::now() < deadline => {
+                Err(error)
+                    if error.code == ErrorCode::Closing
+                        && error.retryable
+                        && Instant::now() < deadline =>
+                {
                     tokio::time::sleep(POLL_INTERVAL).await;
                     self.reconnect().await?;
                 }
@@ -322,18 +368,30 @@ impl<'a> RuntimeSession<'a> {
     fn end_timeout(&self) -> Duration {
         match &self.owner {
             HomeConnection::Own(owner) => {
-                Duration::from_millis(owner.runtime().info().config().runtime.cancel_timeout_ms) + CANCEL_MARGIN
+                Duration::from_millis(owner.runtime().info().config().runtime.cancel_timeout_ms)
+                    + CANCEL_MARGIN
             }
             HomeConnection::Other(..) => REMOTE_CANCEL_TIMEOUT,
         }
     }
 
     /// Runs a prompt and shows its progress and result. Fails if the run could not be started or was lost.
-    pub(super) async fn run(&mut self, request: StartBody, shown: RunDisplay) -> Result<RunReport, Failure> {
+    pub(super) async fn run(
+        &mut self,
+        request: StartBody,
+        shown: RunDisplay,
+    ) -> Result<RunReport, Failure> {
         let is_quiet = matches!(shown, RunDisplay::Quiet);
         let (watched, stored) = self.follow(request, shown).await?;
-        let exit = if watched.typed.in_background { Ok(Exit::Success) } else { report::exit(self.context, &watched) };
-        match (watched.output_closed || watched.typed.in_background, is_quiet) {
+        let exit = if watched.typed.in_background {
+            Ok(Exit::Success)
+        } else {
+            report::exit(self.context, &watched)
+        };
+        match (
+            watched.output_closed || watched.typed.in_background,
+            is_quiet,
+        ) {
             (true, _) => {}
             (false, true) => report::print_answer(self.context, &watched).map(drop)?,
             (false, false) => report::print_result(self.context, self.home, &watched, &stored)?,
@@ -371,19 +429,39 @@ impl<'a> RuntimeSession<'a> {
             // It is handled below.
             () = self.interrupt.first() => None,
         };
-        let (kind, task) = record.map(|run| (run.settings.agent_type, run.task)).unwrap_or_default();
+        let (kind, task) = record
+            .map(|run| (run.settings.agent_type, run.task))
+            .unwrap_or_default();
         let progress = Progress::choose(context, shown, &run, &kind, &task);
-        let (home, interrupt, end_timeout) = (context.global.home.as_deref(), &self.interrupt, self.end_timeout());
-        let target = WatchTarget { client: &client, run: &run, home, interrupt, end_timeout };
+        let (home, interrupt, end_timeout) = (
+            context.global.home.as_deref(),
+            &self.interrupt,
+            self.end_timeout(),
+        );
+        let target = WatchTarget {
+            client: &client,
+            run: &run,
+            home,
+            interrupt,
+            end_timeout,
+        };
         let watched = watch(&target, events, progress).await?;
         self.interrupt.reset();
-        let stored = report::stored(self.context.remote.is_none().then_some(self.home), &watched.run);
+        let stored = report::stored(
+            self.context.remote.is_none().then_some(self.home),
+            &watched.run,
+        );
         Ok((watched, stored))
     }
 
     /// Shows the monitor until the user closes it, then returns the run's events from its first one. A drawing error
     /// does not affect the run.
-    async fn monitor(&self, client: &Client, run: &Accepted, mut events: EventStream) -> Result<EventStream, Failure> {
+    async fn monitor(
+        &self,
+        client: &Client,
+        run: &Accepted,
+        mut events: EventStream,
+    ) -> Result<EventStream, Failure> {
         // The monitor does not read this stream, and a server drops slow readers: the events are requested again
         // later.
         let first = loop {
@@ -401,12 +479,21 @@ impl<'a> RuntimeSession<'a> {
         if let Err(failure) = self.show_monitor(Some(run.run_id.clone())).await {
             print::note(&failure.what);
         }
-        Ok(client.session_events(&run.trace_id, first.map_or(0, |first| first.saturating_sub(1))).await?)
+        Ok(client
+            .session_events(
+                &run.trace_id,
+                first.map_or(0, |first| first.saturating_sub(1)),
+            )
+            .await?)
     }
 
     /// Shows the monitor until the user closes it. `own`: the run that is selected first.
     pub(super) async fn show_monitor(&self, own: Option<RunId>) -> Result<(), Failure> {
-        let server = self.context.remote.as_ref().map(|remote| remote.url().to_owned());
+        let server = self
+            .context
+            .remote
+            .as_ref()
+            .map(|remote| remote.url().to_owned());
         let title = server.unwrap_or_else(|| self.home.display().to_string());
         let source = TreeSource::Connected(self.client().clone());
         monitor::check(self.context.terminal)?;
@@ -415,7 +502,9 @@ impl<'a> RuntimeSession<'a> {
 
     /// Returns whether an earlier process has left a run of the session unfinished, and this process can resume it.
     pub(super) fn has_interrupted_run(&self, session: &SessionId) -> bool {
-        let HomeConnection::Own(owner) = &self.owner else { return false };
+        let HomeConnection::Own(owner) = &self.owner else {
+            return false;
+        };
         let info = owner.runtime().info();
         let interrupted = &info.interrupted_runs().unchanged;
         let records = || OfflineStore::open(self.home).ok();
@@ -426,9 +515,17 @@ impl<'a> RuntimeSession<'a> {
 
     /// Deletes all sessions except the newest `most`, if this process owns the home.
     pub(super) async fn delete_old_sessions(&self, most: usize) {
-        let HomeConnection::Own(owner) = &self.owner else { return };
+        let HomeConnection::Own(owner) = &self.owner else {
+            return;
+        };
         let runtime = owner.runtime();
-        let Ok(page) = runtime.sessions().list(SessionFilter::default(), 100, None).await else { return };
+        let Ok(page) = runtime
+            .sessions()
+            .list(SessionFilter::default(), 100, None)
+            .await
+        else {
+            return;
+        };
         for session in page.items.into_iter().skip(most) {
             if let Err(error) = runtime.sessions().delete(&session.session_id).await {
                 tracing::warn!(%error, "failed to delete an earlier session");
@@ -442,8 +539,11 @@ impl<'a> RuntimeSession<'a> {
     /// An owner continues until all runs have ended if it also executes runs of other sessions, or if
     /// `runtime.recovery = "fail"` prevents that another process resumes the run.
     pub(super) async fn hand_over(self, session: &SessionId) -> Result<bool, Failure> {
-        let HomeConnection::Own(owner) = &self.owner else { return Ok(true) };
-        let can_resume = owner.runtime().info().config().runtime.recovery != Some(RecoveryMode::Fail);
+        let HomeConnection::Own(owner) = &self.owner else {
+            return Ok(true);
+        };
+        let can_resume =
+            owner.runtime().info().config().runtime.recovery != Some(RecoveryMode::Fail);
         // A request that is in progress may start a run.
         while !(can_resume && owner.shut_if_only(session)) {
             if !can_resume || owner.has_runs_besides(session) {
@@ -457,17 +557,31 @@ impl<'a> RuntimeSession<'a> {
             // The run is stopped without an end, so that the next owner can resume it.
             owner.close().await;
         }
-        resume_in_background(context, home, session).await.map_err(|failure| {
-            let what = format!("the run was interrupted and does not continue in the background: {}", failure.what);
-            let soong = report::command(context.global.home.as_deref(), context.global.url.as_deref());
-            Failure::new(failure.exit, what, format!("Resume it: {soong} run --trace {session}"))
-        })
+        resume_in_background(context, home, session)
+            .await
+            .map_err(|failure| {
+                let what = format!(
+                    "the run was interrupted and does not continue in the background: {}",
+                    failure.what
+                );
+                let soong = report::command(
+                    context.global.home.as_deref(),
+                    context.global.url.as_deref(),
+                );
+                Failure::new(
+                    failure.exit,
+                    what,
+                    format!("Resume it: {soong} run --trace {session}"),
+                )
+            })
     }
 
     /// Closes the connection. An owner first waits until the runs that other processes started here have ended, and a moment
     /// for the names of traces.
     pub(super) async fn close(self) {
-        let Some(owner) = self.owner.into_owner() else { return };
+        let Some(owner) = self.owner.into_owner() else {
+            return;
+        };
         wait_idle(&owner, &self.interrupt).await;
         wait_for_names(&owner, &self.interrupt).await;
         owner.close().await;
@@ -476,17 +590,30 @@ impl<'a> RuntimeSession<'a> {
 
 /// Resumes the run of a session in the owner of the home, or in a new background process. Returns `false` if the run has
 /// ended.
-async fn resume_in_background(context: &Context<'_>, home: &Path, session: &SessionId) -> Result<bool, Failure> {
+async fn resume_in_background(
+    context: &Context<'_>,
+    home: &Path,
+    session: &SessionId,
+) -> Result<bool, Failure> {
     let client = host::connect_or_spawn(context, home).await?;
     let is_active = client.session(session.as_str()).await?.session.live_runs > 0;
     if is_active {
-        client.start(&StartBody { session_id: Some(session.to_string()), ..StartBody::default() }).await?;
+        client
+            .start(&StartBody {
+                session_id: Some(session.to_string()),
+                ..StartBody::default()
+            })
+            .await?;
     }
     Ok(is_active)
 }
 
 fn interrupted_before_start() -> Failure {
-    Failure::new(Exit::Interrupted, "interrupted before anything started", "Nothing was lost. Try again.")
+    Failure::new(
+        Exit::Interrupted,
+        "interrupted before anything started",
+        "Nothing was lost. Try again.",
+    )
 }
 
 fn prepare(context: &Context<'_>, home: &Path) -> Interrupt {

@@ -29,24 +29,38 @@ use crate::{
 
 pub(super) use branch::{describe_head, refused};
 
-pub(super) async fn sessions(context: &Context<'_>, options: &cli::Sessions) -> Result<Exit, Failure> {
+pub(super) async fn sessions(
+    context: &Context<'_>,
+    options: &cli::Sessions,
+) -> Result<Exit, Failure> {
     if matches!(options, cli::Sessions::List { .. }) && context.print_if_unused(&[(); 0])? {
         return Ok(Exit::Success);
     }
     let source = match options {
-        cli::Sessions::List { .. } | cli::Sessions::Show { .. } | cli::Sessions::Cleanup { yes: false, .. } => {
-            context.source().await?
-        }
+        cli::Sessions::List { .. }
+        | cli::Sessions::Show { .. }
+        | cli::Sessions::Cleanup { yes: false, .. } => context.source().await?,
         cli::Sessions::Fork { .. }
         | cli::Sessions::Switch { .. }
         | cli::Sessions::Delete { .. }
         | cli::Sessions::Cleanup { yes: true, .. } => context.source_to_change().await?,
     };
     match options {
-        cli::Sessions::List { all, columns } => list(context, &source, *all, &columns.columns).await,
+        cli::Sessions::List { all, columns } => {
+            list(context, &source, *all, &columns.columns).await
+        }
         cli::Sessions::Show { id } => show(context, &source, id).await,
-        cli::Sessions::Fork { id, at, session_id, name } => {
-            let request = ForkBody { at_sequence: *at, session_id: session_id.clone(), name: name.clone() };
+        cli::Sessions::Fork {
+            id,
+            at,
+            session_id,
+            name,
+        } => {
+            let request = ForkBody {
+                at_sequence: *at,
+                session_id: session_id.clone(),
+                name: name.clone(),
+            };
             let id = source.session(id).await?.session_id;
             branch::fork(context, source, id.as_str(), &request).await
         }
@@ -55,7 +69,9 @@ pub(super) async fn sessions(context: &Context<'_>, options: &cli::Sessions) -> 
             branch::switch(context, source, id.as_str(), *sequence).await
         }
         cli::Sessions::Delete { id } => delete(context, source, id).await,
-        cli::Sessions::Cleanup { older_than, yes } => cleanup::cleanup(context, source, *older_than, !yes).await,
+        cli::Sessions::Cleanup { older_than, yes } => {
+            cleanup::cleanup(context, source, *older_than, !yes).await
+        }
     }
 }
 
@@ -73,10 +89,17 @@ async fn delete(context: &Context<'_>, source: Source, id: &str) -> Result<Exit,
     }
     let traces = source.traces(Some(&session.session_id), true).await?;
     let is_its = |artifact: &Artifact| matches!(artifact.scope, ArtifactScope::Session { .. });
-    let artifacts: Vec<Artifact> = source.artifacts(&session.session_id).await?.into_iter().filter(is_its).collect();
+    let artifacts: Vec<Artifact> = source
+        .artifacts(&session.session_id)
+        .await?
+        .into_iter()
+        .filter(is_its)
+        .collect();
     drop(source);
-    let reached =
-        HomeConnection::connect_or_own(&context.address(&home), &|| builder(context, &home, &settings)).await?;
+    let reached = HomeConnection::connect_or_own(&context.address(&home), &|| {
+        builder(context, &home, &settings)
+    })
+    .await?;
     let deleted = reached.client().delete_session(&session.session_id).await;
     if let Some(owner) = reached.into_owner() {
         owner.close().await;
@@ -86,19 +109,35 @@ async fn delete(context: &Context<'_>, source: Source, id: &str) -> Result<Exit,
 }
 
 /// Asks whether the session that was found by a part of its name is to be deleted. Fails without a terminal.
-async fn confirm_deletion(context: &Context<'_>, session: &Session, reference: &str) -> Result<bool, Failure> {
-    let found = format!("{} is session {}", text::safe_line(reference), described(session));
+async fn confirm_deletion(
+    context: &Context<'_>,
+    session: &Session,
+    reference: &str,
+) -> Result<bool, Failure> {
+    let found = format!(
+        "{} is session {}",
+        text::safe_line(reference),
+        described(session)
+    );
     if context.global.json || !prompts::is_interactive() {
-        return Err(Failure::usage(found, "Give its whole id or slug to delete it."));
+        return Err(Failure::usage(
+            found,
+            "Give its whole id or slug to delete it.",
+        ));
     }
     print::line(&found)?;
     let answer = Input::of_person()?.next("delete it? [y/N] ", "").await?;
-    Ok(matches!(answer, InputLine::Line(answer) if ["y", "yes"].contains(&&*answer.trim().to_lowercase())))
+    Ok(
+        matches!(answer, InputLine::Line(answer) if ["y", "yes"].contains(&&*answer.trim().to_lowercase())),
+    )
 }
 
 /// Returns the short name of a session and its name.
 fn described(session: &Session) -> String {
-    let name = session.name.as_deref().map(|name| format!(" ({})", text::safe_line(name)));
+    let name = session
+        .name
+        .as_deref()
+        .map(|name| format!(" ({})", text::safe_line(name)));
     format!("{}{}", session.short_name(), name.unwrap_or_default())
 }
 
@@ -122,13 +161,22 @@ fn print_deleted(
         "deleted session {}: {}, {}, {}",
         session.session_id,
         format::plural(traces.len(), "trace", "traces"),
-        format::plural(usize::try_from(messages).unwrap_or(usize::MAX), "message", "messages"),
+        format::plural(
+            usize::try_from(messages).unwrap_or(usize::MAX),
+            "message",
+            "messages"
+        ),
         format::plural(artifacts.len(), "artifact", "artifacts"),
     ))?;
     Ok(Exit::Success)
 }
 
-async fn list(context: &Context<'_>, source: &Source, with_calls: bool, columns: &[String]) -> Result<Exit, Failure> {
+async fn list(
+    context: &Context<'_>,
+    source: &Source,
+    with_calls: bool,
+    columns: &[String],
+) -> Result<Exit, Failure> {
     let sessions = source.sessions(with_calls).await?;
     if context.global.json {
         print::json(&sessions)?;
@@ -148,7 +196,11 @@ async fn list(context: &Context<'_>, source: &Source, with_calls: bool, columns:
                 session.short_name().to_owned(),
                 time(session.updated_at),
                 runs(source, session, asks.contains(&session.session_id)),
-                text::cut(&text::safe_line(session.name.as_deref().unwrap_or("")), 48, context.terminal.ellipsis()),
+                text::cut(
+                    &text::safe_line(session.name.as_deref().unwrap_or("")),
+                    48,
+                    context.terminal.ellipsis(),
+                ),
                 session.project_dir.clone(),
             ]
         })
@@ -175,7 +227,9 @@ fn runs(source: &Source, session: &Session, asks: bool) -> String {
         (count, Source::Owner(..), false) => format!("{count} active"),
         (count, Source::Owner(..), true) => format!("{count} active, waiting for input"),
         (count, Source::Disk(records), false) if records.is_owned() => format!("{count} active"),
-        (count, Source::Disk(records), true) if records.is_owned() => format!("{count} active, waiting for input"),
+        (count, Source::Disk(records), true) if records.is_owned() => {
+            format!("{count} active, waiting for input")
+        }
         (count, Source::Disk(_), false) => format!("{count} interrupted"),
         (count, Source::Disk(_), true) => format!("{count} unfinished, waiting for input"),
     }
@@ -194,11 +248,26 @@ async fn show(context: &Context<'_>, source: &Source, id: &str) -> Result<Exit, 
     if let Some(slug) = &session.slug {
         print::line(&format!("slug      {slug}"))?;
     }
-    print::line(&format!("name      {}", text::safe_line(session.name.as_deref().unwrap_or(""))))?;
-    print::line(&format!("project   {}", text::safe_line(&session.project_dir)))?;
-    print::line(&format!("created   {} UTC", format::time(session.created_at)))?;
-    print::line(&format!("updated   {} UTC", format::time(session.updated_at)))?;
-    print::line(&format!("runs      {}", format::plural(session.live_runs as usize, "unfinished", "unfinished")))?;
+    print::line(&format!(
+        "name      {}",
+        text::safe_line(session.name.as_deref().unwrap_or(""))
+    ))?;
+    print::line(&format!(
+        "project   {}",
+        text::safe_line(&session.project_dir)
+    ))?;
+    print::line(&format!(
+        "created   {} UTC",
+        format::time(session.created_at)
+    ))?;
+    print::line(&format!(
+        "updated   {} UTC",
+        format::time(session.updated_at)
+    ))?;
+    print::line(&format!(
+        "runs      {}",
+        format::plural(session.live_runs as usize, "unfinished", "unfinished")
+    ))?;
     for ask in source.open_requests(Some(&session.session_id)).await? {
         print::line(&format!("waits for {}", ask.summary()))?;
     }
@@ -215,7 +284,8 @@ async fn show(context: &Context<'_>, source: &Source, id: &str) -> Result<Exit, 
                     artifact.key(),
                     version_label(artifact),
                     format::bytes(artifact.size),
-                    file.map(|file| file.display().to_string()).unwrap_or_default(),
+                    file.map(|file| file.display().to_string())
+                        .unwrap_or_default(),
                 ]
             })
             .collect();
@@ -232,8 +302,14 @@ async fn show(context: &Context<'_>, source: &Source, id: &str) -> Result<Exit, 
         if artifacts.iter().any(|artifact| artifact.dirty) {
             print::line_or_stderr(context.terminal, TextStyle::Dim, DIRTY_NOTE)?;
         }
-        let soong = report::command(context.global.home.as_deref(), context.global.url.as_deref());
-        let hint = format!("Details: {soong} artifacts show NAME --session {}", session.short_name());
+        let soong = report::command(
+            context.global.home.as_deref(),
+            context.global.url.as_deref(),
+        );
+        let hint = format!(
+            "Details: {soong} artifacts show NAME --session {}",
+            session.short_name()
+        );
         print::line_or_stderr(context.terminal, TextStyle::Dim, &hint)?;
     }
     Ok(Exit::Success)

@@ -50,7 +50,11 @@ fn show(context: &Context<'_>) -> Result<(), Failure> {
     let home_origin = config::home_origin(&context.global, &context.environment);
     let settings = config::read(&context.global, &home)?;
     let file = settings.file().map(|(path, _)| path);
-    let file_origin = if context.global.config.is_some() { "--config" } else { "home" };
+    let file_origin = if context.global.config.is_some() {
+        "--config"
+    } else {
+        "home"
+    };
     let shown = shown(&settings, &home, &context.environment);
     let texts = HomeFiles::look(&home, &settings.config, &builtin_tools::builtins()?);
     let faults: Vec<String> = texts.faults.iter().map(ToString::to_string).collect();
@@ -74,15 +78,24 @@ fn show(context: &Context<'_>) -> Result<(), Failure> {
     head("home", &home.display().to_string(), home_origin)?;
     match file {
         Some(path) => head("file", &path.display().to_string(), file_origin)?,
-        None => head("file", "none (all settings have their defaults)", "create it with `soong init`")?,
+        None => head(
+            "file",
+            "none (all settings have their defaults)",
+            "create it with `soong init`",
+        )?,
     }
     print::line("")?;
     lines(&shown, file, context)?;
     if !faults.is_empty() {
         print::line("")?;
     }
-    let fault =
-        |fault: &String| print::line(&format!("{}  {}", paint.paint(TextStyle::Red, "broken"), text::safe_line(fault)));
+    let fault = |fault: &String| {
+        print::line(&format!(
+            "{}  {}",
+            paint.paint(TextStyle::Red, "broken"),
+            text::safe_line(fault)
+        ))
+    };
     faults.iter().try_for_each(fault)
 }
 
@@ -92,19 +105,34 @@ fn shown(settings: &Settings, home: &Path, environment: &Environment) -> Vec<Set
     let models = settings.models(environment);
     let model = &models.config.model;
     let reach = Endpoint::of(model, environment);
-    let facts = known_server_facts(home, model, environment, model.model_name()).unwrap_or_default();
-    let table_window = models.catalog.find(model.model_name()).map(|entry| entry.context_window);
+    let facts =
+        known_server_facts(home, model, environment, model.model_name()).unwrap_or_default();
+    let table_window = models
+        .catalog
+        .find(model.model_name())
+        .map(|entry| entry.context_window);
     let shown = |setting: Setting| {
         if setting.value.is_none() {
             let (value, origin) = match setting.key.as_str() {
-                "model.context_window" if facts.context_window.is_some() => (facts.context_window, "server"),
-                "model.context_window" if table_window.is_some() => (table_window, "table of models"),
-                "model.max_concurrency" => (facts.default_concurrency().map(|calls| calls as u64), "server"),
+                "model.context_window" if facts.context_window.is_some() => {
+                    (facts.context_window, "server")
+                }
+                "model.context_window" if table_window.is_some() => {
+                    (table_window, "table of models")
+                }
+                "model.max_concurrency" => (
+                    facts.default_concurrency().map(|calls| calls as u64),
+                    "server",
+                ),
                 _ => (None, ""),
             };
             if let Some(value) = value {
                 let row = one(setting, &reach, environment);
-                return SettingRow { value: Some(value.into()), origin: origin.to_owned(), ..row };
+                return SettingRow {
+                    value: Some(value.into()),
+                    origin: origin.to_owned(),
+                    ..row
+                };
             }
         }
         // These values follow from other settings and the environment.
@@ -115,14 +143,34 @@ fn shown(settings: &Settings, home: &Path, environment: &Environment) -> Vec<Set
             "model.max_concurrency" => Value::from(model.max_concurrency()),
             _ => return one(setting, &reach, environment),
         };
-        one(Setting { value: Some(setting.value.unwrap_or(value)), ..setting }, &reach, environment)
+        one(
+            Setting {
+                value: Some(setting.value.unwrap_or(value)),
+                ..setting
+            },
+            &reach,
+            environment,
+        )
     };
-    settings.config.settings(text).into_iter().map(shown).collect()
+    settings
+        .config
+        .settings(text)
+        .into_iter()
+        .map(shown)
+        .collect()
 }
 
 fn one(setting: Setting, reach: &Endpoint, environment: &Environment) -> SettingRow {
-    let Setting { key, mut value, line } = setting;
-    let mut origin = if line.is_some() { "file".to_owned() } else { "default".to_owned() };
+    let Setting {
+        key,
+        mut value,
+        line,
+    } = setting;
+    let mut origin = if line.is_some() {
+        "file".to_owned()
+    } else {
+        "default".to_owned()
+    };
     if key == "model.base_url" {
         value = Some(Value::from(reach.base_url.as_str()));
         if reach.origin == BaseUrlOrigin::Environment {
@@ -130,11 +178,21 @@ fn one(setting: Setting, reach: &Endpoint, environment: &Environment) -> Setting
         }
     }
     if key.ends_with(".base_url") {
-        value = value.map(|url| Value::from(secret::hide_in_address(url.as_str().unwrap_or_default())));
+        value =
+            value.map(|url| Value::from(secret::hide_in_address(url.as_str().unwrap_or_default())));
     }
-    let variable = value.as_ref().and_then(Value::as_str).filter(|_| key.ends_with(".api_key_env"));
+    let variable = value
+        .as_ref()
+        .and_then(Value::as_str)
+        .filter(|_| key.ends_with(".api_key_env"));
     let is_set = variable.map(|variable| environment.get(variable).is_some());
-    SettingRow { key, value, origin, line, is_set }
+    SettingRow {
+        key,
+        value,
+        origin,
+        line,
+        is_set,
+    }
 }
 
 fn lines(shown: &[SettingRow], file: Option<&Path>, context: &Context<'_>) -> Result<(), Failure> {
@@ -142,7 +200,10 @@ fn lines(shown: &[SettingRow], file: Option<&Path>, context: &Context<'_>) -> Re
     let rows: Vec<(String, String)> = shown
         .iter()
         .map(|setting| {
-            let value = setting.value.as_ref().map_or_else(|| "(not set)".to_owned(), toml);
+            let value = setting
+                .value
+                .as_ref()
+                .map_or_else(|| "(not set)".to_owned(), toml);
             let note = match setting.is_set {
                 Some(true) => " (set)",
                 Some(false) => " (not set)",
@@ -152,16 +213,30 @@ fn lines(shown: &[SettingRow], file: Option<&Path>, context: &Context<'_>) -> Re
             let left = text::safe_line_keep_spaces(&format!("{} = {value}", setting.key));
             let left = text::cut(&left, room, context.terminal.ellipsis()) + note;
             let origin = match (setting.line, file) {
-                (Some(line), Some(file)) => text::safe_line_keep_spaces(&format!("{}:{line}", file.display())),
+                (Some(line), Some(file)) => {
+                    text::safe_line_keep_spaces(&format!("{}:{line}", file.display()))
+                }
                 _ => setting.origin.clone(),
             };
             (left, origin)
         })
         .collect();
-    let width = rows.iter().map(|(left, _)| text::width(left)).max().unwrap_or(0);
+    let width = rows
+        .iter()
+        .map(|(left, _)| text::width(left))
+        .max()
+        .unwrap_or(0);
     for (left, origin) in &rows {
-        let style = if origin == "default" { TextStyle::Dim } else { TextStyle::Plain };
-        print::line(&format!("{}  {}", text::pad(left, width), paint.paint(style, origin)))?;
+        let style = if origin == "default" {
+            TextStyle::Dim
+        } else {
+            TextStyle::Plain
+        };
+        print::line(&format!(
+            "{}  {}",
+            text::pad(left, width),
+            paint.paint(style, origin)
+        ))?;
     }
     Ok(())
 }
@@ -169,7 +244,10 @@ fn lines(shown: &[SettingRow], file: Option<&Path>, context: &Context<'_>) -> Re
 /// Formats a value as TOML. Strings, numbers and lists of them look the same in JSON.
 fn toml(value: &Value) -> String {
     match value {
-        Value::Array(items) => format!("[{}]", items.iter().map(toml).collect::<Vec<_>>().join(", ")),
+        Value::Array(items) => format!(
+            "[{}]",
+            items.iter().map(toml).collect::<Vec<_>>().join(", ")
+        ),
         value => value.to_string(),
     }
 }
@@ -184,19 +262,53 @@ mod tests {
             let settings = Settings::of("c.toml", text);
             let environment = Environment::of(variables.iter().copied());
             let all = shown(&settings, Path::new("no-home"), &environment);
-            assert!(!serde_json::to_string(&all).unwrap().contains("s3cret"), "{all:?}");
+            assert!(
+                !serde_json::to_string(&all).unwrap().contains("s3cret"),
+                "{all:?}"
+            );
             let found = all.into_iter().find(|setting| setting.key == key).unwrap();
             let value = found.value.as_ref().map(toml).unwrap_or_default();
-            format!("{value} {} {:?} {:?}", found.origin, found.line, found.is_set)
+            format!(
+                "{value} {} {:?} {:?}",
+                found.origin, found.line, found.is_set
+            )
         };
         let url = "[model]\nbase_url = \"http://me:s3cret@a/v1\"\n";
-        let of_environment = [("OPENAI_BASE_URL", "http://b/v1?key=s3cret"), ("OPENAI_API_KEY", "s3cret")];
+        let of_environment = [
+            ("OPENAI_BASE_URL", "http://b/v1?key=s3cret"),
+            ("OPENAI_API_KEY", "s3cret"),
+        ];
         for (text, key, variables, want) in [
-            ("", "model.base_url", &[][..], "\"https://api.openai.com/v1\" default None None"),
-            ("", "model.base_url", &of_environment, "\"http://b/v1?[hidden]\" environment OPENAI_BASE_URL None None"),
-            (url, "model.base_url", &of_environment, "\"http://[hidden]@a/v1\" file Some(2) None"),
-            ("", "model.api_key_env", &of_environment, "\"OPENAI_API_KEY\" default None Some(true)"),
-            ("", "model.api_key_env", &[], "\"OPENAI_API_KEY\" default None Some(false)"),
+            (
+                "",
+                "model.base_url",
+                &[][..],
+                "\"https://api.openai.com/v1\" default None None",
+            ),
+            (
+                "",
+                "model.base_url",
+                &of_environment,
+                "\"http://b/v1?[hidden]\" environment OPENAI_BASE_URL None None",
+            ),
+            (
+                url,
+                "model.base_url",
+                &of_environment,
+                "\"http://[hidden]@a/v1\" file Some(2) None",
+            ),
+            (
+                "",
+                "model.api_key_env",
+                &of_environment,
+                "\"OPENAI_API_KEY\" default None Some(true)",
+            ),
+            (
+                "",
+                "model.api_key_env",
+                &[],
+                "\"OPENAI_API_KEY\" default None Some(false)",
+            ),
             ("", "model.temperature", &[], " default None None"),
             (
                 "tools.disabled = [\"grep\", \"glob\"]\n",

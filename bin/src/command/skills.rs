@@ -30,16 +30,27 @@ fn list(context: &Context<'_>, path: Option<&Path>) -> Result<Exit, Failure> {
         print::json(&shown)?;
     } else {
         let row = |skill: &SkillView| {
-            vec![text::safe_line(&skill.name), skill.origin.clone(), text::safe_line(&skill.description)]
+            vec![
+                text::safe_line(&skill.name),
+                skill.origin.clone(),
+                text::safe_line(&skill.description),
+            ]
         };
         print::table(
             context.terminal,
-            &[Column::whole("SKILL"), Column::text("ORIGIN", 8).drops(1), Column::text("DESCRIPTION", 16)],
+            &[
+                Column::whole("SKILL"),
+                Column::text("ORIGIN", 8).drops(1),
+                Column::text("DESCRIPTION", 16),
+            ],
             &shown.iter().map(row).collect::<Vec<_>>(),
         )?;
     }
     for warning in skills.warnings() {
-        print::error_line(&format!("warning: {}", text::safe_line(&warning.to_string())));
+        print::error_line(&format!(
+            "warning: {}",
+            text::safe_line(&warning.to_string())
+        ));
     }
     for fault in faults {
         print::error_line(&format!("skipped: {}", text::safe_line(&fault)));
@@ -50,12 +61,18 @@ fn list(context: &Context<'_>, path: Option<&Path>) -> Result<Exit, Failure> {
 fn show(context: &Context<'_>, name: &str, path: Option<&Path>) -> Result<Exit, Failure> {
     let (skills, _) = look(context, path)?;
     let skill = skills.get(name).ok_or_else(|| {
-        let known: Vec<String> = skills.list().map(|skill| text::safe_line(&skill.name)).collect();
+        let known: Vec<String> = skills
+            .list()
+            .map(|skill| text::safe_line(&skill.name))
+            .collect();
         let what = format!("no skill {name:?}; available: {}", known.join(", "));
         Failure::new(Exit::NotFound, what, "See `soong skills list`.")
     })?;
     match context.global.json {
-        true => print::json(&SkillView { text: Some(skill.text.clone()), ..SkillView::of(skill) })?,
+        true => print::json(&SkillView {
+            text: Some(skill.text.clone()),
+            ..SkillView::of(skill)
+        })?,
         false => print::line(&text::safe_block(&skill.text))?,
     }
     Ok(Exit::Success)
@@ -64,12 +81,22 @@ fn show(context: &Context<'_>, name: &str, path: Option<&Path>) -> Result<Exit, 
 /// Reads the skills that are available in a project, and returns the errors of project files that are ignored.
 fn look(context: &Context<'_>, path: Option<&Path>) -> Result<(Arc<Skills>, Vec<String>), Failure> {
     let (settings, home) = (context.settings()?, context.home()?);
-    let skills = Skills::load(&home)
-        .map_err(|error| Failure::usage(error.message, "Correct that file; `soong doctor` lists all invalid files."))?;
-    let project: PathBuf = path.unwrap_or(Path::new(".")).canonicalize().map_err(|error| {
-        let path = path.unwrap_or(Path::new(".")).display();
-        Failure::usage(format!("the project {path} cannot be used: {error}"), "Give a folder that exists: --path DIR.")
+    let skills = Skills::load(&home).map_err(|error| {
+        Failure::usage(
+            error.message,
+            "Correct that file; `soong doctor` lists all invalid files.",
+        )
     })?;
+    let project: PathBuf = path
+        .unwrap_or(Path::new("."))
+        .canonicalize()
+        .map_err(|error| {
+            let path = path.unwrap_or(Path::new(".")).display();
+            Failure::usage(
+                format!("the project {path} cannot be used: {error}"),
+                "Give a folder that exists: --path DIR.",
+            )
+        })?;
     let tool_environment = ToolEnvironment {
         tools: settings.config.tools,
         environment: context.environment.clone(),

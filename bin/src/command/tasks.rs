@@ -4,7 +4,8 @@
 //! run that is still writing has no final status, and is never deleted.
 
 use soong::task_journal::{
-    ProjectTask, TaskCleanup, TaskCleanupReport, TaskPlace, TaskStatus, clean_up_tasks, project_tasks,
+    ProjectTask, TaskCleanup, TaskCleanupReport, TaskPlace, TaskStatus, clean_up_tasks,
+    project_tasks,
 };
 use soong_tui::{format, table::Column, terminal::TextStyle, text};
 
@@ -27,19 +28,33 @@ pub(super) async fn tasks(context: &Context<'_>, options: &cli::Tasks) -> Result
             let project = folder(Some(&of.path))?;
             list(context, &project_tasks(home.as_deref(), &project)?)?;
         }
-        cli::Tasks::Cleanup { yes, failed, cancelled, older_than, of } => {
+        cli::Tasks::Cleanup {
+            yes,
+            failed,
+            cancelled,
+            older_than,
+            of,
+        } => {
             let request = TaskCleanup {
                 project_dir: folder(Some(&of.path))?,
                 dry_run: !yes,
                 include_failed: *failed,
                 include_cancelled: *cancelled,
-                older_than_ms: older_than.map(|age| u64::try_from(age.as_millis()).unwrap_or(u64::MAX)),
+                older_than_ms: older_than
+                    .map(|age| u64::try_from(age.as_millis()).unwrap_or(u64::MAX)),
             };
             let report = clean_up_tasks(home.as_deref(), &request)?;
             cleaned(context, &report)?;
             if !report.failed.is_empty() {
-                let what = format!("task journals that could not be deleted: {}", report.failed.len());
-                return Err(Failure::new(Exit::Failed, what, "The list shows the reasons. Try again."));
+                let what = format!(
+                    "task journals that could not be deleted: {}",
+                    report.failed.len()
+                );
+                return Err(Failure::new(
+                    Exit::Failed,
+                    what,
+                    "The list shows the reasons. Try again.",
+                ));
             }
         }
     }
@@ -60,7 +75,11 @@ fn list(context: &Context<'_>, tasks: &[ProjectTask]) -> Result<(), Failure> {
             task.status.as_str().to_owned(),
             task.lines.to_string(),
             time(task.modified_at),
-            text::cut(&text::safe_line(&task.mission), MISSION_COLUMNS, context.terminal.ellipsis()),
+            text::cut(
+                &text::safe_line(&task.mission),
+                MISSION_COLUMNS,
+                context.terminal.ellipsis(),
+            ),
             task.path.display().to_string(),
         ]
     };
@@ -77,8 +96,15 @@ fn list(context: &Context<'_>, tasks: &[ProjectTask]) -> Result<(), Failure> {
         ],
         &rows,
     )?;
-    if tasks.iter().any(|task| task.status == TaskStatus::Unfinished) {
-        print::line_or_stderr(context.terminal, TextStyle::Dim, "unfinished: the run is active or was interrupted")?;
+    if tasks
+        .iter()
+        .any(|task| task.status == TaskStatus::Unfinished)
+    {
+        print::line_or_stderr(
+            context.terminal,
+            TextStyle::Dim,
+            "unfinished: the run is active or was interrupted",
+        )?;
     }
     if tasks.iter().any(|task| task.kept_in == TaskPlace::Home) {
         print::line_or_stderr(
@@ -98,19 +124,34 @@ fn cleaned(context: &Context<'_>, report: &TaskCleanupReport) -> Result<(), Fail
         .candidates
         .iter()
         .map(|candidate| {
-            let failed = report.failed.iter().find(|failed| failed.path == candidate.path);
+            let failed = report
+                .failed
+                .iter()
+                .find(|failed| failed.path == candidate.path);
             let reason = cleanup::reason(&candidate.reason, failed.map(|failed| &failed.error));
-            vec![format::time(candidate.modified_at), reason, candidate.path.display().to_string()]
+            vec![
+                format::time(candidate.modified_at),
+                reason,
+                candidate.path.display().to_string(),
+            ]
         })
         .collect();
     if !cleanup::print_candidates(
         context,
-        &[Column::whole("WRITTEN (UTC)"), Column::text("REASON", 12), Column::text("FILE", 16)],
+        &[
+            Column::whole("WRITTEN (UTC)"),
+            Column::text("REASON", 12),
+            Column::text("FILE", 16),
+        ],
         &rows,
     )? {
         return Ok(());
     }
     let all = format::plural(report.candidates.len(), "task journal", "task journals");
-    let deleted = report.candidates.iter().filter(|candidate| candidate.deleted).count();
+    let deleted = report
+        .candidates
+        .iter()
+        .filter(|candidate| candidate.deleted)
+        .count();
     cleanup::close(context, &all, None, (!report.dry_run).then_some(deleted))
 }

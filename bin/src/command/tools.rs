@@ -51,24 +51,30 @@ pub(super) fn tools(context: &Context<'_>, options: &cli::List) -> Result<Exit, 
     }
     let rows: Vec<Vec<String>> = shown
         .iter()
-        .map(|ToolRow { spec, disabled, lacks }| {
-            let effect = match spec.effect {
-                ToolEffect::Read => "reads",
-                ToolEffect::Write => "writes",
-                ToolEffect::Dangerous => "dangerous",
-            };
-            vec![
-                spec.name.clone(),
-                effect.to_owned(),
-                if spec.idempotent { "yes" } else { "no" }.to_owned(),
-                match lacks {
-                    _ if *disabled => "disabled".to_owned(),
-                    Some(what) => format!("off: {what}"),
-                    None => "on".to_owned(),
-                },
-                first_sentence(&spec.description).to_owned(),
-            ]
-        })
+        .map(
+            |ToolRow {
+                 spec,
+                 disabled,
+                 lacks,
+             }| {
+                let effect = match spec.effect {
+                    ToolEffect::Read => "reads",
+                    ToolEffect::Write => "writes",
+                    ToolEffect::Dangerous => "dangerous",
+                };
+                vec![
+                    spec.name.clone(),
+                    effect.to_owned(),
+                    if spec.idempotent { "yes" } else { "no" }.to_owned(),
+                    match lacks {
+                        _ if *disabled => "disabled".to_owned(),
+                        Some(what) => format!("off: {what}"),
+                        None => "on".to_owned(),
+                    },
+                    first_sentence(&spec.description).to_owned(),
+                ]
+            },
+        )
         .collect();
     print::table(
         context.terminal,

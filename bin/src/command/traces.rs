@@ -38,7 +38,9 @@ pub(super) async fn traces(context: &Context<'_>, options: &cli::Traces) -> Resu
     }
     let source = context.source().await?;
     match options {
-        cli::Traces::List { all, columns } => list(context, &source, *all, &columns.columns).await?,
+        cli::Traces::List { all, columns } => {
+            list(context, &source, *all, &columns.columns).await?
+        }
         cli::Traces::Show { id } => show(context, &source, &source.trace(id).await?).await?,
         cli::Traces::Messages { id, all, last } => {
             let id = source.trace(id).await?.trace.trace_id;
@@ -63,16 +65,34 @@ pub(super) async fn traces(context: &Context<'_>, options: &cli::Traces) -> Resu
 }
 
 /// Starts a run that reflects on a conversation, and shows it like any other run.
-pub(super) async fn reflect(context: &Context<'_>, id: &str, focus: Option<&str>) -> Result<Exit, Failure> {
+pub(super) async fn reflect(
+    context: &Context<'_>,
+    id: &str,
+    focus: Option<&str>,
+) -> Result<Exit, Failure> {
     let home = context.home()?;
     let settings = config::read(&context.global, &home)?;
-    let id = context.source_to_change().await?.trace_to_change(id).await?.trace.trace_id;
-    let mut place = RuntimeSession::connect(context, &home, || builder(context, &home, &settings)).await?;
+    let id = context
+        .source_to_change()
+        .await?
+        .trace_to_change(id)
+        .await?
+        .trace
+        .trace_id;
+    let mut place =
+        RuntimeSession::connect(context, &home, || builder(context, &home, &settings)).await?;
     let build_request = async |place: &mut RuntimeSession<'_>| {
         let (session, trace_id) = session_of(place.client(), id.as_str()).await?;
-        let reflection = Reflection { focus: focus.map(str::to_owned) };
+        let reflection = Reflection {
+            focus: focus.map(str::to_owned),
+        };
         let session_id = Some(session.session_id.to_string());
-        Ok::<_, Failure>(StartBody { session_id, trace_id, reflects: Some(reflection), ..StartBody::default() })
+        Ok::<_, Failure>(StartBody {
+            session_id,
+            trace_id,
+            reflects: Some(reflection),
+            ..StartBody::default()
+        })
     };
     let done = match build_request(&mut place).await {
         Ok(request) => place.run(request, RunDisplay::Once).await,
@@ -82,7 +102,12 @@ pub(super) async fn reflect(context: &Context<'_>, id: &str, focus: Option<&str>
     done?.exit
 }
 
-async fn list(context: &Context<'_>, source: &Source, with_calls: bool, columns: &[String]) -> Result<(), Failure> {
+async fn list(
+    context: &Context<'_>,
+    source: &Source,
+    with_calls: bool,
+    columns: &[String],
+) -> Result<(), Failure> {
     let mut traces = source.traces(None, with_calls).await?;
     if context.global.json {
         return print::json(&traces);
@@ -94,7 +119,12 @@ async fn list(context: &Context<'_>, source: &Source, with_calls: bool, columns:
         return table(&traces, context, columns);
     }
     traces.reverse();
-    tree_table(&traces, &source.sessions(with_calls).await?, context, columns)
+    tree_table(
+        &traces,
+        &source.sessions(with_calls).await?,
+        context,
+        columns,
+    )
 }
 
 /// Prints traces, one per line: as trees with short names on a terminal, otherwise as a table. The traces are given oldest
@@ -108,14 +138,26 @@ pub(super) fn tree_table(
     if !context.terminal.has_stdout {
         return table(traces, context, columns);
     }
-    let names = sessions.iter().map(|session| (session.session_id.clone(), session.short_name().to_owned()));
+    let names = sessions
+        .iter()
+        .map(|session| (session.session_id.clone(), session.short_name().to_owned()));
     let arranged = tree::arrange(traces, &names.collect(), context.terminal.unicode);
-    print_rows(arranged.into_iter().map(|entry| (entry.name, entry.trace)), context, columns)
+    print_rows(
+        arranged.into_iter().map(|entry| (entry.name, entry.trace)),
+        context,
+        columns,
+    )
 }
 
 /// Prints a table of traces, one per line.
 fn table(traces: &[Trace], context: &Context<'_>, columns: &[String]) -> Result<(), Failure> {
-    print_rows(traces.iter().map(|trace| (trace.trace_id.to_string(), trace)), context, columns)
+    print_rows(
+        traces
+            .iter()
+            .map(|trace| (trace.trace_id.to_string(), trace)),
+        context,
+        columns,
+    )
 }
 
 fn print_rows<'a>(
@@ -133,7 +175,11 @@ fn print_rows<'a>(
                 time(trace.created_at),
                 trace.total_messages.to_string(),
                 Spent::from(trace).tokens(),
-                text::cut(&text::safe_line(&trace.task), 60, context.terminal.ellipsis()),
+                text::cut(
+                    &text::safe_line(&trace.task),
+                    60,
+                    context.terminal.ellipsis(),
+                ),
             ]
         })
         .collect();
@@ -157,7 +203,11 @@ async fn show(context: &Context<'_>, source: &Source, view: &TraceView) -> Resul
     if context.global.json {
         return print::json(view);
     }
-    let TraceView { trace, goal_tree, sub_traces } = view;
+    let TraceView {
+        trace,
+        goal_tree,
+        sub_traces,
+    } = view;
     // Traces of the session, oldest first.
     let mut traces = match sub_traces.is_empty() {
         true => Vec::new(),
@@ -165,18 +215,36 @@ async fn show(context: &Context<'_>, source: &Source, view: &TraceView) -> Resul
     };
     traces.reverse();
     let status = trace.status.as_str();
-    let reason = trace.end_reason.and_then(|reason| serde_json::to_value(reason).ok());
-    let status = match reason.as_ref().and_then(|reason| reason.as_str()).filter(|reason| *reason != status) {
+    let reason = trace
+        .end_reason
+        .and_then(|reason| serde_json::to_value(reason).ok());
+    let status = match reason
+        .as_ref()
+        .and_then(|reason| reason.as_str())
+        .filter(|reason| *reason != status)
+    {
         Some(reason) => format!("{status} ({reason})"),
         None => status.to_owned(),
     };
     let is_main = trace.trace_id.as_str() == trace.session_id.as_str();
-    let session = if is_main { "same id (main trace)".to_owned() } else { trace.session_id.to_string() };
+    let session = if is_main {
+        "same id (main trace)".to_owned()
+    } else {
+        trace.session_id.to_string()
+    };
     let mut facts = vec![
         ("trace", trace.trace_id.to_string()),
         ("session", session),
         ("status", status),
-        ("agent", format!("{} in mode {}, model {}", trace.agent_type, trace.run_mode.as_str(), trace.model)),
+        (
+            "agent",
+            format!(
+                "{} in mode {}, model {}",
+                trace.agent_type,
+                trace.run_mode.as_str(),
+                trace.model
+            ),
+        ),
         ("task", trace.task.clone()),
         ("created", format!("{} UTC", format::time(trace.created_at))),
         ("messages", trace.total_messages.to_string()),
@@ -191,24 +259,38 @@ async fn show(context: &Context<'_>, source: &Source, view: &TraceView) -> Resul
         ),
     ];
     facts.extend(total(trace, &traces).map(|total| ("total", total)));
-    facts.extend(trace.error_message.iter().map(|error| ("error", error.clone())));
+    facts.extend(
+        trace
+            .error_message
+            .iter()
+            .map(|error| ("error", error.clone())),
+    );
     for (name, fact) in facts {
         print::line(&format!("{name:<9} {}", text::safe_line(&fact)))?;
     }
     if let Some(result) = &trace.result_summary {
         print::line("")?;
         print::line(&context.terminal.stdout.paint(TextStyle::Bold, "Result"))?;
-        report::render(result, context.terminal).iter().try_for_each(|line| print::line(line))?;
+        report::render(result, context.terminal)
+            .iter()
+            .try_for_each(|line| print::line(line))?;
     }
     show_goals(context, goal_tree)?;
     if !sub_traces.is_empty() {
         print::line("")?;
         let numbers = tree::numbers(&traces);
-        let name = |trace: &Trace| match numbers.get(&trace.trace_id).filter(|_| context.terminal.has_stdout) {
+        let name = |trace: &Trace| match numbers
+            .get(&trace.trace_id)
+            .filter(|_| context.terminal.has_stdout)
+        {
             Some(number) => format!("#{number}"),
             None => trace.trace_id.to_string(),
         };
-        print_rows(sub_traces.iter().map(|trace| (name(trace), trace)), context, &[])?;
+        print_rows(
+            sub_traces.iter().map(|trace| (name(trace), trace)),
+            context,
+            &[],
+        )?;
     }
     Ok(())
 }
@@ -222,8 +304,15 @@ fn show_goals(context: &Context<'_>, tree: &GoalTree) -> Result<(), Failure> {
     for goal in &tree.goals {
         let depth = goal.number.matches('.').count();
         let status = serde_json::to_value(goal.status).ok();
-        let status = status.as_ref().and_then(|status| status.as_str()).unwrap_or_default();
-        let line = format!("{} {} [{status}]", goal.number, text::safe_line(&goal.description));
+        let status = status
+            .as_ref()
+            .and_then(|status| status.as_str())
+            .unwrap_or_default();
+        let line = format!(
+            "{} {} [{status}]",
+            goal.number,
+            text::safe_line(&goal.description)
+        );
         print::line(&format!("  {}{line}", "  ".repeat(depth)))?;
     }
     Ok(())
@@ -236,7 +325,11 @@ fn total(trace: &Trace, traces: &[Trace]) -> Option<String> {
     let mut spent = Spent::from(trace);
     for one in traces {
         // A sub-agent is younger than its parent.
-        if one.parent_trace_id.as_ref().is_some_and(|parent| below.contains(parent)) {
+        if one
+            .parent_trace_id
+            .as_ref()
+            .is_some_and(|parent| below.contains(parent))
+        {
             below.insert(&one.trace_id);
             spent = spent.plus(Spent::from(one));
         }
@@ -258,14 +351,20 @@ async fn stop(context: &Context<'_>, id: &str) -> Result<Exit, Failure> {
     let is_reflecting = is_root && source.session(trace.session_id.as_str()).await?.live_runs > 0;
     if !trace.status.is_open() && !is_reflecting {
         let what = format!("trace {id} has no active run (nothing_running)");
-        return Err(Failure::new(Exit::Refused, what, "There is nothing to stop."));
+        return Err(Failure::new(
+            Exit::Refused,
+            what,
+            "There is nothing to stop.",
+        ));
     }
     // The run was interrupted with its process: an owner is needed to end it, if necessary this process.
     drop(source);
     let home = context.home()?;
     let settings = config::read(&context.global, &home)?;
-    let reached =
-        HomeConnection::connect_or_own(&context.address(&home), &|| builder(context, &home, &settings)).await?;
+    let reached = HomeConnection::connect_or_own(&context.address(&home), &|| {
+        builder(context, &home, &settings)
+    })
+    .await?;
     let ended = stop_run(context, reached.client(), std::process::id(), &trace).await;
     if let Some(owner) = reached.into_owner() {
         owner.close().await;
@@ -274,18 +373,28 @@ async fn stop(context: &Context<'_>, id: &str) -> Result<Exit, Failure> {
 }
 
 /// Stops the run of a trace and waits until it has ended. `pid` is the process id of the owner.
-async fn stop_run(context: &Context<'_>, client: &Client, pid: u32, trace: &Trace) -> Result<Exit, Failure> {
+async fn stop_run(
+    context: &Context<'_>,
+    client: &Client,
+    pid: u32,
+    trace: &Trace,
+) -> Result<Exit, Failure> {
     let id = &trace.trace_id;
-    let mut events = client.trace_events(&trace.trace_id, trace.last_event_id).await?;
+    let mut events = client
+        .trace_events(&trace.trace_id, trace.last_event_id)
+        .await?;
     let stopped = client.stop(id.as_str()).await?;
     // The end may have been recorded before the event stream was opened.
     let mut has_ended = client.run(&stopped.run_id).await?.run.status.is_terminal();
     while !has_ended {
         match events.next().await {
             Some(Ok(StreamItem::Event(record))) => {
-                has_ended = record.event.is_terminal() && record.run_id.as_ref() == Some(&stopped.run_id);
+                has_ended =
+                    record.event.is_terminal() && record.run_id.as_ref() == Some(&stopped.run_id);
             }
-            Some(Ok(StreamItem::Lost(lost))) if lost.run_id == stopped.run_id => return Err(lost.error.clone().into()),
+            Some(Ok(StreamItem::Lost(lost))) if lost.run_id == stopped.run_id => {
+                return Err(lost.error.clone().into());
+            }
             Some(Ok(StreamItem::Delta(_) | StreamItem::Lost(_))) => {}
             Some(Err(error)) if error.code != ErrorCode::Closing => return Err(error.into()),
             Some(Err(_)) | None => {
@@ -298,7 +407,11 @@ async fn stop_run(context: &Context<'_>, client: &Client, pid: u32, trace: &Trac
     if context.global.json {
         print::json(&run)?;
     } else {
-        print::line(&format!("run {} of trace {id} ended: {}", stopped.run_id, run.run.status.as_str()))?;
+        print::line(&format!(
+            "run {} of trace {id} ended: {}",
+            stopped.run_id,
+            run.run.status.as_str()
+        ))?;
     }
     Ok(Exit::Success)
 }

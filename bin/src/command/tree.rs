@@ -43,7 +43,11 @@ pub(super) async fn tree(context: &Context<'_>, by_supervision: bool) -> Result<
     match context.source().await? {
         Source::Owner(client, ready) => {
             let root = client.tree().await?;
-            let sessions = if context.global.json { Vec::new() } else { read_sessions(&client, &root).await };
+            let sessions = if context.global.json {
+                Vec::new()
+            } else {
+                read_sessions(&client, &root).await
+            };
             live(context, (root, sessions), &ready, by_supervision)?
         }
         Source::Disk(records) => print_recorded(context, &records)?,
@@ -61,9 +65,15 @@ async fn read_sessions(client: &Client, root: &ActorView) -> Vec<Session> {
             ids.push(&actor.id);
         }
     }
-    let reads = futures::stream::iter(ids).map(|id| client.session(id)).buffer_unordered(CONCURRENT_READS);
-    let read = reads.filter_map(async |read| read.ok().map(|view| view.session)).collect();
-    tokio::time::timeout(READ_TIMEOUT, read).await.unwrap_or_default()
+    let reads = futures::stream::iter(ids)
+        .map(|id| client.session(id))
+        .buffer_unordered(CONCURRENT_READS);
+    let read = reads
+        .filter_map(async |read| read.ok().map(|view| view.session))
+        .collect();
+    tokio::time::timeout(READ_TIMEOUT, read)
+        .await
+        .unwrap_or_default()
 }
 
 /// Prints the actor tree as its owner reports it.
@@ -83,27 +93,47 @@ fn live(
     let cells = CellWriter::of(context.terminal.stdout, context.terminal);
     let width = u16::try_from(format.width).unwrap_or(u16::MAX);
     let lines = tree_lines((root, sessions), by_supervision, cells, width, format.now);
-    lines.iter().try_for_each(|line| print::line(&line.to_ansi(context.terminal.stdout)))
+    lines
+        .iter()
+        .try_for_each(|line| print::line(&line.to_ansi(context.terminal.stdout)))
 }
 
 fn frame(context: &Context<'_>) -> PictureFormat {
     let (columns, _) = crossterm::terminal::size().unwrap_or_default();
     let is_known = context.terminal.has_stdout && columns > 0;
-    let width = if is_known { usize::from(columns) - 1 } else { COLUMNS };
-    PictureFormat { width, height: usize::MAX, unicode: context.terminal.unicode, now: screen::now() }
+    let width = if is_known {
+        usize::from(columns) - 1
+    } else {
+        COLUMNS
+    };
+    PictureFormat {
+        width,
+        height: usize::MAX,
+        unicode: context.terminal.unicode,
+        now: screen::now(),
+    }
 }
 
 /// Prints the unfinished runs from disk; without an owner it is unknown which of them are alive.
 fn print_recorded(context: &Context<'_>, records: &OfflineStore) -> Result<(), Failure> {
     let found = unfinished(&records.reader)?;
-    let sessions = by_session(records, found.interrupted.iter().chain(&found.awaiting_input))?;
+    let sessions = by_session(
+        records,
+        found.interrupted.iter().chain(&found.awaiting_input),
+    )?;
     if context.global.json {
-        let children: Vec<Value> = sessions.iter().map(|(session, runs)| session_json(session, runs)).collect();
+        let children: Vec<Value> = sessions
+            .iter()
+            .map(|(session, runs)| session_json(session, runs))
+            .collect();
         let pid = offline_store::owner(records.home());
         return print::json(&json!({ "source": "disk", "pid": pid, "children": children }));
     }
     if sessions.is_empty() {
-        return print::line(&format!("no unfinished runs in {}", records.home().display()));
+        return print::line(&format!(
+            "no unfinished runs in {}",
+            records.home().display()
+        ));
     }
     // An owner that has a socket but does not answer was reported before.
     let pid = offline_store::owner(records.home());
@@ -112,10 +142,14 @@ fn print_recorded(context: &Context<'_>, records: &OfflineStore) -> Result<(), F
             "process {pid} owns this home but has no control socket: its runs are shown as recorded on disk"
         ));
     } else if pid.is_none() && !found.interrupted.is_empty() {
-        print::note("no process owns this home: runs were interrupted; resume them with `soong run --trace SESSION`");
+        print::note(
+            "no process owns this home: runs were interrupted; resume them with `soong run --trace SESSION`",
+        );
     }
     if !found.awaiting_input.is_empty() {
-        print::note("runs are waiting for input: see `soong questions list` and `soong permissions list`");
+        print::note(
+            "runs are waiting for input: see `soong questions list` and `soong permissions list`",
+        );
     }
     let frame = frame(context);
     for (session, runs) in &sessions {
@@ -138,8 +172,13 @@ pub(super) fn print_runs<'a>(
     height: usize,
 ) -> Result<(), Failure> {
     let table = RunTable::of(runs.map(RunRow::from).collect());
-    let format = PictureFormat { height, ..frame(context) };
-    lines(&table, &format).iter().try_for_each(|line| print::line(line.to_ansi(context.terminal.stdout).trim_end()))
+    let format = PictureFormat {
+        height,
+        ..frame(context)
+    };
+    lines(&table, &format)
+        .iter()
+        .try_for_each(|line| print::line(line.to_ansi(context.terminal.stdout).trim_end()))
 }
 
 /// Groups runs by session.
@@ -149,7 +188,10 @@ fn by_session<'a>(
 ) -> Result<Vec<(Session, Vec<&'a Run>)>, Failure> {
     let mut sessions: Vec<(Session, Vec<&Run>)> = Vec::new();
     for run in runs {
-        match sessions.iter_mut().find(|(session, _)| session.session_id == run.session_id) {
+        match sessions
+            .iter_mut()
+            .find(|(session, _)| session.session_id == run.session_id)
+        {
             Some((_, runs)) => runs.push(run),
             None => sessions.push((records.session(run.session_id.as_str())?, vec![run])),
         }

@@ -25,18 +25,28 @@ pub(super) async fn usage(context: &Context<'_>, options: &cli::Usage) -> Result
     }
     let since = options.since.map(time_before);
     let source = context.source().await?;
-    let by = if options.session.is_some() { cli::UsageBy::Session } else { options.by };
+    let by = if options.session.is_some() {
+        cli::UsageBy::Session
+    } else {
+        options.by
+    };
     let mut report = source.usage(by.into(), since).await?;
     if let Some(reference) = &options.session {
         let session = source.session(reference).await?.session_id;
-        report.usage.retain(|row| row.of.as_str() == session.as_str());
+        report
+            .usage
+            .retain(|row| row.of.as_str() == session.as_str());
         report = UsageReport::from_rows(report.usage);
     }
     if context.global.json {
         print::json(&report)?;
         return Ok(Exit::Success);
     }
-    let sessions = if by == cli::UsageBy::Session { source.sessions(true).await? } else { Vec::new() };
+    let sessions = if by == cli::UsageBy::Session {
+        source.sessions(true).await?
+    } else {
+        Vec::new()
+    };
     show(context, by, &report, &sessions)?;
     Ok(Exit::Success)
 }
@@ -48,7 +58,12 @@ fn time_before(span: Duration) -> Timestamp {
 }
 
 /// Prints a report. `sessions` contains the sessions of a report by session, for their short names; else it is empty.
-fn show(context: &Context<'_>, by: cli::UsageBy, report: &UsageReport, sessions: &[Session]) -> Result<(), Failure> {
+fn show(
+    context: &Context<'_>,
+    by: cli::UsageBy,
+    report: &UsageReport,
+    sessions: &[Session],
+) -> Result<(), Failure> {
     if report.usage.is_empty() {
         return print::line("no usage");
     }
@@ -59,11 +74,19 @@ fn show(context: &Context<'_>, by: cli::UsageBy, report: &UsageReport, sessions:
     };
     let unicode = context.terminal.unicode;
     let label = |id: &str| {
-        let session = sessions.iter().find(|session| session.session_id.as_str() == id);
-        session.map_or_else(|| id.to_owned(), |session| text::safe_line(session.short_name()))
+        let session = sessions
+            .iter()
+            .find(|session| session.session_id.as_str() == id);
+        session.map_or_else(
+            || id.to_owned(),
+            |session| text::safe_line(session.short_name()),
+        )
     };
-    let mut rows: Vec<Vec<String>> =
-        report.usage.iter().map(|row| cells(&label(row.of.as_str()), &row.sum, unicode)).collect();
+    let mut rows: Vec<Vec<String>> = report
+        .usage
+        .iter()
+        .map(|row| cells(&label(row.of.as_str()), &row.sum, unicode))
+        .collect();
     if rows.len() > 1 || by != cli::UsageBy::Session {
         rows.push(cells("total", &report.total, unicode));
     }
@@ -90,7 +113,11 @@ fn show(context: &Context<'_>, by: cli::UsageBy, report: &UsageReport, sessions:
     // A server has its own table.
     if let (None, Ok(settings)) = (&context.remote, context.settings()) {
         let date = &settings.models(&context.environment).catalog.date;
-        print::line_or_stderr(context.terminal, TextStyle::Dim, &format!("prices of {date}"))?;
+        print::line_or_stderr(
+            context.terminal,
+            TextStyle::Dim,
+            &format!("prices of {date}"),
+        )?;
     }
     Ok(())
 }
@@ -140,8 +167,11 @@ mod tests {
             (4_200_000, 1, false, ">= $0.0042 (1 run without a price)"),
             (0, 3, true, "unknown (3 runs without a price)"),
         ] {
-            let sum =
-                UsageSum { known_cost: Usd::from_nanos(nanos), runs_without_price: without, ..UsageSum::default() };
+            let sum = UsageSum {
+                known_cost: Usd::from_nanos(nanos),
+                runs_without_price: without,
+                ..UsageSum::default()
+            };
             assert_eq!(cost(&sum.with_cost(), unicode), want);
         }
     }

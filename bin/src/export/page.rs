@@ -13,8 +13,8 @@ use std::{
 use futures::StreamExt;
 use serde::Serialize;
 use soong::protocol::{
-    Event, EventRecord, Message, MessageContent, MessageEvent, Role, RunEvent, RunId, Timestamp, ToolEvent, Trace,
-    TraceId, TraceStatus, api::TraceView,
+    Event, EventRecord, Message, MessageContent, MessageEvent, Role, RunEvent, RunId, Timestamp,
+    ToolEvent, Trace, TraceId, TraceStatus, api::TraceView,
 };
 use soong_tui::{
     format,
@@ -30,7 +30,10 @@ use crate::{exit::Failure, file, secret, source::Source};
 
 const STYLE: &str = include_str!("page.css");
 /// Width of the texts, in columns.
-const FORMAT: PageFormat = PageFormat { width: 110, unicode: true };
+const FORMAT: PageFormat = PageFormat {
+    width: 110,
+    unicode: true,
+};
 /// Width of the timeline, in units of the picture.
 const TIMELINE_WIDTH: u64 = 1000;
 /// Width of the labels left of the timeline.
@@ -53,26 +56,45 @@ impl ExportedPage {
     /// Describes the export on one line.
     pub(crate) fn summary(&self) -> String {
         let traces = format::plural(self.traces.len(), "trace", "traces");
-        let line = format!("{traces} written to {}, {}", self.file.display(), format::bytes(self.size));
+        let line = format!(
+            "{traces} written to {}, {}",
+            self.file.display(),
+            format::bytes(self.size)
+        );
         text::safe_line_keep_spaces(&line)
     }
 }
 
 /// Exports a trace and all traces below it to a page. An existing file is replaced when the page is complete.
-pub(crate) async fn export_page(source: &Source, id: &str, file: &Path) -> Result<ExportedPage, Failure> {
+pub(crate) async fn export_page(
+    source: &Source,
+    id: &str,
+    file: &Path,
+) -> Result<ExportedPage, Failure> {
     let mut traces = Vec::new();
     let mut open = vec![(source.trace(id).await?, 0)];
     while let Some((view, depth)) = open.pop() {
         for below in view.sub_traces.iter().rev() {
             open.push((source.trace(below.trace_id.as_str()).await?, depth + 1));
         }
-        traces.push(ExportedTrace { events: events(source, &view.trace).await?, view, depth });
+        traces.push(ExportedTrace {
+            events: events(source, &view.trace).await?,
+            view,
+            depth,
+        });
     }
     let page = page(&traces);
     let body = futures::stream::once(async { Ok(page.into()) }).boxed();
     let size = file::write(file, body).await?;
-    let traces = traces.into_iter().map(|exported| exported.view.trace.trace_id).collect();
-    Ok(ExportedPage { file: file.to_owned(), traces, size })
+    let traces = traces
+        .into_iter()
+        .map(|exported| exported.view.trace.trace_id)
+        .collect();
+    Ok(ExportedPage {
+        file: file.to_owned(),
+        traces,
+        size,
+    })
 }
 
 /// Reads the events of a trace, up to the last event that its record names. Long messages, whose text is not part of
@@ -83,24 +105,36 @@ async fn events(source: &Source, trace: &Trace) -> Result<Vec<EventRecord>, Fail
         events.push(record);
         Ok(())
     };
-    source.each_event(&trace.trace_id, trace.last_event_id, keep).await?;
-    let is_long =
-        |record: &EventRecord| matches!(record.event, Event::Message(MessageEvent::Added { content: None, .. }));
+    source
+        .each_event(&trace.trace_id, trace.last_event_id, keep)
+        .await?;
+    let is_long = |record: &EventRecord| {
+        matches!(
+            record.event,
+            Event::Message(MessageEvent::Added { content: None, .. })
+        )
+    };
     let mut texts: HashMap<u64, MessageContent> = HashMap::new();
     if events.iter().any(is_long) {
         let keep = |message: Message| {
             texts.insert(message.sequence, message.content);
             Ok(())
         };
-        source.each_message(&trace.trace_id, trace.last_sequence, keep).await?;
+        source
+            .each_message(&trace.trace_id, trace.last_sequence, keep)
+            .await?;
     }
     for record in &mut events {
         match &mut record.event {
-            Event::Message(MessageEvent::Added { sequence, content, .. }) => {
+            Event::Message(MessageEvent::Added {
+                sequence, content, ..
+            }) => {
                 let whole = content.take().or_else(|| texts.remove(sequence));
                 *content = whole.map(|whole| secret::redacted(whole.as_str()).into_owned().into());
             }
-            Event::Tool(ToolEvent::Started { arguments_preview, .. }) => {
+            Event::Tool(ToolEvent::Started {
+                arguments_preview, ..
+            }) => {
                 *arguments_preview = secret::redacted(arguments_preview).into_owned();
             }
             _ => {}
@@ -148,7 +182,9 @@ impl ExportedTrace {
 
 /// Returns the page.
 fn page(traces: &[ExportedTrace]) -> String {
-    let Some(main) = traces.first() else { return String::new() };
+    let Some(main) = traces.first() else {
+        return String::new();
+    };
     let title = main.short_task();
     let mut html = format!(
         "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n\
@@ -163,7 +199,11 @@ fn page(traces: &[ExportedTrace]) -> String {
     for (number, exported) in traces.iter().enumerate() {
         push_transcript(&mut html, number, exported);
     }
-    let _ = writeln!(html, "<p class=\"dim\">Exported by soong {}.</p>\n</html>", env!("CARGO_PKG_VERSION"));
+    let _ = writeln!(
+        html,
+        "<p class=\"dim\">Exported by soong {}.</p>\n</html>",
+        env!("CARGO_PKG_VERSION")
+    );
     html
 }
 
@@ -179,9 +219,17 @@ fn push_facts(html: &mut String, trace: &Trace) {
         trace.model,
         format::time(trace.created_at)
     );
-    let _ = writeln!(html, "<p class=\"facts\">{}</p>", escaped(&text::safe_line(&facts)));
+    let _ = writeln!(
+        html,
+        "<p class=\"facts\">{}</p>",
+        escaped(&text::safe_line(&facts))
+    );
     if let Some(error) = &trace.error_message {
-        let _ = writeln!(html, "<p class=\"red\">{}</p>", escaped(&text::safe_line(error)));
+        let _ = writeln!(
+            html,
+            "<p class=\"red\">{}</p>",
+            escaped(&text::safe_line(error))
+        );
     }
 }
 
@@ -220,10 +268,19 @@ fn push_tree(html: &mut String, traces: &[ExportedTrace]) {
 
 /// Adds a picture with one bar per trace.
 fn push_timeline(html: &mut String, traces: &[ExportedTrace]) {
-    let spans: Vec<(&ExportedTrace, Timestamp, Timestamp)> =
-        traces.iter().filter_map(|exported| exported.span().map(|(start, end)| (exported, start, end))).collect();
-    let Some(start) = spans.iter().map(|(_, start, _)| *start).min() else { return };
-    let total = spans.iter().map(|(_, _, end)| end.millis_since(start)).max().unwrap_or(0).max(1);
+    let spans: Vec<(&ExportedTrace, Timestamp, Timestamp)> = traces
+        .iter()
+        .filter_map(|exported| exported.span().map(|(start, end)| (exported, start, end)))
+        .collect();
+    let Some(start) = spans.iter().map(|(_, start, _)| *start).min() else {
+        return;
+    };
+    let total = spans
+        .iter()
+        .map(|(_, _, end)| end.millis_since(start))
+        .max()
+        .unwrap_or(0)
+        .max(1);
     let height = (spans.len() + 1) * ROW_HEIGHT;
     let _ = writeln!(
         html,
@@ -263,10 +320,13 @@ fn push_costs(html: &mut String, traces: &[ExportedTrace]) {
     let mut models: Vec<(&str, usize, Spent)> = Vec::new();
     for exported in traces {
         let trace = exported.trace();
-        let at = models.iter().position(|(model, ..)| *model == trace.model).unwrap_or_else(|| {
-            models.push((&trace.model, 0, Spent::NOTHING));
-            models.len() - 1
-        });
+        let at = models
+            .iter()
+            .position(|(model, ..)| *model == trace.model)
+            .unwrap_or_else(|| {
+                models.push((&trace.model, 0, Spent::NOTHING));
+                models.len() - 1
+            });
         let (_, count, spent) = &mut models[at];
         *count += 1;
         *spent = spent.plus(Spent::from(trace));
@@ -291,23 +351,37 @@ fn push_transcript(html: &mut String, number: usize, exported: &ExportedTrace) {
     let _ = writeln!(html, "<h2 id=\"t{number}\">{}</h2>", escaped(&heading));
     for record in &exported.events {
         if let Some(run) = &record.run_id {
-            let transcript = steps.entry(run).or_insert_with(|| Transcript::new(run.clone()));
+            let transcript = steps
+                .entry(run)
+                .or_insert_with(|| Transcript::new(run.clone()));
             for step in transcript.apply(record) {
                 push_lines(html, &step.lines(FORMAT.width, FORMAT.unicode));
             }
         }
         match &record.event {
-            Event::Message(MessageEvent::Added { role, content: Some(content), .. }) => {
+            Event::Message(MessageEvent::Added {
+                role,
+                content: Some(content),
+                ..
+            }) => {
                 push_message(html, *role, content.as_str());
             }
             Event::Run(RunEvent::Failed { error, .. }) => {
-                let _ =
-                    writeln!(html, "<p class=\"red\">failed: {}</p>", escaped(&text::safe_line(&error.to_string())));
+                let _ = writeln!(
+                    html,
+                    "<p class=\"red\">failed: {}</p>",
+                    escaped(&text::safe_line(&error.to_string()))
+                );
             }
             Event::Message(MessageEvent::Rewind { head_sequence, .. }) => {
-                let _ = writeln!(html, "<p class=\"dim\">continued after message {head_sequence}</p>");
+                let _ = writeln!(
+                    html,
+                    "<p class=\"dim\">continued after message {head_sequence}</p>"
+                );
             }
-            Event::Run(RunEvent::Cancelled { .. }) => html.push_str("<p class=\"yellow\">cancelled</p>\n"),
+            Event::Run(RunEvent::Cancelled { .. }) => {
+                html.push_str("<p class=\"yellow\">cancelled</p>\n")
+            }
             _ => {}
         }
     }
@@ -380,7 +454,11 @@ const fn class(style: TextStyle) -> &'static str {
 
 /// Redacts known secrets, and escapes text for HTML, in elements and attributes.
 fn escaped(text: &str) -> String {
-    secret::redacted(text).replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+    secret::redacted(text)
+        .replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('>', "&gt;")
+        .replace('"', "&quot;")
 }
 
 #[cfg(test)]
@@ -389,11 +467,21 @@ mod tests {
 
     #[test]
     fn text_cannot_become_markup() {
-        assert_eq!(escaped("<a href=\"x\">&amp;"), "&lt;a href=&quot;x&quot;&gt;&amp;amp;");
+        assert_eq!(
+            escaped("<a href=\"x\">&amp;"),
+            "&lt;a href=&quot;x&quot;&gt;&amp;amp;"
+        );
         let mut html = String::new();
-        push_message(&mut html, Role::Assistant, "**bold** <script>alert(1)</script>\n\n```\n</pre><b>\n```\n");
+        push_message(
+            &mut html,
+            Role::Assistant,
+            "**bold** <script>alert(1)</script>\n\n```\n</pre><b>\n```\n",
+        );
         push_message(&mut html, Role::User, "</div><script>");
-        assert!(!html.contains("<script") && !html.contains("</pre><b>"), "{html}");
+        assert!(
+            !html.contains("<script") && !html.contains("</pre><b>"),
+            "{html}"
+        );
         assert!(html.contains("<span class=\"bold\">bold</span>"), "{html}");
     }
 }

@@ -11,8 +11,8 @@ use std::{
 
 use ignore::WalkBuilder;
 use rustyline::{
-    Behavior, Cmd, CompletionType, ConditionalEventHandler, Config, Context, Editor, Event, EventContext, EventHandler,
-    Helper, KeyCode, KeyEvent, Modifiers, RepeatCount,
+    Behavior, Cmd, CompletionType, ConditionalEventHandler, Config, Context, Editor, Event,
+    EventContext, EventHandler, Helper, KeyCode, KeyEvent, Modifiers, RepeatCount,
     completion::{Completer, Pair},
     error::ReadlineError,
     highlight::Highlighter,
@@ -86,7 +86,10 @@ impl ConditionalEventHandler for Replacement {
         }
         let key = event.get(0).copied();
         // These keys mean the same at each prompt.
-        let ending = [(KeyEvent::ctrl('C'), Cmd::Interrupt), (KeyEvent::ctrl('D'), Cmd::EndOfFile)];
+        let ending = [
+            (KeyEvent::ctrl('C'), Cmd::Interrupt),
+            (KeyEvent::ctrl('D'), Cmd::EndOfFile),
+        ];
         if let Some((_, command)) = ending.into_iter().find(|(ending, _)| Some(*ending) == key) {
             *state = ReplacementState::Idle;
             return Some(command);
@@ -132,35 +135,65 @@ pub(crate) enum ChatKey {
 
 impl LineEditor {
     /// Opens the terminal. `completions`: present in a chat, whose lines may also have several lines.
-    pub(super) fn open(behavior: Behavior, completions: Option<Completions>) -> Result<Self, ReadlineError> {
-        let config = Config::builder().behavior(behavior).completion_type(CompletionType::List).build();
+    pub(super) fn open(
+        behavior: Behavior,
+        completions: Option<Completions>,
+    ) -> Result<Self, ReadlineError> {
+        let config = Config::builder()
+            .behavior(behavior)
+            .completion_type(CompletionType::List)
+            .build();
         let mut editor = Editor::with_config(config)?;
         let end_key = Arc::new(Mutex::new(None));
         if completions.is_some() {
-            for key in [KeyEvent(KeyCode::Enter, Modifiers::ALT), KeyEvent::ctrl('J')] {
+            for key in [
+                KeyEvent(KeyCode::Enter, Modifiers::ALT),
+                KeyEvent::ctrl('J'),
+            ] {
                 editor.bind_sequence(key, EventHandler::Simple(Cmd::Newline));
             }
             for (key, meaning) in [
-                (KeyEvent(KeyCode::BackTab, Modifiers::NONE), ChatKey::NextPermissionMode),
+                (
+                    KeyEvent(KeyCode::BackTab, Modifiers::NONE),
+                    ChatKey::NextPermissionMode,
+                ),
                 (KeyEvent::ctrl('G'), ChatKey::OpenEditor),
                 (KeyEvent::ctrl('O'), ChatKey::Unfold),
                 // The editor reads Esc Esc as this key, and a single Esc as the start of another one.
                 (KeyEvent(KeyCode::Esc, Modifiers::NONE), ChatKey::GoBack),
             ] {
-                let handler = Box::new(EndLine { key: meaning, pressed: Arc::clone(&end_key) });
+                let handler = Box::new(EndLine {
+                    key: meaning,
+                    pressed: Arc::clone(&end_key),
+                });
                 editor.bind_sequence(key, EventHandler::Conditional(handler));
             }
         }
         let replacement = Replacement::default();
-        editor.bind_sequence(Event::Any, EventHandler::Conditional(Box::new(replacement.clone())));
+        editor.bind_sequence(
+            Event::Any,
+            EventHandler::Conditional(Box::new(replacement.clone())),
+        );
         let start = ReadStart::default();
-        editor.set_helper(Some(LineHelper { completions, start: start.clone() }));
-        Ok(Self { editor, end_key, replacement, start })
+        editor.set_helper(Some(LineHelper {
+            completions,
+            start: start.clone(),
+        }));
+        Ok(Self {
+            editor,
+            end_key,
+            replacement,
+            start,
+        })
     }
 
     /// Sets the folder whose files are completed.
     pub(super) fn set_project(&mut self, project: &Path) {
-        if let Some(completions) = self.editor.helper_mut().and_then(|helper| helper.completions.as_mut()) {
+        if let Some(completions) = self
+            .editor
+            .helper_mut()
+            .and_then(|helper| helper.completions.as_mut())
+        {
             completions.project = Some(project.to_owned());
         }
     }
@@ -176,7 +209,12 @@ impl LineEditor {
     /// Reads a line, beginning with this text.
     pub(super) fn read(&mut self, prompt: &str, text: &str) -> Result<ReadLine, ReadlineError> {
         let line = self.editor.readline_with_initial(prompt, (text, ""))?;
-        if let Some(key) = self.end_key.lock().unwrap_or_else(PoisonError::into_inner).take() {
+        if let Some(key) = self
+            .end_key
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take()
+        {
             erase(prompt, &line);
             return Ok(ReadLine::Key(key, line));
         }
@@ -189,8 +227,12 @@ impl LineEditor {
 
 /// Erases a line that was ended, so that it can be edited further.
 pub(super) fn erase(prompt: &str, line: &str) {
-    let columns = crossterm::terminal::size().map_or(80, |(columns, _)| usize::from(columns).max(1));
-    let rows: usize = format!("{prompt}{line}").split('\n').map(|row| 1 + text::width(row) / columns).sum();
+    let columns =
+        crossterm::terminal::size().map_or(80, |(columns, _)| usize::from(columns).max(1));
+    let rows: usize = format!("{prompt}{line}")
+        .split('\n')
+        .map(|row| 1 + text::width(row) / columns)
+        .sum();
     let mut terminal = super::terminal();
     // An error means that the terminal is gone.
     let _ = write!(terminal, "\u{1b}[{rows}A\r\u{1b}[J").and_then(|()| terminal.flush());
@@ -231,15 +273,25 @@ impl ReadStart {
     /// Waits until the editor reads keys, at most for a moment.
     pub(super) fn wait(&self) {
         // An error means that a thread has panicked.
-        let _ = self.0.1.wait_timeout_while(self.state(), START_TIMEOUT, |has_started| !*has_started);
+        let _ = self
+            .0
+            .1
+            .wait_timeout_while(self.state(), START_TIMEOUT, |has_started| !*has_started);
     }
 }
 
 impl Completer for LineHelper {
     type Candidate = Pair;
 
-    fn complete(&self, line: &str, at: usize, _: &Context<'_>) -> Result<(usize, Vec<Pair>), ReadlineError> {
-        let Some(completions) = &self.completions else { return Ok((at, Vec::new())) };
+    fn complete(
+        &self,
+        line: &str,
+        at: usize,
+        _: &Context<'_>,
+    ) -> Result<(usize, Vec<Pair>), ReadlineError> {
+        let Some(completions) = &self.completions else {
+            return Ok((at, Vec::new()));
+        };
         let typed = &line[..at];
         let space = typed.char_indices().rfind(|(_, c)| c.is_whitespace());
         let start = space.map_or(0, |(at, c)| at + c.len_utf8());
@@ -256,28 +308,54 @@ impl Completer for LineHelper {
 /// Returns the commands that begin with a word, each with its description.
 fn commands(known: &[Completion], word: &str) -> Vec<Pair> {
     let found = known.iter().filter(|known| known.text.starts_with(word));
-    found.map(|known| Pair { display: known.description.clone(), replacement: known.text.clone() }).collect()
+    found
+        .map(|known| Pair {
+            display: known.description.clone(),
+            replacement: known.text.clone(),
+        })
+        .collect()
 }
 
 /// Returns the files of a project whose path begins with a text, without ignored and hidden ones. If there are none, returns
 /// the first file whose name begins with it, or else whose path contains it. Names with spaces are not offered.
 fn files(project: &Path, part: &str) -> Vec<Pair> {
-    let walk = WalkBuilder::new(project).require_git(false).sort_by_file_path(Ord::cmp).build();
-    let files = walk.filter_map(Result::ok).filter(|entry| entry.file_type().is_some_and(|kind| kind.is_file()));
+    let walk = WalkBuilder::new(project)
+        .require_git(false)
+        .sort_by_file_path(Ord::cmp)
+        .build();
+    let files = walk
+        .filter_map(Result::ok)
+        .filter(|entry| entry.file_type().is_some_and(|kind| kind.is_file()));
     let paths = files.take(MAX_SEARCHED_FILES).filter_map(|entry| {
-        let path = entry.path().strip_prefix(project).ok()?.to_str()?.to_owned();
+        let path = entry
+            .path()
+            .strip_prefix(project)
+            .ok()?
+            .to_str()?
+            .to_owned();
         // The editor writes a name as it is, so one that affects the terminal is not offered.
         let is_offered = !path.contains(char::is_whitespace) && text::safe_line(&path) == path;
         (is_offered && path.contains(part)).then_some(path)
     });
-    let (mut found, others): (Vec<String>, Vec<String>) = paths.partition(|path| path.starts_with(part));
+    let (mut found, others): (Vec<String>, Vec<String>) =
+        paths.partition(|path| path.starts_with(part));
     if found.is_empty() {
         // Only one: the common beginning of several would replace what was typed.
-        let is_named = |path: &&String| path.rsplit('/').next().is_some_and(|name| name.starts_with(part));
+        let is_named = |path: &&String| {
+            path.rsplit('/')
+                .next()
+                .is_some_and(|name| name.starts_with(part))
+        };
         found.extend(others.iter().find(is_named).or(others.first()).cloned());
     }
     found.truncate(MAX_OFFERED_FILES);
-    found.into_iter().map(|path| Pair { display: path.clone(), replacement: format!("@{path} ") }).collect()
+    found
+        .into_iter()
+        .map(|path| Pair {
+            display: path.clone(),
+            replacement: format!("@{path} "),
+        })
+        .collect()
 }
 
 impl Hinter for LineHelper {
@@ -302,21 +380,43 @@ mod tests {
 
     fn completed(helper: &LineHelper, line: &str) -> (usize, Vec<String>) {
         let history = DefaultHistory::new();
-        let (start, pairs) = helper.complete(line, line.len(), &Context::new(&history)).unwrap();
-        (start, pairs.into_iter().map(|pair| pair.replacement).collect())
+        let (start, pairs) = helper
+            .complete(line, line.len(), &Context::new(&history))
+            .unwrap();
+        (
+            start,
+            pairs.into_iter().map(|pair| pair.replacement).collect(),
+        )
     }
 
     #[test]
     fn commands_and_files_are_completed() {
         let dir = tempfile::tempdir().unwrap();
         std::fs::create_dir(dir.path().join("src")).unwrap();
-        for name in ["src/app.py", "src/map.py", "app.log", "a b.txt", "esc\u{1b}[2J.txt", ".gitignore"] {
-            std::fs::write(dir.path().join(name), if name == ".gitignore" { "*.log\n" } else { "" }).unwrap();
+        for name in [
+            "src/app.py",
+            "src/map.py",
+            "app.log",
+            "a b.txt",
+            "esc\u{1b}[2J.txt",
+            ".gitignore",
+        ] {
+            std::fs::write(
+                dir.path().join(name),
+                if name == ".gitignore" { "*.log\n" } else { "" },
+            )
+            .unwrap();
         }
-        let command = |text: &str| Completion { text: text.to_owned(), description: "about".to_owned() };
+        let command = |text: &str| Completion {
+            text: text.to_owned(),
+            description: "about".to_owned(),
+        };
         let commands = ["/mode ", "/model ", "/quit"].map(command).to_vec();
         let helper = LineHelper {
-            completions: Some(Completions { commands, project: Some(dir.path().to_owned()) }),
+            completions: Some(Completions {
+                commands,
+                project: Some(dir.path().to_owned()),
+            }),
             start: ReadStart::default(),
         };
         for (line, start, expected) in [
@@ -337,6 +437,15 @@ mod tests {
                 "{line:?}"
             );
         }
-        assert_eq!(completed(&LineHelper { completions: None, start: ReadStart::default() }, "/mo"), (3, vec![]));
+        assert_eq!(
+            completed(
+                &LineHelper {
+                    completions: None,
+                    start: ReadStart::default()
+                },
+                "/mo"
+            ),
+            (3, vec![])
+        );
     }
 }

@@ -16,7 +16,8 @@ use soong_client::{Address, Client, Discovery, artifact_path, path_segment, unre
 use soong_tui::{
     format,
     monitor::{
-        Command, Connection, MonitorInput, MonitorRequest, Preview, ReadContent, ReadRequest, RecordKind, RunFacts,
+        Command, Connection, MonitorInput, MonitorRequest, Preview, ReadContent, ReadRequest,
+        RecordKind, RunFacts,
     },
 };
 use tokio::{
@@ -66,7 +67,15 @@ impl Feed {
         let (reached, client) = watch::channel(None);
         let mut work = JoinSet::new();
         work.spawn(follow(whom, tell.clone(), reached));
-        (Self { input_sender: tell, client, reads: work, commands: JoinSet::new() }, input)
+        (
+            Self {
+                input_sender: tell,
+                client,
+                reads: work,
+                commands: JoinSet::new(),
+            },
+            input,
+        )
     }
 
     /// Waits for the actions in progress, for at most [`SHUTDOWN_TIMEOUT`].
@@ -80,12 +89,18 @@ impl Feed {
         // Removes finished tasks.
         while self.reads.try_join_next().is_some() {}
         while self.commands.try_join_next().is_some() {}
-        let work = if let MonitorRequest::Execute(_) = request { &mut self.commands } else { &mut self.reads };
+        let work = if let MonitorRequest::Execute(_) = request {
+            &mut self.commands
+        } else {
+            &mut self.reads
+        };
         let client = self.client.borrow().clone();
         let tell = self.input_sender.clone();
         work.spawn(async move {
             let input = match client {
-                Some((client, ready)) => execute_request(&Source::Owner(client.clone(), ready), &client, request).await,
+                Some((client, ready)) => {
+                    execute_request(&Source::Owner(client.clone(), ready), &client, request).await
+                }
                 None => not_connected(request),
             };
             if let Some(input) = input {
@@ -97,7 +112,12 @@ impl Feed {
 
 /// Returns the input that reports that the home has no owner.
 fn not_connected(request: MonitorRequest) -> Option<MonitorInput> {
-    let error = || ErrorInfo::retryable(ErrorCode::Closing, "not connected to the owner process of the home");
+    let error = || {
+        ErrorInfo::retryable(
+            ErrorCode::Closing,
+            "not connected to the owner process of the home",
+        )
+    };
     Some(match request {
         MonitorRequest::Read(want) => MonitorInput::Read(want, Box::new(Err(error()))),
         MonitorRequest::ReadRun(run) => MonitorInput::Record(run, Box::new(Err(error()))),
@@ -108,7 +128,11 @@ fn not_connected(request: MonitorRequest) -> Option<MonitorInput> {
     })
 }
 
-async fn execute_request(source: &Source, client: &Client, request: MonitorRequest) -> Option<MonitorInput> {
+async fn execute_request(
+    source: &Source,
+    client: &Client,
+    request: MonitorRequest,
+) -> Option<MonitorInput> {
     Some(match request {
         MonitorRequest::Read(want) => {
             let content = read(source, client, &want).await;
@@ -122,27 +146,41 @@ async fn execute_request(source: &Source, client: &Client, request: MonitorReque
             let read = client.session(id.as_str()).await.map(|view| view.session);
             MonitorInput::Session(id, Box::new(read))
         }
-        MonitorRequest::ReadAsks => {
-            MonitorInput::PendingRequests(prompts::fetch_open_requests(client, None).await.map(|open| open.requests))
+        MonitorRequest::ReadAsks => MonitorInput::PendingRequests(
+            prompts::fetch_open_requests(client, None)
+                .await
+                .map(|open| open.requests),
+        ),
+        MonitorRequest::Execute(command) => {
+            MonitorInput::CommandDone(execute_command(source, client, command).await)
         }
-        MonitorRequest::Execute(command) => MonitorInput::CommandDone(execute_command(source, client, command).await),
         MonitorRequest::Exit | MonitorRequest::Suspend | MonitorRequest::Redraw => return None,
     })
 }
 
 /// Watches the tree until the screen is closed, and reconnects when the owner is lost.
-async fn follow(whom: TreeSource, tell: mpsc::Sender<MonitorInput>, reached: watch::Sender<Option<(Client, Ready)>>) {
+async fn follow(
+    whom: TreeSource,
+    tell: mpsc::Sender<MonitorInput>,
+    reached: watch::Sender<Option<(Client, Ready)>>,
+) {
     let mut wait = RECONNECT_DELAY.0;
     loop {
         let why = match reach(&whom).await {
-            Ok((client, ready)) => match forward_tree((client, ready), &tell, &reached, &mut wait).await {
-                Some(error) => error.message,
-                None => return,
-            },
+            Ok((client, ready)) => {
+                match forward_tree((client, ready), &tell, &reached, &mut wait).await {
+                    Some(error) => error.message,
+                    None => return,
+                }
+            }
             Err(why) => why,
         };
         reached.send_replace(None);
-        if tell.send(MonitorInput::Link(Connection::Lost(why))).await.is_err() {
+        if tell
+            .send(MonitorInput::Link(Connection::Lost(why)))
+            .await
+            .is_err()
+        {
             return;
         }
         tokio::time::sleep(wait).await;
@@ -188,7 +226,10 @@ async fn forward_tree(
         Ok(line) => line,
         Err(error) => return Some(error),
     };
-    let mut there = Some(Connection::Connected { pid: ready.pid, version: ready.version.clone() });
+    let mut there = Some(Connection::Connected {
+        pid: ready.pid,
+        version: ready.version.clone(),
+    });
     loop {
         let event = match line.next().await {
             Ok(event) => event,
@@ -203,18 +244,29 @@ async fn forward_tree(
     }
 }
 
-async fn read(source: &Source, client: &Client, want: &ReadRequest) -> Result<ReadContent, ErrorInfo> {
+async fn read(
+    source: &Source,
+    client: &Client,
+    want: &ReadRequest,
+) -> Result<ReadContent, ErrorInfo> {
     Ok(match want.need {
         RecordKind::Facts => {
-            let (run, trace) = tokio::try_join!(client.run(&want.run), client.trace(want.trace.as_str()))?;
+            let (run, trace) =
+                tokio::try_join!(client.run(&want.run), client.trace(want.trace.as_str()))?;
             ReadContent::Facts(Box::new(RunFacts { run, trace }))
         }
         RecordKind::Events => events(source, client, want).await?,
         RecordKind::Messages => {
             let read = async |path| {
-                source.messages(want.trace.as_str(), path).await.map_err(|failure| read_error(&failure.what))
+                source
+                    .messages(want.trace.as_str(), path)
+                    .await
+                    .map_err(|failure| read_error(&failure.what))
             };
-            let (all, path) = (read(MessagePath::All).await?, read(MessagePath::Main).await?);
+            let (all, path) = (
+                read(MessagePath::All).await?,
+                read(MessagePath::Main).await?,
+            );
             let marks = message_marks::marks(&all, &path);
             ReadContent::Messages(all.into_iter().zip(marks).collect())
         }
@@ -238,12 +290,20 @@ async fn read(source: &Source, client: &Client, want: &ReadRequest) -> Result<Re
 }
 
 /// Reads the newest events of a trace, or the events after `want.since` if they are not too many.
-async fn events(source: &Source, client: &Client, want: &ReadRequest) -> Result<ReadContent, ErrorInfo> {
+async fn events(
+    source: &Source,
+    client: &Client,
+    want: &ReadRequest,
+) -> Result<ReadContent, ErrorInfo> {
     let newest = async || {
         let trace = client.trace(want.trace.as_str()).await?.trace;
         let newest = trace.last_event_id.saturating_sub(NEWEST_EVENTS);
         // The events of a session whose id was used before do not begin with 1.
-        Ok::<u64, ErrorInfo>(if newest < trace.first_event_id { 0 } else { newest })
+        Ok::<u64, ErrorInfo>(if newest < trace.first_event_id {
+            0
+        } else {
+            newest
+        })
     };
     let mut since = match want.since {
         Some(since) => since,
@@ -252,7 +312,10 @@ async fn events(source: &Source, client: &Client, want: &ReadRequest) -> Result<
     let mut follow = want.since.is_some();
     let mut records = Vec::new();
     loop {
-        let page = source.events(&want.trace, since).await.map_err(|failure| read_error(&failure.what))?;
+        let page = source
+            .events(&want.trace, since)
+            .await
+            .map_err(|failure| read_error(&failure.what))?;
         let is_last = page.len() < PAGE_EVENTS;
         since = page.last().map_or(since, |last| last.event_id);
         records.extend(page);
@@ -272,7 +335,9 @@ async fn events(source: &Source, client: &Client, want: &ReadRequest) -> Result<
 fn preview_lines(text: &str) -> Vec<String> {
     let mut room = PREVIEW_BYTES;
     let lines = text.lines().take(PREVIEW_LINES).map_while(|line| {
-        let end = (0..=line.len().min(room)).rev().find(|at| line.is_char_boundary(*at))?;
+        let end = (0..=line.len().min(room))
+            .rev()
+            .find(|at| line.is_char_boundary(*at))?;
         let is_over = room == 0;
         room -= end;
         (!is_over).then(|| line[..end].to_owned())
@@ -285,7 +350,11 @@ fn read_error(what: &str) -> ErrorInfo {
 }
 
 /// Executes an action; returns the message to show.
-async fn execute_command(source: &Source, client: &Client, command: Command) -> Result<String, String> {
+async fn execute_command(
+    source: &Source,
+    client: &Client,
+    command: Command,
+) -> Result<String, String> {
     let said = |error: ErrorInfo| error.message;
     match command {
         Command::Cancel(runs) => cancel(client, runs).await,
@@ -293,8 +362,16 @@ async fn execute_command(source: &Source, client: &Client, command: Command) -> 
             client.crash_actor(&actor).await.map_err(said)?;
             Ok(format!("crashed {actor}; its supervisor restarts it"))
         }
-        Command::Decide { id, decision, reason } => {
-            client.named("monitor").decide(&id, decision, reason).await.map_err(said)?;
+        Command::Decide {
+            id,
+            decision,
+            reason,
+        } => {
+            client
+                .named("monitor")
+                .decide(&id, decision, reason)
+                .await
+                .map_err(said)?;
             Ok(match decision {
                 Decision::AllowOnce => "allowed once",
                 Decision::AllowForSession => "allowed for the session",
@@ -302,10 +379,16 @@ async fn execute_command(source: &Source, client: &Client, command: Command) -> 
             }
             .to_owned())
         }
-        Command::Answer { id, text } => client.answer(&id, &text).await.map(|_| "answered".to_owned()).map_err(said),
+        Command::Answer { id, text } => client
+            .answer(&id, &text)
+            .await
+            .map(|_| "answered".to_owned())
+            .map_err(said),
         Command::Export { trace, dir } => {
             let exported = export::export(source, trace.as_str(), Path::new(&dir)).await;
-            exported.map(|exported| exported.summary()).map_err(|failure| failure.what)
+            exported
+                .map(|exported| exported.summary())
+                .map_err(|failure| failure.what)
         }
     }
 }
@@ -323,5 +406,8 @@ async fn cancel(client: &Client, runs: Vec<RunId>) -> Result<String, String> {
         }
     }
     failed.map_or(Ok(()), Err)?;
-    Ok(format!("cancelling {}", format::plural(runs.len(), "run", "runs")))
+    Ok(format!(
+        "cancelling {}",
+        format::plural(runs.len(), "run", "runs")
+    ))
 }

@@ -24,7 +24,10 @@ fn panic_restores_the_terminal_before_reporting() {
     }
     let (mut pty, pts) = open().unwrap();
     pty.resize(Size::new(24, 80)).unwrap();
-    let name = concat!(module_path!(), "::panic_restores_the_terminal_before_reporting");
+    let name = concat!(
+        module_path!(),
+        "::panic_restores_the_terminal_before_reporting"
+    );
     let name = name.split_once("::").unwrap().1;
     let command = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", name, "--nocapture", "--test-threads=1"])
@@ -37,8 +40,19 @@ fn panic_restores_the_terminal_before_reporting() {
     let _ = pty.read_to_end(&mut written);
     assert!(!child.wait().unwrap().success());
     let written = String::from_utf8_lossy(&written);
-    let place = |part: &str| written.find(part).unwrap_or_else(|| panic!("{part:?} is missing in {written:?}"));
+    let place = |part: &str| {
+        written
+            .find(part)
+            .unwrap_or_else(|| panic!("{part:?} is missing in {written:?}"))
+    };
     let (entered, left) = (place("\u{1b}[?1049h"), place("\u{1b}[?1049l"));
-    assert!(entered < left && left < place("\u{1b}[?25h") && left < place("soong crashed: on purpose"), "{written:?}");
-    assert_eq!(written.matches("\u{1b}[?1049l").count(), 1, "it is given back once: {written:?}");
+    assert!(
+        entered < left && left < place("\u{1b}[?25h") && left < place("soong crashed: on purpose"),
+        "{written:?}"
+    );
+    assert_eq!(
+        written.matches("\u{1b}[?1049l").count(),
+        1,
+        "it is given back once: {written:?}"
+    );
 }

@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use soong::{
     ActorView, StreamItem,
-    protocol::{Delta, Event, PermissionEvent, PermissionMode, RunId, Timestamp, ToolEvent, api::Accepted},
+    protocol::{
+        Delta, Event, PermissionEvent, PermissionMode, RunId, Timestamp, ToolEvent, api::Accepted,
+    },
 };
 use soong_client::Client;
 use soong_tui::{
@@ -79,21 +81,39 @@ struct Typing {
 }
 
 impl LiveDisplay {
-    pub(super) fn open(context: &Context<'_>, shown: RunDisplay, run: &Accepted, kind: &str, task: &str) -> Self {
+    pub(super) fn open(
+        context: &Context<'_>,
+        shown: RunDisplay,
+        run: &Accepted,
+        kind: &str,
+        task: &str,
+    ) -> Self {
         let board = RunTable::with_root(run.run_id.clone(), kind, task);
         let hint = match shown {
             RunDisplay::Once | RunDisplay::Quiet | RunDisplay::Monitored => {
-                vec!["Ctrl-C cancels".to_owned(), format!("session {}", run.session_id)]
+                vec![
+                    "Ctrl-C cancels".to_owned(),
+                    format!("session {}", run.session_id),
+                ]
             }
             RunDisplay::Chat { .. } if context.terminal.has_stdout => {
-                vec!["Esc or Ctrl-C cancels".to_owned(), "type to queue a message".to_owned()]
+                vec![
+                    "Esc or Ctrl-C cancels".to_owned(),
+                    "type to queue a message".to_owned(),
+                ]
             }
             RunDisplay::Chat { .. } => vec!["Ctrl-C cancels".to_owned()],
         };
         let typing = match shown {
-            RunDisplay::Chat { mode, typed: messages } if context.terminal.has_stdout => {
-                Some(Typing { reader: KeyReader::start(), messages, mode, last_key: None })
-            }
+            RunDisplay::Chat {
+                mode,
+                typed: messages,
+            } if context.terminal.has_stdout => Some(Typing {
+                reader: KeyReader::start(),
+                messages,
+                mode,
+                last_key: None,
+            }),
             _ => None,
         };
         Self {
@@ -126,7 +146,8 @@ impl LiveDisplay {
 
     /// Prints a note above the display.
     pub(super) fn note(&mut self, text: &str) {
-        self.screen.print_above(&[StyledLine::of(TextStyle::Plain, text)]);
+        self.screen
+            .print_above(&[StyledLine::of(TextStyle::Plain, text)]);
     }
 
     /// Returns the paint for prompts.
@@ -136,18 +157,35 @@ impl LiveDisplay {
 
     /// Returns the label of a child run, or `None` if `run` is not a known child.
     pub(super) fn child_label(&self, run: &RunId) -> Option<String> {
-        let entry = self.board.entry(run).filter(|entry| entry.parent.is_some())?;
-        Some(format!("{}: {}", entry.agent_type, text::cut(&entry.task, ASKER_COLUMNS, "...")))
+        let entry = self
+            .board
+            .entry(run)
+            .filter(|entry| entry.parent.is_some())?;
+        Some(format!(
+            "{}: {}",
+            entry.agent_type,
+            text::cut(&entry.task, ASKER_COLUMNS, "...")
+        ))
     }
 
     /// Returns whether keys are read.
     pub(super) fn reads_keys(&self) -> bool {
-        self.typing.as_ref().is_some_and(|typing| typing.reader.is_some())
+        self.typing
+            .as_ref()
+            .is_some_and(|typing| typing.reader.is_some())
     }
 
     /// Reads the keys since the last call. Returns what they request besides a change of the typed messages.
     pub(super) fn read_keys(&mut self) -> Vec<KeyRequest> {
-        let Some(Typing { reader: Some(reader), messages, last_key, .. }) = &mut self.typing else { return Vec::new() };
+        let Some(Typing {
+            reader: Some(reader),
+            messages,
+            last_key,
+            ..
+        }) = &mut self.typing
+        else {
+            return Vec::new();
+        };
         let keys = reader.keys();
         if keys.is_empty() {
             return Vec::new();
@@ -199,7 +237,11 @@ impl LiveDisplay {
         self.screen.set_footer(Vec::new());
         // The runs stay if there are sub-agents. In a conversation only the text does.
         let has_children = self.board.entries.len() > 1;
-        let stays = if self.answer.prints_stream || !has_children { &RunTable::default() } else { &self.board };
+        let stays = if self.answer.prints_stream || !has_children {
+            &RunTable::default()
+        } else {
+            &self.board
+        };
         self.screen.draw(stays, &[]);
         self.screen.pause();
     }
@@ -228,7 +270,8 @@ impl LiveDisplay {
                     && record.run_id.as_ref() == Some(&self.answer.root)
                     && let Some(sentence) = event_sentences::context(event)
                 {
-                    self.screen.print_above(&[StyledLine::of(TextStyle::Dim, &sentence)]);
+                    self.screen
+                        .print_above(&[StyledLine::of(TextStyle::Dim, &sentence)]);
                 }
                 if let (Event::Permission(PermissionEvent::ModeChanged { mode }), Some(typing)) =
                     (&record.event, &mut self.typing)
@@ -262,7 +305,10 @@ impl LiveDisplay {
 
     fn print_steps(&mut self, steps: &[Step]) {
         let PageFormat { width, unicode } = PageFormat::of(&self.answer.terminal);
-        let lines: Vec<StyledLine> = steps.iter().flat_map(|step| step.lines(width, unicode)).collect();
+        let lines: Vec<StyledLine> = steps
+            .iter()
+            .flat_map(|step| step.lines(width, unicode))
+            .collect();
         if let Some(folded) = steps.iter().rfind(|step| step.is_folded()) {
             self.folded_step = Some(folded.clone());
         }
@@ -303,7 +349,9 @@ impl LiveDisplay {
                 }
                 Err(TryRecvError::Empty) => self.tree_request = Some(request),
                 // The request has failed.
-                Err(TryRecvError::Closed) => self.next_tree_request = Instant::now() + TREE_RETRY_INTERVAL,
+                Err(TryRecvError::Closed) => {
+                    self.next_tree_request = Instant::now() + TREE_RETRY_INTERVAL
+                }
             },
             None if Instant::now() >= self.next_tree_request => {
                 let (sender, receiver) = oneshot::channel();
@@ -331,12 +379,16 @@ impl LiveDisplay {
             tail => tail,
         };
         let mut foot = self.board.totals(screen::now()).summary_parts();
-        foot.extend(self.permission_mode().map(|mode| format!("permissions {}", mode.as_str())));
+        foot.extend(
+            self.permission_mode()
+                .map(|mode| format!("permissions {}", mode.as_str())),
+        );
         foot.extend(self.hint.iter().cloned());
         self.screen.set_footer(foot);
         if let Some(typing) = &self.typing {
             let PageFormat { width, unicode } = self.answer.page;
-            self.screen.set_typed(typing.messages.lock().lines(width, unicode));
+            self.screen
+                .set_typed(typing.messages.lock().lines(width, unicode));
         }
         self.screen.draw(&self.board, &tail);
     }

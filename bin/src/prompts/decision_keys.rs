@@ -37,7 +37,10 @@ pub(super) struct DecisionKeys {
 impl DecisionKeys {
     /// Starts to read keys. Returns `None` if the terminal supports lines only, or if another prompt still reads it.
     pub(super) fn start() -> Option<Self> {
-        KeyReader::start().map(|reader| Self { reader, _echo_off: EchoOff::begin() })
+        KeyReader::start().map(|reader| Self {
+            reader,
+            _echo_off: EchoOff::begin(),
+        })
     }
 
     /// Shows the prompt as soon as no key is pressed, and waits for a key. Returns its character as a line.
@@ -54,7 +57,8 @@ impl DecisionKeys {
         let answer = match &keys[..] {
             [TypedKey::EndOfInput] => InputLine::Closed,
             [TypedKey::Char(key)]
-                if KEYS.contains(&key.to_ascii_lowercase()) && !self.is_pressed_within_quiet_time().await =>
+                if KEYS.contains(&key.to_ascii_lowercase())
+                    && !self.is_pressed_within_quiet_time().await =>
             {
                 InputLine::Line(key.to_string())
             }

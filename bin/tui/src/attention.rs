@@ -46,7 +46,10 @@ pub fn notify(what: &str) {
 /// Copies a text to the clipboard (OSC 52), at most its first 74 000 bytes. Returns whether all of it was copied.
 pub fn copy_to_clipboard(copied: &str) -> bool {
     let end = copied.floor_char_boundary(MAX_COPIED_BYTES);
-    send(&format!("\u{1b}]52;c;{}\u{7}", BASE64_STANDARD.encode(&copied[..end])));
+    send(&format!(
+        "\u{1b}]52;c;{}\u{7}",
+        BASE64_STANDARD.encode(&copied[..end])
+    ));
     end == copied.len()
 }
 
@@ -58,6 +61,8 @@ fn send(sequence: &str) {
     let mut terminal = stderr();
     if terminal.is_terminal() && !keyboard::is_dumb() && keyboard::is_foreground() {
         // An error means that the terminal is gone.
-        let _ = terminal.write_all(sequence.as_bytes()).and_then(|()| terminal.flush());
+        let _ = terminal
+            .write_all(sequence.as_bytes())
+            .and_then(|()| terminal.flush());
     }
 }

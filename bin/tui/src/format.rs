@@ -14,7 +14,11 @@ pub fn count(n: u64) -> String {
 /// Formats a count and its share of a whole: `1.2k (45 %)`. Without the share if either is 0.
 pub fn count_and_share(n: u64, whole: u64) -> String {
     let percent = u128::from(n) * 100 / u128::from(whole.max(1));
-    if n == 0 || whole == 0 { count(n) } else { format!("{} ({percent} %)", count(n)) }
+    if n == 0 || whole == 0 {
+        count(n)
+    } else {
+        format!("{} ({percent} %)", count(n))
+    }
 }
 
 /// Formats a size: `17 B`, `1.2 KiB`.
@@ -65,7 +69,11 @@ pub fn usd(amount: Usd) -> String {
 
 /// Formats a time for lists, in UTC, to the second.
 pub fn time(at: Timestamp) -> String {
-    at.to_string().replacen('T', " ", 1).chars().take(19).collect()
+    at.to_string()
+        .replacen('T', " ", 1)
+        .chars()
+        .take(19)
+        .collect()
 }
 
 /// Formats a time relative to the current time: `just now`, `5 min ago`, `3 h ago`, `2 d ago`; from one week on, the date
@@ -92,23 +100,48 @@ mod tests {
 
     #[test]
     fn numbers_are_abbreviated_and_rounded_down() {
-        for (n, want) in
-            [(0, "0"), (999, "999"), (1_000, "1.0k"), (5_199, "5.1k"), (999_999, "0.9M"), (2_000_000, "2.0M")]
-        {
+        for (n, want) in [
+            (0, "0"),
+            (999, "999"),
+            (1_000, "1.0k"),
+            (5_199, "5.1k"),
+            (999_999, "0.9M"),
+            (2_000_000, "2.0M"),
+        ] {
             assert_eq!(count(n), want, "{n}");
         }
-        for (n, whole, want) in [(0, 9, "0"), (5, 0, "5"), (1_250, 2_000, "1.2k (62 %)"), (7, 7, "7 (100 %)")] {
+        for (n, whole, want) in [
+            (0, 9, "0"),
+            (5, 0, "5"),
+            (1_250, 2_000, "1.2k (62 %)"),
+            (7, 7, "7 (100 %)"),
+        ] {
             assert_eq!(count_and_share(n, whole), want, "{n} of {whole}");
         }
-        for (n, want) in [(17, "17 B"), (1_280, "1.2 KiB"), (3_145_728, "3.0 MiB"), (u64::MAX, "17179869183.9 GiB")] {
+        for (n, want) in [
+            (17, "17 B"),
+            (1_280, "1.2 KiB"),
+            (3_145_728, "3.0 MiB"),
+            (u64::MAX, "17179869183.9 GiB"),
+        ] {
             assert_eq!(bytes(n), want, "{n}");
         }
-        for (ms, want) in
-            [(0, "0.0 s"), (450, "0.4 s"), (12_999, "12 s"), (185_000, "3 min 05 s"), (7_620_000, "2 h 07 min")]
-        {
+        for (ms, want) in [
+            (0, "0.0 s"),
+            (450, "0.4 s"),
+            (12_999, "12 s"),
+            (185_000, "3 min 05 s"),
+            (7_620_000, "2 h 07 min"),
+        ] {
             assert_eq!(duration(ms), want, "{ms}");
         }
-        for (ms, want) in [(0, "0s"), (59_999, "59s"), (185_000, "3m05"), (7_620_000, "2h07"), (u64::MAX, "9999d")] {
+        for (ms, want) in [
+            (0, "0s"),
+            (59_999, "59s"),
+            (185_000, "3m05"),
+            (7_620_000, "2h07"),
+            (u64::MAX, "9999d"),
+        ] {
             assert_eq!(age(ms), want, "{ms}");
         }
         let at = Timestamp::from_millis(1_763_700_001_234);
@@ -121,7 +154,11 @@ mod tests {
             (604_799, "6 d ago"),
             (604_800, "2025-11-21"),
         ] {
-            assert_eq!(ago(at, Timestamp::from_millis(at.as_millis() + seconds * 1_000)), want, "{seconds}");
+            assert_eq!(
+                ago(at, Timestamp::from_millis(at.as_millis() + seconds * 1_000)),
+                want,
+                "{seconds}"
+            );
         }
     }
 

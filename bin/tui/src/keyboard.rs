@@ -93,19 +93,32 @@ impl KeyReader {
             && !READS_KEYS.swap(true, Ordering::AcqRel);
         can_read.then(|| {
             set_bracketed_paste(true);
-            Self { parser: KeyParser::default() }
+            Self {
+                parser: KeyParser::default(),
+            }
         })
     }
 
     /// Returns the keys since the last call. Does not wait.
     pub fn keys(&mut self) -> Vec<TypedKey> {
         let mut bytes = [0; 4096];
-        let (terminal, now) = (stdin(), Timespec { tv_sec: 0, tv_nsec: 0 });
+        let (terminal, now) = (
+            stdin(),
+            Timespec {
+                tv_sec: 0,
+                tv_nsec: 0,
+            },
+        );
         let mut polled = [PollFd::new(&terminal, PollFlags::IN)];
         // A background process that reads from the terminal would be stopped.
-        let is_ready = is_foreground() && poll(&mut polled, Some(&now)).is_ok_and(|ready| ready > 0);
+        let is_ready =
+            is_foreground() && poll(&mut polled, Some(&now)).is_ok_and(|ready| ready > 0);
         // An error means that the terminal is gone.
-        let length = if is_ready { read(&terminal, &mut bytes).unwrap_or(0) } else { 0 };
+        let length = if is_ready {
+            read(&terminal, &mut bytes).unwrap_or(0)
+        } else {
+            0
+        };
         self.parser.parse(&bytes[..length])
     }
 }
@@ -124,11 +137,21 @@ fn set_bracketed_paste(is_on: bool) {
     if is_dumb() {
         return;
     }
-    let code = if is_on { "\u{1b}[?2004h" } else { "\u{1b}[?2004l" };
+    let code = if is_on {
+        "\u{1b}[?2004h"
+    } else {
+        "\u{1b}[?2004l"
+    };
     let (mut out, mut err) = (stdout(), stderr());
-    let terminal: &mut dyn Write = if out.is_terminal() { &mut out } else { &mut err };
+    let terminal: &mut dyn Write = if out.is_terminal() {
+        &mut out
+    } else {
+        &mut err
+    };
     // An error means that the terminal is gone.
-    let _ = terminal.write_all(code.as_bytes()).and_then(|()| terminal.flush());
+    let _ = terminal
+        .write_all(code.as_bytes())
+        .and_then(|()| terminal.flush());
 }
 
 /// Returns whether the terminal cannot move its cursor, by `TERM`.
@@ -205,9 +228,13 @@ fn turn_off_echo(original: &mut Option<Termios>) {
     if !is_foreground() {
         return;
     }
-    let Ok(mode) = termios::tcgetattr(stdin()) else { return };
+    let Ok(mode) = termios::tcgetattr(stdin()) else {
+        return;
+    };
     let mut changed = mode.clone();
-    changed.local_modes.remove(LocalModes::ECHO | LocalModes::ICANON);
+    changed
+        .local_modes
+        .remove(LocalModes::ECHO | LocalModes::ICANON);
     // Otherwise an editor would read Enter, typed before its prompt, as Ctrl-J.
     changed.input_modes.remove(InputModes::ICRNL);
     original.get_or_insert(mode);

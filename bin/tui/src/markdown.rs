@@ -38,13 +38,23 @@ impl PageFormat {
     /// Returns a page with the current width of the terminal, up to 100 columns.
     pub fn of(terminal: &Terminal) -> Self {
         let (columns, _) = crossterm::terminal::size().unwrap_or_default();
-        let columns = if columns == 0 { MAX_COLUMNS } else { usize::from(columns) };
-        Self { width: columns.saturating_sub(1).clamp(1, MAX_COLUMNS), unicode: terminal.unicode }
+        let columns = if columns == 0 {
+            MAX_COLUMNS
+        } else {
+            usize::from(columns)
+        };
+        Self {
+            width: columns.saturating_sub(1).clamp(1, MAX_COLUMNS),
+            unicode: terminal.unicode,
+        }
     }
 
     /// Returns the page with fewer columns.
     pub fn narrower(self, columns: usize) -> Self {
-        Self { width: self.width.saturating_sub(columns).max(1), ..self }
+        Self {
+            width: self.width.saturating_sub(columns).max(1),
+            ..self
+        }
     }
 
     const fn ellipsis(&self) -> &'static str {
@@ -77,11 +87,16 @@ pub fn render(text: &str, page: &PageFormat) -> Vec<StyledLine> {
 
 /// Parses the text into events with their ranges.
 fn events(text: &str) -> impl Iterator<Item = (Event<'_>, Range<usize>)> {
-    let options = Options::ENABLE_TABLES | Options::ENABLE_STRIKETHROUGH | Options::ENABLE_TASKLISTS;
+    let options =
+        Options::ENABLE_TABLES | Options::ENABLE_STRIKETHROUGH | Options::ENABLE_TASKLISTS;
     Parser::new_ext(text, options).into_offset_iter()
 }
 
 /// Converts all line breaks to `\n`; a single carriage return counts as one.
 fn normalize_line_breaks(text: &str) -> Cow<'_, str> {
-    if text.contains('\r') { text.replace("\r\n", "\n").replace('\r', "\n").into() } else { text.into() }
+    if text.contains('\r') {
+        text.replace("\r\n", "\n").replace('\r', "\n").into()
+    } else {
+        text.into()
+    }
 }

@@ -8,7 +8,9 @@ use serde::Serialize;
 use soong_protocol::{Permission, Question, RunId, SessionId, Timestamp};
 
 pub(crate) use self::rows::diff_rows;
-pub use self::rows::{DEFAULT_COLUMNS, Row, TARGET_CHARS, permission_rows, question_rows, with_margin, wrap_rows};
+pub use self::rows::{
+    DEFAULT_COLUMNS, Row, TARGET_CHARS, permission_rows, question_rows, with_margin, wrap_rows,
+};
 use crate::text;
 
 /// Request of a run to a user: a question or a permission.
@@ -58,11 +60,21 @@ impl UserRequest {
     pub fn summary(&self) -> String {
         match self {
             Self::Question(question) => {
-                format!("{:?} (question {})", text::safe_line(&question.question), question.question_id)
+                format!(
+                    "{:?} (question {})",
+                    text::safe_line(&question.question),
+                    question.question_id
+                )
             }
             Self::Permission(asked) => {
-                let (tool, target) = (text::safe_line(&asked.tool), text::safe_line(&asked.demand.target));
-                format!("permission for {tool}: {target} (permission {})", asked.permission_id)
+                let (tool, target) = (
+                    text::safe_line(&asked.tool),
+                    text::safe_line(&asked.demand.target),
+                );
+                format!(
+                    "permission for {tool}: {target} (permission {})",
+                    asked.permission_id
+                )
             }
         }
     }
@@ -70,7 +82,9 @@ impl UserRequest {
     /// Returns the command line that answers the request.
     pub fn answer_command(&self, soong: &str) -> String {
         match self {
-            Self::Question(question) => format!("{soong} questions answer {} \"…\"", question.question_id),
+            Self::Question(question) => {
+                format!("{soong} questions answer {} \"…\"", question.question_id)
+            }
             Self::Permission(asked) => {
                 let id = &asked.permission_id;
                 format!("{soong} permissions allow {id} (or deny {id})")

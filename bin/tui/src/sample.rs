@@ -1,8 +1,8 @@
 //! Sample records for the tests of displays.
 
 use soong_protocol::{
-    AccessRequest, Event, EventDraft, EventRecord, Permission, PermissionId, PermissionStatus, RunId, SessionId,
-    Timestamp, TraceId,
+    AccessRequest, Event, EventDraft, EventRecord, Permission, PermissionId, PermissionStatus,
+    RunId, SessionId, Timestamp, TraceId,
 };
 
 /// Returns the record of an event of a run.

@@ -67,7 +67,9 @@ fn show_cursor() {
 
 /// Returns the current time.
 pub fn now() -> Timestamp {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let since = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
     Timestamp::from_millis(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
 }
 
@@ -75,7 +77,10 @@ pub fn now() -> Timestamp {
 fn size() -> Size {
     let (columns, rows) = crossterm::terminal::size().unwrap_or_default();
     let size_or = |n: u16, usual: usize| if n == 0 { usual } else { usize::from(n) };
-    Size { columns: size_or(columns, 80), rows: size_or(rows, 24) }
+    Size {
+        columns: size_or(columns, 80),
+        rows: size_or(rows, 24),
+    }
 }
 
 /// A picture on standard error.
@@ -93,7 +98,13 @@ impl Screen {
     /// Takes control of the terminal: keys are not echoed until the screen is dropped.
     pub fn open(terminal: Terminal) -> Self {
         let painter = Painter::new(terminal.stderr);
-        Self { terminal, painter, footer: Vec::new(), typed: Vec::new(), _echo_off: EchoOff::begin() }
+        Self {
+            terminal,
+            painter,
+            footer: Vec::new(),
+            typed: Vec::new(),
+            _echo_off: EchoOff::begin(),
+        }
     }
 
     /// Sets the parts of the line below the runs. The last parts are dropped if there is no room.
@@ -114,8 +125,17 @@ impl Screen {
         }
         let size = size();
         let (width, height) = size.picture_size();
-        let format = PictureFormat { width, height, unicode: self.terminal.unicode, now: now() };
-        let parts = Parts { tail, foot: &self.footer, typed: &self.typed };
+        let format = PictureFormat {
+            width,
+            height,
+            unicode: self.terminal.unicode,
+            now: now(),
+        };
+        let parts = Parts {
+            tail,
+            foot: &self.footer,
+            typed: &self.typed,
+        };
         let picture = frame::picture(runs, parts, &format);
         let update = self.painter.paint(&[], &picture, size);
         self.send(&update);

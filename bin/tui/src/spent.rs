@@ -20,7 +20,11 @@ pub struct Spent {
 
 impl Spent {
     /// No tokens, at a known cost of zero.
-    pub const NOTHING: Self = Self { tokens: 0, cost: Some(Usd::from_nanos(0)), estimated: false };
+    pub const NOTHING: Self = Self {
+        tokens: 0,
+        cost: Some(Usd::from_nanos(0)),
+        estimated: false,
+    };
 
     /// Returns the sum. Its cost is known if both are.
     #[must_use]
@@ -59,36 +63,60 @@ impl Default for Spent {
 
 /// Marks an amount that is partly estimated.
 pub fn marked(estimated: bool, amount: String) -> String {
-    if estimated { format!("~{amount}") } else { amount }
+    if estimated {
+        format!("~{amount}")
+    } else {
+        amount
+    }
 }
 
 impl From<&Stats> for Spent {
     fn from(stats: &Stats) -> Self {
-        Self { tokens: stats.total_tokens, cost: stats.cost, estimated: stats.estimated }
+        Self {
+            tokens: stats.total_tokens,
+            cost: stats.cost,
+            estimated: stats.estimated,
+        }
     }
 }
 
 impl From<&Trace> for Spent {
     fn from(trace: &Trace) -> Self {
-        Self { tokens: trace.total_tokens, cost: trace.total_cost, estimated: trace.estimated }
+        Self {
+            tokens: trace.total_tokens,
+            cost: trace.total_cost,
+            estimated: trace.estimated,
+        }
     }
 }
 
 impl From<&RunView> for Spent {
     fn from(run: &RunView) -> Self {
-        Self { tokens: run.tokens, cost: run.cost, estimated: run.estimated }
+        Self {
+            tokens: run.tokens,
+            cost: run.cost,
+            estimated: run.estimated,
+        }
     }
 }
 
 impl From<&RunEnd> for Spent {
     fn from(end: &RunEnd) -> Self {
-        Self { tokens: end.tokens, cost: end.cost, estimated: end.estimated }
+        Self {
+            tokens: end.tokens,
+            cost: end.cost,
+            estimated: end.estimated,
+        }
     }
 }
 
 impl From<&UsageSum> for Spent {
     fn from(sum: &UsageSum) -> Self {
-        Self { tokens: sum.total_tokens, cost: sum.cost, estimated: sum.estimated }
+        Self {
+            tokens: sum.total_tokens,
+            cost: sum.cost,
+            estimated: sum.estimated,
+        }
     }
 }
 
@@ -98,12 +126,31 @@ mod tests {
 
     #[test]
     fn estimated_amounts_are_marked() {
-        let exact = Spent { tokens: 5_100, cost: Some(Usd::from_nanos(12_300_000)), estimated: false };
-        let estimate = Spent { estimated: true, ..exact };
-        assert_eq!((exact.tokens(), exact.cost()), ("5.1k".to_owned(), "cost $0.0123".to_owned()));
-        assert_eq!((estimate.tokens(), estimate.cost()), ("~5.1k".to_owned(), "cost ~$0.0123".to_owned()));
-        let sum = exact.plus(Spent { cost: None, ..estimate });
-        assert_eq!((sum.tokens(), sum.cost()), ("~10.2k".to_owned(), "cost unknown".to_owned()));
+        let exact = Spent {
+            tokens: 5_100,
+            cost: Some(Usd::from_nanos(12_300_000)),
+            estimated: false,
+        };
+        let estimate = Spent {
+            estimated: true,
+            ..exact
+        };
+        assert_eq!(
+            (exact.tokens(), exact.cost()),
+            ("5.1k".to_owned(), "cost $0.0123".to_owned())
+        );
+        assert_eq!(
+            (estimate.tokens(), estimate.cost()),
+            ("~5.1k".to_owned(), "cost ~$0.0123".to_owned())
+        );
+        let sum = exact.plus(Spent {
+            cost: None,
+            ..estimate
+        });
+        assert_eq!(
+            (sum.tokens(), sum.cost()),
+            ("~10.2k".to_owned(), "cost unknown".to_owned())
+        );
         assert_eq!(Spent::NOTHING.plus(exact), exact);
     }
 }

@@ -17,7 +17,9 @@ pub struct StyledLine {
 impl StyledLine {
     /// Creates a line of one piece.
     pub fn of(style: TextStyle, text: impl Into<String>) -> Self {
-        Self { pieces: vec![(style, text.into())] }
+        Self {
+            pieces: vec![(style, text.into())],
+        }
     }
 
     /// Appends a piece.
@@ -28,7 +30,9 @@ impl StyledLine {
 
     /// Returns the pieces with their styles.
     pub fn pieces(&self) -> impl Iterator<Item = (TextStyle, &str)> {
-        self.pieces.iter().map(|(style, text)| (*style, text.as_str()))
+        self.pieces
+            .iter()
+            .map(|(style, text)| (*style, text.as_str()))
     }
 
     /// Appends text. Adjacent pieces of the same style are merged.
@@ -63,7 +67,11 @@ impl StyledLine {
         if self.width() <= columns {
             return self.clone();
         }
-        let ellipsis = if text::width(ellipsis) <= columns { ellipsis } else { "" };
+        let ellipsis = if text::width(ellipsis) <= columns {
+            ellipsis
+        } else {
+            ""
+        };
         let room = columns - text::width(ellipsis);
         let mut kept = Self::default();
         let mut used = 0;
@@ -98,12 +106,17 @@ impl StyledLine {
 
     /// Returns the clusters of the text with their styles and widths.
     fn clusters(&self) -> impl Iterator<Item = (TextStyle, (&str, usize))> {
-        self.pieces.iter().flat_map(|(style, text)| text::clusters(text).map(|cluster| (*style, cluster)))
+        self.pieces
+            .iter()
+            .flat_map(|(style, text)| text::clusters(text).map(|cluster| (*style, cluster)))
     }
 
     /// Returns the text with escape sequences for its styles.
     pub fn to_ansi(&self, paint: Paint) -> String {
-        self.pieces.iter().map(|(style, text)| paint.paint(*style, text)).collect()
+        self.pieces
+            .iter()
+            .map(|(style, text)| paint.paint(*style, text))
+            .collect()
     }
 
     /// Returns the number of columns that the line takes.
@@ -139,7 +152,8 @@ mod tests {
     #[test]
     fn cut_counts_columns_over_all_pieces() {
         let line = StyledLine::of(TextStyle::Bold, "ab好").and(TextStyle::Dim, "cd");
-        for (columns, want) in [(6, "ab好cd"), (5, "ab好…"), (4, "ab…"), (1, "…"), (0, "")] {
+        for (columns, want) in [(6, "ab好cd"), (5, "ab好…"), (4, "ab…"), (1, "…"), (0, "")]
+        {
             assert_eq!(plain(&line.cut(columns, "…")), want, "{columns}");
         }
         assert_eq!(plain(&line.cut(2, "...")), "ab");

@@ -120,7 +120,10 @@ impl Terminal {
                 Color::Auto => is_terminal && !is_dumb && environment.get("NO_COLOR").is_none(),
             },
         };
-        let (stdout, stderr) = (std::io::stdout().is_terminal(), std::io::stderr().is_terminal());
+        let (stdout, stderr) = (
+            std::io::stdout().is_terminal(),
+            std::io::stderr().is_terminal(),
+        );
         Self {
             stdout: paint(stdout),
             stderr: paint(stderr),
@@ -138,7 +141,9 @@ impl Terminal {
 
 /// Returns whether the locale uses UTF-8. The first locale variable that is set decides.
 fn is_utf8(environment: &Environment) -> bool {
-    let locale = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(|name| environment.get(name));
+    let locale = ["LC_ALL", "LC_CTYPE", "LANG"]
+        .into_iter()
+        .find_map(|name| environment.get(name));
     locale.is_some_and(|locale| {
         let locale = locale.to_ascii_lowercase();
         locale.contains("utf-8") || locale.contains("utf8")
@@ -158,13 +163,20 @@ mod tests {
             (vec![("LC_ALL", ""), ("LC_CTYPE", "C.UTF-8")], true),
             (vec![], false),
         ] {
-            assert_eq!(is_utf8(&Environment::of(variables.clone())), want, "{variables:?}");
+            assert_eq!(
+                is_utf8(&Environment::of(variables.clone())),
+                want,
+                "{variables:?}"
+            );
         }
     }
 
     #[test]
     fn text_is_colored_only_if_enabled() {
         assert_eq!(Paint { on: false }.paint(TextStyle::Red, "x"), "x");
-        assert_eq!(Paint { on: true }.paint(TextStyle::Red, "x"), "\u{1b}[31mx\u{1b}[0m");
+        assert_eq!(
+            Paint { on: true }.paint(TextStyle::Red, "x"),
+            "\u{1b}[31mx\u{1b}[0m"
+        );
     }
 }

@@ -40,7 +40,11 @@ fn replace_harmful(text: &str, tab: &str) -> String {
 pub fn safe_line(text: &str) -> String {
     let words: Vec<String> = text
         .split_whitespace()
-        .map(|word| word.chars().map(|c| if is_harmful(c) { REPLACEMENT } else { c }).collect())
+        .map(|word| {
+            word.chars()
+                .map(|c| if is_harmful(c) { REPLACEMENT } else { c })
+                .collect()
+        })
         .collect();
     words.join(" ")
 }
@@ -71,7 +75,8 @@ fn escaped_word(word: &str) -> String {
     for c in word.chars() {
         let is_mark = !c.is_control() && UnicodeWidthChar::width(c) == Some(0);
         marks = if is_mark { marks + 1 } else { 0 };
-        let is_invisible = matches!(c, '\u{34f}' | '\u{fe00}'..='\u{fe0f}' | '\u{e0100}'..='\u{e01ef}');
+        let is_invisible =
+            matches!(c, '\u{34f}' | '\u{fe00}'..='\u{fe0f}' | '\u{e0100}'..='\u{e01ef}');
         match c {
             '\t' => shown.push_str("    "),
             c if is_harmful(c) || is_invisible || marks > MAX_COMBINING_MARKS => {
@@ -142,7 +147,11 @@ pub fn cut(line: &str, columns: usize, ellipsis: &str) -> String {
     if line.width() <= columns {
         return line.to_owned();
     }
-    let ellipsis = if ellipsis.width() <= columns { ellipsis } else { "" };
+    let ellipsis = if ellipsis.width() <= columns {
+        ellipsis
+    } else {
+        ""
+    };
     let room = columns - ellipsis.width();
     let mut kept = String::new();
     let mut used = 0;
@@ -193,7 +202,11 @@ fn cluster_end(text: &str) -> usize {
 
 /// Returns the cluster if it fits `columns`, else a replacement of one column.
 pub fn fit_cluster((cluster, wide): (&str, usize), columns: usize) -> (&str, usize) {
-    if wide <= columns.max(1) { (cluster, wide) } else { ("\u{fffd}", 1) }
+    if wide <= columns.max(1) {
+        (cluster, wide)
+    } else {
+        ("\u{fffd}", 1)
+    }
 }
 
 /// Breaks a line into one or more parts of at most `columns`.
@@ -254,9 +267,21 @@ mod tests {
             ("back\rover", "back over", "back\u{fffd}over"),
             ("\u{1b}[2Jgone", "\u{fffd}[2Jgone", "\u{fffd}[2Jgone"),
             ("\u{9b}31m", "\u{fffd}31m", "\u{fffd}31m"),
-            ("\u{1b}]0;title\u{7}", "\u{fffd}]0;title\u{fffd}", "\u{fffd}]0;title\u{fffd}"),
-            ("abc\u{202e}txt.exe", "abc\u{fffd}txt.exe", "abc\u{fffd}txt.exe"),
-            ("zero\u{200b}width", "zero\u{fffd}width", "zero\u{fffd}width"),
+            (
+                "\u{1b}]0;title\u{7}",
+                "\u{fffd}]0;title\u{fffd}",
+                "\u{fffd}]0;title\u{fffd}",
+            ),
+            (
+                "abc\u{202e}txt.exe",
+                "abc\u{fffd}txt.exe",
+                "abc\u{fffd}txt.exe",
+            ),
+            (
+                "zero\u{200b}width",
+                "zero\u{fffd}width",
+                "zero\u{fffd}width",
+            ),
             ("a\tb", "a b", "a    b"),
             ("nul\0", "nul\u{fffd}", "nul\u{fffd}"),
             ("好 👩\u{200d}🔬", "好 👩\u{200d}🔬", "好 👩\u{200d}🔬"),
@@ -264,7 +289,10 @@ mod tests {
             assert_eq!(safe_line(foreign), on_one_line, "{foreign:?}");
             assert_eq!(safe_block(foreign), as_block, "{foreign:?}");
         }
-        assert_eq!(safe_piped("all:\n\techo \u{1b}[1m"), "all:\n\techo \u{fffd}[1m");
+        assert_eq!(
+            safe_piped("all:\n\techo \u{1b}[1m"),
+            "all:\n\techo \u{fffd}[1m"
+        );
     }
 
     #[test]

@@ -13,7 +13,8 @@ mod tests;
 use std::collections::{HashMap, HashSet};
 
 use soong_protocol::{
-    Event, EventRecord, MessageEvent, ModelEvent, Role, RunEvent, RunId, RunStatus, SubAgentEvent, ToolEvent,
+    Event, EventRecord, MessageEvent, ModelEvent, Role, RunEvent, RunId, RunStatus, SubAgentEvent,
+    ToolEvent,
 };
 
 use crate::spent::Spent;
@@ -22,7 +23,14 @@ pub use self::step::Step;
 use self::step::{Call, Outcome};
 
 /// Tools that read. Their consecutive calls are one step.
-const READING_TOOLS: [&str; 6] = ["read", "list_files", "glob", "grep", "read_artifact", "list_artifacts"];
+const READING_TOOLS: [&str; 6] = [
+    "read",
+    "list_files",
+    "glob",
+    "grep",
+    "read_artifact",
+    "list_artifacts",
+];
 /// Tools whose effect the display of the runs shows.
 const HIDDEN_TOOLS: [&str; 1] = ["goal"];
 
@@ -54,7 +62,13 @@ struct Children {
 impl Transcript {
     /// Creates the transcript of this run.
     pub fn new(run: RunId) -> Self {
-        Self { run, calls: HashMap::new(), parents: HashMap::new(), reading: Vec::new(), seen_changes: HashSet::new() }
+        Self {
+            run,
+            calls: HashMap::new(),
+            parents: HashMap::new(),
+            reading: Vec::new(),
+            seen_changes: HashSet::new(),
+        }
     }
 
     /// Records that the user has seen the change that a call makes. Its step is shown without it.
@@ -76,8 +90,15 @@ impl Transcript {
                 self.apply_sub_agent(event);
                 Vec::new()
             }
-            Event::Message(MessageEvent::Added { role: Role::Tool, tool_call_id: Some(id), content, .. }) => {
-                let Some(call) = self.calls.remove(id) else { return Vec::new() };
+            Event::Message(MessageEvent::Added {
+                role: Role::Tool,
+                tool_call_id: Some(id),
+                content,
+                ..
+            }) => {
+                let Some(call) = self.calls.remove(id) else {
+                    return Vec::new();
+                };
                 self.parents.retain(|_, call| call != id);
                 let seen = self.seen_changes.remove(id);
                 match call.step(content.as_ref().map(soong_protocol::MessageContent::as_str)) {
@@ -87,9 +108,9 @@ impl Transcript {
                 }
             }
             Event::Model(ModelEvent::Started { .. })
-            | Event::Run(RunEvent::Completed { .. } | RunEvent::Failed { .. } | RunEvent::Cancelled { .. }) => {
-                self.flush()
-            }
+            | Event::Run(
+                RunEvent::Completed { .. } | RunEvent::Failed { .. } | RunEvent::Cancelled { .. },
+            ) => self.flush(),
             _ => Vec::new(),
         }
     }
@@ -103,8 +124,15 @@ impl Transcript {
     /// Adds a complete step. Returns the steps that are complete now.
     fn add(&mut self, step: Step) -> Vec<Step> {
         let is_reading = READING_TOOLS.contains(&step.tool.as_str()) && step.has_result();
-        let continues = self.reading.last().is_some_and(|last| last.tool == step.tool);
-        let mut steps = if is_reading && continues { Vec::new() } else { self.flush() };
+        let continues = self
+            .reading
+            .last()
+            .is_some_and(|last| last.tool == step.tool);
+        let mut steps = if is_reading && continues {
+            Vec::new()
+        } else {
+            self.flush()
+        };
         if is_reading {
             self.reading.push(step);
         } else {
@@ -115,17 +143,47 @@ impl Transcript {
 
     fn apply_tool(&mut self, event: &ToolEvent) {
         let (id, name, arguments, outcome) = match event {
-            ToolEvent::Started { tool_call_id, name, arguments_preview } => {
-                (tool_call_id, name, arguments_preview.as_str(), None)
-            }
-            ToolEvent::Completed { tool_call_id, name, duration_ms, file_change, .. } => {
+            ToolEvent::Started {
+                tool_call_id,
+                name,
+                arguments_preview,
+            } => (tool_call_id, name, arguments_preview.as_str(), None),
+            ToolEvent::Completed {
+                tool_call_id,
+                name,
+                duration_ms,
+                file_change,
+                ..
+            } => {
                 let diff = file_change.as_ref().and_then(|change| change.diff.clone());
-                (tool_call_id, name, "", Some(Outcome::Done { duration_ms: *duration_ms, diff }))
+                (
+                    tool_call_id,
+                    name,
+                    "",
+                    Some(Outcome::Done {
+                        duration_ms: *duration_ms,
+                        diff,
+                    }),
+                )
             }
-            ToolEvent::Failed { tool_call_id, name, error, .. } => {
-                (tool_call_id, name, "", Some(Outcome::Failed(error.message.clone())))
-            }
-            ToolEvent::Denied { tool_call_id, name, reason, by, .. } => {
+            ToolEvent::Failed {
+                tool_call_id,
+                name,
+                error,
+                ..
+            } => (
+                tool_call_id,
+                name,
+                "",
+                Some(Outcome::Failed(error.message.clone())),
+            ),
+            ToolEvent::Denied {
+                tool_call_id,
+                name,
+                reason,
+                by,
+                ..
+            } => {
                 let how = match by.as_deref() {
                     Some("rule") => "denied by a rule".to_owned(),
                     None | Some("hook" | "callback") => format!("denied: {reason}"),
@@ -140,27 +198,51 @@ impl Transcript {
             return;
         }
         // A call of a resumed run may have started before its events were followed.
-        let call = self.calls.entry(id.clone()).or_insert_with(|| Call::new(name, arguments));
+        let call = self
+            .calls
+            .entry(id.clone())
+            .or_insert_with(|| Call::new(name, arguments));
         call.outcome = outcome;
     }
 
     fn apply_sub_agent(&mut self, event: &SubAgentEvent) {
         match event {
-            SubAgentEvent::Started { run_id, agent_type, tool_call_id: Some(id), .. } => {
-                let Some(call) = self.calls.get_mut(id) else { return };
+            SubAgentEvent::Started {
+                run_id,
+                agent_type,
+                tool_call_id: Some(id),
+                ..
+            } => {
+                let Some(call) = self.calls.get_mut(id) else {
+                    return;
+                };
                 self.parents.insert(run_id.clone(), id.clone());
                 call.children.count += 1;
                 if !call.children.types.contains(agent_type) {
                     call.children.types.push(agent_type.clone());
                 }
             }
-            SubAgentEvent::Completed { run_id, status, stats, .. } => {
-                let Some(call) = self.parents.remove(run_id).and_then(|id| self.calls.get_mut(&id)) else { return };
+            SubAgentEvent::Completed {
+                run_id,
+                status,
+                stats,
+                ..
+            } => {
+                let Some(call) = self
+                    .parents
+                    .remove(run_id)
+                    .and_then(|id| self.calls.get_mut(&id))
+                else {
+                    return;
+                };
                 let children = &mut call.children;
                 children.failed += usize::from(*status != RunStatus::Completed);
                 let spent = Spent::from(&stats.tree);
                 let known_cost = spent.cost.unwrap_or_default();
-                children.spent = children.spent.plus(Spent { cost: Some(known_cost), ..spent });
+                children.spent = children.spent.plus(Spent {
+                    cost: Some(known_cost),
+                    ..spent
+                });
             }
             _ => {}
         }

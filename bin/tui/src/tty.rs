@@ -21,8 +21,8 @@ use ratatui::{
         event::{DisableBracketedPaste, EnableBracketedPaste},
         execute,
         terminal::{
-            DisableLineWrap, EnableLineWrap, EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode,
-            enable_raw_mode,
+            DisableLineWrap, EnableLineWrap, EnterAlternateScreen, LeaveAlternateScreen,
+            disable_raw_mode, enable_raw_mode,
         },
     },
     layout::Rect,
@@ -43,13 +43,21 @@ pub fn restore() {
     let begun = Instant::now();
     let _drawn = loop {
         match DRAWING.try_lock() {
-            Err(TryLockError::WouldBlock) if begun.elapsed() < DRAW_TIMEOUT => std::thread::sleep(POLL_INTERVAL),
+            Err(TryLockError::WouldBlock) if begun.elapsed() < DRAW_TIMEOUT => {
+                std::thread::sleep(POLL_INTERVAL)
+            }
             drawn => break drawn.ok(),
         }
     };
     if IS_TAKEN.swap(false, Ordering::AcqRel) {
         let mut out = io::stderr();
-        let _ = execute!(out, DisableBracketedPaste, EnableLineWrap, LeaveAlternateScreen, Show);
+        let _ = execute!(
+            out,
+            DisableBracketedPaste,
+            EnableLineWrap,
+            LeaveAlternateScreen,
+            Show
+        );
         let _ = disable_raw_mode();
     }
 }
@@ -71,7 +79,9 @@ impl Tty {
     /// The terminal cannot be written.
     pub fn take() -> io::Result<Self> {
         let backend = CrosstermBackend::new(BufWriter::with_capacity(64 * 1_024, io::stderr()));
-        let mut tty = Self { terminal: Terminal::new(backend)? };
+        let mut tty = Self {
+            terminal: Terminal::new(backend)?,
+        };
         tty.retake()?;
         Ok(tty)
     }
@@ -80,7 +90,13 @@ impl Tty {
     pub fn retake(&mut self) -> io::Result<()> {
         if !IS_TAKEN.swap(true, Ordering::AcqRel) {
             enable_raw_mode()?;
-            execute!(io::stderr(), EnterAlternateScreen, DisableLineWrap, EnableBracketedPaste, Hide)?;
+            execute!(
+                io::stderr(),
+                EnterAlternateScreen,
+                DisableLineWrap,
+                EnableBracketedPaste,
+                Hide
+            )?;
         }
         self.redraw()
     }
@@ -90,7 +106,8 @@ impl Tty {
         // `resize` also clears the screen, and does not query the cursor position, which some terminals do not
         // answer.
         let size = self.terminal.size()?;
-        self.terminal.resize(Rect::new(0, 0, size.width, size.height))
+        self.terminal
+            .resize(Rect::new(0, 0, size.width, size.height))
     }
 
     /// Draws a frame, unless the terminal was restored meanwhile.

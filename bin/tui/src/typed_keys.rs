@@ -47,7 +47,9 @@ impl KeyParser {
         self.pending.extend_from_slice(bytes);
         let mut keys = Vec::new();
         while !self.pending.is_empty() {
-            let Some((length, key)) = first_key(&self.pending, is_idle) else { break };
+            let Some((length, key)) = first_key(&self.pending, is_idle) else {
+                break;
+            };
             self.pending.drain(..length);
             keys.extend(key);
         }
@@ -85,11 +87,21 @@ fn first_key(bytes: &[u8], is_idle: bool) -> Option<(usize, Option<TypedKey>)> {
 fn control_sequence(bytes: &[u8], is_idle: bool) -> Option<(usize, Option<TypedKey>)> {
     if bytes.starts_with(PASTE[0]) {
         let text = &bytes[PASTE[0].len()..];
-        let end = text.windows(PASTE[1].len()).position(|window| window == PASTE[1])?;
-        let pasted = String::from_utf8_lossy(&text[..end]).replace("\r\n", "\n").replace('\r', "\n");
-        return Some((PASTE[0].len() + end + PASTE[1].len(), Some(TypedKey::Paste(pasted))));
+        let end = text
+            .windows(PASTE[1].len())
+            .position(|window| window == PASTE[1])?;
+        let pasted = String::from_utf8_lossy(&text[..end])
+            .replace("\r\n", "\n")
+            .replace('\r', "\n");
+        return Some((
+            PASTE[0].len() + end + PASTE[1].len(),
+            Some(TypedKey::Paste(pasted)),
+        ));
     }
-    let Some(end) = bytes[2..].iter().position(|byte| (0x40..=0x7e).contains(byte)) else {
+    let Some(end) = bytes[2..]
+        .iter()
+        .position(|byte| (0x40..=0x7e).contains(byte))
+    else {
         // A sequence whose end never came is ignored.
         return is_idle.then_some((bytes.len(), None));
     };
@@ -100,7 +112,9 @@ fn control_sequence(bytes: &[u8], is_idle: bool) -> Option<(usize, Option<TypedK
 fn character(bytes: &[u8]) -> Option<(usize, Option<TypedKey>)> {
     let valid = match std::str::from_utf8(bytes) {
         Ok(text) => text,
-        Err(error) if error.valid_up_to() > 0 => std::str::from_utf8(&bytes[..error.valid_up_to()]).unwrap_or_default(),
+        Err(error) if error.valid_up_to() > 0 => {
+            std::str::from_utf8(&bytes[..error.valid_up_to()]).unwrap_or_default()
+        }
         // The rest of the character has not arrived.
         Err(error) if error.error_len().is_none() => return None,
         Err(error) => return Some((error.error_len().unwrap_or(1), None)),
@@ -142,16 +156,29 @@ mod tests {
             (&["\x1b[", "", "a"], chars("a")),
             (
                 &["\x1b[200~one\r\ntwo\rthree\x1b[201~x"],
-                vec![TypedKey::Paste("one\ntwo\nthree".to_owned()), TypedKey::Char('x')],
+                vec![
+                    TypedKey::Paste("one\ntwo\nthree".to_owned()),
+                    TypedKey::Char('x'),
+                ],
             ),
-            (&["\x1b[200~on", "", "e\x1b[20", "1~"], vec![TypedKey::Paste("one".to_owned())]),
+            (
+                &["\x1b[200~on", "", "e\x1b[20", "1~"],
+                vec![TypedKey::Paste("one".to_owned())],
+            ),
         ] {
             let mut parser = KeyParser::default();
-            let keys: Vec<TypedKey> = pieces.iter().flat_map(|piece| parser.parse(piece.as_bytes())).collect();
+            let keys: Vec<TypedKey> = pieces
+                .iter()
+                .flat_map(|piece| parser.parse(piece.as_bytes()))
+                .collect();
             assert_eq!(keys, want, "{pieces:?}");
         }
         let mut parser = KeyParser::default();
-        let keys: Vec<TypedKey> = "é".as_bytes().chunks(1).flat_map(|byte| parser.parse(byte)).collect();
+        let keys: Vec<TypedKey> = "é"
+            .as_bytes()
+            .chunks(1)
+            .flat_map(|byte| parser.parse(byte))
+            .collect();
         assert_eq!(keys, chars("é"));
         assert_eq!(parser.parse(b"\xffa"), chars("a"));
     }

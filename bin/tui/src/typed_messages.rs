@@ -85,13 +85,21 @@ impl TypedMessages {
 
     fn remove_word(&mut self) {
         let without_spaces = self.text.trim_end();
-        let word = without_spaces.rsplit(char::is_whitespace).next().unwrap_or_default();
+        let word = without_spaces
+            .rsplit(char::is_whitespace)
+            .next()
+            .unwrap_or_default();
         self.text.truncate(without_spaces.len() - word.len());
     }
 
     /// Takes up to `count` queued messages back into the text, the last ones first.
     pub fn take_back(&mut self, count: usize) {
-        for message in self.queued.split_off(self.queued.len().saturating_sub(count)).into_iter().rev() {
+        for message in self
+            .queued
+            .split_off(self.queued.len().saturating_sub(count))
+            .into_iter()
+            .rev()
+        {
             self.put_before(message);
         }
     }
@@ -118,10 +126,14 @@ impl TypedMessages {
         let ellipsis = if unicode { "…" } else { "..." };
         let dim = |line: String| StyledLine::of(TextStyle::Dim, text::cut(&line, width, ellipsis));
         let shown = self.queued.iter().take(MAX_SHOWN_MESSAGES);
-        let mut lines: Vec<StyledLine> =
-            shown.map(|message| dim(format!("queued: {}", text::safe_line(message)))).collect();
+        let mut lines: Vec<StyledLine> = shown
+            .map(|message| dim(format!("queued: {}", text::safe_line(message))))
+            .collect();
         if self.queued.len() > MAX_SHOWN_MESSAGES {
-            lines.push(dim(format!("queued: {} more", self.queued.len() - MAX_SHOWN_MESSAGES)));
+            lines.push(dim(format!(
+                "queued: {} more",
+                self.queued.len() - MAX_SHOWN_MESSAGES
+            )));
         }
         if !self.text.is_empty() {
             lines.extend(self.text_lines(width, unicode));
@@ -131,11 +143,17 @@ impl TypedMessages {
 
     /// Returns the last rows of the text that is being typed, with a mark for the cursor.
     fn text_lines(&self, width: usize, unicode: bool) -> Vec<StyledLine> {
-        let (prompt, cursor) = if unicode { ("› ", "▏") } else { ("> ", "_") };
+        let (prompt, cursor) = if unicode {
+            ("› ", "▏")
+        } else {
+            ("> ", "_")
+        };
         let width = width.saturating_sub(text::width(prompt)).max(1);
         let typed = format!("{}{cursor}", self.text);
-        let rows: Vec<String> =
-            typed.split('\n').flat_map(|line| text::wrap(&text::safe_line_keep_spaces(line), width)).collect();
+        let rows: Vec<String> = typed
+            .split('\n')
+            .flat_map(|line| text::wrap(&text::safe_line_keep_spaces(line), width))
+            .collect();
         let hidden = rows.len().saturating_sub(MAX_TEXT_ROWS);
         let prompts = std::iter::once(prompt).chain(std::iter::repeat("  "));
         rows[hidden..]
@@ -172,18 +190,35 @@ mod tests {
             ("gone\u{15}", vec![], "", vec![]),
             ("one\rtwo\r\u{1b}", vec!["one"], "two", vec![]),
             ("one\rtwo\r\u{1b}\u{1b}", vec![], "one\ntwo", vec![]),
-            ("one\rmore\u{1b}\u{1b}", vec![], "one\nmore", vec![KeyRequest::Cancel]),
+            (
+                "one\rmore\u{1b}\u{1b}",
+                vec![],
+                "one\nmore",
+                vec![KeyRequest::Cancel],
+            ),
             ("draft\u{1b}", vec![], "draft", vec![KeyRequest::Cancel]),
             ("\u{1b}[Z", vec![], "", vec![KeyRequest::NextPermissionMode]),
             ("draft\u{f}", vec![], "draft", vec![KeyRequest::Unfold]),
-            ("one\r/background \r", vec!["one"], "", vec![KeyRequest::Background]),
+            (
+                "one\r/background \r",
+                vec!["one"],
+                "",
+                vec![KeyRequest::Background],
+            ),
             ("/backgrounds\r", vec!["/backgrounds"], "", vec![]),
             ("a\u{4}\r\u{4}", vec!["a", "/quit"], "", vec![]),
         ] {
             let mut messages = TypedMessages::default();
             assert_eq!(type_keys(&mut messages, keys), requests, "{keys:?}");
             let queued = queued.into_iter().map(str::to_owned).collect();
-            assert_eq!(messages, TypedMessages { queued, text: text.to_owned() }, "{keys:?}");
+            assert_eq!(
+                messages,
+                TypedMessages {
+                    queued,
+                    text: text.to_owned()
+                },
+                "{keys:?}"
+            );
         }
     }
 
@@ -191,16 +226,35 @@ mod tests {
     fn messages_are_shown_within_the_width() {
         let shown = |messages: &TypedMessages, width, unicode| {
             let lines = messages.lines(width, unicode);
-            lines.iter().map(|line| line.to_ansi(Paint { on: false })).collect::<Vec<_>>()
+            lines
+                .iter()
+                .map(|line| line.to_ansi(Paint { on: false }))
+                .collect::<Vec<_>>()
         };
         let mut messages = TypedMessages::default();
         assert!(shown(&messages, 20, true).is_empty());
-        type_keys(&mut messages, "first message of all\rb\rc\rd\re\rabc def ghi");
+        type_keys(
+            &mut messages,
+            "first message of all\rb\rc\rd\re\rabc def ghi",
+        );
         assert_eq!(
             shown(&messages, 12, true),
-            ["queued: fir…", "queued: b", "queued: c", "queued: 2 m…", "› abc def", "  ghi▏"]
+            [
+                "queued: fir…",
+                "queued: b",
+                "queued: c",
+                "queued: 2 m…",
+                "› abc def",
+                "  ghi▏"
+            ]
         );
-        messages = TypedMessages { queued: Vec::new(), text: "1\n2\n3\n4\n\u{1b}[5".to_owned() };
-        assert_eq!(shown(&messages, 12, false), ["> 2", "  3", "  4", "  \u{fffd}[5_"]);
+        messages = TypedMessages {
+            queued: Vec::new(),
+            text: "1\n2\n3\n4\n\u{1b}[5".to_owned(),
+        };
+        assert_eq!(
+            shown(&messages, 12, false),
+            ["> 2", "  3", "  4", "  \u{fffd}[5_"]
+        );
     }
 }

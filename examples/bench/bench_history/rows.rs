@@ -1,8 +1,8 @@
 //! Rows of a session, a trace and a run, for benchmarks that write directly to the store.
 
 use soong::protocol::{
-    NewSession, NewTrace, Run, RunId, RunMode, RunSettings, RunWrite, SessionId, SessionWrite, Timestamp, TraceId,
-    TraceWrite, Write,
+    NewSession, NewTrace, Run, RunId, RunMode, RunSettings, RunWrite, SessionId, SessionWrite,
+    Timestamp, TraceId, TraceWrite, Write,
 };
 
 const TASK: &str = "Look at one part of the project";
@@ -35,6 +35,16 @@ pub(crate) fn trace(id: &TraceId, session: &SessionId, at: Timestamp) -> Write {
 
 pub(crate) fn run(id: &RunId, trace: &TraceId, session: &SessionId, at: Timestamp) -> Write {
     let settings = RunSettings::default();
-    let queued = Run::queued(session.clone(), trace.clone(), TASK.to_owned(), settings, "local".to_owned(), at);
-    Write::Run(RunWrite::Create(Box::new(Run { run_id: id.clone(), ..queued })))
+    let queued = Run::queued(
+        session.clone(),
+        trace.clone(),
+        TASK.to_owned(),
+        settings,
+        "local".to_owned(),
+        at,
+    );
+    Write::Run(RunWrite::Create(Box::new(Run {
+        run_id: id.clone(),
+        ..queued
+    })))
 }

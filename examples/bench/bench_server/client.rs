@@ -22,24 +22,42 @@ pub(crate) struct Client {
 
 impl Client {
     pub(crate) fn new(url: &str, token: &str) -> Result<Self, Failed> {
-        let http = soong_http::client_builder().pool_max_idle_per_host(1_024).build()?;
-        Ok(Self { http, url: url.to_owned(), token: token.to_owned() })
+        let http = soong_http::client_builder()
+            .pool_max_idle_per_host(1_024)
+            .build()?;
+        Ok(Self {
+            http,
+            url: url.to_owned(),
+            token: token.to_owned(),
+        })
     }
 
     pub(crate) async fn post(&self, path: &str, body: &Value) -> Result<Value, Failed> {
-        let request = self.http.post(format!("{}{path}", self.url)).bearer_auth(&self.token).json(body);
+        let request = self
+            .http
+            .post(format!("{}{path}", self.url))
+            .bearer_auth(&self.token)
+            .json(body);
         let response = request.send().await?.error_for_status()?;
         Ok(response.json().await?)
     }
 
     pub(crate) async fn get(&self, path: &str) -> Result<Value, Failed> {
-        let request = self.http.get(format!("{}{path}", self.url)).bearer_auth(&self.token);
+        let request = self
+            .http
+            .get(format!("{}{path}", self.url))
+            .bearer_auth(&self.token);
         Ok(request.send().await?.error_for_status()?.json().await?)
     }
 
     /// Starts a run in a session. Returns the run id.
     pub(crate) async fn start(&self, session: &str, prompt: &str) -> Result<String, Failed> {
-        let accepted = self.post("/api/traces", &json!({ "prompt": prompt, "session_id": session })).await?;
+        let accepted = self
+            .post(
+                "/api/traces",
+                &json!({ "prompt": prompt, "session_id": session }),
+            )
+            .await?;
         Ok(accepted["run_id"].as_str().ok_or("no run")?.to_owned())
     }
 
@@ -50,12 +68,18 @@ impl Client {
             Some(body) => self.http.post(url).json(body),
             None => self.http.get(url),
         };
-        let request = request.bearer_auth(&self.token).header("accept", "text/event-stream");
-        Ok(Frames { response: request.send().await?.error_for_status()?, open: Vec::new() })
+        let request = request
+            .bearer_auth(&self.token)
+            .header("accept", "text/event-stream");
+        Ok(Frames {
+            response: request.send().await?.error_for_status()?,
+            open: Vec::new(),
+        })
     }
 
     pub(crate) async fn watch(&self, path: &str) -> Result<Socket, Failed> {
-        let mut request = format!("{}{path}", self.url.replace("http://", "ws://")).into_client_request()?;
+        let mut request =
+            format!("{}{path}", self.url.replace("http://", "ws://")).into_client_request()?;
         let bearer = HeaderValue::from_str(&format!("Bearer {}", self.token))?;
         request.headers_mut().insert("authorization", bearer);
         Ok(connect_async(request).await?.0)
@@ -91,7 +115,8 @@ impl Frames {
                 }
                 continue;
             }
-            self.open.extend_from_slice(&self.response.chunk().await.ok()??);
+            self.open
+                .extend_from_slice(&self.response.chunk().await.ok()??);
         }
     }
 }

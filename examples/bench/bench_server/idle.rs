@@ -29,11 +29,19 @@ pub(crate) async fn measure(sessions: usize, sockets: usize) -> Result<(), Faile
     for sessions in [sessions / 2, sessions] {
         begin(&client, &next, sessions).await?;
         settle(&client).await?;
-        println!("with {sessions} idle sessions after one run each: {:.1} MiB", mib(&server)?);
+        println!(
+            "with {sessions} idle sessions after one run each: {:.1} MiB",
+            mib(&server)?
+        );
     }
     let mut open = Vec::with_capacity(sockets);
     for at in 0..sockets {
-        let mut socket = client.watch(&format!("/api/traces/s{}/watch?since_event_id=999999", at % sessions)).await?;
+        let mut socket = client
+            .watch(&format!(
+                "/api/traces/s{}/watch?since_event_id=999999",
+                at % sessions
+            ))
+            .await?;
         text(&mut socket).await.ok_or("no greeting")?;
         open.push(socket);
     }
@@ -48,7 +56,9 @@ async fn begin(client: &Client, next: &Arc<AtomicUsize>, sessions: usize) -> Res
             let (client, next) = (client.clone(), Arc::clone(next));
             tokio::spawn(async move {
                 while next.load(Relaxed) < sessions {
-                    client.start(&format!("s{}", next.fetch_add(1, Relaxed)), "hello").await?;
+                    client
+                        .start(&format!("s{}", next.fetch_add(1, Relaxed)), "hello")
+                        .await?;
                 }
                 Ok::<_, Failed>(())
             })

@@ -55,7 +55,10 @@ async fn serve(stream: TcpStream, answer: &str) -> std::io::Result<()> {
         }
         body.resize(length, 0);
         stream.read_exact(&mut body).await?;
-        if body.windows(HOLD.len()).any(|window| window == HOLD.as_bytes()) {
+        if body
+            .windows(HOLD.len())
+            .any(|window| window == HOLD.as_bytes())
+        {
             // Waits until the client closes the connection.
             stream.read_line(&mut line).await?;
             return Ok(());
@@ -74,25 +77,44 @@ async fn serve(stream: TcpStream, answer: &str) -> std::io::Result<()> {
 
 /// Returns the requested and the completed number of turns of a conversation, or `None` if no turns are requested.
 fn wanted(body: &[u8]) -> Option<(usize, usize)> {
-    let at = body.windows(TURNS.len()).position(|window| window == TURNS.as_bytes())? + TURNS.len();
-    let digits: String =
-        body[at..].iter().map_while(|byte| byte.is_ascii_digit().then_some(char::from(*byte))).collect();
+    let at = body
+        .windows(TURNS.len())
+        .position(|window| window == TURNS.as_bytes())?
+        + TURNS.len();
+    let digits: String = body[at..]
+        .iter()
+        .map_while(|byte| byte.is_ascii_digit().then_some(char::from(*byte)))
+        .collect();
     let body: Value = serde_json::from_slice(body).ok()?;
     let messages = body["messages"].as_array()?;
-    let done = messages.iter().filter(|message| message["role"] == "assistant").count();
+    let done = messages
+        .iter()
+        .filter(|message| message["role"] == "assistant")
+        .count();
     Some((digits.parse().ok()?, done))
 }
 
 fn reply(call: Option<usize>) -> String {
     let delta = match call {
-        Some(place) => json!({ "tool_calls": [{ "index": 0, "id": format!("call_{place}"), "type": "function",
-            "function": { "name": "list_files", "arguments": "{}" } }] }),
+        Some(place) => {
+            json!({ "tool_calls": [{ "index": 0, "id": format!("call_{place}"), "type": "function",
+            "function": { "name": "list_files", "arguments": "{}" } }] })
+        }
         None => json!({ "content": "done" }),
     };
     let reason = if call.is_some() { "tool_calls" } else { "stop" };
     let chunk = |choices: Value, usage: Value| json!({ "id": "c", "object": "chat.completion.chunk", "created": 0, "model": "m", "choices": choices, "usage": usage });
-    let first = chunk(json!([{ "index": 0, "delta": delta, "finish_reason": reason }]), Value::Null);
-    let last = chunk(json!([]), json!({ "prompt_tokens": 10, "completion_tokens": 1, "total_tokens": 11 }));
+    let first = chunk(
+        json!([{ "index": 0, "delta": delta, "finish_reason": reason }]),
+        Value::Null,
+    );
+    let last = chunk(
+        json!([]),
+        json!({ "prompt_tokens": 10, "completion_tokens": 1, "total_tokens": 11 }),
+    );
     let body = format!("data: {first}\n\ndata: {last}\n\ndata: [DONE]\n\n");
-    format!("HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: {}\r\n\r\n{body}", body.len())
+    format!(
+        "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
+    )
 }

@@ -53,13 +53,24 @@ pub(crate) async fn measure(actors: usize, pairs: usize) -> Result<(), Failed> {
     screen.settles();
     draws(&screen, &["\u{1b}[B"; 100], "next row")?;
     draws(&screen, &["\u{1b}[6~"; 50], "next page")?;
-    draws(&screen, &["G", "g"].repeat(25), "first row to last row and back")?;
+    draws(
+        &screen,
+        &["G", "g"].repeat(25),
+        "first row to last row and back",
+    )?;
     draws(&screen, &["t"].repeat(20), "sorted again")?;
-    draws(&screen, &["/", "b", "e", "n", "\r", "\u{1b}"].repeat(4), "filter typed key by key")?;
+    draws(
+        &screen,
+        &["/", "b", "e", "n", "\r", "\u{1b}"].repeat(4),
+        "filter typed key by key",
+    )?;
     let (before, start) = (cpu(screen.child.id())?, Instant::now());
     tokio::time::sleep(IDLE).await;
     let share = (cpu(screen.child.id())? - before) / start.elapsed().as_secs_f64() * 100.0;
-    println!("an idle monitor: {share:.2} % of a core, {} MiB", resident_kib(screen.child.id())? / 1_024);
+    println!(
+        "an idle monitor: {share:.2} % of a core, {} MiB",
+        resident_kib(screen.child.id())? / 1_024
+    );
     drop(screen);
 
     load(&client, "warm").await?;
@@ -69,12 +80,19 @@ pub(crate) async fn measure(actors: usize, pairs: usize) -> Result<(), Failed> {
         let is_first = pair % 2 == 1;
         let first = round_of(&server, &client, is_first, &format!("a{pair}")).await?;
         let second = round_of(&server, &client, !is_first, &format!("b{pair}")).await?;
-        done.push(if is_first { (second, first) } else { (first, second) });
+        done.push(if is_first {
+            (second, first)
+        } else {
+            (first, second)
+        });
     }
     compare("runs per second", &done, |round| round.runs_a_second);
     compare("server CPU ms per run", &done, |round| round.cpu_ms);
     let monitor = done.iter().map(|(_, watched)| watched.monitor).sum::<f64>() / done.len() as f64;
-    println!("the monitor while runs complete: {:.1} % of a core", monitor * 100.0);
+    println!(
+        "the monitor while runs complete: {:.1} % of a core",
+        monitor * 100.0
+    );
     Ok(())
 }
 
@@ -86,9 +104,15 @@ fn compare(what: &str, pairs: &[(Round, Round)], pick: fn(&Round) -> f64) {
     let ratio = |(plain, watched): &(Round, Round)| (pick(watched) / pick(plain)).ln();
     let middle = mean(&ratio);
     let variance = mean(&|pair| (ratio(pair) - middle).powi(2)) * count / (count - 1.0);
-    let (plain, watched) = (mean(&|(plain, _)| pick(plain)), mean(&|(_, watched)| pick(watched)));
+    let (plain, watched) = (
+        mean(&|(plain, _)| pick(plain)),
+        mean(&|(_, watched)| pick(watched)),
+    );
     let off = 1.96 * (variance / count).sqrt() * 100.0;
-    println!("{what}: {plain:.2} unwatched, {watched:.2} watched, ratio {:.3} ± {off:.1} %", middle.exp());
+    println!(
+        "{what}: {plain:.2} unwatched, {watched:.2} watched, ratio {:.3} ± {off:.1} %",
+        middle.exp()
+    );
 }
 
 /// Starts runs that are never answered, each in its own session, until the tree has this many actors.
@@ -101,7 +125,9 @@ async fn fill(client: &Client, actors: usize) -> Result<(), Failed> {
 }
 
 fn count(view: &serde_json::Value) -> usize {
-    1 + view["children"].as_array().map_or(0, |children| children.iter().map(count).sum())
+    1 + view["children"]
+        .as_array()
+        .map_or(0, |children| children.iter().map(count).sum())
 }
 
 /// Result of a round.
@@ -114,10 +140,19 @@ struct Round {
 }
 
 /// Completes runs for one round, with or without a monitor.
-async fn round_of(server: &Server, client: &Client, is_watched: bool, name: &str) -> Result<Round, Failed> {
+async fn round_of(
+    server: &Server,
+    client: &Client,
+    is_watched: bool,
+    name: &str,
+) -> Result<Round, Failed> {
     let screen = is_watched.then(|| Screen::open(server)).transpose()?;
     tokio::time::sleep(PAUSE).await;
-    let monitor = || screen.as_ref().map_or(Ok(0.0), |screen| cpu(screen.child.id()));
+    let monitor = || {
+        screen
+            .as_ref()
+            .map_or(Ok(0.0), |screen| cpu(screen.child.id()))
+    };
     let (server_before, monitor_before, start) = (cpu(server.pid()?)?, monitor()?, Instant::now());
     let runs = load(client, name).await? as f64;
     let took = start.elapsed().as_secs_f64();
@@ -161,14 +196,27 @@ async fn load(client: &Client, name: &str) -> Result<usize, Failed> {
 /// Returns the CPU time of a process in seconds.
 fn cpu(pid: u32) -> Result<f64, Failed> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
-    let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
-    let ticks = |at: usize| fields.get(at).and_then(|field| field.parse::<f64>().ok()).ok_or("no CPU times in /proc");
+    let fields: Vec<&str> = stat
+        .rsplit(')')
+        .next()
+        .unwrap_or_default()
+        .split_whitespace()
+        .collect();
+    let ticks = |at: usize| {
+        fields
+            .get(at)
+            .and_then(|field| field.parse::<f64>().ok())
+            .ok_or("no CPU times in /proc")
+    };
     Ok((ticks(11)? + ticks(12)?) / TICKS)
 }
 
 fn resident_kib(pid: u32) -> Result<u64, Failed> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).ok_or("no VmRSS")?;
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmRSS:"))
+        .ok_or("no VmRSS")?;
     Ok(line.trim().trim_end_matches(" kB").parse()?)
 }
 
@@ -190,7 +238,11 @@ impl Screen {
             .arg("monitor")
             .env("TERM", "xterm-256color");
         let child = command.spawn(pts)?;
-        let (pty, last, is_over) = (Arc::new(pty), Arc::new(Mutex::new(Instant::now())), Arc::<AtomicBool>::default());
+        let (pty, last, is_over) = (
+            Arc::new(pty),
+            Arc::new(Mutex::new(Instant::now())),
+            Arc::<AtomicBool>::default(),
+        );
         let (from, seen, ends) = (Arc::clone(&pty), Arc::clone(&last), Arc::clone(&is_over));
         std::thread::spawn(move || {
             let mut buffer = vec![0; 65_536];
@@ -198,7 +250,12 @@ impl Screen {
                 *seen.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
             }
         });
-        Ok(Self { child, pty, last, is_over })
+        Ok(Self {
+            child,
+            pty,
+            last,
+            is_over,
+        })
     }
 
     fn last(&self) -> Instant {

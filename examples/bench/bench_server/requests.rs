@@ -20,7 +20,10 @@ pub(crate) async fn measure(clients: usize, runs: usize) -> Result<(), Failed> {
     for at in 0..50 {
         completed(&client, &format!("warm-{at}")).await?;
     }
-    for (what, whole) in [("POST /api/traces alone, 202", false), ("POST /api/traces and the run's completion", true)] {
+    for (what, whole) in [
+        ("POST /api/traces alone, 202", false),
+        ("POST /api/traces and the run's completion", true),
+    ] {
         let next = Arc::new(AtomicUsize::new(0));
         let start = Instant::now();
         let tasks: Vec<_> = (0..clients)
@@ -59,7 +62,10 @@ pub(crate) async fn measure(clients: usize, runs: usize) -> Result<(), Failed> {
             server.resident_kib()? / 1_024
         );
         // Wait until the runs that were only started have ended.
-        while !client.get("/api/traces/running?limit=1").await?["traces"].as_array().is_none_or(Vec::is_empty) {
+        while !client.get("/api/traces/running?limit=1").await?["traces"]
+            .as_array()
+            .is_none_or(Vec::is_empty)
+        {
             tokio::task::yield_now().await;
         }
     }

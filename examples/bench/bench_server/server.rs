@@ -12,9 +12,16 @@ use crate::Failed;
 
 /// Returns the path of the binary under test.
 pub(crate) fn binary() -> Result<PathBuf, Failed> {
-    let binary = PathBuf::from(std::env::var_os("SOONG_BINARY").unwrap_or_else(|| "target/release/soong".into()));
-    std::fs::canonicalize(&binary)
-        .map_err(|error| format!("{}: {error}: build it with cargo build --release", binary.display()).into())
+    let binary = PathBuf::from(
+        std::env::var_os("SOONG_BINARY").unwrap_or_else(|| "target/release/soong".into()),
+    );
+    std::fs::canonicalize(&binary).map_err(|error| {
+        format!(
+            "{}: {error}: build it with cargo build --release",
+            binary.display()
+        )
+        .into()
+    })
 }
 
 /// A running server. Killed when dropped.
@@ -40,9 +47,18 @@ impl Server {
              [runtime]\nidle_session_s = 1\n[server]\nmax_connections = 8192\n"
         );
         std::fs::write(home.join("config.toml"), config)?;
-        let mut server = Self { _dir: dir, home, project, child: None, url: String::new(), token: String::new() };
+        let mut server = Self {
+            _dir: dir,
+            home,
+            project,
+            child: None,
+            url: String::new(),
+            token: String::new(),
+        };
         server.begin("127.0.0.1:0")?;
-        server.token = std::fs::read_to_string(server.home.join("server.token"))?.trim().to_owned();
+        server.token = std::fs::read_to_string(server.home.join("server.token"))?
+            .trim()
+            .to_owned();
         Ok(server)
     }
 
@@ -56,9 +72,13 @@ impl Server {
             .stderr(Stdio::null())
             .spawn()?;
         let mut line = String::new();
-        BufReader::new(child.stdout.take().ok_or("the server has no stdout")?).read_line(&mut line)?;
+        BufReader::new(child.stdout.take().ok_or("the server has no stdout")?)
+            .read_line(&mut line)?;
         let started: Value = serde_json::from_str(&line).map_err(|_| "the server did not start")?;
-        started["url"].as_str().ok_or("the server reported no URL")?.clone_into(&mut self.url);
+        started["url"]
+            .as_str()
+            .ok_or("the server reported no URL")?
+            .clone_into(&mut self.url);
         self.child = Some(child);
         Ok(())
     }
@@ -66,7 +86,11 @@ impl Server {
     /// Ends the server, with SIGTERM or like `kill -9`, and starts it again on the same address.
     pub(crate) fn restart(&mut self, gently: bool) -> Result<(), Failed> {
         let mut child = self.child.take().ok_or("the server is not running")?;
-        let signal = if gently { rustix::process::Signal::TERM } else { rustix::process::Signal::KILL };
+        let signal = if gently {
+            rustix::process::Signal::TERM
+        } else {
+            rustix::process::Signal::KILL
+        };
         rustix::process::kill_process(rustix::process::Pid::from_child(&child), signal)?;
         child.wait()?;
         let addr = self.url.trim_start_matches("http://").to_owned();
@@ -85,7 +109,10 @@ impl Server {
     pub(crate) fn resident_kib(&self) -> Result<u64, Failed> {
         let id = self.pid()?;
         let status = std::fs::read_to_string(format!("/proc/{id}/status"))?;
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).ok_or("no VmRSS")?;
+        let line = status
+            .lines()
+            .find_map(|line| line.strip_prefix("VmRSS:"))
+            .ok_or("no VmRSS")?;
         Ok(line.trim().trim_end_matches(" kB").parse()?)
     }
 }

@@ -61,7 +61,10 @@ pub(crate) async fn run(breaks: usize, restarts: usize) -> Result<(), Failed> {
         let due = breaks * restart / (restarts + 1);
         while storm.breaks.load(Relaxed) < due {
             tokio::time::sleep(Duration::from_millis(5)).await;
-            if let Some(failed) = readers.iter().position(tokio::task::JoinHandle::is_finished) {
+            if let Some(failed) = readers
+                .iter()
+                .position(tokio::task::JoinHandle::is_finished)
+            {
                 println!("reader {failed} ended early");
                 break;
             }
@@ -69,7 +72,8 @@ pub(crate) async fn run(breaks: usize, restarts: usize) -> Result<(), Failed> {
         storm.is_up.store(false, Relaxed);
         // Alternates between SIGTERM and `kill -9`.
         let gently = restart % 2 == 1;
-        server = tokio::task::spawn_blocking(move || server.restart(gently).map(|()| server)).await??;
+        server =
+            tokio::task::spawn_blocking(move || server.restart(gently).map(|()| server)).await??;
         storm.is_up.store(true, Relaxed);
     }
     for reader in readers {
@@ -95,12 +99,19 @@ impl Storm {
             let session = format!("s{}", self.sessions.fetch_add(1, Relaxed));
             // If the server ends before it answers, it may have accepted the run. Starting again in the same session
             // then adds a second run, which only makes the stream longer.
-            while self.client.start(&session, &format!("{TURNS}{RUN_TURNS}")).await.is_err() {
+            while self
+                .client
+                .start(&session, &format!("{TURNS}{RUN_TURNS}"))
+                .await
+                .is_err()
+            {
                 self.refused().await;
             }
             let (mut seen, mut done) = (0_u64, false);
             while !done {
-                random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                random = random
+                    .wrapping_mul(6_364_136_223_846_793_005)
+                    .wrapping_add(1_442_695_040_888_963_407);
                 let most = (random >> 33) % MAX_READ;
                 let read = match over_socket {
                     true => self.over_socket(&session, whole, seen, most).await,
@@ -125,16 +136,38 @@ impl Storm {
 
     async fn refused(&self) {
         self.refused.fetch_add(1, Relaxed);
-        tokio::time::sleep(Duration::from_millis(if self.is_up.load(Relaxed) { 1 } else { 20 })).await;
+        tokio::time::sleep(Duration::from_millis(if self.is_up.load(Relaxed) {
+            1
+        } else {
+            20
+        }))
+        .await;
     }
 
-    async fn over_socket(&self, session: &str, whole: bool, since: u64, most: u64) -> Result<Progress, ReadError> {
-        let cursor = if whole { "since_session_seq" } else { "since_event_id" };
+    async fn over_socket(
+        &self,
+        session: &str,
+        whole: bool,
+        since: u64,
+        most: u64,
+    ) -> Result<Progress, ReadError> {
+        let cursor = if whole {
+            "since_session_seq"
+        } else {
+            "since_event_id"
+        };
         let path = format!("/api/traces/{session}/watch?tree={whole}&{cursor}={since}");
-        let mut read = Progress { last: since, ended: false };
-        let Ok(mut socket) = self.client.watch(&path).await else { return Err(ReadError::Disconnected(since)) };
+        let mut read = Progress {
+            last: since,
+            ended: false,
+        };
+        let Ok(mut socket) = self.client.watch(&path).await else {
+            return Err(ReadError::Disconnected(since));
+        };
         for _ in 0..=most {
-            let Some(said) = text(&mut socket).await else { return Err(ReadError::Disconnected(read.last)) };
+            let Some(said) = text(&mut socket).await else {
+                return Err(ReadError::Disconnected(read.last));
+            };
             if read.take(&said, whole)? {
                 break;
             }
@@ -142,13 +175,30 @@ impl Storm {
         Ok(read)
     }
 
-    async fn over_events(&self, session: &str, whole: bool, since: u64, most: u64) -> Result<Progress, ReadError> {
-        let cursor = if whole { "since_session_seq" } else { "since_event_id" };
+    async fn over_events(
+        &self,
+        session: &str,
+        whole: bool,
+        since: u64,
+        most: u64,
+    ) -> Result<Progress, ReadError> {
+        let cursor = if whole {
+            "since_session_seq"
+        } else {
+            "since_event_id"
+        };
         let path = format!("/api/traces/{session}/events?tree={whole}&{cursor}={since}");
-        let mut read = Progress { last: since, ended: false };
-        let Ok(mut frames) = self.client.stream(&path, None).await else { return Err(ReadError::Disconnected(since)) };
+        let mut read = Progress {
+            last: since,
+            ended: false,
+        };
+        let Ok(mut frames) = self.client.stream(&path, None).await else {
+            return Err(ReadError::Disconnected(since));
+        };
         for _ in 0..most {
-            let Some(said) = frames.next().await else { return Err(ReadError::Disconnected(read.last)) };
+            let Some(said) = frames.next().await else {
+                return Err(ReadError::Disconnected(read.last));
+            };
             if read.take(&said, whole)? {
                 break;
             }
@@ -174,10 +224,16 @@ enum ReadError {
 impl Progress {
     /// Checks the number of a received event. Returns whether it is the last event of the run.
     fn take(&mut self, said: &str, whole: bool) -> Result<bool, ReadError> {
-        let event: Value = serde_json::from_str(said).map_err(|error| ReadError::Wrong(error.to_string()))?;
-        let Some(number) = event[if whole { "session_seq" } else { "event_id" }].as_u64() else { return Ok(false) };
+        let event: Value =
+            serde_json::from_str(said).map_err(|error| ReadError::Wrong(error.to_string()))?;
+        let Some(number) = event[if whole { "session_seq" } else { "event_id" }].as_u64() else {
+            return Ok(false);
+        };
         if number != self.last + 1 {
-            return Err(ReadError::Wrong(format!("event {number} followed event {}", self.last)));
+            return Err(ReadError::Wrong(format!(
+                "event {number} followed event {}",
+                self.last
+            )));
         }
         self.last = number;
         let is_failure = event["event"] == "run_failed";

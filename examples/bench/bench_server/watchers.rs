@@ -18,7 +18,10 @@ pub(crate) async fn measure(watchers: usize, events: usize) -> Result<(), Failed
     let turns = (events / EVENTS_A_TURN).clamp(1, 190);
     let task = format!("{TURNS}{turns}");
     let alone = run(&client, "alone", &task).await?;
-    println!("one run of {turns} turns without watchers: {:.2} s", alone.as_secs_f64());
+    println!(
+        "one run of {turns} turns without watchers: {:.2} s",
+        alone.as_secs_f64()
+    );
 
     client.start("watched", "hello").await?;
     while client.get("/api/traces/watched").await?["trace"]["status"] != "completed" {}
@@ -31,7 +34,9 @@ pub(crate) async fn measure(watchers: usize, events: usize) -> Result<(), Failed
             let (mut at, mut bytes) = (0_u64, 0_usize);
             while let Some(said) = text(&mut socket).await {
                 bytes += said.len();
-                let Some(number) = number(&said) else { continue };
+                let Some(number) = number(&said) else {
+                    continue;
+                };
                 if number != at + 1 {
                     return Err(Failed::from(format!("event {number} followed event {at}")));
                 }

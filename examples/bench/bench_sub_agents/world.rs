@@ -30,7 +30,10 @@ struct CallTimes {
 
 impl CallTimes {
     fn note(&self, what: &AtomicU64) {
-        what.fetch_max(u64::try_from(self.begun.elapsed().as_nanos()).unwrap_or(u64::MAX), SeqCst);
+        what.fetch_max(
+            u64::try_from(self.begun.elapsed().as_nanos()).unwrap_or(u64::MAX),
+            SeqCst,
+        );
     }
 
     /// Returns the time from `since` to the recorded time, or zero if nothing was recorded after `since`.
@@ -66,7 +69,11 @@ pub(crate) struct RecordingModel {
 impl RecordingModel {
     fn new() -> Self {
         let (last_effect, last_call) = (AtomicU64::new(0), AtomicU64::new(0));
-        let times = Arc::new(CallTimes { begun: Instant::now(), last_effect, last_call });
+        let times = Arc::new(CallTimes {
+            begun: Instant::now(),
+            last_effect,
+            last_call,
+        });
         let noted = Arc::clone(&times);
         let scripted = respond_async(move |request| {
             let (in_flight, step) = (Call::begin(&noted), next_step(request));
@@ -78,7 +85,10 @@ impl RecordingModel {
                 }
             }
         });
-        Self { scripted: Arc::new(scripted), times }
+        Self {
+            scripted: Arc::new(scripted),
+            times,
+        }
     }
 
     pub(crate) fn last_effect_after(&self, since: Instant) -> Duration {
@@ -107,13 +117,20 @@ impl RecordingModel {
 
 /// Returns the response to a request, which streams nothing. `None`: there is none.
 fn next_step(request: &ModelRequest) -> Option<Step> {
-    let said = |role| request.messages.iter().find(move |message| message.role == role);
+    let said = |role| {
+        request
+            .messages
+            .iter()
+            .find(move |message| message.role == role)
+    };
     let task = said(Role::User).map_or("", |message| message.content.as_str());
     let is_first = said(Role::Assistant).is_none();
     match task {
         task if task.ends_with("hold") => None,
         task if is_first && task.ends_with("split") => Some(call("agent", json!({"task": "hold"}))),
-        task if is_first && task.ends_with("ask") => Some(call("ask_human", json!({"question": "which colour?"}))),
+        task if is_first && task.ends_with("ask") => {
+            Some(call("ask_human", json!({"question": "which colour?"})))
+        }
         _ => Some(text("done").streaming([])),
     }
 }
@@ -146,7 +163,11 @@ impl BenchRuntime {
             .model("default", Arc::clone(&model.scripted))
             .build()
             .await?;
-        Ok(Self { runtime, model, _home: home })
+        Ok(Self {
+            runtime,
+            model,
+            _home: home,
+        })
     }
 
     /// Starts a run driven by the program, in its own session, so that the traces of earlier runs do not affect it.
@@ -155,7 +176,12 @@ impl BenchRuntime {
     }
 
     /// Adds children to a run. Returns once all of them are durable.
-    pub(crate) async fn spawn(&self, parent: &RunHandle, count: usize, task: &str) -> Result<Vec<RunHandle>, Failed> {
+    pub(crate) async fn spawn(
+        &self,
+        parent: &RunHandle,
+        count: usize,
+        task: &str,
+    ) -> Result<Vec<RunHandle>, Failed> {
         let spec = |place| ChildSpec::new(format!("{place} {task}"));
         Ok(try_join_all((0..count).map(|place| parent.spawn(spec(place)))).await?)
     }
@@ -201,14 +227,19 @@ impl BenchRuntime {
         self.runtime.close().await;
         match self.runtime.tree().live_count() {
             0 => Ok(()),
-            left => Err(format!("{left} actors, runs or tasks are still alive after closing").into()),
+            left => {
+                Err(format!("{left} actors, runs or tasks are still alive after closing").into())
+            }
         }
     }
 }
 
 /// Collects the permits and slots in use that gateways and sub-agent supervisors report.
 fn collect(actor: &ActorView, left: &mut Vec<String>) {
-    let has_some = matches!(actor.kind, ActorKind::ModelGateway | ActorKind::SubAgentSupervisor);
+    let has_some = matches!(
+        actor.kind,
+        ActorKind::ModelGateway | ActorKind::SubAgentSupervisor
+    );
     if has_some && !actor.activity.is_empty() {
         left.push(format!("{}: {}", actor.actor_id, actor.activity));
     }
@@ -218,7 +249,10 @@ fn collect(actor: &ActorView, left: &mut Vec<String>) {
 /// Returns the resident memory of this process in bytes.
 pub(crate) fn resident_bytes() -> Result<f64, Failed> {
     let status = std::fs::read_to_string("/proc/self/status")?;
-    let line = status.lines().find(|line| line.starts_with("VmRSS")).ok_or("the system does not report VmRSS")?;
+    let line = status
+        .lines()
+        .find(|line| line.starts_with("VmRSS"))
+        .ok_or("the system does not report VmRSS")?;
     let kib = line.split_whitespace().nth(1).ok_or("VmRSS has no value")?;
     Ok(kib.parse::<f64>()? * 1024.0)
 }
@@ -227,5 +261,7 @@ pub(crate) fn resident_bytes() -> Result<f64, Failed> {
 pub(crate) fn percentile(times: &mut [Duration], share: f64) -> f64 {
     times.sort_unstable();
     let last = times.len().saturating_sub(1);
-    times.get((last as f64 * share).round() as usize).map_or(f64::NAN, |time| time.as_secs_f64() * 1e3)
+    times
+        .get((last as f64 * share).round() as usize)
+        .map_or(f64::NAN, |time| time.as_secs_f64() * 1e3)
 }

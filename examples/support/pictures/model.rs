@@ -59,10 +59,17 @@ fn answer(mut stream: TcpStream) -> Result<(), Failed> {
     let mut body = vec![0; length];
     reader.read_exact(&mut body)?;
     let request: Value = serde_json::from_slice(&body)?;
-    write!(stream, "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n")?;
+    write!(
+        stream,
+        "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n"
+    )?;
     for (delta, finish) in deltas(&request) {
         let choice = json!({ "index": 0, "delta": delta, "finish_reason": finish });
-        write!(stream, "data: {}\n\n", json!({ "object": "chat.completion.chunk", "choices": [choice] }))?;
+        write!(
+            stream,
+            "data: {}\n\n",
+            json!({ "object": "chat.completion.chunk", "choices": [choice] })
+        )?;
         stream.flush()?;
         std::thread::sleep(PACE);
     }
@@ -73,16 +80,31 @@ fn answer(mut stream: TcpStream) -> Result<(), Failed> {
 
 /// Returns the pieces of the answer to a request, each with the reason of its end.
 fn deltas(request: &Value) -> Vec<(Value, Value)> {
-    let messages = request["messages"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let messages = request["messages"]
+        .as_array()
+        .map(Vec::as_slice)
+        .unwrap_or_default();
     let is_user = |message: &&Value| message["role"] == "user";
-    let task = messages.iter().rfind(is_user).map(|message| message["content"].to_string()).unwrap_or_default();
-    let results = messages.iter().rev().take_while(|message| message["role"] == "tool").count();
+    let task = messages
+        .iter()
+        .rfind(is_user)
+        .map(|message| message["content"].to_string())
+        .unwrap_or_default();
+    let results = messages
+        .iter()
+        .rev()
+        .take_while(|message| message["role"] == "tool")
+        .count();
     match () {
         () if task.contains("soong-check") || task.contains("list_files") => match results {
             0 => call("list_files", &json!({ "path": "." })),
             _ => text("The file is soong-check.txt."),
         },
-        () if task.contains("peas") => match messages.iter().filter(|message| message["role"] == "tool").count() {
+        () if task.contains("peas") => match messages
+            .iter()
+            .filter(|message| message["role"] == "tool")
+            .count()
+        {
             0 => call("read", &json!({ "path": "plan.md" })),
             1 => call(
                 "edit",
@@ -99,12 +121,17 @@ fn deltas(request: &Value) -> Vec<(Value, Value)> {
 }
 
 fn text(text: &str) -> Vec<(Value, Value)> {
-    let words = text.split_inclusive(' ').map(|word| (json!({ "content": word }), Value::Null));
+    let words = text
+        .split_inclusive(' ')
+        .map(|word| (json!({ "content": word }), Value::Null));
     words.chain([(json!({}), json!("stop"))]).collect()
 }
 
 fn call(tool: &str, arguments: &Value) -> Vec<(Value, Value)> {
     let function = json!({ "name": tool, "arguments": arguments.to_string() });
     let call = json!({ "index": 0, "id": format!("call_{tool}"), "type": "function", "function": function });
-    vec![(json!({ "tool_calls": [call] }), Value::Null), (json!({}), json!("tool_calls"))]
+    vec![
+        (json!({ "tool_calls": [call] }), Value::Null),
+        (json!({}), json!("tool_calls")),
+    ]
 }

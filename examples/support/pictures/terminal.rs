@@ -72,7 +72,12 @@ impl Terminal {
             }
         });
         let cells = |n: u16| NonZeroU16::new(n).ok_or("a screen has cells");
-        Ok(Self { child, pty, written, emulator: Parser::new(cells(rows)?, cells(columns)?, 0) })
+        Ok(Self {
+            child,
+            pty,
+            written,
+            emulator: Parser::new(cells(rows)?, cells(columns)?, 0),
+        })
     }
 
     pub(crate) fn screen(&self) -> &Screen {
@@ -91,8 +96,12 @@ impl Terminal {
                     is_quiet = is_met(&self.screen().contents());
                 }
                 Err(RecvTimeoutError::Timeout) => is_quiet = true,
-                Err(RecvTimeoutError::Disconnected) if is_met(&self.screen().contents()) => return Ok(()),
-                Err(RecvTimeoutError::Disconnected) => return Err(self.unmet("the process has ended")),
+                Err(RecvTimeoutError::Disconnected) if is_met(&self.screen().contents()) => {
+                    return Ok(());
+                }
+                Err(RecvTimeoutError::Disconnected) => {
+                    return Err(self.unmet("the process has ended"));
+                }
             }
             if begun.elapsed() > TIMEOUT {
                 return Err(self.unmet("timed out"));

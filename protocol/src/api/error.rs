@@ -26,18 +26,44 @@ pub struct ErrorDetail {
 
 impl From<ErrorInfo> for ErrorBody {
     fn from(error: ErrorInfo) -> Self {
-        Self { error: error.into() }
+        Self {
+            error: error.into(),
+        }
     }
 }
 
 impl From<ErrorInfo> for ErrorDetail {
-    fn from(ErrorInfo { code, message, retryable, details }: ErrorInfo) -> Self {
-        Self { code, message, retryable, details }
+    fn from(
+        ErrorInfo {
+            code,
+            message,
+            retryable,
+            details,
+        }: ErrorInfo,
+    ) -> Self {
+        Self {
+            code,
+            message,
+            retryable,
+            details,
+        }
     }
 }
 
 impl From<ErrorDetail> for ErrorInfo {
-    fn from(ErrorDetail { code, message, retryable, details }: ErrorDetail) -> Self {
-        Self { code, message, retryable, details }
+    fn from(
+        ErrorDetail {
+            code,
+            message,
+            retryable,
+            details,
+        }: ErrorDetail,
+    ) -> Self {
+        Self {
+            code,
+            message,
+            retryable,
+            details,
+        }
     }
 }

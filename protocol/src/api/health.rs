@@ -25,8 +25,14 @@ pub struct Ready {
 impl Ready {
     /// Extracts the readiness from an error that reports why no runs are accepted; `None` for any other error.
     pub fn of_failure(error: &ErrorInfo) -> Option<Self> {
-        let is_failure = matches!(error.code, ErrorCode::RuntimeFailed | ErrorCode::StorageError);
+        let is_failure = matches!(
+            error.code,
+            ErrorCode::RuntimeFailed | ErrorCode::StorageError
+        );
         let owner = is_failure.then(|| Self::deserialize(&error.details).ok())??;
-        Some(Self { failure: Some(error.clone()), ..owner })
+        Some(Self {
+            failure: Some(error.clone()),
+            ..owner
+        })
     }
 }

@@ -6,8 +6,8 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 
 use crate::{
-    ArtifactRef, Budget, GivenMessage, PermissionMode, Reflection, Run, RunId, RunMode, SessionId, StatsPair, ToolCall,
-    TraceId,
+    ArtifactRef, Budget, GivenMessage, PermissionMode, Reflection, Run, RunId, RunMode, SessionId,
+    StatsPair, ToolCall, TraceId,
 };
 
 /// Options of a new run. All are optional.
@@ -36,7 +36,11 @@ pub struct StartBody {
     pub after_sequence: Option<u64>,
     /// Mode of the run: which kind of agent leads it.
     #[cfg_attr(feature = "openapi", schema(value_type = Option<RunMode>))]
-    #[serde(default, deserialize_with = "deserialize_setting", skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "deserialize_setting",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub mode: SettingUpdate<RunMode>,
     /// The session. An unknown id creates a session with that id. Default: a new session with a generated id.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -46,40 +50,76 @@ pub struct StartBody {
     pub trace_id: Option<TraceId>,
     /// Preset of the run.
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
-    #[serde(default, deserialize_with = "deserialize_setting", skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "deserialize_setting",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub agent_type: SettingUpdate<String>,
     /// Model profile, or a model name of the default profile.
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
-    #[serde(default, deserialize_with = "deserialize_setting", skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "deserialize_setting",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub model: SettingUpdate<String>,
     /// Sampling temperature, 0 to 2.
     #[cfg_attr(feature = "openapi", schema(value_type = Option<f64>, minimum = 0, maximum = 2))]
-    #[serde(default, deserialize_with = "deserialize_setting", skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "deserialize_setting",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub temperature: SettingUpdate<f64>,
     /// Further sampling parameters, sent unchanged with each model call: `top_p`, `seed`, `stop`, …
     #[cfg_attr(feature = "openapi", schema(value_type = Option<Map<String, Value>>))]
-    #[serde(default, deserialize_with = "deserialize_setting", skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "deserialize_setting",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub llm_params: SettingUpdate<Map<String, Value>>,
     /// Maximum number of turns.
     #[cfg_attr(feature = "openapi", schema(value_type = Option<u32>, minimum = 0, maximum = 4294967295u64))]
-    #[serde(default, deserialize_with = "deserialize_setting", skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "deserialize_setting",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub max_iterations: SettingUpdate<u32>,
     /// Tools that the run and all runs below it may use. Default: all configured tools.
     #[cfg_attr(feature = "openapi", schema(value_type = Option<Vec<String>>))]
-    #[serde(default, deserialize_with = "deserialize_setting", skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "deserialize_setting",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub tools: SettingUpdate<Vec<String>>,
     /// Whether the run executes the tool calls of its model. If `false`, the run completes when the model requests
     /// the first tool calls, and its record holds them as `tool_calls`.
     #[cfg_attr(feature = "openapi", schema(value_type = Option<bool>))]
-    #[serde(default, deserialize_with = "deserialize_setting", skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "deserialize_setting",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub auto_execute_tools: SettingUpdate<bool>,
     /// System prompt that replaces the preset's.
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
-    #[serde(default, deserialize_with = "deserialize_setting", skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "deserialize_setting",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub system_prompt: SettingUpdate<String>,
     /// Skills that the agent loads first, or has in its system prompt if it lacks the tool `skill`. Default: the preset's.
     #[cfg_attr(feature = "openapi", schema(value_type = Option<Vec<String>>))]
-    #[serde(default, deserialize_with = "deserialize_setting", skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "deserialize_setting",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub skills: SettingUpdate<Vec<String>>,
     /// Permission mode of the run. Default: `permissions.mode`.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -89,7 +129,11 @@ pub struct StartBody {
     pub expected_output_schema: Option<Value>,
     /// Budget of the run and all runs below it (BUD-1).
     #[cfg_attr(feature = "openapi", schema(value_type = Option<Budget>))]
-    #[serde(default, deserialize_with = "deserialize_setting", skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "deserialize_setting",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub budget: SettingUpdate<Budget>,
     /// Maximum run time, in milliseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -119,7 +163,11 @@ pub struct StartBody {
     pub unattended: bool,
     /// Whether a new conversation receives the experiences of earlier runs.
     #[cfg_attr(feature = "openapi", schema(value_type = Option<bool>))]
-    #[serde(default, deserialize_with = "deserialize_setting", skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "deserialize_setting",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub enable_memory: SettingUpdate<bool>,
     /// Whether the run summarizes the conversation before its first model call, even if it is short.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]

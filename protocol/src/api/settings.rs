@@ -18,8 +18,10 @@ impl SettingsDigests {
     /// Returns the keys of the settings that differ: their values differ, or only one side has one.
     pub fn changed_settings(&self, other: &Self) -> Vec<String> {
         let keys = self.settings.keys().chain(other.settings.keys());
-        let mut changed: Vec<String> =
-            keys.filter(|key| self.settings.get(*key) != other.settings.get(*key)).cloned().collect();
+        let mut changed: Vec<String> = keys
+            .filter(|key| self.settings.get(*key) != other.settings.get(*key))
+            .cloned()
+            .collect();
         changed.sort_unstable();
         changed.dedup();
         changed
@@ -27,7 +29,12 @@ impl SettingsDigests {
 
     /// Returns the names of the variables that are set here and have another value, or none, in `other`.
     pub fn changed_variables(&self, other: &Self) -> Vec<String> {
-        let is_changed = |(name, digest): &(&String, &String)| other.environment.get(*name) != Some(*digest);
-        self.environment.iter().filter(is_changed).map(|(name, _)| name.clone()).collect()
+        let is_changed =
+            |(name, digest): &(&String, &String)| other.environment.get(*name) != Some(*digest);
+        self.environment
+            .iter()
+            .filter(is_changed)
+            .map(|(name, _)| name.clone())
+            .collect()
     }
 }

@@ -56,7 +56,10 @@ impl ArtifactName {
         let text: String = name.nfc().collect();
         match rejection_reason(&text) {
             None => Ok(Self(text)),
-            Some(why) => Err(ArtifactNameError { name: name.chars().take(160).collect(), reason: why }),
+            Some(why) => Err(ArtifactNameError {
+                name: name.chars().take(160).collect(),
+                reason: why,
+            }),
         }
     }
 
@@ -65,7 +68,10 @@ impl ArtifactName {
     /// Takes the last path segment, replaces compatibility characters by plain letters and unsafe characters by `_`,
     /// and shortens a long name before its extension. If nothing remains, the name is `upload`.
     pub fn from_filename(filename: &str) -> Self {
-        let last = filename.split(['/', '\\']).rfind(|part| !part.trim().is_empty()).unwrap_or("");
+        let last = filename
+            .split(['/', '\\'])
+            .rfind(|part| !part.trim().is_empty())
+            .unwrap_or("");
         if let Ok(name) = Self::parse(last) {
             return name;
         }
@@ -115,7 +121,11 @@ impl ArtifactName {
             "text/html" => ".html",
             _ => "",
         };
-        if self.0.contains('.') { self.0.clone() } else { format!("{}{ending}", self.0) }
+        if self.0.contains('.') {
+            self.0.clone()
+        } else {
+            format!("{}{ending}", self.0)
+        }
     }
 }
 
@@ -134,9 +144,13 @@ fn rejection_reason(text: &str) -> Option<String> {
         return Some(format!("it has {} bytes", text.len()));
     }
     // `user:` is the only prefix with a meaning. The text after it is the name.
-    if text.get(..5).is_some_and(|head| head.eq_ignore_ascii_case("user:")) {
+    if text
+        .get(..5)
+        .is_some_and(|head| head.eq_ignore_ascii_case("user:"))
+    {
         return Some(
-            "the prefix 'user:' selects the user scope, is given once, and is not part of the name".to_owned(),
+            "the prefix 'user:' selects the user scope, is given once, and is not part of the name"
+                .to_owned(),
         );
     }
     let mut reader = NameValidator::default();
@@ -196,7 +210,10 @@ impl NameValidator {
 
     /// Continues as if `_` had been read.
     fn reset(&mut self) {
-        *self = Self { previous: Some('_'), ..Self::default() };
+        *self = Self {
+            previous: Some('_'),
+            ..Self::default()
+        };
     }
 }
 
@@ -248,7 +265,10 @@ const OVERLAY_CLASS: u8 = 1;
 /// Whether a character is another form of plain characters: `ﬁ`, `²`, `Ａ`.
 fn is_compatibility_form(c: char) -> bool {
     // Letters in daily use in Thai, Lao and Korean that have such a mapping for historic reasons.
-    let is_in_daily_use = matches!(c, '\u{e33}' | '\u{eb3}' | '\u{edc}' | '\u{edd}' | '\u{3131}'..='\u{318e}');
+    let is_in_daily_use = matches!(
+        c,
+        '\u{e33}' | '\u{eb3}' | '\u{edc}' | '\u{edd}' | '\u{3131}'..='\u{318e}'
+    );
     !is_in_daily_use && std::iter::once(c).nfkd().ne(std::iter::once(c).nfd())
 }
 
@@ -256,7 +276,9 @@ fn is_compatibility_form(c: char) -> bool {
 /// unchanged.
 fn to_plain_chars(c: char) -> impl Iterator<Item = char> {
     let plain: Vec<char> = std::iter::once(c).nfkc().collect();
-    let foldable = c.is_alphanumeric() && is_compatibility_form(c) && plain.iter().all(|c| char_error(*c).is_none());
+    let foldable = c.is_alphanumeric()
+        && is_compatibility_form(c)
+        && plain.iter().all(|c| char_error(*c).is_none());
     if foldable { plain } else { vec![c] }.into_iter()
 }
 
@@ -267,8 +289,15 @@ fn trim_ends(text: &str) -> &str {
 
 /// Whether Windows treats a name as a device. Only the part before the first dot counts, without trailing spaces.
 fn is_device_name(name: &str) -> bool {
-    let stem = name.split('.').next().unwrap_or(name).trim_end().to_ascii_lowercase();
-    let numbered = stem.strip_prefix("com").or_else(|| stem.strip_prefix("lpt"));
+    let stem = name
+        .split('.')
+        .next()
+        .unwrap_or(name)
+        .trim_end()
+        .to_ascii_lowercase();
+    let numbered = stem
+        .strip_prefix("com")
+        .or_else(|| stem.strip_prefix("lpt"));
     matches!(stem.as_str(), "con" | "prn" | "aux" | "nul")
         || numbered.is_some_and(|rest| rest.len() == 1 && rest.bytes().all(|b| b.is_ascii_digit()))
 }
@@ -286,19 +315,30 @@ fn split_extension(name: &str) -> (&str, &str) {
             // A purely numeric part is not an extension, as in `v1.2`.
             && ending.chars().any(char::is_alphabetic)
     };
-    let Some(dot) = name.rfind('.').filter(|dot| *dot > 0 && is_ending(&name[dot + 1..])) else {
+    let Some(dot) = name
+        .rfind('.')
+        .filter(|dot| *dot > 0 && is_ending(&name[dot + 1..]))
+    else {
         return (name, "");
     };
-    let inner = name[..dot].strip_suffix(".tar").filter(|stem| !stem.is_empty());
+    let inner = name[..dot]
+        .strip_suffix(".tar")
+        .filter(|stem| !stem.is_empty());
     name.split_at(inner.map_or(dot, str::len))
 }
 
 /// Appends a tail to a stem. Shortens the stem if the result would be too long.
 fn append_truncating(stem: &str, tail: &str) -> String {
-    let mut cut = stem.len().min(ArtifactName::MAX_BYTES.saturating_sub(tail.len()));
+    let mut cut = stem
+        .len()
+        .min(ArtifactName::MAX_BYTES.saturating_sub(tail.len()));
     while !stem.is_char_boundary(cut) {
         cut -= 1;
     }
-    let kept = if cut < stem.len() { trim_ends(&stem[..cut]) } else { stem };
+    let kept = if cut < stem.len() {
+        trim_ends(&stem[..cut])
+    } else {
+        stem
+    };
     format!("{kept}{tail}")
 }

@@ -14,7 +14,9 @@ const MAX_WORD_CHARS: usize = 24;
 ///
 /// Values and comments are masked, because a user may have entered a secret: see [`masked`].
 pub(super) fn excerpt(text: &str, span: Range<usize>) -> String {
-    let Some(before) = text.get(..span.start) else { return String::new() };
+    let Some(before) = text.get(..span.start) else {
+        return String::new();
+    };
     let begin = before.rfind('\n').map_or(0, |at| at + 1);
     let line = text[begin..].lines().next().unwrap_or_default();
     if line.trim().is_empty() {
@@ -41,7 +43,9 @@ fn masked(line: &str) -> String {
     let mut masked_text = String::with_capacity(line.len());
     let is_header = line.trim_start().starts_with('[') && !line.contains(['"', '\'', '=']);
     // A line without a key is part of a longer value, or was pasted.
-    let has_key = line.split_once('=').is_some_and(|(_, value)| !value.starts_with('='));
+    let has_key = line
+        .split_once('=')
+        .is_some_and(|(_, value)| !value.starts_with('='));
     // A key stands at the beginning of a line, and in an inline table after `{` or `,`.
     let mut may_be_key = has_key;
     let mut rest = line;
@@ -62,7 +66,11 @@ fn masked(line: &str) -> String {
                 let last = part.chars().count() - 1;
                 let is_closed = part.len() > 1 && part.ends_with(c);
                 for (place, _) in part.chars().enumerate() {
-                    masked_text.push(if place == 0 || (is_closed && place == last) { c } else { '*' });
+                    masked_text.push(if place == 0 || (is_closed && place == last) {
+                        c
+                    } else {
+                        '*'
+                    });
                 }
             }
             '\t' => masked_text.push(' '),
@@ -102,7 +110,8 @@ fn is_word(c: char) -> bool {
 /// Returns whether a value is a boolean or a short number, which is no secret.
 fn is_harmless(value: &str) -> bool {
     let is_number = |c: char| c.is_ascii_digit() || matches!(c, '.' | '_' | '-' | '+');
-    matches!(value, "true" | "false") || (value.len() <= MAX_NUMBER_CHARS && value.chars().all(is_number))
+    matches!(value, "true" | "false")
+        || (value.len() <= MAX_NUMBER_CHARS && value.chars().all(is_number))
 }
 
 /// Removes the value from the message of a parser, unless it is a boolean, a short number or a plain word: it may be a
@@ -112,9 +121,13 @@ pub(super) fn without_value(message: &str) -> String {
         let is_plain_word = |c: char| c.is_ascii_lowercase() || matches!(c, '_' | '-' | ' ');
         is_harmless(value) || (value.len() <= MAX_WORD_CHARS && value.chars().all(is_plain_word))
     };
-    let Some((start, expected)) = message.rsplit_once(", expected ") else { return message.to_owned() };
+    let Some((start, expected)) = message.rsplit_once(", expected ") else {
+        return message.to_owned();
+    };
     for prefix in ["invalid type: ", "invalid value: ", "unknown variant "] {
-        let Some(found) = start.strip_prefix(prefix) else { continue };
+        let Some(found) = start.strip_prefix(prefix) else {
+            continue;
+        };
         let (kind, value) = match found.find(['"', '`']) {
             Some(at) => found.split_at(at),
             None => (found, ""),
@@ -130,14 +143,25 @@ pub(super) fn without_value(message: &str) -> String {
 /// Replaces the expected type at the end of a parser message, such as `u64`, by words that users understand.
 pub(super) fn plain_type_names(message: &str) -> String {
     const WORDS: [(&[&str], &str); 4] = [
-        (&["u8", "u16", "u32", "u64", "usize"], "a non-negative whole number"),
+        (
+            &["u8", "u16", "u32", "u64", "usize"],
+            "a non-negative whole number",
+        ),
         (&["i8", "i16", "i32", "i64", "isize"], "a whole number"),
         (&["f32", "f64"], "a number"),
         (&["a boolean"], "true or false"),
     ];
-    let Some((before, expected)) = message.rsplit_once("expected ") else { return message.to_owned() };
-    let words = WORDS.iter().find(|(types, _)| types.contains(&expected)).map(|(_, words)| *words);
-    words.map_or_else(|| message.to_owned(), |words| format!("{before}expected {words}"))
+    let Some((before, expected)) = message.rsplit_once("expected ") else {
+        return message.to_owned();
+    };
+    let words = WORDS
+        .iter()
+        .find(|(types, _)| types.contains(&expected))
+        .map(|(_, words)| *words);
+    words.map_or_else(
+        || message.to_owned(),
+        |words| format!("{before}expected {words}"),
+    )
 }
 
 #[cfg(test)]
@@ -148,16 +172,37 @@ mod tests {
     #[test]
     fn error_excerpt_masks_possible_secrets() {
         for (text, want) in [
-            ("[model]\ntimeout_ms = \"soon\"\n", "timeout_ms = \"****\"\n             ^^^^^^"),
+            (
+                "[model]\ntimeout_ms = \"soon\"\n",
+                "timeout_ms = \"****\"\n             ^^^^^^",
+            ),
             ("[model]\nnam = 1\n", "nam = 1\n^^^"),
             ("[model\n", "[model\n      ^"),
-            ("[model]\napi_key_env = \"sk-1\"\n", "api_key_env = \"****\"\n^^^^^^^^^^^^^^^^^^^^"),
+            (
+                "[model]\napi_key_env = \"sk-1\"\n",
+                "api_key_env = \"****\"\n^^^^^^^^^^^^^^^^^^^^",
+            ),
             ("[runtime]\nmax_turns = 0", "max_turns = 0\n^^^^^^^^^^^^^"),
-            ("[runtime]\nmax_turns = 0 # sk-1", "max_turns = 0 ******\n^^^^^^^^^^^^^^^^^^^^"),
-            ("[model]\napi_key_env = sk-1\n", "api_key_env = ****\n              ^^^^"),
-            ("[model]\napi_key_env = \"a\\\"sk\" x\n", "api_key_env = \"*****\" *\n                      ^"),
-            ("[model]\napi_key_env = 123456789\n", "api_key_env = *********\n              ^^^^^^^^^"),
-            ("[model]\nretry = { max_attempts = -1 }\n", "retry = { max_attempts = -1 }\n                         ^^"),
+            (
+                "[runtime]\nmax_turns = 0 # sk-1",
+                "max_turns = 0 ******\n^^^^^^^^^^^^^^^^^^^^",
+            ),
+            (
+                "[model]\napi_key_env = sk-1\n",
+                "api_key_env = ****\n              ^^^^",
+            ),
+            (
+                "[model]\napi_key_env = \"a\\\"sk\" x\n",
+                "api_key_env = \"*****\" *\n                      ^",
+            ),
+            (
+                "[model]\napi_key_env = 123456789\n",
+                "api_key_env = *********\n              ^^^^^^^^^",
+            ),
+            (
+                "[model]\nretry = { max_attempts = -1 }\n",
+                "retry = { max_attempts = -1 }\n                         ^^",
+            ),
             ("[model]\nsk-1A\n", "*****\n     ^"),
         ] {
             let error = Config::parse("c", text).unwrap_err();
@@ -181,7 +226,11 @@ mod tests {
         ] {
             let error = Config::parse("c", text).unwrap_err();
             assert!(!error.to_string().contains(secret), "{text:?}: {error}");
-            assert!(!error.excerpt.contains(secret), "{text:?}: {}", error.excerpt);
+            assert!(
+                !error.excerpt.contains(secret),
+                "{text:?}: {}",
+                error.excerpt
+            );
         }
         let shown = without_value("unknown variant `resum`, expected one of `resume`, `fail`");
         assert!(shown.contains("`resum`"), "{shown}");
@@ -196,8 +245,14 @@ mod tests {
                 "invalid type: string \"x\", expected u64",
                 "invalid type: string \"x\", expected a non-negative whole number",
             ),
-            ("invalid type: integer `5`, expected a string", "invalid type: integer `5`, expected a string"),
-            ("invalid type: integer `5`, expected a boolean", "invalid type: integer `5`, expected true or false"),
+            (
+                "invalid type: integer `5`, expected a string",
+                "invalid type: integer `5`, expected a string",
+            ),
+            (
+                "invalid type: integer `5`, expected a boolean",
+                "invalid type: integer `5`, expected true or false",
+            ),
             ("unclosed table", "unclosed table"),
         ] {
             assert_eq!(plain_type_names(message), want);

@@ -86,7 +86,8 @@ impl<'de> Deserialize<'de> for FallbackConfig {
             }
 
             fn visit_map<A: MapAccess<'de>>(self, table: A) -> Result<FallbackConfig, A::Error> {
-                ConditionalFallback::deserialize(MapAccessDeserializer::new(table)).map(FallbackConfig::When)
+                ConditionalFallback::deserialize(MapAccessDeserializer::new(table))
+                    .map(FallbackConfig::When)
             }
         }
 

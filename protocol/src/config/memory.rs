@@ -20,7 +20,12 @@ pub struct MemoryConfig {
 
 impl Default for MemoryConfig {
     fn default() -> Self {
-        Self { enabled: true, reflect_before_summary: true, experiences_path: None, top_k: 5 }
+        Self {
+            enabled: true,
+            reflect_before_summary: true,
+            experiences_path: None,
+            top_k: 5,
+        }
     }
 }
 
@@ -29,7 +34,11 @@ impl MemoryConfig {
     pub(super) fn check(&self) -> Result<(), (&'static str, &'static str)> {
         match self.top_k {
             0 | 101.. => Err(("memory.top_k", "must be 1 to 100")),
-            _ if self.experiences_path.as_deref().is_some_and(|path| path.trim().is_empty()) => {
+            _ if self
+                .experiences_path
+                .as_deref()
+                .is_some_and(|path| path.trim().is_empty()) =>
+            {
                 Err(("memory.experiences_path", "must not be empty"))
             }
             _ => Ok(()),

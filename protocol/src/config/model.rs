@@ -10,13 +10,34 @@ use crate::{Effort, InputKind, Prices, Usd};
 
 /// Request parameters that `params` cannot set, each with an error that names the setting to use instead.
 const RESERVED_PARAMS: [(&str, &str); 7] = [
-    ("model", "params cannot set `model`: use `name` of the profile"),
-    ("messages", "params cannot set `messages`: they are the conversation"),
-    ("stream", "params cannot set `stream`: answers are always streamed"),
-    ("tools", "params cannot set `tools`: use `tools` of a run or a preset"),
-    ("max_tokens", "params cannot set `max_tokens`: use `max_output_tokens` of the profile"),
-    ("max_output_tokens", "params cannot set `max_output_tokens`: use `max_output_tokens` of the profile"),
-    ("max_completion_tokens", "params cannot set `max_completion_tokens`: use `max_output_tokens` of the profile"),
+    (
+        "model",
+        "params cannot set `model`: use `name` of the profile",
+    ),
+    (
+        "messages",
+        "params cannot set `messages`: they are the conversation",
+    ),
+    (
+        "stream",
+        "params cannot set `stream`: answers are always streamed",
+    ),
+    (
+        "tools",
+        "params cannot set `tools`: use `tools` of a run or a preset",
+    ),
+    (
+        "max_tokens",
+        "params cannot set `max_tokens`: use `max_output_tokens` of the profile",
+    ),
+    (
+        "max_output_tokens",
+        "params cannot set `max_output_tokens`: use `max_output_tokens` of the profile",
+    ),
+    (
+        "max_completion_tokens",
+        "params cannot set `max_completion_tokens`: use `max_output_tokens` of the profile",
+    ),
 ];
 /// Maximum of the times of fallbacks, in seconds: one day.
 const MAX_FALLBACK_S: u64 = 86_400;
@@ -159,8 +180,12 @@ impl ModelConfig {
 
     /// Returns the longest time without data that no kind of service exceeds, in milliseconds.
     pub fn max_silence_ms(&self) -> u64 {
-        let local = self.timeout_ms.saturating_mul(u64::from(Self::LOCAL_FIRST_BYTE_TIMEOUTS));
-        self.first_byte_timeout_ms.unwrap_or(local).max(self.timeout_ms)
+        let local = self
+            .timeout_ms
+            .saturating_mul(u64::from(Self::LOCAL_FIRST_BYTE_TIMEOUTS));
+        self.first_byte_timeout_ms
+            .unwrap_or(local)
+            .max(self.timeout_ms)
     }
 
     /// Returns the maximum number of concurrent calls, unless the server states another one.
@@ -175,29 +200,44 @@ impl ModelConfig {
 
     /// Returns the name of the environment variable that holds the API key. Empty for the offline model.
     pub fn api_key_env(&self) -> &str {
-        self.api_key_env.as_deref().unwrap_or_else(|| self.provider().api_key_env())
+        self.api_key_env
+            .as_deref()
+            .unwrap_or_else(|| self.provider().api_key_env())
     }
 
     /// Returns the name of the model at the service.
     pub fn model_name(&self) -> &str {
-        self.name.as_deref().unwrap_or_else(|| self.provider().default_model())
+        self.name
+            .as_deref()
+            .unwrap_or_else(|| self.provider().default_model())
     }
 
     /// Returns why the profile cannot be used for requests, if it cannot.
     pub(super) fn check(&self) -> Result<(), &'static str> {
         let is_header = |name: &String| {
-            let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
+            let is_allowed =
+                |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
             !name.is_empty() && name.bytes().all(is_allowed)
         };
-        let is_value = |text: &String| text.bytes().all(|byte| byte == b'\t' || (byte >= b' ' && byte != 0x7f));
-        if !self.headers.keys().chain(self.header_env.keys()).all(is_header) {
+        let is_value = |text: &String| {
+            text.bytes()
+                .all(|byte| byte == b'\t' || (byte >= b' ' && byte != 0x7f))
+        };
+        if !self
+            .headers
+            .keys()
+            .chain(self.header_env.keys())
+            .all(is_header)
+        {
             return Err("headers and header_env: a key is not a valid HTTP header name");
         }
         if !self.headers.values().all(is_value) {
             return Err("headers: a value contains a control character");
         }
         if !self.header_env.values().all(|name| is_variable_name(name)) {
-            return Err("header_env must contain names of environment variables, never the values themselves");
+            return Err(
+                "header_env must contain names of environment variables, never the values themselves",
+            );
         }
         if self.max_image_bytes == 0 || self.max_image_side == 0 || self.max_file_bytes == 0 {
             return Err("max_image_bytes, max_image_side and max_file_bytes must be at least 1");
@@ -206,7 +246,11 @@ impl ModelConfig {
         if names.len() < self.fallback.len() || names.iter().any(|name| name.trim().is_empty()) {
             return Err("fallback: each entry needs a name of its own");
         }
-        if self.fallback.iter().any(|fallback| fallback.reasons().is_empty()) {
+        if self
+            .fallback
+            .iter()
+            .any(|fallback| fallback.reasons().is_empty())
+        {
             return Err("fallback: `on` must name a reason");
         }
         if self.fallback_after_s > MAX_FALLBACK_S || self.fallback_cooldown_s > MAX_FALLBACK_S {
@@ -215,11 +259,19 @@ impl ModelConfig {
         if self.effort.is_some() && self.reasoning_budget_tokens.is_some() {
             return Err("effort and reasoning_budget_tokens exclude each other");
         }
-        if let Some((_, why)) = RESERVED_PARAMS.iter().find(|(name, _)| self.params.contains_key(*name)) {
+        if let Some((_, why)) = RESERVED_PARAMS
+            .iter()
+            .find(|(name, _)| self.params.contains_key(*name))
+        {
             return Err(why);
         }
-        if Value::Object(self.params.clone()).to_string().contains(TOML_DATE) {
-            return Err("params contains a date, which JSON cannot represent: write it as a string");
+        if Value::Object(self.params.clone())
+            .to_string()
+            .contains(TOML_DATE)
+        {
+            return Err(
+                "params contains a date, which JSON cannot represent: write it as a string",
+            );
         }
         Ok(())
     }
@@ -240,7 +292,11 @@ pub struct RetryConfig {
 
 impl Default for RetryConfig {
     fn default() -> Self {
-        Self { max_attempts: 5, initial_backoff_ms: 500, max_backoff_ms: 30_000 }
+        Self {
+            max_attempts: 5,
+            initial_backoff_ms: 500,
+            max_backoff_ms: 30_000,
+        }
     }
 }
 
@@ -289,9 +345,15 @@ impl ModelOverride {
     /// `headers`, `header_env`, `query`, `params` and `fallback`. With another vendor, it does not inherit the model either.
     pub fn merged_over(&self, base: &ModelConfig) -> ModelConfig {
         let defaults = ModelConfig::default();
-        let is_same_vendor = self.provider.is_none_or(|provider| provider.is_same_vendor(base.provider()));
+        let is_same_vendor = self
+            .provider
+            .is_none_or(|provider| provider.is_same_vendor(base.provider()));
         let of_vendor = if is_same_vendor { base } else { &defaults };
-        let inherited = if self.base_url.is_some() { &defaults } else { of_vendor };
+        let inherited = if self.base_url.is_some() {
+            &defaults
+        } else {
+            of_vendor
+        };
         let is_own_model = self.name.is_some() || !is_same_vendor;
         let of_model = if is_own_model { &defaults } else { base };
         let has_reasoning = self.effort.is_some() || self.reasoning_budget_tokens.is_some();
@@ -299,10 +361,15 @@ impl ModelOverride {
         ModelConfig {
             provider: self.provider.or(base.provider),
             base_url: self.base_url.clone().or_else(|| of_vendor.base_url.clone()),
-            api_key_env: self.api_key_env.clone().or_else(|| inherited.api_key_env.clone()),
+            api_key_env: self
+                .api_key_env
+                .clone()
+                .or_else(|| inherited.api_key_env.clone()),
             name: self.name.clone().or_else(|| of_vendor.name.clone()),
             effort: self.effort.or(of_reasoning.effort),
-            reasoning_budget_tokens: self.reasoning_budget_tokens.or(of_reasoning.reasoning_budget_tokens),
+            reasoning_budget_tokens: self
+                .reasoning_budget_tokens
+                .or(of_reasoning.reasoning_budget_tokens),
             context_window: self.context_window.or(of_vendor.context_window),
             max_output_tokens: self.max_output_tokens.or(of_vendor.max_output_tokens),
             max_argument_bytes: self.max_argument_bytes.unwrap_or(base.max_argument_bytes),
@@ -315,7 +382,10 @@ impl ModelOverride {
             temperature: self.temperature.or(base.temperature),
             long_cache: self.long_cache.unwrap_or(base.long_cache),
             think_tags: self.think_tags.unwrap_or(base.think_tags),
-            fallback: self.fallback.clone().unwrap_or_else(|| inherited.fallback.clone()),
+            fallback: self
+                .fallback
+                .clone()
+                .unwrap_or_else(|| inherited.fallback.clone()),
             fallback_after_s: self.fallback_after_s.unwrap_or(base.fallback_after_s),
             fallback_cooldown_s: self.fallback_cooldown_s.unwrap_or(base.fallback_cooldown_s),
             timeout_ms: self.timeout_ms.unwrap_or(base.timeout_ms),
@@ -324,10 +394,22 @@ impl ModelOverride {
             requests_per_minute: self.requests_per_minute.unwrap_or(base.requests_per_minute),
             tokens_per_minute: self.tokens_per_minute.unwrap_or(base.tokens_per_minute),
             retry: self.retry.unwrap_or(base.retry),
-            headers: self.headers.clone().unwrap_or_else(|| inherited.headers.clone()),
-            header_env: self.header_env.clone().unwrap_or_else(|| inherited.header_env.clone()),
-            query: self.query.clone().unwrap_or_else(|| inherited.query.clone()),
-            params: self.params.clone().unwrap_or_else(|| inherited.params.clone()),
+            headers: self
+                .headers
+                .clone()
+                .unwrap_or_else(|| inherited.headers.clone()),
+            header_env: self
+                .header_env
+                .clone()
+                .unwrap_or_else(|| inherited.header_env.clone()),
+            query: self
+                .query
+                .clone()
+                .unwrap_or_else(|| inherited.query.clone()),
+            params: self
+                .params
+                .clone()
+                .unwrap_or_else(|| inherited.params.clone()),
         }
     }
 }
@@ -384,7 +466,10 @@ mod tests {
         let shown = |name: &str| {
             let profile = config.profile(name).unwrap();
             let params = Value::Object(profile.params.clone()).to_string();
-            (profile.headers.len() + profile.header_env.len() + profile.query.len(), params)
+            (
+                profile.headers.len() + profile.header_env.len() + profile.query.len(),
+                params,
+            )
         };
         assert_eq!(shown("default"), (3, "{\"seed\":7}".to_owned()));
         assert_eq!(shown("same"), (3, "{\"seed\":7}".to_owned()));
@@ -394,15 +479,28 @@ mod tests {
 
     #[test]
     fn errors_of_fallbacks_name_the_wrong_part() {
-        let parse = |fallback: &str| Config::parse("c", &format!("[model]\nfallback = [{fallback}]\n"));
-        let config = parse("\"a\", { profile = \"b\", on = [\"refused\"] }, { profile = \"c\" }").unwrap();
-        let found: Vec<_> = config.model.fallback.iter().map(|one| (one.name(), one.reasons().len())).collect();
+        let parse =
+            |fallback: &str| Config::parse("c", &format!("[model]\nfallback = [{fallback}]\n"));
+        let config =
+            parse("\"a\", { profile = \"b\", on = [\"refused\"] }, { profile = \"c\" }").unwrap();
+        let found: Vec<_> = config
+            .model
+            .fallback
+            .iter()
+            .map(|one| (one.name(), one.reasons().len()))
+            .collect();
         assert_eq!(found, [("a", 3), ("b", 1), ("c", 3)]);
         for (fallback, part) in [
-            ("{ profile = \"b\", on = [\"tired\"] }", "unknown variant `tired`"),
+            (
+                "{ profile = \"b\", on = [\"tired\"] }",
+                "unknown variant `tired`",
+            ),
             ("{ on = [\"refused\"] }", "missing field `profile`"),
             ("{ profile = \"b\", when = 1 }", "unknown field `when`"),
-            ("5", "expected the name of a profile or model, or a table with `profile` and `on`"),
+            (
+                "5",
+                "expected the name of a profile or model, or a table with `profile` and `on`",
+            ),
         ] {
             let error = parse(fallback).unwrap_err();
             assert!(error.message.contains(part), "{fallback}: {error}");
@@ -412,17 +510,29 @@ mod tests {
     #[test]
     fn invalid_request_settings_are_rejected() {
         for (setting, part) in [
-            ("headers = { \"a b\" = \"1\" }", "not a valid HTTP header name"),
+            (
+                "headers = { \"a b\" = \"1\" }",
+                "not a valid HTTP header name",
+            ),
             ("headers = { a = \"1\\n2\" }", "control character"),
-            ("header_env = { a = \"sk-1\" }", "names of environment variables"),
+            (
+                "header_env = { a = \"sk-1\" }",
+                "names of environment variables",
+            ),
             ("params = { model = \"x\" }", "`name` of the profile"),
             ("params = { messages = [] }", "`messages`"),
             ("params = { stream = false }", "`stream`"),
             ("params = { tools = [] }", "`tools`"),
             ("params = { max_tokens = 5 }", "`max_output_tokens`"),
             ("params = { a = { b = [2026-01-01] } }", "a date"),
-            ("fallback = [\"a\", { profile = \"a\", on = [\"refused\"] }]", "a name of its own"),
-            ("fallback = [{ profile = \"a\", on = [] }]", "must name a reason"),
+            (
+                "fallback = [\"a\", { profile = \"a\", on = [\"refused\"] }]",
+                "a name of its own",
+            ),
+            (
+                "fallback = [{ profile = \"a\", on = [] }]",
+                "must name a reason",
+            ),
             ("fallback_cooldown_s = 100000", "at most 86400"),
         ] {
             for (table, key) in [("model", "model"), ("model_profiles.a", "model_profiles")] {

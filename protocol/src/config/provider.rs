@@ -64,14 +64,24 @@ impl Provider {
                 api_key_env: "GEMINI_API_KEY",
                 model: "gemini-3.8-flash",
             },
-            Self::Offline => {
-                &ProviderFacts { name: "offline", base_url: "", base_url_env: "", api_key_env: "", model: "offline" }
-            }
+            Self::Offline => &ProviderFacts {
+                name: "offline",
+                base_url: "",
+                base_url_env: "",
+                api_key_env: "",
+                model: "offline",
+            },
         }
     }
 
     /// All providers.
-    pub const ALL: [Self; 5] = [Self::Openai, Self::OpenaiResponses, Self::Anthropic, Self::Gemini, Self::Offline];
+    pub const ALL: [Self; 5] = [
+        Self::Openai,
+        Self::OpenaiResponses,
+        Self::Anthropic,
+        Self::Gemini,
+        Self::Offline,
+    ];
 
     /// Returns whether two providers are APIs of the same vendor, with the same keys.
     pub fn is_same_vendor(self, other: Self) -> bool {

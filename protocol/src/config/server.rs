@@ -59,10 +59,13 @@ impl ServerConfig {
     /// Returns the first invalid key and the reason.
     pub(super) fn check(&self) -> Result<(), (&'static str, &'static str)> {
         let is_origin = |text: &String| {
-            let rest = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
+            let rest = text
+                .strip_prefix("https://")
+                .or_else(|| text.strip_prefix("http://"));
             rest.is_some_and(|rest| !rest.is_empty() && !rest.contains(['/', '?', '#', '@', '*']))
         };
-        let is_host = |text: &String| !text.is_empty() && !text.contains(['/', '?', '#', '@', '*', ' ']);
+        let is_host =
+            |text: &String| !text.is_empty() && !text.contains(['/', '?', '#', '@', '*', ' ']);
         // A user name is also the name of a folder in the home.
         let is_user = |uid: &String| SessionId::parse(uid).is_ok();
         for (bad, key, why) in [
@@ -71,11 +74,31 @@ impl ServerConfig {
                 "server.addr",
                 "must be an address with a port, such as 127.0.0.1:7788",
             ),
-            (self.max_body_bytes == 0, "server.max_body_bytes", "must be at least 1"),
-            (self.max_upload_bytes == 0, "server.max_upload_bytes", "must be at least 1"),
-            (self.max_connections == 0, "server.max_connections", "must be at least 1"),
-            (self.max_connections_per_address == 0, "server.max_connections_per_address", "must be at least 1"),
-            (!(1..=86_400).contains(&self.head_timeout_s), "server.head_timeout_s", "must be 1 to 86400"),
+            (
+                self.max_body_bytes == 0,
+                "server.max_body_bytes",
+                "must be at least 1",
+            ),
+            (
+                self.max_upload_bytes == 0,
+                "server.max_upload_bytes",
+                "must be at least 1",
+            ),
+            (
+                self.max_connections == 0,
+                "server.max_connections",
+                "must be at least 1",
+            ),
+            (
+                self.max_connections_per_address == 0,
+                "server.max_connections_per_address",
+                "must be at least 1",
+            ),
+            (
+                !(1..=86_400).contains(&self.head_timeout_s),
+                "server.head_timeout_s",
+                "must be 1 to 86400",
+            ),
             (
                 !self.allowed_hosts.iter().all(is_host),
                 "server.allowed_hosts",
@@ -91,8 +114,16 @@ impl ServerConfig {
                 "server.tokens",
                 "must name users with letters, digits, '_', '-' or '.', starting with a letter, digit or '_'",
             ),
-            (self.tokens.contains_key("local"), "server.tokens", "must not name `local`: its token is in server.token"),
-            (!self.tokens.values().all(|name| is_variable_name(name)), "server.tokens", NOT_A_VARIABLE_NAME),
+            (
+                self.tokens.contains_key("local"),
+                "server.tokens",
+                "must not name `local`: its token is in server.token",
+            ),
+            (
+                !self.tokens.values().all(|name| is_variable_name(name)),
+                "server.tokens",
+                NOT_A_VARIABLE_NAME,
+            ),
         ] {
             if bad {
                 return Err((key, why));

@@ -46,11 +46,18 @@ impl Config {
         let mut values = serde_json::to_value(self).unwrap_or_default();
         let mut absent = Vec::new();
         if let Some(model) = values["model"].as_object_mut() {
-            absent.extend(OPTIONAL_MODEL_KEYS.into_iter().filter(|key| !model.contains_key(*key)));
+            absent.extend(
+                OPTIONAL_MODEL_KEYS
+                    .into_iter()
+                    .filter(|key| !model.contains_key(*key)),
+            );
             // These keys are listed first, also those without a value.
             let mut all = serde_json::Map::new();
             for key in OPTIONAL_MODEL_KEYS {
-                all.insert(key.to_owned(), model.remove(key).unwrap_or_else(|| Value::from("")));
+                all.insert(
+                    key.to_owned(),
+                    model.remove(key).unwrap_or_else(|| Value::from("")),
+                );
             }
             all.append(model);
             *model = all;
@@ -62,7 +69,9 @@ impl Config {
             settings.push(Setting {
                 key: dotted(path),
                 value: (!is_absent).then(|| value.clone()),
-                line: file.as_ref().and_then(|file| Some(line(text, find_key_span(file.get_ref(), path)?))),
+                line: file
+                    .as_ref()
+                    .and_then(|file| Some(line(text, find_key_span(file.get_ref(), path)?))),
             });
         };
         visit_values(&values, &mut Vec::new(), &mut add);
@@ -77,7 +86,11 @@ impl Config {
 }
 
 /// Calls `add` for each value that is not a table. Skips null values.
-fn visit_values<'a>(value: &'a Value, path: &mut Vec<&'a str>, add: &mut impl FnMut(&[&str], &Value)) {
+fn visit_values<'a>(
+    value: &'a Value,
+    path: &mut Vec<&'a str>,
+    add: &mut impl FnMut(&[&str], &Value),
+) {
     match value {
         Value::Null => {}
         Value::Object(table) => {
@@ -152,11 +165,20 @@ pub(super) fn line(text: &str, span: Range<usize>) -> usize {
 /// Returns a key in TOML notation.
 fn dotted(path: &[&str]) -> String {
     let is_bare = |part: &str| {
-        !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-'))
+        !part.is_empty()
+            && part
+                .bytes()
+                .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-'))
     };
     let parts: Vec<String> = path
         .iter()
-        .map(|part| if is_bare(part) { (*part).to_owned() } else { Value::from(*part).to_string() })
+        .map(|part| {
+            if is_bare(part) {
+                (*part).to_owned()
+            } else {
+                Value::from(*part).to_string()
+            }
+        })
         .collect();
     parts.join(".")
 }
@@ -199,12 +221,28 @@ description = \"Reviews.\"
             ("model.timeout_ms", Some("120000"), None),
             ("model.retry.max_attempts", Some("5"), None),
             ("model_profiles.small.name", Some("\"little\""), Some(4)),
-            ("model_profiles.small.retry.max_attempts", Some("2"), Some(5)),
-            ("model_profiles.small.retry.max_backoff_ms", Some("30000"), None),
-            ("prices.\"gpt-4.1\".completion_per_mtok", Some("\"1.60\""), Some(9)),
+            (
+                "model_profiles.small.retry.max_attempts",
+                Some("2"),
+                Some(5),
+            ),
+            (
+                "model_profiles.small.retry.max_backoff_ms",
+                Some("30000"),
+                None,
+            ),
+            (
+                "prices.\"gpt-4.1\".completion_per_mtok",
+                Some("\"1.60\""),
+                Some(9),
+            ),
             ("agents.max_depth", Some("2"), Some(11)),
             ("tools.disabled", Some("[\"grep\"]"), Some(13)),
-            ("presets.reviewer.description", Some("\"Reviews.\""), Some(17)),
+            (
+                "presets.reviewer.description",
+                Some("\"Reviews.\""),
+                Some(17),
+            ),
             ("presets.reviewer.coordinates", Some("false"), None),
             ("storage.durability", Some("\"full\""), None),
         ] {
@@ -213,17 +251,30 @@ description = \"Reviews.\"
             let said = found.value.as_ref().map(Value::to_string);
             assert_eq!((said.as_deref(), found.line), (value, line), "{key}");
         }
-        assert!(!settings.iter().any(|setting| setting.key.starts_with("model_profiles.small.timeout")));
+        assert!(
+            !settings
+                .iter()
+                .any(|setting| setting.key.starts_with("model_profiles.small.timeout"))
+        );
     }
 
     #[test]
     fn every_key_is_listed_once() {
         let settings = listed("");
-        let mut keys: Vec<&str> = settings.iter().map(|setting| setting.key.as_str()).collect();
-        let absent: Vec<&str> =
-            settings.iter().filter(|setting| setting.value.is_none()).map(|setting| setting.key.as_str()).collect();
+        let mut keys: Vec<&str> = settings
+            .iter()
+            .map(|setting| setting.key.as_str())
+            .collect();
+        let absent: Vec<&str> = settings
+            .iter()
+            .filter(|setting| setting.value.is_none())
+            .map(|setting| setting.key.as_str())
+            .collect();
         assert_eq!(absent.len(), OPTIONAL_MODEL_KEYS.len(), "{absent:?}");
-        assert!(keys.len() > 20 && settings.iter().all(|setting| setting.line.is_none()), "{settings:#?}");
+        assert!(
+            keys.len() > 20 && settings.iter().all(|setting| setting.line.is_none()),
+            "{settings:#?}"
+        );
         keys.sort_unstable();
         keys.dedup();
         assert_eq!(keys.len(), settings.len());

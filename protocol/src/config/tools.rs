@@ -197,8 +197,13 @@ impl Default for ToolsConfig {
             default_timeout_ms: 120_000,
             max_timeout_ms: 600_000,
             output_limit_bytes: 65_536,
-            env_allowlist: ["PATH", "HOME", "TMPDIR", "LANG"].map(str::to_owned).to_vec(),
-            sensitive_paths: SENSITIVE.iter().map(|pattern| (*pattern).to_owned()).collect(),
+            env_allowlist: ["PATH", "HOME", "TMPDIR", "LANG"]
+                .map(str::to_owned)
+                .to_vec(),
+            sensitive_paths: SENSITIVE
+                .iter()
+                .map(|pattern| (*pattern).to_owned())
+                .collect(),
             web_search: WebSearchConfig::default(),
             bash: BashConfig::default(),
         }
@@ -331,7 +336,10 @@ pub struct HooksConfig {
 
 impl Default for HooksConfig {
     fn default() -> Self {
-        Self { enabled: true, timeout_ms: 30_000 }
+        Self {
+            enabled: true,
+            timeout_ms: 30_000,
+        }
     }
 }
 
@@ -342,18 +350,31 @@ impl ToolsConfig {
             return Err(("tools.default_timeout_ms", "must be at least 1"));
         }
         if self.max_timeout_ms < self.default_timeout_ms {
-            return Err(("tools.max_timeout_ms", "must not be less than tools.default_timeout_ms"));
+            return Err((
+                "tools.max_timeout_ms",
+                "must not be less than tools.default_timeout_ms",
+            ));
         }
-        for (key, folders) in
-            [("tools.allowed_write_roots", &self.allowed_write_roots), ("tools.bash.writable", &self.bash.writable)]
-        {
-            if folders.iter().any(|folder| !folder.starts_with('/') && !folder.starts_with("~/")) {
+        for (key, folders) in [
+            ("tools.allowed_write_roots", &self.allowed_write_roots),
+            ("tools.bash.writable", &self.bash.writable),
+        ] {
+            if folders
+                .iter()
+                .any(|folder| !folder.starts_with('/') && !folder.starts_with("~/"))
+            {
                 return Err((key, "must be absolute paths, or begin with ~/"));
             }
         }
         for (key, limit) in [
-            ("tools.bash.max_processes", u64::from(self.bash.max_processes)),
-            ("tools.bash.max_memory_mb", self.bash.max_memory_mb.unwrap_or(1)),
+            (
+                "tools.bash.max_processes",
+                u64::from(self.bash.max_processes),
+            ),
+            (
+                "tools.bash.max_memory_mb",
+                self.bash.max_memory_mb.unwrap_or(1),
+            ),
             ("tools.bash.max_file_mb", self.bash.max_file_mb),
         ] {
             if limit == 0 {
@@ -371,7 +392,11 @@ impl ToolsConfig {
             }
             SearchProvider::Searxng | SearchProvider::Tavily | SearchProvider::Brave => {}
         }
-        if search.api_key_env.as_deref().is_some_and(|name| !super::is_variable_name(name)) {
+        if search
+            .api_key_env
+            .as_deref()
+            .is_some_and(|name| !super::is_variable_name(name))
+        {
             return Err(("tools.web_search", super::NOT_A_VARIABLE_NAME));
         }
         Ok(())
@@ -381,20 +406,35 @@ impl ToolsConfig {
 impl McpConfig {
     /// Returns the server part of a tool name of the form `mcp.SERVER.TOOL`.
     pub fn server_of(tool: &str) -> Option<&str> {
-        tool.strip_prefix("mcp.")?.split_once('.').map(|(server, _)| server)
+        tool.strip_prefix("mcp.")?
+            .split_once('.')
+            .map(|(server, _)| server)
     }
 
     /// Returns the first invalid key of a server and the reason.
     pub(super) fn check(&self, name: &str) -> Result<(), (&'static str, &'static str)> {
         let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
         if name.is_empty() || name.len() > 32 || !name.chars().all(fits) {
-            return Err(("mcp", "a server name must have 1 to 32 ASCII letters, digits, '_' or '-'"));
+            return Err((
+                "mcp",
+                "a server name must have 1 to 32 ASCII letters, digits, '_' or '-'",
+            ));
         }
         match (&self.command, &self.url) {
             (Some(_), None) | (None, Some(_)) => {}
-            _ => return Err(("mcp", "a server must set either command or url, but not both")),
+            _ => {
+                return Err((
+                    "mcp",
+                    "a server must set either command or url, but not both",
+                ));
+            }
         }
-        if !self.env.values().chain(self.header_env.values()).all(|name| super::is_variable_name(name)) {
+        if !self
+            .env
+            .values()
+            .chain(self.header_env.values())
+            .all(|name| super::is_variable_name(name))
+        {
             return Err((
                 "mcp",
                 "env and header_env must contain names of environment variables, never the values themselves",

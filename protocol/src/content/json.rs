@@ -36,9 +36,12 @@ impl Serialize for ContentPart {
             Self::Text { text } => Form::Text { text },
             Self::Image(file) => Form::Image(file),
             Self::File(file) => Form::File(file),
-            Self::Inline(file) => {
-                Form::Inline { file: InlineForm { file_data: file.data_url(), filename: file.filename.as_deref() } }
-            }
+            Self::Inline(file) => Form::Inline {
+                file: InlineForm {
+                    file_data: file.data_url(),
+                    filename: file.filename.as_deref(),
+                },
+            },
         }
         .serialize(serializer)
     }
@@ -46,7 +49,11 @@ impl Serialize for ContentPart {
 
 impl InlineFile {
     fn data_url(&self) -> String {
-        format!("data:{};base64,{}", self.content_type, BASE64_STANDARD.encode(&self.bytes))
+        format!(
+            "data:{};base64,{}",
+            self.content_type,
+            BASE64_STANDARD.encode(&self.bytes)
+        )
     }
 }
 
@@ -73,7 +80,10 @@ struct AnyForm {
 
 /// The address of an image: an object in chat completions, a string in Responses.
 #[derive(Deserialize)]
-#[serde(untagged, expecting = "image_url: expected {\"url\": \"data:…\"} or a string")]
+#[serde(
+    untagged,
+    expecting = "image_url: expected {\"url\": \"data:…\"} or a string"
+)]
 enum ImageUrl {
     Object { url: String },
     Text(String),
@@ -93,7 +103,9 @@ struct AudioData {
 
 impl<'de> Deserialize<'de> for ContentPart {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        AnyForm::deserialize(deserializer)?.part().map_err(D::Error::custom)
+        AnyForm::deserialize(deserializer)?
+            .part()
+            .map_err(D::Error::custom)
     }
 }
 
@@ -102,9 +114,13 @@ impl AnyForm {
         let kind = self.r#type.as_str();
         match kind {
             "text" | "input_text" | "output_text" => {
-                return self.text.map(ContentPart::text).ok_or_else(|| format!("a part of type {kind} has no `text`"));
+                return self
+                    .text
+                    .map(ContentPart::text)
+                    .ok_or_else(|| format!("a part of type {kind} has no `text`"));
             }
-            "image" | "image_url" | "input_image" | "file" | "input_file" | "input_audio" | "audio" => {}
+            "image" | "image_url" | "input_image" | "file" | "input_file" | "input_audio"
+            | "audio" => {}
             other => {
                 let known = "text, image, file, image_url, input_audio, input_text, input_image, input_file";
                 return Err(format!("unknown type of part {other:?}; known: {known}"));
@@ -120,14 +136,22 @@ impl AnyForm {
                 height: self.height,
                 scaled_from: self.scaled_from,
             };
-            return Ok(if kind == "image" { ContentPart::Image(file) } else { ContentPart::of_file(file) });
+            return Ok(if kind == "image" {
+                ContentPart::Image(file)
+            } else {
+                ContentPart::of_file(file)
+            });
         }
         if let Some(url) = self.image_url {
             let (ImageUrl::Object { url } | ImageUrl::Text(url)) = url;
             return inline("image_url", &url, self.filename);
         }
         if let Some(AudioData { data, format }) = self.input_audio {
-            let content_type = if format == "mp3" { "audio/mpeg".to_owned() } else { format!("audio/{format}") };
+            let content_type = if format == "mp3" {
+                "audio/mpeg".to_owned()
+            } else {
+                format!("audio/{format}")
+            };
             return Ok(ContentPart::Inline(InlineFile {
                 content_type,
                 filename: self.filename,
@@ -140,26 +164,39 @@ impl AnyForm {
         };
         match data {
             Some(url) => inline("file_data", &url, filename),
-            None => Err(format!("a part of type {kind} needs `artifact_id`, or the bytes as a data: URL")),
+            None => Err(format!(
+                "a part of type {kind} needs `artifact_id`, or the bytes as a data: URL"
+            )),
         }
     }
 }
 
 /// Makes the part of a `data:` URL.
 fn inline(field: &str, url: &str, filename: Option<String>) -> Result<ContentPart, String> {
-    let Some((content_type, data)) = url.strip_prefix("data:").and_then(|rest| rest.split_once(";base64,")) else {
+    let Some((content_type, data)) = url
+        .strip_prefix("data:")
+        .and_then(|rest| rest.split_once(";base64,"))
+    else {
         return Err(format!(
             "{field}: only `data:TYPE;base64,…` is accepted; load the file and send its bytes, or upload it as an artifact"
         ));
     };
     if InputKind::of_content_type(content_type).is_none() {
-        return Err(format!("{field}: no model takes the content type {content_type:?}; upload it as an artifact"));
+        return Err(format!(
+            "{field}: no model takes the content type {content_type:?}; upload it as an artifact"
+        ));
     }
-    Ok(ContentPart::Inline(InlineFile { content_type: content_type.to_owned(), filename, bytes: decode(field, data)? }))
+    Ok(ContentPart::Inline(InlineFile {
+        content_type: content_type.to_owned(),
+        filename,
+        bytes: decode(field, data)?,
+    }))
 }
 
 fn decode(field: &str, data: &str) -> Result<Vec<u8>, String> {
-    BASE64_STANDARD.decode(data.trim_ascii()).map_err(|error| format!("{field}: not valid base64: {error}"))
+    BASE64_STANDARD
+        .decode(data.trim_ascii())
+        .map_err(|error| format!("{field}: not valid base64: {error}"))
 }
 
 #[cfg(test)]
@@ -172,20 +209,47 @@ mod tests {
     fn forms_of_openai_are_read() {
         let png = "data:image/png;base64,AAEC";
         for (form, content_type, filename) in [
-            (json!({"type": "image_url", "image_url": {"url": png, "detail": "low"}}), "image/png", None),
-            (json!({"type": "input_image", "image_url": png, "detail": "auto"}), "image/png", None),
-            (json!({"type": "file", "file": {"file_data": png, "filename": "a.png"}}), "image/png", Some("a.png")),
-            (json!({"type": "input_file", "file_data": png, "filename": "a.png"}), "image/png", Some("a.png")),
-            (json!({"type": "input_audio", "input_audio": {"data": "AAEC", "format": "mp3"}}), "audio/mpeg", None),
-            (json!({"type": "input_audio", "input_audio": {"data": "AAEC", "format": "wav"}}), "audio/wav", None),
+            (
+                json!({"type": "image_url", "image_url": {"url": png, "detail": "low"}}),
+                "image/png",
+                None,
+            ),
+            (
+                json!({"type": "input_image", "image_url": png, "detail": "auto"}),
+                "image/png",
+                None,
+            ),
+            (
+                json!({"type": "file", "file": {"file_data": png, "filename": "a.png"}}),
+                "image/png",
+                Some("a.png"),
+            ),
+            (
+                json!({"type": "input_file", "file_data": png, "filename": "a.png"}),
+                "image/png",
+                Some("a.png"),
+            ),
+            (
+                json!({"type": "input_audio", "input_audio": {"data": "AAEC", "format": "mp3"}}),
+                "audio/mpeg",
+                None,
+            ),
+            (
+                json!({"type": "input_audio", "input_audio": {"data": "AAEC", "format": "wav"}}),
+                "audio/wav",
+                None,
+            ),
         ] {
             let part: ContentPart = serde_json::from_value(form.clone()).unwrap();
-            let expected = ContentPart::inline(content_type, filename.map(str::to_owned), [0, 1, 2]);
+            let expected =
+                ContentPart::inline(content_type, filename.map(str::to_owned), [0, 1, 2]);
             assert_eq!(part, expected, "{form}");
-            let again: ContentPart = serde_json::from_value(serde_json::to_value(&part).unwrap()).unwrap();
+            let again: ContentPart =
+                serde_json::from_value(serde_json::to_value(&part).unwrap()).unwrap();
             assert_eq!(again, part);
         }
-        let text: ContentPart = serde_json::from_value(json!({"type": "input_text", "text": "a"})).unwrap();
+        let text: ContentPart =
+            serde_json::from_value(json!({"type": "input_text", "text": "a"})).unwrap();
         assert_eq!(text, ContentPart::text("a"));
     }
 
@@ -196,14 +260,28 @@ mod tests {
                 json!({"type": "image_url", "image_url": {"url": "https://example.org/a.png"}}),
                 "only `data:TYPE;base64,",
             ),
-            (json!({"type": "image_url", "image_url": {"url": "data:image/svg+xml;base64,AA=="}}), "image/svg+xml"),
-            (json!({"type": "input_audio", "input_audio": {"data": "?", "format": "wav"}}), "not valid base64"),
-            (json!({"type": "file", "file": {"file_id": "f"}}), "needs `artifact_id`"),
+            (
+                json!({"type": "image_url", "image_url": {"url": "data:image/svg+xml;base64,AA=="}}),
+                "image/svg+xml",
+            ),
+            (
+                json!({"type": "input_audio", "input_audio": {"data": "?", "format": "wav"}}),
+                "not valid base64",
+            ),
+            (
+                json!({"type": "file", "file": {"file_id": "f"}}),
+                "needs `artifact_id`",
+            ),
             (json!({"type": "text"}), "no `text`"),
-            (json!({"type": "video", "url": "x"}), "unknown type of part \"video\""),
+            (
+                json!({"type": "video", "url": "x"}),
+                "unknown type of part \"video\"",
+            ),
             (json!("text"), "a part: an object with `type`"),
         ] {
-            let error = serde_json::from_value::<ContentPart>(form.clone()).unwrap_err().to_string();
+            let error = serde_json::from_value::<ContentPart>(form.clone())
+                .unwrap_err()
+                .to_string();
             assert!(error.contains(expected), "{form}: {error}");
         }
     }

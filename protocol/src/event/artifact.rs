@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use crate::{ArtifactId, ArtifactSnapshot, ArtifactSource, FlushFailure, MatchLayer, UpdateType, event_macro::events};
+use crate::{
+    ArtifactId, ArtifactSnapshot, ArtifactSource, FlushFailure, MatchLayer, UpdateType,
+    event_macro::events,
+};
 
 events! {
     /// A change of an artifact.

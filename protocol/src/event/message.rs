@@ -1,6 +1,8 @@
 //! Events of the message tree.
 
-use crate::{Collaborator, Covers, GoalId, GoalTree, Message, MessageContent, Role, event_macro::events};
+use crate::{
+    Collaborator, Covers, GoalId, GoalTree, Message, MessageContent, Role, event_macro::events,
+};
 
 /// Maximum size of the content in an event, in bytes. Read longer content from the message.
 ///

@@ -1,6 +1,9 @@
 //! Events of a run.
 
-use crate::{EndReason, ErrorInfo, GoalTree, RunMode, RunSettings, StatsPair, Timestamp, TraceId, event_macro::events};
+use crate::{
+    EndReason, ErrorInfo, GoalTree, RunMode, RunSettings, StatsPair, Timestamp, TraceId,
+    event_macro::events,
+};
 
 events! {
     /// A change of a run.

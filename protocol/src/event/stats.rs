@@ -14,7 +14,12 @@ impl Stats {
             ModelEvent::Retrying { usage, cost, .. }
             | ModelEvent::Fallback { usage, cost, .. }
             | ModelEvent::NamingEnded { usage, cost, .. } => (usage.as_ref(), cost),
-            ModelEvent::UsageCorrected { estimate, estimated_cost, usage, cost } => {
+            ModelEvent::UsageCorrected {
+                estimate,
+                estimated_cost,
+                usage,
+                cost,
+            } => {
                 self.subtract_usage(estimate, *estimated_cost);
                 return self.add_usage(usage, *cost);
             }
@@ -40,8 +45,16 @@ impl Stats {
     pub fn add_context_event(&mut self, event: &ContextEvent) {
         match event {
             ContextEvent::CompactionCompleted { usage, cost, .. } => self.add_usage(usage, *cost),
-            ContextEvent::CompactionFailed { usage: Some(usage), cost, .. } => self.add_usage(usage, *cost),
-            ContextEvent::CompactionFailed { error, .. } if error.code == ErrorCode::BudgetExceeded => return,
+            ContextEvent::CompactionFailed {
+                usage: Some(usage),
+                cost,
+                ..
+            } => self.add_usage(usage, *cost),
+            ContextEvent::CompactionFailed { error, .. }
+                if error.code == ErrorCode::BudgetExceeded =>
+            {
+                return;
+            }
             ContextEvent::CompactionFailed { .. } => {}
             ContextEvent::CompactionStarted { .. }
             | ContextEvent::OldestOmitted { .. }
@@ -53,8 +66,15 @@ impl Stats {
     /// Adds the model calls of a search for experiences, or of a reflection.
     pub fn add_memory_event(&mut self, event: &MemoryEvent) {
         let (model_calls, usage, cost) = match event {
-            MemoryEvent::Injected { model_calls, usage, cost, .. } => (*model_calls, usage, cost),
-            MemoryEvent::ReflectionEnded { usage, cost, .. } => (u64::from(usage.is_some()), usage, cost),
+            MemoryEvent::Injected {
+                model_calls,
+                usage,
+                cost,
+                ..
+            } => (*model_calls, usage, cost),
+            MemoryEvent::ReflectionEnded { usage, cost, .. } => {
+                (u64::from(usage.is_some()), usage, cost)
+            }
             _ => return,
         };
         if let Some(usage) = usage {

@@ -1,8 +1,8 @@
 //! Events of sub-agents, on the timeline of their parent.
 
 use crate::{
-    ArtifactRef, ChildMode, ChildResult, Collaborator, GoalId, QuestionId, RunId, RunStatus, StatsPair, TraceId,
-    event_macro::events,
+    ArtifactRef, ChildMode, ChildResult, Collaborator, GoalId, QuestionId, RunId, RunStatus,
+    StatsPair, TraceId, event_macro::events,
 };
 
 events! {
@@ -94,7 +94,17 @@ impl SubAgentEvent {
     /// Returns whether this is the event that [`completed`](Self::completed) returns for `result` with its whole
     /// summary.
     pub fn is_completion_of(&self, result: &ChildResult) -> bool {
-        let Self::Completed { sub_trace_id, run_id, status, summary, stats, artifacts } = self else { return false };
+        let Self::Completed {
+            sub_trace_id,
+            run_id,
+            status,
+            summary,
+            stats,
+            artifacts,
+        } = self
+        else {
+            return false;
+        };
         *run_id == result.run_id
             && *sub_trace_id == result.sub_trace_id
             && *status == result.status

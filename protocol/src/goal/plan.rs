@@ -5,7 +5,8 @@
 use std::collections::BTreeMap;
 
 use super::{
-    AffectedGoal, Goal, GoalChanges, GoalError, GoalEvent, GoalKind, GoalStatus, GoalTree, MAX_MISSION_GOAL_CHARS,
+    AffectedGoal, Goal, GoalChanges, GoalError, GoalEvent, GoalKind, GoalStatus, GoalTree,
+    MAX_MISSION_GOAL_CHARS,
 };
 use crate::{GoalId, Timestamp, message::one_line};
 
@@ -31,9 +32,14 @@ impl GoalTree {
         if let (Some(after), Some(under)) = (after, under)
             && after.parent_id.as_ref() != Some(&under.id)
         {
-            return Err(GoalError::NotSiblings { after: after.number.clone(), under: under.number.clone() });
+            return Err(GoalError::NotSiblings {
+                after: after.number.clone(),
+                under: under.number.clone(),
+            });
         }
-        let parent_id = under.map(|goal| goal.id.clone()).or_else(|| after.and_then(|goal| goal.parent_id.clone()));
+        let parent_id = under
+            .map(|goal| goal.id.clone())
+            .or_else(|| after.and_then(|goal| goal.parent_id.clone()));
         let mut previous = after.map(|goal| goal.id.clone());
         let mut events = Vec::new();
         for (next, description) in (self.next_id()..).zip(descriptions) {
@@ -62,7 +68,10 @@ impl GoalTree {
             if after.is_some() {
                 previous = Some(id);
             }
-            events.push(GoalEvent::Added { goal: Box::new(goal), after });
+            events.push(GoalEvent::Added {
+                goal: Box::new(goal),
+                after,
+            });
         }
         self.with_display_numbers(events)
     }
@@ -73,7 +82,10 @@ impl GoalTree {
     }
 
     /// Sets the display numbers that the planned goals will have.
-    fn with_display_numbers(&self, mut events: Vec<GoalEvent>) -> Result<Vec<GoalEvent>, GoalError> {
+    fn with_display_numbers(
+        &self,
+        mut events: Vec<GoalEvent>,
+    ) -> Result<Vec<GoalEvent>, GoalError> {
         let mut planned = self.clone();
         for event in &events {
             planned.apply(event);
@@ -90,16 +102,23 @@ impl GoalTree {
 
     /// Returns the open goal that was created from the mission.
     pub fn open_mission_goal(&self) -> Option<&Goal> {
-        self.goals.iter().find(|goal| goal.reason == MISSION_GOAL_REASON && goal.status.is_open())
+        self.goals
+            .iter()
+            .find(|goal| goal.reason == MISSION_GOAL_REASON && goal.status.is_open())
     }
 
     /// Returns whether a run that calls tools without a plan gets a goal for its task.
     ///
     /// This is the case if the tree has no goal yet, or if the last mission goal was abandoned and no goal is open.
     pub fn needs_mission_goal(&self) -> bool {
-        let last = self.goals.iter().rev().find(|goal| goal.reason == MISSION_GOAL_REASON);
+        let last = self
+            .goals
+            .iter()
+            .rev()
+            .find(|goal| goal.reason == MISSION_GOAL_REASON);
         let was_abandoned = last.is_some_and(|goal| goal.status == GoalStatus::Abandoned);
-        self.goals.is_empty() || was_abandoned && !self.goals.iter().any(|goal| goal.status.is_open())
+        self.goals.is_empty()
+            || was_abandoned && !self.goals.iter().any(|goal| goal.status.is_open())
     }
 
     /// Plans a focused goal from the task of a run that calls tools without a plan (GOAL-2).
@@ -108,7 +127,14 @@ impl GoalTree {
             empty if empty.is_empty() => "the task".to_owned(),
             line => line,
         };
-        let Ok(mut events) = self.plan_add(&[description], MISSION_GOAL_REASON, None, None, sequence, at) else {
+        let Ok(mut events) = self.plan_add(
+            &[description],
+            MISSION_GOAL_REASON,
+            None,
+            None,
+            sequence,
+            at,
+        ) else {
             return Vec::new();
         };
         if let Some(GoalEvent::Added { goal, .. }) = events.first() {
@@ -121,7 +147,9 @@ impl GoalTree {
     /// Plans to focus a goal.
     pub fn plan_focus(&self, name: &str) -> Result<Vec<GoalEvent>, GoalError> {
         let goal = self.open_goal(name)?;
-        Ok(vec![GoalEvent::Focused { goal_id: goal.id.clone() }])
+        Ok(vec![GoalEvent::Focused {
+            goal_id: goal.id.clone(),
+        }])
     }
 
     /// Plans to close a goal (default: the focused one) as completed or abandoned.
@@ -135,7 +163,9 @@ impl GoalTree {
     ) -> Result<Vec<GoalEvent>, GoalError> {
         let goal = match name {
             Some(name) => self.open_goal(name)?,
-            None => self.current().ok_or_else(|| GoalError::NotFound("the focused goal".to_owned()))?,
+            None => self
+                .current()
+                .ok_or_else(|| GoalError::NotFound("the focused goal".to_owned()))?,
         };
         let mut affected_goals = Vec::new();
         if status == GoalStatus::Completed {
@@ -143,12 +173,17 @@ impl GoalTree {
             let mut parent = goal.parent_id.as_ref();
             while let Some(ancestor) = parent.and_then(|id| self.get(id)) {
                 let still_open = |child: &&Goal| {
-                    child.parent_id.as_ref() == Some(&ancestor.id) && child.id != completed && child.status.is_open()
+                    child.parent_id.as_ref() == Some(&ancestor.id)
+                        && child.id != completed
+                        && child.status.is_open()
                 };
                 if !ancestor.status.is_open() || self.goals.iter().any(|child| still_open(&child)) {
                     break;
                 }
-                affected_goals.push(AffectedGoal { goal_id: ancestor.id.clone(), status });
+                affected_goals.push(AffectedGoal {
+                    goal_id: ancestor.id.clone(),
+                    status,
+                });
                 completed = ancestor.id.clone();
                 parent = ancestor.parent_id.as_ref();
             }
@@ -157,16 +192,31 @@ impl GoalTree {
             // The descendants are abandoned together with the goal.
             let mut given_up = std::collections::HashSet::from([&goal.id]);
             for descendant in &self.goals {
-                if descendant.parent_id.as_ref().is_some_and(|parent| given_up.contains(parent)) {
+                if descendant
+                    .parent_id
+                    .as_ref()
+                    .is_some_and(|parent| given_up.contains(parent))
+                {
                     given_up.insert(&descendant.id);
                     if descendant.status.is_open() {
-                        affected_goals.push(AffectedGoal { goal_id: descendant.id.clone(), status });
+                        affected_goals.push(AffectedGoal {
+                            goal_id: descendant.id.clone(),
+                            status,
+                        });
                     }
                 }
             }
         }
-        let changes = GoalChanges { status: Some(status), summary: Some(summary.to_owned()), ..GoalChanges::default() };
-        Ok(vec![GoalEvent::Updated { goal_id: goal.id.clone(), changes, affected_goals }])
+        let changes = GoalChanges {
+            status: Some(status),
+            summary: Some(summary.to_owned()),
+            ..GoalChanges::default()
+        };
+        Ok(vec![GoalEvent::Updated {
+            goal_id: goal.id.clone(),
+            changes,
+            affected_goals,
+        }])
     }
 
     fn open_goal(&self, name: &str) -> Result<&Goal, GoalError> {

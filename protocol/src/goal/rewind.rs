@@ -8,7 +8,8 @@ impl GoalTree {
     pub fn rewind(&mut self, after_sequence: u64) {
         self.dropped_id = self.last_id();
         // Children are never older than their parent, so no remaining goal loses its parent.
-        self.goals.retain(|goal| goal.created_sequence <= after_sequence);
+        self.goals
+            .retain(|goal| goal.created_sequence <= after_sequence);
         self.reset_progress();
     }
 
@@ -37,7 +38,10 @@ impl GoalTree {
     /// Replaces the tree by its state at another time. Ids that were used since then are not reused.
     pub fn restore(&mut self, other: Self) {
         let dropped_id = self.last_id().max(other.last_id());
-        *self = Self { dropped_id, ..other };
+        *self = Self {
+            dropped_id,
+            ..other
+        };
     }
 }
 
@@ -46,7 +50,14 @@ mod tests {
     use crate::{GoalStatus, GoalTree, Timestamp};
 
     fn add(tree: &mut GoalTree, description: &str, under: Option<&str>, sequence: u64) {
-        let planned = tree.plan_add(&[description.to_owned()], "", under, None, sequence, Timestamp::default());
+        let planned = tree.plan_add(
+            &[description.to_owned()],
+            "",
+            under,
+            None,
+            sequence,
+            Timestamp::default(),
+        );
         planned.unwrap().iter().for_each(|event| tree.apply(event));
     }
 
@@ -56,15 +67,31 @@ mod tests {
         add(&mut tree, "a", None, 2);
         add(&mut tree, "a1", Some("1"), 5);
         add(&mut tree, "b", None, 7);
-        tree.plan_focus("1").unwrap().iter().for_each(|event| tree.apply(event));
+        tree.plan_focus("1")
+            .unwrap()
+            .iter()
+            .for_each(|event| tree.apply(event));
         let before = tree.clone();
         tree.rewind(5);
-        let left: Vec<_> =
-            tree.goals.iter().map(|goal| (goal.id.as_str(), goal.number.as_str(), goal.status)).collect();
-        assert_eq!(left, [("1", "1", GoalStatus::Pending), ("2", "1.1", GoalStatus::Pending)]);
+        let left: Vec<_> = tree
+            .goals
+            .iter()
+            .map(|goal| (goal.id.as_str(), goal.number.as_str(), goal.status))
+            .collect();
+        assert_eq!(
+            left,
+            [
+                ("1", "1", GoalStatus::Pending),
+                ("2", "1.1", GoalStatus::Pending)
+            ]
+        );
         assert_eq!(tree.current_id, None);
         add(&mut tree, "c", None, 9);
-        assert_eq!(tree.goals.last().unwrap().id.as_str(), "4", "3 is not given again");
+        assert_eq!(
+            tree.goals.last().unwrap().id.as_str(),
+            "4",
+            "3 is not given again"
+        );
         tree.restore(before);
         add(&mut tree, "d", None, 11);
         assert_eq!(tree.goals.last().unwrap().id.as_str(), "5");

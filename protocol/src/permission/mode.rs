@@ -5,7 +5,9 @@ use serde::{Deserialize, Serialize};
 /// Permission mode of a run, from the most restrictive to the least restrictive.
 ///
 /// Deny rules, hooks, and the rules about sensitive and guarded files apply in each mode.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum PermissionMode {

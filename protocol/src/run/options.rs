@@ -43,7 +43,8 @@ pub struct RunOptions {
 impl RunOptions {
     /// Sets the time limit, rounded up to milliseconds.
     pub fn set_timeout(&mut self, limit: Duration) {
-        self.timeout_ms = Some(u64::try_from(limit.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX));
+        self.timeout_ms =
+            Some(u64::try_from(limit.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX));
     }
 }
 
@@ -61,7 +62,11 @@ pub struct RunPermissions {
     pub deny: Vec<String>,
     /// The permission mode. Never inherited from an earlier run. Default in a request: `permissions.mode`; in a stored
     /// run: `ask`. A stored run has its current mode.
-    #[serde(rename = "permission_mode", default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        rename = "permission_mode",
+        default,
+        skip_serializing_if = "Option::is_none"
+    )]
     pub mode: Option<PermissionMode>,
     /// Whether no approver is available. Calls that require permission are denied immediately.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]

@@ -101,14 +101,20 @@ impl UsageSum {
         self.runs = self.runs.saturating_add(other.runs);
         self.total_tokens = self.total_tokens.saturating_add(other.total_tokens);
         self.prompt_tokens = self.prompt_tokens.saturating_add(other.prompt_tokens);
-        self.completion_tokens = self.completion_tokens.saturating_add(other.completion_tokens);
+        self.completion_tokens = self
+            .completion_tokens
+            .saturating_add(other.completion_tokens);
         self.cached_tokens = self.cached_tokens.saturating_add(other.cached_tokens);
-        self.cache_write_tokens = self.cache_write_tokens.saturating_add(other.cache_write_tokens);
+        self.cache_write_tokens = self
+            .cache_write_tokens
+            .saturating_add(other.cache_write_tokens);
         self.reasoning_tokens = self.reasoning_tokens.saturating_add(other.reasoning_tokens);
         self.model_calls = self.model_calls.saturating_add(other.model_calls);
         self.tool_calls = self.tool_calls.saturating_add(other.tool_calls);
         self.known_cost += other.known_cost;
-        self.runs_without_price = self.runs_without_price.saturating_add(other.runs_without_price);
+        self.runs_without_price = self
+            .runs_without_price
+            .saturating_add(other.runs_without_price);
         self.estimated |= other.estimated;
     }
 }
@@ -140,7 +146,10 @@ impl UsageReport {
     pub fn from_rows(usage: Vec<UsageRow>) -> Self {
         let mut total = UsageSum::default();
         usage.iter().for_each(|row| total.add(&row.sum));
-        Self { usage, total: total.with_cost() }
+        Self {
+            usage,
+            total: total.with_cost(),
+        }
     }
 }
 
@@ -163,11 +172,26 @@ mod tests {
             }
             .with_cost(),
         };
-        let known = UsageReport::from_rows(vec![row("2026-01-01", 5, 0), row("2026-01-02", 7, 0)]).total;
-        assert_eq!((known.runs, known.total_tokens, known.cost), (4, 22, Some(Usd::from_nanos(12))));
-        let unknown = UsageReport::from_rows(vec![row("2026-01-01", 5, 0), row("2026-01-02", 7, 1)]).total;
-        assert_eq!((unknown.cost, unknown.known_cost.as_nanos(), unknown.runs_without_price), (None, 12, 1));
-        assert_eq!(UsageReport::from_rows(Vec::new()).total.cost, Some(Usd::default()));
+        let known =
+            UsageReport::from_rows(vec![row("2026-01-01", 5, 0), row("2026-01-02", 7, 0)]).total;
+        assert_eq!(
+            (known.runs, known.total_tokens, known.cost),
+            (4, 22, Some(Usd::from_nanos(12)))
+        );
+        let unknown =
+            UsageReport::from_rows(vec![row("2026-01-01", 5, 0), row("2026-01-02", 7, 1)]).total;
+        assert_eq!(
+            (
+                unknown.cost,
+                unknown.known_cost.as_nanos(),
+                unknown.runs_without_price
+            ),
+            (None, 12, 1)
+        );
+        assert_eq!(
+            UsageReport::from_rows(Vec::new()).total.cost,
+            Some(Usd::default())
+        );
     }
 
     #[test]
@@ -177,7 +201,10 @@ mod tests {
             (UsageOf::Model("m".into()), "model"),
             (UsageOf::SessionId(SessionId::new("s")), "session_id"),
         ] {
-            let report = UsageReport::from_rows(vec![UsageRow { of: of.clone(), sum: UsageSum::default() }]);
+            let report = UsageReport::from_rows(vec![UsageRow {
+                of: of.clone(),
+                sum: UsageSum::default(),
+            }]);
             let json = serde_json::to_value(&report).unwrap();
             assert_eq!(json["usage"][0][key], of.as_str(), "{json}");
             assert_eq!(serde_json::from_value::<UsageReport>(json).unwrap(), report);

@@ -41,7 +41,14 @@ pub(super) struct Piece {
 impl<'a> Body<'a> {
     /// Creates a body from a stream that may have at most `limit_bytes`.
     pub(super) fn new(stream: BoxStream<'a, io::Result<Bytes>>, limit_bytes: u64) -> Self {
-        Self { stream, limit_bytes, size: 0, buffered: VecDeque::new(), buffered_bytes: 0, is_finished: false }
+        Self {
+            stream,
+            limit_bytes,
+            size: 0,
+            buffered: VecDeque::new(),
+            buffered_bytes: 0,
+            is_finished: false,
+        }
     }
 
     /// Creates a body from bytes in memory.
@@ -76,13 +83,20 @@ impl<'a> Body<'a> {
             missing -= bytes.len();
             piece.push(bytes);
         }
-        Ok(Piece { bytes: piece, is_last: self.is_finished && self.buffered_bytes == 0 })
+        Ok(Piece {
+            bytes: piece,
+            is_last: self.is_finished && self.buffered_bytes == 0,
+        })
     }
 
     fn buffer(&mut self, bytes: Bytes) -> Result<(), BlobError> {
-        self.size = self.size.saturating_add(u64::try_from(bytes.len()).unwrap_or(u64::MAX));
+        self.size = self
+            .size
+            .saturating_add(u64::try_from(bytes.len()).unwrap_or(u64::MAX));
         if self.size > self.limit_bytes {
-            return Err(BlobError::TooLarge { limit_bytes: self.limit_bytes });
+            return Err(BlobError::TooLarge {
+                limit_bytes: self.limit_bytes,
+            });
         }
         if !bytes.is_empty() {
             self.buffered_bytes += bytes.len();
@@ -108,9 +122,14 @@ pub(super) async fn blocking<T: Send + 'static>(
 pub(super) async fn open_source(path: &FilePath, limit_bytes: u64) -> Result<File, StoreError> {
     let path = path.to_owned();
     blocking(move || {
-        let failed = |error: io::Error| BlobError::SourceUnreadable(format!("{}: {error}", path.display()));
+        let failed =
+            |error: io::Error| BlobError::SourceUnreadable(format!("{}: {error}", path.display()));
         if !std::fs::metadata(&path).map_err(failed)?.is_file() {
-            return Err(BlobError::SourceUnreadable(format!("{} is not a regular file", path.display())).into());
+            return Err(BlobError::SourceUnreadable(format!(
+                "{} is not a regular file",
+                path.display()
+            ))
+            .into());
         }
         let file = File::open(&path).map_err(failed)?;
         if file.metadata().map_err(failed)?.len() > limit_bytes {
@@ -148,7 +167,10 @@ mod tests {
     use super::*;
 
     fn body(pieces: &[&'static str], limit_bytes: u64) -> Body<'static> {
-        let pieces: Vec<_> = pieces.iter().map(|text| Ok(Bytes::from_static(text.as_bytes()))).collect();
+        let pieces: Vec<_> = pieces
+            .iter()
+            .map(|text| Ok(Bytes::from_static(text.as_bytes())))
+            .collect();
         Body::new(stream::iter(pieces).boxed(), limit_bytes)
     }
 
@@ -181,9 +203,10 @@ mod tests {
 
     #[tokio::test]
     async fn body_larger_than_limit_is_rejected() {
-        for (limit_bytes, want) in
-            [(4, Ok(vec!["abc".to_owned(), "d".into()])), (3, Err(BlobError::TooLarge { limit_bytes: 3 }))]
-        {
+        for (limit_bytes, want) in [
+            (4, Ok(vec!["abc".to_owned(), "d".into()])),
+            (3, Err(BlobError::TooLarge { limit_bytes: 3 })),
+        ] {
             assert_eq!(all(body(&["ab", "cd"], limit_bytes), 3).await, want);
         }
     }

@@ -49,39 +49,63 @@ pub(super) fn s3(bucket: &Bucket, environment: Environment<'_>) -> Result<Object
         let key: AmazonS3ConfigKey = name.to_ascii_lowercase().parse().map_err(blob_error)?;
         builder = builder.with_config(key, value);
     }
-    if let Some((_, endpoint)) = given_settings(&["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"], environment).next() {
+    if let Some((_, endpoint)) =
+        given_settings(&["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"], environment).next()
+    {
         // Plain HTTP only if the user wrote `http://`, for example for a server on the same machine.
         let is_plain = endpoint.starts_with("http://");
         builder = builder.with_endpoint(endpoint).with_allow_http(is_plain);
     }
     let store = builder.build().map_err(blob_error)?;
-    Ok(Objects::new(PrefixStore::new(store, bucket.prefix.as_str())))
+    Ok(Objects::new(PrefixStore::new(
+        store,
+        bucket.prefix.as_str(),
+    )))
 }
 
 /// Settings for Google Cloud Storage that are looked up in the environment.
 #[cfg(feature = "gcs")]
-const GCS_SETTINGS: [&str; 4] =
-    ["GOOGLE_SERVICE_ACCOUNT", "GOOGLE_SERVICE_ACCOUNT_KEY", "GOOGLE_APPLICATION_CREDENTIALS", "GOOGLE_SKIP_SIGNATURE"];
+const GCS_SETTINGS: [&str; 4] = [
+    "GOOGLE_SERVICE_ACCOUNT",
+    "GOOGLE_SERVICE_ACCOUNT_KEY",
+    "GOOGLE_APPLICATION_CREDENTIALS",
+    "GOOGLE_SKIP_SIGNATURE",
+];
 
 /// Prepares a bucket of Google Cloud Storage.
 #[cfg(feature = "gcs")]
 pub(super) fn gcs(bucket: &Bucket, environment: Environment<'_>) -> Result<Objects, StoreError> {
     use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey};
 
-    let mut builder = GoogleCloudStorageBuilder::new().with_bucket_name(&bucket.name).with_retry(retry());
+    let mut builder = GoogleCloudStorageBuilder::new()
+        .with_bucket_name(&bucket.name)
+        .with_retry(retry());
     for (name, value) in given_settings(&GCS_SETTINGS, environment) {
         let key: GoogleConfigKey = name.to_ascii_lowercase().parse().map_err(blob_error)?;
         builder = builder.with_config(key, value);
     }
     let store = builder.build().map_err(blob_error)?;
-    Ok(Objects::new(PrefixStore::new(store, bucket.prefix.as_str())))
+    Ok(Objects::new(PrefixStore::new(
+        store,
+        bucket.prefix.as_str(),
+    )))
 }
 
 /// Returns the settings that are given; an empty value counts as missing.
-fn given_settings<'a>(names: &'a [&'a str], environment: Environment<'a>) -> impl Iterator<Item = (&'a str, String)> {
-    names.iter().filter_map(|name| environment(name).filter(|value| !value.is_empty()).map(|value| (*name, value)))
+fn given_settings<'a>(
+    names: &'a [&'a str],
+    environment: Environment<'a>,
+) -> impl Iterator<Item = (&'a str, String)> {
+    names.iter().filter_map(|name| {
+        environment(name)
+            .filter(|value| !value.is_empty())
+            .map(|value| (*name, value))
+    })
 }
 
 fn retry() -> RetryConfig {
-    RetryConfig { retry_timeout: RETRY_TIMEOUT, ..RetryConfig::default() }
+    RetryConfig {
+        retry_timeout: RETRY_TIMEOUT,
+        ..RetryConfig::default()
+    }
 }

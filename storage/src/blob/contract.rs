@@ -3,7 +3,10 @@
 //! [`check`] runs all of them, each with a new, empty store. They panic if the store violates the contract, and are
 //! independent of files and buckets.
 
-#![expect(clippy::unwrap_used, reason = "a check says what must hold by panicking where it does not")]
+#![expect(
+    clippy::unwrap_used,
+    reason = "a check says what must hold by panicking where it does not"
+)]
 
 use std::{
     io,
@@ -35,7 +38,10 @@ const LARGE_BYTES: usize = 2 * PART_BYTES + 7;
 /// # Panics
 /// If the contract is violated; the message names the operation.
 pub async fn check(scratch: &FilePath, make: impl Fn() -> BlobStore) {
-    let world = || TestBlobs { blobs: make(), scratch: scratch.to_owned() };
+    let world = || TestBlobs {
+        blobs: make(),
+        scratch: scratch.to_owned(),
+    };
     bytes_round_trip_and_no_version_is_overwritten(world()).await;
     body_of_any_size_round_trips(world()).await;
     streamed_body_replaces_no_existing_version(world()).await;
@@ -57,7 +63,9 @@ struct TestBlobs {
 type Source = BoxStream<'static, io::Result<Bytes>>;
 
 fn path(version: u64, filename: &str) -> String {
-    let scope = ArtifactScope::Session { session_id: SessionId::new("s") };
+    let scope = ArtifactScope::Session {
+        session_id: SessionId::new("s"),
+    };
     version_path(&scope, &ArtifactId::new("a"), version, filename)
 }
 
@@ -68,7 +76,10 @@ fn sample(size: usize) -> Bytes {
 
 /// Splits the bytes into pieces that are not aligned with the parts.
 fn pieces(bytes: &Bytes) -> Source {
-    let pieces: Vec<_> = bytes.chunks(700_001).map(|piece| Ok(bytes.slice_ref(piece))).collect();
+    let pieces: Vec<_> = bytes
+        .chunks(700_001)
+        .map(|piece| Ok(bytes.slice_ref(piece)))
+        .collect();
     stream::iter(pieces).boxed()
 }
 
@@ -76,29 +87,55 @@ impl TestBlobs {
     async fn assert_holds(&self, path: &str, want: &Bytes) {
         let found = self.blobs.get(path).await.unwrap();
         // Not `assert_eq`, which would print megabytes.
-        assert!(found.as_ref() == Some(want), "{path}: other bytes came back");
+        assert!(
+            found.as_ref() == Some(want),
+            "{path}: other bytes came back"
+        );
         let (size, stream) = self.blobs.get_stream(path).await.unwrap().unwrap();
         let streamed: Vec<Bytes> = stream.try_collect().await.unwrap();
-        assert!(size == want.len() as u64 && streamed.concat() == *want, "{path}: other bytes came back in pieces");
+        assert!(
+            size == want.len() as u64 && streamed.concat() == *want,
+            "{path}: other bytes came back in pieces"
+        );
     }
 
     async fn assert_absent(&self, path: &str) {
-        assert!(self.blobs.get(path).await.unwrap().is_none(), "{path} is there");
-        assert!(self.blobs.get_stream(path).await.unwrap().is_none(), "{path} is there in pieces");
-        self.blobs.put(path, Bytes::from_static(b"next")).await.unwrap();
+        assert!(
+            self.blobs.get(path).await.unwrap().is_none(),
+            "{path} is there"
+        );
+        assert!(
+            self.blobs.get_stream(path).await.unwrap().is_none(),
+            "{path} is there in pieces"
+        );
+        self.blobs
+            .put(path, Bytes::from_static(b"next"))
+            .await
+            .unwrap();
         self.blobs.delete(path).await.unwrap();
     }
 }
 
 async fn bytes_round_trip_and_no_version_is_overwritten(world: TestBlobs) {
     let blobs = &world.blobs;
-    for filename in ["报告 100%.md", "plain.txt", "..", "a/b#1", "", "%2E", "a b+c=d,(e)@f"] {
+    for filename in [
+        "报告 100%.md",
+        "plain.txt",
+        "..",
+        "a/b#1",
+        "",
+        "%2E",
+        "a b+c=d,(e)@f",
+    ] {
         let path = path(1, filename);
         blobs.delete(&path).await.unwrap();
         assert_eq!(blobs.get(&path).await.unwrap(), None, "{path}");
         blobs.put(&path, Bytes::from_static(b"one")).await.unwrap();
         let again = blobs.put(&path, Bytes::from_static(b"two")).await;
-        assert!(matches!(again, Err(StoreError::AlreadyExists(_))), "{path}: {again:?}");
+        assert!(
+            matches!(again, Err(StoreError::AlreadyExists(_))),
+            "{path}: {again:?}"
+        );
         world.assert_holds(&path, &Bytes::from_static(b"one")).await;
         blobs.delete(&path).await.unwrap();
         blobs.delete(&path).await.unwrap();
@@ -107,11 +144,26 @@ async fn bytes_round_trip_and_no_version_is_overwritten(world: TestBlobs) {
 }
 
 async fn body_of_any_size_round_trips(world: TestBlobs) {
-    for (version, size) in (1..).zip([0, 1, PART_BYTES - 1, PART_BYTES, PART_BYTES + 1, LARGE_BYTES]) {
-        let (whole, streamed, body) = (path(version, "whole"), path(version, "streamed"), sample(size));
+    for (version, size) in (1..).zip([
+        0,
+        1,
+        PART_BYTES - 1,
+        PART_BYTES,
+        PART_BYTES + 1,
+        LARGE_BYTES,
+    ]) {
+        let (whole, streamed, body) = (
+            path(version, "whole"),
+            path(version, "streamed"),
+            sample(size),
+        );
         world.blobs.put(&whole, body.clone()).await.unwrap();
         world.assert_holds(&whole, &body).await;
-        let stored = world.blobs.put_stream(&streamed, size as u64, pieces(&body)).await.unwrap();
+        let stored = world
+            .blobs
+            .put_stream(&streamed, size as u64, pieces(&body))
+            .await
+            .unwrap();
         assert_eq!(stored, size as u64);
         world.assert_holds(&streamed, &body).await;
         world.blobs.delete(&streamed).await.unwrap();
@@ -123,8 +175,14 @@ async fn streamed_body_replaces_no_existing_version(world: TestBlobs) {
     let (path, first) = (path(1, "f"), Bytes::from_static(b"first"));
     world.blobs.put(&path, first.clone()).await.unwrap();
     for size in [3, LARGE_BYTES] {
-        let again = world.blobs.put_stream(&path, u64::MAX, pieces(&sample(size))).await;
-        assert!(matches!(again, Err(StoreError::AlreadyExists(_))), "{size}: {again:?}");
+        let again = world
+            .blobs
+            .put_stream(&path, u64::MAX, pieces(&sample(size)))
+            .await;
+        assert!(
+            matches!(again, Err(StoreError::AlreadyExists(_))),
+            "{size}: {again:?}"
+        );
         world.assert_holds(&path, &first).await;
     }
 }
@@ -132,12 +190,22 @@ async fn streamed_body_replaces_no_existing_version(world: TestBlobs) {
 async fn oversized_or_failed_stream_leaves_nothing(world: TestBlobs) {
     for size in [10, LARGE_BYTES] {
         let (path, limit_bytes) = (path(1, "f"), size as u64 - 1);
-        let refused = world.blobs.put_stream(&path, limit_bytes, pieces(&sample(size))).await;
+        let refused = world
+            .blobs
+            .put_stream(&path, limit_bytes, pieces(&sample(size)))
+            .await;
         assert_eq!(refused, Err(BlobError::TooLarge { limit_bytes }.into()));
         world.assert_absent(&path).await;
-        let broken = pieces(&sample(size)).chain(stream::iter([Err(io::Error::other("the line is dead"))]));
-        let failed = world.blobs.put_stream(&path, u64::MAX, broken.boxed()).await;
-        assert_eq!(failed, Err(BlobError::SourceUnreadable("the line is dead".into()).into()));
+        let broken =
+            pieces(&sample(size)).chain(stream::iter([Err(io::Error::other("the line is dead"))]));
+        let failed = world
+            .blobs
+            .put_stream(&path, u64::MAX, broken.boxed())
+            .await;
+        assert_eq!(
+            failed,
+            Err(BlobError::SourceUnreadable("the line is dead".into()).into())
+        );
         world.assert_absent(&path).await;
     }
 }
@@ -153,7 +221,10 @@ async fn dropped_write_leaves_nothing(world: TestBlobs) {
         let endless = pieces(&sample(size)).chain(stalled).boxed();
         let mut write = Box::pin(world.blobs.put_stream(&path, u64::MAX, endless));
         future::select(&mut write, is_reached).await;
-        assert!(world.blobs.get(&path).await.unwrap().is_none(), "{size}: it shows before it is whole");
+        assert!(
+            world.blobs.get(&path).await.unwrap().is_none(),
+            "{size}: it shows before it is whole"
+        );
         assert!(write.as_mut().now_or_never().is_none());
         drop(write);
         world.blobs.delete(&path).await.unwrap();
@@ -164,23 +235,36 @@ async fn dropped_write_leaves_nothing(world: TestBlobs) {
 async fn file_is_copied_and_source_is_kept(world: TestBlobs) {
     let (source, body) = (world.scratch.join("made by a tool"), sample(LARGE_BYTES));
     std::fs::write(&source, &body).unwrap();
-    let stored = world.blobs.put_file(&path(1, "f"), body.len() as u64, &source).await;
+    let stored = world
+        .blobs
+        .put_file(&path(1, "f"), body.len() as u64, &source)
+        .await;
     assert_eq!(stored, Ok(body.len() as u64));
     world.assert_holds(&path(1, "f"), &body).await;
     assert!(std::fs::read(&source).unwrap() == body);
     let limit_bytes = body.len() as u64 - 1;
-    let refused = world.blobs.put_file(&path(2, "f"), limit_bytes, &source).await;
+    let refused = world
+        .blobs
+        .put_file(&path(2, "f"), limit_bytes, &source)
+        .await;
     assert_eq!(refused, Err(BlobError::TooLarge { limit_bytes }.into()));
     for wrong in [world.scratch.join("there is none"), world.scratch.clone()] {
         let refused = world.blobs.put_file(&path(2, "f"), u64::MAX, &wrong).await;
-        assert!(matches!(refused, Err(StoreError::Blob(BlobError::SourceUnreadable(_)))), "{wrong:?}: {refused:?}");
+        assert!(
+            matches!(
+                refused,
+                Err(StoreError::Blob(BlobError::SourceUnreadable(_)))
+            ),
+            "{wrong:?}: {refused:?}"
+        );
     }
     world.assert_absent(&path(2, "f")).await;
     std::fs::remove_file(source).unwrap();
 }
 
 async fn one_of_two_concurrent_writers_of_a_path_wins(world: TestBlobs) {
-    for (version, sizes) in (1..).zip([[10, 20], [10, LARGE_BYTES], [LARGE_BYTES, LARGE_BYTES + 1]]) {
+    for (version, sizes) in (1..).zip([[10, 20], [10, LARGE_BYTES], [LARGE_BYTES, LARGE_BYTES + 1]])
+    {
         let (path, bodies) = (path(version, "f"), sizes.map(sample));
         let clone = world.blobs.clone();
         let (one, two) = future::join(
@@ -205,7 +289,9 @@ async fn versions_are_written_and_deleted_concurrently(world: TestBlobs) {
         assert_eq!(both, (Ok(()), Ok(())), "{written}");
         assert_eq!(blobs.get(&removed).await, Ok(None));
     }
-    world.assert_holds(&path(VERSION_COUNT, "f"), &sample(9)).await;
+    world
+        .assert_holds(&path(VERSION_COUNT, "f"), &sample(9))
+        .await;
 }
 
 async fn many_versions_are_deleted_together(TestBlobs { blobs, .. }: TestBlobs) {
@@ -217,13 +303,23 @@ async fn many_versions_are_deleted_together(TestBlobs { blobs, .. }: TestBlobs) 
     let twice = paths.iter().chain(&paths[..2]).cloned().collect::<Vec<_>>();
     let both = future::join(blobs.delete_all(&twice), blobs.delete_all(&paths)).await;
     assert_eq!((both.0.len(), both.1.len()), (602, 600));
-    assert!(both.0.iter().chain(&both.1).all(Result::is_ok), "what is gone already is fine: {both:?}");
+    assert!(
+        both.0.iter().chain(&both.1).all(Result::is_ok),
+        "what is gone already is fine: {both:?}"
+    );
     for path in &paths {
         assert_eq!(blobs.get(path).await.unwrap(), None, "{path}");
     }
-    assert_eq!(blobs.get(&path(1_000, "f")).await.unwrap(), Some(sample(10)), "the others stay");
+    assert_eq!(
+        blobs.get(&path(1_000, "f")).await.unwrap(),
+        Some(sample(10)),
+        "the others stay"
+    );
     let one_is_none = blobs.delete_all(&["/no/path".to_owned()]).await;
-    assert!(matches!(one_is_none[..], [Err(StoreError::Blob(BlobError::Io(_)))]), "{one_is_none:?}");
+    assert!(
+        matches!(one_is_none[..], [Err(StoreError::Blob(BlobError::Io(_)))]),
+        "{one_is_none:?}"
+    );
     assert!(blobs.delete_all(&[]).await.is_empty());
 }
 
@@ -238,10 +334,30 @@ async fn clear_makes_a_path_writable_again(TestBlobs { blobs, .. }: TestBlobs) {
 }
 
 async fn invalid_path_is_rejected(world: TestBlobs) {
-    for path in ["", "/", "/a", "a/", "../out", "a/../../out", "a//b", "a/b#1", "a/./b"] {
+    for path in [
+        "",
+        "/",
+        "/a",
+        "a/",
+        "../out",
+        "a/../../out",
+        "a//b",
+        "a/b#1",
+        "a/./b",
+    ] {
         let bytes = Bytes::from_static(b"x");
-        assert!(world.blobs.put(path, bytes.clone()).await.is_err(), "{path}");
-        assert!(world.blobs.put_stream(path, 9, pieces(&bytes)).await.is_err(), "{path}");
+        assert!(
+            world.blobs.put(path, bytes.clone()).await.is_err(),
+            "{path}"
+        );
+        assert!(
+            world
+                .blobs
+                .put_stream(path, 9, pieces(&bytes))
+                .await
+                .is_err(),
+            "{path}"
+        );
         assert!(world.blobs.get(path).await.is_err(), "{path}");
         assert!(world.blobs.delete(path).await.is_err(), "{path}");
         assert_eq!(world.blobs.local_path(path), None, "{path}");

@@ -57,7 +57,10 @@ struct DurableFolders(Mutex<HashSet<PathBuf>>);
 
 impl DurableFolders {
     fn contains(&self, folder: &FilePath) -> bool {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).contains(folder)
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .contains(folder)
     }
 
     fn add(&self, folder: &FilePath) {
@@ -70,7 +73,10 @@ impl DurableFolders {
 
     /// Forgets a folder that was removed from outside.
     fn forget(&self, folder: &FilePath) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(folder);
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(folder);
     }
 }
 
@@ -87,7 +93,11 @@ impl Files {
             let _ = home.ancestors().skip(1).try_for_each(sync_folder);
         }
         let names = LocalFileSystem::new_with_prefix(&home).map_err(super::blob_error)?;
-        Ok(Self { home, names, durable_folders: Arc::default() })
+        Ok(Self {
+            home,
+            names,
+            durable_folders: Arc::default(),
+        })
     }
 
     pub(super) fn home(&self) -> &FilePath {
@@ -101,13 +111,23 @@ impl Files {
 
     /// Returns the path of a file, whether or not it exists.
     pub(super) fn local_path(&self, key: &Path) -> Result<PathBuf, StoreError> {
-        self.names.path_to_filesystem(key).map_err(super::blob_error)
+        self.names
+            .path_to_filesystem(key)
+            .map_err(super::blob_error)
     }
 
     /// Writes a new file; [`StoreError::AlreadyExists`] if it already exists.
-    pub(super) async fn put(&self, key: &Path, body: &mut Body<'_>, turn: PathLock) -> Result<(), StoreError> {
+    pub(super) async fn put(
+        &self,
+        key: &Path,
+        body: &mut Body<'_>,
+        turn: PathLock,
+    ) -> Result<(), StoreError> {
         let target = self.target(key)?;
-        let mut writing = FileWrite { staged: None, _turn: turn };
+        let mut writing = FileWrite {
+            staged: None,
+            _turn: turn,
+        };
         loop {
             let piece = match body.next_piece(PIECE_BYTES).await {
                 Ok(piece) => piece,
@@ -141,13 +161,17 @@ impl Files {
     }
 
     /// Deletes files, their staging files, and the folders that become empty. Returns the result of each.
-    pub(super) async fn delete(&self, keys: Vec<(Path, PathLock)>) -> Result<Vec<Result<(), StoreError>>, StoreError> {
+    pub(super) async fn delete(
+        &self,
+        keys: Vec<(Path, PathLock)>,
+    ) -> Result<Vec<Result<(), StoreError>>, StoreError> {
         let mut targets = Vec::with_capacity(keys.len());
         for (key, turn) in keys {
             targets.push((self.target(&key)?, turn));
         }
         blocking(move || {
-            let removed: Vec<io::Result<()>> = targets.iter().map(|(target, _)| target.remove()).collect();
+            let removed: Vec<io::Result<()>> =
+                targets.iter().map(|(target, _)| target.remove()).collect();
             let mut synced = BTreeSet::new();
             let outcome = |(removed, (target, _)): (io::Result<()>, &(Target, PathLock))| {
                 let durable = removed.and_then(|()| target.sync_lowest(&mut synced));
@@ -159,7 +183,11 @@ impl Files {
     }
 
     fn target(&self, key: &Path) -> Result<Target, StoreError> {
-        Ok(Target { home: self.home.clone(), file: self.local_path(key)?, lasting: Arc::clone(&self.durable_folders) })
+        Ok(Target {
+            home: self.home.clone(),
+            file: self.local_path(key)?,
+            lasting: Arc::clone(&self.durable_folders),
+        })
     }
 }
 
@@ -179,7 +207,10 @@ impl FileWrite {
             None => StagingFile::create(target)?,
         };
         for bytes in &piece.bytes {
-            staged.file.write_all(bytes).map_err(|error| staged.target.failed(&error))?;
+            staged
+                .file
+                .write_all(bytes)
+                .map_err(|error| staged.target.failed(&error))?;
         }
         if piece.is_last {
             staged.publish()?;
@@ -209,7 +240,9 @@ impl Target {
 
     /// Returns the folder of the file and the folders above it, up to the home.
     fn folders(&self) -> impl Iterator<Item = &FilePath> {
-        self.folder().ancestors().take_while(|folder| folder.starts_with(&self.home))
+        self.folder()
+            .ancestors()
+            .take_while(|folder| folder.starts_with(&self.home))
     }
 
     fn staging_path(&self, number: usize) -> PathBuf {
@@ -220,7 +253,9 @@ impl Target {
 
     /// Returns all staging files of the file, including those of other writers.
     fn staging_files(&self) -> io::Result<Vec<PathBuf>> {
-        let Some(name) = self.file.file_name().and_then(|name| name.to_str()) else { return Ok(Vec::new()) };
+        let Some(name) = self.file.file_name().and_then(|name| name.to_str()) else {
+            return Ok(Vec::new());
+        };
         let entries = match fs::read_dir(self.folder()) {
             Err(error) if is_not_found(&error) => return Ok(Vec::new()),
             entries => entries?,
@@ -232,7 +267,9 @@ impl Target {
                 .file_name()
                 .to_str()
                 .and_then(|other| other.strip_prefix(name)?.strip_prefix('#'))
-                .map(|number| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()));
+                .map(|number| {
+                    !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())
+                });
             if number == Some(true) {
                 found.push(entry.path());
             }
@@ -299,7 +336,10 @@ impl Target {
     }
 
     fn remove_empty_folders(&self) -> io::Result<()> {
-        let count = self.folders().count().saturating_sub(1 + KEPT_FOLDER_LEVELS);
+        let count = self
+            .folders()
+            .count()
+            .saturating_sub(1 + KEPT_FOLDER_LEVELS);
         for folder in self.folders().take(count) {
             match fs::remove_dir(folder) {
                 Err(error) if error.kind() == ErrorKind::DirectoryNotEmpty => break,
@@ -321,12 +361,18 @@ impl Target {
                 // The folder does not exist yet, or a concurrent deletion has removed it because it was empty.
                 Err(error) if error.kind() == ErrorKind::NotFound && tries < MAX_ATTEMPTS => {
                     tries += 1;
-                    if let Some(lasting) = self.artifacts_folder().filter(|folder| !folder.is_dir()) {
+                    if let Some(lasting) = self.artifacts_folder().filter(|folder| !folder.is_dir())
+                    {
                         self.lasting.forget(lasting);
                     }
                     match fs::create_dir_all(self.folder()) {
                         // Both errors mean that the folder, or one above it, was removed concurrently.
-                        Err(error) if !matches!(error.kind(), ErrorKind::NotFound | ErrorKind::AlreadyExists) => {
+                        Err(error)
+                            if !matches!(
+                                error.kind(),
+                                ErrorKind::NotFound | ErrorKind::AlreadyExists
+                            ) =>
+                        {
                             return Err(error);
                         }
                         _ => {}
@@ -349,7 +395,11 @@ struct StagingFile {
 impl StagingFile {
     fn create(target: Target) -> Result<Self, StoreError> {
         match target.create_staging_file() {
-            Ok((file, aside)) => Ok(Self { target, file, path: aside }),
+            Ok((file, aside)) => Ok(Self {
+                target,
+                file,
+                path: aside,
+            }),
             Err(error) => {
                 // The failed attempt may have created folders. It is not reported if they cannot be removed.
                 let _ = target.remove_empty_folders();
@@ -366,7 +416,10 @@ impl StagingFile {
         // Unlike a rename, a hard link never replaces an existing file.
         match fs::hard_link(&self.path, &target.file) {
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-                return Err(StoreError::AlreadyExists(format!("the file {}", target.file.display())));
+                return Err(StoreError::AlreadyExists(format!(
+                    "the file {}",
+                    target.file.display()
+                )));
             }
             linked => linked.map_err(failed)?,
         }
@@ -382,7 +435,13 @@ impl Drop for StagingFile {
     fn drop(&mut self) {
         let removed = fs::remove_file(&self.path);
         let tidied = self.target.remove_empty_folders();
-        for error in [removed.err().filter(|error| !is_not_found(error)), tidied.err()].into_iter().flatten() {
+        for error in [
+            removed.err().filter(|error| !is_not_found(error)),
+            tidied.err(),
+        ]
+        .into_iter()
+        .flatten()
+        {
             tracing::warn!(file = %self.path.display(), %error, "could not remove a staging file; it is kept until its version is deleted");
         }
     }

@@ -49,7 +49,9 @@ pub enum BlobLocationError {
     )]
     BadPrefix(String),
     /// The location needs a cargo feature that this build lacks.
-    #[error("{place} requires a build with the cargo feature {feature:?}: cargo install … --features {feature}")]
+    #[error(
+        "{place} requires a build with the cargo feature {feature:?}: cargo install … --features {feature}"
+    )]
     FeatureMissing {
         /// The location.
         place: String,
@@ -78,7 +80,10 @@ impl BlobLocation {
             }
         };
         match place.missing_feature() {
-            Some(feature) => Err(BlobLocationError::FeatureMissing { place: place.to_string(), feature }),
+            Some(feature) => Err(BlobLocationError::FeatureMissing {
+                place: place.to_string(),
+                feature,
+            }),
             None => Ok(place),
         }
     }
@@ -113,14 +118,24 @@ impl Bucket {
         if name.is_empty() {
             return Err(BlobLocationError::NoBucket(text.to_owned(), scheme));
         }
-        if !name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_')) {
+        if !name
+            .chars()
+            .all(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_'))
+        {
             return Err(BlobLocationError::BadBucket(name.to_owned()));
         }
         let trimmed = prefix.strip_suffix('/').unwrap_or(prefix);
-        if prefix.starts_with('/') || trimmed.ends_with('/') || trimmed.contains('#') || Path::parse(trimmed).is_err() {
+        if prefix.starts_with('/')
+            || trimmed.ends_with('/')
+            || trimmed.contains('#')
+            || Path::parse(trimmed).is_err()
+        {
             return Err(BlobLocationError::BadPrefix(prefix.to_owned()));
         }
-        Ok(Self { name: name.to_owned(), prefix: trimmed.to_owned() })
+        Ok(Self {
+            name: name.to_owned(),
+            prefix: trimmed.to_owned(),
+        })
     }
 }
 
@@ -140,22 +155,43 @@ mod tests {
         for (text, name, prefix, back) in [
             ("s3://b", "b", "", "s3://b"),
             ("s3://b/", "b", "", "s3://b"),
-            ("s3://my-bucket.eu/team/soong", "my-bucket.eu", "team/soong", "s3://my-bucket.eu/team/soong"),
+            (
+                "s3://my-bucket.eu/team/soong",
+                "my-bucket.eu",
+                "team/soong",
+                "s3://my-bucket.eu/team/soong",
+            ),
             ("gs://b_1/x/", "b_1", "x", "gs://b_1/x"),
         ] {
-            let bucket = Bucket { name: name.into(), prefix: prefix.into() };
-            let want = if text.starts_with("s3") { BlobLocation::S3(bucket) } else { BlobLocation::Gcs(bucket) };
+            let bucket = Bucket {
+                name: name.into(),
+                prefix: prefix.into(),
+            };
+            let want = if text.starts_with("s3") {
+                BlobLocation::S3(bucket)
+            } else {
+                BlobLocation::Gcs(bucket)
+            };
             assert_eq!(want.to_string(), back, "{text}");
             match want.missing_feature() {
                 None => assert_eq!(BlobLocation::parse(text), Ok(want), "{text}"),
                 Some(feature) => {
                     let error = BlobLocation::parse(text).unwrap_err().to_string();
-                    assert!(error.contains(&format!("--features {feature}")), "{text}: {error}");
+                    assert!(
+                        error.contains(&format!("--features {feature}")),
+                        "{text}: {error}"
+                    );
                 }
             }
         }
-        for (text, want) in [("file", BlobLocation::File), ("memory", BlobLocation::Memory)] {
-            assert_eq!((BlobLocation::parse(text), want.to_string().as_str()), (Ok(want.clone()), text));
+        for (text, want) in [
+            ("file", BlobLocation::File),
+            ("memory", BlobLocation::Memory),
+        ] {
+            assert_eq!(
+                (BlobLocation::parse(text), want.to_string().as_str()),
+                (Ok(want.clone()), text)
+            );
         }
     }
 

@@ -43,15 +43,27 @@ impl Objects {
     /// Creates the objects from a store that supports single and multipart requests.
     pub(super) fn new<S: ObjectStore + MultipartStore>(store: S) -> Self {
         let store = Arc::new(store);
-        Self { store: Arc::<S>::clone(&store), parts: store }
+        Self {
+            store: Arc::<S>::clone(&store),
+            parts: store,
+        }
     }
 
     /// Writes a new object; [`StoreError::AlreadyExists`] if it already exists.
-    pub(super) async fn put(&self, key: &Path, body: &mut Body<'_>, turn: PathLock) -> Result<(), StoreError> {
+    pub(super) async fn put(
+        &self,
+        key: &Path,
+        body: &mut Body<'_>,
+        turn: PathLock,
+    ) -> Result<(), StoreError> {
         let first = body.next_piece(PART_BYTES).await?;
         if first.is_last {
             let payload: PutPayload = first.bytes.into_iter().collect();
-            return match self.store.put_opts(key, payload, PutOptions::from(PutMode::Create)).await {
+            return match self
+                .store
+                .put_opts(key, payload, PutOptions::from(PutMode::Create))
+                .await
+            {
                 Ok(_) => Ok(()),
                 Err(Error::AlreadyExists { .. }) => Err(already_exists(key)),
                 Err(error) => Err(blob_error(error)),
@@ -74,7 +86,9 @@ impl Objects {
 
     /// Deletes an object, and the parts of an unfinished upload.
     pub(super) async fn delete(&self, key: &Path, _turn: PathLock) -> Result<(), StoreError> {
-        self.abort_unfinished_upload(key).await.map_err(blob_error)?;
+        self.abort_unfinished_upload(key)
+            .await
+            .map_err(blob_error)?;
         ignore_not_found(self.store.delete(key).await).map_err(blob_error)
     }
 
@@ -86,7 +100,11 @@ impl Objects {
             Err(Error::NotFound { .. }) => return Ok(()),
             Err(error) => return Err(error),
         };
-        ignore_not_found(self.parts.abort_multipart(key, &String::from_utf8_lossy(&id).into_owned()).await)?;
+        ignore_not_found(
+            self.parts
+                .abort_multipart(key, &String::from_utf8_lossy(&id).into_owned())
+                .await,
+        )?;
         ignore_not_found(self.store.delete(&note).await)
     }
 }
@@ -115,9 +133,22 @@ impl Upload {
         let begun = tokio::spawn(async move {
             objects.abort_unfinished_upload(&key).await?;
             let id = objects.parts.create_multipart(&key).await?;
-            let (store, note, number) = (Arc::clone(&objects.store), upload_note_path(&key)?, id.clone().into_bytes());
-            let open = UploadState { objects, key, id, _turn: turn, is_completing: false };
-            let upload = Self { state: Some(open), runtime: Handle::current() };
+            let (store, note, number) = (
+                Arc::clone(&objects.store),
+                upload_note_path(&key)?,
+                id.clone().into_bytes(),
+            );
+            let open = UploadState {
+                objects,
+                key,
+                id,
+                _turn: turn,
+                is_completing: false,
+            };
+            let upload = Self {
+                state: Some(open),
+                runtime: Handle::current(),
+            };
             match store.put(&note, number.into()).await {
                 Ok(_) => Ok(upload),
                 Err(error) => {
@@ -126,17 +157,26 @@ impl Upload {
                 }
             }
         });
-        begun.await.map_err(|error| BlobError::Io(error.to_string()))?.map_err(blob_error)
+        begun
+            .await
+            .map_err(|error| BlobError::Io(error.to_string()))?
+            .map_err(blob_error)
     }
 
     async fn send(&self, first: Piece, body: &mut Body<'_>) -> Result<Vec<PartId>, StoreError> {
-        let Some(open) = &self.state else { return Ok(Vec::new()) };
+        let Some(open) = &self.state else {
+            return Ok(Vec::new());
+        };
         let mut sent = Vec::new();
         let mut piece = first;
         loop {
             let is_last = piece.is_last;
             let payload: PutPayload = piece.bytes.into_iter().collect();
-            let part = open.objects.parts.put_part(&open.key, &open.id, sent.len(), payload).await;
+            let part = open
+                .objects
+                .parts
+                .put_part(&open.key, &open.id, sent.len(), payload)
+                .await;
             sent.push(part.map_err(blob_error)?);
             if is_last {
                 return Ok(sent);
@@ -146,11 +186,20 @@ impl Upload {
     }
 
     async fn complete(mut self, sent: Vec<PartId>) -> Result<(), StoreError> {
-        let Some(open) = &mut self.state else { return Ok(()) };
+        let Some(open) = &mut self.state else {
+            return Ok(());
+        };
         open.is_completing = true;
-        match open.objects.parts.complete_multipart(&open.key, &open.id, sent).await {
+        match open
+            .objects
+            .parts
+            .complete_multipart(&open.key, &open.id, sent)
+            .await
+        {
             Ok(_) => {
-                let Some(open) = self.state.take() else { return Ok(()) };
+                let Some(open) = self.state.take() else {
+                    return Ok(());
+                };
                 if let Err(error) = open.delete_note().await {
                     tracing::debug!(object = %open.key, %error, "could not delete the note of a completed upload; it is kept until its version is deleted");
                 }
@@ -175,7 +224,12 @@ impl UploadState {
     /// Removes everything that was sent. If this fails, a later deletion finds the upload by its note.
     async fn clean_up(&self) {
         let cleared = async {
-            ignore_not_found(self.objects.parts.abort_multipart(&self.key, &self.id).await)?;
+            ignore_not_found(
+                self.objects
+                    .parts
+                    .abort_multipart(&self.key, &self.id)
+                    .await,
+            )?;
             if self.is_completing {
                 ignore_not_found(self.objects.store.delete(&self.key).await)?;
             }
@@ -187,7 +241,12 @@ impl UploadState {
     }
 
     async fn delete_note(&self) -> object_store::Result<()> {
-        ignore_not_found(self.objects.store.delete(&upload_note_path(&self.key)?).await)
+        ignore_not_found(
+            self.objects
+                .store
+                .delete(&upload_note_path(&self.key)?)
+                .await,
+        )
     }
 }
 

@@ -51,7 +51,10 @@ impl Drop for PathLock {
         self.mutex = None;
         let mut gates = self.locks.gates();
         // New users of a gate get it from the map only, which is locked.
-        if gates.get(&self.path).is_some_and(|gate| Arc::strong_count(gate) == 1) {
+        if gates
+            .get(&self.path)
+            .is_some_and(|gate| Arc::strong_count(gate) == 1)
+        {
             gates.remove(&self.path);
         }
     }
@@ -67,10 +70,16 @@ mod tests {
     async fn path_lock_is_exclusive_and_dropped_when_unused() {
         let turns = Arc::new(PathLocks::default());
         let first = turns.lock("a").await;
-        assert!(turns.lock("b").now_or_never().is_some(), "another path does not wait");
+        assert!(
+            turns.lock("b").now_or_never().is_some(),
+            "another path does not wait"
+        );
         let mut second = Box::pin(turns.lock("a"));
         assert!(second.as_mut().now_or_never().is_none());
-        assert!(turns.lock("a").now_or_never().is_none(), "this one gives up waiting");
+        assert!(
+            turns.lock("a").now_or_never().is_none(),
+            "this one gives up waiting"
+        );
         drop(first);
         drop(second.await);
         assert!(turns.gates().is_empty());

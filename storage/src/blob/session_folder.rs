@@ -52,12 +52,20 @@ impl BlobStore {
     /// The files that could not be deleted, at most 100 of them. Local files are all kept at their paths, except
     /// those that were already unlinked when the disk failed. In a bucket, the objects that are not listed are
     /// deleted, unless the list has 100 entries.
-    pub async fn delete_session_files(&self, id: &SessionId, versions: &[String]) -> Result<(), Vec<UndeletedFile>> {
+    pub async fn delete_session_files(
+        &self,
+        id: &SessionId,
+        versions: &[String],
+    ) -> Result<(), Vec<UndeletedFile>> {
         let not_removed = |error: StoreError| {
             let path = format!("{SESSIONS}/{}", path_segment(id.as_str()));
-            vec![UndeletedFile { path, reason: error.to_string() }]
+            vec![UndeletedFile {
+                path,
+                reason: error.to_string(),
+            }]
         };
-        self.hit_fault_point(FaultPoint::BeforeRemoval).map_err(not_removed)?;
+        self.hit_fault_point(FaultPoint::BeforeRemoval)
+            .map_err(not_removed)?;
         match &self.backend {
             Backend::Files(files) => {
                 let folder = SessionFolder::new(files.home(), id);
@@ -68,22 +76,32 @@ impl BlobStore {
                 let mut failed = Vec::new();
                 for path in versions {
                     if let Err(error) = self.delete(path).await {
-                        failed.push(UndeletedFile { path: path.clone(), reason: error.to_string() });
+                        failed.push(UndeletedFile {
+                            path: path.clone(),
+                            reason: error.to_string(),
+                        });
                         if failed.len() == MAX_REPORTED {
                             break;
                         }
                     }
                 }
-                if failed.is_empty() { Ok(()) } else { Err(failed) }
+                if failed.is_empty() {
+                    Ok(())
+                } else {
+                    Err(failed)
+                }
             }
         }?;
-        self.hit_fault_point(FaultPoint::AfterRemoval).map_err(not_removed)
+        self.hit_fault_point(FaultPoint::AfterRemoval)
+            .map_err(not_removed)
     }
 
     /// Removes the folders of a session if they are empty: a save that the deletion of the session rejected may have
     /// created them again. Other writers create them when they need them.
     pub async fn remove_empty_session_folders(&self, id: &SessionId) {
-        let Backend::Files(files) = &self.backend else { return };
+        let Backend::Files(files) = &self.backend else {
+            return;
+        };
         let folder = SessionFolder::new(files.home(), id).folder;
         let removed = blocking(move || {
             // Fails if the folder has files, or does not exist.
@@ -125,8 +143,16 @@ impl Failures {
 impl SessionFolder {
     fn new(home: &FilePath, id: &SessionId) -> Self {
         let (sessions, name) = (home.join(SESSIONS), path_segment(id.as_str()));
-        let (folder, aside) = (sessions.join(&name), sessions.join(TRASH_FOLDER).join(&name));
-        Self { home: home.to_owned(), folder, trash: aside, unlink }
+        let (folder, aside) = (
+            sessions.join(&name),
+            sessions.join(TRASH_FOLDER).join(&name),
+        );
+        Self {
+            home: home.to_owned(),
+            folder,
+            trash: aside,
+            unlink,
+        }
     }
 
     fn remove(&self) -> Result<(), Vec<UndeletedFile>> {
@@ -169,7 +195,10 @@ impl SessionFolder {
 
     /// Makes the removal of the folder durable, before the rows are deleted.
     fn sync_parents(&self) -> io::Result<()> {
-        for folder in [self.trash.parent(), self.folder.parent()].into_iter().flatten() {
+        for folder in [self.trash.parent(), self.folder.parent()]
+            .into_iter()
+            .flatten()
+        {
             match sync_folder(folder) {
                 Err(error) if !is_not_found(&error) => return Err(error),
                 _ => {}
@@ -184,13 +213,23 @@ impl SessionFolder {
             // Users know the file by its original path.
             let path = match path.strip_prefix(&self.trash) {
                 Ok(inner) if inner.as_os_str().is_empty() => self.folder.clone(),
-                Ok(inner) => self
-                    .folder
-                    .join(inner.components().map(|part| original_name(part.as_os_str())).collect::<PathBuf>()),
+                Ok(inner) => self.folder.join(
+                    inner
+                        .components()
+                        .map(|part| original_name(part.as_os_str()))
+                        .collect::<PathBuf>(),
+                ),
                 Err(_) => path,
             };
-            let path = path.strip_prefix(&self.home).unwrap_or(&path).display().to_string();
-            UndeletedFile { path, reason: error.to_string() }
+            let path = path
+                .strip_prefix(&self.home)
+                .unwrap_or(&path)
+                .display()
+                .to_string();
+            UndeletedFile {
+                path,
+                reason: error.to_string(),
+            }
         });
         let named = undeleted.collect();
         restore_names(&self.trash);
@@ -202,7 +241,8 @@ impl SessionFolder {
         }
         if exists(&self.trash)
             && !exists(&self.folder)
-            && let Err(error) = fs::rename(&self.trash, &self.folder).and_then(|()| self.sync_parents())
+            && let Err(error) =
+                fs::rename(&self.trash, &self.folder).and_then(|()| self.sync_parents())
         {
             tracing::error!(folder = %self.trash.display(), %error, "could not restore the files of a session; they are still in the folder for deleted sessions");
         }
@@ -261,7 +301,9 @@ fn restore_names(folder: &FilePath) {
 
 /// Returns a name without the suffix that [`rename_all_in_place`] has appended.
 fn original_name(name: &OsStr) -> &OsStr {
-    name.to_str().and_then(|name| name.strip_suffix(RENAMED_SUFFIX)).map_or(name, OsStr::new)
+    name.to_str()
+        .and_then(|name| name.strip_suffix(RENAMED_SUFFIX))
+        .map_or(name, OsStr::new)
 }
 
 /// Unlinks a folder and everything in it, as far as possible.
@@ -284,21 +326,31 @@ fn unlink_all(folder: &FilePath, unlink: Unlink, failures: &mut Failures) {
             return;
         }
         match unlink(folder, true) {
-            Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty && attempts_left > 0 => {}
+            Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty && attempts_left > 0 => {
+            }
             outcome => return failures.record(folder, outcome),
         }
     }
 }
 
 fn unlink(path: &FilePath, is_folder: bool) -> io::Result<()> {
-    if is_folder { fs::remove_dir(path) } else { fs::remove_file(path) }
+    if is_folder {
+        fs::remove_dir(path)
+    } else {
+        fs::remove_file(path)
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const FILES: [&str; 4] = ["artifacts/a/v1/one.md", "artifacts/a/v2/two.md", "artifacts/b/v1/three", "note.txt"];
+    const FILES: [&str; 4] = [
+        "artifacts/a/v1/one.md",
+        "artifacts/a/v2/two.md",
+        "artifacts/b/v1/three",
+        "note.txt",
+    ];
 
     fn session(home: &FilePath) -> SessionFolder {
         let session_folder = SessionFolder::new(home, &SessionId::new("s"));
@@ -312,8 +364,9 @@ mod tests {
 
     /// Returns the files of the session that are complete and at their original paths.
     fn intact_files(session_folder: &SessionFolder) -> Vec<&'static str> {
-        let whole =
-            |file: &&&str| fs::read_to_string(session_folder.folder.join(file)).is_ok_and(|text| text == **file);
+        let whole = |file: &&&str| {
+            fs::read_to_string(session_folder.folder.join(file)).is_ok_and(|text| text == **file)
+        };
         FILES.iter().filter(whole).copied().collect()
     }
 
@@ -326,7 +379,10 @@ mod tests {
             unlink(path, is_folder)
         }
         let home = tempfile::tempdir().unwrap();
-        let session_folder = SessionFolder { unlink: with_a_late_one, ..session(home.path()) };
+        let session_folder = SessionFolder {
+            unlink: with_a_late_one,
+            ..session(home.path())
+        };
         assert_eq!(session_folder.remove(), Ok(()));
         assert!(!exists(&session_folder.folder) && !exists(&session_folder.trash));
     }
@@ -338,7 +394,9 @@ mod tests {
         let other = session_folder.folder.with_file_name("t");
         fs::create_dir_all(&other).unwrap();
         assert_eq!(session_folder.remove(), Ok(()));
-        assert!(!exists(&session_folder.folder) && !exists(&session_folder.trash) && exists(&other));
+        assert!(
+            !exists(&session_folder.folder) && !exists(&session_folder.trash) && exists(&other)
+        );
         assert_eq!(session_folder.remove(), Ok(()), "again");
         let nothing = SessionFolder::new(&home.path().join("none"), &SessionId::new("s"));
         assert_eq!(nothing.remove(), Ok(()), "no home, no files");
@@ -346,24 +404,41 @@ mod tests {
 
     #[test]
     fn interrupted_deletion_is_completed() {
-        for step in ["aside", "some are loose", "all are loose", "some are unlinked", "a late write made it anew"] {
+        for step in [
+            "aside",
+            "some are loose",
+            "all are loose",
+            "some are unlinked",
+            "a late write made it anew",
+        ] {
             let home = tempfile::tempdir().unwrap();
             let session_folder = session(home.path());
             session_folder.move_to_trash().unwrap();
             match step {
-                "some are loose" => {
-                    rename_all_in_place(&session_folder.trash.join("artifacts/a"), &mut Failures::default())
+                "some are loose" => rename_all_in_place(
+                    &session_folder.trash.join("artifacts/a"),
+                    &mut Failures::default(),
+                ),
+                "all are loose" => {
+                    rename_all_in_place(&session_folder.trash, &mut Failures::default())
                 }
-                "all are loose" => rename_all_in_place(&session_folder.trash, &mut Failures::default()),
                 "some are unlinked" => {
                     rename_all_in_place(&session_folder.trash, &mut Failures::default());
-                    fs::remove_file(session_folder.trash.join(format!("note.txt{RENAMED_SUFFIX}"))).unwrap();
+                    fs::remove_file(
+                        session_folder
+                            .trash
+                            .join(format!("note.txt{RENAMED_SUFFIX}")),
+                    )
+                    .unwrap();
                 }
                 "a late write made it anew" => drop(session(home.path())),
                 _ => {}
             }
             assert_eq!(session_folder.remove(), Ok(()), "{step}");
-            assert!(!exists(&session_folder.folder) && !exists(&session_folder.trash), "{step}");
+            assert!(
+                !exists(&session_folder.folder) && !exists(&session_folder.trash),
+                "{step}"
+            );
         }
     }
 
@@ -373,7 +448,13 @@ mod tests {
         let session_folder = session(home.path());
         fs::write(session_folder.trash.parent().unwrap(), "in the way").unwrap();
         let failed = session_folder.remove().unwrap_err();
-        assert_eq!(failed.iter().map(|one| one.path.as_str()).collect::<Vec<_>>(), ["sessions/s"]);
+        assert_eq!(
+            failed
+                .iter()
+                .map(|one| one.path.as_str())
+                .collect::<Vec<_>>(),
+            ["sessions/s"]
+        );
         assert_eq!(intact_files(&session_folder), FILES);
         fs::remove_file(session_folder.trash.parent().unwrap()).unwrap();
         assert_eq!(session_folder.remove(), Ok(()));
@@ -384,10 +465,18 @@ mod tests {
         let home = tempfile::tempdir().unwrap();
         let session_folder = session(home.path());
         // A non-empty folder with the new name, because permissions do not restrict tests that run as root.
-        let way = session_folder.folder.join(format!("artifacts/b{RENAMED_SUFFIX}"));
+        let way = session_folder
+            .folder
+            .join(format!("artifacts/b{RENAMED_SUFFIX}"));
         fs::create_dir_all(way.join("x")).unwrap();
         let failed = session_folder.remove().unwrap_err();
-        assert_eq!(failed.iter().map(|one| one.path.as_str()).collect::<Vec<_>>(), ["sessions/s/artifacts/b"]);
+        assert_eq!(
+            failed
+                .iter()
+                .map(|one| one.path.as_str())
+                .collect::<Vec<_>>(),
+            ["sessions/s/artifacts/b"]
+        );
         assert!(!exists(&session_folder.trash));
         assert!(
             intact_files(&session_folder).contains(&"artifacts/a/v1/one.md")
@@ -404,8 +493,14 @@ mod tests {
             false => unlink(path, is_folder),
         };
         let failed = session_folder.remove().unwrap_err();
-        let want = UndeletedFile { path: "sessions/s/artifacts/a/v2/two.md".into(), reason: "no".into() };
-        assert_eq!((failed, intact_files(&session_folder)), (vec![want], vec!["artifacts/a/v2/two.md"]));
+        let want = UndeletedFile {
+            path: "sessions/s/artifacts/a/v2/two.md".into(),
+            reason: "no".into(),
+        };
+        assert_eq!(
+            (failed, intact_files(&session_folder)),
+            (vec![want], vec!["artifacts/a/v2/two.md"])
+        );
         session_folder.unlink = unlink;
         assert_eq!(session_folder.remove(), Ok(()));
     }
@@ -414,14 +509,34 @@ mod tests {
     async fn only_objects_of_the_session_are_deleted() {
         let place = super::super::BlobLocation::Memory;
         let blobs = BlobStore::open(FilePath::new("nowhere"), &place, &|_| None).unwrap();
-        for path in ["sessions/s/artifacts/a/v1/x", "sessions/s/artifacts/a/v2/x", "users/u/artifacts/b/v1/x"] {
-            blobs.put(path, bytes::Bytes::from_static(b"x")).await.unwrap();
+        for path in [
+            "sessions/s/artifacts/a/v1/x",
+            "sessions/s/artifacts/a/v2/x",
+            "users/u/artifacts/b/v1/x",
+        ] {
+            blobs
+                .put(path, bytes::Bytes::from_static(b"x"))
+                .await
+                .unwrap();
         }
-        let versions = ["v1", "v2", "v3"].map(|version| format!("sessions/s/artifacts/a/{version}/x"));
-        assert_eq!(blobs.delete_session_files(&SessionId::new("s"), &versions).await, Ok(()), "what is gone is fine");
+        let versions =
+            ["v1", "v2", "v3"].map(|version| format!("sessions/s/artifacts/a/{version}/x"));
+        assert_eq!(
+            blobs
+                .delete_session_files(&SessionId::new("s"), &versions)
+                .await,
+            Ok(()),
+            "what is gone is fine"
+        );
         for path in &versions {
             assert_eq!(blobs.get(path).await.unwrap(), None);
         }
-        assert!(blobs.get("users/u/artifacts/b/v1/x").await.unwrap().is_some());
+        assert!(
+            blobs
+                .get("users/u/artifacts/b/v1/x")
+                .await
+                .unwrap()
+                .is_some()
+        );
     }
 }

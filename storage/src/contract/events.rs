@@ -3,15 +3,16 @@
 use std::collections::HashMap;
 
 use soong_protocol::{
-    ArtifactRef, ChildMode, ChildResult, Collaborator, CollaboratorKind, CollaboratorStatus, Covers, Event,
-    EventRecord, GoalEvent, GoalTree, Message, MessageEvent, RefKind, Role, RunEvent, RunStatus, RunWrite,
-    SubAgentEvent, ToolCall, Usd, Write,
+    ArtifactRef, ChildMode, ChildResult, Collaborator, CollaboratorKind, CollaboratorStatus,
+    Covers, Event, EventRecord, GoalEvent, GoalTree, Message, MessageEvent, RefKind, Role,
+    RunEvent, RunStatus, RunWrite, SubAgentEvent, ToolCall, Usd, Write,
 };
 
 use super::fork::{fork, fork_event};
 use super::world::{
-    TestStore, add_message, answered, artifact_id, at, child_run, completed, event, goal_id, message, open_run, queued,
-    run_id, session_id, started, stats_with_duration, sub_trace, trace_id, turn_started,
+    TestStore, add_message, answered, artifact_id, at, child_run, completed, event, goal_id,
+    message, open_run, queued, run_id, session_id, started, stats_with_duration, sub_trace,
+    trace_id, turn_started,
 };
 use crate::store::EventIds;
 
@@ -23,7 +24,9 @@ fn added(message: Message, run: &str, second: i64) -> [Write; 2] {
 }
 
 fn goal_event() -> GoalEvent {
-    GoalEvent::Focused { goal_id: goal_id("1") }
+    GoalEvent::Focused {
+        goal_id: goal_id("1"),
+    }
 }
 
 /// The end of a child with its result; `summary` is that of the event.
@@ -52,9 +55,16 @@ fn child_ended(number: u64, second: i64, summary: &str) -> Vec<Write> {
         stats,
         error: None,
     };
-    let summary = if summary.is_empty() { result.summary.clone() } else { summary.to_owned() };
+    let summary = if summary.is_empty() {
+        result.summary.clone()
+    } else {
+        summary.to_owned()
+    };
     let (own_end, ended) = (
-        RunEvent::Completed { summary: summary.clone(), stats: result.stats },
+        RunEvent::Completed {
+            summary: summary.clone(),
+            stats: result.stats,
+        },
         SubAgentEvent::completed(&result, summary),
     );
     vec![
@@ -67,19 +77,44 @@ fn child_ended(number: u64, second: i64, summary: &str) -> Vec<Write> {
 /// Returns appends that cover all ways to store events: one or several in a row, with and without references, on one
 /// and on two timelines.
 fn appends() -> Vec<Vec<Write>> {
-    let calls = vec![ToolCall { id: "call".into(), name: "read".into(), arguments: "{\"path\": \"ä\"}".into() }];
+    let calls = vec![ToolCall {
+        id: "call".into(),
+        name: "read".into(),
+        arguments: "{\"path\": \"ä\"}".into(),
+    }];
     let long = "0123456789abcdef".repeat(5_000);
-    let covers = Covers { first: 1, last: 2, next: 3, system: None, request: None };
+    let covers = Covers {
+        first: 1,
+        last: 2,
+        next: 3,
+        system: None,
+        request: None,
+    };
     let text = |sequence, role, content: &str| {
-        Message::new(trace_id("a"), sequence, (sequence > 1).then(|| sequence - 1), role, content.to_owned(), at(3))
+        Message::new(
+            trace_id("a"),
+            sequence,
+            (sequence > 1).then(|| sequence - 1),
+            role,
+            content.to_owned(),
+            at(3),
+        )
     };
     let mut first = vec![event("a", Some("a"), 1, started())];
-    first.extend(added(text(1, Role::System, "You are brief, and \"precise\".\n\u{1}"), "a", 1));
+    first.extend(added(
+        text(1, Role::System, "You are brief, and \"precise\".\n\u{1}"),
+        "a",
+        1,
+    ));
     first.extend(added(text(2, Role::User, "task\nof two lines"), "a", 1));
     first.push(event("a", Some("a"), 1, turn_started(1)));
     let mut answer = vec![event("a", Some("a"), 2, answered(5, 6, Some(7)))];
     answer.extend(added(
-        Message { goal_id: Some(goal_id("1")), tool_calls: calls, ..text(3, Role::Assistant, "") },
+        Message {
+            goal_id: Some(goal_id("1")),
+            tool_calls: calls,
+            ..text(3, Role::Assistant, "")
+        },
         "a",
         2,
     ));
@@ -90,23 +125,45 @@ fn appends() -> Vec<Vec<Write>> {
         event("a", None, 3, queued()),
     ]);
     let mut results = Vec::from(added(
-        Message { tool_call_id: Some("call".into()), partial: true, ..text(4, Role::Tool, &long) },
+        Message {
+            tool_call_id: Some("call".into()),
+            partial: true,
+            ..text(4, Role::Tool, &long)
+        },
         "a",
         4,
     ));
     results.extend(added(
-        Message { parent_sequence: None, covers: Some(covers), ..text(5, Role::User, "summary") },
+        Message {
+            parent_sequence: None,
+            covers: Some(covers),
+            ..text(5, Role::User, "summary")
+        },
         "a",
         4,
     ));
     // An event that does not report the message before it.
     results.push(add_message(text(6, Role::User, "not reported")));
-    results.push(event("a", Some("a"), 4, MessageEvent::added(&text(6, Role::User, "other text"))));
-    results.push(event("a", Some("a"), 4, MessageEvent::added(&text(3, Role::Assistant, "earlier"))));
+    results.push(event(
+        "a",
+        Some("a"),
+        4,
+        MessageEvent::added(&text(6, Role::User, "other text")),
+    ));
+    results.push(event(
+        "a",
+        Some("a"),
+        4,
+        MessageEvent::added(&text(3, Role::Assistant, "earlier")),
+    ));
     let mut children = Vec::new();
     for number in 1..=2 {
         let (trace, run) = (format!("a@{number}"), format!("c{number}"));
-        children.extend([sub_trace(&trace, "a", Some("a"), None), child_run(&run, &trace, "a", "a"), open_run(&run)]);
+        children.extend([
+            sub_trace(&trace, "a", Some("a"), None),
+            child_run(&run, &trace, "a", "a"),
+            open_run(&run),
+        ]);
         children.push(event("a", Some("a"), 5, turn_started(1)));
         children.extend(added(message(&trace, 1, None, Role::User), &run, 5));
     }
@@ -116,8 +173,14 @@ fn appends() -> Vec<Vec<Write>> {
         results,
         children,
         child_ended(1, 6, ""),
-        (0..150).map(|_| event("a", Some("a"), 7, queued())).collect(),
-        [child_ended(2, 8, "shortened"), vec![event("a", Some("a"), 8, completed("done"))]].concat(),
+        (0..150)
+            .map(|_| event("a", Some("a"), 7, queued()))
+            .collect(),
+        [
+            child_ended(2, 8, "shortened"),
+            vec![event("a", Some("a"), 8, completed("done"))],
+        ]
+        .concat(),
     ]
 }
 
@@ -143,9 +206,21 @@ fn assert_same<'a>(
         .collect();
     let expected: Vec<_> = expected
         .into_iter()
-        .map(|(ids, kind, data)| (ids.lsn, ids.event_id, ids.run_seq, ids.session_seq, *kind, *data))
+        .map(|(ids, kind, data)| {
+            (
+                ids.lsn,
+                ids.event_id,
+                ids.run_seq,
+                ids.session_seq,
+                *kind,
+                *data,
+            )
+        })
         .collect();
-    assert!(read == expected, "{what}: {read:#?}\nexpected {expected:#?}");
+    assert!(
+        read == expected,
+        "{what}: {read:#?}\nexpected {expected:#?}"
+    );
 }
 
 pub(super) fn events_are_read_back_byte_by_byte_from_every_cursor(mut world: TestStore) {
@@ -156,7 +231,12 @@ pub(super) fn events_are_read_back_byte_by_byte_from_every_cursor(mut world: Tes
         // An event of another session after each append, so that the lsns of the session have gaps.
         acknowledged.extend(world.write(writes.clone()).events);
         world.start_run(&format!("other{}", acknowledged.len()));
-        world.write(vec![event(&format!("other{}", acknowledged.len()), None, 1, queued())]);
+        world.write(vec![event(
+            &format!("other{}", acknowledged.len()),
+            None,
+            1,
+            queued(),
+        )]);
     }
     let drafts = appends.iter().flatten().filter_map(|write| match write {
         Write::Event(draft) => Some(draft),
@@ -165,7 +245,9 @@ pub(super) fn events_are_read_back_byte_by_byte_from_every_cursor(mut world: Tes
     let all: Vec<_> = acknowledged.iter().zip(drafts).collect();
     let expected = |filter: &dyn Fn(&soong_protocol::EventDraft) -> bool| -> Expected<'_> {
         let found = all.iter().filter(|(_, draft)| filter(draft));
-        found.map(|(ids, draft)| (*ids, draft.event.kind(), draft.data.as_str())).collect()
+        found
+            .map(|(ids, draft)| (*ids, draft.event.kind(), draft.data.as_str()))
+            .collect()
     };
 
     let mut by_trace: HashMap<&str, usize> = HashMap::new();
@@ -174,23 +256,50 @@ pub(super) fn events_are_read_back_byte_by_byte_from_every_cursor(mut world: Tes
         by_trace.insert(trace, expected.len());
         for since in 0..=expected.len() {
             for limit in [0, 1, 3, usize::MAX] {
-                let read = world.reader.events(&trace_id(trace), since as u64, limit).unwrap();
-                assert_same(&read, expected[since..].iter().take(limit), &format!("{trace} after {since}"));
+                let read = world
+                    .reader
+                    .events(&trace_id(trace), since as u64, limit)
+                    .unwrap();
+                assert_same(
+                    &read,
+                    expected[since..].iter().take(limit),
+                    &format!("{trace} after {since}"),
+                );
             }
         }
-        assert!(world.reader.events(&trace_id(trace), u64::MAX, 1).unwrap().is_empty());
+        assert!(
+            world
+                .reader
+                .events(&trace_id(trace), u64::MAX, 1)
+                .unwrap()
+                .is_empty()
+        );
     }
     assert_eq!((by_trace["a@1"], by_trace["a@2"]), (2, 2));
     for run in ["a", "c1", "c2"] {
         let expected = expected(&|draft| draft.run_id.as_ref() == Some(&run_id(run)));
-        assert_same(&world.reader.run_events(&run_id(run)).unwrap(), &expected, run);
+        assert_same(
+            &world.reader.run_events(&run_id(run)).unwrap(),
+            &expected,
+            run,
+        );
     }
     let expected = expected(&|_| true);
     for seen in 0..=expected.len() {
-        let lsn = world.reader.session_lsn(&session_id("a"), seen as u64).unwrap();
+        let lsn = world
+            .reader
+            .session_lsn(&session_id("a"), seen as u64)
+            .unwrap();
         for limit in [1, 3, usize::MAX] {
-            let read = world.reader.session_events(&session_id("a"), lsn, limit).unwrap();
-            assert_same(&read, expected[seen..].iter().take(limit), &format!("the session after {seen}"));
+            let read = world
+                .reader
+                .session_events(&session_id("a"), lsn, limit)
+                .unwrap();
+            assert_same(
+                &read,
+                expected[seen..].iter().take(limit),
+                &format!("the session after {seen}"),
+            );
         }
     }
 }
@@ -201,11 +310,29 @@ pub(super) fn goals_at_an_lsn_end_within_an_append(mut world: TestStore) {
     let planned = tree.plan_mission_goal("task of a", 1, at(1));
     planned.iter().for_each(|event| tree.apply(event));
     let mut writes = vec![event("a", Some("a"), 1, started())];
-    writes.extend(planned.into_iter().map(|planned| event("a", Some("a"), 1, planned)));
+    writes.extend(
+        planned
+            .into_iter()
+            .map(|planned| event("a", Some("a"), 1, planned)),
+    );
     writes.push(event("a", Some("a"), 1, turn_started(1)));
-    let lsns: Vec<u64> = world.write(writes).events.iter().map(|ids| ids.lsn).collect();
-    let goals = |lsn| world.reader.goal_tree_at(&trace_id("a"), lsn).unwrap().unwrap();
-    let counts: Vec<_> = lsns.iter().map(|lsn| (goals(*lsn).goals.len(), goals(*lsn).current_id.is_some())).collect();
+    let lsns: Vec<u64> = world
+        .write(writes)
+        .events
+        .iter()
+        .map(|ids| ids.lsn)
+        .collect();
+    let goals = |lsn| {
+        world
+            .reader
+            .goal_tree_at(&trace_id("a"), lsn)
+            .unwrap()
+            .unwrap()
+    };
+    let counts: Vec<_> = lsns
+        .iter()
+        .map(|lsn| (goals(*lsn).goals.len(), goals(*lsn).current_id.is_some()))
+        .collect();
     assert_eq!(counts, [(0, false), (1, false), (1, true), (1, true)]);
     assert_eq!(goals(u64::MAX).goals.len(), 1, "any lsn may be asked for");
 }
@@ -231,29 +358,69 @@ pub(super) fn collaborators_and_forks_end_within_an_append(mut world: TestStore)
         tool_call_id: None,
         deliver: false,
     };
-    let mut writes: Vec<Write> =
-        (1..=2).map(|number| sub_trace(&format!("a@{number}"), "a", Some("a"), None)).collect();
+    let mut writes: Vec<Write> = (1..=2)
+        .map(|number| sub_trace(&format!("a@{number}"), "a", Some("a"), None))
+        .collect();
     for number in 1..=2 {
-        writes.extend(added(message("a", number, (number > 1).then(|| number - 1), Role::User), "a", 1));
+        writes.extend(added(
+            message("a", number, (number > 1).then(|| number - 1), Role::User),
+            "a",
+            1,
+        ));
         writes.push(event("a", Some("a"), 1, child(number)));
-        writes.push(event("a", Some("a"), 1, collaborator(&format!("c{number}"))));
+        writes.push(event(
+            "a",
+            Some("a"),
+            1,
+            collaborator(&format!("c{number}")),
+        ));
     }
-    let lsns: Vec<u64> = world.write(writes).events.iter().map(|ids| ids.lsn).collect();
-    let counts: Vec<usize> =
-        lsns.iter().map(|lsn| world.reader.collaborators_at(&trace_id("a"), *lsn).unwrap().len()).collect();
+    let lsns: Vec<u64> = world
+        .write(writes)
+        .events
+        .iter()
+        .map(|ids| ids.lsn)
+        .collect();
+    let counts: Vec<usize> = lsns
+        .iter()
+        .map(|lsn| {
+            world
+                .reader
+                .collaborators_at(&trace_id("a"), *lsn)
+                .unwrap()
+                .len()
+        })
+        .collect();
     assert_eq!(counts, [0, 0, 1, 1, 1, 2]);
     for (id, to, linked) in [("b", 1, 0), ("c", 2, 1)] {
         world.write(vec![fork(id, "a", to), fork_event(id, "a", to)]);
-        assert_eq!(world.reader.linked_traces(&trace_id(id)).unwrap().len(), linked, "a fork at message {to}");
+        assert_eq!(
+            world.reader.linked_traces(&trace_id(id)).unwrap().len(),
+            linked,
+            "a fork at message {to}"
+        );
     }
 }
 
 pub(super) fn unreadable_event_leaves_others_readable(mut world: TestStore) {
     world.start_run("a");
-    let Write::Event(mut broken) = event("a", None, 1, queued()) else { unreachable!("it is an event") };
+    let Write::Event(mut broken) = event("a", None, 1, queued()) else {
+        unreachable!("it is an event")
+    };
     broken.data = r#"{"position":[redacted]}"#.into();
     broken.event = Event::decode(broken.event.kind(), &broken.data);
-    world.write(vec![event("a", None, 1, queued()), Write::Event(broken.clone()), event("a", None, 1, queued())]);
-    let data: Vec<String> = world.events("a").into_iter().map(|event| event.data).collect();
-    assert_eq!(data, [r#"{"position":1}"#, &broken.data, r#"{"position":1}"#]);
+    world.write(vec![
+        event("a", None, 1, queued()),
+        Write::Event(broken.clone()),
+        event("a", None, 1, queued()),
+    ]);
+    let data: Vec<String> = world
+        .events("a")
+        .into_iter()
+        .map(|event| event.data)
+        .collect();
+    assert_eq!(
+        data,
+        [r#"{"position":1}"#, &broken.data, r#"{"position":1}"#]
+    );
 }

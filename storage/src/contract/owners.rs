@@ -1,7 +1,8 @@
 //! Ownership of records: lists and sums of a single user.
 
 use soong_protocol::{
-    Permission, PermissionWrite, Question, QuestionId, SessionId, SubAgentEvent, UsageBy, UsageReport, Write,
+    Permission, PermissionWrite, Question, QuestionId, SessionId, SubAgentEvent, UsageBy,
+    UsageReport, Write,
 };
 
 use super::{
@@ -12,10 +13,16 @@ use crate::store::{PermissionFilter, QuestionFilter, SessionFilter, TraceFilter,
 
 /// Lists the sessions of a user in pages of one item, because records of other users must not count for the limit.
 fn listed_sessions(world: &TestStore, uid: Option<String>) -> Vec<SessionId> {
-    let filter = SessionFilter { uid, ..SessionFilter::default() };
+    let filter = SessionFilter {
+        uid,
+        ..SessionFilter::default()
+    };
     let (mut found, mut cursor) = (Vec::new(), None);
     loop {
-        let page = world.reader.sessions(&filter, 1, cursor.as_deref()).unwrap();
+        let page = world
+            .reader
+            .sessions(&filter, 1, cursor.as_deref())
+            .unwrap();
         found.extend(page.items.into_iter().map(|session| session.session_id));
         cursor = page.next_cursor;
         if cursor.is_none() {
@@ -37,11 +44,9 @@ pub(super) fn lists_and_usage_can_be_filtered_by_user(mut world: TestStore) {
             event(name, Some(name), 1, started()),
             event(name, Some(name), 2, answered(tokens, 0, None)),
             event(name, Some(name), 3, question),
-            Write::Permission(PermissionWrite::Request(Box::new(permissions::permission_request(
-                &format!("p-{name}"),
-                name,
-                4,
-            )))),
+            Write::Permission(PermissionWrite::Request(Box::new(
+                permissions::permission_request(&format!("p-{name}"), name, 4),
+            ))),
         ]);
     }
     for (uid, sessions, tokens) in [
@@ -51,24 +56,61 @@ pub(super) fn lists_and_usage_can_be_filtered_by_user(mut world: TestStore) {
         (Some("eve"), &[], 0),
     ] {
         let uid = uid.map(str::to_owned);
-        let newest_first = || sessions.iter().rev().map(|id| session_id(id)).collect::<Vec<_>>();
-        assert_eq!(listed_sessions(&world, uid.clone()), newest_first(), "sessions of {uid:?}");
-        let filter = TraceFilter { uid: uid.clone(), ..TraceFilter::default() };
+        let newest_first = || {
+            sessions
+                .iter()
+                .rev()
+                .map(|id| session_id(id))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(
+            listed_sessions(&world, uid.clone()),
+            newest_first(),
+            "sessions of {uid:?}"
+        );
+        let filter = TraceFilter {
+            uid: uid.clone(),
+            ..TraceFilter::default()
+        };
         let traces = world.reader.traces(&filter, 100, None).unwrap().items;
         assert_eq!(
-            traces.into_iter().map(|trace| trace.session_id).collect::<Vec<_>>(),
+            traces
+                .into_iter()
+                .map(|trace| trace.session_id)
+                .collect::<Vec<_>>(),
             newest_first(),
             "traces of {uid:?}"
         );
-        let filter = PermissionFilter { uid: uid.clone(), ..PermissionFilter::default() };
+        let filter = PermissionFilter {
+            uid: uid.clone(),
+            ..PermissionFilter::default()
+        };
         let of = |permission: Permission| permission.session_id.to_string();
-        let asked: Vec<String> = world.reader.permissions(&filter).unwrap().into_iter().map(of).collect();
+        let asked: Vec<String> = world
+            .reader
+            .permissions(&filter)
+            .unwrap()
+            .into_iter()
+            .map(of)
+            .collect();
         assert_eq!(asked, sessions, "permissions of {uid:?}");
-        let filter = QuestionFilter { uid: uid.clone(), ..QuestionFilter::default() };
+        let filter = QuestionFilter {
+            uid: uid.clone(),
+            ..QuestionFilter::default()
+        };
         let of = |question: Question| question.session_id.to_string();
-        let asked: Vec<String> = world.reader.questions(&filter).unwrap().into_iter().map(of).collect();
+        let asked: Vec<String> = world
+            .reader
+            .questions(&filter)
+            .unwrap()
+            .into_iter()
+            .map(of)
+            .collect();
         assert_eq!(asked, sessions, "questions of {uid:?}");
-        let filter = UsageFilter { uid: uid.clone(), ..UsageFilter::default() };
+        let filter = UsageFilter {
+            uid: uid.clone(),
+            ..UsageFilter::default()
+        };
         for by in [UsageBy::Day, UsageBy::Model, UsageBy::Session] {
             let total = UsageReport::from_rows(world.reader.usage(by, &filter).unwrap()).total;
             assert_eq!(total.total_tokens, tokens, "usage of {uid:?} by {by:?}");
@@ -76,5 +118,11 @@ pub(super) fn lists_and_usage_can_be_filtered_by_user(mut world: TestStore) {
     }
     let asked = ["a", "nobody", "bob1"].map(session_id);
     let owners = world.reader.session_owners(&asked).unwrap();
-    assert_eq!(owners, [(session_id("a"), "local".to_owned()), (session_id("bob1"), "bob".to_owned())]);
+    assert_eq!(
+        owners,
+        [
+            (session_id("a"), "local".to_owned()),
+            (session_id("bob1"), "bob".to_owned())
+        ]
+    );
 }

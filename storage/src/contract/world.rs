@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use soong_protocol::{
-    ArtifactId, EndReason, Event, EventDraft, EventRecord, GoalId, Message, ModelEvent, NewSession, NewTrace, Role,
-    Run, RunEvent, RunId, RunMode, RunOptions, RunSettings, RunWrite, SessionId, SessionWrite, StatsPair, Timestamp,
-    Trace, TraceId, TraceWrite, Usage, Usd, Write,
+    ArtifactId, EndReason, Event, EventDraft, EventRecord, GoalId, Message, ModelEvent, NewSession,
+    NewTrace, Role, Run, RunEvent, RunId, RunMode, RunOptions, RunSettings, RunWrite, SessionId,
+    SessionWrite, StatsPair, Timestamp, Trace, TraceId, TraceWrite, Usage, Usd, Write,
 };
 
 use crate::store::{Ack, Append, Fence, Reader, Store, StoreError};
@@ -42,7 +42,12 @@ pub(super) fn artifact_id(id: &str) -> ArtifactId {
 
 /// Returns the owner of a session and everything in it: `bob` if the id begins with `bob`, else `local`.
 fn owner(session: &str) -> String {
-    if session.starts_with("bob") { "bob" } else { "local" }.into()
+    if session.starts_with("bob") {
+        "bob"
+    } else {
+        "local"
+    }
+    .into()
 }
 
 pub(super) fn new_session(id: &str) -> Write {
@@ -59,7 +64,12 @@ pub(super) fn new_trace(id: &str, session: &str) -> Write {
     sub_trace(id, session, None, None)
 }
 
-pub(super) fn sub_trace(id: &str, session: &str, parent: Option<&str>, goal: Option<&str>) -> Write {
+pub(super) fn sub_trace(
+    id: &str,
+    session: &str,
+    parent: Option<&str>,
+    goal: Option<&str>,
+) -> Write {
     Write::Trace(TraceWrite::Create(NewTrace {
         trace_id: trace_id(id),
         session_id: session_id(session),
@@ -76,23 +86,43 @@ pub(super) fn sub_trace(id: &str, session: &str, parent: Option<&str>, goal: Opt
 }
 
 pub(super) fn new_run_record(id: &str, trace: &str, session: &str, parent: Option<&str>) -> Run {
-    let options = RunOptions { max_iterations: Some(7), ..RunOptions::default() };
-    let settings = RunSettings { options, ..RunSettings::default() };
+    let options = RunOptions {
+        max_iterations: Some(7),
+        ..RunOptions::default()
+    };
+    let settings = RunSettings {
+        options,
+        ..RunSettings::default()
+    };
     let task = format!("task of {id}");
     Run {
         run_id: run_id(id),
         parent_run_id: parent.map(run_id),
         depth: u32::from(parent.is_some()),
-        ..Run::queued(session_id(session), trace_id(trace), task, settings, owner(session), at(2))
+        ..Run::queued(
+            session_id(session),
+            trace_id(trace),
+            task,
+            settings,
+            owner(session),
+            at(2),
+        )
     }
 }
 
 pub(super) fn new_run(id: &str, trace: &str, session: &str) -> Write {
-    Write::Run(RunWrite::Create(Box::new(new_run_record(id, trace, session, None))))
+    Write::Run(RunWrite::Create(Box::new(new_run_record(
+        id, trace, session, None,
+    ))))
 }
 
 pub(super) fn child_run(id: &str, trace: &str, session: &str, parent: &str) -> Write {
-    Write::Run(RunWrite::Create(Box::new(new_run_record(id, trace, session, Some(parent)))))
+    Write::Run(RunWrite::Create(Box::new(new_run_record(
+        id,
+        trace,
+        session,
+        Some(parent),
+    ))))
 }
 
 pub(super) fn open_run(id: &str) -> Write {
@@ -100,11 +130,23 @@ pub(super) fn open_run(id: &str) -> Write {
 }
 
 pub(super) fn event(trace: &str, run: Option<&str>, second: i64, event: impl Into<Event>) -> Write {
-    Write::Event(EventDraft::new(trace_id(trace), run.map(run_id), at(second), event))
+    Write::Event(EventDraft::new(
+        trace_id(trace),
+        run.map(run_id),
+        at(second),
+        event,
+    ))
 }
 
 pub(super) fn message(trace: &str, sequence: u64, parent: Option<u64>, role: Role) -> Message {
-    Message::new(trace_id(trace), sequence, parent, role, format!("text {sequence}"), at(3))
+    Message::new(
+        trace_id(trace),
+        sequence,
+        parent,
+        role,
+        format!("text {sequence}"),
+        at(3),
+    )
 }
 
 /// Returns the first message of a trace: a system prompt that is long enough to be shared with other traces.
@@ -122,11 +164,18 @@ pub(super) fn queued() -> RunEvent {
 }
 
 pub(super) fn started() -> RunEvent {
-    RunEvent::LoopStarted { mode: RunMode::Orchestrator, agent_type: "orchestrator".into(), model: "m1".into() }
+    RunEvent::LoopStarted {
+        mode: RunMode::Orchestrator,
+        agent_type: "orchestrator".into(),
+        model: "m1".into(),
+    }
 }
 
 pub(super) fn turn_started(attempt: u32) -> ModelEvent {
-    ModelEvent::Started { model: "m1".into(), attempt }
+    ModelEvent::Started {
+        model: "m1".into(),
+        attempt,
+    }
 }
 
 pub(super) fn answered(prompt: u64, completion: u64, cost: Option<u64>) -> ModelEvent {
@@ -154,11 +203,18 @@ pub(super) fn stats_with_duration(duration_ms: u64) -> StatsPair {
 }
 
 pub(super) fn completed(summary: &str) -> RunEvent {
-    RunEvent::Completed { summary: summary.into(), stats: stats_with_duration(1_500) }
+    RunEvent::Completed {
+        summary: summary.into(),
+        stats: stats_with_duration(1_500),
+    }
 }
 
 pub(super) fn cancelled(reason: EndReason) -> RunEvent {
-    RunEvent::Cancelled { queued: false, end_reason: reason, stats: stats_with_duration(10) }
+    RunEvent::Cancelled {
+        queued: false,
+        end_reason: reason,
+        stats: stats_with_duration(10),
+    }
 }
 
 impl TestStore {
@@ -168,7 +224,13 @@ impl TestStore {
 
     /// Commits appends without a fence as one batch.
     pub(super) fn batch(&mut self, appends: Vec<Vec<Write>>) -> Vec<Result<Ack, StoreError>> {
-        let batch: Vec<Append> = appends.into_iter().map(|writes| Append { fence: None, writes }).collect();
+        let batch: Vec<Append> = appends
+            .into_iter()
+            .map(|writes| Append {
+                fence: None,
+                writes,
+            })
+            .collect();
         self.store.commit(&batch).unwrap()
     }
 
@@ -183,22 +245,49 @@ impl TestStore {
     }
 
     /// Commits one append of an incarnation.
-    pub(super) fn fenced(&mut self, run: &str, epoch: u64, number: u64, writes: Vec<Write>) -> Result<Ack, StoreError> {
-        let fence = Some(Fence { run_id: run_id(run), epoch, number, active_ms: None });
-        self.store.commit(&[Append { fence, writes }]).unwrap().remove(0)
+    pub(super) fn fenced(
+        &mut self,
+        run: &str,
+        epoch: u64,
+        number: u64,
+        writes: Vec<Write>,
+    ) -> Result<Ack, StoreError> {
+        let fence = Some(Fence {
+            run_id: run_id(run),
+            epoch,
+            number,
+            active_ms: None,
+        });
+        self.store
+            .commit(&[Append { fence, writes }])
+            .unwrap()
+            .remove(0)
     }
 
     /// Creates a session, a trace and a run with the same name, and opens the run: its epoch is 1.
     pub(super) fn start_run(&mut self, name: &str) {
-        let ack = self.write(vec![new_session(name), new_trace(name, name), new_run(name, name, name), open_run(name)]);
+        let ack = self.write(vec![
+            new_session(name),
+            new_trace(name, name),
+            new_run(name, name, name),
+            open_run(name),
+        ]);
         assert_eq!(ack.epoch, Some(1));
     }
 
     /// Creates a session with the id of a deleted one, a trace and a run with the same name.
     pub(super) fn start_again(&mut self, name: &str, incarnation: u64) {
-        let run = Run { session_incarnation: incarnation, ..new_run_record(name, name, name, None) };
+        let run = Run {
+            session_incarnation: incarnation,
+            ..new_run_record(name, name, name, None)
+        };
         let run = Write::Run(RunWrite::Create(Box::new(run)));
-        self.write(vec![new_session(name), new_trace(name, name), run, open_run(name)]);
+        self.write(vec![
+            new_session(name),
+            new_trace(name, name),
+            run,
+            open_run(name),
+        ]);
     }
 
     pub(super) fn trace(&self, id: &str) -> Trace {

@@ -45,7 +45,9 @@ impl From<InjectedFault> for StoreError {
     fn from(injected: InjectedFault) -> Self {
         match injected.0.place() {
             FaultComponent::Blob => BlobError::Io(injected.to_string()).into(),
-            FaultComponent::Writer | FaultComponent::Run | FaultComponent::Journal => Self::Io(injected.to_string()),
+            FaultComponent::Writer | FaultComponent::Run | FaultComponent::Journal => {
+                Self::Io(injected.to_string())
+            }
         }
     }
 }
@@ -120,7 +122,10 @@ impl FaultPlan {
 
     /// Waits until `count` commits have been requested.
     pub fn wait_for_commits(&self, count: u64) {
-        let waiting = self.0.1.wait_while(self.plan(), |plan| plan.commits < count);
+        let waiting = self
+            .0
+            .1
+            .wait_while(self.plan(), |plan| plan.commits < count);
         drop(waiting.unwrap_or_else(PoisonError::into_inner));
     }
 
@@ -165,7 +170,11 @@ impl FaultPlan {
         plan.commits += 1;
         let nth = plan.commits;
         self.0.1.notify_all();
-        let mut plan = self.0.1.wait_while(plan, |plan| plan.held).unwrap_or_else(PoisonError::into_inner);
+        let mut plan = self
+            .0
+            .1
+            .wait_while(plan, |plan| plan.held)
+            .unwrap_or_else(PoisonError::into_inner);
         plan.at.remove(&nth).or_else(|| plan.always.clone())
     }
 

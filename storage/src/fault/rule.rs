@@ -33,7 +33,9 @@ pub enum FaultRuleError {
         text: String,
     },
     /// The action of a rule cannot be parsed.
-    #[error("in {element:?}, {text:?} is not a valid action; use kill, fail, or delay:MS (MS in milliseconds)")]
+    #[error(
+        "in {element:?}, {text:?} is not a valid action; use kill, fail, or delay:MS (MS in milliseconds)"
+    )]
     Action {
         /// The element of the list.
         element: String,
@@ -94,7 +96,9 @@ impl Rules {
         for element in text.split(',').map(str::trim) {
             match element.strip_prefix("seed=") {
                 Some(number) => {
-                    seed = number.trim().parse().map_err(|_| FaultRuleError::Seed { text: number.to_owned() })?;
+                    seed = number.trim().parse().map_err(|_| FaultRuleError::Seed {
+                        text: number.to_owned(),
+                    })?;
                 }
                 None => rules.push(element.parse()?),
             }
@@ -147,9 +151,11 @@ impl When {
                 Some(first) => count(first).map(Self::From),
                 None => count(nth).map(Self::At),
             },
-            (None, Some(share)) => {
-                share.parse().ok().filter(|share| *share > 0.0 && *share <= 100.0).map(Self::Percent)
-            }
+            (None, Some(share)) => share
+                .parse()
+                .ok()
+                .filter(|share| *share > 0.0 && *share <= 100.0)
+                .map(Self::Percent),
             (None, None) => text.is_empty().then_some(Self::Always),
         }
     }
@@ -160,7 +166,11 @@ impl Action {
         match text {
             "kill" => Some(Self::Do(Outcome::Kill)),
             "fail" => Some(Self::Do(Outcome::Fail)),
-            _ => text.strip_prefix("delay:")?.parse().ok().map(|ms| Self::Delay(Duration::from_millis(ms))),
+            _ => text
+                .strip_prefix("delay:")?
+                .parse()
+                .ok()
+                .map(|ms| Self::Delay(Duration::from_millis(ms))),
         }
     }
 }
@@ -178,10 +188,14 @@ impl FromStr for Rule {
         let element_text = || element.to_owned();
         Ok(Self {
             point: name.parse()?,
-            when: When::parse(when)
-                .ok_or_else(|| FaultRuleError::When { element: element_text(), text: when.to_owned() })?,
-            action: Action::parse(action)
-                .ok_or_else(|| FaultRuleError::Action { element: element_text(), text: action.to_owned() })?,
+            when: When::parse(when).ok_or_else(|| FaultRuleError::When {
+                element: element_text(),
+                text: when.to_owned(),
+            })?,
+            action: Action::parse(action).ok_or_else(|| FaultRuleError::Action {
+                element: element_text(),
+                text: action.to_owned(),
+            })?,
         })
     }
 }
@@ -208,7 +222,11 @@ impl fmt::Display for Rules {
         for (place, rule) in self.rules.iter().enumerate() {
             write!(f, "{}{rule}", if place == 0 { "" } else { "," })?;
         }
-        if self.rules.iter().any(|rule| matches!(rule.when, When::Percent(_))) {
+        if self
+            .rules
+            .iter()
+            .any(|rule| matches!(rule.when, When::Percent(_)))
+        {
             write!(f, ",seed={}", self.seed)?;
         }
         Ok(())
@@ -255,16 +273,32 @@ mod tests {
             ("ended@3", "ended@3=kill", "..k......."),
             ("ended@3..=fail", "ended@3..=fail", "..ffffffff"),
             ("ended=delay:5", "ended=delay:5", "5555555555"),
-            ("ended@2=delay:5,ended@2..=delay:2", "ended@2=delay:5,ended@2..=delay:2", ".722222222"),
-            ("ended@4=fail,ended@4..=kill", "ended@4=fail,ended@4..=kill", "...fkkkkkk"),
+            (
+                "ended@2=delay:5,ended@2..=delay:2",
+                "ended@2=delay:5,ended@2..=delay:2",
+                ".722222222",
+            ),
+            (
+                "ended@4=fail,ended@4..=kill",
+                "ended@4=fail,ended@4..=kill",
+                "...fkkkkkk",
+            ),
             (" ended@9 = fail ", "ended@9=fail", "........f."),
             ("ended%100=fail", "ended%100=fail,seed=0", "ffffffffff"),
-            ("flush=kill, run_tool@1", "flush=kill,run_tool@1=kill", ".........."),
+            (
+                "flush=kill, run_tool@1",
+                "flush=kill,run_tool@1=kill",
+                "..........",
+            ),
             ("seed=7", "", ".........."),
         ] {
             let mut rules = rules(text);
             assert_eq!(rules.to_string(), shown, "{text}");
-            assert_eq!(effects_of_ten_hits(&mut rules, FaultPoint::Ended), story_of_ended, "{text}");
+            assert_eq!(
+                effects_of_ten_hits(&mut rules, FaultPoint::Ended),
+                story_of_ended,
+                "{text}"
+            );
         }
     }
 
@@ -273,7 +307,10 @@ mod tests {
         for (text, part) in [
             ("", "an element is empty"),
             ("ended,,flush", "an element is empty"),
-            ("endet", "no fault point \"endet\"; available: before_append, "),
+            (
+                "endet",
+                "no fault point \"endet\"; available: before_append, ",
+            ),
             ("ended @3", "no fault point"),
             ("=kill", "no fault point \"\""),
             ("ended@0", "\"@0\" is not a valid condition; use @N"),
@@ -283,7 +320,10 @@ mod tests {
             ("ended%101", "is not a valid condition"),
             ("ended%NaN", "is not a valid condition"),
             ("ended@-1", "is not a valid condition"),
-            ("ended=explode", "\"explode\" is not a valid action; use kill, fail, or delay:MS"),
+            (
+                "ended=explode",
+                "\"explode\" is not a valid action; use kill, fail, or delay:MS",
+            ),
             ("ended=", "\"\" is not a valid action"),
             ("ended=delay:", "is not a valid action"),
             ("ended=delay:-1", "is not a valid action"),
@@ -292,7 +332,11 @@ mod tests {
             let mut rules = rules("flush@2");
             let error = rules.add(text).unwrap_err().to_string();
             assert!(error.contains(part), "{text}: {error}");
-            assert_eq!(rules.to_string(), "flush@2=kill", "{text}: nothing is added");
+            assert_eq!(
+                rules.to_string(),
+                "flush@2=kill",
+                "{text}: nothing is added"
+            );
         }
     }
 
@@ -307,7 +351,9 @@ mod tests {
     fn probability_is_deterministic_per_seed_and_accurate() {
         let count = |text: &str| {
             let mut rules = rules(text);
-            (0..10_000).map(|_| rules.hit(FaultPoint::Flush).1.is_some()).collect::<Vec<_>>()
+            (0..10_000)
+                .map(|_| rules.hit(FaultPoint::Flush).1.is_some())
+                .collect::<Vec<_>>()
         };
         let some = count("flush%1.5=fail,seed=42");
         assert_eq!(some, count("seed=42,flush%1.5=fail"));

@@ -60,9 +60,15 @@ mod tests {
         let full = StoreError::Io("disk full".into());
         plan.inject_at(2, Fault::FailBeforeWrite(full.clone()));
         plan.inject_at(3, Fault::FailAfterWrite(full.clone()));
-        let outcomes: Vec<bool> = (0..4).map(|_| store.commit(&[Append::default()]).is_ok()).collect();
+        let outcomes: Vec<bool> = (0..4)
+            .map(|_| store.commit(&[Append::default()]).is_ok())
+            .collect();
         assert_eq!(outcomes, [true, false, false, true]);
-        assert_eq!(*written.lock().unwrap(), 3, "the third was written and failed");
+        assert_eq!(
+            *written.lock().unwrap(),
+            3,
+            "the third was written and failed"
+        );
         plan.inject_always(Fault::FailBeforeWrite(full));
         assert!(store.commit(&[]).is_err() && store.commit(&[]).is_err());
         plan.clear();

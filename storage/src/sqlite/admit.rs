@@ -4,10 +4,10 @@
 use foldhash::{HashMap, HashSet};
 use rusqlite::Connection;
 use soong_protocol::{
-    Artifact, ArtifactId, ArtifactScope, ArtifactWrite, ConversationPoint, Event, EventDraft, Message, MessageEvent,
-    NewDocumentVersion, NewEdit, NewFork, NewSession, NewTrace, NewVersion, Permission, PermissionId, PermissionStatus,
-    PermissionWrite, QuestionId, QuestionStatus, Run, RunId, RunWrite, SessionId, SessionWrite, TraceId, TraceWrite,
-    Write,
+    Artifact, ArtifactId, ArtifactScope, ArtifactWrite, ConversationPoint, Event, EventDraft,
+    Message, MessageEvent, NewDocumentVersion, NewEdit, NewFork, NewSession, NewTrace, NewVersion,
+    Permission, PermissionId, PermissionStatus, PermissionWrite, QuestionId, QuestionStatus, Run,
+    RunId, RunWrite, SessionId, SessionWrite, TraceId, TraceWrite, Write,
 };
 
 use super::{
@@ -28,8 +28,16 @@ pub(super) enum Admission {
 }
 
 /// Decides about an append. The earlier appends of the batch count as written.
-pub(super) fn admit(conn: &Connection, cache: &mut Cache, append: &Append) -> Result<Admission, WriteError> {
-    let mut gate = AdmissionCheck { conn, cache, appended: AppendedRecords::default() };
+pub(super) fn admit(
+    conn: &Connection,
+    cache: &mut Cache,
+    append: &Append,
+) -> Result<Admission, WriteError> {
+    let mut gate = AdmissionCheck {
+        conn,
+        cache,
+        appended: AppendedRecords::default(),
+    };
     if let Some(fence) = &append.fence
         && gate.is_recorded(fence)?
     {
@@ -98,7 +106,9 @@ impl<'a> AdmissionCheck<'a, '_> {
             }
             Write::Answer { question_id, .. } => self.answer(question_id),
             Write::Permission(PermissionWrite::Request(asked)) => self.permission(asked),
-            Write::Permission(PermissionWrite::Decision(answer)) => self.decision(&answer.permission_id),
+            Write::Permission(PermissionWrite::Decision(answer)) => {
+                self.decision(&answer.permission_id)
+            }
             Write::Artifact(write) => self.check_artifact_write(write),
             Write::Request(_) | Write::Blob(_) | Write::Probe => Ok(()),
         }
@@ -113,12 +123,13 @@ impl<'a> AdmissionCheck<'a, '_> {
             SessionWrite::RemoveRows { session_id, .. } => {
                 self.require_deletion(session_id, &[DeletionStage::Files, DeletionStage::Rows])
             }
-            SessionWrite::Require { session_id, incarnation } => {
-                match self.cache.sessions.get(self.conn, session_id)? {
-                    Some(session) if session.incarnation == *incarnation => Ok(()),
-                    _ => Err(StoreError::SessionDeleting(session_id.clone()).into()),
-                }
-            }
+            SessionWrite::Require {
+                session_id,
+                incarnation,
+            } => match self.cache.sessions.get(self.conn, session_id)? {
+                Some(session) if session.incarnation == *incarnation => Ok(()),
+                _ => Err(StoreError::SessionDeleting(session_id.clone()).into()),
+            },
         }
     }
 
@@ -150,7 +161,8 @@ impl<'a> AdmissionCheck<'a, '_> {
             ArtifactWrite::Edit(new) => self.edit(new),
             ArtifactWrite::DocumentVersion(new) => self.flush(new),
             ArtifactWrite::Deleted { artifact_id, .. } => {
-                self.numbers(artifact_id)?.ok_or_else(|| not_found("artifact", artifact_id))?;
+                self.numbers(artifact_id)?
+                    .ok_or_else(|| not_found("artifact", artifact_id))?;
                 self.appended.numbers.insert(artifact_id, None);
                 Ok(())
             }
@@ -159,7 +171,8 @@ impl<'a> AdmissionCheck<'a, '_> {
 
     /// Accepts the first answer only, also within one append.
     fn answer(&mut self, id: &'a QuestionId) -> Result<(), WriteError> {
-        let question = questions::question(self.conn, id)?.ok_or_else(|| not_found("question", id))?;
+        let question =
+            questions::question(self.conn, id)?.ok_or_else(|| not_found("question", id))?;
         if question.status != QuestionStatus::Pending || !self.appended.answers.insert(id) {
             return Err(StoreError::AlreadyDecided(format!("question {id}")).into());
         }
@@ -168,7 +181,8 @@ impl<'a> AdmissionCheck<'a, '_> {
 
     /// Accepts the first decision only, also within one append.
     fn decision(&mut self, id: &'a PermissionId) -> Result<(), WriteError> {
-        let asked = permissions::permission(self.conn, id)?.ok_or_else(|| not_found("permission", id))?;
+        let asked =
+            permissions::permission(self.conn, id)?.ok_or_else(|| not_found("permission", id))?;
         if asked.status != PermissionStatus::Pending || !self.appended.decisions.insert(id) {
             return Err(StoreError::AlreadyDecided(format!("permission {id}")).into());
         }
@@ -202,14 +216,20 @@ impl<'a> AdmissionCheck<'a, '_> {
             .get(self.conn, &new.source_trace)?
             .ok_or_else(|| not_found("trace", &new.source_trace))?;
         if main_path::turn_end(self.conn, source.key, new.last_message)?.is_none() {
-            return Err(not_found("message", format!("{}-{:04}", new.source_trace, new.last_message)));
+            return Err(not_found(
+                "message",
+                format!("{}-{:04}", new.source_trace, new.last_message),
+            ));
         }
         self.appended.traces.insert(&new.trace_id);
         Ok(())
     }
 
     fn has_session(&mut self, id: &SessionId) -> Result<bool, WriteError> {
-        Ok(self.appended.sessions.contains(id) || self.cache.sessions.get(self.conn, id)?.is_some())
+        Ok(
+            self.appended.sessions.contains(id)
+                || self.cache.sessions.get(self.conn, id)?.is_some(),
+        )
     }
 
     fn has_trace(&mut self, id: &TraceId) -> Result<bool, WriteError> {
@@ -221,32 +241,56 @@ impl<'a> AdmissionCheck<'a, '_> {
     }
 
     fn first_task(&mut self, id: &TraceId) -> Result<(), WriteError> {
-        let trace = self.cache.traces.get(self.conn, id)?.ok_or_else(|| not_found("trace", id))?;
-        if runs::has_any(self.conn, trace.key)? { Err(already_exists("a run of trace", id)) } else { Ok(()) }
+        let trace = self
+            .cache
+            .traces
+            .get(self.conn, id)?
+            .ok_or_else(|| not_found("trace", id))?;
+        if runs::has_any(self.conn, trace.key)? {
+            Err(already_exists("a run of trace", id))
+        } else {
+            Ok(())
+        }
     }
 
     fn require_session(&mut self, id: &SessionId) -> Result<(), WriteError> {
-        if self.has_session(id)? { Ok(()) } else { Err(not_found("session", id)) }
+        if self.has_session(id)? {
+            Ok(())
+        } else {
+            Err(not_found("session", id))
+        }
     }
 
     fn require_trace(&mut self, id: &TraceId) -> Result<(), WriteError> {
-        if self.has_trace(id)? { Ok(()) } else { Err(not_found("trace", id)) }
+        if self.has_trace(id)? {
+            Ok(())
+        } else {
+            Err(not_found("trace", id))
+        }
     }
 
     fn require_run(&mut self, id: &RunId) -> Result<(), WriteError> {
-        if self.has_run(id)? { Ok(()) } else { Err(not_found("run", id)) }
+        if self.has_run(id)? {
+            Ok(())
+        } else {
+            Err(not_found("run", id))
+        }
     }
 
     /// Accepts a move of the head only from its current position, and only to a message after which a conversation
     /// can be resumed.
     fn check_head_move(&mut self, draft: &EventDraft) -> Result<(), WriteError> {
         let (from, to, only_back) = match &draft.event {
-            Event::Message(MessageEvent::Rewind { from_sequence, head_sequence, .. }) => {
-                (*from_sequence, *head_sequence, true)
-            }
-            Event::Message(MessageEvent::HeadSwitched { from_sequence, sequence, .. }) => {
-                (*from_sequence, *sequence, false)
-            }
+            Event::Message(MessageEvent::Rewind {
+                from_sequence,
+                head_sequence,
+                ..
+            }) => (*from_sequence, *head_sequence, true),
+            Event::Message(MessageEvent::HeadSwitched {
+                from_sequence,
+                sequence,
+                ..
+            }) => (*from_sequence, *sequence, false),
             _ => return Ok(()),
         };
         if draft.run_id.is_none() {
@@ -261,18 +305,31 @@ impl<'a> AdmissionCheck<'a, '_> {
             true => main_path::is_on_path(self.conn, trace.key, from, to)?,
             false => main_path::turn_end(self.conn, trace.key, to)?.is_some(),
         };
-        if is_resumable { Ok(()) } else { Err(not_found("message", format!("{}-{to:04}", draft.trace_id))) }
+        if is_resumable {
+            Ok(())
+        } else {
+            Err(not_found("message", format!("{}-{to:04}", draft.trace_id)))
+        }
     }
 
     /// Rejects a change of a trace while a run of its session has not ended, on this trace or on another (SES-1).
     fn reject_active_session(&mut self, id: &TraceId) -> Result<(), WriteError> {
-        let trace = self.cache.traces.get(self.conn, id)?.ok_or_else(|| not_found("trace", id))?;
+        let trace = self
+            .cache
+            .traces
+            .get(self.conn, id)?
+            .ok_or_else(|| not_found("trace", id))?;
         let session_id = trace.session_id.clone();
         self.require_no_live_runs(&session_id)
     }
 
     fn require_no_live_runs(&mut self, id: &SessionId) -> Result<(), WriteError> {
-        let key = self.cache.sessions.get(self.conn, id)?.ok_or_else(|| not_found("session", id))?.key;
+        let key = self
+            .cache
+            .sessions
+            .get(self.conn, id)?
+            .ok_or_else(|| not_found("session", id))?
+            .key;
         // Runs that were created or ended earlier in the batch must be in their rows.
         self.cache.save_runs(self.conn)?;
         if deletion::has_live_runs(self.conn, key)? {
@@ -284,10 +341,18 @@ impl<'a> AdmissionCheck<'a, '_> {
     /// Requires that no message and no run was added to a conversation, and its head not moved, since the caller read it.
     fn require_point(&mut self, point: &ConversationPoint) -> Result<(), WriteError> {
         let id = &point.trace_id;
-        let trace = self.cache.traces.get(self.conn, id)?.ok_or_else(|| not_found("trace", id))?;
-        let is_same =
-            trace.head_sequence == point.head_sequence && runs::last_id_of(self.conn, trace.key)? == point.last_run;
-        if is_same { Ok(()) } else { Err(StoreError::HeadMoved(id.clone()).into()) }
+        let trace = self
+            .cache
+            .traces
+            .get(self.conn, id)?
+            .ok_or_else(|| not_found("trace", id))?;
+        let is_same = trace.head_sequence == point.head_sequence
+            && runs::last_id_of(self.conn, trace.key)? == point.last_run;
+        if is_same {
+            Ok(())
+        } else {
+            Err(StoreError::HeadMoved(id.clone()).into())
+        }
     }
 
     fn check_begin_deletion(&mut self, id: &SessionId) -> Result<(), WriteError> {
@@ -351,9 +416,14 @@ impl<'a> AdmissionCheck<'a, '_> {
             return Err(already_exists("message", message.message_id()));
         }
         if let Some(parent) = message.parent_sequence.filter(|parent| *parent > last) {
-            return Err(not_found("message", format!("{}-{parent:04}", message.trace_id)));
+            return Err(not_found(
+                "message",
+                format!("{}-{parent:04}", message.trace_id),
+            ));
         }
-        self.appended.sequences.insert(&message.trace_id, message.sequence);
+        self.appended
+            .sequences
+            .insert(&message.trace_id, message.sequence);
         Ok(())
     }
 
@@ -367,13 +437,20 @@ impl<'a> AdmissionCheck<'a, '_> {
     fn version(&mut self, new: &'a NewVersion) -> Result<(), WriteError> {
         let last = self.check_next_number(&new.artifact)?;
         if last.stored != last.current {
-            let message = format!("{}, which has edits without a stored version,", new.artifact.label());
+            let message = format!(
+                "{}, which has edits without a stored version,",
+                new.artifact.label()
+            );
             return Err(already_exists("artifact", message));
         }
         let number = new.artifact.current_version;
-        self.appended
-            .numbers
-            .insert(&new.artifact.artifact_id, Some(RevisionNumbers { current: number, stored: number }));
+        self.appended.numbers.insert(
+            &new.artifact.artifact_id,
+            Some(RevisionNumbers {
+                current: number,
+                stored: number,
+            }),
+        );
         Ok(())
     }
 
@@ -381,20 +458,39 @@ impl<'a> AdmissionCheck<'a, '_> {
         self.require_trace(&new.edit.trace_id)?;
         self.require_run(&new.edit.effect.run_id)?;
         let last = self.check_next_number(&new.artifact)?;
-        let numbers = RevisionNumbers { current: new.edit.revision, ..last };
-        self.appended.numbers.insert(&new.artifact.artifact_id, Some(numbers));
+        let numbers = RevisionNumbers {
+            current: new.edit.revision,
+            ..last
+        };
+        self.appended
+            .numbers
+            .insert(&new.artifact.artifact_id, Some(numbers));
         Ok(())
     }
 
     fn flush(&mut self, new: &'a NewDocumentVersion) -> Result<(), WriteError> {
-        let last = self.numbers(&new.artifact_id)?.ok_or_else(|| not_found("artifact", &new.artifact_id))?;
+        let last = self
+            .numbers(&new.artifact_id)?
+            .ok_or_else(|| not_found("artifact", &new.artifact_id))?;
         if new.version <= last.stored {
-            return Err(already_exists("artifact", format!("{} in version {}", new.artifact_id, last.stored)));
+            return Err(already_exists(
+                "artifact",
+                format!("{} in version {}", new.artifact_id, last.stored),
+            ));
         }
         if new.version > last.current {
-            return Err(not_found("revision", format!("{} of artifact {}", new.version, new.artifact_id)));
+            return Err(not_found(
+                "revision",
+                format!("{} of artifact {}", new.version, new.artifact_id),
+            ));
         }
-        self.appended.numbers.insert(&new.artifact_id, Some(RevisionNumbers { stored: new.version, ..last }));
+        self.appended.numbers.insert(
+            &new.artifact_id,
+            Some(RevisionNumbers {
+                stored: new.version,
+                ..last
+            }),
+        );
         Ok(())
     }
 
@@ -413,7 +509,9 @@ impl<'a> AdmissionCheck<'a, '_> {
             if owner.is_some_and(|owner| owner != artifact.artifact_id) {
                 return Err(already_exists("artifact", name.1));
             }
-            self.appended.names.insert(name, Some(&artifact.artifact_id));
+            self.appended
+                .names
+                .insert(name, Some(&artifact.artifact_id));
         }
         if let Some(name) = artifact.withdrawn.as_deref() {
             self.appended.names.insert((&artifact.scope, name), None);
@@ -425,7 +523,10 @@ impl<'a> AdmissionCheck<'a, '_> {
         let last = last.unwrap_or_default();
         if artifact.current_version != last.current + 1 {
             // The number is taken or would leave a gap, so the caller has not seen the last version.
-            return Err(already_exists("artifact", format!("{} in version {}", artifact.label(), last.current)));
+            return Err(already_exists(
+                "artifact",
+                format!("{} in version {}", artifact.label(), last.current),
+            ));
         }
         Ok(last)
     }

@@ -8,8 +8,9 @@
 
 use rusqlite::{CachedStatement, Connection};
 use soong_protocol::{
-    Artifact, ArtifactWrite, BlobWrite, ChildResult, EventDraft, Message, NewEdit, NewFork, NewTrace, Permission,
-    PermissionWrite, Run, RunId, RunWrite, SessionId, SessionWrite, TraceId, TraceWrite, Write,
+    Artifact, ArtifactWrite, BlobWrite, ChildResult, EventDraft, Message, NewEdit, NewFork,
+    NewTrace, Permission, PermissionWrite, Run, RunId, RunWrite, SessionId, SessionWrite, TraceId,
+    TraceWrite, Write,
 };
 
 use super::{
@@ -20,8 +21,8 @@ use super::{
     deletion, edits,
     event_effects::EventRows,
     event_rows::{self, NewRow, Reported},
-    events, fork, keyed_requests, main_path, messages, permissions, prompts, questions, row_updates, runs, sessions,
-    slug, task_journals,
+    events, fork, keyed_requests, main_path, messages, permissions, prompts, questions,
+    row_updates, runs, sessions, slug, task_journals,
     traces::{self, TraceRow},
 };
 use crate::store::{Ack, Append, DeletionStage, EventIds, StoreError};
@@ -48,12 +49,21 @@ impl<'c> Batch<'c> {
         }
         let add_event_row = conn.prepare_cached(event_rows::INSERT)?;
         let add_message = conn.prepare_cached(messages::INSERT)?;
-        Ok(Self { conn, cache, add_event_row, add_message, event_row: None })
+        Ok(Self {
+            conn,
+            cache,
+            add_event_row,
+            add_message,
+            event_row: None,
+        })
     }
 
     /// Writes one append. A rejected append has written nothing; after any other failure the transaction must be
     /// rolled back.
-    pub(super) fn append(&mut self, append: &Append) -> Result<Result<Ack, StoreError>, WriteError> {
+    pub(super) fn append(
+        &mut self,
+        append: &Append,
+    ) -> Result<Result<Ack, StoreError>, WriteError> {
         match admit(self.conn, self.cache, append) {
             Ok(Admission::New) => self.write_all(append).map(Ok),
             Ok(Admission::AlreadyRecorded) => Ok(Ok(Ack::default())),
@@ -81,25 +91,45 @@ impl<'c> Batch<'c> {
                     written.result = Some(result);
                 }
                 Write::Run(RunWrite::OpenModelCalls { run_id, calls }) => {
-                    let run = self.cache.runs.get(self.conn, run_id)?.ok_or_else(|| not_found("run", run_id))?;
+                    let run = self
+                        .cache
+                        .runs
+                        .get(self.conn, run_id)?
+                        .ok_or_else(|| not_found("run", run_id))?;
                     runs::set_open_model_calls(self.conn, run.key, calls)?;
                 }
                 Write::Run(RunWrite::OfferedTools { run_id, tools }) => {
-                    let run = self.cache.runs.get(self.conn, run_id)?.ok_or_else(|| not_found("run", run_id))?;
+                    let run = self
+                        .cache
+                        .runs
+                        .get(self.conn, run_id)?
+                        .ok_or_else(|| not_found("run", run_id))?;
                     runs::set_offered_tools(self.conn, run, tools)?;
                 }
-                Write::Run(RunWrite::TaskJournalCompleted(run_id)) => task_journals::end(self.conn, run_id)?,
+                Write::Run(RunWrite::TaskJournalCompleted(run_id)) => {
+                    task_journals::end(self.conn, run_id)?
+                }
                 Write::Message(message) => {
                     self.message(message)?;
                     written.message = Some(message);
                 }
                 Write::Event(draft) => ack.events.push(self.event(draft, &written)?),
-                Write::Answer { question_id, answer, at } => questions::answer(self.conn, question_id, answer, *at)?,
-                Write::Permission(PermissionWrite::Request(asked)) => self.insert_permission(asked)?,
-                Write::Permission(PermissionWrite::Decision(decision)) => permissions::decide(self.conn, decision)?,
+                Write::Answer {
+                    question_id,
+                    answer,
+                    at,
+                } => questions::answer(self.conn, question_id, answer, *at)?,
+                Write::Permission(PermissionWrite::Request(asked)) => {
+                    self.insert_permission(asked)?
+                }
+                Write::Permission(PermissionWrite::Decision(decision)) => {
+                    permissions::decide(self.conn, decision)?
+                }
                 Write::Artifact(write) => self.write_artifact(write)?,
                 Write::Request(write) => keyed_requests::write(self.conn, write)?,
-                Write::Blob(BlobWrite::Intent { path, at }) => artifacts::begin_intent(self.conn, path, *at)?,
+                Write::Blob(BlobWrite::Intent { path, at }) => {
+                    artifacts::begin_intent(self.conn, path, *at)?
+                }
                 Write::Blob(BlobWrite::Deleted { path }) => artifacts::end_intent(self.conn, path)?,
                 Write::Probe => rewrite_format_version(self.conn)?,
             }
@@ -128,7 +158,9 @@ impl<'c> Batch<'c> {
             SessionWrite::Fork(new) => self.fork(new),
             SessionWrite::BeginRemoval(id) => self.begin_removal(id),
             SessionWrite::EndRemoval(id) => self.end_removal(id),
-            SessionWrite::RemoveRows { session_id, limit } => Ok(deletion::remove_rows(self.conn, session_id, *limit)?),
+            SessionWrite::RemoveRows { session_id, limit } => {
+                Ok(deletion::remove_rows(self.conn, session_id, *limit)?)
+            }
             SessionWrite::Require { .. } => Ok(()),
         }
     }
@@ -140,14 +172,22 @@ impl<'c> Batch<'c> {
             ArtifactWrite::Copy(new) => artifacts::insert_copy(self.conn, new, next_lsn)?,
             ArtifactWrite::Edit(new) => self.edit(new)?,
             ArtifactWrite::DocumentVersion(new) => artifacts::flush(self.conn, new, next_lsn)?,
-            ArtifactWrite::Deleted { artifact_id, at } => artifacts::remove(self.conn, artifact_id, *at)?,
+            ArtifactWrite::Deleted { artifact_id, at } => {
+                artifacts::remove(self.conn, artifact_id, *at)?
+            }
         }
         Ok(())
     }
 
     fn trace(&mut self, new: &NewTrace) -> Result<(), WriteError> {
         let parent_key = match &new.parent_trace_id {
-            Some(id) => Some(self.cache.traces.get(self.conn, id)?.ok_or_else(|| not_found("trace", id))?.key),
+            Some(id) => Some(
+                self.cache
+                    .traces
+                    .get(self.conn, id)?
+                    .ok_or_else(|| not_found("trace", id))?
+                    .key,
+            ),
             None => None,
         };
         let session = self.cache.sessions.get(self.conn, &new.session_id)?;
@@ -168,9 +208,12 @@ impl<'c> Batch<'c> {
             .traces
             .get(self.conn, &new.source_trace)?
             .ok_or_else(|| not_found("trace", &new.source_trace))?;
-        let source = fork::Source { key: row.key, head: row.head_sequence };
-        let described =
-            traces::trace(self.conn, &new.source_trace)?.ok_or_else(|| not_found("trace", &new.source_trace))?;
+        let source = fork::Source {
+            key: row.key,
+            head: row.head_sequence,
+        };
+        let described = traces::trace(self.conn, &new.source_trace)?
+            .ok_or_else(|| not_found("trace", &new.source_trace))?;
         let session = sessions::insert(self.conn, &new.session)?;
         let trace = NewTrace {
             trace_id: new.trace_id.clone(),
@@ -187,10 +230,18 @@ impl<'c> Batch<'c> {
         };
         let mut row = traces::insert(self.conn, &trace, &session, None)?;
         slug::set_if_missing(self.conn, session.key, &trace.session_id, &trace.name)?;
-        fork::copy(self.conn, &source, new.last_message, &mut row, self.cache.next_lsn.unwrap_or(1))?;
+        fork::copy(
+            self.conn,
+            &source,
+            new.last_message,
+            &mut row,
+            self.cache.next_lsn.unwrap_or(1),
+        )?;
         prompts::copy_to(self.conn, session.key, row.key)?;
         row.completed_at = Some(new.session.created_at);
-        self.cache.sessions.add(new.session.session_id.clone(), session);
+        self.cache
+            .sessions
+            .add(new.session.session_id.clone(), session);
         self.cache.traces.add(trace.trace_id, row);
         Ok(())
     }
@@ -201,18 +252,31 @@ impl<'c> Batch<'c> {
         let session = self.cache.sessions.get(self.conn, &new.session_id)?;
         let session = session.ok_or_else(|| not_found("session", &new.session_id))?;
         sessions::set_name_if_missing(self.conn, session.key, &new.name)?;
-        Ok(slug::set_if_missing(self.conn, session.key, &new.session_id, &new.name)?)
+        Ok(slug::set_if_missing(
+            self.conn,
+            session.key,
+            &new.session_id,
+            &new.name,
+        )?)
     }
 
     fn run(&mut self, run: &Run) -> Result<(), WriteError> {
         let parent_key = match &run.parent_run_id {
-            Some(id) => Some(self.cache.runs.get(self.conn, id)?.ok_or_else(|| not_found("run", id))?.key),
+            Some(id) => Some(
+                self.cache
+                    .runs
+                    .get(self.conn, id)?
+                    .ok_or_else(|| not_found("run", id))?
+                    .key,
+            ),
             None => None,
         };
         let trace = self.cache.traces.get_mut(self.conn, &run.trace_id)?;
         let trace = trace.ok_or_else(|| not_found("trace", &run.trace_id))?;
         let session = self.cache.sessions.get(self.conn, &trace.session_id)?;
-        let session_key = session.ok_or_else(|| not_found("session", &trace.session_id))?.key;
+        let session_key = session
+            .ok_or_else(|| not_found("session", &trace.session_id))?
+            .key;
         row_updates::count_new_run(run.status, run.settings.reflects.is_some(), trace);
         let row = runs::insert(self.conn, run, trace.key, session_key, parent_key)?;
         self.cache.runs.add(run.run_id.clone(), row);
@@ -220,7 +284,11 @@ impl<'c> Batch<'c> {
     }
 
     fn open_run(&mut self, run_id: &RunId) -> Result<u64, WriteError> {
-        let run = self.cache.runs.get_mut(self.conn, run_id)?.ok_or_else(|| not_found("run", run_id))?;
+        let run = self
+            .cache
+            .runs
+            .get_mut(self.conn, run_id)?
+            .ok_or_else(|| not_found("run", run_id))?;
         run.position.epoch += 1;
         run.position.append_number = 0;
         Ok(run.position.epoch)
@@ -239,7 +307,10 @@ impl<'c> Batch<'c> {
         let head = trace.head_sequence;
         if let Some(covers) = &message.covers {
             main_path::add_boundary(self.conn, trace.key, message.sequence, covers)?;
-        } else if !message.partial && !message.side_branch && message.parent_sequence.unwrap_or(0) == head {
+        } else if !message.partial
+            && !message.side_branch
+            && message.parent_sequence.unwrap_or(0) == head
+        {
             if head == 0 || message.sequence != head + 1 {
                 main_path::begin_range(self.conn, trace.key, head, message.sequence)?;
             }
@@ -252,7 +323,9 @@ impl<'c> Batch<'c> {
         let trace = self.cache.traces.get(self.conn, &message.trace_id)?;
         let trace = trace.ok_or_else(|| not_found("trace", &message.trace_id))?;
         let session = self.cache.sessions.get(self.conn, &trace.session_id)?;
-        let session_key = session.ok_or_else(|| not_found("session", &trace.session_id))?.key;
+        let session_key = session
+            .ok_or_else(|| not_found("session", &trace.session_id))?
+            .key;
         Ok(prompts::key(self.conn, session_key, &message.content)?)
     }
 
@@ -273,9 +346,16 @@ impl<'c> Batch<'c> {
             _ => None,
         });
         for run_id in fenced.chain(opened) {
-            let Some(run) = self.cache.runs.get_mut(self.conn, run_id)? else { continue };
+            let Some(run) = self.cache.runs.get_mut(self.conn, run_id)? else {
+                continue;
+            };
             for trace_id in added() {
-                if self.cache.traces.get(self.conn, trace_id)?.is_some_and(|trace| trace.key == run.trace_key) {
+                if self
+                    .cache
+                    .traces
+                    .get(self.conn, trace_id)?
+                    .is_some_and(|trace| trace.key == run.trace_key)
+                {
                     run.stats.messages += 1;
                 }
             }
@@ -285,26 +365,51 @@ impl<'c> Batch<'c> {
 
     /// Inserts the row of the events that were written last.
     fn insert_event_row(&mut self) -> rusqlite::Result<()> {
-        self.event_row.take().map_or(Ok(()), |row| row.insert(&mut self.add_event_row))
+        self.event_row
+            .take()
+            .map_or(Ok(()), |row| row.insert(&mut self.add_event_row))
     }
 
-    fn event(&mut self, draft: &EventDraft, written: &Reported<'_>) -> Result<EventIds, WriteError> {
-        let Cache { sessions, traces, runs, next_lsn, .. } = &mut *self.cache;
-        let trace = traces.get_mut(self.conn, &draft.trace_id)?.ok_or_else(|| not_found("trace", &draft.trace_id))?;
+    fn event(
+        &mut self,
+        draft: &EventDraft,
+        written: &Reported<'_>,
+    ) -> Result<EventIds, WriteError> {
+        let Cache {
+            sessions,
+            traces,
+            runs,
+            next_lsn,
+            ..
+        } = &mut *self.cache;
+        let trace = traces
+            .get_mut(self.conn, &draft.trace_id)?
+            .ok_or_else(|| not_found("trace", &draft.trace_id))?;
         let session = sessions.get_mut(self.conn, &trace.session_id)?;
         let session = session.ok_or_else(|| not_found("session", &trace.session_id))?;
         let run = match &draft.run_id {
-            Some(id) => Some(runs.get_mut(self.conn, id)?.ok_or_else(|| not_found("run", id))?),
+            Some(id) => Some(
+                runs.get_mut(self.conn, id)?
+                    .ok_or_else(|| not_found("run", id))?,
+            ),
             None => None,
         };
         let lsn = next_lsn.unwrap_or(1);
         *next_lsn = Some(lsn + 1);
-        let mut rows = EventRows { trace, session, run };
+        let mut rows = EventRows {
+            trace,
+            session,
+            run,
+        };
         let ids = rows.assign_ids(lsn, draft.ts);
         let owners = rows.owners();
         rows.apply(self.conn, draft, ids.event_id)?;
         let data = event_rows::stored_data(draft, written);
-        if !self.event_row.as_mut().is_some_and(|row| row.add(owners, &ids, draft, &data)) {
+        if !self
+            .event_row
+            .as_mut()
+            .is_some_and(|row| row.add(owners, &ids, draft, &data))
+        {
             self.insert_event_row()?;
             self.event_row = Some(NewRow::new(owners, &ids, draft, &data));
         }
@@ -313,23 +418,46 @@ impl<'c> Batch<'c> {
 
     fn insert_permission(&mut self, permission: &Permission) -> Result<(), WriteError> {
         let session = self.cache.sessions.get(self.conn, &permission.session_id)?;
-        let session_key = session.ok_or_else(|| not_found("session", &permission.session_id))?.key;
+        let session_key = session
+            .ok_or_else(|| not_found("session", &permission.session_id))?
+            .key;
         let run = self.cache.runs.get(self.conn, &permission.run_id)?;
         let run_key = run.ok_or_else(|| not_found("run", &permission.run_id))?.key;
-        Ok(permissions::insert(self.conn, run_key, session_key, permission)?)
+        Ok(permissions::insert(
+            self.conn,
+            run_key,
+            session_key,
+            permission,
+        )?)
     }
 
     /// Writes an edit. The stored version is read here, because a flush may come between two edits.
     fn edit(&mut self, new: &NewEdit) -> Result<(), WriteError> {
         let NewEdit { artifact, edit } = new;
-        let stored_version = artifacts::numbers(self.conn, &edit.artifact_id)?.unwrap_or_default().stored;
-        let key = artifacts::save(self.conn, &Artifact { stored_version, ..artifact.clone() })?;
+        let stored_version = artifacts::numbers(self.conn, &edit.artifact_id)?
+            .unwrap_or_default()
+            .stored;
+        let key = artifacts::save(
+            self.conn,
+            &Artifact {
+                stored_version,
+                ..artifact.clone()
+            },
+        )?;
         let trace = self.cache.traces.get(self.conn, &edit.trace_id)?;
         let trace_key = trace.ok_or_else(|| not_found("trace", &edit.trace_id))?.key;
         let run = self.cache.runs.get(self.conn, &edit.effect.run_id)?;
-        let run_key = run.ok_or_else(|| not_found("run", &edit.effect.run_id))?.key;
+        let run_key = run
+            .ok_or_else(|| not_found("run", &edit.effect.run_id))?
+            .key;
         let lsn = self.cache.next_lsn.unwrap_or(1);
-        Ok(edits::insert(self.conn, key, (trace_key, run_key), lsn, edit)?)
+        Ok(edits::insert(
+            self.conn,
+            key,
+            (trace_key, run_key),
+            lsn,
+            edit,
+        )?)
     }
 
     /// Writes and clears the cache, because the session must no longer be found or written from memory.
@@ -358,8 +486,15 @@ impl<'c> Batch<'c> {
     }
 }
 
-fn trace_mut<'a>(cache: &'a mut Cache, conn: &Connection, id: &TraceId) -> Result<&'a mut TraceRow, WriteError> {
-    cache.traces.get_mut(conn, id)?.ok_or_else(|| not_found("trace", id))
+fn trace_mut<'a>(
+    cache: &'a mut Cache,
+    conn: &Connection,
+    id: &TraceId,
+) -> Result<&'a mut TraceRow, WriteError> {
+    cache
+        .traces
+        .get_mut(conn, id)?
+        .ok_or_else(|| not_found("trace", id))
 }
 
 /// Writes the format version again, which changes the first page of the database.

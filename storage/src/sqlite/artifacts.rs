@@ -15,8 +15,7 @@ use super::{
 use crate::store::{ChangedDocument, RecentArtifacts};
 
 /// Selects a row if the document was withdrawn by the edit with this revision.
-const IS_WITHDRAWN: &str =
-    "SELECT 1 FROM document_edit WHERE artifact_key = ?1 AND revision = ?2 AND update_type = 'withdraw'";
+const IS_WITHDRAWN: &str = "SELECT 1 FROM document_edit WHERE artifact_key = ?1 AND revision = ?2 AND update_type = 'withdraw'";
 
 /// Current numbers of an artifact.
 #[derive(Debug, Clone, Copy, Default)]
@@ -28,14 +27,20 @@ pub(super) struct RevisionNumbers {
 }
 
 /// Returns the numbers of an artifact; `None` if there is no artifact with that id.
-pub(super) fn numbers(conn: &Connection, id: &ArtifactId) -> rusqlite::Result<Option<RevisionNumbers>> {
+pub(super) fn numbers(
+    conn: &Connection,
+    id: &ArtifactId,
+) -> rusqlite::Result<Option<RevisionNumbers>> {
     conn.prepare_cached(
         "SELECT current_version, stored_version FROM artifact LEFT JOIN session USING (session_key)
          WHERE artifact_id = ?1 AND removal IS NULL",
     )?
     .query_row([id.as_str()], |row| {
         let mut columns = Columns::of(row);
-        Ok(RevisionNumbers { current: columns.count()?, stored: columns.count()? })
+        Ok(RevisionNumbers {
+            current: columns.count()?,
+            stored: columns.count()?,
+        })
     })
     .optional()
 }
@@ -47,7 +52,11 @@ fn key(conn: &Connection, id: &ArtifactId) -> rusqlite::Result<Option<i64>> {
 }
 
 /// Returns the id of the artifact with this name in a scope.
-pub(super) fn id_by_name(conn: &Connection, scope: &ArtifactScope, name: &str) -> rusqlite::Result<Option<ArtifactId>> {
+pub(super) fn id_by_name(
+    conn: &Connection,
+    scope: &ArtifactScope,
+    name: &str,
+) -> rusqlite::Result<Option<ArtifactId>> {
     let (mut query, owner) = match scope {
         ArtifactScope::Session { session_id } => (
             conn.prepare_cached(
@@ -61,7 +70,9 @@ pub(super) fn id_by_name(conn: &Connection, scope: &ArtifactScope, name: &str) -
             (conn.prepare_cached("SELECT artifact_id FROM artifact WHERE uid = ?1 AND name = ?2")?, uid.as_str())
         }
     };
-    query.query_row([owner, name], |row| Columns::of(row).id(ArtifactId::new)).optional()
+    query
+        .query_row([owner, name], |row| Columns::of(row).id(ArtifactId::new))
+        .optional()
 }
 
 /// Inserts or updates the row of an artifact; returns its key.
@@ -74,14 +85,18 @@ pub(super) fn save(conn: &Connection, artifact: &Artifact) -> rusqlite::Result<i
 
 /// Deletes an artifact with its versions and edits. Its blobs become intents, so that they are deleted later.
 pub(super) fn remove(conn: &Connection, id: &ArtifactId, at: Timestamp) -> rusqlite::Result<()> {
-    let Some(key) = key(conn, id)? else { return Ok(()) };
+    let Some(key) = key(conn, id)? else {
+        return Ok(());
+    };
     conn.prepare_cached(
         "INSERT OR IGNORE INTO blob_intent (path, at) SELECT path, ?2 FROM artifact_version WHERE artifact_key = ?1",
     )?
     .execute((key, at.as_millis()))?;
     edits::remove(conn, key)?;
-    conn.prepare_cached("DELETE FROM artifact_version WHERE artifact_key = ?1")?.execute([key])?;
-    conn.prepare_cached("DELETE FROM artifact WHERE artifact_key = ?1")?.execute([key])?;
+    conn.prepare_cached("DELETE FROM artifact_version WHERE artifact_key = ?1")?
+        .execute([key])?;
+    conn.prepare_cached("DELETE FROM artifact WHERE artifact_key = ?1")?
+        .execute([key])?;
     Ok(())
 }
 
@@ -153,14 +168,17 @@ fn metadata(artifact: &Artifact) -> Option<String> {
 
 /// Announces a blob; does nothing if it was already announced.
 pub(super) fn begin_intent(conn: &Connection, path: &str, at: Timestamp) -> rusqlite::Result<()> {
-    conn.prepare_cached("INSERT INTO blob_intent (path, at) VALUES (?1, ?2) ON CONFLICT (path) DO NOTHING")?
-        .execute((path, at.as_millis()))?;
+    conn.prepare_cached(
+        "INSERT INTO blob_intent (path, at) VALUES (?1, ?2) ON CONFLICT (path) DO NOTHING",
+    )?
+    .execute((path, at.as_millis()))?;
     Ok(())
 }
 
 /// Ends an intent; does nothing if it has already ended.
 pub(super) fn end_intent(conn: &Connection, path: &str) -> rusqlite::Result<()> {
-    conn.prepare_cached("DELETE FROM blob_intent WHERE path = ?1")?.execute([path])?;
+    conn.prepare_cached("DELETE FROM blob_intent WHERE path = ?1")?
+        .execute([path])?;
     Ok(())
 }
 
@@ -196,7 +214,9 @@ fn read_columns(columns: &mut Columns<'_, '_>) -> rusqlite::Result<Artifact> {
     let uid: Option<String> = columns.next()?;
     let scope = match session_id {
         Some(session_id) => ArtifactScope::Session { session_id },
-        None => ArtifactScope::User { uid: uid.unwrap_or_default() },
+        None => ArtifactScope::User {
+            uid: uid.unwrap_or_default(),
+        },
     };
     let mut artifact = Artifact {
         artifact_id,
@@ -245,7 +265,11 @@ pub(super) fn list(conn: &Connection, scope: &ArtifactScope) -> rusqlite::Result
 
 /// Reads up to `limit` of the most recently changed artifacts of a scope, and the numbers of artifacts. Debug
 /// artifacts do not count. Of the artifacts without a name only texts count: the others are images and files of messages.
-pub(super) fn recent(conn: &Connection, scope: &ArtifactScope, limit: i64) -> rusqlite::Result<RecentArtifacts> {
+pub(super) fn recent(
+    conn: &Connection,
+    scope: &ArtifactScope,
+    limit: i64,
+) -> rusqlite::Result<RecentArtifacts> {
     let (mut count, mut query, owner) = match scope {
         ArtifactScope::Session { session_id } => (
             conn.prepare_cached(
@@ -275,7 +299,11 @@ pub(super) fn recent(conn: &Connection, scope: &ArtifactScope, limit: i64) -> ru
         let mut columns = Columns::of(row);
         Ok((columns.count()?, columns.count()?))
     })?;
-    Ok(RecentArtifacts { named: collect_rows(query.query_map((owner, limit), read)?)?, named_count, unnamed_count })
+    Ok(RecentArtifacts {
+        named: collect_rows(query.query_map((owner, limit), read)?)?,
+        named_count,
+        unnamed_count,
+    })
 }
 
 /// Lists the artifacts of all sessions, each with the total bytes of its versions; the least recently changed one
@@ -337,13 +365,22 @@ pub(super) fn documents_changed_since(
         let (revision, is_foreign) = (columns.count()?, columns.next()?);
         let key: i64 = columns.next()?;
         let is_there = revision > 0 && !withdrawn.exists((key, clamp_to_i64(revision)))?;
-        Ok(ChangedDocument { artifact, revision, existed: is_there, changed_elsewhere: is_foreign })
+        Ok(ChangedDocument {
+            artifact,
+            revision,
+            existed: is_there,
+            changed_elsewhere: is_foreign,
+        })
     })?)
 }
 
 /// Lists the artifacts of a session that existed at an lsn, each with its number at that lsn; the most recently
 /// changed one last.
-pub(super) fn list_at(conn: &Connection, id: &SessionId, lsn: u64) -> rusqlite::Result<Vec<(Artifact, u64)>> {
+pub(super) fn list_at(
+    conn: &Connection,
+    id: &SessionId,
+    lsn: u64,
+) -> rusqlite::Result<Vec<(Artifact, u64)>> {
     let mut query = conn.prepare_cached(select!(
         "WHERE session_id = ?1 AND removal IS NULL ORDER BY artifact.updated_at, artifact_key",
         ", max(coalesce((SELECT max(revision) FROM document_edit
@@ -367,7 +404,11 @@ pub(super) fn list_at(conn: &Connection, id: &SessionId, lsn: u64) -> rusqlite::
 }
 
 /// Reads an artifact of a scope by name, else by id, else by the id of the artifact that it was copied from.
-pub(super) fn artifact(conn: &Connection, scope: &ArtifactScope, name: &str) -> rusqlite::Result<Option<Artifact>> {
+pub(super) fn artifact(
+    conn: &Connection,
+    scope: &ArtifactScope,
+    name: &str,
+) -> rusqlite::Result<Option<Artifact>> {
     let id = id_by_name(conn, scope, name)?.unwrap_or_else(|| ArtifactId::new(name));
     let found = conn
         .prepare_cached(select!("WHERE artifact_id = ?1 AND removal IS NULL"))?

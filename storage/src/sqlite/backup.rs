@@ -21,18 +21,29 @@ pub(super) type BlobCursor = (i64, i64);
 
 /// Copies a snapshot of the database and syncs the copy. If this fails, the caller must delete the partial copy.
 pub(super) fn copy(conn: &Connection, target: &Path) -> Result<(), StoreError> {
-    let name = target.to_str().ok_or_else(|| StoreError::Io(format!("{} is not valid Unicode", target.display())))?;
+    let name = target
+        .to_str()
+        .ok_or_else(|| StoreError::Io(format!("{} is not valid Unicode", target.display())))?;
     if target.exists() {
-        return Err(StoreError::Io(format!("{} already exists", target.display())));
+        return Err(StoreError::Io(format!(
+            "{} already exists",
+            target.display()
+        )));
     }
-    conn.execute("VACUUM INTO ?1", [name]).and_then(|_| migrate::clear_store_id(target)).map_err(store_error)?;
+    conn.execute("VACUUM INTO ?1", [name])
+        .and_then(|_| migrate::clear_store_id(target))
+        .map_err(store_error)?;
     let synced = fs::File::open(target).and_then(|file| file.sync_all());
     synced.map_err(|error| StoreError::Io(format!("{}: {error}", target.display())))
 }
 
 /// Counts sessions, except those that are being deleted.
 pub(super) fn count_sessions(conn: &Connection) -> rusqlite::Result<u64> {
-    conn.query_row("SELECT count(*) FROM session WHERE removal IS NULL", [], |row| Columns::of(row).count())
+    conn.query_row(
+        "SELECT count(*) FROM session WHERE removal IS NULL",
+        [],
+        |row| Columns::of(row).count(),
+    )
 }
 
 /// Lists stored versions with the paths of their blobs, each with the start of the page after it.
@@ -52,6 +63,14 @@ pub(super) fn blobs(
         let (key, version) = (columns.next()?, columns.count()?);
         let artifact_id = columns.id(ArtifactId::new)?;
         let (path, size) = (columns.next()?, columns.count()?);
-        Ok(((key, clamp_to_i64(version)), StoredBlob { artifact_id, version, path, size }))
+        Ok((
+            (key, clamp_to_i64(version)),
+            StoredBlob {
+                artifact_id,
+                version,
+                path,
+                size,
+            },
+        ))
     })?)
 }

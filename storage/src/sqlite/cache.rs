@@ -12,7 +12,9 @@ use std::collections::hash_map::Entry;
 use foldhash::HashMap;
 use rusqlite::Connection;
 
-use super::{hot_row::HotRow, runs::RunRow, sessions::SessionRow, traces::TraceRow, usage_sums::UsageSums};
+use super::{
+    hot_row::HotRow, runs::RunRow, sessions::SessionRow, traces::TraceRow, usage_sums::UsageSums,
+};
 
 /// Maximum number of rows of one kind that are kept between batches. If there are more, all rows of that kind are
 /// dropped, and read again on demand.
@@ -26,14 +28,19 @@ pub(super) struct RowCache<R: HotRow> {
 
 impl<R: HotRow> Default for RowCache<R> {
     fn default() -> Self {
-        Self { rows: HashMap::default(), changed: Vec::new() }
+        Self {
+            rows: HashMap::default(),
+            changed: Vec::new(),
+        }
     }
 }
 
 impl<R: HotRow> RowCache<R> {
     fn load(&mut self, conn: &Connection, id: &R::Id) -> rusqlite::Result<Option<&mut (R, bool)>> {
         if !self.rows.contains_key(id) {
-            let Some(row) = R::load(conn, id)? else { return Ok(None) };
+            let Some(row) = R::load(conn, id)? else {
+                return Ok(None);
+            };
             self.rows.insert(id.clone(), (row, false));
         }
         Ok(self.rows.get_mut(id))
@@ -45,13 +52,21 @@ impl<R: HotRow> RowCache<R> {
     }
 
     /// Returns a row like [`get`](Self::get), and marks it as changed.
-    pub(super) fn get_mut(&mut self, conn: &Connection, id: &R::Id) -> rusqlite::Result<Option<&mut R>> {
+    pub(super) fn get_mut(
+        &mut self,
+        conn: &Connection,
+        id: &R::Id,
+    ) -> rusqlite::Result<Option<&mut R>> {
         // `load` cannot be used, because its result would borrow `self` during the push to `changed`.
         if let Entry::Vacant(free) = self.rows.entry(id.clone()) {
-            let Some(row) = R::load(conn, id)? else { return Ok(None) };
+            let Some(row) = R::load(conn, id)? else {
+                return Ok(None);
+            };
             free.insert((row, false));
         }
-        let Some((row, is_changed)) = self.rows.get_mut(id) else { return Ok(None) };
+        let Some((row, is_changed)) = self.rows.get_mut(id) else {
+            return Ok(None);
+        };
         if !std::mem::replace(is_changed, true) {
             self.changed.push(id.clone());
         }

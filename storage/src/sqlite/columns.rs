@@ -17,7 +17,10 @@ pub(super) fn clamp_to_i64(count: u64) -> i64 {
 
 /// Converts an enum value to its string.
 pub(super) fn word<T: Serialize>(value: T) -> String {
-    serde_json::to_string(&value).unwrap_or_default().trim_matches('"').to_owned()
+    serde_json::to_string(&value)
+        .unwrap_or_default()
+        .trim_matches('"')
+        .to_owned()
 }
 
 /// Converts a value to JSON. The protocol's records can always be represented as JSON.
@@ -56,15 +59,22 @@ impl<'a, 'row> Columns<'a, 'row> {
     }
 
     pub(super) fn maybe_count(&mut self) -> rusqlite::Result<Option<u64>> {
-        let Some(count) = self.next::<Option<i64>>()? else { return Ok(None) };
-        u64::try_from(count).map(Some).map_err(|_| self.conversion_error(FromSqlError::OutOfRange(count)))
+        let Some(count) = self.next::<Option<i64>>()? else {
+            return Ok(None);
+        };
+        u64::try_from(count)
+            .map(Some)
+            .map_err(|_| self.conversion_error(FromSqlError::OutOfRange(count)))
     }
 
     pub(super) fn id<T>(&mut self, make: impl FnOnce(Arc<str>) -> T) -> rusqlite::Result<T> {
         self.next::<Arc<str>>().map(make)
     }
 
-    pub(super) fn maybe_id<T>(&mut self, make: impl FnOnce(Arc<str>) -> T) -> rusqlite::Result<Option<T>> {
+    pub(super) fn maybe_id<T>(
+        &mut self,
+        make: impl FnOnce(Arc<str>) -> T,
+    ) -> rusqlite::Result<Option<T>> {
         Ok(self.next::<Option<Arc<str>>>()?.map(make))
     }
 
@@ -85,7 +95,9 @@ impl<'a, 'row> Columns<'a, 'row> {
         self.parse_enum(&text)
     }
 
-    pub(super) fn maybe_enum<T: for<'de> Deserialize<'de>>(&mut self) -> rusqlite::Result<Option<T>> {
+    pub(super) fn maybe_enum<T: for<'de> Deserialize<'de>>(
+        &mut self,
+    ) -> rusqlite::Result<Option<T>> {
         let text: Option<String> = self.next()?;
         text.map(|text| self.parse_enum(&text)).transpose()
     }
@@ -95,9 +107,13 @@ impl<'a, 'row> Columns<'a, 'row> {
         serde_json::from_str(&text).map_err(|error| self.conversion_error(error))
     }
 
-    pub(super) fn maybe_json<T: for<'de> Deserialize<'de>>(&mut self) -> rusqlite::Result<Option<T>> {
+    pub(super) fn maybe_json<T: for<'de> Deserialize<'de>>(
+        &mut self,
+    ) -> rusqlite::Result<Option<T>> {
         let text: Option<String> = self.next()?;
-        text.map(|text| serde_json::from_str(&text)).transpose().map_err(|error| self.conversion_error(error))
+        text.map(|text| serde_json::from_str(&text))
+            .transpose()
+            .map_err(|error| self.conversion_error(error))
     }
 
     /// Reads the columns of [`stats_columns`].
@@ -126,12 +142,17 @@ impl<'a, 'row> Columns<'a, 'row> {
         T::deserialize(word).map_err(|error| self.conversion_error(error))
     }
 
-    fn conversion_error(&self, why: impl std::error::Error + Send + Sync + 'static) -> rusqlite::Error {
+    fn conversion_error(
+        &self,
+        why: impl std::error::Error + Send + Sync + 'static,
+    ) -> rusqlite::Error {
         rusqlite::Error::FromSqlConversionFailure(self.index - 1, Type::Text, Box::new(why))
     }
 }
 
 /// Collects the rows of a statement.
-pub(super) fn collect_rows<T>(rows: impl Iterator<Item = rusqlite::Result<T>>) -> rusqlite::Result<Vec<T>> {
+pub(super) fn collect_rows<T>(
+    rows: impl Iterator<Item = rusqlite::Result<T>>,
+) -> rusqlite::Result<Vec<T>> {
     rows.collect()
 }

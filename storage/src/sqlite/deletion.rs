@@ -66,9 +66,11 @@ const DELETE_STATEMENTS: &[&str] = &[
 
 /// Returns the stage of the deletion of a session; `None` if it is not being deleted.
 pub(super) fn stage(conn: &Connection, id: &SessionId) -> rusqlite::Result<Option<DeletionStage>> {
-    conn.prepare_cached("SELECT removal FROM session WHERE session_id = ?1 AND removal IS NOT NULL")?
-        .query_row([id.as_str()], |row| Columns::of(row).enum_value())
-        .optional()
+    conn.prepare_cached(
+        "SELECT removal FROM session WHERE session_id = ?1 AND removal IS NOT NULL",
+    )?
+    .query_row([id.as_str()], |row| Columns::of(row).enum_value())
+    .optional()
 }
 
 /// Returns whether a session has runs that have not ended.
@@ -81,7 +83,11 @@ pub(super) fn has_live_runs(conn: &Connection, session_key: i64) -> rusqlite::Re
 }
 
 /// Sets the stage of the deletion of a session; `None` cancels the deletion.
-pub(super) fn set_stage(conn: &Connection, id: &SessionId, stage: Option<DeletionStage>) -> rusqlite::Result<()> {
+pub(super) fn set_stage(
+    conn: &Connection,
+    id: &SessionId,
+    stage: Option<DeletionStage>,
+) -> rusqlite::Result<()> {
     conn.prepare_cached("UPDATE session SET removal = ?2 WHERE session_id = ?1")?
         .execute((id.as_str(), stage.map(DeletionStage::as_str)))?;
     Ok(())
@@ -100,23 +106,30 @@ pub(super) fn remove_rows(conn: &Connection, id: &SessionId, limit: u64) -> rusq
     set_stage(conn, id, Some(DeletionStage::Rows))?;
     let mut remaining = limit.max(1);
     for statement in DELETE_STATEMENTS {
-        remaining -= conn.prepare_cached(statement)?.execute((key, clamp_to_i64(remaining)))? as u64;
+        remaining -= conn
+            .prepare_cached(statement)?
+            .execute((key, clamp_to_i64(remaining)))? as u64;
         if remaining == 0 {
             return Ok(());
         }
     }
     sessions::remember_deleted(conn, id, key)?;
-    conn.prepare_cached("DELETE FROM session WHERE session_key = ?1")?.execute([key])?;
+    conn.prepare_cached("DELETE FROM session WHERE session_key = ?1")?
+        .execute([key])?;
     Ok(())
 }
 
 /// Lists the sessions that are being deleted, in the order of their creation.
 pub(super) fn list(conn: &Connection) -> rusqlite::Result<Vec<SessionDeletion>> {
-    let mut query =
-        conn.prepare_cached("SELECT session_id, removal FROM session WHERE removal IS NOT NULL ORDER BY session_key")?;
+    let mut query = conn.prepare_cached(
+        "SELECT session_id, removal FROM session WHERE removal IS NOT NULL ORDER BY session_key",
+    )?;
     collect_rows(query.query_map([], |row| {
         let mut columns = Columns::of(row);
-        Ok(SessionDeletion { session_id: columns.id(SessionId::new)?, stage: columns.enum_value()? })
+        Ok(SessionDeletion {
+            session_id: columns.id(SessionId::new)?,
+            stage: columns.enum_value()?,
+        })
     })?)
 }
 

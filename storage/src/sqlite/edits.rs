@@ -56,9 +56,17 @@ fn read(row: &Row<'_>) -> rusqlite::Result<DocumentEdit> {
         artifact_id: columns.id(ArtifactId::new)?,
         revision: columns.count()?,
         update_type: columns.enum_value()?,
-        splice: Splice { start: columns.count()?, removed: columns.count()?, inserted: columns.next()? },
+        splice: Splice {
+            start: columns.count()?,
+            removed: columns.count()?,
+            inserted: columns.next()?,
+        },
         old: columns.next()?,
-        effect: EffectId { run_id: columns.id(RunId::new)?, turn: columns.next()?, tool_call_id: columns.next()? },
+        effect: EffectId {
+            run_id: columns.id(RunId::new)?,
+            turn: columns.next()?,
+            tool_call_id: columns.next()?,
+        },
         trace_id: columns.id(TraceId::new)?,
         outcome: columns.next()?,
         created_at: columns.time()?,
@@ -81,13 +89,22 @@ pub(super) fn in_range(
 }
 
 /// Reads the edits of the run with that key in one of its turns, in the order of their recording.
-pub(super) fn of_turn(conn: &Connection, run_key: i64, turn: u32) -> rusqlite::Result<Vec<DocumentEdit>> {
-    let mut query = conn.prepare_cached(select!("WHERE run_key = ?1 AND turn = ?2 ORDER BY edit_key"))?;
+pub(super) fn of_turn(
+    conn: &Connection,
+    run_key: i64,
+    turn: u32,
+) -> rusqlite::Result<Vec<DocumentEdit>> {
+    let mut query = conn.prepare_cached(select!(
+        "WHERE run_key = ?1 AND turn = ?2 ORDER BY edit_key"
+    ))?;
     collect_rows(query.query_map((run_key, turn), read)?)
 }
 
 /// Reads the partial replacements of a document with their revisions, in order: the old and the new text.
-pub(super) fn replacements(conn: &Connection, id: &ArtifactId) -> rusqlite::Result<Vec<(u64, (String, String))>> {
+pub(super) fn replacements(
+    conn: &Connection,
+    id: &ArtifactId,
+) -> rusqlite::Result<Vec<(u64, (String, String))>> {
     let mut query = conn.prepare_cached(
         "SELECT revision, old, inserted FROM document_edit
          WHERE artifact_key = (SELECT artifact_key FROM artifact WHERE artifact_id = ?1) AND old IS NOT NULL
@@ -109,6 +126,7 @@ pub(super) fn run_key(conn: &Connection, id: &RunId) -> rusqlite::Result<Option<
 
 /// Deletes the edits of the document with that key.
 pub(super) fn remove(conn: &Connection, artifact_key: i64) -> rusqlite::Result<()> {
-    conn.prepare_cached("DELETE FROM document_edit WHERE artifact_key = ?1")?.execute([artifact_key])?;
+    conn.prepare_cached("DELETE FROM document_edit WHERE artifact_key = ?1")?
+        .execute([artifact_key])?;
     Ok(())
 }

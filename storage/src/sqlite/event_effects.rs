@@ -4,7 +4,8 @@
 
 use rusqlite::Connection;
 use soong_protocol::{
-    Event, EventDraft, GoalTree, MessageEvent, ModelEvent, PermissionEvent, RunEvent, SubAgentEvent, Timestamp,
+    Event, EventDraft, GoalTree, MessageEvent, ModelEvent, PermissionEvent, RunEvent,
+    SubAgentEvent, Timestamp,
 };
 
 use super::{
@@ -26,7 +27,11 @@ pub(super) struct EventRows<'r> {
 impl EventRows<'_> {
     /// Returns the next ids of the rows, and marks them as used.
     pub(super) fn assign_ids(&mut self, lsn: u64, at: Timestamp) -> EventIds {
-        let Self { trace, session, run } = self;
+        let Self {
+            trace,
+            session,
+            run,
+        } = self;
         trace.last_event_id += 1;
         session.last_seq += 1;
         session.last_lsn = lsn;
@@ -49,12 +54,25 @@ impl EventRows<'_> {
 
     pub(super) fn owners(&self) -> event_rows::Owners {
         let run_key = self.run.as_ref().map(|run| run.key);
-        event_rows::Owners { trace_key: self.trace.key, run_key, session_key: self.session.key }
+        event_rows::Owners {
+            trace_key: self.trace.key,
+            run_key,
+            session_key: self.session.key,
+        }
     }
 
     /// Applies an event to its rows, and to the rows that depend on it, such as goals and questions.
-    pub(super) fn apply(self, conn: &Connection, draft: &EventDraft, event_id: u64) -> Result<(), WriteError> {
-        let Self { trace, session, run } = self;
+    pub(super) fn apply(
+        self,
+        conn: &Connection,
+        draft: &EventDraft,
+        event_id: u64,
+    ) -> Result<(), WriteError> {
+        let Self {
+            trace,
+            session,
+            run,
+        } = self;
         match (&draft.event, run) {
             (Event::Run(RunEvent::SessionForked { goal_tree, .. }), _) => {
                 change_goals(conn, trace, |tree| tree.restore(GoalTree::clone(goal_tree)))?;
@@ -71,27 +89,52 @@ impl EventRows<'_> {
             }
             (Event::Model(event), Some(run)) => {
                 row_updates::apply_model_event(event, run, trace);
-                if let ModelEvent::NamingEnded { name: Some(name), .. } = event {
+                if let ModelEvent::NamingEnded {
+                    name: Some(name), ..
+                } = event
+                {
                     traces::rename(conn, trace.key, session.key, name)?;
                 }
             }
             // The run that has made the call ended before it.
-            (Event::Model(ModelEvent::NamingEnded { name: Some(name), .. }), None) => {
+            (
+                Event::Model(ModelEvent::NamingEnded {
+                    name: Some(name), ..
+                }),
+                None,
+            ) => {
                 traces::rename(conn, trace.key, session.key, name)?;
             }
             (Event::Tool(event), Some(run)) => row_updates::apply_tool_event(event, run, trace),
-            (Event::Context(event), Some(run)) => row_updates::apply_context_event(event, run, trace),
+            (Event::Context(event), Some(run)) => {
+                row_updates::apply_context_event(event, run, trace)
+            }
             (Event::Memory(event), Some(run)) => row_updates::apply_memory_event(event, run, trace),
             (Event::Goal(event), _) => change_goals(conn, trace, |tree| tree.apply(event))?,
             (Event::Message(event), _) => move_head(conn, event, trace)?,
-            (Event::Permission(PermissionEvent::ModeChanged { mode }), Some(run)) if !run.status.is_terminal() => {
+            (Event::Permission(PermissionEvent::ModeChanged { mode }), Some(run))
+                if !run.status.is_terminal() =>
+            {
                 runs::set_permission_mode(conn, run.key, *mode)?;
             }
             (Event::SubAgent(SubAgentEvent::CollaboratorUpdated { collaborator }), _) => {
                 collaborators::save(conn, trace.key, collaborator)?;
             }
-            (Event::SubAgent(SubAgentEvent::QuestionAsked { question_id, question, to, .. }), Some(run)) => {
-                let asked = questions::NewQuestion { id: question_id, question, to: to.as_deref(), at: draft.ts };
+            (
+                Event::SubAgent(SubAgentEvent::QuestionAsked {
+                    question_id,
+                    question,
+                    to,
+                    ..
+                }),
+                Some(run),
+            ) => {
+                let asked = questions::NewQuestion {
+                    id: question_id,
+                    question,
+                    to: to.as_deref(),
+                    at: draft.ts,
+                };
                 questions::insert(conn, run.key, session.key, &asked)?;
             }
             // The other events change no rows: messages, results and versions are separate writes.
@@ -101,26 +144,46 @@ impl EventRows<'_> {
     }
 }
 
-fn change_goals(conn: &Connection, trace: &mut TraceRow, change: impl FnOnce(&mut GoalTree)) -> rusqlite::Result<()> {
+fn change_goals(
+    conn: &Connection,
+    trace: &mut TraceRow,
+    change: impl FnOnce(&mut GoalTree),
+) -> rusqlite::Result<()> {
     change(goal_tree(conn, trace)?);
     trace.goals_changed = true;
     Ok(())
 }
 
 /// Moves the head if the event says so, and restores the goals and collaborators of the new head (MSG-4).
-fn move_head(conn: &Connection, event: &MessageEvent, trace: &mut TraceRow) -> rusqlite::Result<()> {
+fn move_head(
+    conn: &Connection,
+    event: &MessageEvent,
+    trace: &mut TraceRow,
+) -> rusqlite::Result<()> {
     let (head, goal_tree, collaborators) = match event {
         // The row of the message was written before its event.
-        MessageEvent::Added { sequence, replaces: Some(replaced), .. } if trace.head_sequence == *replaced => {
+        MessageEvent::Added {
+            sequence,
+            replaces: Some(replaced),
+            ..
+        } if trace.head_sequence == *replaced => {
             main_path::make_head(conn, trace.key, *replaced, *sequence)?;
             trace.head_sequence = *sequence;
             return Ok(());
         }
         MessageEvent::Added { .. } => return Ok(()),
-        MessageEvent::Rewind { head_sequence: head, goal_tree, collaborators, .. }
-        | MessageEvent::HeadSwitched { sequence: head, goal_tree, collaborators, .. } => {
-            (*head, goal_tree, collaborators)
+        MessageEvent::Rewind {
+            head_sequence: head,
+            goal_tree,
+            collaborators,
+            ..
         }
+        | MessageEvent::HeadSwitched {
+            sequence: head,
+            goal_tree,
+            collaborators,
+            ..
+        } => (*head, goal_tree, collaborators),
     };
     change_goals(conn, trace, |tree| tree.restore(GoalTree::clone(goal_tree)))?;
     if let Some(restored_collaborators) = collaborators {

@@ -21,8 +21,8 @@ use rusqlite::{
 };
 use serde_json::value::RawValue;
 use soong_protocol::{
-    ChildResult, Event, EventDraft, GoalEvent, Message, MessageEvent, RunEvent, RunId, SubAgentEvent, Timestamp,
-    TraceId,
+    ChildResult, Event, EventDraft, GoalEvent, Message, MessageEvent, RunEvent, RunId,
+    SubAgentEvent, Timestamp, TraceId,
 };
 
 use super::{
@@ -81,8 +81,15 @@ impl NewRow {
     }
 
     /// Adds an event if it belongs to this row; returns whether it does.
-    pub(super) fn add(&mut self, owners: Owners, ids: &EventIds, draft: &EventDraft, data: &str) -> bool {
-        let follows = ids.lsn == self.first.lsn + self.count && owners == self.owners && draft.ts == self.ts;
+    pub(super) fn add(
+        &mut self,
+        owners: Owners,
+        ids: &EventIds,
+        draft: &EventDraft,
+        data: &str,
+    ) -> bool {
+        let follows =
+            ids.lsn == self.first.lsn + self.count && owners == self.owners && draft.ts == self.ts;
         let is_closed = self.is_closed || is_unreadable(&draft.event);
         let fits = self.count < MAX_EVENTS && self.data.len() < MAX_DATA_BYTES && !is_closed;
         if follows && fits {
@@ -130,7 +137,8 @@ impl NewRow {
 
 /// Returns whether events of this kind change the goal tree of their trace.
 pub(super) fn changes_goals(kind: &str) -> bool {
-    GoalEvent::KINDS.contains(&kind) || matches!(kind, "rewind" | "head_switched" | "session_forked")
+    GoalEvent::KINDS.contains(&kind)
+        || matches!(kind, "rewind" | "head_switched" | "session_forked")
 }
 
 /// Returns whether the data of an event has an unknown form. It may even be invalid JSON, for example if a number was
@@ -151,24 +159,40 @@ pub(super) fn stored_data<'d>(draft: &'d EventDraft, rows: &Reported<'_>) -> Cow
     let result_id = |result: &ChildResult| json(&result.run_id);
     let reference = match &draft.event {
         // The event of a long message has no text. It is stored whole, so that readers need not load the message.
-        Event::Message(event @ MessageEvent::Added { content: Some(_), .. }) => {
-            let is_reported = |message: &&Message| draft.trace_id == message.trace_id && event.is_addition_of(message);
-            rows.message.filter(is_reported).map(|message| message.sequence.to_string())
+        Event::Message(
+            event @ MessageEvent::Added {
+                content: Some(_), ..
+            },
+        ) => {
+            let is_reported = |message: &&Message| {
+                draft.trace_id == message.trace_id && event.is_addition_of(message)
+            };
+            rows.message
+                .filter(is_reported)
+                .map(|message| message.sequence.to_string())
         }
         Event::Run(RunEvent::Completed { summary, stats }) => {
             let is_reported = |result: &&ChildResult| {
-                draft.run_id.as_ref() == Some(&result.run_id) && *summary == result.summary && *stats == result.stats
+                draft.run_id.as_ref() == Some(&result.run_id)
+                    && *summary == result.summary
+                    && *stats == result.stats
             };
             rows.result.filter(is_reported).map(result_id)
         }
-        Event::SubAgent(event) => rows.result.filter(|result| event.is_completion_of(result)).map(result_id),
+        Event::SubAgent(event) => rows
+            .result
+            .filter(|result| event.is_completion_of(result))
+            .map(result_id),
         _ => None,
     };
     reference.map_or(Cow::Borrowed(&draft.data), Cow::Owned)
 }
 
 /// Splits the columns `kind` and `data` of a row into its events. Each has its kind, and its data as stored.
-pub(super) fn split<'r>(kinds: &'r str, data: &'r str) -> rusqlite::Result<Vec<(&'r str, &'r str)>> {
+pub(super) fn split<'r>(
+    kinds: &'r str,
+    data: &'r str,
+) -> rusqlite::Result<Vec<(&'r str, &'r str)>> {
     if !kinds.contains(',') {
         return Ok(vec![(kinds, data)]);
     }
@@ -176,11 +200,17 @@ pub(super) fn split<'r>(kinds: &'r str, data: &'r str) -> rusqlite::Result<Vec<(
     if kinds.split(',').count() != parts.len() {
         return Err(unreadable(FromSqlError::InvalidType));
     }
-    Ok(kinds.split(',').zip(parts.into_iter().map(RawValue::get)).collect())
+    Ok(kinds
+        .split(',')
+        .zip(parts.into_iter().map(RawValue::get))
+        .collect())
 }
 
 /// Splits a row with the columns `lsn`, `kind` and `data` like [`split`]; omits the events after the one with `last_lsn`.
-pub(super) fn split_until<'r>(row: &'r Row<'_>, last_lsn: u64) -> rusqlite::Result<Vec<(&'r str, &'r str)>> {
+pub(super) fn split_until<'r>(
+    row: &'r Row<'_>,
+    last_lsn: u64,
+) -> rusqlite::Result<Vec<(&'r str, &'r str)>> {
     let first_lsn = Columns::of(row).count()?;
     let mut events = split(row.get_ref(1)?.as_str()?, row.get_ref(2)?.as_str()?)?;
     let wanted = last_lsn.saturating_add(1).saturating_sub(first_lsn);
@@ -204,12 +234,18 @@ pub(super) fn resolve(
         ("message_added", Some(b'0'..=b'9')) => {
             let sequence = stored.parse().map_err(unreadable)?;
             let found = messages::by_sequence(conn, trace_key, trace_id, &[sequence])?;
-            found.first().map(|message| MessageEvent::added(message).into())
+            found
+                .first()
+                .map(|message| MessageEvent::added(message).into())
         }
         ("sub_trace_completed" | "run_completed", Some(b'"')) => {
             let run_id: RunId = serde_json::from_str(stored).map_err(unreadable)?;
             runs::result(conn, &run_id)?.map(|result| match kind {
-                "run_completed" => RunEvent::Completed { summary: result.summary, stats: result.stats }.into(),
+                "run_completed" => RunEvent::Completed {
+                    summary: result.summary,
+                    stats: result.stats,
+                }
+                .into(),
                 _ => SubAgentEvent::completed(&result, result.summary.clone()).into(),
             })
         }
@@ -217,7 +253,9 @@ pub(super) fn resolve(
     };
     match event {
         Some(event) => Ok(event.data_json()),
-        None => Err(unreadable(FromSqlError::Other(format!("{kind} refers to {stored}, which is missing").into()))),
+        None => Err(unreadable(FromSqlError::Other(
+            format!("{kind} refers to {stored}, which is missing").into(),
+        ))),
     }
 }
 

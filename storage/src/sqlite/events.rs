@@ -12,12 +12,14 @@ use super::{
 
 /// Returns the next lsn: above those of all existing and all deleted events.
 pub(super) fn next_lsn(conn: &Connection) -> rusqlite::Result<u64> {
-    let mut query = conn.prepare_cached("SELECT lsn, kind FROM event WHERE lsn = (SELECT max(lsn) FROM event)")?;
+    let mut query = conn
+        .prepare_cached("SELECT lsn, kind FROM event WHERE lsn = (SELECT max(lsn) FROM event)")?;
     let last_row = query.query_row([], |row| {
         let mut columns = Columns::of(row);
         Ok(columns.count()? + event_rows::event_count(&columns.next::<String>()?))
     });
-    let deleted: Option<i64> = conn.query_row("SELECT max(lsn) FROM deleted_lsn", [], |row| row.get(0))?;
+    let deleted: Option<i64> =
+        conn.query_row("SELECT max(lsn) FROM deleted_lsn", [], |row| row.get(0))?;
     let above_deleted = deleted.map_or(1, |lsn| lsn.unsigned_abs() + 1);
     Ok(last_row.optional()?.unwrap_or(1).max(above_deleted))
 }
@@ -79,7 +81,9 @@ impl EventRow {
         events: &mut Vec<EventRecord>,
     ) -> rusqlite::Result<()> {
         let all = (0..).zip(event_rows::split(&self.kinds, &self.data)?);
-        let wanted = all.skip_while(|(index, _)| *index < skipped).take(limit.saturating_sub(events.len()));
+        let wanted = all
+            .skip_while(|(index, _)| *index < skipped)
+            .take(limit.saturating_sub(events.len()));
         for (index, (kind, stored)) in wanted {
             let data = event_rows::resolve(conn, (self.trace_key, &self.trace_id), kind, stored)?;
             events.push(EventRecord {
@@ -106,7 +110,9 @@ pub(super) fn of_trace(
     since: u64,
     limit: usize,
 ) -> rusqlite::Result<Vec<EventRecord>> {
-    let Some(key) = traces::key(conn, id)? else { return Ok(Vec::new()) };
+    let Some(key) = traces::key(conn, id)? else {
+        return Ok(Vec::new());
+    };
     let from = since.saturating_add(1);
     let mut query = conn.prepare_cached(select!(
         "WHERE event.trace_key = ?1 AND event_id >= coalesce(
@@ -134,11 +140,18 @@ pub(super) fn of_run(conn: &Connection, id: &RunId) -> rusqlite::Result<Vec<Even
     )?;
     let found = query.query_row([id.as_str()], |row| {
         let mut columns = Columns::of(row);
-        Ok((columns.next::<i64>()?, columns.next::<i64>()?, columns.count()?))
+        Ok((
+            columns.next::<i64>()?,
+            columns.next::<i64>()?,
+            columns.count()?,
+        ))
     });
-    let Some((run_key, trace_key, count)) = found.optional()? else { return Ok(Vec::new()) };
-    let mut query =
-        conn.prepare_cached(select!("WHERE event.trace_key = ?1 AND event.run_key = ?2 ORDER BY event_id DESC"))?;
+    let Some((run_key, trace_key, count)) = found.optional()? else {
+        return Ok(Vec::new());
+    };
+    let mut query = conn.prepare_cached(select!(
+        "WHERE event.trace_key = ?1 AND event.run_key = ?2 ORDER BY event_id DESC"
+    ))?;
     let mut rows = query.query((trace_key, run_key))?;
     let (mut backwards, mut read) = (Vec::new(), 0);
     while read < count
@@ -173,7 +186,9 @@ pub(super) fn of_session(
         let mut columns = Columns::of(row);
         Ok((columns.next::<i64>()?, columns.count()?, columns.count()?))
     });
-    let Some((key, first, last)) = found.optional()? else { return Ok(Vec::new()) };
+    let Some((key, first, last)) = found.optional()? else {
+        return Ok(Vec::new());
+    };
     let from = since.saturating_add(1).max(first);
     let mut query = conn.prepare_cached(select!(
         "WHERE lsn >= coalesce((SELECT max(row.lsn) FROM event AS row WHERE row.lsn <= ?2), 0) AND lsn <= ?3
@@ -204,9 +219,17 @@ pub(super) fn lsn_of(conn: &Connection, id: &SessionId, seen: u64) -> rusqlite::
     )?;
     let found = query.query_row([id.as_str()], |row| {
         let mut columns = Columns::of(row);
-        Ok((columns.next::<i64>()?, columns.count()?, columns.count()?, columns.count()?, columns.count()?))
+        Ok((
+            columns.next::<i64>()?,
+            columns.count()?,
+            columns.count()?,
+            columns.count()?,
+            columns.count()?,
+        ))
     });
-    let Some((key, first, last, event_base, last_seq)) = found.optional()? else { return Ok(0) };
+    let Some((key, first, last, event_base, last_seq)) = found.optional()? else {
+        return Ok(0);
+    };
     // The numbers begin after the base.
     let seen = seen.max(event_base);
     if seen >= last_seq {
@@ -214,7 +237,10 @@ pub(super) fn lsn_of(conn: &Connection, id: &SessionId, seen: u64) -> rusqlite::
     }
     let wanted = seen + 1;
     // The wanted lsn is between these two, inclusive.
-    let (mut low, mut high) = (first + (seen - event_base), last.saturating_sub(last_seq - wanted));
+    let (mut low, mut high) = (
+        first + (seen - event_base),
+        last.saturating_sub(last_seq - wanted),
+    );
     // The row with the wanted event begins here or later, so no row is scanned twice.
     let mut from = first;
     let mut last_row_to = conn.prepare_cached(
@@ -225,14 +251,22 @@ pub(super) fn lsn_of(conn: &Connection, id: &SessionId, seen: u64) -> rusqlite::
         let middle = low + (high - low) / 2;
         let row = last_row_to.query_row((key, clamp_to_i64(from), clamp_to_i64(middle)), |row| {
             let mut columns = Columns::of(row);
-            Ok((columns.count()?, columns.count()?, event_rows::event_count(&columns.next::<String>()?)))
+            Ok((
+                columns.count()?,
+                columns.count()?,
+                event_rows::event_count(&columns.next::<String>()?),
+            ))
         });
         match row.optional()? {
             // The row begins after the wanted event.
             Some((lsn, seq, _)) if seq > wanted => high = lsn.saturating_sub(seq - wanted),
-            Some((lsn, seq, count)) if wanted < seq + count => return Ok((lsn + (wanted - seq)).saturating_sub(1)),
+            Some((lsn, seq, count)) if wanted < seq + count => {
+                return Ok((lsn + (wanted - seq)).saturating_sub(1));
+            }
             // The wanted event is in a later row, which begins after `middle`.
-            Some((lsn, seq, _)) => (low, from) = ((lsn + (wanted - seq)).max(middle + 1), middle + 1),
+            Some((lsn, seq, _)) => {
+                (low, from) = ((lsn + (wanted - seq)).max(middle + 1), middle + 1)
+            }
             None => (low, from) = (middle + 1, middle + 1),
         }
     }
@@ -240,23 +274,47 @@ pub(super) fn lsn_of(conn: &Connection, id: &SessionId, seen: u64) -> rusqlite::
 }
 
 /// Finds the event of a trace with that lsn. Returns its event id, and the run that caused it.
-pub(super) fn at_lsn(conn: &Connection, trace_key: i64, lsn: u64) -> rusqlite::Result<Option<(u64, Option<RunId>)>> {
+pub(super) fn at_lsn(
+    conn: &Connection,
+    trace_key: i64,
+    lsn: u64,
+) -> rusqlite::Result<Option<(u64, Option<RunId>)>> {
     let mut query = conn.prepare_cached(
         "SELECT lsn, event_id, kind, run_id FROM event LEFT JOIN run USING (run_key)
          WHERE lsn = (SELECT max(lsn) FROM event WHERE lsn <= ?2) AND event.trace_key = ?1",
     )?;
     let row = query.query_row((trace_key, clamp_to_i64(lsn)), |row| {
         let mut columns = Columns::of(row);
-        let (first, event_id, kinds) = (columns.count()?, columns.count()?, columns.next::<String>()?);
-        Ok((first, event_id, event_rows::event_count(&kinds), columns.maybe_id(RunId::new)?))
+        let (first, event_id, kinds) = (
+            columns.count()?,
+            columns.count()?,
+            columns.next::<String>()?,
+        );
+        Ok((
+            first,
+            event_id,
+            event_rows::event_count(&kinds),
+            columns.maybe_id(RunId::new)?,
+        ))
     });
-    let row = row.optional()?.filter(|(first, _, count, _)| lsn < first + count);
+    let row = row
+        .optional()?
+        .filter(|(first, _, count, _)| lsn < first + count);
     Ok(row.map(|(first, event_id, _, run_id)| (event_id + (lsn - first), run_id)))
 }
 
 /// Returns the lsn of the first event of a trace after `event_id` that adds a message, moves the head or starts a run.
-pub(super) fn next_step(conn: &Connection, trace_key: i64, event_id: u64) -> rusqlite::Result<Option<u64>> {
-    let is_step = |kind: &str| matches!(kind, "message_added" | "rewind" | "head_switched" | "loop_started");
+pub(super) fn next_step(
+    conn: &Connection,
+    trace_key: i64,
+    event_id: u64,
+) -> rusqlite::Result<Option<u64>> {
+    let is_step = |kind: &str| {
+        matches!(
+            kind,
+            "message_added" | "rewind" | "head_switched" | "loop_started"
+        )
+    };
     let mut query = conn.prepare_cached(
         "SELECT lsn, event_id, kind FROM event WHERE trace_key = ?1 AND event_id >= coalesce(
              (SELECT max(row.event_id) FROM event AS row WHERE row.trace_key = ?1 AND row.event_id <= ?2), 0)
@@ -267,7 +325,8 @@ pub(super) fn next_step(conn: &Connection, trace_key: i64, event_id: u64) -> rus
         let mut columns = Columns::of(row);
         let (lsn, first) = (columns.count()?, columns.count()?);
         let kinds = (0..).zip(row.get_ref(2)?.as_str()?.split(','));
-        let mut later_steps = kinds.filter(|(index, kind)| first + index > event_id && is_step(kind));
+        let mut later_steps =
+            kinds.filter(|(index, kind)| first + index > event_id && is_step(kind));
         if let Some((index, _)) = later_steps.next() {
             return Ok(Some(lsn + index));
         }

@@ -49,7 +49,11 @@ pub(super) fn copy(
     trace.head_sequence = at;
     trace.last_sequence = copied.last;
     trace.stats.messages = copied.messages;
-    trace.status = if is_final_answer(conn, source.key, at)? { TraceStatus::Completed } else { TraceStatus::Stopped };
+    trace.status = if is_final_answer(conn, source.key, at)? {
+        TraceStatus::Completed
+    } else {
+        TraceStatus::Stopped
+    };
     Ok(())
 }
 
@@ -89,7 +93,12 @@ impl CopyCounters {
 }
 
 /// Keeps the runs that wrote a range of messages of the source, for a run that continues the copy.
-fn keep_runs(conn: &Connection, source: i64, target: i64, (first, last): Range) -> rusqlite::Result<()> {
+fn keep_runs(
+    conn: &Connection,
+    source: i64,
+    target: i64,
+    (first, last): Range,
+) -> rusqlite::Result<()> {
     let range = (target, source, clamp_to_i64(first), clamp_to_i64(last));
     conn.prepare_cached(
         "INSERT OR IGNORE INTO copied_run (trace_key, first, mode, task, settings)
@@ -128,7 +137,11 @@ fn link(conn: &Connection, source: i64, target: i64, place: u64) -> rusqlite::Re
 }
 
 /// Lists the sub-traces that a trace had started up to an lsn.
-fn started_sub_traces(conn: &Connection, trace_key: i64, lsn: u64) -> rusqlite::Result<Vec<TraceId>> {
+fn started_sub_traces(
+    conn: &Connection,
+    trace_key: i64,
+    lsn: u64,
+) -> rusqlite::Result<Vec<TraceId>> {
     let mut query = conn.prepare_cached(
         "SELECT lsn, kind, data FROM event
          WHERE trace_key = ?1 AND lsn <= ?2 AND instr(kind, 'sub_trace_started') ORDER BY event_id",
@@ -137,8 +150,13 @@ fn started_sub_traces(conn: &Connection, trace_key: i64, lsn: u64) -> rusqlite::
     let mut started = Vec::new();
     while let Some(row) = rows.next()? {
         let events = event_rows::split_until(row, lsn)?;
-        for (kind, data) in events.into_iter().filter(|(kind, _)| *kind == "sub_trace_started") {
-            if let Event::SubAgent(SubAgentEvent::Started { sub_trace_id, .. }) = Event::decode(kind, data) {
+        for (kind, data) in events
+            .into_iter()
+            .filter(|(kind, _)| *kind == "sub_trace_started")
+        {
+            if let Event::SubAgent(SubAgentEvent::Started { sub_trace_id, .. }) =
+                Event::decode(kind, data)
+            {
                 started.push(sub_trace_id);
             }
         }
@@ -148,13 +166,17 @@ fn started_sub_traces(conn: &Connection, trace_key: i64, lsn: u64) -> rusqlite::
 
 fn message_lsn(conn: &Connection, key: i64, sequence: u64) -> rusqlite::Result<u64> {
     conn.prepare_cached("SELECT lsn FROM message WHERE trace_key = ?1 AND sequence = ?2")?
-        .query_row((key, clamp_to_i64(sequence)), |row| Columns::of(row).count())
+        .query_row((key, clamp_to_i64(sequence)), |row| {
+            Columns::of(row).count()
+        })
 }
 
 /// Returns whether a message is an answer of the model without tool calls.
 fn is_final_answer(conn: &Connection, key: i64, sequence: u64) -> rusqlite::Result<bool> {
     let found = conn
-        .prepare_cached("SELECT role, tool_calls IS NULL FROM message WHERE trace_key = ?1 AND sequence = ?2")?
+        .prepare_cached(
+            "SELECT role, tool_calls IS NULL FROM message WHERE trace_key = ?1 AND sequence = ?2",
+        )?
         .query_row((key, clamp_to_i64(sequence)), |row| {
             let mut columns = Columns::of(row);
             Ok((columns.next::<String>()?, columns.next::<bool>()?))

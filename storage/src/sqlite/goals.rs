@@ -3,7 +3,9 @@
 use std::collections::HashMap;
 
 use rusqlite::{Connection, OptionalExtension};
-use soong_protocol::{Event, GoalId, GoalTree, MessageEvent, RunEvent, RunId, Stats, SubTraceMetadata, TraceId};
+use soong_protocol::{
+    Event, GoalId, GoalTree, MessageEvent, RunEvent, RunId, Stats, SubTraceMetadata, TraceId,
+};
 
 use super::{
     columns::{Columns, clamp_to_i64, json, stats_columns},
@@ -14,11 +16,16 @@ use super::{
 /// mission.
 pub(super) fn load(conn: &Connection, trace_key: i64) -> rusqlite::Result<GoalTree> {
     let mut query = conn.prepare_cached("SELECT body FROM goal_tree WHERE trace_key = ?1")?;
-    if let Some(tree) = query.query_row([trace_key], |row| Columns::of(row).json()).optional()? {
+    if let Some(tree) = query
+        .query_row([trace_key], |row| Columns::of(row).json())
+        .optional()?
+    {
         return Ok(tree);
     }
     let mut query = conn.prepare_cached("SELECT task FROM trace WHERE trace_key = ?1")?;
-    query.query_row([trace_key], |row| row.get::<_, String>(0)).map(GoalTree::new)
+    query
+        .query_row([trace_key], |row| row.get::<_, String>(0))
+        .map(GoalTree::new)
 }
 
 /// Writes the goals of the trace with that key.
@@ -43,11 +50,15 @@ pub(super) fn at(conn: &Connection, trace_key: i64, lsn: u64) -> rusqlite::Resul
     let mut rows = query.query((trace_key, clamp_to_i64(lsn)))?;
     while let Some(row) = rows.next()? {
         let events = event_rows::split_until(row, lsn)?;
-        for (kind, data) in events.into_iter().filter(|(kind, _)| event_rows::changes_goals(kind)) {
+        for (kind, data) in events
+            .into_iter()
+            .filter(|(kind, _)| event_rows::changes_goals(kind))
+        {
             match Event::decode(kind, data) {
                 Event::Goal(event) => tree.apply(&event),
                 Event::Message(
-                    MessageEvent::Rewind { goal_tree, .. } | MessageEvent::HeadSwitched { goal_tree, .. },
+                    MessageEvent::Rewind { goal_tree, .. }
+                    | MessageEvent::HeadSwitched { goal_tree, .. },
                 )
                 | Event::Run(RunEvent::SessionForked { goal_tree, .. }) => tree.restore(*goal_tree),
                 _ => {}
@@ -67,7 +78,10 @@ pub(super) fn for_readers(conn: &Connection, trace_key: i64) -> rusqlite::Result
     let mut below: HashMap<GoalId, Stats> = HashMap::new();
     for (sub_trace_id, goal_id, metadata) in sub_traces(conn, trace_key)? {
         if let Some(goal) = tree.goals.iter_mut().find(|goal| goal.id == goal_id) {
-            add(below.entry(goal_id).or_insert_with(Stats::zero), &metadata.cumulative_stats);
+            add(
+                below.entry(goal_id).or_insert_with(Stats::zero),
+                &metadata.cumulative_stats,
+            );
             goal.sub_trace_ids.push(sub_trace_id.clone());
             goal.sub_trace_metadata.insert(sub_trace_id, metadata);
         }
@@ -80,7 +94,10 @@ pub(super) fn for_readers(conn: &Connection, trace_key: i64) -> rusqlite::Result
             add(&mut cumulative, stats);
         }
         if let Some(parent) = &goal.parent_id {
-            add(below.entry(parent.clone()).or_insert_with(Stats::zero), &cumulative);
+            add(
+                below.entry(parent.clone()).or_insert_with(Stats::zero),
+                &cumulative,
+            );
         }
         goal.self_stats = Some(own);
         goal.cumulative_stats = Some(cumulative);
@@ -107,7 +124,8 @@ fn of_messages(conn: &Connection, trace_key: i64) -> rusqlite::Result<HashMap<Go
         .query_map([trace_key], |row| {
             let mut columns = Columns::of(row);
             let goal_id = columns.id(GoalId::new)?;
-            let (messages, prompt_tokens, completion_tokens) = (columns.count()?, columns.count()?, columns.count()?);
+            let (messages, prompt_tokens, completion_tokens) =
+                (columns.count()?, columns.count()?, columns.count()?);
             let (cost, unknown) = (columns.maybe_usd()?, columns.count()?);
             let stats = Stats {
                 messages,
@@ -126,7 +144,10 @@ fn of_messages(conn: &Connection, trace_key: i64) -> rusqlite::Result<HashMap<Go
 }
 
 /// Lists the sub-traces that serve a goal of a trace, including linked ones.
-fn sub_traces(conn: &Connection, trace_key: i64) -> rusqlite::Result<Vec<(TraceId, GoalId, SubTraceMetadata)>> {
+fn sub_traces(
+    conn: &Connection,
+    trace_key: i64,
+) -> rusqlite::Result<Vec<(TraceId, GoalId, SubTraceMetadata)>> {
     let mut query = conn.prepare_cached(concat!(
         "WITH RECURSIVE below (top, trace_key) AS (
              SELECT trace_key, trace_key FROM trace WHERE parent_trace_key = ?1 AND parent_goal_id IS NOT NULL
@@ -149,7 +170,9 @@ fn sub_traces(conn: &Connection, trace_key: i64) -> rusqlite::Result<Vec<(TraceI
         let mut columns = Columns::of(row);
         let (top, stats) = (columns.next()?, columns.stats()?);
         match found.last_mut() {
-            Some((last, (_, _, metadata))) if *last == top => add(&mut metadata.cumulative_stats, &stats),
+            Some((last, (_, _, metadata))) if *last == top => {
+                add(&mut metadata.cumulative_stats, &stats)
+            }
             // The sub-trace itself is the first row of its group.
             _ => {
                 let (trace_id, goal_id) = (columns.id(TraceId::new)?, columns.id(GoalId::new)?);
@@ -171,6 +194,9 @@ fn sub_traces(conn: &Connection, trace_key: i64) -> rusqlite::Result<Vec<(TraceI
 
 /// Lists the runs of the trace with that key.
 fn run_ids(conn: &Connection, trace_key: i64) -> rusqlite::Result<Vec<RunId>> {
-    let mut query = conn.prepare_cached("SELECT run_id FROM run WHERE trace_key = ?1 ORDER BY run_key")?;
-    query.query_map([trace_key], |row| Columns::of(row).id(RunId::new))?.collect()
+    let mut query =
+        conn.prepare_cached("SELECT run_id FROM run WHERE trace_key = ?1 ORDER BY run_key")?;
+    query
+        .query_map([trace_key], |row| Columns::of(row).id(RunId::new))?
+        .collect()
 }

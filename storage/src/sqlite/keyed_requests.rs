@@ -2,7 +2,8 @@
 
 use rusqlite::{Connection, OptionalExtension};
 use soong_protocol::{
-    KeyedRequest, RequestAnswer, RequestKey, RequestSubject, RequestWrite, RunId, SessionId, Timestamp,
+    KeyedRequest, RequestAnswer, RequestKey, RequestSubject, RequestWrite, RunId, SessionId,
+    Timestamp,
 };
 
 use super::{
@@ -28,7 +29,12 @@ pub(super) fn write(conn: &Connection, write: &RequestWrite) -> rusqlite::Result
             delete_old(conn, *at)?;
             withdraw(conn, key)
         }
-        RequestWrite::Answer { key, answer: given, session_id, at } => {
+        RequestWrite::Answer {
+            key,
+            answer: given,
+            session_id,
+            at,
+        } => {
             delete_old(conn, *at)?;
             answer(conn, key, given, session_id.as_ref(), *at)
         }
@@ -41,8 +47,16 @@ fn insert(
     subject: Option<&RequestSubject>,
     at: Timestamp,
 ) -> rusqlite::Result<()> {
-    let run_id = if let Some(RequestSubject::Run(id)) = subject { Some(id.as_str()) } else { None };
-    let session_id = if let Some(RequestSubject::Session(id)) = subject { Some(id.as_str()) } else { None };
+    let run_id = if let Some(RequestSubject::Run(id)) = subject {
+        Some(id.as_str())
+    } else {
+        None
+    };
+    let session_id = if let Some(RequestSubject::Session(id)) = subject {
+        Some(id.as_str())
+    } else {
+        None
+    };
     conn.prepare_cached(
         "INSERT INTO keyed_request (uid, key_hash, fingerprint, at, run_id, session_id) VALUES (?1, ?2, ?3, ?4, ?5, ?6)
          ON CONFLICT (uid, key_hash) DO UPDATE SET
@@ -54,8 +68,10 @@ fn insert(
 }
 
 fn withdraw(conn: &Connection, key: &RequestKey) -> rusqlite::Result<()> {
-    conn.prepare_cached("DELETE FROM keyed_request WHERE uid = ?1 AND key_hash = ?2 AND status IS NULL")?
-        .execute((&key.uid, &key.key_hash))?;
+    conn.prepare_cached(
+        "DELETE FROM keyed_request WHERE uid = ?1 AND key_hash = ?2 AND status IS NULL",
+    )?
+    .execute((&key.uid, &key.key_hash))?;
     Ok(())
 }
 
@@ -92,7 +108,9 @@ fn answer(
 }
 
 fn delete_old(conn: &Connection, now: Timestamp) -> rusqlite::Result<()> {
-    let oldest = now.as_millis().saturating_sub(clamp_to_i64(KeyedRequest::LIFETIME_MS));
+    let oldest = now
+        .as_millis()
+        .saturating_sub(clamp_to_i64(KeyedRequest::LIFETIME_MS));
     conn.prepare_cached(
         "DELETE FROM keyed_request WHERE request_key IN (SELECT request_key FROM keyed_request WHERE at < ?1 LIMIT ?2)",
     )?
@@ -101,7 +119,11 @@ fn delete_old(conn: &Connection, now: Timestamp) -> rusqlite::Result<()> {
 }
 
 /// Reads a request; `None` if the user has sent none with this key.
-pub(super) fn find(conn: &Connection, uid: &str, key_hash: &str) -> rusqlite::Result<Option<KeyedRequest>> {
+pub(super) fn find(
+    conn: &Connection,
+    uid: &str,
+    key_hash: &str,
+) -> rusqlite::Result<Option<KeyedRequest>> {
     let mut query = conn.prepare_cached(
         "SELECT fingerprint, at, run_id, session_id, status, body FROM keyed_request WHERE uid = ?1 AND key_hash = ?2",
     )?;
@@ -116,8 +138,12 @@ pub(super) fn find(conn: &Connection, uid: &str, key_hash: &str) -> rusqlite::Re
             let body: Option<String> = columns.next()?;
             Ok(KeyedRequest {
                 fingerprint,
-                subject: run_id.map(RequestSubject::Run).or(session_id.map(RequestSubject::Session)),
-                answer: status.zip(body).map(|(status, body)| RequestAnswer { status, body }),
+                subject: run_id
+                    .map(RequestSubject::Run)
+                    .or(session_id.map(RequestSubject::Session)),
+                answer: status
+                    .zip(body)
+                    .map(|(status, body)| RequestAnswer { status, body }),
                 at,
             })
         })

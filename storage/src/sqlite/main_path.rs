@@ -18,11 +18,18 @@ use super::columns::{Columns, clamp_to_i64, collect_rows};
 pub(super) type Range = (u64, u64);
 
 /// Begins a range with a new head whose sequence does not follow that of its parent.
-pub(super) fn begin_range(conn: &Connection, key: i64, head: u64, sequence: u64) -> rusqlite::Result<()> {
+pub(super) fn begin_range(
+    conn: &Connection,
+    key: i64,
+    head: u64,
+    sequence: u64,
+) -> rusqlite::Result<()> {
     // The first message of a trace has no range before it.
     if head > 0 {
-        conn.prepare_cached("UPDATE path_range SET last = ?2 WHERE trace_key = ?1 AND last IS NULL")?
-            .execute((key, clamp_to_i64(head)))?;
+        conn.prepare_cached(
+            "UPDATE path_range SET last = ?2 WHERE trace_key = ?1 AND last IS NULL",
+        )?
+        .execute((key, clamp_to_i64(head)))?;
     }
     conn.prepare_cached("INSERT INTO path_range (trace_key, first, last) VALUES (?1, ?2, NULL)")?
         .execute((key, clamp_to_i64(sequence)))?;
@@ -30,14 +37,21 @@ pub(super) fn begin_range(conn: &Connection, key: i64, head: u64, sequence: u64)
 }
 
 /// Returns whether a message is on the path to the head.
-pub(super) fn is_on_path(conn: &Connection, key: i64, head: u64, sequence: u64) -> rusqlite::Result<bool> {
+pub(super) fn is_on_path(
+    conn: &Connection,
+    key: i64,
+    head: u64,
+    sequence: u64,
+) -> rusqlite::Result<bool> {
     if sequence > head {
         return Ok(false);
     }
     let mut query = conn.prepare_cached(
         "SELECT last FROM path_range WHERE trace_key = ?1 AND first <= ?2 ORDER BY first DESC LIMIT 1",
     )?;
-    let last: Option<Option<i64>> = query.query_row((key, clamp_to_i64(sequence)), |row| row.get(0)).optional()?;
+    let last: Option<Option<i64>> = query
+        .query_row((key, clamp_to_i64(sequence)), |row| row.get(0))
+        .optional()?;
     Ok(last.is_some_and(|last| last.is_none_or(|last| last >= clamp_to_i64(sequence))))
 }
 
@@ -55,27 +69,42 @@ fn truncate_path(conn: &Connection, key: i64, sequence: u64) -> rusqlite::Result
 
 /// Makes any message the head. If it is on the path, the path is cut after it. Otherwise its parents are followed up to
 /// the path.
-pub(super) fn make_head(conn: &Connection, key: i64, head: u64, sequence: u64) -> rusqlite::Result<()> {
+pub(super) fn make_head(
+    conn: &Connection,
+    key: i64,
+    head: u64,
+    sequence: u64,
+) -> rusqlite::Result<()> {
     if is_on_path(conn, key, head, sequence)? {
         return truncate_path(conn, key, sequence);
     }
     let ranges = lineage(conn, key, head, sequence)?;
-    conn.prepare_cached("DELETE FROM path_range WHERE trace_key = ?1")?.execute([key])?;
+    conn.prepare_cached("DELETE FROM path_range WHERE trace_key = ?1")?
+        .execute([key])?;
     insert_ranges(conn, key, sequence, &ranges)
 }
 
 /// Returns the lineage of a message: from the first message up to it.
-pub(super) fn lineage(conn: &Connection, key: i64, head: u64, sequence: u64) -> rusqlite::Result<Vec<Range>> {
-    let mut parent =
-        conn.prepare_cached("SELECT parent_sequence FROM message WHERE trace_key = ?1 AND sequence = ?2")?;
+pub(super) fn lineage(
+    conn: &Connection,
+    key: i64,
+    head: u64,
+    sequence: u64,
+) -> rusqlite::Result<Vec<Range>> {
+    let mut parent = conn.prepare_cached(
+        "SELECT parent_sequence FROM message WHERE trace_key = ?1 AND sequence = ?2",
+    )?;
     // Messages that are not on the path, last one first; found by the links to their parents.
     let mut off_path: Vec<u64> = Vec::new();
     let mut at = Some(sequence);
     while let Some(here) = at.filter(|current| *current > 0)
         && !is_on_path(conn, key, head, here)?
     {
-        let Some(above) =
-            parent.query_row((key, clamp_to_i64(here)), |row| Columns::of(row).maybe_count()).optional()?
+        let Some(above) = parent
+            .query_row((key, clamp_to_i64(here)), |row| {
+                Columns::of(row).maybe_count()
+            })
+            .optional()?
         else {
             break;
         };
@@ -86,11 +115,13 @@ pub(super) fn lineage(conn: &Connection, key: i64, head: u64, sequence: u64) -> 
         "SELECT first, coalesce(last, ?2) FROM path_range WHERE trace_key = ?1 AND first <= ?3 ORDER BY first",
     )?;
     let joined = at.unwrap_or(0);
-    let mut ranges: Vec<Range> =
-        collect_rows(query.query_map((key, clamp_to_i64(head), clamp_to_i64(joined)), |row| {
+    let mut ranges: Vec<Range> = collect_rows(query.query_map(
+        (key, clamp_to_i64(head), clamp_to_i64(joined)),
+        |row| {
             let mut columns = Columns::of(row);
             Ok((columns.count()?, columns.count()?.min(joined)))
-        })?)?;
+        },
+    )?)?;
     for sequence in off_path.into_iter().rev() {
         match ranges.last_mut() {
             Some((_, last)) if *last + 1 == sequence => *last = sequence,
@@ -101,7 +132,12 @@ pub(super) fn lineage(conn: &Connection, key: i64, head: u64, sequence: u64) -> 
 }
 
 /// Records which messages a summary replaces.
-pub(super) fn add_boundary(conn: &Connection, key: i64, summary: u64, covers: &Covers) -> rusqlite::Result<()> {
+pub(super) fn add_boundary(
+    conn: &Connection,
+    key: i64,
+    summary: u64,
+    covers: &Covers,
+) -> rusqlite::Result<()> {
     conn.prepare_cached(
         "INSERT INTO boundary (trace_key, next, summary, first, last, system, request)
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
@@ -132,31 +168,54 @@ fn read_boundary(row: &Row<'_>) -> rusqlite::Result<(u64, Covers)> {
 }
 
 /// Lists the summaries on a lineage: their sequences, and the messages that each one replaces.
-pub(super) fn boundaries(conn: &Connection, key: i64, ranges: &[Range]) -> rusqlite::Result<Vec<(u64, Covers)>> {
+pub(super) fn boundaries(
+    conn: &Connection,
+    key: i64,
+    ranges: &[Range],
+) -> rusqlite::Result<Vec<(u64, Covers)>> {
     let mut query = conn.prepare_cached(
         "SELECT summary, next, first, last, system, request FROM boundary WHERE trace_key = ?1 ORDER BY next, summary",
     )?;
     let all: Vec<(u64, Covers)> = collect_rows(query.query_map([key], read_boundary)?)?;
-    Ok(all.into_iter().filter(|(_, covers)| contains(ranges, covers.next)).collect())
+    Ok(all
+        .into_iter()
+        .filter(|(_, covers)| contains(ranges, covers.next))
+        .collect())
 }
 
 /// Returns whether one of the ascending ranges contains a sequence.
 pub(super) fn contains(ranges: &[Range], sequence: u64) -> bool {
     let place = ranges.partition_point(|(_, last)| *last < sequence);
-    ranges.get(place).is_some_and(|(first, _)| *first <= sequence)
+    ranges
+        .get(place)
+        .is_some_and(|(first, _)| *first <= sequence)
 }
 
 /// Stores the lineage of the head of a trace that has none yet.
-pub(super) fn insert_ranges(conn: &Connection, key: i64, head: u64, ranges: &[Range]) -> rusqlite::Result<()> {
-    let mut add = conn.prepare_cached("INSERT INTO path_range (trace_key, first, last) VALUES (?1, ?2, ?3)")?;
+pub(super) fn insert_ranges(
+    conn: &Connection,
+    key: i64,
+    head: u64,
+    ranges: &[Range],
+) -> rusqlite::Result<()> {
+    let mut add =
+        conn.prepare_cached("INSERT INTO path_range (trace_key, first, last) VALUES (?1, ?2, ?3)")?;
     for (first, last) in ranges {
-        add.execute((key, clamp_to_i64(*first), (*last != head).then(|| clamp_to_i64(*last))))?;
+        add.execute((
+            key,
+            clamp_to_i64(*first),
+            (*last != head).then(|| clamp_to_i64(*last)),
+        ))?;
     }
     Ok(())
 }
 
 /// Finds the last summary on a lineage: its sequence, and the messages that it replaces.
-fn last_boundary(conn: &Connection, key: i64, ranges: &[Range]) -> rusqlite::Result<Option<(u64, Covers)>> {
+fn last_boundary(
+    conn: &Connection,
+    key: i64,
+    ranges: &[Range],
+) -> rusqlite::Result<Option<(u64, Covers)>> {
     let mut query = conn.prepare_cached(
         "SELECT summary, next, first, last, system, request FROM boundary WHERE trace_key = ?1
          ORDER BY next DESC, summary DESC",
@@ -172,11 +231,20 @@ fn last_boundary(conn: &Connection, key: i64, ranges: &[Range]) -> rusqlite::Res
 }
 
 /// Returns the main path that ends in a message, in reading order.
-pub(super) fn main_path(conn: &Connection, key: i64, head: u64, sequence: u64) -> rusqlite::Result<Vec<Range>> {
+pub(super) fn main_path(
+    conn: &Connection,
+    key: i64,
+    head: u64,
+    sequence: u64,
+) -> rusqlite::Result<Vec<Range>> {
     let ranges = lineage(conn, key, head, sequence)?;
-    let Some((summary, covers)) = last_boundary(conn, key, &ranges)? else { return Ok(ranges) };
+    let Some((summary, covers)) = last_boundary(conn, key, &ranges)? else {
+        return Ok(ranges);
+    };
     let after_summary = ranges.into_iter().filter(|(_, last)| *last >= covers.next);
-    let behind: Vec<Range> = after_summary.map(|(first, last)| (first.max(covers.next), last)).collect();
+    let behind: Vec<Range> = after_summary
+        .map(|(first, last)| (first.max(covers.next), last))
+        .collect();
     // The covered request is part of the path only if no other request lies between the cut and the summary. A request after
     // the summary does not count, because it must not change the path before it.
     let mut has_request = conn.prepare_cached(
@@ -186,27 +254,45 @@ pub(super) fn main_path(conn: &Connection, key: i64, head: u64, sequence: u64) -
     let mut request = covers.request;
     for (first, last) in &behind {
         let last = (*last).min(summary);
-        if request.is_some() && has_request.exists((key, clamp_to_i64(*first), clamp_to_i64(last)))? {
+        if request.is_some()
+            && has_request.exists((key, clamp_to_i64(*first), clamp_to_i64(last)))?
+        {
             request = None;
         }
     }
     let single = |sequence: u64| (sequence, sequence);
-    let prefix = covers.system.map(single).into_iter().chain([single(summary)]).chain(request.map(single));
+    let prefix = covers
+        .system
+        .map(single)
+        .into_iter()
+        .chain([single(summary)])
+        .chain(request.map(single));
     Ok(prefix.chain(behind).collect())
 }
 
 /// Returns the messages that a summary replaces; `None` if the message is not a summary.
-pub(super) fn covered_by_summary(conn: &Connection, key: i64, summary: u64) -> rusqlite::Result<Option<Covers>> {
+pub(super) fn covered_by_summary(
+    conn: &Connection,
+    key: i64,
+    summary: u64,
+) -> rusqlite::Result<Option<Covers>> {
     let mut query = conn.prepare_cached(
         "SELECT summary, next, first, last, system, request FROM boundary WHERE trace_key = ?1 AND summary = ?2",
     )?;
-    Ok(query.query_row((key, clamp_to_i64(summary)), read_boundary).optional()?.map(|(_, covers)| covers))
+    Ok(query
+        .query_row((key, clamp_to_i64(summary)), read_boundary)
+        .optional()?
+        .map(|(_, covers)| covers))
 }
 
 /// Returns the end of the turn that a message belongs to: the last result of the tool calls that it makes or answers
 /// (MSG-3), else the message itself. Returns `None` if the conversation cannot be resumed there, because the message
 /// does not exist, was cut off, is a summary, or is on a side branch.
-pub(super) fn turn_end(conn: &Connection, key: i64, sequence: u64) -> rusqlite::Result<Option<u64>> {
+pub(super) fn turn_end(
+    conn: &Connection,
+    key: i64,
+    sequence: u64,
+) -> rusqlite::Result<Option<u64>> {
     let mut message_query = conn.prepare_cached(
         "SELECT role, parent_sequence, partial, json_array_length(tool_calls) FROM message
          WHERE trace_key = ?1 AND sequence = ?2 AND NOT side_branch",
@@ -215,11 +301,18 @@ pub(super) fn turn_end(conn: &Connection, key: i64, sequence: u64) -> rusqlite::
         let row = message_query.query_row((key, clamp_to_i64(sequence)), |row| {
             let mut columns = Columns::of(row);
             let (role, parent) = (columns.next::<String>()?, columns.maybe_count()?);
-            Ok((role, parent, columns.next::<bool>()?, columns.maybe_count()?.unwrap_or(0)))
+            Ok((
+                role,
+                parent,
+                columns.next::<bool>()?,
+                columns.maybe_count()?.unwrap_or(0),
+            ))
         });
         row.optional()
     };
-    let Some((role, _, partial, calls)) = load_message(sequence)? else { return Ok(None) };
+    let Some((role, _, partial, calls)) = load_message(sequence)? else {
+        return Ok(None);
+    };
     if partial || covered_by_summary(conn, key, sequence)?.is_some() {
         return Ok(None);
     }
@@ -230,7 +323,9 @@ pub(super) fn turn_end(conn: &Connection, key: i64, sequence: u64) -> rusqlite::
             let (mut answered, mut asked_in) = (0, sequence);
             let asked = loop {
                 match load_message(asked_in)? {
-                    Some((role, Some(parent), ..)) if role == "tool" => (answered, asked_in) = (answered + 1, parent),
+                    Some((role, Some(parent), ..)) if role == "tool" => {
+                        (answered, asked_in) = (answered + 1, parent)
+                    }
                     Some((role, _, _, calls)) if role == "assistant" => break calls,
                     _ => break answered,
                 }
@@ -244,7 +339,9 @@ pub(super) fn turn_end(conn: &Connection, key: i64, sequence: u64) -> rusqlite::
          AND role = 'tool' AND NOT partial ORDER BY sequence LIMIT 1",
     )?;
     while open > 0 {
-        let next = result.query_row((key, clamp_to_i64(at)), |row| Columns::of(row).count()).optional()?;
+        let next = result
+            .query_row((key, clamp_to_i64(at)), |row| Columns::of(row).count())
+            .optional()?;
         let Some(next) = next else { break };
         (open, at) = (open - 1, next);
     }

@@ -43,7 +43,11 @@ pub(super) fn insert(
         message.tool_call_id,
         message.finish_reason,
         message.description,
-        if prompt_key.is_some() || !parts.is_empty() { "" } else { message.content.as_str() },
+        if prompt_key.is_some() || !parts.is_empty() {
+            ""
+        } else {
+            message.content.as_str()
+        },
         message.reasoning,
         (!message.tool_calls.is_empty()).then(|| json(&message.tool_calls)),
         message.long_term_memory,
@@ -113,7 +117,11 @@ fn read(row: &Row<'_>, trace_id: &TraceId) -> rusqlite::Result<Message> {
 }
 
 /// Fills in the messages that a summary replaces. Only messages without a parent can be summaries.
-fn with_covers(conn: &Connection, key: i64, messages: Vec<Message>) -> rusqlite::Result<Vec<Message>> {
+fn with_covers(
+    conn: &Connection,
+    key: i64,
+    messages: Vec<Message>,
+) -> rusqlite::Result<Vec<Message>> {
     let complete = |mut message: Message| {
         // The first message of a trace has no parent either.
         if message.parent_sequence.is_none() && message.sequence > 1 {
@@ -125,9 +133,15 @@ fn with_covers(conn: &Connection, key: i64, messages: Vec<Message>) -> rusqlite:
 }
 
 /// Reads the messages of the trace with that key.
-pub(super) fn of_trace(conn: &Connection, key: i64, id: &TraceId, path: MessagePath) -> rusqlite::Result<Vec<Message>> {
+pub(super) fn of_trace(
+    conn: &Connection,
+    key: i64,
+    id: &TraceId,
+    path: MessagePath,
+) -> rusqlite::Result<Vec<Message>> {
     let head = || {
-        let mut query = conn.prepare_cached("SELECT head_sequence FROM trace_state WHERE trace_key = ?1")?;
+        let mut query =
+            conn.prepare_cached("SELECT head_sequence FROM trace_state WHERE trace_key = ?1")?;
         query.query_row([key], |row| Columns::of(row).count())
     };
     let found = match path {
@@ -139,12 +153,22 @@ pub(super) fn of_trace(conn: &Connection, key: i64, id: &TraceId, path: MessageP
             let head = head()?;
             in_ranges(conn, key, id, &main_path::main_path(conn, key, head, head)?)?
         }
-        MessagePath::To(sequence) => in_ranges(conn, key, id, &main_path::main_path(conn, key, head()?, sequence)?)?,
+        MessagePath::To(sequence) => in_ranges(
+            conn,
+            key,
+            id,
+            &main_path::main_path(conn, key, head()?, sequence)?,
+        )?,
     };
     with_covers(conn, key, found)
 }
 
-fn in_ranges(conn: &Connection, key: i64, id: &TraceId, ranges: &[main_path::Range]) -> rusqlite::Result<Vec<Message>> {
+fn in_ranges(
+    conn: &Connection,
+    key: i64,
+    id: &TraceId,
+    ranges: &[main_path::Range],
+) -> rusqlite::Result<Vec<Message>> {
     let mut query = conn.prepare_cached(select!("sequence BETWEEN ?2 AND ?3 ORDER BY sequence"))?;
     let mut found = Vec::new();
     for (first, last) in ranges {
@@ -164,9 +188,11 @@ pub(super) fn by_sequence(
     sequences: &[u64],
 ) -> rusqlite::Result<Vec<Message>> {
     let mut query = conn.prepare_cached(select!("sequence = ?2"))?;
-    let found = sequences
-        .iter()
-        .map(|sequence| query.query_row((key, clamp_to_i64(*sequence)), |row| read(row, id)).optional());
+    let found = sequences.iter().map(|sequence| {
+        query
+            .query_row((key, clamp_to_i64(*sequence)), |row| read(row, id))
+            .optional()
+    });
     let found: rusqlite::Result<Vec<Message>> = found.filter_map(Result::transpose).collect();
     with_covers(conn, key, found?)
 }

@@ -65,7 +65,9 @@ pub(crate) fn check(path: &Path, steps: &[&str]) -> Result<u32, StoreError> {
         return Err(StoreError::NewerFormat { found, known });
     }
     let tables: u64 = conn
-        .query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get::<_, i64>(0))
+        .query_row("SELECT count(*) FROM sqlite_schema", [], |row| {
+            row.get::<_, i64>(0)
+        })
         .map(i64::unsigned_abs)
         .map_err(|error| with_path(path, error))?;
     if found == 0 && tables > 0 {
@@ -82,7 +84,10 @@ pub(crate) fn check(path: &Path, steps: &[&str]) -> Result<u32, StoreError> {
 fn file_size(path: &Path) -> Result<Option<u64>, StoreError> {
     let refuse = |what: &str| {
         let why = "and not a database: move it to another folder, or choose another home";
-        Err(StoreError::Corrupt(format!("{} is {what} {why}", path.display())))
+        Err(StoreError::Corrupt(format!(
+            "{} is {what} {why}",
+            path.display()
+        )))
     };
     match fs::metadata(path) {
         Ok(file) if file.is_dir() => refuse("a folder"),
@@ -99,7 +104,11 @@ fn file_size(path: &Path) -> Result<Option<u64>, StoreError> {
 /// Returns version 0 for an empty database file. Rejects the file if other files of a home exist: the database was
 /// truncated, and opening it would silently start a new history.
 fn check_empty(path: &Path) -> Result<u32, StoreError> {
-    let home_files = [path.with_file_name("sessions"), with_suffix(path, "-wal"), with_suffix(path, "-shm")];
+    let home_files = [
+        path.with_file_name("sessions"),
+        with_suffix(path, "-wal"),
+        with_suffix(path, "-shm"),
+    ];
     match home_files.iter().find(|trace| trace.exists()) {
         None => Ok(0),
         Some(trace) => Err(StoreError::Corrupt(format!(
@@ -120,7 +129,9 @@ fn with_suffix(path: &Path, ending: &str) -> PathBuf {
 
 /// Creates a database with this schema, atomically. `version` is that of the schema. The file must not exist.
 pub(crate) fn create(path: &Path, schema: &str, version: u32) -> Result<(), StoreError> {
-    let failed = |error: std::io::Error| StoreError::Io(format!("{} cannot be created: {error}", path.display()));
+    let failed = |error: std::io::Error| {
+        StoreError::Io(format!("{} cannot be created: {error}", path.display()))
+    };
     // SQLite would apply a log that an earlier database left to the new one.
     for log in [with_suffix(path, "-wal"), with_suffix(path, "-journal")] {
         if log.metadata().is_ok_and(|log| log.len() > 0) {
@@ -136,18 +147,27 @@ pub(crate) fn create(path: &Path, schema: &str, version: u32) -> Result<(), Stor
         fs::remove_file(&draft).map_err(failed)?; // left by a killed process
     }
     let conn = Connection::open(&draft).map_err(|error| with_path(&draft, error))?;
-    let prepare = |sql: &str| conn.query_row(sql, [], |_| Ok(())).map_err(|error| with_path(&draft, error));
+    let prepare = |sql: &str| {
+        conn.query_row(sql, [], |_| Ok(()))
+            .map_err(|error| with_path(&draft, error))
+    };
     // Neither a journal on disk nor waiting for the disk is needed: after a crash, the next call deletes the draft.
     prepare("PRAGMA journal_mode = MEMORY")?;
-    conn.pragma_update(None, "synchronous", "OFF").map_err(|error| with_path(&draft, error))?;
+    conn.pragma_update(None, "synchronous", "OFF")
+        .map_err(|error| with_path(&draft, error))?;
     apply(&conn, schema, version).map_err(|error| with_path(&draft, error))?;
     assign_store_id(&conn).map_err(|error| with_path(&draft, error))?;
     // The owner uses this mode; changing to it later would wait for the disk.
     prepare("PRAGMA journal_mode = WAL")?;
-    conn.close().map_err(|(_, error)| with_path(&draft, error))?;
+    conn.close()
+        .map_err(|(_, error)| with_path(&draft, error))?;
     let sync = |path: &Path| fs::File::open(path)?.sync_all();
-    sync(&draft).and_then(|()| fs::rename(&draft, path)).map_err(failed)?;
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    sync(&draft)
+        .and_then(|()| fs::rename(&draft, path))
+        .map_err(failed)?;
+    let folder = path
+        .parent()
+        .filter(|folder| !folder.as_os_str().is_empty());
     sync(folder.unwrap_or(Path::new("."))).map_err(failed)
 }
 
@@ -155,7 +175,9 @@ pub(crate) fn create(path: &Path, schema: &str, version: u32) -> Result<(), Stor
 /// that was interrupted before the database was in WAL mode; SQLite needs write access for this rollback.
 pub(crate) fn check_to_write(path: &Path, steps: &[&str]) -> Result<u32, StoreError> {
     let is_interrupted = |error: &rusqlite::Error| {
-        error.sqlite_error().is_some_and(|error| error.extended_code == rusqlite::ffi::SQLITE_READONLY_ROLLBACK)
+        error
+            .sqlite_error()
+            .is_some_and(|error| error.extended_code == rusqlite::ffi::SQLITE_READONLY_ROLLBACK)
     };
     if file_size(path)?.is_none() {
         return Ok(0);
@@ -171,7 +193,10 @@ pub(crate) fn check_to_write(path: &Path, steps: &[&str]) -> Result<u32, StoreEr
 }
 
 fn open_read_only(path: &Path) -> rusqlite::Result<Connection> {
-    Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX)
+    Connection::open_with_flags(
+        path,
+        OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX,
+    )
 }
 
 /// Migrates the open database at `path` to the newest version of `steps`.
@@ -197,7 +222,8 @@ pub(crate) fn version(conn: &Connection) -> rusqlite::Result<u32> {
 
 /// Reads the number that identifies the store, 0 if it has none. It is saved in `PRAGMA application_id`.
 pub(crate) fn store_id(conn: &Connection) -> rusqlite::Result<u32> {
-    conn.query_row("PRAGMA application_id", [], |row| row.get::<_, i32>(0)).map(i32::cast_unsigned)
+    conn.query_row("PRAGMA application_id", [], |row| row.get::<_, i32>(0))
+        .map(i32::cast_unsigned)
 }
 
 /// Assigns a random store number to a database that has none.
@@ -232,16 +258,21 @@ fn apply(conn: &Connection, step: &str, number: u32) -> rusqlite::Result<()> {
 fn back_up(path: &Path, conn: &Connection, version: u32) -> Result<(), StoreError> {
     let whole = with_suffix(path, &format!(".v{version}.bak"));
     let partial = with_suffix(&whole, ".half");
-    let failed = |error: std::io::Error| StoreError::Io(format!("the backup before the migration failed: {error}"));
+    let failed = |error: std::io::Error| {
+        StoreError::Io(format!("the backup before the migration failed: {error}"))
+    };
     if partial.exists() {
         fs::remove_file(&partial).map_err(failed)?;
     }
-    let target =
-        partial.to_str().ok_or_else(|| StoreError::Io(format!("{} is not valid Unicode", partial.display())))?;
+    let target = partial
+        .to_str()
+        .ok_or_else(|| StoreError::Io(format!("{} is not valid Unicode", partial.display())))?;
     conn.execute("VACUUM INTO ?1", [target])
         .and_then(|_| clear_store_id(&partial))
         .map_err(|error| with_path(path, error))?;
-    fs::File::open(&partial).and_then(|file| file.sync_all()).map_err(failed)?;
+    fs::File::open(&partial)
+        .and_then(|file| file.sync_all())
+        .map_err(failed)?;
     fs::rename(&partial, &whole).map_err(failed)?;
     tracing::info!(backup = %whole.display(), "backed up the database before its migration");
     Ok(())
@@ -263,7 +294,10 @@ fn with_path(path: &Path, error: rusqlite::Error) -> StoreError {
 mod tests {
     use super::*;
 
-    const TWO: &[&str] = &["CREATE TABLE a (x)", "CREATE TABLE b (y); INSERT INTO b SELECT x FROM a"];
+    const TWO: &[&str] = &[
+        "CREATE TABLE a (x)",
+        "CREATE TABLE b (y); INSERT INTO b SELECT x FROM a",
+    ];
 
     #[test]
     fn older_database_is_backed_up_and_migrated() {
@@ -272,11 +306,19 @@ mod tests {
         let conn = Connection::open(&path).unwrap();
         migrate(&path, &conn, &TWO[..1]).unwrap();
         conn.execute("INSERT INTO a VALUES (7)", []).unwrap();
-        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "a first step has nothing to copy");
+        assert_eq!(
+            fs::read_dir(dir.path()).unwrap().count(),
+            1,
+            "a first step has nothing to copy"
+        );
 
         assert_eq!(check(&path, TWO).unwrap(), 1);
         migrate(&path, &conn, TWO).unwrap();
-        assert_eq!(conn.query_row("SELECT y FROM b", [], |row| row.get::<_, i64>(0)).unwrap(), 7);
+        assert_eq!(
+            conn.query_row("SELECT y FROM b", [], |row| row.get::<_, i64>(0))
+                .unwrap(),
+            7
+        );
         let copy = dir.path().join("old.db.v1.bak");
         assert_eq!(check(&copy, TWO).unwrap(), 1);
         assert_eq!(version(&conn).unwrap(), 2);
@@ -287,10 +329,17 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("x.db");
         let conn = Connection::open(&path).unwrap();
-        let broken = &["CREATE TABLE a (x)", "CREATE TABLE b (y); CREATE TABLE a (again)"];
+        let broken = &[
+            "CREATE TABLE a (x)",
+            "CREATE TABLE b (y); CREATE TABLE a (again)",
+        ];
         assert!(migrate(&path, &conn, broken).is_err());
         assert_eq!(version(&conn).unwrap(), 1);
-        let b = conn.query_row("SELECT count(*) FROM sqlite_schema WHERE name = 'b'", [], |row| row.get::<_, i64>(0));
+        let b = conn.query_row(
+            "SELECT count(*) FROM sqlite_schema WHERE name = 'b'",
+            [],
+            |row| row.get::<_, i64>(0),
+        );
         assert_eq!(b.unwrap(), 0);
     }
 
@@ -306,7 +355,10 @@ mod tests {
         let refused = create(&dir.path().join("z.db"), "CREATE TABLE a (x)", 2).unwrap_err();
         assert!(refused.to_string().contains("z.db-wal"), "{refused}");
         let other = dir.path().join("y.db");
-        assert!(create(&other, "CREATE TABLE a (x); CREATE TABLE a (again)", 2).is_err() && !other.exists());
+        assert!(
+            create(&other, "CREATE TABLE a (x); CREATE TABLE a (again)", 2).is_err()
+                && !other.exists()
+        );
     }
 
     #[test]
@@ -315,11 +367,23 @@ mod tests {
         let path = dir.path().join("migrated.db");
         let conn = Connection::open(&path).unwrap();
         migrate(&path, &conn, MIGRATIONS).unwrap();
-        let mut query = conn.prepare("SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL ORDER BY rowid").unwrap();
-        let statements: Vec<String> = query.query_map([], |row| row.get(0)).unwrap().map(Result::unwrap).collect();
-        let migrated: String = statements.iter().map(|statement| format!("{statement};\n")).collect();
+        let mut query = conn
+            .prepare("SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL ORDER BY rowid")
+            .unwrap();
+        let statements: Vec<String> = query
+            .query_map([], |row| row.get(0))
+            .unwrap()
+            .map(Result::unwrap)
+            .collect();
+        let migrated: String = statements
+            .iter()
+            .map(|statement| format!("{statement};\n"))
+            .collect();
         let (_, created) = SCHEMA.split_once("\n\n").unwrap();
-        assert_eq!(created, migrated, "after its first comment, migrations/schema.sql must be:\n{migrated}");
+        assert_eq!(
+            created, migrated,
+            "after its first comment, migrations/schema.sql must be:\n{migrated}"
+        );
     }
 
     #[test]
@@ -328,18 +392,33 @@ mod tests {
             let dir = tempfile::tempdir().unwrap();
             let path = dir.path().join("x.db");
             fs::write(&path, "").unwrap();
-            assert_eq!(check_to_write(&path, TWO).unwrap(), 0, "of a process that was killed while it made it");
+            assert_eq!(
+                check_to_write(&path, TWO).unwrap(),
+                0,
+                "of a process that was killed while it made it"
+            );
             fs::create_dir(dir.path().join(trace)).unwrap();
             for refused in [check(&path, TWO), check_to_write(&path, TWO)] {
-                assert!(matches!(&refused, Err(StoreError::Corrupt(why)) if why.contains(trace)), "{refused:?}");
+                assert!(
+                    matches!(&refused, Err(StoreError::Corrupt(why)) if why.contains(trace)),
+                    "{refused:?}"
+                );
             }
             assert_eq!(fs::metadata(&path).unwrap().len(), 0);
         }
         let dir = tempfile::tempdir().unwrap();
         let pipe = dir.path().join("pipe.db");
-        rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR).unwrap();
+        rustix::fs::mkfifoat(
+            rustix::fs::CWD,
+            &pipe,
+            rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR,
+        )
+        .unwrap();
         for refused in [check(&pipe, TWO), check_to_write(&pipe, TWO)] {
-            assert!(matches!(&refused, Err(StoreError::Corrupt(why)) if why.contains("a pipe")), "{refused:?}");
+            assert!(
+                matches!(&refused, Err(StoreError::Corrupt(why)) if why.contains("a pipe")),
+                "{refused:?}"
+            );
         }
     }
 
@@ -347,16 +426,28 @@ mod tests {
     fn unsupported_files_are_rejected_and_left_untouched() {
         let dir = tempfile::tempdir().unwrap();
         let newer = dir.path().join("newer.db");
-        Connection::open(&newer).unwrap().pragma_update(None, "user_version", 9).unwrap();
+        Connection::open(&newer)
+            .unwrap()
+            .pragma_update(None, "user_version", 9)
+            .unwrap();
         let foreign = dir.path().join("foreign.db");
-        Connection::open(&foreign).unwrap().execute_batch("CREATE TABLE theirs (x)").unwrap();
+        Connection::open(&foreign)
+            .unwrap()
+            .execute_batch("CREATE TABLE theirs (x)")
+            .unwrap();
         let garbage = dir.path().join("garbage.db");
-        fs::write(&garbage, "these are not the pages you are looking for".repeat(200)).unwrap();
+        fs::write(
+            &garbage,
+            "these are not the pages you are looking for".repeat(200),
+        )
+        .unwrap();
         for path in [newer, foreign, garbage] {
             let before = fs::read(&path).unwrap();
             let refused = check(&path, TWO).unwrap_err();
             match path.file_stem().and_then(|stem| stem.to_str()) {
-                Some("newer") => assert_eq!(refused, StoreError::NewerFormat { found: 9, known: 2 }),
+                Some("newer") => {
+                    assert_eq!(refused, StoreError::NewerFormat { found: 9, known: 2 })
+                }
                 _ => assert!(
                     matches!(&refused, StoreError::Corrupt(why) if why.contains("move it to another folder")),
                     "{refused}"
@@ -364,6 +455,10 @@ mod tests {
             }
             assert_eq!(fs::read(&path).unwrap(), before);
         }
-        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 3, "nothing was left beside them");
+        assert_eq!(
+            fs::read_dir(dir.path()).unwrap().count(),
+            3,
+            "nothing was left beside them"
+        );
     }
 }

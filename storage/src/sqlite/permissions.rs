@@ -6,7 +6,8 @@
 use rusqlite::{Connection, OptionalExtension, Row, params, params_from_iter};
 use serde::{Deserialize, Serialize};
 use soong_protocol::{
-    AccessRequest, Permission, PermissionDecision, PermissionId, PermissionStatus, RunId, SessionId, Timestamp, TraceId,
+    AccessRequest, Permission, PermissionDecision, PermissionId, PermissionStatus, RunId,
+    SessionId, Timestamp, TraceId,
 };
 
 use super::columns::{Columns, collect_rows, json};
@@ -51,7 +52,11 @@ pub(super) fn insert(
 
 /// Writes the decision about a pending permission.
 pub(super) fn decide(conn: &Connection, answer: &PermissionDecision) -> rusqlite::Result<()> {
-    let status = if answer.decision.allows() { PermissionStatus::Allowed } else { PermissionStatus::Denied };
+    let status = if answer.decision.allows() {
+        PermissionStatus::Allowed
+    } else {
+        PermissionStatus::Denied
+    };
     conn.prepare_cached(
         "UPDATE permission SET status = ?2, decision = ?3, decided_by = ?4, reason = ?5, decided_at = ?6
          WHERE permission_id = ?1 AND status = 'pending'",
@@ -117,12 +122,20 @@ fn read(row: &Row<'_>) -> rusqlite::Result<Permission> {
 }
 
 /// Reads a permission.
-pub(super) fn permission(conn: &Connection, id: &PermissionId) -> rusqlite::Result<Option<Permission>> {
-    conn.prepare_cached(select!("WHERE permission_id = ?1"))?.query_row([id.as_str()], read).optional()
+pub(super) fn permission(
+    conn: &Connection,
+    id: &PermissionId,
+) -> rusqlite::Result<Option<Permission>> {
+    conn.prepare_cached(select!("WHERE permission_id = ?1"))?
+        .query_row([id.as_str()], read)
+        .optional()
 }
 
 /// Lists permissions, oldest first.
-pub(super) fn list(conn: &Connection, filter: &PermissionFilter) -> rusqlite::Result<Vec<Permission>> {
+pub(super) fn list(
+    conn: &Connection,
+    filter: &PermissionFilter,
+) -> rusqlite::Result<Vec<Permission>> {
     let mut sql = select!("WHERE TRUE").to_owned();
     let mut values = Vec::new();
     if let Some(status) = filter.status {
@@ -130,7 +143,9 @@ pub(super) fn list(conn: &Connection, filter: &PermissionFilter) -> rusqlite::Re
         sql.push_str(&format!(" AND permission.status = '{}'", status.as_str()));
     }
     if let Some(session) = &filter.session_id {
-        sql.push_str(" AND permission.session_key = (SELECT session_key FROM session WHERE session_id = ?)");
+        sql.push_str(
+            " AND permission.session_key = (SELECT session_key FROM session WHERE session_id = ?)",
+        );
         values.push(session.as_str());
     }
     if let Some(run) = &filter.run_id {
@@ -142,5 +157,8 @@ pub(super) fn list(conn: &Connection, filter: &PermissionFilter) -> rusqlite::Re
         values.push(uid);
     }
     sql.push_str(" ORDER BY permission_key");
-    collect_rows(conn.prepare_cached(&sql)?.query_map(params_from_iter(values), read)?)
+    collect_rows(
+        conn.prepare_cached(&sql)?
+            .query_map(params_from_iter(values), read)?,
+    )
 }

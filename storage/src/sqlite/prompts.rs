@@ -19,15 +19,16 @@ pub(super) fn is_shared(message: &Message) -> bool {
 /// Returns the key of a text in a session; inserts the text if the session does not have it.
 pub(super) fn key(conn: &Connection, session_key: i64, content: &str) -> rusqlite::Result<i64> {
     let hash = Sha256::digest(content);
-    let mut query = conn.prepare_cached("SELECT prompt_key FROM prompt WHERE session_key = ?1 AND hash = ?2")?;
-    if let Some(key) = query.query_row((session_key, hash.as_slice()), |row| row.get(0)).optional()? {
+    let mut query =
+        conn.prepare_cached("SELECT prompt_key FROM prompt WHERE session_key = ?1 AND hash = ?2")?;
+    if let Some(key) = query
+        .query_row((session_key, hash.as_slice()), |row| row.get(0))
+        .optional()?
+    {
         return Ok(key);
     }
-    conn.prepare_cached("INSERT INTO prompt (session_key, hash, content) VALUES (?1, ?2, ?3)")?.insert((
-        session_key,
-        hash.as_slice(),
-        content,
-    ))
+    conn.prepare_cached("INSERT INTO prompt (session_key, hash, content) VALUES (?1, ?2, ?3)")?
+        .insert((session_key, hash.as_slice(), content))
 }
 
 /// Copies the prompts of the messages of a trace into a session, and changes the messages to refer to the copies.

@@ -33,7 +33,12 @@ pub(super) fn insert(
 }
 
 /// Writes the answer to a pending question.
-pub(super) fn answer(conn: &Connection, id: &QuestionId, answer: &str, at: Timestamp) -> rusqlite::Result<()> {
+pub(super) fn answer(
+    conn: &Connection,
+    id: &QuestionId,
+    answer: &str,
+    at: Timestamp,
+) -> rusqlite::Result<()> {
     conn.prepare_cached(
         "UPDATE question SET status = 'answered', answer = ?2, decided_at = ?3
          WHERE question_id = ?1 AND status = 'pending'",
@@ -81,7 +86,9 @@ fn read(row: &Row<'_>) -> rusqlite::Result<Question> {
 
 /// Reads a question.
 pub(super) fn question(conn: &Connection, id: &QuestionId) -> rusqlite::Result<Option<Question>> {
-    conn.prepare_cached(select!("WHERE question_id = ?1"))?.query_row([id.as_str()], read).optional()
+    conn.prepare_cached(select!("WHERE question_id = ?1"))?
+        .query_row([id.as_str()], read)
+        .optional()
 }
 
 /// Lists questions, oldest first.
@@ -93,7 +100,9 @@ pub(super) fn list(conn: &Connection, filter: &QuestionFilter) -> rusqlite::Resu
         sql.push_str(&format!(" AND status = '{}'", status.as_str()));
     }
     if let Some(session) = &filter.session_id {
-        sql.push_str(" AND question.session_key = (SELECT session_key FROM session WHERE session_id = ?)");
+        sql.push_str(
+            " AND question.session_key = (SELECT session_key FROM session WHERE session_id = ?)",
+        );
         values.push(session.as_str());
     }
     if let Some(run) = &filter.run_id {
@@ -105,5 +114,8 @@ pub(super) fn list(conn: &Connection, filter: &QuestionFilter) -> rusqlite::Resu
         values.push(uid);
     }
     sql.push_str(" ORDER BY question_key");
-    collect_rows(conn.prepare_cached(&sql)?.query_map(params_from_iter(values), read)?)
+    collect_rows(
+        conn.prepare_cached(&sql)?
+            .query_map(params_from_iter(values), read)?,
+    )
 }

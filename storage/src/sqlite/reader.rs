@@ -8,9 +8,9 @@ use std::{
 
 use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior, config::DbConfig};
 use soong_protocol::{
-    Artifact, ArtifactId, ArtifactScope, ArtifactVersion, ChildResult, Collaborator, DocumentEdit, EventRecord,
-    GoalTree, KeyedRequest, Message, OpenModelCall, Permission, PermissionId, Question, QuestionId, Run, RunId,
-    Session, SessionId, Trace, TraceId, UsageBy, UsageRow,
+    Artifact, ArtifactId, ArtifactScope, ArtifactVersion, ChildResult, Collaborator, DocumentEdit,
+    EventRecord, GoalTree, KeyedRequest, Message, OpenModelCall, Permission, PermissionId,
+    Question, QuestionId, Run, RunId, Session, SessionId, Trace, TraceId, UsageBy, UsageRow,
 };
 
 use super::{
@@ -18,11 +18,13 @@ use super::{
     columns::{Columns, clamp_to_i64},
     deletion, edits, events, goals, keyed_requests, messages,
     migrate::{self, MIGRATIONS},
-    permissions, questions, resume_points, runs, sessions, store_error_at, task_journals, traces, usage,
+    permissions, questions, resume_points, runs, sessions, store_error_at, task_journals, traces,
+    usage,
 };
 use crate::store::{
-    ChangedDocument, MessageAuthor, MessagePath, Page, PendingTaskJournal, PermissionFilter, QuestionFilter, Reader,
-    RecentArtifacts, ResumePoint, SessionDeletion, SessionFilter, StoreError, StoredBlob, TraceFilter, UsageFilter,
+    ChangedDocument, MessageAuthor, MessagePath, Page, PendingTaskJournal, PermissionFilter,
+    QuestionFilter, Reader, RecentArtifacts, ResumePoint, SessionDeletion, SessionFilter,
+    StoreError, StoredBlob, TraceFilter, UsageFilter,
 };
 
 /// Maximum number of idle connections kept for reuse. Concurrent reads beyond it open connections that are closed
@@ -39,7 +41,9 @@ pub struct SqliteReader {
 
 impl std::fmt::Debug for SqliteReader {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("SqliteReader").field("path", &self.path).finish_non_exhaustive()
+        f.debug_struct("SqliteReader")
+            .field("path", &self.path)
+            .finish_non_exhaustive()
     }
 }
 
@@ -54,13 +58,24 @@ impl SqliteReader {
     pub fn open(path: impl Into<PathBuf>) -> Result<Self, StoreError> {
         let path = path.into();
         match migrate::check(&path, MIGRATIONS)? {
-            0 => return Err(StoreError::NotFound(format!("the database {}", path.display()))),
+            0 => {
+                return Err(StoreError::NotFound(format!(
+                    "the database {}",
+                    path.display()
+                )));
+            }
             found if found < migrate::latest_version(MIGRATIONS) => {
-                return Err(StoreError::OlderFormat { found, known: migrate::latest_version(MIGRATIONS) });
+                return Err(StoreError::OlderFormat {
+                    found,
+                    known: migrate::latest_version(MIGRATIONS),
+                });
             }
             _ => {}
         }
-        let reader = Self { path, idle: Mutex::default() };
+        let reader = Self {
+            path,
+            idle: Mutex::default(),
+        };
         let first = reader.connect()?;
         reader.return_connection(first);
         Ok(reader)
@@ -107,21 +122,33 @@ impl SqliteReader {
 
     /// Lists all stored versions with the paths of their blobs, grouped by artifact. Versions of sessions that are
     /// being deleted are omitted.
-    pub fn stored_blobs(&self, limit: usize, cursor: Option<&str>) -> Result<Page<StoredBlob>, StoreError> {
+    pub fn stored_blobs(
+        &self,
+        limit: usize,
+        cursor: Option<&str>,
+    ) -> Result<Page<StoredBlob>, StoreError> {
         let start = match cursor {
             None => (i64::MIN, i64::MIN),
             Some(text) => {
-                let parts =
-                    text.split_once('.').and_then(|(key, version)| Some((key.parse().ok()?, version.parse().ok()?)));
+                let parts = text
+                    .split_once('.')
+                    .and_then(|(key, version)| Some((key.parse().ok()?, version.parse().ok()?)));
                 parts.ok_or_else(|| StoreError::InvalidCursor(text.to_owned()))?
             }
         };
         let limit = limit.max(1);
-        let mut found = self.read(|conn| backup::blobs(conn, rows(limit).saturating_add(1), start))?;
+        let mut found =
+            self.read(|conn| backup::blobs(conn, rows(limit).saturating_add(1), start))?;
         let is_last = found.len() <= limit;
         found.truncate(limit);
-        let next_cursor = found.last().filter(|_| !is_last).map(|((key, version), _)| format!("{key}.{version}"));
-        Ok(Page { items: found.into_iter().map(|(_, blob)| blob).collect(), next_cursor })
+        let next_cursor = found
+            .last()
+            .filter(|_| !is_last)
+            .map(|((key, version), _)| format!("{key}.{version}"));
+        Ok(Page {
+            items: found.into_iter().map(|(_, blob)| blob).collect(),
+            next_cursor,
+        })
     }
 
     fn connect(&self) -> Result<Connection, StoreError> {
@@ -147,8 +174,15 @@ impl SqliteReader {
     }
 
     /// Reads in one transaction, so that several queries see the same snapshot.
-    fn read<T>(&self, query: impl FnOnce(&Connection) -> rusqlite::Result<T>) -> Result<T, StoreError> {
-        let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
+    fn read<T>(
+        &self,
+        query: impl FnOnce(&Connection) -> rusqlite::Result<T>,
+    ) -> Result<T, StoreError> {
+        let idle = self
+            .idle
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .pop();
         let conn = match idle {
             Some(conn) => conn,
             None => self.connect()?,
@@ -168,14 +202,22 @@ impl SqliteReader {
     ) -> Result<Page<T>, StoreError> {
         let before = match cursor {
             None => i64::MAX,
-            Some(text) => text.parse().map_err(|_| StoreError::InvalidCursor(text.to_owned()))?,
+            Some(text) => text
+                .parse()
+                .map_err(|_| StoreError::InvalidCursor(text.to_owned()))?,
         };
         let limit = limit.max(1);
         let mut found = self.read(|conn| list(conn, rows(limit).saturating_add(1), before))?;
         let is_last = found.len() <= limit;
         found.truncate(limit);
-        let next_cursor = found.last().filter(|_| !is_last).map(|(key, _)| key.to_string());
-        Ok(Page { items: found.into_iter().map(|(_, item)| item).collect(), next_cursor })
+        let next_cursor = found
+            .last()
+            .filter(|_| !is_last)
+            .map(|(key, _)| key.to_string());
+        Ok(Page {
+            items: found.into_iter().map(|(_, item)| item).collect(),
+            next_cursor,
+        })
     }
 }
 
@@ -206,15 +248,24 @@ impl Reader for SqliteReader {
         limit: usize,
         cursor: Option<&str>,
     ) -> Result<Page<Session>, StoreError> {
-        self.page(limit, cursor, |conn, limit, before| sessions::list(conn, filter, limit, before))
+        self.page(limit, cursor, |conn, limit, before| {
+            sessions::list(conn, filter, limit, before)
+        })
     }
 
     fn trace(&self, id: &TraceId) -> Result<Option<Trace>, StoreError> {
         self.read(|conn| traces::trace(conn, id))
     }
 
-    fn traces(&self, filter: &TraceFilter, limit: usize, cursor: Option<&str>) -> Result<Page<Trace>, StoreError> {
-        self.page(limit, cursor, |conn, limit, before| traces::list(conn, filter, limit, before))
+    fn traces(
+        &self,
+        filter: &TraceFilter,
+        limit: usize,
+        cursor: Option<&str>,
+    ) -> Result<Page<Trace>, StoreError> {
+        self.page(limit, cursor, |conn, limit, before| {
+            traces::list(conn, filter, limit, before)
+        })
     }
 
     fn sub_traces(&self, parent: &TraceId) -> Result<Vec<Trace>, StoreError> {
@@ -253,7 +304,11 @@ impl Reader for SqliteReader {
         })
     }
 
-    fn message_author(&self, id: &TraceId, sequence: u64) -> Result<Option<MessageAuthor>, StoreError> {
+    fn message_author(
+        &self,
+        id: &TraceId,
+        sequence: u64,
+    ) -> Result<Option<MessageAuthor>, StoreError> {
         self.read(|conn| match traces::key(conn, id)? {
             Some(key) => resume_points::author_of_message(conn, key, sequence),
             None => Ok(None),
@@ -281,7 +336,12 @@ impl Reader for SqliteReader {
         })
     }
 
-    fn events(&self, id: &TraceId, since: u64, limit: usize) -> Result<Vec<EventRecord>, StoreError> {
+    fn events(
+        &self,
+        id: &TraceId,
+        since: u64,
+        limit: usize,
+    ) -> Result<Vec<EventRecord>, StoreError> {
         self.read(|conn| events::of_trace(conn, id, since, limit))
     }
 
@@ -289,7 +349,12 @@ impl Reader for SqliteReader {
         self.read(|conn| events::of_run(conn, id))
     }
 
-    fn session_events(&self, id: &SessionId, since_lsn: u64, limit: usize) -> Result<Vec<EventRecord>, StoreError> {
+    fn session_events(
+        &self,
+        id: &SessionId,
+        since_lsn: u64,
+        limit: usize,
+    ) -> Result<Vec<EventRecord>, StoreError> {
         self.read(|conn| events::of_session(conn, id, since_lsn, limit))
     }
 
@@ -340,7 +405,11 @@ impl Reader for SqliteReader {
         self.read(|conn| artifacts::list(conn, scope))
     }
 
-    fn recent_artifacts(&self, scope: &ArtifactScope, limit: usize) -> Result<RecentArtifacts, StoreError> {
+    fn recent_artifacts(
+        &self,
+        scope: &ArtifactScope,
+        limit: usize,
+    ) -> Result<RecentArtifacts, StoreError> {
         self.read(|conn| artifacts::recent(conn, scope, rows(limit)))
     }
 
@@ -348,7 +417,11 @@ impl Reader for SqliteReader {
         self.read(artifacts::list_of_all_sessions)
     }
 
-    fn changed_documents(&self, id: &TraceId, since_lsn: u64) -> Result<Vec<ChangedDocument>, StoreError> {
+    fn changed_documents(
+        &self,
+        id: &TraceId,
+        since_lsn: u64,
+    ) -> Result<Vec<ChangedDocument>, StoreError> {
         self.read(|conn| match traces::key(conn, id)? {
             Some(key) => artifacts::documents_changed_since(conn, key, since_lsn),
             None => Ok(Vec::new()),
@@ -362,7 +435,12 @@ impl Reader for SqliteReader {
         })
     }
 
-    fn edits(&self, id: &ArtifactId, after: u64, upto: u64) -> Result<Vec<DocumentEdit>, StoreError> {
+    fn edits(
+        &self,
+        id: &ArtifactId,
+        after: u64,
+        upto: u64,
+    ) -> Result<Vec<DocumentEdit>, StoreError> {
         self.read(|conn| edits::in_range(conn, id, after, upto))
     }
 
@@ -385,7 +463,11 @@ impl Reader for SqliteReader {
         self.read(|conn| artifacts::versions(conn, id))
     }
 
-    fn blob_path_and_type(&self, id: &ArtifactId, version: u64) -> Result<Option<(String, String)>, StoreError> {
+    fn blob_path_and_type(
+        &self,
+        id: &ArtifactId,
+        version: u64,
+    ) -> Result<Option<(String, String)>, StoreError> {
         self.read(|conn| artifacts::blob(conn, id, version))
     }
 

@@ -9,8 +9,14 @@ use super::{
 use crate::store::{MessageAuthor, ResumePoint};
 
 /// Reads a message of the trace with that key as a point to resume from.
-pub(super) fn of_message(conn: &Connection, key: i64, sequence: u64) -> rusqlite::Result<Option<ResumePoint>> {
-    let Some(sequence) = main_path::turn_end(conn, key, sequence)? else { return Ok(None) };
+pub(super) fn of_message(
+    conn: &Connection,
+    key: i64,
+    sequence: u64,
+) -> rusqlite::Result<Option<ResumePoint>> {
+    let Some(sequence) = main_path::turn_end(conn, key, sequence)? else {
+        return Ok(None);
+    };
     let mut query = conn.prepare_cached(
         "SELECT lsn, head_sequence FROM message JOIN trace_state USING (trace_key)
          WHERE trace_key = ?1 AND sequence = ?2",
@@ -22,7 +28,9 @@ pub(super) fn of_message(conn: &Connection, key: i64, sequence: u64) -> rusqlite
     let (event_id, run_id) = events::at_lsn(conn, key, lsn)?.unwrap_or_default();
     // Events that follow from a message, such as a goal that it completes, come between it and the next message.
     let until = events::next_step(conn, key, event_id)?;
-    let until_lsn = until.map_or(i64::MAX.unsigned_abs(), |next| next - 1).max(lsn);
+    let until_lsn = until
+        .map_or(i64::MAX.unsigned_abs(), |next| next - 1)
+        .max(lsn);
     Ok(Some(ResumePoint {
         sequence,
         lsn,
@@ -34,9 +42,18 @@ pub(super) fn of_message(conn: &Connection, key: i64, sequence: u64) -> rusqlite
 }
 
 /// Reads the run that wrote a message of the trace with that key.
-pub(super) fn author_of_message(conn: &Connection, key: i64, sequence: u64) -> rusqlite::Result<Option<MessageAuthor>> {
-    let mut query = conn.prepare_cached("SELECT lsn FROM message WHERE trace_key = ?1 AND sequence = ?2")?;
-    let lsn = query.query_row((key, clamp_to_i64(sequence)), |row| Columns::of(row).count()).optional()?;
+pub(super) fn author_of_message(
+    conn: &Connection,
+    key: i64,
+    sequence: u64,
+) -> rusqlite::Result<Option<MessageAuthor>> {
+    let mut query =
+        conn.prepare_cached("SELECT lsn FROM message WHERE trace_key = ?1 AND sequence = ?2")?;
+    let lsn = query
+        .query_row((key, clamp_to_i64(sequence)), |row| {
+            Columns::of(row).count()
+        })
+        .optional()?;
     let Some(lsn) = lsn else { return Ok(None) };
     if let Some((_, Some(run_id))) = events::at_lsn(conn, key, lsn)? {
         return Ok(runs::run(conn, &run_id)?.map(MessageAuthor::from));
@@ -47,7 +64,11 @@ pub(super) fn author_of_message(conn: &Connection, key: i64, sequence: u64) -> r
     )?;
     let found = query.query_row((key, clamp_to_i64(sequence)), |row| {
         let mut columns = Columns::of(row);
-        Ok(MessageAuthor { mode: columns.enum_value()?, task: columns.next()?, settings: columns.json()? })
+        Ok(MessageAuthor {
+            mode: columns.enum_value()?,
+            task: columns.next()?,
+            settings: columns.json()?,
+        })
     });
     found.optional()
 }

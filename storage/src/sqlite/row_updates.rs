@@ -3,8 +3,8 @@
 //! Pure: changes rows in memory. Invariant: the row of an ended run does not change any more.
 
 use soong_protocol::{
-    ContextEvent, EndReason, ErrorInfo, MemoryEvent, ModelEvent, RunEvent, RunMode, RunStatus, Stats, StatsPair,
-    Timestamp, ToolEvent, TraceStatus,
+    ContextEvent, EndReason, ErrorInfo, MemoryEvent, ModelEvent, RunEvent, RunMode, RunStatus,
+    Stats, StatsPair, Timestamp, ToolEvent, TraceStatus,
 };
 
 use super::{
@@ -36,17 +36,32 @@ pub(super) fn count_new_run(status: RunStatus, reflects: bool, trace: &mut Trace
 /// Returns whether an event starts a run that keeps a plan and therefore a task journal (TASK-1). `false` if the
 /// event only continues a run that has started before.
 pub(super) fn starts_task_journal(event: &RunEvent, run: &RunRow) -> bool {
-    let begins = matches!(event, RunEvent::LoopStarted { mode: RunMode::Orchestrator, .. });
+    let begins = matches!(
+        event,
+        RunEvent::LoopStarted {
+            mode: RunMode::Orchestrator,
+            ..
+        }
+    );
     begins && run.started_at.is_none() && !run.status.is_terminal()
 }
 
 /// Applies an event of a run.
-pub(super) fn apply_run_event(event: &RunEvent, ts: Timestamp, run: &mut RunRow, trace: &mut TraceRow) {
+pub(super) fn apply_run_event(
+    event: &RunEvent,
+    ts: Timestamp,
+    run: &mut RunRow,
+    trace: &mut TraceRow,
+) {
     if run.status.is_terminal() {
         return;
     }
     let end = match event {
-        RunEvent::LoopStarted { mode, agent_type, model } => {
+        RunEvent::LoopStarted {
+            mode,
+            agent_type,
+            model,
+        } => {
             run.status = RunStatus::Running;
             // A run that is resumed after a restart of the process keeps its first start time.
             if run.started_at.is_none() {
@@ -57,8 +72,11 @@ pub(super) fn apply_run_event(event: &RunEvent, ts: Timestamp, run: &mut RunRow,
                 return;
             }
             trace.status = TraceStatus::Running;
-            trace.last_run =
-                Some(LastRunInfo { run_mode: *mode, agent_type: agent_type.clone(), model: model.clone() });
+            trace.last_run = Some(LastRunInfo {
+                run_mode: *mode,
+                agent_type: agent_type.clone(),
+                model: model.clone(),
+            });
             return;
         }
         RunEvent::Queued { .. } => {
@@ -72,12 +90,26 @@ pub(super) fn apply_run_event(event: &RunEvent, ts: Timestamp, run: &mut RunRow,
             summary: Some(summary),
             error: None,
         },
-        RunEvent::Failed { error, end_reason, stats } => {
-            RunEnd { status: RunStatus::Failed, reason: *end_reason, stats, summary: None, error: Some(error) }
-        }
-        RunEvent::Cancelled { end_reason, stats, .. } => {
-            RunEnd { status: RunStatus::Cancelled, reason: *end_reason, stats, summary: None, error: None }
-        }
+        RunEvent::Failed {
+            error,
+            end_reason,
+            stats,
+        } => RunEnd {
+            status: RunStatus::Failed,
+            reason: *end_reason,
+            stats,
+            summary: None,
+            error: Some(error),
+        },
+        RunEvent::Cancelled {
+            end_reason, stats, ..
+        } => RunEnd {
+            status: RunStatus::Cancelled,
+            reason: *end_reason,
+            stats,
+            summary: None,
+            error: None,
+        },
         RunEvent::Waiting { .. } => {
             run.status = RunStatus::Waiting;
             return;

@@ -2,8 +2,8 @@
 
 use rusqlite::{Connection, OptionalExtension, Row};
 use soong_protocol::{
-    ChildResult, EndReason, ErrorInfo, GoalId, OpenModelCall, PermissionMode, Run, RunId, RunStatus, SessionId, Stats,
-    Timestamp, TraceId,
+    ChildResult, EndReason, ErrorInfo, GoalId, OpenModelCall, PermissionMode, Run, RunId,
+    RunStatus, SessionId, Stats, Timestamp, TraceId,
 };
 
 use super::{
@@ -114,8 +114,17 @@ impl HotRow for RunRow {
     fn save(&mut self, conn: &Connection) -> rusqlite::Result<()> {
         // An update that names the status makes SQLite remove the row from the index of live runs and insert it
         // again, even if the value is the same. Most batches do not change the status.
-        let Self { status, cancel_requested, started_at, .. } = *self;
-        let current = StatusColumns { status, cancel_requested, started_at };
+        let Self {
+            status,
+            cancel_requested,
+            started_at,
+            ..
+        } = *self;
+        let current = StatusColumns {
+            status,
+            cancel_requested,
+            started_at,
+        };
         if current != self.saved {
             self.save_status(conn)?;
             self.saved = current;
@@ -233,9 +242,17 @@ pub(super) fn insert(
         started_at: None,
         completed_at: run.completed_at,
         error: run.error.clone(),
-        counted_usage: CountedUsage { start_model: None, key: None, sums: None },
+        counted_usage: CountedUsage {
+            start_model: None,
+            key: None,
+            sums: None,
+        },
         position: JournalPosition::default(),
-        saved: StatusColumns { status: RunStatus::Queued, cancel_requested: false, started_at: None },
+        saved: StatusColumns {
+            status: RunStatus::Queued,
+            cancel_requested: false,
+            started_at: None,
+        },
     };
     conn.prepare_cached(
         "INSERT INTO run_state (run_key, session_key, status, turn, messages, prompt_tokens, completion_tokens,
@@ -248,24 +265,40 @@ pub(super) fn insert(
 }
 
 /// Sets the model calls of a run that have no outcome yet.
-pub(super) fn set_open_model_calls(conn: &Connection, key: i64, calls: &[OpenModelCall]) -> rusqlite::Result<()> {
+pub(super) fn set_open_model_calls(
+    conn: &Connection,
+    key: i64,
+    calls: &[OpenModelCall],
+) -> rusqlite::Result<()> {
     let calls = (!calls.is_empty()).then(|| json(calls));
-    conn.prepare_cached("UPDATE run_state SET open_model_calls = ?2 WHERE run_key = ?1")?.execute((key, calls))?;
+    conn.prepare_cached("UPDATE run_state SET open_model_calls = ?2 WHERE run_key = ?1")?
+        .execute((key, calls))?;
     Ok(())
 }
 
 /// Sets the tools that a run offers to its model. Runs of a session that offer the same tools share one row.
-pub(super) fn set_offered_tools(conn: &Connection, run: &RunRow, tools: &[String]) -> rusqlite::Result<()> {
+pub(super) fn set_offered_tools(
+    conn: &Connection,
+    run: &RunRow,
+    tools: &[String],
+) -> rusqlite::Result<()> {
     let tools_key = prompts::key(conn, run.session_key, &json(tools))?;
-    conn.prepare_cached("UPDATE run_state SET tools_key = ?2 WHERE run_key = ?1")?.execute((run.key, tools_key))?;
+    conn.prepare_cached("UPDATE run_state SET tools_key = ?2 WHERE run_key = ?1")?
+        .execute((run.key, tools_key))?;
     Ok(())
 }
 
 /// Reads the model calls of a run that have no outcome yet.
-pub(super) fn open_model_calls(conn: &Connection, id: &RunId) -> rusqlite::Result<Vec<OpenModelCall>> {
-    let mut query =
-        conn.prepare_cached("SELECT open_model_calls FROM run JOIN run_state USING (run_key) WHERE run_id = ?1")?;
-    let calls = query.query_row([id.as_str()], |row| Columns::of(row).maybe_json()).optional()?;
+pub(super) fn open_model_calls(
+    conn: &Connection,
+    id: &RunId,
+) -> rusqlite::Result<Vec<OpenModelCall>> {
+    let mut query = conn.prepare_cached(
+        "SELECT open_model_calls FROM run JOIN run_state USING (run_key) WHERE run_id = ?1",
+    )?;
+    let calls = query
+        .query_row([id.as_str()], |row| Columns::of(row).maybe_json())
+        .optional()?;
     Ok(calls.flatten().unwrap_or_default())
 }
 
@@ -321,7 +354,9 @@ fn read(row: &Row<'_>) -> rusqlite::Result<Run> {
 
 /// Reads a run.
 pub(super) fn run(conn: &Connection, id: &RunId) -> rusqlite::Result<Option<Run>> {
-    conn.prepare_cached(select!("WHERE run.run_id = ?1"))?.query_row([id.as_str()], read).optional()
+    conn.prepare_cached(select!("WHERE run.run_id = ?1"))?
+        .query_row([id.as_str()], read)
+        .optional()
 }
 
 /// Reads the last run of a trace, except runs that only reflect.
@@ -339,7 +374,9 @@ pub(super) fn last_id_of(conn: &Connection, trace_key: i64) -> rusqlite::Result<
         "SELECT run_id FROM run WHERE trace_key = ?1 AND json_extract(settings, '$.reflects') IS NULL
          ORDER BY run_key DESC LIMIT 1",
     )?;
-    query.query_row([trace_key], |row| Columns::of(row).id(RunId::new)).optional()
+    query
+        .query_row([trace_key], |row| Columns::of(row).id(RunId::new))
+        .optional()
 }
 
 /// Reads the permission rules that deny of all user runs of a session that have started or not ended, except runs that
@@ -369,7 +406,10 @@ pub(super) fn last_started_of(conn: &Connection, id: &TraceId) -> rusqlite::Resu
 /// Lists the runs that have not ended.
 ///
 /// Forces the index of live runs: otherwise the planner scans all runs to avoid sorting.
-pub(super) fn list_live(conn: &Connection, session: Option<&SessionId>) -> rusqlite::Result<Vec<Run>> {
+pub(super) fn list_live(
+    conn: &Connection,
+    session: Option<&SessionId>,
+) -> rusqlite::Result<Vec<Run>> {
     let Some(id) = session else {
         let mut query = conn.prepare_cached(select!(
             "WHERE run.run_key IN (SELECT run_key FROM run_state INDEXED BY run_live
@@ -389,8 +429,9 @@ pub(super) fn list_live(conn: &Connection, session: Option<&SessionId>) -> rusql
 
 /// Lists the runs whose task journals are not known to be complete.
 pub(super) fn with_task_journal(conn: &Connection) -> rusqlite::Result<Vec<Run>> {
-    let mut query =
-        conn.prepare_cached(select!("WHERE run.run_key IN (SELECT run_key FROM task_journal) ORDER BY run.run_key"))?;
+    let mut query = conn.prepare_cached(select!(
+        "WHERE run.run_key IN (SELECT run_key FROM task_journal) ORDER BY run.run_key"
+    ))?;
     collect_rows(query.query_map([], read)?)
 }
 
@@ -403,14 +444,24 @@ pub(super) fn children(conn: &Connection, id: &RunId) -> rusqlite::Result<Vec<Ru
 }
 
 /// Sets the permission mode of a run.
-pub(super) fn set_permission_mode(conn: &Connection, run_key: i64, mode: PermissionMode) -> rusqlite::Result<()> {
-    let sql = "UPDATE run SET settings = json_set(settings, '$.permission_mode', ?2) WHERE run_key = ?1";
-    conn.prepare_cached(sql)?.execute((run_key, mode.as_str()))?;
+pub(super) fn set_permission_mode(
+    conn: &Connection,
+    run_key: i64,
+    mode: PermissionMode,
+) -> rusqlite::Result<()> {
+    let sql =
+        "UPDATE run SET settings = json_set(settings, '$.permission_mode', ?2) WHERE run_key = ?1";
+    conn.prepare_cached(sql)?
+        .execute((run_key, mode.as_str()))?;
     Ok(())
 }
 
 /// Inserts the result of a child run.
-pub(super) fn insert_result(conn: &Connection, run_key: i64, result: &ChildResult) -> rusqlite::Result<()> {
+pub(super) fn insert_result(
+    conn: &Connection,
+    run_key: i64,
+    result: &ChildResult,
+) -> rusqlite::Result<()> {
     conn.prepare_cached("INSERT INTO child_result (run_key, body) VALUES (?1, ?2)")?
         .execute((run_key, json(result)))?;
     Ok(())
@@ -418,14 +469,18 @@ pub(super) fn insert_result(conn: &Connection, run_key: i64, result: &ChildResul
 
 /// Returns whether a child run's result is stored.
 pub(super) fn has_result(conn: &Connection, run_key: i64) -> rusqlite::Result<bool> {
-    conn.prepare_cached("SELECT 1 FROM child_result WHERE run_key = ?1")?.exists([run_key])
+    conn.prepare_cached("SELECT 1 FROM child_result WHERE run_key = ?1")?
+        .exists([run_key])
 }
 
 /// Reads the result of a child run; `None` if it has not ended.
 pub(super) fn result(conn: &Connection, id: &RunId) -> rusqlite::Result<Option<ChildResult>> {
-    let mut query = conn
-        .prepare_cached("SELECT body FROM child_result WHERE run_key = (SELECT run_key FROM run WHERE run_id = ?1)")?;
-    query.query_row([id.as_str()], |row| Columns::of(row).json()).optional()
+    let mut query = conn.prepare_cached(
+        "SELECT body FROM child_result WHERE run_key = (SELECT run_key FROM run WHERE run_id = ?1)",
+    )?;
+    query
+        .query_row([id.as_str()], |row| Columns::of(row).json())
+        .optional()
 }
 
 /// Reads the results of the ended children of a run, in the order of their start.

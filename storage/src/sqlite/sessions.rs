@@ -107,21 +107,36 @@ pub(super) struct NextIncarnation {
 }
 
 /// Reads the numbers with which the next session with this id starts.
-pub(super) fn next_incarnation(conn: &Connection, id: &SessionId) -> rusqlite::Result<NextIncarnation> {
-    let mut query = conn.prepare_cached("SELECT incarnation, last_session_seq FROM deleted_session WHERE hash = ?1")?;
+pub(super) fn next_incarnation(
+    conn: &Connection,
+    id: &SessionId,
+) -> rusqlite::Result<NextIncarnation> {
+    let mut query = conn.prepare_cached(
+        "SELECT incarnation, last_session_seq FROM deleted_session WHERE hash = ?1",
+    )?;
     let deleted = query.query_row([&id_hash(id)[..]], |row| {
         let mut columns = Columns::of(row);
         let incarnation: u64 = columns.count()?;
         let last_number: u64 = columns.count()?;
         // One number is left out, so that a reader at the end of the deleted session does not look like one at the
         // beginning of the next.
-        Ok(NextIncarnation { number: incarnation + 1, event_base: last_number + 1 })
+        Ok(NextIncarnation {
+            number: incarnation + 1,
+            event_base: last_number + 1,
+        })
     });
-    Ok(deleted.optional()?.unwrap_or(NextIncarnation { number: 1, event_base: 0 }))
+    Ok(deleted.optional()?.unwrap_or(NextIncarnation {
+        number: 1,
+        event_base: 0,
+    }))
 }
 
 /// Keeps the incarnation and the last event number of a session whose row is about to be deleted.
-pub(super) fn remember_deleted(conn: &Connection, id: &SessionId, key: i64) -> rusqlite::Result<()> {
+pub(super) fn remember_deleted(
+    conn: &Connection,
+    id: &SessionId,
+    key: i64,
+) -> rusqlite::Result<()> {
     conn.prepare_cached(
         "INSERT OR REPLACE INTO deleted_session (hash, incarnation, last_session_seq)
          SELECT ?2, incarnation, last_session_seq FROM session WHERE session_key = ?1",
@@ -172,7 +187,11 @@ fn read(row: &Row<'_>) -> rusqlite::Result<(i64, Session)> {
         updated_at: columns.time()?,
         last_run_at: columns.maybe_time()?,
         live_runs: columns.count()?,
-        kind: if columns.next()? { SessionKind::Call } else { SessionKind::Conversation },
+        kind: if columns.next()? {
+            SessionKind::Call
+        } else {
+            SessionKind::Conversation
+        },
     };
     Ok((key, session))
 }
@@ -180,15 +199,24 @@ fn read(row: &Row<'_>) -> rusqlite::Result<(i64, Session)> {
 /// Reads a session.
 pub(super) fn session(conn: &Connection, id: &SessionId) -> rusqlite::Result<Option<Session>> {
     let mut query = conn.prepare_cached(select!("WHERE session_id = ?1 AND removal IS NULL"))?;
-    query.query_row([id.as_str()], |row| Ok(read(row)?.1)).optional()
+    query
+        .query_row([id.as_str()], |row| Ok(read(row)?.1))
+        .optional()
 }
 
 /// Reads the owners of sessions. Sessions that do not exist are omitted.
-pub(super) fn owners(conn: &Connection, ids: &[SessionId]) -> rusqlite::Result<Vec<(SessionId, String)>> {
-    let mut query = conn.prepare_cached("SELECT uid FROM session WHERE session_id = ?1 AND removal IS NULL")?;
+pub(super) fn owners(
+    conn: &Connection,
+    ids: &[SessionId],
+) -> rusqlite::Result<Vec<(SessionId, String)>> {
+    let mut query =
+        conn.prepare_cached("SELECT uid FROM session WHERE session_id = ?1 AND removal IS NULL")?;
     let mut found = Vec::with_capacity(ids.len());
     for id in ids {
-        if let Some(uid) = query.query_row([id.as_str()], |row| row.get(0)).optional()? {
+        if let Some(uid) = query
+            .query_row([id.as_str()], |row| row.get(0))
+            .optional()?
+        {
             found.push((id.clone(), uid));
         }
     }
@@ -202,7 +230,8 @@ pub(super) fn list(
     limit: i64,
     before: i64,
 ) -> rusqlite::Result<Vec<(i64, Session)>> {
-    const IS_CALL: &str = "EXISTS (SELECT 1 FROM trace WHERE trace_id = session_id AND run_mode = 'call')";
+    const IS_CALL: &str =
+        "EXISTS (SELECT 1 FROM trace WHERE trace_id = session_id AND run_mode = 'call')";
     let mut sql = select!("WHERE session_key < ?1 AND removal IS NULL").to_owned();
     // Most sessions belong to `local`, so the partial index omits them.
     sql.push_str(match filter.uid.as_deref() {
@@ -223,12 +252,15 @@ pub(super) fn list(
 
 /// Looks up a session's key.
 pub(super) fn key(conn: &Connection, id: &SessionId) -> rusqlite::Result<Option<i64>> {
-    let mut query = conn.prepare_cached("SELECT session_key FROM session WHERE session_id = ?1 AND removal IS NULL")?;
+    let mut query = conn.prepare_cached(
+        "SELECT session_key FROM session WHERE session_id = ?1 AND removal IS NULL",
+    )?;
     query.query_row([id.as_str()], |row| row.get(0)).optional()
 }
 
 /// Sets the name of a session that has none.
 pub(super) fn set_name_if_missing(conn: &Connection, key: i64, name: &str) -> rusqlite::Result<()> {
-    conn.prepare_cached("UPDATE session SET name = coalesce(name, ?2) WHERE session_key = ?1")?.execute((key, name))?;
+    conn.prepare_cached("UPDATE session SET name = coalesce(name, ?2) WHERE session_key = ?1")?
+        .execute((key, name))?;
     Ok(())
 }

@@ -65,7 +65,10 @@ pub struct SqliteStore {
 
 impl std::fmt::Debug for SqliteStore {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("SqliteStore").field("path", &self.path).field("open", &self.conn.is_some()).finish()
+        f.debug_struct("SqliteStore")
+            .field("path", &self.path)
+            .field("open", &self.conn.is_some())
+            .finish()
     }
 }
 
@@ -106,11 +109,19 @@ impl SqliteStore {
     /// Adjusts the checkpoint threshold to the free disk space, so that the log cannot fill a small disk.
     fn adjust_checkpoint_threshold(&mut self) {
         let pages = checkpoint_pages((self.free_bytes)(&self.path));
-        let Some(conn) = self.conn.as_ref().filter(|_| pages != self.checkpoint_pages) else { return };
+        let Some(conn) = self
+            .conn
+            .as_ref()
+            .filter(|_| pages != self.checkpoint_pages)
+        else {
+            return;
+        };
         let set = set_log_size(conn, pages);
         match set {
             Ok(()) => self.checkpoint_pages = pages,
-            Err(error) => tracing::warn!(%error, "could not set the size limit of the write-ahead log"),
+            Err(error) => {
+                tracing::warn!(%error, "could not set the size limit of the write-ahead log")
+            }
         }
     }
 
@@ -121,10 +132,14 @@ impl SqliteStore {
             self.adjust_checkpoint_threshold();
         }
         let Some(conn) = &self.conn else { return };
-        let removed = batch.iter().flat_map(|append| &append.writes).filter_map(|write| match write {
-            Write::Session(SessionWrite::RemoveRows { session_id, .. }) => Some(session_id),
-            _ => None,
-        });
+        let removed =
+            batch
+                .iter()
+                .flat_map(|append| &append.writes)
+                .filter_map(|write| match write {
+                    Write::Session(SessionWrite::RemoveRows { session_id, .. }) => Some(session_id),
+                    _ => None,
+                });
         let is_gone = |id: &SessionId| matches!(deletion::stage(conn, id), Ok(None));
         if removed.into_iter().any(is_gone) {
             self.log_needs_truncation = true;
@@ -143,7 +158,10 @@ impl SqliteStore {
         let found = migrate::check_to_write(&self.path, MIGRATIONS)?;
         if found == 0 {
             // SQLite would create an empty file, which would silently be a new store.
-            return Err(StoreError::Io(format!("{} no longer exists", self.path.display())));
+            return Err(StoreError::Io(format!(
+                "{} no longer exists",
+                self.path.display()
+            )));
         }
         let conn = connect(&self.path, self.durability)?;
         if self.needs_integrity_check {
@@ -159,7 +177,14 @@ impl SqliteStore {
 
     /// Writes all appends in one transaction.
     fn write_batch(&mut self, batch: &[Append]) -> Result<Outcomes, WriteError> {
-        let Self { conn: Some(conn), cache, .. } = self else { return Err(StoreError::Closed.into()) };
+        let Self {
+            conn: Some(conn),
+            cache,
+            ..
+        } = self
+        else {
+            return Err(StoreError::Closed.into());
+        };
         let written = write(conn, cache, batch);
         if written.is_err() {
             *cache = Cache::default();
@@ -172,7 +197,10 @@ impl SqliteStore {
         let one = |append: &Append| {
             self.reopen()?;
             match self.write_batch(std::slice::from_ref(append)) {
-                Ok(outcomes) => outcomes.into_iter().next().unwrap_or(Err(StoreError::Closed)),
+                Ok(outcomes) => outcomes
+                    .into_iter()
+                    .next()
+                    .unwrap_or(Err(StoreError::Closed)),
                 Err(failure) if failure.is_append_error() => Err(failure.into_store_error()),
                 Err(failure) => Err(self.close_after_failure(failure)),
             }
@@ -185,7 +213,11 @@ impl SqliteStore {
         if let WriteError::Sql(error) = &failure {
             self.needs_integrity_check |= matches!(
                 error.sqlite_error_code(),
-                Some(ErrorCode::SystemIoFailure | ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase)
+                Some(
+                    ErrorCode::SystemIoFailure
+                        | ErrorCode::DatabaseCorrupt
+                        | ErrorCode::NotADatabase
+                )
             );
             // Emptying the log may free enough of a full disk to continue.
             if error.sqlite_error_code() == Some(ErrorCode::DiskFull)
@@ -206,7 +238,9 @@ impl Store for SqliteStore {
         self.reopen()?;
         let outcomes = match self.write_batch(batch) {
             Ok(outcomes) => outcomes,
-            Err(failure) if failure.is_append_error() && batch.len() == 1 => vec![Err(failure.into_store_error())],
+            Err(failure) if failure.is_append_error() && batch.len() == 1 => {
+                vec![Err(failure.into_store_error())]
+            }
             Err(failure) if failure.is_append_error() => self.write_individually(batch),
             Err(failure) => return Err(self.close_after_failure(failure)),
         };
@@ -229,7 +263,10 @@ impl Drop for SqliteStore {
 fn write(conn: &Connection, cache: &mut Cache, batch: &[Append]) -> Result<Outcomes, WriteError> {
     let transaction = Transaction::new_unchecked(conn, TransactionBehavior::Immediate)?;
     let mut writing = Batch::new(&transaction, cache)?;
-    let outcomes = batch.iter().map(|append| writing.append(append)).collect::<Result<Outcomes, WriteError>>()?;
+    let outcomes = batch
+        .iter()
+        .map(|append| writing.append(append))
+        .collect::<Result<Outcomes, WriteError>>()?;
     drop(writing);
     cache.save(&transaction)?;
     transaction.commit()?;
@@ -268,7 +305,9 @@ fn connect(path: &Path, durability: Durability) -> Result<Connection, StoreError
 
 /// Returns the checkpoint threshold in pages: the maximum if there is enough space, else a power of two.
 fn checkpoint_pages(free_bytes: Option<u64>) -> u64 {
-    let Some(free_bytes) = free_bytes else { return MAX_CHECKPOINT_PAGES };
+    let Some(free_bytes) = free_bytes else {
+        return MAX_CHECKPOINT_PAGES;
+    };
     match free_bytes / FREE_SPACE_DIVISOR / PAGE_BYTES {
         MAX_CHECKPOINT_PAGES.. => MAX_CHECKPOINT_PAGES,
         0..=MIN_CHECKPOINT_PAGES => MIN_CHECKPOINT_PAGES,
@@ -277,22 +316,34 @@ fn checkpoint_pages(free_bytes: Option<u64>) -> u64 {
 }
 
 fn set_log_size(conn: &Connection, pages: u64) -> rusqlite::Result<()> {
-    conn.query_row(&format!("PRAGMA wal_autocheckpoint = {pages}"), [], |_| Ok(()))?;
+    conn.query_row(&format!("PRAGMA wal_autocheckpoint = {pages}"), [], |_| {
+        Ok(())
+    })?;
     let limit = pages * PAGE_BYTES * LOG_SIZE_LIMIT_FACTOR;
-    conn.query_row(&format!("PRAGMA journal_size_limit = {limit}"), [], |_| Ok(()))
+    conn.query_row(&format!("PRAGMA journal_size_limit = {limit}"), [], |_| {
+        Ok(())
+    })
 }
 
 /// Copies the log into the database and truncates its file, without waiting; returns `false` if a reader blocks it.
 fn truncate_log(conn: &Connection) -> rusqlite::Result<bool> {
     conn.busy_timeout(std::time::Duration::ZERO)?;
-    let is_busy = conn.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get::<_, bool>(0));
+    let is_busy = conn.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| {
+        row.get::<_, bool>(0)
+    });
     conn.busy_timeout(std::time::Duration::from_millis(BUSY_TIMEOUT_MS))?;
     is_busy.map(|is_busy| !is_busy)
 }
 
 fn check_pages(conn: &Connection) -> Result<(), StoreError> {
-    let verdict: String = conn.query_row("PRAGMA quick_check(1)", [], |row| row.get(0)).map_err(store_error)?;
-    if verdict == "ok" { Ok(()) } else { Err(StoreError::Corrupt(verdict)) }
+    let verdict: String = conn
+        .query_row("PRAGMA quick_check(1)", [], |row| row.get(0))
+        .map_err(store_error)?;
+    if verdict == "ok" {
+        Ok(())
+    } else {
+        Err(StoreError::Corrupt(verdict))
+    }
 }
 
 #[cfg(test)]

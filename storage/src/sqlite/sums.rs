@@ -23,7 +23,8 @@ pub(super) struct Sums(pub(super) [i64; COUNT]);
 impl Sums {
     /// Returns the amounts that one run adds.
     pub(super) fn of_run(stats: &Stats) -> Self {
-        let has_no_price = stats.cost.is_none() && (stats.prompt_tokens > 0 || stats.completion_tokens > 0);
+        let has_no_price =
+            stats.cost.is_none() && (stats.prompt_tokens > 0 || stats.completion_tokens > 0);
         Self([
             1,
             clamp_to_i64(stats.prompt_tokens),
@@ -40,7 +41,10 @@ impl Sums {
     }
 
     pub(super) fn add(&mut self, other: &Self) {
-        self.0.iter_mut().zip(other.0).for_each(|(sum, value)| *sum = sum.saturating_add(value));
+        self.0
+            .iter_mut()
+            .zip(other.0)
+            .for_each(|(sum, value)| *sum = sum.saturating_add(value));
     }
 
     /// Returns whether a value has reached its limit.
@@ -50,6 +54,9 @@ impl Sums {
 
     /// Subtracts down to zero only, because a sum that was limited to `i64::MAX` is not exact.
     pub(super) fn subtract(&mut self, other: &Self) {
-        self.0.iter_mut().zip(other.0).for_each(|(sum, value)| *sum = sum.saturating_sub(value).max(0));
+        self.0
+            .iter_mut()
+            .zip(other.0)
+            .for_each(|(sum, value)| *sum = sum.saturating_sub(value).max(0));
     }
 }

@@ -15,7 +15,12 @@ use crate::store::PendingTaskJournal;
 /// Records that the journal of the run with that key begins at `event_id`, with these goals.
 ///
 /// Does nothing for child runs, and for runs that a program drives (`driven`).
-pub(super) fn begin(conn: &Connection, run_key: i64, event_id: u64, goals: &GoalTree) -> rusqlite::Result<()> {
+pub(super) fn begin(
+    conn: &Connection,
+    run_key: i64,
+    event_id: u64,
+    goals: &GoalTree,
+) -> rusqlite::Result<()> {
     conn.prepare_cached(
         "INSERT OR IGNORE INTO task_journal (run_key, event_id, goals)
          SELECT run_key, ?2, ?3 FROM run
@@ -27,13 +32,18 @@ pub(super) fn begin(conn: &Connection, run_key: i64, event_id: u64, goals: &Goal
 
 /// Deletes the record of a run's journal, which is complete. Does nothing if there is none.
 pub(super) fn end(conn: &Connection, id: &RunId) -> rusqlite::Result<()> {
-    conn.prepare_cached("DELETE FROM task_journal WHERE run_key = (SELECT run_key FROM run WHERE run_id = ?1)")?
-        .execute([id.as_str()])?;
+    conn.prepare_cached(
+        "DELETE FROM task_journal WHERE run_key = (SELECT run_key FROM run WHERE run_id = ?1)",
+    )?
+    .execute([id.as_str()])?;
     Ok(())
 }
 
 /// Reads the start of a run's journal; `None` if the run has none, or if the journal is complete.
-pub(super) fn of_run(conn: &Connection, id: &RunId) -> rusqlite::Result<Option<PendingTaskJournal>> {
+pub(super) fn of_run(
+    conn: &Connection,
+    id: &RunId,
+) -> rusqlite::Result<Option<PendingTaskJournal>> {
     let mut query = conn.prepare_cached(
         "SELECT event_id, goals FROM task_journal WHERE run_key = (SELECT run_key FROM run WHERE run_id = ?1)",
     )?;
@@ -41,9 +51,20 @@ pub(super) fn of_run(conn: &Connection, id: &RunId) -> rusqlite::Result<Option<P
         let mut columns = Columns::of(row);
         Ok((columns.count()?, columns.json()?))
     });
-    let Some((first_event, goals)) = found.optional()? else { return Ok(None) };
+    let Some((first_event, goals)) = found.optional()? else {
+        return Ok(None);
+    };
     // The runs of a session that is being deleted are invisible.
-    let Some(run) = runs::run(conn, id)? else { return Ok(None) };
-    let Some(session) = sessions::session(conn, &run.session_id)? else { return Ok(None) };
-    Ok(Some(PendingTaskJournal { run, project_dir: session.project_dir, first_event_id: first_event, goals }))
+    let Some(run) = runs::run(conn, id)? else {
+        return Ok(None);
+    };
+    let Some(session) = sessions::session(conn, &run.session_id)? else {
+        return Ok(None);
+    };
+    Ok(Some(PendingTaskJournal {
+        run,
+        project_dir: session.project_dir,
+        first_event_id: first_event,
+        goals,
+    }))
 }

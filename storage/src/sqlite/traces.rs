@@ -4,8 +4,8 @@ use rusqlite::{Connection, OptionalExtension, Row, ToSql};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use soong_protocol::{
-    EndReason, GoalId, GoalTree, NewTrace, RunMode, SessionId, Stats, Timestamp, Trace, TraceContext, TraceId,
-    TraceMode, TraceStatus,
+    EndReason, GoalId, GoalTree, NewTrace, RunMode, SessionId, Stats, Timestamp, Trace,
+    TraceContext, TraceId, TraceMode, TraceStatus,
 };
 
 use super::{
@@ -117,8 +117,15 @@ impl HotRow for TraceRow {
             clamp_to_i64(self.stats.cache_write_tokens),
         ])?;
         if let Some(label) = self.last_run.take() {
-            conn.prepare_cached("UPDATE trace SET run_mode = ?2, agent_type = ?3, model = ?4 WHERE trace_key = ?1")?
-                .execute((self.key, label.run_mode.as_str(), label.agent_type, label.model))?;
+            conn.prepare_cached(
+                "UPDATE trace SET run_mode = ?2, agent_type = ?3, model = ?4 WHERE trace_key = ?1",
+            )?
+            .execute((
+                self.key,
+                label.run_mode.as_str(),
+                label.agent_type,
+                label.model,
+            ))?;
         }
         if self.goals_changed
             && let Some(goals) = &self.goals
@@ -135,13 +142,19 @@ impl HotRow for TraceRow {
 }
 
 /// Sets the name of a trace, and of its session if that has the same name so far.
-pub(super) fn rename(conn: &Connection, key: i64, session_key: i64, name: &str) -> rusqlite::Result<()> {
+pub(super) fn rename(
+    conn: &Connection,
+    key: i64,
+    session_key: i64,
+    name: &str,
+) -> rusqlite::Result<()> {
     conn.prepare_cached(
         "UPDATE session SET name = ?3 WHERE session_key = ?2
          AND name = (SELECT trace.name FROM trace WHERE trace.trace_key = ?1)",
     )?
     .execute((key, session_key, name))?;
-    conn.prepare_cached("UPDATE trace SET name = ?2 WHERE trace_key = ?1")?.execute((key, name))?;
+    conn.prepare_cached("UPDATE trace SET name = ?2 WHERE trace_key = ?1")?
+        .execute((key, name))?;
     Ok(())
 }
 
@@ -247,7 +260,11 @@ fn read(row: &Row<'_>) -> rusqlite::Result<(i64, Trace)> {
     let mut trace = Trace {
         trace_id,
         session_id,
-        mode: if run_mode == RunMode::Call { TraceMode::Call } else { TraceMode::Agent },
+        mode: if run_mode == RunMode::Call {
+            TraceMode::Call
+        } else {
+            TraceMode::Agent
+        },
         run_mode,
         task,
         name,
@@ -282,7 +299,10 @@ fn read(row: &Row<'_>) -> rusqlite::Result<(i64, Trace)> {
     let run: LastRun = columns.maybe_json()?.unwrap_or_default();
     trace.tools = run.tools;
     trace.llm_params = run.llm_params.unwrap_or_default();
-    trace.llm_params.extend(run.temperature.map(|temperature| ("temperature".to_owned(), temperature)));
+    trace.llm_params.extend(
+        run.temperature
+            .map(|temperature| ("temperature".to_owned(), temperature)),
+    );
     trace.prompt_name = (run.system_prompt == 0).then(|| trace.agent_type.clone());
     Ok((key, trace))
 }
@@ -297,7 +317,10 @@ struct LastRun {
     system_prompt: u8,
 }
 
-fn with_collaborators(conn: &Connection, mut found: Vec<(i64, Trace)>) -> rusqlite::Result<Vec<(i64, Trace)>> {
+fn with_collaborators(
+    conn: &Connection,
+    mut found: Vec<(i64, Trace)>,
+) -> rusqlite::Result<Vec<(i64, Trace)>> {
     for (key, trace) in &mut found {
         trace.context.collaborators = collaborators::of(conn, *key)?;
     }
@@ -308,7 +331,9 @@ fn with_collaborators(conn: &Connection, mut found: Vec<(i64, Trace)>) -> rusqli
 pub(super) fn trace(conn: &Connection, id: &TraceId) -> rusqlite::Result<Option<Trace>> {
     let mut query = conn.prepare_cached(select!("WHERE trace.trace_id = ?1"))?;
     let found = query.query_row([id.as_str()], read).optional()?;
-    Ok(with_collaborators(conn, found.into_iter().collect())?.pop().map(|(_, trace)| trace))
+    Ok(with_collaborators(conn, found.into_iter().collect())?
+        .pop()
+        .map(|(_, trace)| trace))
 }
 
 /// Lists up to `limit` traces older than the one with key `before`, newest first.
@@ -345,9 +370,15 @@ pub(super) fn list(
     for (value, condition) in [
         (&run_mode, " AND trace.run_mode = ?"),
         (&agent_type, " AND trace.agent_type = ?"),
-        (&session, " AND trace.session_key = (SELECT session_key FROM session WHERE session_id = ?)"),
+        (
+            &session,
+            " AND trace.session_key = (SELECT session_key FROM session WHERE session_id = ?)",
+        ),
         (&uid, by_user),
-        (&parent, " AND trace.parent_trace_key = (SELECT trace_key FROM trace WHERE trace_id = ?)"),
+        (
+            &parent,
+            " AND trace.parent_trace_key = (SELECT trace_key FROM trace WHERE trace_id = ?)",
+        ),
     ] {
         if value.is_some() {
             sql.push_str(condition);
@@ -366,7 +397,10 @@ pub(super) fn list(
     }
     sql.push_str(" ORDER BY trace.trace_key DESC LIMIT ?");
     values.push(&limit);
-    let found = collect_rows(conn.prepare_cached(&sql)?.query_map(values.as_slice(), read)?)?;
+    let found = collect_rows(
+        conn.prepare_cached(&sql)?
+            .query_map(values.as_slice(), read)?,
+    )?;
     with_collaborators(conn, found)
 }
 
@@ -376,7 +410,10 @@ pub(super) fn children(conn: &Connection, parent: &TraceId) -> rusqlite::Result<
         "WHERE trace.parent_trace_key = (SELECT trace_key FROM trace WHERE trace_id = ?1) ORDER BY trace.trace_key"
     ))?;
     let found = collect_rows(query.query_map([parent.as_str()], read)?)?;
-    Ok(with_collaborators(conn, found)?.into_iter().map(|(_, trace)| trace).collect())
+    Ok(with_collaborators(conn, found)?
+        .into_iter()
+        .map(|(_, trace)| trace)
+        .collect())
 }
 
 /// Lists the traces that a copy links to.
@@ -386,7 +423,10 @@ pub(super) fn list_linked(conn: &Connection, id: &TraceId) -> rusqlite::Result<V
          WHERE linked_trace.trace_key = (SELECT trace_key FROM trace WHERE trace_id = ?1) ORDER BY trace.trace_key"
     ))?;
     let found = collect_rows(query.query_map([id.as_str()], read)?)?;
-    Ok(with_collaborators(conn, found)?.into_iter().map(|(_, trace)| trace).collect())
+    Ok(with_collaborators(conn, found)?
+        .into_iter()
+        .map(|(_, trace)| trace)
+        .collect())
 }
 
 /// Looks up a trace's key.

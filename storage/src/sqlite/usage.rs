@@ -30,12 +30,20 @@ const ORDER_BY_TOKENS: &str = "total(prompt_tokens) + total(completion_tokens) D
 
 /// Sums up the usage of the runs that have started. By session it reads every run. Otherwise it reads the daily sums,
 /// and the single runs of the first day if that day is only partly included.
-pub(super) fn sums(conn: &Connection, by: UsageBy, filter: &UsageFilter) -> rusqlite::Result<Vec<UsageRow>> {
+pub(super) fn sums(
+    conn: &Connection,
+    by: UsageBy,
+    filter: &UsageFilter,
+) -> rusqlite::Result<Vec<UsageRow>> {
     let since = filter.since.map_or(i64::MIN, Timestamp::as_millis);
     // Rounded up: the day that contains `since` is complete only if `since` is its beginning.
     let first_day = -(-i128::from(since)).div_euclid(i128::from(DAY_MS));
     let first_day = i64::try_from(first_day).unwrap_or(i64::MAX);
-    let of_user = if filter.uid.is_some() { "AND uid = :uid" } else { "AND :uid IS NULL" };
+    let of_user = if filter.uid.is_some() {
+        "AND uid = :uid"
+    } else {
+        "AND :uid IS NULL"
+    };
     let (group_column, order) = match by {
         UsageBy::Day => ("day", "sum_of"),
         UsageBy::Model => ("model", ORDER_BY_TOKENS),
@@ -89,10 +97,17 @@ fn read(by: UsageBy, row: &Row<'_>) -> rusqlite::Result<UsageRow> {
         tool_calls: columns.count()?,
         cache_write_tokens: columns.count()?,
     };
-    Ok(UsageRow { of: group_column, sum: sum.with_cost() })
+    Ok(UsageRow {
+        of: group_column,
+        sum: sum.with_cost(),
+    })
 }
 
 /// Formats a day, counted from 1970-01-01, as `YYYY-MM-DD`.
 fn format_day(number: i64) -> String {
-    Timestamp::from_millis(number.saturating_mul(DAY_MS)).to_string().chars().take_while(|c| *c != 'T').collect()
+    Timestamp::from_millis(number.saturating_mul(DAY_MS))
+        .to_string()
+        .chars()
+        .take_while(|c| *c != 'T')
+        .collect()
 }

@@ -32,11 +32,19 @@ pub(super) struct UsageSums {
 
 impl UsageSums {
     /// Adds the usage of a run since it was last counted.
-    pub(super) fn record_usage(&mut self, conn: &Connection, run: &mut RunRow) -> rusqlite::Result<()> {
-        if let (Some(model), Some(started_at)) = (run.counted_usage.start_model.take(), run.started_at) {
+    pub(super) fn record_usage(
+        &mut self,
+        conn: &Connection,
+        run: &mut RunRow,
+    ) -> rusqlite::Result<()> {
+        if let (Some(model), Some(started_at)) =
+            (run.counted_usage.start_model.take(), run.started_at)
+        {
             run.counted_usage.key = Some(self.key(conn, run.session_key, started_at, model)?);
         }
-        let Some(key) = run.counted_usage.key else { return Ok(()) };
+        let Some(key) = run.counted_usage.key else {
+            return Ok(());
+        };
         let current = Sums::of_run(&run.stats);
         if run.counted_usage.sums == Some(current) {
             return Ok(());
@@ -51,7 +59,11 @@ impl UsageSums {
     }
 
     /// Subtracts the usage of the runs of a session that is about to be deleted. All run rows must have been saved.
-    pub(super) fn subtract_session(&mut self, conn: &Connection, session_key: i64) -> rusqlite::Result<()> {
+    pub(super) fn subtract_session(
+        &mut self,
+        conn: &Connection,
+        session_key: i64,
+    ) -> rusqlite::Result<()> {
         // SQLite may assign the key to another session later.
         self.keys.retain(|(session, ..), _| *session != session_key);
         for (key, sums) in of_session(conn, session_key)? {
@@ -67,7 +79,11 @@ impl UsageSums {
     }
 
     /// Adds the sums that [`UsageSums::subtract_session`] subtracted again, because the session is not deleted.
-    pub(super) fn add_session(&mut self, conn: &Connection, session_key: i64) -> rusqlite::Result<()> {
+    pub(super) fn add_session(
+        &mut self,
+        conn: &Connection,
+        session_key: i64,
+    ) -> rusqlite::Result<()> {
         for (key, sums) in of_session(conn, session_key)? {
             self.sums_mut(conn, key)?.add(&sums);
         }
@@ -76,7 +92,11 @@ impl UsageSums {
 
     /// Writes the changed rows.
     pub(super) fn save(&mut self, conn: &Connection) -> rusqlite::Result<()> {
-        for (key, (sums, is_changed)) in self.rows.iter_mut().filter(|(_, (_, is_changed))| *is_changed) {
+        for (key, (sums, is_changed)) in self
+            .rows
+            .iter_mut()
+            .filter(|(_, (_, is_changed))| *is_changed)
+        {
             conn.prepare_cached(concat!(
                 "UPDATE usage_sum SET (",
                 sum_columns!(),
@@ -96,7 +116,13 @@ impl UsageSums {
     }
 
     /// Returns the key of the row for a run of that session; inserts the row if necessary.
-    fn key(&mut self, conn: &Connection, session: i64, started_at: Timestamp, model: String) -> rusqlite::Result<i64> {
+    fn key(
+        &mut self,
+        conn: &Connection,
+        session: i64,
+        started_at: Timestamp,
+        model: String,
+    ) -> rusqlite::Result<i64> {
         let day = started_at.as_millis().div_euclid(DAY_MS);
         let row_id = (session, day, model);
         if let Some(key) = self.keys.get(&row_id) {
@@ -104,8 +130,11 @@ impl UsageSums {
         }
         let find = "SELECT usage_key FROM session JOIN usage_sum USING (uid)
                     WHERE session_key = ?1 AND day = ?2 AND model = ?3";
-        let find =
-            || conn.prepare_cached(find)?.query_row((row_id.0, row_id.1, &row_id.2), |row| row.get(0)).optional();
+        let find = || {
+            conn.prepare_cached(find)?
+                .query_row((row_id.0, row_id.1, &row_id.2), |row| row.get(0))
+                .optional()
+        };
         let key = match find()? {
             Some(key) => key,
             None => {
@@ -126,8 +155,11 @@ impl UsageSums {
         let (sums, is_changed) = match self.rows.entry(key) {
             Entry::Occupied(row) => row.into_mut(),
             Entry::Vacant(row) => {
-                let mut query =
-                    conn.prepare_cached(concat!("SELECT ", sum_columns!(), " FROM usage_sum WHERE usage_key = ?1"))?;
+                let mut query = conn.prepare_cached(concat!(
+                    "SELECT ",
+                    sum_columns!(),
+                    " FROM usage_sum WHERE usage_key = ?1"
+                ))?;
                 let sums = query.query_row([key], |columns| {
                     let mut sums = Sums::default();
                     for (at, sum) in sums.0.iter_mut().enumerate() {
@@ -172,7 +204,10 @@ fn of_session(conn: &Connection, session_key: i64) -> rusqlite::Result<HashMap<i
     let mut rows = query.query([session_key])?;
     while let Some(row) = rows.next()? {
         let mut columns = Columns::of(row);
-        found.entry(columns.next()?).or_default().add(&Sums::of_run(&columns.stats()?));
+        found
+            .entry(columns.next()?)
+            .or_default()
+            .add(&Sums::of_run(&columns.stats()?));
     }
     Ok(found)
 }

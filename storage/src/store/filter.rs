@@ -1,6 +1,8 @@
 //! Filters for lists of records. A field that is `None` does not restrict the list.
 
-use soong_protocol::{PermissionStatus, QuestionStatus, RunId, RunMode, SessionId, Timestamp, TraceId, TraceStatus};
+use soong_protocol::{
+    PermissionStatus, QuestionStatus, RunId, RunMode, SessionId, Timestamp, TraceId, TraceStatus,
+};
 
 /// Filter for sessions; see [`crate::store::Reader::sessions`].
 #[derive(Debug, Clone, Default)]

@@ -20,17 +20,33 @@ const MOST_BYTES: usize = BODY_BYTES * 2 / 5;
 /// Returns the peak memory of a process, in bytes.
 fn most_memory(running: &KillOnDrop) -> usize {
     let status = std::fs::read_to_string(format!("/proc/{}/status", running.child.id())).unwrap();
-    let line = status.lines().find(|line| line.starts_with("VmHWM:")).unwrap();
-    line.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap() * 1024
+    let line = status
+        .lines()
+        .find(|line| line.starts_with("VmHWM:"))
+        .unwrap();
+    line.split_whitespace()
+        .nth(1)
+        .unwrap()
+        .parse::<usize>()
+        .unwrap()
+        * 1024
 }
 
 fn piped(world: &TestHome, args: &[&str]) -> KillOnDrop {
-    KillOnDrop { child: world.command(&[&["artifacts"], args].concat()).stdin(Stdio::piped()).spawn().unwrap() }
+    KillOnDrop {
+        child: world
+            .command(&[&["artifacts"], args].concat())
+            .stdin(Stdio::piped())
+            .spawn()
+            .unwrap(),
+    }
 }
 
 /// Returns a body whose 4-byte words are all different.
 fn body() -> Vec<u8> {
-    (0..BODY_BYTES as u32 / 4).flat_map(u32::to_le_bytes).collect()
+    (0..BODY_BYTES as u32 / 4)
+        .flat_map(u32::to_le_bytes)
+        .collect()
 }
 
 /// Puts and gets the body, and checks the peak memory of each process before it ends.
@@ -73,20 +89,32 @@ fn fifty_megabytes_are_streamed_with_and_without_an_owner() {
     let before = most_memory(&owned.owner);
     pass_through(&world, &body);
     let after = most_memory(&owned.owner);
-    assert!(after < before + MOST_BYTES, "the owner: {before}, then {after}");
+    assert!(
+        after < before + MOST_BYTES,
+        "the owner: {before}, then {after}"
+    );
     owned.end();
 }
 
 #[test]
 fn oversized_body_is_rejected_early_and_leaves_no_file() {
     let world = lived_in();
-    std::fs::write(world.home().join("config.toml"), "[artifacts]\nmax_blob_bytes = 3000000\n").unwrap();
+    std::fs::write(
+        world.home().join("config.toml"),
+        "[artifacts]\nmax_blob_bytes = 3000000\n",
+    )
+    .unwrap();
     let service = ManualModelService::new();
     let large = body();
     std::fs::write(world.project().join("large"), &large).unwrap();
     let refused = || {
-        let ran = world.run(&["artifacts", "put", "large", "large", "--session", "s"]).expect_code(1);
-        ran.expect_stderr(&["payload_too_large", "artifacts.max_blob_bytes (3000000 bytes)"]);
+        let ran = world
+            .run(&["artifacts", "put", "large", "large", "--session", "s"])
+            .expect_code(1);
+        ran.expect_stderr(&[
+            "payload_too_large",
+            "artifacts.max_blob_bytes (3000000 bytes)",
+        ]);
         // Input that does not end is rejected before its end.
         let mut endless = piped(&world, &["put", "large", "-", "--session", "s"]);
         let mut input = endless.child.stdin.take().unwrap();
@@ -97,7 +125,10 @@ fn oversized_body_is_rejected_early_and_leaves_no_file() {
         let ran = endless.finish().expect_code(1);
         ran.expect_stderr(&["payload_too_large"]);
         drop(writing.join().unwrap());
-        assert_eq!(artifact(&world, &["list", "--session", "s"]).out, "no artifacts\n");
+        assert_eq!(
+            artifact(&world, &["list", "--session", "s"]).out,
+            "no artifacts\n"
+        );
         let folder = world.home().join("sessions/s/artifacts");
         let left = std::fs::read_dir(folder).map_or(0, Iterator::count);
         assert_eq!(left, 0, "no file is left");
@@ -122,7 +153,10 @@ fn owner_waits_for_uploads_of_other_terminals() {
     let pid = first.child.id();
     // A third terminal can store an artifact meanwhile. The first process owns the home and stores it.
     artifact(&world, &["put", "third", "README.md", "--session", "s"]);
-    assert_eq!(world.run(&["tree", "--json"]).expect_code(0).json()["pid"], pid);
+    assert_eq!(
+        world.run(&["tree", "--json"]).expect_code(0).json()["pid"],
+        pid
+    );
     let mut second = piped(&world, &["put", "second", "-", "--session", "s"]);
     let mut second_input = second.child.stdin.take().unwrap();
     // More than the pipe and the socket buffer hold, so that this transfer is in progress when the first input ends.
@@ -133,7 +167,10 @@ fn owner_waits_for_uploads_of_other_terminals() {
     drop(second_input);
     second.finish().expect_code(0);
     first.finish().expect_code(0);
-    assert_eq!(artifact(&world, &["get", "first", "--session", "s"]).out, "one");
+    assert_eq!(
+        artifact(&world, &["get", "first", "--session", "s"]).out,
+        "one"
+    );
     let stored = artifact(&world, &["show", "second", "--session", "s", "--json"]).json();
     assert_eq!(stored["artifact"]["size"], 4_000_000);
 }
@@ -145,7 +182,12 @@ fn interrupted_put_ends_immediately_and_stores_nothing() {
     let mut input = put.child.stdin.take().unwrap();
     input.write_all(&[0; 4_000_000]).unwrap();
     put.interrupt();
-    put.finish().expect_code(130).expect_stderr(&["interrupted"]);
+    put.finish()
+        .expect_code(130)
+        .expect_stderr(&["interrupted"]);
     drop(input);
-    assert_eq!(artifact(&world, &["list", "--session", "s"]).out, "no artifacts\n");
+    assert_eq!(
+        artifact(&world, &["list", "--session", "s"]).out,
+        "no artifacts\n"
+    );
 }

@@ -31,11 +31,18 @@ pub(crate) fn unpack(archive: &[u8]) -> (TestHome, BTreeMap<String, Vec<String>>
         let mut bytes = Vec::new();
         entry.read_to_end(&mut bytes).unwrap();
         if !name.contains("sqlite") {
-            bytes = String::from_utf8(bytes).unwrap().replace(MADE_IN, root).into_bytes();
+            bytes = String::from_utf8(bytes)
+                .unwrap()
+                .replace(MADE_IN, root)
+                .into_bytes();
         }
         match name.strip_prefix("expected/") {
             Some(trace) => {
-                let lines = String::from_utf8(bytes).unwrap().lines().map(str::to_owned).collect();
+                let lines = String::from_utf8(bytes)
+                    .unwrap()
+                    .lines()
+                    .map(str::to_owned)
+                    .collect();
                 expected.insert(trace.trim_end_matches(".jsonl").to_owned(), lines);
             }
             None => {
@@ -57,14 +64,23 @@ fn relocate(database: &Path, root: &str) {
     let database = Connection::open(database).unwrap();
     let names = |query: &str| -> Vec<String> {
         let mut statement = database.prepare(query).unwrap();
-        statement.query_map([], |row| row.get(0)).unwrap().map(Result::unwrap).collect()
+        statement
+            .query_map([], |row| row.get(0))
+            .unwrap()
+            .map(Result::unwrap)
+            .collect()
     };
     let permissions = fingerprints(&database);
     for (_, stored, computed) in &permissions {
-        assert_eq!(stored, computed, "a fingerprint is made as the version of the home made it");
+        assert_eq!(
+            stored, computed,
+            "a fingerprint is made as the version of the home made it"
+        );
     }
     for table in names("SELECT name FROM sqlite_master WHERE type = 'table'") {
-        for column in names(&format!("SELECT name FROM pragma_table_info('{table}') WHERE type = 'TEXT'")) {
+        for column in names(&format!(
+            "SELECT name FROM pragma_table_info('{table}') WHERE type = 'TEXT'"
+        )) {
             let replace = format!(
                 "UPDATE \"{table}\" SET \"{column}\" = replace(\"{column}\", ?1, ?2) WHERE instr(\"{column}\", ?1) > 0"
             );
@@ -72,13 +88,20 @@ fn relocate(database: &Path, root: &str) {
         }
     }
     for (row, _, fingerprint) in fingerprints(&database) {
-        database.execute("UPDATE permission SET fingerprint = ?1 WHERE rowid = ?2", (fingerprint, row)).unwrap();
+        database
+            .execute(
+                "UPDATE permission SET fingerprint = ?1 WHERE rowid = ?2",
+                (fingerprint, row),
+            )
+            .unwrap();
     }
 }
 
 /// Returns row id, stored fingerprint and computed fingerprint of each permission.
 fn fingerprints(database: &Connection) -> Vec<(i64, String, String)> {
-    let mut statement = database.prepare("SELECT rowid, fingerprint, tool, arguments, demand FROM permission").unwrap();
+    let mut statement = database
+        .prepare("SELECT rowid, fingerprint, tool, arguments, demand FROM permission")
+        .unwrap();
     let rows = statement.query_map([], |row| {
         let parts: [String; 3] = [row.get(2)?, row.get(3)?, row.get(4)?];
         let mut hash = Sha256::new();
@@ -86,7 +109,11 @@ fn fingerprints(database: &Connection) -> Vec<(i64, String, String)> {
             hash.update(part.len().to_le_bytes());
             hash.update(part);
         }
-        let computed = hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
+        let computed = hash
+            .finalize()
+            .iter()
+            .map(|byte| format!("{byte:02x}"))
+            .collect();
         Ok((row.get(0)?, row.get(1)?, computed))
     });
     rows.unwrap().map(Result::unwrap).collect()

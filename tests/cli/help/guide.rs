@@ -16,7 +16,10 @@ struct Block {
 }
 
 fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .unwrap()
+        .to_owned()
 }
 
 /// Returns the pages of the guide by path. If `all`, also the other documents.
@@ -35,7 +38,13 @@ fn pages(all: bool) -> BTreeMap<PathBuf, String> {
     }
     assert!(found.len() > 20, "the guide has {} pages", found.len());
     if all {
-        let others = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "examples/bench/README.md"];
+        let others = [
+            "README.md",
+            "ARCHITECTURE.md",
+            "CONTRIBUTING.md",
+            "CHANGELOG.md",
+            "examples/bench/README.md",
+        ];
         for name in others {
             let path = root().join(name);
             found.insert(path.clone(), std::fs::read_to_string(path).unwrap());
@@ -50,7 +59,11 @@ fn blocks(text: &str) -> Vec<Block> {
     for (number, line) in text.lines().enumerate() {
         match (line.trim_start().strip_prefix("```"), &mut open) {
             (Some(language), None) => {
-                open = Some(Block { language: language.to_owned(), line: number + 1, text: String::new() });
+                open = Some(Block {
+                    language: language.to_owned(),
+                    line: number + 1,
+                    text: String::new(),
+                });
             }
             (Some(_), Some(_)) => found.extend(open.take()),
             (None, Some(block)) => {
@@ -73,8 +86,11 @@ fn anchors(text: &str) -> Vec<String> {
     headings
         .map(|line| {
             let text = line.trim_start_matches('#').trim().to_lowercase();
-            let kept = text.chars().filter(|char| char.is_alphanumeric() || matches!(char, ' ' | '-' | '_'));
-            kept.map(|char| if char == ' ' { '-' } else { char }).collect()
+            let kept = text
+                .chars()
+                .filter(|char| char.is_alphanumeric() || matches!(char, ' ' | '-' | '_'));
+            kept.map(|char| if char == ' ' { '-' } else { char })
+                .collect()
         })
         .collect()
 }
@@ -101,31 +117,59 @@ fn links(text: &str) -> Vec<String> {
 
 #[test]
 fn commands_of_the_guide_succeed() {
-    let folder = Path::new(env!("CARGO_BIN_EXE_soong")).parent().unwrap().to_owned();
+    let folder = Path::new(env!("CARGO_BIN_EXE_soong"))
+        .parent()
+        .unwrap()
+        .to_owned();
     let path = format!("{}:{}", folder.display(), std::env::var("PATH").unwrap());
     let pages = pages(false);
     let run = |page: &Path, text: &str| -> Vec<String> {
         let world = TestHome::empty();
         std::fs::create_dir_all(world.home()).unwrap();
-        std::fs::write(world.home().join("config.toml"), "[model]\nprovider = \"offline\"\n").unwrap();
+        std::fs::write(
+            world.home().join("config.toml"),
+            "[model]\nprovider = \"offline\"\n",
+        )
+        .unwrap();
         let mut wrong = Vec::new();
         for block in blocks(text).iter().filter(|block| block.language == "sh") {
             let mut command = Command::new("bash");
-            command.args(["-e", "-c", &block.text]).current_dir(world.project());
-            command.env_clear().env("PATH", &path).env("HOME", world.project().parent().unwrap());
-            command.env("SOONG_AGENT_HOME", world.home()).env("LANG", "C.UTF-8");
-            command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-            let ended = KillOnDrop { child: command.spawn().unwrap() }.finish();
+            command
+                .args(["-e", "-c", &block.text])
+                .current_dir(world.project());
+            command
+                .env_clear()
+                .env("PATH", &path)
+                .env("HOME", world.project().parent().unwrap());
+            command
+                .env("SOONG_AGENT_HOME", world.home())
+                .env("LANG", "C.UTF-8");
+            command
+                .stdin(Stdio::null())
+                .stdout(Stdio::piped())
+                .stderr(Stdio::piped());
+            let ended = KillOnDrop {
+                child: command.spawn().unwrap(),
+            }
+            .finish();
             if ended.code != Some(0) {
                 let name = page.file_name().unwrap().display();
-                wrong.push(format!("{name}:{}: {:?}\n{}\n{}", block.line, ended.code, ended.out, ended.err));
+                wrong.push(format!(
+                    "{name}:{}: {:?}\n{}\n{}",
+                    block.line, ended.code, ended.out, ended.err
+                ));
             }
         }
         wrong
     };
     let wrong: Vec<String> = std::thread::scope(|threads| {
-        let work: Vec<_> = pages.iter().map(|(page, text)| threads.spawn(move || run(page, text))).collect();
-        work.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
+        let work: Vec<_> = pages
+            .iter()
+            .map(|(page, text)| threads.spawn(move || run(page, text)))
+            .collect();
+        work.into_iter()
+            .flat_map(|thread| thread.join().unwrap())
+            .collect()
     });
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
@@ -136,13 +180,23 @@ fn configurations_of_the_guide_are_valid() {
     let file = world.project().join("page.toml");
     let mut count = 0;
     for (page, text) in pages(true) {
-        for block in blocks(&text).iter().filter(|block| block.language == "toml") {
+        for block in blocks(&text)
+            .iter()
+            .filter(|block| block.language == "toml")
+        {
             if block.text.contains("[dependencies]") {
                 continue;
             }
             std::fs::write(&file, &block.text).unwrap();
             let shown = world.run(&["config", "show", "--config", file.to_str().unwrap()]);
-            assert_eq!(shown.code, Some(0), "{}:{}: {}", page.display(), block.line, shown.err);
+            assert_eq!(
+                shown.code,
+                Some(0),
+                "{}:{}: {}",
+                page.display(),
+                block.line,
+                shown.err
+            );
             count += 1;
         }
     }
@@ -155,12 +209,21 @@ fn links_of_the_documents_exist() {
     for (page, text) in &pages {
         for link in links(text).iter().filter(|link| !link.contains("://")) {
             let (file, anchor) = link.split_once('#').unwrap_or((link, ""));
-            let target = if file.is_empty() { page.clone() } else { page.parent().unwrap().join(file) };
+            let target = if file.is_empty() {
+                page.clone()
+            } else {
+                page.parent().unwrap().join(file)
+            };
             let place = format!("{}: {link}", page.display());
-            let target = target.canonicalize().unwrap_or_else(|error| panic!("{place}: {error}"));
+            let target = target
+                .canonicalize()
+                .unwrap_or_else(|error| panic!("{place}: {error}"));
             if !anchor.is_empty() {
                 let there = std::fs::read_to_string(&target).unwrap();
-                assert!(anchors(&there).iter().any(|name| name == anchor), "{place}: no such heading");
+                assert!(
+                    anchors(&there).iter().any(|name| name == anchor),
+                    "{place}: no such heading"
+                );
             }
         }
     }

@@ -18,12 +18,19 @@ fn soong_without_a_command_opens_a_chat_with_a_header() {
     let git = world.project().join(".git");
     std::fs::create_dir(&git).unwrap();
     std::fs::write(git.join("HEAD"), "ref: refs/heads/topic\n").unwrap();
-    let variables = [("OPENAI_BASE_URL", service.address.as_str()), ("OPENAI_API_KEY", "k")];
+    let variables = [
+        ("OPENAI_BASE_URL", service.address.as_str()),
+        ("OPENAI_API_KEY", "k"),
+    ];
     let terminal = TestTerminal::start(&world, &["--color", "never"], (24, 160), &variables);
     let rows = terminal.wait_for_text("new session; /help lists the commands");
     let header = &rows[0];
-    for part in [concat!("soong ", env!("CARGO_PKG_VERSION")), " · gpt-", " · normal · permissions ask · ", " · topic"]
-    {
+    for part in [
+        concat!("soong ", env!("CARGO_PKG_VERSION")),
+        " · gpt-",
+        " · normal · permissions ask · ",
+        " · topic",
+    ] {
         assert!(header.contains(part), "{part:?} is missing in {header:?}");
     }
     terminal.type_keys("/quit\r");
@@ -31,7 +38,11 @@ fn soong_without_a_command_opens_a_chat_with_a_header() {
 
     // Without a terminal, it prints the help.
     let ended = world.run(&[]).expect_code(2);
-    assert!(ended.err.contains("Usage: soong [OPTIONS] [COMMAND]"), "{}", ended.err);
+    assert!(
+        ended.err.contains("Usage: soong [OPTIONS] [COMMAND]"),
+        "{}",
+        ended.err
+    );
     assert_eq!(ended.out, "");
 }
 
@@ -42,7 +53,10 @@ fn project_is_asked_for_in_the_home_folder() {
     let project = world.project().canonicalize().unwrap();
     let home = project.to_str().unwrap();
     let start = |args: &[&str]| {
-        let variables = [("OPENAI_BASE_URL", service.address.as_str()), ("HOME", home)];
+        let variables = [
+            ("OPENAI_BASE_URL", service.address.as_str()),
+            ("HOME", home),
+        ];
         TestTerminal::start(&world, args, SIZE, &variables)
     };
     let terminal = start(&[]);
@@ -59,8 +73,14 @@ fn project_is_asked_for_in_the_home_folder() {
     terminal.wait_for_text("completed: ");
     terminal.type_keys("\u{4}");
     assert_eq!(terminal.wait_for_exit().0, Some(0));
-    let sessions = world.run(&["sessions", "list", "--json"]).expect_code(0).json();
-    assert_eq!(sessions[0]["project_dir"], project.join("src").to_str().unwrap());
+    let sessions = world
+        .run(&["sessions", "list", "--json"])
+        .expect_code(0)
+        .json();
+    assert_eq!(
+        sessions[0]["project_dir"],
+        project.join("src").to_str().unwrap()
+    );
 
     let terminal = start(&["chat"]);
     terminal.wait_for_text("or `here` to use this one:");
@@ -128,10 +148,16 @@ fn esc_cancels_the_run_and_keeps_what_was_typed() {
     terminal.wait_for_text("› half");
     terminal.type_keys(" of it\r");
     let asked = service.next();
-    assert!(asked.last_message().ends_with("half of it"), "{}", asked.last_message());
+    assert!(
+        asked.last_message().ends_with("half of it"),
+        "{}",
+        asked.last_message()
+    );
     asked.answer("Second");
     terminal.wait_for_text("Second");
-    terminal.wait_for("the prompt", |rows| rows.iter().filter(|row| row.starts_with('›')).count() == 3);
+    terminal.wait_for("the prompt", |rows| {
+        rows.iter().filter(|row| row.starts_with('›')).count() == 3
+    });
     // The second Ctrl-C quits.
     terminal.type_keys("\u{3}");
     terminal.wait_for_text("press Ctrl-C again to quit");
@@ -158,7 +184,10 @@ fn going_back_offers_the_message_again() {
     let terminal = open_chat(&world, &service);
     terminal.type_keys("/undo\r");
     terminal.wait_for_text("no messages yet");
-    for (message, answer) in [("Plant beans", "Beans planted."), ("Water them", "Watered.")] {
+    for (message, answer) in [
+        ("Plant beans", "Beans planted."),
+        ("Water them", "Watered."),
+    ] {
         terminal.type_keys(&format!("{message}\r"));
         service.next().answer(answer);
         terminal.wait_for_text(answer);
@@ -166,7 +195,10 @@ fn going_back_offers_the_message_again() {
     }
     terminal.type_keys("\u{1b}\u{1b}");
     let rows = terminal.wait_for_text("number of the message to edit");
-    assert!(has(&rows, "    2  Plant beans") && has(&rows, "    4  Water them"), "{rows:#?}");
+    assert!(
+        has(&rows, "    2  Plant beans") && has(&rows, "    4  Water them"),
+        "{rows:#?}"
+    );
     terminal.type_keys("4\r");
     terminal.wait_for_text("moved the head of the conversation from message 5 to 3");
     terminal.wait_for_text("› Water them");
@@ -174,7 +206,10 @@ fn going_back_offers_the_message_again() {
     let asked = service.next();
     assert_eq!(asked.last_message(), "Water them twice");
     let messages = asked.body["messages"].to_string();
-    assert!(messages.contains("Beans planted.") && !messages.contains("Watered."), "{messages}");
+    assert!(
+        messages.contains("Beans planted.") && !messages.contains("Watered."),
+        "{messages}"
+    );
     asked.answer("Watered twice.");
     terminal.wait_for_text("Watered twice.");
     terminal.wait_for_cursor();
@@ -194,9 +229,16 @@ fn messages_come_from_an_editor_and_from_custom_commands() {
     let editor = world.project().join("append.sh");
     std::fs::write(&editor, "printf ' edited %s\\n\\n' \"$1\" >> \"$2\"\n").unwrap();
     std::fs::create_dir_all(world.home().join("commands")).unwrap();
-    std::fs::write(world.home().join("commands/review.md"), "# Review a file\nReview $ARGUMENTS.\n").unwrap();
+    std::fs::write(
+        world.home().join("commands/review.md"),
+        "# Review a file\nReview $ARGUMENTS.\n",
+    )
+    .unwrap();
     std::fs::write(world.home().join("commands/Bad.md"), "x").unwrap();
-    let variables = [("OPENAI_BASE_URL", service.address.as_str()), ("EDITOR", "sh append.sh well")];
+    let variables = [
+        ("OPENAI_BASE_URL", service.address.as_str()),
+        ("EDITOR", "sh append.sh well"),
+    ];
     let terminal = TestTerminal::start(&world, &["chat"], SIZE, &variables);
     terminal.wait_for_text("a command name may contain only a-z");
     terminal.wait_for_text("›");
@@ -226,8 +268,11 @@ fn messages_come_from_an_editor_and_from_custom_commands() {
     for path in ["my notes.txt", "my\\ notes.txt", "'my notes.txt'"] {
         terminal.type_keys(&format!("/attach {path}\r"));
     }
-    let attached = |row: &&String| row.contains("your next message attaches") && row.ends_with("my notes.txt");
-    terminal.wait_for("three attachments", |rows| rows.iter().filter(attached).count() == 3);
+    let attached =
+        |row: &&String| row.contains("your next message attaches") && row.ends_with("my notes.txt");
+    terminal.wait_for("three attachments", |rows| {
+        rows.iter().filter(attached).count() == 3
+    });
     terminal.type_keys("\u{4}");
     assert_eq!(terminal.wait_for_exit().0, Some(0));
 }
@@ -261,7 +306,10 @@ fn undo_reverts_files_that_only_agents_changed() {
     terminal.type_keys("Change them\r");
     let mut asked = service.next();
     for name in ["a.txt", "b.txt"] {
-        asked.call("edit", &json!({ "path": name, "edits": [{ "old": "one", "new": "two" }] }));
+        asked.call(
+            "edit",
+            &json!({ "path": name, "edits": [{ "old": "one", "new": "two" }] }),
+        );
     }
     let lines: String = (1..=60).map(|n| format!("line {n}\n")).collect();
     asked.call("write", &json!({ "path": "new/c.txt", "content": lines }));
@@ -278,7 +326,8 @@ fn undo_reverts_files_that_only_agents_changed() {
     std::fs::write(file("b.txt"), "mine\n").unwrap();
 
     terminal.type_keys("/undo\r");
-    let rows = terminal.wait_for_text("go back: b(oth), c(onversation), f(iles), or Enter to cancel:");
+    let rows =
+        terminal.wait_for_text("go back: b(oth), c(onversation), f(iles), or Enter to cancel:");
     for line in [
         "  conversation: takes back 7 messages, changes of goals",
         "  files: restores a.txt",
@@ -292,13 +341,21 @@ fn undo_reverts_files_that_only_agents_changed() {
     terminal.wait_for_text("nothing was changed");
     assert_eq!(std::fs::read_to_string(file("a.txt")).unwrap(), "two\n");
     terminal.type_keys("/undo\r");
-    terminal.wait_for("the prompt again", |rows| rows.iter().filter(|row| row.starts_with("go back:")).count() == 2);
+    terminal.wait_for("the prompt again", |rows| {
+        rows.iter()
+            .filter(|row| row.starts_with("go back:"))
+            .count()
+            == 2
+    });
     terminal.type_keys("b\r");
     terminal.wait_for_text("reverted 2 files");
     terminal.wait_for_text("› Change them");
     let read = |name: &str| std::fs::read_to_string(file(name)).ok();
     let (ours, theirs) = (Some("one\n".to_owned()), Some("mine\n".to_owned()));
-    assert_eq!([read("a.txt"), read("b.txt"), read("new/c.txt")], [ours, theirs, None]);
+    assert_eq!(
+        [read("a.txt"), read("b.txt"), read("new/c.txt")],
+        [ours, theirs, None]
+    );
     terminal.type_keys("\u{15}Look again\r");
     service.next().answer("Seen again.");
     terminal.wait_for_text("Seen again.");
@@ -333,7 +390,13 @@ fn undo_of_files_only_tells_the_model() {
     terminal.wait_for_cursor();
     terminal.type_keys("Go on\r");
     let asked = service.next();
-    assert!(asked.last_message().starts_with("Go on\n\nI have reverted these files"), "{}", asked.last_message());
+    assert!(
+        asked
+            .last_message()
+            .starts_with("Go on\n\nI have reverted these files"),
+        "{}",
+        asked.last_message()
+    );
     assert!(asked.body["messages"].to_string().contains("Write it"));
     asked.answer("Fine.");
     terminal.wait_for_text("Fine.");
@@ -342,7 +405,9 @@ fn undo_of_files_only_tells_the_model() {
     for count in 1..=2 {
         terminal.type_keys("\u{15}/undo\r");
         let moved = |row: &&String| row.starts_with("moved the head");
-        terminal.wait_for("another message", |rows| rows.iter().filter(moved).count() == count);
+        terminal.wait_for("another message", |rows| {
+            rows.iter().filter(moved).count() == count
+        });
         terminal.wait_for_cursor();
     }
     terminal.type_keys("\u{15}/quit\r");
@@ -353,7 +418,11 @@ fn undo_of_files_only_tells_the_model() {
 fn background_keeps_a_run_that_no_other_process_could_resume() {
     let world = TestHome::new();
     std::fs::create_dir_all(world.home()).unwrap();
-    std::fs::write(world.home().join("config.toml"), "[runtime]\nrecovery = \"fail\"\n").unwrap();
+    std::fs::write(
+        world.home().join("config.toml"),
+        "[runtime]\nrecovery = \"fail\"\n",
+    )
+    .unwrap();
     let service = ManualModelService::new();
     let terminal = open_chat(&world, &service);
     terminal.type_keys("Make a note\r");
@@ -364,7 +433,10 @@ fn background_keeps_a_run_that_no_other_process_could_resume() {
     let (code, rows) = terminal.wait_for_exit();
     assert_eq!(code, Some(0), "{rows:#?}");
     assert!(!has(&rows, "continues in the background"), "{rows:#?}");
-    let messages = world.run(&["traces", "messages", "last"]).expect_code(0).out;
+    let messages = world
+        .run(&["traces", "messages", "last"])
+        .expect_code(0)
+        .out;
     assert!(messages.contains("Noted."), "{messages}");
 }
 
@@ -382,13 +454,22 @@ fn background_ends_the_chat_and_continues_the_run() {
     terminal.type_keys("/background\r");
     let (code, rows) = terminal.wait_for_exit();
     assert_eq!(code, Some(0), "{rows:#?}");
-    for part in ["not sent:", "later", "chat --session make-a-note", "the run continues in the background"] {
+    for part in [
+        "not sent:",
+        "later",
+        "chat --session make-a-note",
+        "the run continues in the background",
+    ] {
         assert!(has(&rows, part), "{part:?} is missing in {rows:#?}");
     }
     drop(asked);
     // The background process sends the request of the interrupted turn again.
     let asked = service.next();
-    assert!(asked.body["messages"].to_string().contains("Make a note"), "{}", asked.body);
+    assert!(
+        asked.body["messages"].to_string().contains("Make a note"),
+        "{}",
+        asked.body
+    );
     let terminal = start_terminal(&world, &service, &["chat", "--session", "last"]);
     terminal.wait_for_text("owns this home");
     terminal.type_keys("Another note\r");
@@ -401,12 +482,21 @@ fn background_ends_the_chat_and_continues_the_run() {
     assert_eq!(terminal.wait_for_exit().0, Some(0));
     asked.answer("Noted again.");
     let messages = loop {
-        let shown = world.run(&["sessions", "list", "--json"]).expect_code(0).json();
+        let shown = world
+            .run(&["sessions", "list", "--json"])
+            .expect_code(0)
+            .json();
         if shown[0]["live_runs"] == 0 {
-            break world.run(&["traces", "messages", "last"]).expect_code(0).out;
+            break world
+                .run(&["traces", "messages", "last"])
+                .expect_code(0)
+                .out;
         }
     };
-    assert!(messages.contains("Noted.") && messages.contains("Noted again."), "{messages}");
+    assert!(
+        messages.contains("Noted.") && messages.contains("Noted again."),
+        "{messages}"
+    );
 }
 
 #[test]
@@ -439,7 +529,10 @@ fn compact_summarizes_before_the_next_message_is_answered() {
         }
         let asked = service.next();
         let messages = asked.body["messages"].to_string();
-        assert!(messages.contains("One and two.") && !messages.contains("word word"), "{messages}");
+        assert!(
+            messages.contains("One and two.") && !messages.contains("word word"),
+            "{messages}"
+        );
         asked.answer(&format!("{message} done."));
         terminal.wait_for_text(&format!("{message} done."));
         terminal.wait_for_cursor();

@@ -12,7 +12,9 @@ use crate::{
 const WIDE: (u16, u16) = (36, 139);
 
 fn row<'a>(rows: &'a [String], text: &str) -> &'a str {
-    rows.iter().find(|row| row.contains(text)).unwrap_or_else(|| panic!("{text:?} is missing in {rows:#?}"))
+    rows.iter()
+        .find(|row| row.contains(text))
+        .unwrap_or_else(|| panic!("{text:?} is missing in {rows:#?}"))
 }
 
 fn priced(world: &TestHome) {
@@ -28,15 +30,29 @@ cached_per_mtok = \"1\"
 }
 
 fn begin(world: &TestHome, service: &ManualModelService, args: &[&str]) -> KillOnDrop {
-    KillOnDrop { child: world.command(args).env("OPENAI_BASE_URL", &service.address).spawn().unwrap() }
+    KillOnDrop {
+        child: world
+            .command(args)
+            .env("OPENAI_BASE_URL", &service.address)
+            .spawn()
+            .unwrap(),
+    }
 }
 
 #[test]
 fn demo_child_is_crashed_restarted_and_all_is_cancelled() {
     let world = TestHome::new();
-    let terminal = TestTerminal::start(&world, &["demo", "--monitor", "--pace", "2s", "--children", "2"], WIDE, &[]);
+    let terminal = TestTerminal::start(
+        &world,
+        &["demo", "--monitor", "--pace", "2s", "--children", "2"],
+        WIDE,
+        &[],
+    );
     let rows = terminal.wait_for("two running children", |rows| {
-        rows.iter().filter(|row| row.contains("explore Explore") && row.contains("running")).count() == 2
+        rows.iter()
+            .filter(|row| row.contains("explore Explore") && row.contains("running"))
+            .count()
+            == 2
     });
     assert!(has(&rows, "1 run + 2 children"), "{rows:#?}");
     assert!(terminal.hides_cursor());
@@ -50,7 +66,11 @@ fn demo_child_is_crashed_restarted_and_all_is_cancelled() {
     // The error is the crash until the restarted actor has recovered its run.
     terminal.wait_for_text("interrupted: the model call was interrupted");
     let rows = terminal.wait_for_text("restarts    1 (limit 3/60s)");
-    assert!(rows.iter().any(|row| row.contains("explore Explore") && row.contains("1/3")), "{rows:#?}");
+    assert!(
+        rows.iter()
+            .any(|row| row.contains("explore Explore") && row.contains("1/3")),
+        "{rows:#?}"
+    );
     terminal.type_keys("\r4");
     terminal.wait_for_text("actor_restarted");
     // Ctrl-C cancels the run that the monitor was started with.
@@ -59,18 +79,35 @@ fn demo_child_is_crashed_restarted_and_all_is_cancelled() {
     terminal.type_keys("q");
     let (code, rows) = terminal.wait_for_exit();
     assert_eq!(code, Some(1), "{rows:#?}");
-    assert!(has(&rows, "cancelled in ") && !has(&rows, "soong monitor"), "{rows:#?}");
+    assert!(
+        has(&rows, "cancelled in ") && !has(&rows, "soong monitor"),
+        "{rows:#?}"
+    );
 }
 
 #[test]
 fn permission_is_granted_and_the_answer_is_printed_after_exit() {
     let (world, service) = (TestHome::new(), ManualModelService::new());
-    let args = ["run", "--monitor", "--session", "s", "Write \u{1b}[2J\u{202e}it down"];
-    let terminal = TestTerminal::start(&world, &args, WIDE, &[("OPENAI_BASE_URL", &service.address)]);
+    let args = [
+        "run",
+        "--monitor",
+        "--session",
+        "s",
+        "Write \u{1b}[2J\u{202e}it down",
+    ];
+    let terminal = TestTerminal::start(
+        &world,
+        &args,
+        WIDE,
+        &[("OPENAI_BASE_URL", &service.address)],
+    );
     let mut asked = service.next();
     // Control characters in tasks, files and model output do not affect the screen.
     terminal.wait_for_text("default Write ?[2J?it down");
-    asked.call("write", &json!({ "path": "notes.txt", "content": "noted\n" }));
+    asked.call(
+        "write",
+        &json!({ "path": "notes.txt", "content": "noted\n" }),
+    );
     asked.end();
     terminal.wait_for_text("1 needs input");
     // Stopped with Ctrl-Z while the runtime is busy on another thread, the monitor restores the terminal. It redraws
@@ -85,7 +122,10 @@ fn permission_is_granted_and_the_answer_is_printed_after_exit() {
     terminal.type_keys("y");
     terminal.wait_for_text("allowed once");
     let answer = service.next();
-    assert_eq!(std::fs::read_to_string(world.project().join("notes.txt")).unwrap(), "noted\n");
+    assert_eq!(
+        std::fs::read_to_string(world.project().join("notes.txt")).unwrap(),
+        "noted\n"
+    );
     answer.answer("It is noted.");
     terminal.wait_for_text("The run has ended: completed");
     terminal.type_keys("6\t");
@@ -95,14 +135,22 @@ fn permission_is_granted_and_the_answer_is_printed_after_exit() {
     terminal.type_keys("q");
     let (code, rows) = terminal.wait_for_exit();
     assert_eq!(code, Some(0), "{rows:#?}");
-    assert!(has(&rows, "It is noted.") && has(&rows, "completed: "), "{rows:#?}");
+    assert!(
+        has(&rows, "It is noted.") && has(&rows, "completed: "),
+        "{rows:#?}"
+    );
 }
 
 #[test]
 fn keys_answer_deny_open_artifacts_and_export_the_trace() {
     let (world, service) = (TestHome::new(), ManualModelService::new());
     let args = ["run", "--monitor", "--session", "s", "Ask, and write"];
-    let terminal = TestTerminal::start(&world, &args, WIDE, &[("OPENAI_BASE_URL", &service.address)]);
+    let terminal = TestTerminal::start(
+        &world,
+        &args,
+        WIDE,
+        &[("OPENAI_BASE_URL", &service.address)],
+    );
     let mut asked = service.next();
     asked.call("ask_human", &json!({ "question": "Which colour?" }));
     asked.end();
@@ -112,8 +160,15 @@ fn keys_answer_deny_open_artifacts_and_export_the_trace() {
     terminal.type_keys("\rred\r");
     terminal.wait_for_text("answered");
     let mut asked = service.next();
-    assert!(asked.last_message().contains("red"), "{}", asked.last_message());
-    asked.call("write", &json!({ "path": "notes.txt", "content": "noted\n" }));
+    assert!(
+        asked.last_message().contains("red"),
+        "{}",
+        asked.last_message()
+    );
+    asked.call(
+        "write",
+        &json!({ "path": "notes.txt", "content": "noted\n" }),
+    );
     asked.end();
     // The line that counts the requests may still show the question.
     terminal.wait_for_text("a permission");
@@ -122,12 +177,26 @@ fn keys_answer_deny_open_artifacts_and_export_the_trace() {
     terminal.type_keys("enot today\r");
     terminal.wait_for_text("refused");
     let asked = service.next();
-    assert!(asked.last_message().contains("not today"), "{}", asked.last_message());
+    assert!(
+        asked.last_message().contains("not today"),
+        "{}",
+        asked.last_message()
+    );
     assert!(!world.project().join("notes.txt").exists());
     // Control characters in an artifact do not affect the screen either.
     let plan = "first\n\u{1b}[2J\u{202e}second\n";
-    world.run_with_input(&["artifacts", "put", "plan.md", "-", "--session", "s"], plan.as_bytes()).expect_code(0);
-    world.run_with_input(&["artifacts", "put", "picture", "-", "--session", "s"], &[0, 255, 1]).expect_code(0);
+    world
+        .run_with_input(
+            &["artifacts", "put", "plan.md", "-", "--session", "s"],
+            plan.as_bytes(),
+        )
+        .expect_code(0);
+    world
+        .run_with_input(
+            &["artifacts", "put", "picture", "-", "--session", "s"],
+            &[0, 255, 1],
+        )
+        .expect_code(0);
     asked.answer("Done.");
     terminal.wait_for_text("The run has ended: completed");
     terminal.type_keys("6\t");
@@ -149,7 +218,16 @@ fn keys_answer_deny_open_artifacts_and_export_the_trace() {
 fn screen_numbers_match_the_api_and_the_database() {
     let (world, service) = (TestHome::new(), ManualModelService::new());
     priced(&world);
-    let budget = ["run", "--session", "s", "--mode", "orchestrator", "--budget-tokens", "9000000", "Divide it"];
+    let budget = [
+        "run",
+        "--session",
+        "s",
+        "--mode",
+        "orchestrator",
+        "--budget-tokens",
+        "9000000",
+        "Divide it",
+    ];
     let owner = begin(&world, &service, &budget);
     let mut root = service.next();
     root.call("agent", &json!({ "task": ["one", "two", "three"] }));
@@ -157,7 +235,10 @@ fn screen_numbers_match_the_api_and_the_database() {
     // Each child has completed a different number of turns and waits for its next answer.
     let mut held = Vec::new();
     for mut child in service.take(3) {
-        let turns = ["one", "two", "three"].iter().position(|task| *task == child.last_message()).unwrap();
+        let turns = ["one", "two", "three"]
+            .iter()
+            .position(|task| *task == child.last_message())
+            .unwrap();
         for _ in 0..turns {
             child.call("list_files", &json!({}));
             child.end();
@@ -171,10 +252,21 @@ fn screen_numbers_match_the_api_and_the_database() {
     let tree = world.run(&["tree", "--json"]).expect_code(0).json();
     // The database is read from a copy, so that the owner is not asked.
     let copy = world.dir.path().join("copy");
-    world.run(&["backup", copy.to_str().unwrap()]).expect_code(0);
+    world
+        .run(&["backup", copy.to_str().unwrap()])
+        .expect_code(0);
     let disk = |trace: &str| {
-        let shown =
-            world.run(&["--home", copy.to_str().unwrap(), "traces", "show", trace, "--json"]).expect_code(0).json();
+        let shown = world
+            .run(&[
+                "--home",
+                copy.to_str().unwrap(),
+                "traces",
+                "show",
+                trace,
+                "--json",
+            ])
+            .expect_code(0)
+            .json();
         shown["trace"].clone()
     };
     let (mut tokens, mut nanos) = (0, 0);
@@ -183,22 +275,53 @@ fn screen_numbers_match_the_api_and_the_database() {
     for view in &runs {
         let run = &view["run"];
         let recorded = disk(run["trace_id"].as_str().unwrap());
-        assert_eq!((&run["tokens"], &run["cost"]), (&recorded["total_tokens"], &recorded["total_cost"]), "{recorded}");
+        assert_eq!(
+            (&run["tokens"], &run["cost"]),
+            (&recorded["total_tokens"], &recorded["total_cost"]),
+            "{recorded}"
+        );
         assert_eq!(run["events"], recorded["last_event_id"], "one run a trace");
-        let name = format!("{} {}", run["agent_type"].as_str().unwrap(), run["task"].as_str().unwrap());
+        let name = format!(
+            "{} {}",
+            run["agent_type"].as_str().unwrap(),
+            run["task"].as_str().unwrap()
+        );
         let shown: Vec<&str> = row(&rows, &name).split_whitespace().collect();
         let cost: f64 = run["cost"].as_str().unwrap().parse().unwrap();
         let count = run["tokens"].as_u64().unwrap();
-        for part in [count.to_string(), format!("${cost:.4}").replace("$0.0000", "$0.00"), run["turn"].to_string()] {
-            assert!(shown.contains(&part.as_str()), "{part} is missing in {shown:?}");
+        for part in [
+            count.to_string(),
+            format!("${cost:.4}").replace("$0.0000", "$0.00"),
+            run["turn"].to_string(),
+        ] {
+            assert!(
+                shown.contains(&part.as_str()),
+                "{part} is missing in {shown:?}"
+            );
         }
         tokens += count;
         nanos += (cost * 1e9).round() as u64;
     }
-    assert!(has(&rows, &format!("{tokens} tokens ${:.4}", nanos as f64 / 1e9)), "{rows:#?}");
-    let root = runs.iter().find(|view| view["run"]["parent_run_id"].is_null()).unwrap();
-    let (used, limit) = (&root["run"]["budget"][0]["used"], &root["run"]["budget"][0]["limit"]);
-    assert_eq!((used, limit), (&json!(tokens.to_string()), &json!("9000000")), "the budget is that of all below it");
+    assert!(
+        has(
+            &rows,
+            &format!("{tokens} tokens ${:.4}", nanos as f64 / 1e9)
+        ),
+        "{rows:#?}"
+    );
+    let root = runs
+        .iter()
+        .find(|view| view["run"]["parent_run_id"].is_null())
+        .unwrap();
+    let (used, limit) = (
+        &root["run"]["budget"][0]["used"],
+        &root["run"]["budget"][0]["limit"],
+    );
+    assert_eq!(
+        (used, limit),
+        (&json!(tokens.to_string()), &json!("9000000")),
+        "the budget is that of all below it"
+    );
     terminal.type_keys("/orchestrator\r");
     terminal.wait_for_text(&format!("{tokens} of 9000000"));
     terminal.type_keys("q");
@@ -236,14 +359,20 @@ fn every_screen_size_is_drawn_and_server_restart_is_shown() {
     terminal.wait_for_text("journal");
     served.kill();
     let rows = terminal.wait_for_text("offline, reconnecting");
-    assert!(rows[2].starts_with("! ") && has(&rows, "journal"), "what was known stays, and why is said: {rows:#?}");
+    assert!(
+        rows[2].starts_with("! ") && has(&rows, "journal"),
+        "what was known stays, and why is said: {rows:#?}"
+    );
     served.restart();
     terminal.wait_for_text(&format!("live {}", served.pid()));
     assert!(!terminal.has_colors(), "NO_COLOR is respected");
     terminal.signal(Signal::TERM);
     let (code, rows) = terminal.wait_for_exit();
     assert_eq!(code, Some(0), "{rows:#?}");
-    assert!(!has(&rows, "soong monitor"), "the screen is as it was: {rows:#?}");
+    assert!(
+        !has(&rows, "soong monitor"),
+        "the screen is as it was: {rows:#?}"
+    );
 }
 
 #[test]
@@ -251,10 +380,22 @@ fn monitor_waits_for_an_owner_and_rejects_a_missing_home() {
     let (world, service) = (TestHome::new(), ManualModelService::new());
     let none = TestTerminal::start(&world, &["--home", "no-such-home", "monitor"], WIDE, &[]);
     let (code, rows) = none.wait_for_exit();
-    assert!(code == Some(3) && has(&rows, "there is no home at"), "{rows:#?}");
-    world.run(&["monitor"]).expect_code(2).expect_stderr(&["needs a terminal", "soong tree"]);
-    world.run(&["monitor", "--json"]).expect_code(2).expect_stderr(&["soong tree --json"]);
-    world.run(&["run", "--monitor", "x"]).expect_code(2).expect_stderr(&["needs a terminal"]);
+    assert!(
+        code == Some(3) && has(&rows, "there is no home at"),
+        "{rows:#?}"
+    );
+    world
+        .run(&["monitor"])
+        .expect_code(2)
+        .expect_stderr(&["needs a terminal", "soong tree"]);
+    world
+        .run(&["monitor", "--json"])
+        .expect_code(2)
+        .expect_stderr(&["soong tree --json"]);
+    world
+        .run(&["run", "--monitor", "x"])
+        .expect_code(2)
+        .expect_stderr(&["needs a terminal"]);
     let first = begin(&world, &service, &["run", "--session", "s", "Begin"]);
     service.next().answer("Begun.");
     first.finish().expect_code(0);
@@ -289,5 +430,8 @@ fn remote_run_is_watched_and_its_answer_printed_after_exit() {
     terminal.type_keys("q");
     let (code, rows) = terminal.wait_for_exit();
     assert_eq!(code, Some(0), "{rows:#?}");
-    assert!(has(&rows, "offline stand-in") && has(&rows, "completed: "), "{rows:#?}");
+    assert!(
+        has(&rows, "offline stand-in") && has(&rows, "completed: "),
+        "{rows:#?}"
+    );
 }

@@ -25,11 +25,20 @@ fn continued_chat_resumes_the_run_that_was_killed() {
     let terminal = start_terminal(&world, &service, &["--continue"]);
     let rows = terminal.wait_for_text("the last run was interrupted; it resumes now");
     for part in [" · orchestrator · ", "continuing session plan-the-garden-"] {
-        assert!(rows.iter().any(|row| row.contains(part)), "{part:?} is missing in {rows:#?}");
+        assert!(
+            rows.iter().any(|row| row.contains(part)),
+            "{part:?} is missing in {rows:#?}"
+        );
     }
     // The tool call is not repeated; the model call is.
     let asked = service.next();
-    assert!(asked.body["messages"].to_string().contains("Plan the garden"), "{}", asked.body);
+    assert!(
+        asked.body["messages"]
+            .to_string()
+            .contains("Plan the garden"),
+        "{}",
+        asked.body
+    );
     let is_shown = |row: &String| row.contains("● orchestrator") && row.contains("Plan the garden");
     terminal.wait_for("the resumed run", |rows| rows.iter().any(is_shown));
     asked.answer("Planned.");
@@ -46,7 +55,8 @@ fn continued_chat_resumes_the_run_that_was_killed() {
 /// Checks that a chat continues the session `first` in the project `other`, and ends the chat.
 fn continues_first(terminal: TestTerminal) {
     let rows = terminal.wait_for_text("continuing session first; ");
-    let is_header = |row: &String| row.contains(" · normal · permissions ask · ") && row.contains("/other");
+    let is_header =
+        |row: &String| row.contains(" · normal · permissions ask · ") && row.contains("/other");
     assert!(rows.iter().any(is_header), "{rows:#?}");
     terminal.type_keys("Read @only\t");
     terminal.wait_for_text("› Read @only-there.txt");
@@ -63,7 +73,17 @@ fn resumed_session_of_another_project_completes_its_files() {
     let other = world.dir.path().join("other");
     std::fs::create_dir_all(&other).unwrap();
     std::fs::write(other.join("only-there.txt"), "").unwrap();
-    let terminal = start_terminal(&world, &service, &["chat", "--session", "first", "--path", other.to_str().unwrap()]);
+    let terminal = start_terminal(
+        &world,
+        &service,
+        &[
+            "chat",
+            "--session",
+            "first",
+            "--path",
+            other.to_str().unwrap(),
+        ],
+    );
     terminal.wait_for_text("›");
     terminal.type_keys("Hello\r");
     service.next().answer("Hello to you.");
@@ -85,10 +105,15 @@ fn interrupted_home(service: &ManualModelService) -> TestHome {
     let world = TestHome::new();
     std::fs::create_dir_all(world.home()).unwrap();
     let prices = "[prices.m]\nprompt_per_mtok = \"1000\"\ncompletion_per_mtok = \"1000\"\n";
-    let model = format!("[model]\nname = \"m\"\nbase_url = \"{}\"\n", service.address);
+    let model = format!(
+        "[model]\nname = \"m\"\nbase_url = \"{}\"\n",
+        service.address
+    );
     std::fs::write(world.home().join("config.toml"), format!("{model}{prices}")).unwrap();
     let mut command = world.command(&["run", "--session", "s", "Build the lighthouse"]);
-    let running = KillOnDrop { child: command.spawn().unwrap() };
+    let running = KillOnDrop {
+        child: command.spawn().unwrap(),
+    };
     let mut first_request = service.next();
     first_request.call("list_files", &json!({}));
     first_request.end();
@@ -101,17 +126,27 @@ fn interrupted_home(service: &ManualModelService) -> TestHome {
 
 #[test]
 fn serve_names_interrupted_runs_and_asks_what_to_do() {
-    for (answer, outcome) in [("n", "1 run left interrupted"), ("f", "1 run ended as failed"), ("", "1 run resumed")] {
+    for (answer, outcome) in [
+        ("n", "1 run left interrupted"),
+        ("f", "1 run ended as failed"),
+        ("", "1 run resumed"),
+    ] {
         let service = ManualModelService::new();
         let world = interrupted_home(&service);
         let terminal = start_terminal(&world, &service, &["serve", "--addr", "127.0.0.1:0"]);
         let rows = terminal.wait_for_text("resume them?");
         assert!(has(&rows, "1 run was interrupted"), "{rows:#?}");
-        assert!(has(&rows, "Build the lighthouse") && has(&rows, "2 turns, cost $0."), "{rows:#?}");
+        assert!(
+            has(&rows, "Build the lighthouse") && has(&rows, "2 turns, cost $0."),
+            "{rows:#?}"
+        );
         terminal.type_keys(&format!("{answer}\r"));
         terminal.wait_for_text(outcome);
         let resumed = service.poll().is_some();
-        assert!(!resumed || answer.is_empty(), "nothing is asked of the model");
+        assert!(
+            !resumed || answer.is_empty(),
+            "nothing is asked of the model"
+        );
         terminal.type_keys("\u{3}");
         assert_eq!(terminal.wait_for_exit().0, Some(0));
     }
@@ -147,14 +182,29 @@ fn recovery_of_serve_is_chosen_by_option_or_setting() {
         if let Some(setting) = setting {
             let path = world.home().join("config.toml");
             let config = std::fs::read_to_string(&path).unwrap();
-            std::fs::write(path, format!("{config}[runtime]\nrecovery = \"{setting}\"\n")).unwrap();
+            std::fs::write(
+                path,
+                format!("{config}[runtime]\nrecovery = \"{setting}\"\n"),
+            )
+            .unwrap();
         }
-        let mut running = KillOnDrop { child: command.spawn().unwrap() };
-        let first = BufReader::new(running.child.stdout.take().unwrap()).lines().next().unwrap().unwrap();
+        let mut running = KillOnDrop {
+            child: command.spawn().unwrap(),
+        };
+        let first = BufReader::new(running.child.stdout.take().unwrap())
+            .lines()
+            .next()
+            .unwrap()
+            .unwrap();
         running.signal(Signal::TERM);
         let ended = running.finish().expect_code(0);
         assert!(first.contains(outcome), "{setting:?} {option:?}: {first}");
         assert!(ended.err.contains("Build the lighthouse"), "{}", ended.err);
-        assert_eq!(ended.err.contains("needs a terminal"), setting == Some("ask"), "{}", ended.err);
+        assert_eq!(
+            ended.err.contains("needs a terminal"),
+            setting == Some("ask"),
+            "{}",
+            ended.err
+        );
     }
 }

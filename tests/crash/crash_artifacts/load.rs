@@ -32,8 +32,11 @@ pub(crate) async fn work(home: &Path, seed: u64) -> Result<(), Failed> {
         std::panic::set_hook(Box::new(|_| {}));
         for _ in 0..20 {
             let refused = StoreError::Io("refused by plan".to_owned());
-            let fault =
-                if random.below(2) == 0 { Fault::FailBeforeWrite(refused) } else { Fault::FailAfterWrite(refused) };
+            let fault = if random.below(2) == 0 {
+                Fault::FailBeforeWrite(refused)
+            } else {
+                Fault::FailAfterWrite(refused)
+            };
             // The first commits belong to opening the home: if they fail, the child ends.
             plan.inject_at(100 + random.below(1_000), fault);
         }
@@ -44,7 +47,9 @@ pub(crate) async fn work(home: &Path, seed: u64) -> Result<(), Failed> {
         if point == FaultPoint::Flush {
             Report::Flushing.write();
         }
-        let crashes = crashes.lock().map(|mut random| is_stormy && random.below(400) == 0);
+        let crashes = crashes
+            .lock()
+            .map(|mut random| is_stormy && random.below(400) == 0);
         assert!(!crashes.unwrap_or(false), "crashed by plan");
     };
     let runtime = builder.fault_hook(Arc::new(hook)).build().await?;
@@ -53,12 +58,19 @@ pub(crate) async fn work(home: &Path, seed: u64) -> Result<(), Failed> {
         // Sessions of an earlier child are used again most of the time.
         let id = SessionId::new(format!("s{number}-{}", random.below(3)));
         if runtime.sessions().get(&id).await.is_err() {
-            let spec = SessionSpec { session_id: Some(id.to_string()), ..SessionSpec::default() };
+            let spec = SessionSpec {
+                session_id: Some(id.to_string()),
+                ..SessionSpec::default()
+            };
             runtime.sessions().create(spec).await?;
         }
         let place = runtime.artifacts().owner(&id).await?;
         tokio::spawn(watch(runtime.clone(), id));
-        tokio::spawn(runs(runtime.clone(), place.clone(), Random::new(random.next())));
+        tokio::spawn(runs(
+            runtime.clone(),
+            place.clone(),
+            Random::new(random.next()),
+        ));
         tokio::spawn(client(runtime.clone(), place, Random::new(random.next())));
     }
     std::future::pending().await
@@ -94,12 +106,20 @@ async fn runs(runtime: Runtime, place: ArtifactOwner, mut random: Random) {
 
 async fn delegating(runtime: &Runtime, place: &ArtifactOwner) -> Result<(), ErrorInfo> {
     let start = RunRequest::new("edit").preset("default");
-    let start = start.session(place.session_id.as_str()).mode(RunMode::Orchestrator);
+    let start = start
+        .session(place.session_id.as_str())
+        .mode(RunMode::Orchestrator);
     runtime.start(start).await?.wait().await.map(|_| ())
 }
 
-async fn side_by_side(runtime: &Runtime, place: &ArtifactOwner, is_cut: bool) -> Result<(), ErrorInfo> {
-    let parent = runtime.start(RunRequest::driven("edit together").session(place.session_id.as_str())).await?;
+async fn side_by_side(
+    runtime: &Runtime,
+    place: &ArtifactOwner,
+    is_cut: bool,
+) -> Result<(), ErrorInfo> {
+    let parent = runtime
+        .start(RunRequest::driven("edit together").session(place.session_id.as_str()))
+        .await?;
     let mut children = Vec::new();
     for _ in 0..3 {
         children.push(parent.spawn(ChildSpec::new("edit")).await?);
@@ -129,22 +149,36 @@ async fn client(runtime: Runtime, place: ArtifactOwner, mut random: Random) {
     }
 }
 
-async fn upload(runtime: &Runtime, place: &ArtifactOwner, random: &mut Random) -> Result<(), ErrorInfo> {
+async fn upload(
+    runtime: &Runtime,
+    place: &ArtifactOwner,
+    random: &mut Random,
+) -> Result<(), ErrorInfo> {
     let (seed, size) = (random.next(), scene::product_size(random));
     let bytes = scene::product(seed, size);
     let name = format!("upload {}.bin", random.below(3));
-    let pieces: Vec<_> = bytes.chunks(70_000).map(|piece| Ok(piece.to_vec().into())).collect();
+    let pieces: Vec<_> = bytes
+        .chunks(70_000)
+        .map(|piece| Ok(piece.to_vec().into()))
+        .collect();
     let content = match random.below(2) {
         0 => bytes.clone().into(),
         _ => Content::Stream(Box::pin(futures::stream::iter(pieces))),
     };
     Report::Saving.write();
-    let artifact = runtime.artifacts().upload(place, &name, "application/octet-stream", content).await?;
+    let artifact = runtime
+        .artifacts()
+        .upload(place, &name, "application/octet-stream", content)
+        .await?;
     Report::saved(&artifact, &bytes).write();
     Ok(())
 }
 
-async fn edit(runtime: &Runtime, place: &ArtifactOwner, random: &mut Random) -> Result<(), ErrorInfo> {
+async fn edit(
+    runtime: &Runtime,
+    place: &ArtifactOwner,
+    random: &mut Random,
+) -> Result<(), ErrorInfo> {
     let key = match random.below(2) {
         0 => format!("doc{}", random.below(4)),
         _ => format!("user:note{}", random.below(2)),
@@ -155,7 +189,9 @@ async fn edit(runtime: &Runtime, place: &ArtifactOwner, random: &mut Random) -> 
             content_type: "text/markdown".to_owned(),
             title: String::new(),
         },
-        1 => Change::Rewrite { content: scene::document(random) },
+        1 => Change::Rewrite {
+            content: scene::document(random),
+        },
         _ => {
             let (old, new) = scene::replacement(random);
             Change::Update { old, new }
@@ -170,22 +206,46 @@ async fn edit(runtime: &Runtime, place: &ArtifactOwner, random: &mut Random) -> 
         condition: Default::default(),
     };
     let edited = runtime.artifacts().service().edit(place, request).await?;
-    if let Some(text) = edited.snapshot.as_ref().and_then(|snapshot| snapshot.content.as_ref()) {
+    if let Some(text) = edited
+        .snapshot
+        .as_ref()
+        .and_then(|snapshot| snapshot.content.as_ref())
+    {
         Report::saved(&edited.artifact, text.as_bytes()).write();
     }
     Ok(())
 }
 
 /// Deletes an artifact by its id, since its name could refer to another artifact by then.
-async fn delete(runtime: &Runtime, place: &ArtifactOwner, random: &mut Random) -> Result<(), ErrorInfo> {
+async fn delete(
+    runtime: &Runtime,
+    place: &ArtifactOwner,
+    random: &mut Random,
+) -> Result<(), ErrorInfo> {
     let all: Vec<Artifact> = runtime.artifacts().list(place).await?;
     if (all.len() as u64) < 12 + random.below(12) {
         return Ok(());
     }
     let chosen = &all[random.below(all.len() as u64) as usize];
-    let (artifact_id, prefix) = (&chosen.artifact_id, if chosen.key().starts_with("user:") { "user:" } else { "" });
-    Report::Deleting { artifact_id: artifact_id.clone() }.write();
-    runtime.artifacts().delete(place, &format!("{prefix}{artifact_id}")).await?;
-    Report::Deleted { artifact_id: artifact_id.clone() }.write();
+    let (artifact_id, prefix) = (
+        &chosen.artifact_id,
+        if chosen.key().starts_with("user:") {
+            "user:"
+        } else {
+            ""
+        },
+    );
+    Report::Deleting {
+        artifact_id: artifact_id.clone(),
+    }
+    .write();
+    runtime
+        .artifacts()
+        .delete(place, &format!("{prefix}{artifact_id}"))
+        .await?;
+    Report::Deleted {
+        artifact_id: artifact_id.clone(),
+    }
+    .write();
     Ok(())
 }

@@ -30,7 +30,12 @@ pub(crate) enum Report {
     /// A product is about to be stored.
     Saving,
     /// A version was stored, with its size and hash.
-    Saved { artifact_id: ArtifactId, version: u64, size: u64, hash: u64 },
+    Saved {
+        artifact_id: ArtifactId,
+        version: u64,
+        size: u64,
+        hash: u64,
+    },
     /// An artifact is about to be deleted.
     Deleting { artifact_id: ArtifactId },
     /// The artifact was deleted.
@@ -52,7 +57,9 @@ impl Report {
 
     /// Writes the report to stdout as one line, immediately.
     pub(crate) fn write(&self) {
-        let Ok(mut line) = serde_json::to_string(self) else { return };
+        let Ok(mut line) = serde_json::to_string(self) else {
+            return;
+        };
         line.push('\n');
         // If the parent is gone, no report is needed.
         let _ = std::io::stdout().lock().write_all(line.as_bytes());
@@ -101,7 +108,12 @@ impl ReportLedger {
         for one in reports {
             match one {
                 Report::Opened | Report::Flushing | Report::Saving => {}
-                Report::Saved { artifact_id, version, size, hash } => {
+                Report::Saved {
+                    artifact_id,
+                    version,
+                    size,
+                    hash,
+                } => {
                     self.saved.insert((artifact_id, version), (size, hash));
                 }
                 Report::Deleting { artifact_id } => drop(self.deleting.insert(artifact_id)),
@@ -115,9 +127,13 @@ impl ReportLedger {
         if let Event::Artifact(ArtifactEvent::Edited { snapshot, .. }) = &record.event
             && let Some(content) = &snapshot.content
         {
-            self.edited.insert((snapshot.artifact_id.clone(), snapshot.version), content.clone());
+            self.edited.insert(
+                (snapshot.artifact_id.clone(), snapshot.version),
+                content.clone(),
+            );
         }
         let kind = record.event.kind().to_owned();
-        self.events.insert((record.trace_id, record.event_id), (kind, record.data));
+        self.events
+            .insert((record.trace_id, record.event_id), (kind, record.data));
     }
 }

@@ -55,7 +55,8 @@ pub(crate) fn product(seed: u64, size: u64) -> Vec<u8> {
 
 /// Returns a size between 10 bytes and 3 MB; small sizes are more frequent.
 pub(crate) fn product_size(random: &mut Random) -> u64 {
-    let most = [100, 1_000, 20_000, 300_000, 3_000_000][random.below(5).min(random.below(6)) as usize % 5];
+    let most =
+        [100, 1_000, 20_000, 300_000, 3_000_000][random.below(5).min(random.below(6)) as usize % 5];
     10 + random.below(most - 9)
 }
 
@@ -96,7 +97,8 @@ fn next_completion(random: &mut Random, request: &ModelRequest) -> Completion {
     if random.below(6) == 0 || request.messages.len() > 60 {
         return Completion::text("done");
     }
-    let may_delegate = request.tools.iter().any(|tool| tool.name == "agent") && random.below(8) == 0;
+    let may_delegate =
+        request.tools.iter().any(|tool| tool.name == "agent") && random.below(8) == 0;
     let mut tool_calls = Vec::new();
     for place in 0..=random.below(3) {
         let (name, arguments) = match may_delegate && place == 0 {
@@ -104,7 +106,11 @@ fn next_completion(random: &mut Random, request: &ModelRequest) -> Completion {
             false => call(random),
         };
         let id = format!("call_{:x}_{place}", random.next());
-        tool_calls.push(ToolCall { id, name: name.to_owned(), arguments: arguments.to_string() });
+        tool_calls.push(ToolCall {
+            id,
+            name: name.to_owned(),
+            arguments: arguments.to_string(),
+        });
     }
     Completion::tool_calls(tool_calls)
 }
@@ -115,8 +121,14 @@ fn call(random: &mut Random) -> (&'static str, Value) {
         _ => format!("doc{}", random.below(4)),
     };
     match random.below(12) {
-        0 | 1 => ("create_artifact", json!({"name": name, "content": document(random)})),
-        2 => ("rewrite_artifact", json!({"name": name, "content": document(random)})),
+        0 | 1 => (
+            "create_artifact",
+            json!({"name": name, "content": document(random)}),
+        ),
+        2 => (
+            "rewrite_artifact",
+            json!({"name": name, "content": document(random)}),
+        ),
         3 => {
             let key = match random.below(6) {
                 0 => Value::Null,
@@ -131,7 +143,10 @@ fn call(random: &mut Random) -> (&'static str, Value) {
         4 => ("chatter", json!({"size": 65_000 + random.below(150_000)})),
         _ => {
             let (old, new) = replacement(random);
-            ("update_artifact", json!({"name": name, "old": old, "new": new}))
+            (
+                "update_artifact",
+                json!({"name": name, "old": old, "new": new}),
+            )
         }
     }
 }
@@ -157,7 +172,12 @@ impl Produce {
             },
             "required": ["seed", "size"]
         });
-        Self(ToolSpec::write("produce", "Produce", "Saves a product.", schema))
+        Self(ToolSpec::write(
+            "produce",
+            "Produce",
+            "Saves a product.",
+            schema,
+        ))
     }
 }
 
@@ -169,8 +189,15 @@ impl Tool for Produce {
     fn call(&self, context: ToolContext, arguments: Value) -> BoxFuture<'static, ToolResult> {
         async move {
             let ProduceArguments { key, seed, size } = tool::arguments(arguments)?;
-            let place = ArtifactOwner { session_id: context.session_id.clone(), uid: context.uid.to_string() };
-            let content_type = if seed % 2 == 0 { "text/plain" } else { "application/octet-stream" };
+            let place = ArtifactOwner {
+                session_id: context.session_id.clone(),
+                uid: context.uid.to_string(),
+            };
+            let content_type = if seed % 2 == 0 {
+                "text/plain"
+            } else {
+                "application/octet-stream"
+            };
             let bytes = product(seed, size);
             let save = Save {
                 provenance: Provenance {
@@ -182,10 +209,16 @@ impl Tool for Produce {
                 ..Save::new("", content_type, bytes.clone())
             };
             Report::Saving.write();
-            let artifact = context.artifacts()?.save(&place, Save { key, ..save }).await?;
+            let artifact = context
+                .artifacts()?
+                .save(&place, Save { key, ..save })
+                .await?;
             Report::saved(&artifact, &bytes).write();
             let output = ToolOutput::text("saved", format!("{} bytes", artifact.size));
-            Ok(ToolOutput { artifact_ref: Some(artifact.reference()), ..output })
+            Ok(ToolOutput {
+                artifact_ref: Some(artifact.reference()),
+                ..output
+            })
         }
         .boxed()
     }
@@ -216,7 +249,10 @@ impl Tool for Chatter {
     fn call(&self, _: ToolContext, arguments: Value) -> BoxFuture<'static, ToolResult> {
         async move {
             let ChatterArguments { size } = tool::arguments(arguments)?;
-            let text: Vec<u8> = product(size, size).chunks(79).flat_map(|line| [line, b"\n"].concat()).collect();
+            let text: Vec<u8> = product(size, size)
+                .chunks(79)
+                .flat_map(|line| [line, b"\n"].concat())
+                .collect();
             Ok(ToolOutput::text("said", String::from_utf8_lossy(&text)))
         }
         .boxed()

@@ -16,7 +16,12 @@ use super::{
 };
 
 /// Does the job. With `counts`, no faults are injected, and the child reports how often each fault point was reached.
-pub(crate) async fn work(folder: &Path, base_url: &str, slots: usize, counts: bool) -> Result<(), Failed> {
+pub(crate) async fn work(
+    folder: &Path,
+    base_url: &str,
+    slots: usize,
+    counts: bool,
+) -> Result<(), Failed> {
     let counting = FaultPlan::new();
     let mut builder = scene::builder(&DrillDir(folder), base_url, slots);
     if counts {
@@ -30,11 +35,20 @@ pub(crate) async fn work(folder: &Path, base_url: &str, slots: usize, counts: bo
         run.wait().await?;
     }
     let root = watching.await??;
-    let outcome = runtime.traces().outcome(&root).await?.ok_or("the job ended without an outcome")?;
+    let outcome = runtime
+        .traces()
+        .outcome(&root)
+        .await?
+        .ok_or("the job ended without an outcome")?;
     runtime.close().await;
     if counts {
-        Report::Met(FaultPoint::ALL.into_iter().map(|point| (point.to_string(), counting.hit_count(point))).collect())
-            .say();
+        Report::Met(
+            FaultPoint::ALL
+                .into_iter()
+                .map(|point| (point.to_string(), counting.hit_count(point)))
+                .collect(),
+        )
+        .say();
     }
     Report::Ended(Box::new((&outcome).into())).say();
     Ok(())
@@ -48,7 +62,9 @@ async fn start_or_find(runtime: &Runtime) -> Result<Option<RunHandle>, Failed> {
             Err(error) if error.code == ErrorCode::SessionNotFound => {}
             Err(error) => return Err(error.into()),
         }
-        let start = RunRequest::new("explore all parts").session(scene::session().as_str()).mode(RunMode::Orchestrator);
+        let start = RunRequest::new("explore all parts")
+            .session(scene::session().as_str())
+            .mode(RunMode::Orchestrator);
         match runtime.start(start).await {
             // The store fails by plan.
             Err(error) if error.retryable => {}
@@ -63,9 +79,17 @@ async fn watch(runtime: Runtime) -> Result<RunId, Failed> {
     while let Some(item) = events.next().await {
         if let StreamItem::Event(record) = item? {
             let (trace, event_id) = (record.trace_id.clone(), record.event_id);
-            Report::Event { trace, event_id, seen: ObservedEvent::of(&record) }.say();
+            Report::Event {
+                trace,
+                event_id,
+                seen: ObservedEvent::of(&record),
+            }
+            .say();
             if record.event.is_terminal() && record.trace_id == scene::root() {
-                return record.run_id.clone().ok_or_else(|| "a terminal event without a run".into());
+                return record
+                    .run_id
+                    .clone()
+                    .ok_or_else(|| "a terminal event without a run".into());
             }
         }
     }

@@ -37,7 +37,9 @@ impl fmt::Display for PlannedEnd {
         match self {
             Self::Counted | Self::Natural => f.write_str("none"),
             Self::Planned { plan, .. } => f.write_str(plan),
-            Self::Killed { after_events, then } => write!(f, "{then:?} after {after_events} events"),
+            Self::Killed { after_events, then } => {
+                write!(f, "{then:?} after {after_events} events")
+            }
         }
     }
 }
@@ -52,9 +54,18 @@ pub(crate) enum ChildEnd {
     Other(String),
 }
 
-fn start(folder: &Path, base_url: &str, slots: usize, death: &PlannedEnd) -> Result<Running, Failed> {
+fn start(
+    folder: &Path,
+    base_url: &str,
+    slots: usize,
+    death: &PlannedEnd,
+) -> Result<Running, Failed> {
     let mut command = Command::new(std::env::current_exe()?);
-    command.arg("--child").arg(folder).arg(base_url).arg(slots.to_string());
+    command
+        .arg("--child")
+        .arg(folder)
+        .arg(base_url)
+        .arg(slots.to_string());
     command.arg(matches!(death, PlannedEnd::Counted).to_string());
     command.env_remove("SOONG_FAULTS");
     if let PlannedEnd::Planned { plan, .. } = death {
@@ -79,7 +90,10 @@ fn collect_reports(
             kill_at = Some(Instant::now() + *then);
         }
         let until = kill_at.unwrap_or(deadline).min(deadline);
-        match running.lines.recv_timeout(until.saturating_duration_since(Instant::now())) {
+        match running
+            .lines
+            .recv_timeout(until.saturating_duration_since(Instant::now()))
+        {
             Ok(line) => {
                 let one: Report = serde_json::from_str(&line)?;
                 events += u64::from(matches!(one, Report::Event { .. }));

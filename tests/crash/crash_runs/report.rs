@@ -33,7 +33,11 @@ pub(crate) struct ObservedEvent {
 
 impl ObservedEvent {
     pub(crate) fn of(record: &EventRecord) -> Self {
-        Self { lsn: record.lsn, kind: record.event.kind().to_owned(), hash: hash(&record.data) }
+        Self {
+            lsn: record.lsn,
+            kind: record.event.kind().to_owned(),
+            hash: hash(&record.data),
+        }
     }
 }
 
@@ -48,8 +52,19 @@ pub(crate) struct JobEnd {
 
 impl From<&RunOutcome> for JobEnd {
     fn from(outcome: &RunOutcome) -> Self {
-        let RunOutcome { status, end_reason, output, stats, .. } = outcome;
-        Self { status: *status, reason: *end_reason, output: output.clone(), stats: *stats }
+        let RunOutcome {
+            status,
+            end_reason,
+            output,
+            stats,
+            ..
+        } = outcome;
+        Self {
+            status: *status,
+            reason: *end_reason,
+            output: output.clone(),
+            stats: *stats,
+        }
     }
 }
 
@@ -59,7 +74,11 @@ pub(crate) enum Report {
     /// The home is open.
     Opened,
     /// An event arrived on the session's stream.
-    Event { trace: TraceId, event_id: u64, seen: ObservedEvent },
+    Event {
+        trace: TraceId,
+        event_id: u64,
+        seen: ObservedEvent,
+    },
     /// Number of times that each fault point was reached.
     Met(BTreeMap<String, u64>),
     /// The job is done.
@@ -69,7 +88,9 @@ pub(crate) enum Report {
 impl Report {
     /// Writes the report to stdout as one line, immediately.
     pub(crate) fn say(&self) {
-        let Ok(mut line) = serde_json::to_string(self) else { return };
+        let Ok(mut line) = serde_json::to_string(self) else {
+            return;
+        };
         line.push('\n');
         // If the parent is gone, no report is needed.
         let _ = std::io::stdout().lock().write_all(line.as_bytes());
@@ -91,10 +112,15 @@ impl ReportLedger {
             Report::Opened => {}
             Report::Met(met) => self.met = met,
             Report::Ended(ended) => self.ended = Some(*ended),
-            Report::Event { trace, event_id, seen } => {
+            Report::Event {
+                trace,
+                event_id,
+                seen,
+            } => {
                 let before = self.events.insert((trace.clone(), event_id), seen.clone());
                 if let Some(before) = before.filter(|before| *before != seen) {
-                    let what = format!("event {event_id} of {trace} was {before:?} and is {seen:?}");
+                    let what =
+                        format!("event {event_id} of {trace} was {before:?} and is {seen:?}");
                     return Some(Violation::new("acknowledged event changed", what));
                 }
             }

@@ -55,7 +55,10 @@ pub(crate) fn builder(stage: &DrillDir<'_>, base_url: &str, slots: usize) -> Run
     // Child runs need the tools with effects as well.
     for preset in builtin_presets() {
         if ["explore", "orchestrator"].contains(&preset.name.as_str()) {
-            builder = builder.preset(soong::protocol::Preset { allowed_tools: None, ..preset });
+            builder = builder.preset(soong::protocol::Preset {
+                allowed_tools: None,
+                ..preset
+            });
         }
     }
     builder

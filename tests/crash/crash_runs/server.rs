@@ -50,26 +50,40 @@ impl Server {
 }
 
 fn answer(request: &Request, judged: &Mutex<HistoryChecks>) -> Reply {
-    let messages: &[Value] = request.body["messages"].as_array().map_or(&[], Vec::as_slice);
+    let messages: &[Value] = request.body["messages"]
+        .as_array()
+        .map_or(&[], Vec::as_slice);
     {
         let mut judged = judged.lock().unwrap_or_else(PoisonError::into_inner);
         judged.histories += 1;
         for (kind, verdict) in [
             ("history rejected by OpenAI", pairing::openai(messages)),
-            ("history rejected by Anthropic", pairing::anthropic(messages)),
+            (
+                "history rejected by Anthropic",
+                pairing::anthropic(messages),
+            ),
         ] {
             if let Err(why) = verdict {
                 let shown = serde_json::to_string(messages).unwrap_or_default();
-                judged.wrong.push(Violation::new(kind, format!("{why}: {shown}")));
+                judged
+                    .wrong
+                    .push(Violation::new(kind, format!("{why}: {shown}")));
             }
         }
     }
     let has = |tool: &str| {
-        request.body["tools"].as_array().is_some_and(|tools| tools.iter().any(|t| t["function"]["name"] == tool))
+        request.body["tools"]
+            .as_array()
+            .is_some_and(|tools| tools.iter().any(|t| t["function"]["name"] == tool))
     };
-    let answered = messages.iter().filter(|message| message["role"] == "assistant").count();
+    let answered = messages
+        .iter()
+        .filter(|message| message["role"] == "assistant")
+        .count();
     let asked = messages.iter().find(|message| message["role"] == "user");
-    let asked = asked.and_then(|message| message["content"].as_str()).unwrap_or_default();
+    let asked = asked
+        .and_then(|message| message["content"].as_str())
+        .unwrap_or_default();
     let child = (1..=CHILDREN).find(|child| asked.contains(&task(*child)));
     let reply = match child {
         Some(child) => explore(child, answered),
@@ -84,26 +98,50 @@ fn answer(request: &Request, judged: &Mutex<HistoryChecks>) -> Reply {
 fn orchestrate(answered: usize) -> Reply {
     match answered {
         0 => {
-            let lines: String = (0..=CHILDREN).map(|part| format!("part {part}: open\n")).collect();
+            let lines: String = (0..=CHILDREN)
+                .map(|part| format!("part {part}: open\n"))
+                .collect();
             calls(
                 0,
                 answered,
                 &[
-                    ("create_artifact", json!({"name": DOCUMENT, "content": lines})),
+                    (
+                        "create_artifact",
+                        json!({"name": DOCUMENT, "content": lines}),
+                    ),
                     (EFFECT, json!({"n": 0})),
                     ("goal", json!({"add": "explore everything"})),
                 ],
             )
         }
-        1 => calls(0, answered, &[("agent", json!({"task": (1..=CHILDREN).map(task).collect::<Vec<_>>()}))]),
-        2 => calls(0, answered, &[(EFFECT, json!({"n": 100})), edit(0), (NOTE, json!({"n": 100}))]),
+        1 => calls(
+            0,
+            answered,
+            &[(
+                "agent",
+                json!({"task": (1..=CHILDREN).map(task).collect::<Vec<_>>()}),
+            )],
+        ),
+        2 => calls(
+            0,
+            answered,
+            &[
+                (EFFECT, json!({"n": 100})),
+                edit(0),
+                (NOTE, json!({"n": 100})),
+            ],
+        ),
         _ => Reply::answer(ANSWER),
     }
 }
 
 fn explore(child: u64, answered: usize) -> Reply {
     match answered {
-        0 => calls(child, answered, &[(EFFECT, json!({"n": child})), (NOTE, json!({"n": child}))]),
+        0 => calls(
+            child,
+            answered,
+            &[(EFFECT, json!({"n": child})), (NOTE, json!({"n": child}))],
+        ),
         1 => calls(child, answered, &[edit(child), ("list_files", json!({}))]),
         2 => calls(child, answered, &[(EFFECT, json!({"n": 10 + child}))]),
         _ => Reply::answer(&format!("part {child} is explored")),
@@ -112,7 +150,10 @@ fn explore(child: u64, answered: usize) -> Reply {
 
 fn edit(part: u64) -> (&'static str, Value) {
     let (old, new) = (format!("part {part}: open"), format!("part {part}: done"));
-    ("update_artifact", json!({"name": DOCUMENT, "old": old, "new": new}))
+    (
+        "update_artifact",
+        json!({"name": DOCUMENT, "old": old, "new": new}),
+    )
 }
 
 /// Returns calls whose ids are unique across all conversations.
@@ -120,9 +161,17 @@ fn calls(who: u64, turn: usize, requested: &[(&str, Value)]) -> Reply {
     let requested: Vec<(String, &str, String)> = requested
         .iter()
         .enumerate()
-        .map(|(place, (name, arguments))| (format!("call_{who}_{turn}_{place}"), *name, arguments.to_string()))
+        .map(|(place, (name, arguments))| {
+            (
+                format!("call_{who}_{turn}_{place}"),
+                *name,
+                arguments.to_string(),
+            )
+        })
         .collect();
-    let requested: Vec<(&str, &str, &str)> =
-        requested.iter().map(|(id, name, a)| (id.as_str(), *name, a.as_str())).collect();
+    let requested: Vec<(&str, &str, &str)> = requested
+        .iter()
+        .map(|(id, name, a)| (id.as_str(), *name, a.as_str()))
+        .collect();
     Reply::calls(&requested)
 }

@@ -44,8 +44,18 @@ impl Counts {
 
 impl fmt::Display for Counts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { sessions, runs, events, effects, model_calls, comparisons } = self;
-        write!(f, "{sessions} sessions, {runs} runs, {events} events, {effects} effects, {model_calls} model calls, ")?;
+        let Self {
+            sessions,
+            runs,
+            events,
+            effects,
+            model_calls,
+            comparisons,
+        } = self;
+        write!(
+            f,
+            "{sessions} sessions, {runs} runs, {events} events, {effects} effects, {model_calls} model calls, "
+        )?;
         write!(f, "{comparisons} states compared")
     }
 }
@@ -56,14 +66,22 @@ pub(crate) fn all(dir: &DrillDir<'_>) -> Result<(Vec<Violation>, Counts), Failed
     let mut wrong = Violations::default();
     let mut counts = Counts::default();
     store(&reader, &mut wrong)?;
-    let traces = reader.traces(&TraceFilter::default(), usize::MAX / 2, None)?.items;
+    let traces = reader
+        .traces(&TraceFilter::default(), usize::MAX / 2, None)?
+        .items;
     let mut events = Vec::new();
     for trace in &traces {
         let of_trace = reader.events(&trace.trace_id, 0, usize::MAX / 2)?;
         timeline(trace, &of_trace, &mut wrong);
-        messages(&reader.messages(&trace.trace_id, MessagePath::All)?, &mut wrong);
+        messages(
+            &reader.messages(&trace.trace_id, MessagePath::All)?,
+            &mut wrong,
+        );
         counts.sessions += u64::from(trace.parent_trace_id.is_none());
-        counts.runs += of_trace.iter().filter(|record| record.event.is_terminal()).count() as u64;
+        counts.runs += of_trace
+            .iter()
+            .filter(|record| record.event.is_terminal())
+            .count() as u64;
         events.extend(of_trace);
     }
     let effects = effect::effects(&dir.effects())?;
@@ -77,14 +95,26 @@ pub(crate) fn all(dir: &DrillDir<'_>) -> Result<(Vec<Violation>, Counts), Failed
 /// Checks the messages of a trace: sequences are unique, and parents precede their children.
 fn messages(messages: &[Message], wrong: &mut Violations) {
     for pair in messages.windows(2) {
-        wrong.check(pair[0].sequence < pair[1].sequence, "sequence used twice", || {
-            format!("{} and {} of {}", pair[0].sequence, pair[1].sequence, pair[0].trace_id)
-        });
+        wrong.check(
+            pair[0].sequence < pair[1].sequence,
+            "sequence used twice",
+            || {
+                format!(
+                    "{} and {} of {}",
+                    pair[0].sequence, pair[1].sequence, pair[0].trace_id
+                )
+            },
+        );
     }
     for message in messages {
-        let is_after_parent = message.parent_sequence.is_none_or(|parent| parent < message.sequence);
+        let is_after_parent = message
+            .parent_sequence
+            .is_none_or(|parent| parent < message.sequence);
         wrong.check(is_after_parent, "main path not acyclic", || {
-            format!("{} of {} follows {:?}", message.sequence, message.trace_id, message.parent_sequence)
+            format!(
+                "{} of {} follows {:?}",
+                message.sequence, message.trace_id, message.parent_sequence
+            )
         });
     }
 }
@@ -102,7 +132,10 @@ fn charges(
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
         log => log?,
     };
-    let mut limit: u64 = events.iter().map(|record| estimate_for_lost_call(&record.event)).sum();
+    let mut limit: u64 = events
+        .iter()
+        .map(|record| estimate_for_lost_call(&record.event))
+        .sum();
     let mut count = 0;
     for line in log.lines() {
         let call: ModelCall = serde_json::from_str(line)?;
@@ -114,7 +147,9 @@ fn charges(
     }
     let rows = reader.usage(UsageBy::Model, &UsageFilter::default())?;
     let charged: u64 = rows.iter().map(|row| row.sum.total_tokens).sum();
-    wrong.check(charged <= limit, "charged too much", || format!("{charged} tokens of at most {limit}"));
+    wrong.check(charged <= limit, "charged too much", || {
+        format!("{charged} tokens of at most {limit}")
+    });
     Ok(count)
 }
 
@@ -122,11 +157,19 @@ fn charges(
 fn estimate_for_lost_call(event: &Event) -> u64 {
     let (error, usage) = match event {
         Event::Model(ModelEvent::UsageCorrected { usage, .. }) => return usage.total_tokens(),
-        Event::Model(ModelEvent::Retrying { error, usage, .. } | ModelEvent::Failed { error, usage, .. })
+        Event::Model(
+            ModelEvent::Retrying { error, usage, .. } | ModelEvent::Failed { error, usage, .. },
+        )
         | Event::Context(ContextEvent::CompactionFailed { error, usage, .. }) => (error, usage),
-        Event::Memory(MemoryEvent::ReflectionEnded { error: Some(error), usage, .. }) => (&**error, usage),
+        Event::Memory(MemoryEvent::ReflectionEnded {
+            error: Some(error),
+            usage,
+            ..
+        }) => (&**error, usage),
         _ => return 0,
     };
     let is_lost = error.code == ErrorCode::Interrupted;
-    usage.filter(|_| is_lost).map_or(0, |usage| usage.total_tokens())
+    usage
+        .filter(|_| is_lost)
+        .map_or(0, |usage| usage.total_tokens())
 }

@@ -30,7 +30,10 @@ const LEFT_OVER: &str = "actor left over";
 /// Returns the kind of violation that a line of the child reports.
 pub(crate) fn violation_kind(kind: &str) -> &'static str {
     let kinds = [ACTION_FAILED, HANGS, STATE_DIFFERS, LEFT_OVER];
-    kinds.into_iter().find(|known| *known == kind).unwrap_or("unexpected output")
+    kinds
+        .into_iter()
+        .find(|known| *known == kind)
+        .unwrap_or("unexpected output")
 }
 
 /// Writes a line to stdout at once.
@@ -58,12 +61,24 @@ pub(crate) async fn work(folder: &Path, seed: u64, first_action: u64) -> Result<
         }
         report(ACTION_DONE);
     }
-    if tokio::time::timeout(TIME_TO_END, wait_for_runs(&runtime)).await.is_err() {
+    if tokio::time::timeout(TIME_TO_END, wait_for_runs(&runtime))
+        .await
+        .is_err()
+    {
         let mut runs = Vec::new();
         for run in runtime.runs(RunFilter::active()) {
-            runs.push(format!("{} of {}: {:?}", run.run_id(), run.trace_id(), run.status().await));
+            runs.push(format!(
+                "{} of {}: {:?}",
+                run.run_id(),
+                run.trace_id(),
+                run.status().await
+            ));
         }
-        report(&format!("{HANGS}: {}; {:?}", runs.join(", "), runtime.tree().snapshot()));
+        report(&format!(
+            "{HANGS}: {}; {:?}",
+            runs.join(", "),
+            runtime.tree().snapshot()
+        ));
     }
     runtime.close().await;
     let left = runtime.tree().live_count();

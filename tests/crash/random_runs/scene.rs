@@ -70,7 +70,10 @@ pub(crate) fn builder(dir: &DrillDir<'_>, seed: u64) -> RuntimeBuilder {
         .tool(Arc::new(EffectTool::new(NOTE, true, dir.effects())));
     for preset in builtin_presets() {
         if ["explore", "orchestrator"].contains(&preset.name.as_str()) {
-            builder = builder.preset(Preset { allowed_tools: None, ..preset });
+            builder = builder.preset(Preset {
+                allowed_tools: None,
+                ..preset
+            });
         }
     }
     builder
@@ -81,7 +84,10 @@ fn model(seed: u64, log: PathBuf) -> ScriptedModel {
     let family = Family::new(seed);
     respond(move |request| {
         let tokens = reported_usage(request).total_tokens();
-        let call = ModelCall { tokens, rejected: reason_to_reject(request) };
+        let call = ModelCall {
+            tokens,
+            rejected: reason_to_reject(request),
+        };
         // A call that cannot be recorded is missing in the sum, which the check reports.
         let _ = append(&log, &call);
         family.step(request)
@@ -91,14 +97,24 @@ fn model(seed: u64, log: PathBuf) -> ScriptedModel {
 fn append(file: &Path, call: &ModelCall) -> std::io::Result<()> {
     let mut line = serde_json::to_vec(call)?;
     line.push(b'\n');
-    OpenOptions::new().create(true).append(true).open(file)?.write_all(&line)
+    OpenOptions::new()
+        .create(true)
+        .append(true)
+        .open(file)?
+        .write_all(&line)
 }
 
 /// Returns why a service would reject the conversation of a request.
 fn reason_to_reject(request: &ModelRequest) -> Option<String> {
-    let messages: Vec<Value> =
-        request.messages.iter().filter_map(|message| serde_json::to_value(&**message).ok()).collect();
-    for rules in [pairing::openai as fn(&[Value]) -> Result<(), String>, pairing::anthropic] {
+    let messages: Vec<Value> = request
+        .messages
+        .iter()
+        .filter_map(|message| serde_json::to_value(&**message).ok())
+        .collect();
+    for rules in [
+        pairing::openai as fn(&[Value]) -> Result<(), String>,
+        pairing::anthropic,
+    ] {
         if let Err(why) = rules(&messages) {
             let json = serde_json::to_string(&messages).unwrap_or_default();
             return Some(format!("{why}: {json}"));

@@ -48,7 +48,13 @@ impl EffectTool {
         let schema = json!({
             "type": "object", "properties": {"n": {"type": "integer", "minimum": 0}}, "required": ["n"]
         });
-        Self { spec: ToolSpec { idempotent, ..ToolSpec::write(name, name, "Writes a line.", schema) }, file }
+        Self {
+            spec: ToolSpec {
+                idempotent,
+                ..ToolSpec::write(name, name, "Writes a line.", schema)
+            },
+            file,
+        }
     }
 }
 
@@ -62,7 +68,13 @@ impl Tool for EffectTool {
         let tool = self.spec.name.clone();
         async move {
             let Arguments { n } = tool::arguments(arguments)?;
-            let effect = Effect { run: context.run_id, turn: context.turn, call: context.tool_call_id, tool, n };
+            let effect = Effect {
+                run: context.run_id,
+                turn: context.turn,
+                call: context.tool_call_id,
+                tool,
+                n,
+            };
             let written = tokio::task::spawn_blocking(move || append(&file, &effect)).await;
             match written {
                 Ok(Ok(())) => Ok(ToolOutput::text("written", format!("wrote {n}"))),
@@ -89,5 +101,7 @@ pub(crate) fn effects(file: &Path) -> Result<Vec<Effect>, Failed> {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
         text => text?,
     };
-    text.lines().map(|line| serde_json::from_str(line).map_err(|error| format!("{error}: {line}").into())).collect()
+    text.lines()
+        .map(|line| serde_json::from_str(line).map_err(|error| format!("{error}: {line}").into()))
+        .collect()
 }

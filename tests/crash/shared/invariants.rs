@@ -22,7 +22,10 @@ pub(crate) struct Violation {
 
 impl Violation {
     pub(crate) fn new(kind: &'static str, what: impl Into<String>) -> Self {
-        Self { kind, what: what.into() }
+        Self {
+            kind,
+            what: what.into(),
+        }
     }
 }
 
@@ -51,7 +54,10 @@ pub(crate) fn store(reader: &SqliteReader, wrong: &mut Violations) -> Result<(),
         wrong.add("announced file left over", path);
     }
     for run in reader.live_runs(None)? {
-        wrong.add("run without owner", format!("{} ({}) is {}", run.run_id, run.task, run.status.as_str()));
+        wrong.add(
+            "run without owner",
+            format!("{} ({}) is {}", run.run_id, run.task, run.status.as_str()),
+        );
     }
     Ok(())
 }
@@ -63,17 +69,31 @@ pub(crate) fn timeline(trace: &Trace, events: &[EventRecord], wrong: &mut Violat
     let first_id = trace.first_event_id;
     for (index, event) in events.iter().enumerate() {
         let expected_id = first_id + index as u64;
-        wrong.check(event.event_id == expected_id, "event ids not contiguous", || {
-            format!("{} has event {} instead of {expected_id}", trace.trace_id, event.event_id)
-        });
+        wrong.check(
+            event.event_id == expected_id,
+            "event ids not contiguous",
+            || {
+                format!(
+                    "{} has event {} instead of {expected_id}",
+                    trace.trace_id, event.event_id
+                )
+            },
+        );
         if let Some(run) = &event.run_id {
             of_runs.entry(run).or_default().push(event);
         }
     }
     let last = events.last().map_or(first_id - 1, |event| event.event_id);
-    wrong.check(trace.last_event_id == last, "event ids not contiguous", || {
-        format!("{} records {} events but has {last}", trace.trace_id, trace.last_event_id)
-    });
+    wrong.check(
+        trace.last_event_id == last,
+        "event ids not contiguous",
+        || {
+            format!(
+                "{} records {} events but has {last}",
+                trace.trace_id, trace.last_event_id
+            )
+        },
+    );
     for (run, events) in of_runs {
         if let Some(violation) = first_violation(&events) {
             wrong.add("timeline", format!("run {run}: {violation}"));
@@ -86,19 +106,28 @@ pub(crate) fn timeline(trace: &Trace, events: &[EventRecord], wrong: &mut Violat
 pub(crate) fn repeated(made: &[Effect], events: &[EventRecord], wrong: &mut Violations) {
     let mut lines: BTreeMap<(&RunId, &str), Vec<&Effect>> = BTreeMap::new();
     for effect in made {
-        lines.entry((&effect.run, &effect.call)).or_default().push(effect);
+        lines
+            .entry((&effect.run, &effect.call))
+            .or_default()
+            .push(effect);
     }
     for (key, of) in &lines {
         let is_once = of[0].tool != EFFECT || of.len() == 1;
         wrong.check(is_once, "effect repeated", || format!("{key:?}: {of:?}"));
     }
     for record in events {
-        if let (Some(run), Event::Tool(ToolEvent::Completed { tool_call_id, name, .. })) =
-            (&record.run_id, &record.event)
+        if let (
+            Some(run),
+            Event::Tool(ToolEvent::Completed {
+                tool_call_id, name, ..
+            }),
+        ) = (&record.run_id, &record.event)
             && (name == EFFECT || name == NOTE)
         {
             let count = lines.get(&(run, tool_call_id.as_str())).map_or(0, Vec::len);
-            wrong.check(count > 0, "recorded effect not made", || format!("{tool_call_id} of {run} ({name})"));
+            wrong.check(count > 0, "recorded effect not made", || {
+                format!("{tool_call_id} of {run} ({name})")
+            });
         }
     }
 }

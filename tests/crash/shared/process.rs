@@ -24,7 +24,10 @@ impl Drop for Running {
 
 impl Running {
     pub(crate) fn start(command: &mut Command) -> Result<Self, Failed> {
-        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
+        let mut child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()?;
         let stdout = child.stdout.take().ok_or("the child has no stdout")?;
         let (sender, lines) = channel();
         std::thread::spawn(move || {

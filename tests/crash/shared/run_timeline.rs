@@ -12,7 +12,12 @@ pub(crate) fn first_violation(events: &[&EventRecord]) -> Option<String> {
             return Some(format!("a gap before {:?}", record.run_seq));
         }
         if record.event.is_terminal() != (index + 1 == events.len()) {
-            return Some(format!("{} is event {} of {}", record.event.kind(), index + 1, events.len()));
+            return Some(format!(
+                "{} is event {} of {}",
+                record.event.kind(),
+                index + 1,
+                events.len()
+            ));
         }
         let fits = match &record.event {
             Event::Tool(ToolEvent::Started { tool_call_id, .. }) => open.insert(tool_call_id),
@@ -24,7 +29,10 @@ pub(crate) fn first_violation(events: &[&EventRecord]) -> Option<String> {
             _ => true,
         };
         if !fits {
-            return Some(format!("event {} opens or closes a call twice", record.event_id));
+            return Some(format!(
+                "event {} opens or closes a call twice",
+                record.event_id
+            ));
         }
     }
     (!open.is_empty()).then(|| format!("{open:?} have no closing event"))

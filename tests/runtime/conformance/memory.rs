@@ -33,7 +33,11 @@ Order the layers by how often they change.
 /// Opens a home with these experiences. The model tags each task with `docker` and `optimization`.
 async fn open(script: impl Fn(&ModelRequest) -> Turn + Send + Sync + 'static) -> TestRuntime {
     let model = scripted_model(move |request| {
-        match request.system.first().is_some_and(|system| system.starts_with("You describe a task with a few tags")) {
+        match request
+            .system
+            .first()
+            .is_some_and(|system| system.starts_with("You describe a task with a few tags"))
+        {
             true => Turn::say(r#"{"state": ["docker", "ci"], "intent": ["optimization"]}"#),
             false => script(request),
         }
@@ -51,9 +55,21 @@ fn file_of_experiences_is_read_in_its_printed_form() {
     assert!(book.faults().is_empty(), "{:?}", book.faults());
     let first = serde_json::to_value(book.get("ex_001").unwrap()).unwrap();
     assert_eq!(first["category"], "tool_usage");
-    assert_eq!(first["tags"], json!({"intent": ["batch-edit", "safe-modify"], "state": ["large-file", "dirty-repo"]}));
-    assert_eq!((&first["trace_id"], &first["metrics"]), (&json!("trace-0415"), &json!({"helpful": 12, "harmful": 0})));
-    assert!(first["created_at"].as_str().unwrap().starts_with("2026-02-12T15:30:00"), "{first}");
+    assert_eq!(
+        first["tags"],
+        json!({"intent": ["batch-edit", "safe-modify"], "state": ["large-file", "dirty-repo"]})
+    );
+    assert_eq!(
+        (&first["trace_id"], &first["metrics"]),
+        (&json!("trace-0415"), &json!({"helpful": 12, "harmful": 0}))
+    );
+    assert!(
+        first["created_at"]
+            .as_str()
+            .unwrap()
+            .starts_with("2026-02-12T15:30:00"),
+        "{first}"
+    );
     assert_eq!(first["text"], "Commit before a batch of edits.");
     assert_eq!(book.experiences().len(), 2);
 }
@@ -63,13 +79,20 @@ fn file_of_experiences_is_read_in_its_printed_form() {
 async fn new_trace_gets_the_lessons_that_match_its_tags() {
     let world = open(|request| Turn::say(last_of(request))).await;
     let start = |text: &str| world.runtime().start(RunRequest::new(text).session("s"));
-    let run = start("Make the Docker build of this project faster.").await.unwrap();
+    let run = start("Make the Docker build of this project faster.")
+        .await
+        .unwrap();
     let output = with_timeout(run.wait()).await.unwrap().output.clone();
-    let lessons =
-        "## Relevant experience (参考经验)\n- [ex_002] Order the layers by how often they change. (Helpful: 1)";
-    assert_eq!(output, format!("Make the Docker build of this project faster.\n\n{lessons}"));
+    let lessons = "## Relevant experience (参考经验)\n- [ex_002] Order the layers by how often they change. (Helpful: 1)";
+    assert_eq!(
+        output,
+        format!("Make the Docker build of this project faster.\n\n{lessons}")
+    );
     let run = start("And the tests?").await.unwrap();
-    assert_eq!(with_timeout(run.wait()).await.unwrap().output, "And the tests?");
+    assert_eq!(
+        with_timeout(run.wait()).await.unwrap().output,
+        "And the tests?"
+    );
     world.finish().await;
 }
 
@@ -77,7 +100,10 @@ async fn new_trace_gets_the_lessons_that_match_its_tags() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn agent_searches_experiences_with_a_tool() {
     let world = open(|request| match assistant_count(request) {
-        0 => Turn::call("get_experience", json!({"intent": "batch_edit", "state": "dirty_repo"})),
+        0 => Turn::call(
+            "get_experience",
+            json!({"intent": "batch_edit", "state": "dirty_repo"}),
+        ),
         _ => Turn::say(last_of(request)),
     })
     .await;

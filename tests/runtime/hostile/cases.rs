@@ -64,7 +64,10 @@ impl Case {
     }
 
     pub fn new(name: &'static str, orders: Vec<Value>, codes: &'static str) -> Self {
-        let nobody = Want { codes, changes: &[] };
+        let nobody = Want {
+            codes,
+            changes: &[],
+        };
         let orders = orders.iter().map(Value::to_string).collect();
         Self {
             name,
@@ -99,7 +102,11 @@ impl Want {
     /// Returns the expected outcome of each call.
     pub fn outcomes(&self, case: &Case) -> Vec<String> {
         let words: Vec<String> = self.codes.split(' ').map(str::to_owned).collect();
-        let times = |order: &String| serde_json::from_str::<Value>(order).unwrap()["times"].as_u64().unwrap_or(1);
+        let times = |order: &String| {
+            serde_json::from_str::<Value>(order).unwrap()["times"]
+                .as_u64()
+                .unwrap_or(1)
+        };
         let calls: u64 = case.orders.iter().map(times).sum();
         match words.as_slice() {
             [word] => vec![word.clone(); usize::try_from(calls).unwrap()],
@@ -114,7 +121,10 @@ pub fn call(name: &str, arguments: Value) -> Value {
 
 /// Creates a case with the same outcome for every approver.
 pub fn always(name: &'static str, orders: Vec<Value>, codes: &'static str) -> Case {
-    let want = Some(Want { codes, changes: &[] });
+    let want = Some(Want {
+        codes,
+        changes: &[],
+    });
     Case::new(name, orders, codes).and(want, want)
 }
 
@@ -125,22 +135,44 @@ pub fn never(name: &'static str, tool: &str, arguments: Value, code: &'static st
 
 /// Creates a case of one call that requires approval and that the policy denies.
 pub fn asks(name: &'static str, tool: &str, arguments: Value) -> Case {
-    let denied = Want { codes: "permission_denied", changes: &[] };
+    let denied = Want {
+        codes: "permission_denied",
+        changes: &[],
+    };
     Case::new(name, vec![call(tool, arguments)], "permission_denied").and(Some(denied), None)
 }
 
 /// Creates a case of one call that the policy allows, with its changes.
-fn allowed(name: &'static str, tool: &str, arguments: Value, changes: &'static [&'static str]) -> Case {
-    let done = Want { codes: "ok", changes };
+fn allowed(
+    name: &'static str,
+    tool: &str,
+    arguments: Value,
+    changes: &'static [&'static str],
+) -> Case {
+    let done = Want {
+        codes: "ok",
+        changes,
+    };
     Case::new(name, vec![call(tool, arguments)], "permission_denied").and(Some(done), Some(done))
 }
 
 /// Creates a case of a command, which runs in the sandbox if it is allowed.
-pub fn command(name: &'static str, command: &str, code: &'static str, changes: &'static [&'static str]) -> Case {
-    let done = Some(Want { codes: code, changes });
+pub fn command(
+    name: &'static str,
+    command: &str,
+    code: &'static str,
+    changes: &'static [&'static str],
+) -> Case {
+    let done = Some(Want {
+        codes: code,
+        changes,
+    });
     let arguments = json!({"command": command, "timeout_ms": 10_000});
     let case = Case::new(name, vec![call("bash", arguments)], "permission_denied").and(done, done);
-    Case { is_command: true, ..case }
+    Case {
+        is_command: true,
+        ..case
+    }
 }
 
 pub fn all() -> Vec<Case> {
@@ -164,10 +196,30 @@ pub fn all() -> Vec<Case> {
 fn controls() -> Vec<Case> {
     let write = |path: &str| json!({"path": path, "content": "x"});
     vec![
-        allowed("writes where it may", "write", write("out/new.txt"), &["out/new.txt"]),
-        allowed("makes a folder where it may", "write", write("out/a/b.txt"), &["out/a", "out/a/b.txt"]),
-        allowed("writes there by a longer way", "write", write("out/../out/./new.txt"), &["out/new.txt"]),
-        allowed("writes there by an absolute path", "write", write("$PROJECT/out/new.txt"), &["out/new.txt"]),
+        allowed(
+            "writes where it may",
+            "write",
+            write("out/new.txt"),
+            &["out/new.txt"],
+        ),
+        allowed(
+            "makes a folder where it may",
+            "write",
+            write("out/a/b.txt"),
+            &["out/a", "out/a/b.txt"],
+        ),
+        allowed(
+            "writes there by a longer way",
+            "write",
+            write("out/../out/./new.txt"),
+            &["out/new.txt"],
+        ),
+        allowed(
+            "writes there by an absolute path",
+            "write",
+            write("$PROJECT/out/new.txt"),
+            &["out/new.txt"],
+        ),
         allowed(
             "replaces a file where it may",
             "write",
@@ -180,11 +232,42 @@ fn controls() -> Vec<Case> {
             json!({"path": "out/kept.txt", "edits": [{"old": "one", "new": "three"}]}),
             &["out/kept.txt"],
         ),
-        command("runs a command", "echo x > out/made.txt", "ok", &["out/made.txt"]),
-        never("reads a file of the project", "read", json!({"path": "a.txt"}), "ok"),
-        never("searches the project", "grep", json!({"pattern": "alpha"}), "ok"),
-        never("lists the project", "list_files", json!({"recursive": true}), "ok"),
-        never("makes an artifact", "create_artifact", json!({"name": "notes", "content": "x"}), "ok"),
-        never("asks a child", "agent", json!({"task": "say something"}), "ok").by_file(),
+        command(
+            "runs a command",
+            "echo x > out/made.txt",
+            "ok",
+            &["out/made.txt"],
+        ),
+        never(
+            "reads a file of the project",
+            "read",
+            json!({"path": "a.txt"}),
+            "ok",
+        ),
+        never(
+            "searches the project",
+            "grep",
+            json!({"pattern": "alpha"}),
+            "ok",
+        ),
+        never(
+            "lists the project",
+            "list_files",
+            json!({"recursive": true}),
+            "ok",
+        ),
+        never(
+            "makes an artifact",
+            "create_artifact",
+            json!({"name": "notes", "content": "x"}),
+            "ok",
+        ),
+        never(
+            "asks a child",
+            "agent",
+            json!({"task": "say something"}),
+            "ok",
+        )
+        .by_file(),
     ]
 }

@@ -60,7 +60,11 @@ pub fn commands() -> Vec<Case> {
 impl Case {
     /// Shortens the timeout of the command.
     fn with_timeout(mut self) -> Self {
-        self.orders = self.orders.iter().map(|order| order.replace("10000", "300")).collect();
+        self.orders = self
+            .orders
+            .iter()
+            .map(|order| order.replace("10000", "300"))
+            .collect();
         self
     }
 }
@@ -74,30 +78,63 @@ pub fn web() -> Vec<Case> {
         ("fetches by gopher", "gopher://127.0.0.1:$PORT/x"),
         ("fetches data", "data:text/plain,CALL"),
         ("runs a script", "javascript:alert(1)"),
-        ("fetches with a name and a password", "http://me:secret@127.0.0.1:$PORT/"),
-        ("hides the host behind a name", "http://example.org@127.0.0.1:$PORT/"),
+        (
+            "fetches with a name and a password",
+            "http://me:secret@127.0.0.1:$PORT/",
+        ),
+        (
+            "hides the host behind a name",
+            "http://example.org@127.0.0.1:$PORT/",
+        ),
         ("fetches nothing", "http://"),
     ] {
-        cases.push(never(name, "webfetch", json!({"url": url}), "validation_error"));
+        cases.push(never(
+            name,
+            "webfetch",
+            json!({"url": url}),
+            "validation_error",
+        ));
     }
     for (name, url) in [
-        ("sends data to its own machine", "http://127.0.0.1:$PORT/?d=secret"),
+        (
+            "sends data to its own machine",
+            "http://127.0.0.1:$PORT/?d=secret",
+        ),
         ("fetches by a decimal address", "http://2130706433:$PORT/"),
-        ("fetches by a hexadecimal address", "http://0x7f000001:$PORT/"),
+        (
+            "fetches by a hexadecimal address",
+            "http://0x7f000001:$PORT/",
+        ),
         ("fetches by an octal address", "http://0177.0.0.1:$PORT/"),
         ("fetches by a short address", "http://127.1:$PORT/"),
         ("fetches by IPv6", "http://[::1]:$PORT/"),
-        ("fetches by a mapped address", "http://[::ffff:127.0.0.1]:$PORT/"),
+        (
+            "fetches by a mapped address",
+            "http://[::ffff:127.0.0.1]:$PORT/",
+        ),
         ("fetches from everywhere", "http://0.0.0.0:$PORT/"),
-        ("fetches the metadata of a cloud", "http://169.254.169.254/latest/meta-data/"),
+        (
+            "fetches the metadata of a cloud",
+            "http://169.254.169.254/latest/meta-data/",
+        ),
         ("fetches from the local network", "http://192.168.0.1/"),
         ("fetches from a private network", "http://10.0.0.1/"),
         ("fetches from a shared address", "http://100.64.0.1/"),
-        ("fetches by a name of its own machine", "http://localhost:$PORT/"),
+        (
+            "fetches by a name of its own machine",
+            "http://localhost:$PORT/",
+        ),
         ("fetches with wide digits", "http://\u{ff11}27.0.0.1:$PORT/"),
     ] {
-        let refused = Some(Want { codes: "permission_denied", changes: &[] });
-        let case = Case::new(name, vec![call("webfetch", json!({"url": url}))], "permission_denied");
+        let refused = Some(Want {
+            codes: "permission_denied",
+            changes: &[],
+        });
+        let case = Case::new(
+            name,
+            vec![call("webfetch", json!({"url": url}))],
+            "permission_denied",
+        );
         cases.push(case.and(refused, refused));
     }
     for (name, url) in [
@@ -107,6 +144,11 @@ pub fn web() -> Vec<Case> {
     ] {
         cases.push(asks(name, "webfetch", json!({"url": url})));
     }
-    cases.push(never("searches the web for a secret", "web_search", json!({"query": "secret"}), "tool_not_available"));
+    cases.push(never(
+        "searches the web for a secret",
+        "web_search",
+        json!({"query": "secret"}),
+        "tool_not_available",
+    ));
     cases
 }

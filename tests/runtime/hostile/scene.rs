@@ -22,11 +22,22 @@ use tempfile::TempDir;
 pub const CANARY: &str = "CANARY-";
 
 /// Entries that the runtime itself writes in its home.
-const RUNTIMES_OWN: [&str; 6] =
-    ["sessions.sqlite", "sessions.sqlite-wal", "sessions.sqlite-shm", "lock", "sessions", "users"];
+const RUNTIMES_OWN: [&str; 6] = [
+    "sessions.sqlite",
+    "sessions.sqlite-wal",
+    "sessions.sqlite-shm",
+    "lock",
+    "sessions",
+    "users",
+];
 
 /// System files that orders name. None of them may exist.
-const STRAYS: [&str; 4] = ["/etc/hostile.conf", "/etc/hostile", "/dev/shm/hostile", "/tmp/hostile-model"];
+const STRAYS: [&str; 4] = [
+    "/etc/hostile.conf",
+    "/etc/hostile",
+    "/dev/shm/hostile",
+    "/tmp/hostile-model",
+];
 
 /// The files, and the listeners that detect connections.
 pub struct Scene {
@@ -73,11 +84,23 @@ impl Scene {
         write("project/.soong-agent/plans/plan.md", "# Plan\n");
         write("project/out/kept.txt", "one\ntwo\n");
         write("project/state/config.toml", "# CANARY-config-aa31\n");
-        write("project/state/hooks.json", "{\"version\": 1, \"hooks\": {}}\n");
+        write(
+            "project/state/hooks.json",
+            "{\"version\": 1, \"hooks\": {}}\n",
+        );
         write("project/state/server.token", "CANARY-token-0b0b\n");
-        write("project/state/memory/experiences.md", "CANARY-memory-5d5d\n");
-        write("project/state/skills/tidy.md", "---\nname: tidy\ndescription: tidies up\n---\nTidy up.\n");
-        write("project/state/agents/plain.md", "---\nname: plain\ndescription: plain\n---\nWork.\n");
+        write(
+            "project/state/memory/experiences.md",
+            "CANARY-memory-5d5d\n",
+        );
+        write(
+            "project/state/skills/tidy.md",
+            "---\nname: tidy\ndescription: tidies up\n---\nTidy up.\n",
+        );
+        write(
+            "project/state/agents/plain.md",
+            "---\nname: plain\ndescription: plain\n---\nWork.\n",
+        );
         let project = scene.join("project");
         let link = |to: &Path, name: &str| symlink(to, project.join(name)).unwrap();
         link(&scene.join("outside"), "link");
@@ -87,12 +110,24 @@ impl Scene {
         link(&project.join("state"), "out/state");
         link(Path::new("/proc/self"), "self");
         fs::hard_link(scene.join("outside/shared.txt"), project.join("hard.txt")).unwrap();
-        let fifo = std::process::Command::new("mkfifo").arg(project.join("pipe")).status().unwrap();
+        let fifo = std::process::Command::new("mkfifo")
+            .arg(project.join("pipe"))
+            .status()
+            .unwrap();
         assert!(fifo.success());
         let (connections, port) = private_address();
         let control = control_socket(&project.join("state/control.sock"));
-        let bystander = std::process::Command::new("sleep").arg("100000").spawn().unwrap();
-        Self { dir, connections, port, control, bystander: Mutex::new(bystander) }
+        let bystander = std::process::Command::new("sleep")
+            .arg("100000")
+            .spawn()
+            .unwrap();
+        Self {
+            dir,
+            connections,
+            port,
+            control,
+            bystander: Mutex::new(bystander),
+        }
     }
 
     fn root(&self) -> PathBuf {
@@ -119,7 +154,10 @@ impl Scene {
             .replace("$USER", &path(self.user()))
             .replace("$PORT", &self.port.to_string())
             .replace("$TEST", &std::process::id().to_string())
-            .replace("$BYSTANDER", &self.bystander.lock().unwrap().id().to_string())
+            .replace(
+                "$BYSTANDER",
+                &self.bystander.lock().unwrap().id().to_string(),
+            )
     }
 
     /// Records the state of all paths except those that the runtime writes in its home.
@@ -151,15 +189,32 @@ impl Scene {
     pub fn stored_canaries(&self) -> Vec<PathBuf> {
         let mut stored = BTreeMap::new();
         let put = |path: &Path| !RUNTIMES_OWN.iter().any(|name| path.ends_with(name));
-        look(&self.home(), &self.home(), &mut stored, &|path| path.parent() == Some(&self.home()) && put(path));
-        assert!(stored.contains_key(Path::new("sessions.sqlite")), "the database is looked at");
-        let holds = |thing: &Thing| thing.content.windows(CANARY.len()).any(|window| window == CANARY.as_bytes());
-        stored.into_iter().filter(|(_, thing)| holds(thing)).map(|(path, _)| path).collect()
+        look(&self.home(), &self.home(), &mut stored, &|path| {
+            path.parent() == Some(&self.home()) && put(path)
+        });
+        assert!(
+            stored.contains_key(Path::new("sessions.sqlite")),
+            "the database is looked at"
+        );
+        let holds = |thing: &Thing| {
+            thing
+                .content
+                .windows(CANARY.len())
+                .any(|window| window == CANARY.as_bytes())
+        };
+        stored
+            .into_iter()
+            .filter(|(_, thing)| holds(thing))
+            .map(|(path, _)| path)
+            .collect()
     }
 
     /// Returns the system files that were written.
     pub fn strays(&self) -> Vec<&'static str> {
-        STRAYS.into_iter().filter(|path| Path::new(path).symlink_metadata().is_ok()).collect()
+        STRAYS
+            .into_iter()
+            .filter(|path| Path::new(path).symlink_metadata().is_ok())
+            .collect()
     }
 
     /// Returns the paths in the runtime's own folders that do not belong to an artifact.
@@ -201,20 +256,31 @@ impl Scene {
                     || fs::read_link(of("cwd")).is_ok_and(|cwd| cwd.starts_with(&root)))
         };
         let entries = fs::read_dir("/proc").unwrap().flatten();
-        entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).filter(is_ours).collect()
+        entries
+            .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+            .filter(is_ours)
+            .collect()
     }
 }
 
 impl Drop for Scene {
     fn drop(&mut self) {
-        let bystander = self.bystander.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let bystander = self
+            .bystander
+            .get_mut()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
         let _ = bystander.kill();
         let _ = bystander.wait();
     }
 }
 
 /// Records the state of all paths below a folder, without following links.
-fn look(root: &Path, folder: &Path, things: &mut BTreeMap<PathBuf, Thing>, is_left_out: &dyn Fn(&Path) -> bool) {
+fn look(
+    root: &Path,
+    folder: &Path,
+    things: &mut BTreeMap<PathBuf, Thing>,
+    is_left_out: &dyn Fn(&Path) -> bool,
+) {
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
         if is_left_out(&path) {
@@ -222,18 +288,31 @@ fn look(root: &Path, folder: &Path, things: &mut BTreeMap<PathBuf, Thing>, is_le
         }
         let metadata = path.symlink_metadata().unwrap();
         let (kind, content) = match metadata.file_type() {
-            kind if kind.is_symlink() => ("link", fs::read_link(&path).unwrap().into_os_string().into_encoded_bytes()),
+            kind if kind.is_symlink() => (
+                "link",
+                fs::read_link(&path)
+                    .unwrap()
+                    .into_os_string()
+                    .into_encoded_bytes(),
+            ),
             kind if kind.is_dir() => ("folder", Vec::new()),
             kind if kind.is_file() => {
                 let mut content = Vec::new();
-                fs::File::open(&path).unwrap().read_to_end(&mut content).unwrap();
+                fs::File::open(&path)
+                    .unwrap()
+                    .read_to_end(&mut content)
+                    .unwrap();
                 ("file", content)
             }
             kind if kind.is_fifo() => ("pipe", Vec::new()),
             kind if kind.is_socket() => ("socket", Vec::new()),
             _ => ("device", metadata.rdev().to_le_bytes().to_vec()),
         };
-        let thing = Thing { kind, mode: metadata.permissions().mode(), content };
+        let thing = Thing {
+            kind,
+            mode: metadata.permissions().mode(),
+            content,
+        };
         things.insert(path.strip_prefix(root).unwrap().to_owned(), thing);
         if kind == "folder" {
             look(root, &path, things, is_left_out);
@@ -262,12 +341,22 @@ fn control_socket(path: &Path) -> Arc<Mutex<Vec<bool>>> {
     let control: Arc<Mutex<Vec<bool>>> = Arc::default();
     let noted = Arc::clone(&control);
     std::thread::spawn(move || {
-        let threads = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let threads = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
         threads.block_on(async {
             let listener = tokio::net::UnixListener::from_std(listener).unwrap();
             while let Ok((peer, _)) = listener.accept().await {
-                let pid = peer.peer_cred().unwrap().pid().and_then(|pid| u32::try_from(pid).ok());
-                noted.lock().unwrap().push(soong::process::is_tool_process(pid.unwrap_or(0)));
+                let pid = peer
+                    .peer_cred()
+                    .unwrap()
+                    .pid()
+                    .and_then(|pid| u32::try_from(pid).ok());
+                noted
+                    .lock()
+                    .unwrap()
+                    .push(soong::process::is_tool_process(pid.unwrap_or(0)));
             }
         });
     });

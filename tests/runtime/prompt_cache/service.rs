@@ -100,10 +100,19 @@ fn count(
         .collect();
     let last = blocks.len() - 1;
     let written: Vec<usize> = match rules {
-        CacheRules::Marks => ends.iter().filter(|(_, is_marked)| *is_marked).map(|(end, _)| *end).collect(),
+        CacheRules::Marks => ends
+            .iter()
+            .filter(|(_, is_marked)| *is_marked)
+            .map(|(end, _)| *end)
+            .collect(),
         CacheRules::Breakpoints | CacheRules::ChatBreakpoints => {
-            let is_end = |(place, (_, is_marked)): &(usize, &(usize, bool))| *is_marked || *place == last;
-            ends.iter().enumerate().filter(is_end).map(|(_, (end, _))| *end).collect()
+            let is_end =
+                |(place, (_, is_marked)): &(usize, &(usize, bool))| *is_marked || *place == last;
+            ends.iter()
+                .enumerate()
+                .filter(is_end)
+                .map(|(_, (end, _))| *end)
+                .collect()
         }
         CacheRules::Blocks | CacheRules::Prefix => vec![prompt.len()],
     };
@@ -113,7 +122,9 @@ fn count(
         CacheRules::Marks => {
             let is_near = |mark: usize| {
                 let place = ends.iter().position(|(end, _)| *end == mark).unwrap();
-                ends[place.saturating_sub(MAX_LOOKBACK)..=place].iter().any(|(end, _)| *end == entry.len())
+                ends[place.saturating_sub(MAX_LOOKBACK)..=place]
+                    .iter()
+                    .any(|(end, _)| *end == entry.len())
             };
             if prompt.starts_with(entry.as_str()) && written.iter().any(|mark| is_near(*mark)) {
                 entry.len()
@@ -122,20 +133,37 @@ fn count(
             }
         }
         CacheRules::Breakpoints | CacheRules::ChatBreakpoints => {
-            if prompt.starts_with(entry.as_str()) && written.contains(&entry.len()) { entry.len() } else { 0 }
+            if prompt.starts_with(entry.as_str()) && written.contains(&entry.len()) {
+                entry.len()
+            } else {
+                0
+            }
         }
         CacheRules::Blocks => common_length(entry, &prompt) / 4 / BLOCK_TOKENS * BLOCK_TOKENS * 4,
         CacheRules::Prefix => common_length(entry, &prompt),
     });
     let is_long_enough = |bytes: usize| bytes / 4 >= min_tokens;
-    let read = read.filter(|bytes| is_long_enough(*bytes)).max().unwrap_or(0);
-    let written: Vec<usize> = written.into_iter().filter(|bytes| is_long_enough(*bytes)).collect();
-    entries.extend(written.iter().map(|end| (prompt[..*end].to_owned(), now + answer_after)));
+    let read = read
+        .filter(|bytes| is_long_enough(*bytes))
+        .max()
+        .unwrap_or(0);
+    let written: Vec<usize> = written
+        .into_iter()
+        .filter(|bytes| is_long_enough(*bytes))
+        .collect();
+    entries.extend(
+        written
+            .iter()
+            .map(|end| (prompt[..*end].to_owned(), now + answer_after)),
+    );
     Counted {
         key,
         prompt_tokens: prompt.len() / 4,
         read_tokens: read / 4,
-        written_tokens: written.iter().max().map_or(0, |end| end.saturating_sub(read) / 4),
+        written_tokens: written
+            .iter()
+            .max()
+            .map_or(0, |end| end.saturating_sub(read) / 4),
         marks: ends.iter().filter(|(_, is_marked)| *is_marked).count(),
         blocks: blocks.into_iter().map(|(text, _)| text).collect(),
     }
@@ -156,7 +184,9 @@ fn blocks(rules: CacheRules, body: &Value) -> Vec<(String, bool)> {
     };
     let block = |block: &Value| {
         let mut block = block.clone();
-        let is_marked = block.as_object_mut().is_some_and(|block| block.remove(mark).is_some());
+        let is_marked = block
+            .as_object_mut()
+            .is_some_and(|block| block.remove(mark).is_some());
         (block.to_string(), is_marked)
     };
     let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
@@ -166,17 +196,32 @@ fn blocks(rules: CacheRules, body: &Value) -> Vec<(String, bool)> {
         None => vec![message.clone()],
     };
     let all = list(&body["tools"]).into_iter().chain(list(system));
-    let all: Vec<_> = all.chain(list(messages).iter().flat_map(content)).map(|part| block(&part)).collect();
+    let all: Vec<_> = all
+        .chain(list(messages).iter().flat_map(content))
+        .map(|part| block(&part))
+        .collect();
     let marks = all.iter().filter(|(_, is_marked)| *is_marked).count();
-    assert!(rules != CacheRules::Marks || marks <= MAX_MARKS, "{marks} marks: {body}");
+    assert!(
+        rules != CacheRules::Marks || marks <= MAX_MARKS,
+        "{marks} marks: {body}"
+    );
     all
 }
 
 fn reply(rules: CacheRules, counted: &Counted) -> Reply {
-    let Counted { prompt_tokens, read_tokens, written_tokens, .. } = *counted;
+    let Counted {
+        prompt_tokens,
+        read_tokens,
+        written_tokens,
+        ..
+    } = *counted;
     let events = |events: &[Value]| {
         let line = |event: &Value| {
-            format!("event: {}\ndata: {event}\n\n", event["type"].as_str().unwrap_or("message")).into_bytes()
+            format!(
+                "event: {}\ndata: {event}\n\n",
+                event["type"].as_str().unwrap_or("message")
+            )
+            .into_bytes()
         };
         Reply::stream(events.iter().map(line).collect::<Vec<_>>())
     };
@@ -195,8 +240,7 @@ fn reply(rules: CacheRules, counted: &Counted) -> Reply {
         }
         CacheRules::Breakpoints => {
             let content = json!([{"type": "output_text", "text": "done", "annotations": []}]);
-            let item =
-                json!({"type": "message", "id": "m", "role": "assistant", "status": "completed", "content": content});
+            let item = json!({"type": "message", "id": "m", "role": "assistant", "status": "completed", "content": content});
             let usage = json!({"input_tokens": prompt_tokens, "output_tokens": 1, "total_tokens": prompt_tokens + 1,
                 "input_tokens_details": {"cached_tokens": read_tokens, "cache_write_tokens": written_tokens}});
             events(&[
@@ -221,7 +265,9 @@ fn reply(rules: CacheRules, counted: &Counted) -> Reply {
             let usage = json!({"promptTokenCount": prompt_tokens, "cachedContentTokenCount": read_tokens,
                 "candidatesTokenCount": 1});
             let content = json!({"role": "model", "parts": [{"text": "done"}]});
-            events(&[json!({"candidates": [{"content": content, "finishReason": "STOP"}], "usageMetadata": usage})])
+            events(&[
+                json!({"candidates": [{"content": content, "finishReason": "STOP"}], "usageMetadata": usage}),
+            ])
         }
     }
 }

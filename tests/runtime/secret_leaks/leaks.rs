@@ -28,7 +28,9 @@ impl Leak {
                 _ => ToolSpec::read(&name, "Leak", "Leaks.", schema),
             }
         };
-        WAYS.into_iter().map(|way| Arc::new(Self(spec(way), way))).collect()
+        WAYS.into_iter()
+            .map(|way| Arc::new(Self(spec(way), way)))
+            .collect()
     }
 }
 
@@ -37,9 +39,20 @@ impl Tool for Leak {
         &self.0
     }
 
-    fn required_access(&self, _: &ToolContext, _: &Value) -> Result<Option<AccessRequest>, ErrorInfo> {
-        let scope = Scope::Directory { path: format!("/{}", blurt()) };
-        let demand = AccessRequest { target: blurt(), scope, is_sensitive: false, note: Some(blurt()) };
+    fn required_access(
+        &self,
+        _: &ToolContext,
+        _: &Value,
+    ) -> Result<Option<AccessRequest>, ErrorInfo> {
+        let scope = Scope::Directory {
+            path: format!("/{}", blurt()),
+        };
+        let demand = AccessRequest {
+            target: blurt(),
+            scope,
+            is_sensitive: false,
+            note: Some(blurt()),
+        };
         Ok((self.1 == "ask").then_some(demand))
     }
 
@@ -54,20 +67,32 @@ impl Tool for Leak {
                 }),
                 "fail" => {
                     let details = json!({"body": blurt(), blurt(): [blurt()]});
-                    Err(ErrorInfo { details, ..ErrorInfo::new(ErrorCode::InternalError, blurt()) })
+                    Err(ErrorInfo {
+                        details,
+                        ..ErrorInfo::new(ErrorCode::InternalError, blurt())
+                    })
                 }
                 "progress" => {
                     let text: Vec<char> = blurt().chars().collect();
-                    text.chunks(3).for_each(|piece| context.progress.report(piece.iter().collect::<String>()));
+                    text.chunks(3).for_each(|piece| {
+                        context.progress.report(piece.iter().collect::<String>())
+                    });
                     Ok(ToolOutput::text("told", "told"))
                 }
                 "store" => {
-                    let place = ArtifactOwner { session_id: context.session_id.clone(), uid: context.uid.to_string() };
+                    let place = ArtifactOwner {
+                        session_id: context.session_id.clone(),
+                        uid: context.uid.to_string(),
+                    };
                     let mut save = Save::new("stored", "text/plain", blurt());
                     (save.title, save.summary) = (blurt(), Some(blurt()));
-                    save.metadata.insert("from".to_owned(), json!({ "where": blurt() }));
+                    save.metadata
+                        .insert("from".to_owned(), json!({ "where": blurt() }));
                     context.artifacts()?.save(&place, save).await?;
-                    Ok(ToolOutput { store_output: true, ..ToolOutput::text(blurt(), blurt()) })
+                    Ok(ToolOutput {
+                        store_output: true,
+                        ..ToolOutput::text(blurt(), blurt())
+                    })
                 }
                 "cut" => Ok(cut(&arguments)),
                 _ => Ok(ToolOutput::text("asked", blurt())),
@@ -82,8 +107,19 @@ fn cut(arguments: &Value) -> ToolOutput {
     let number = |name: &str| usize::try_from(arguments[name].as_u64().unwrap_or(0)).unwrap();
     let secret = SECRETS[number("secret") % SECRETS.len()].1;
     let before = number("at").saturating_sub(secret.chars().count() - 2);
-    let text = format!("{}{secret}{}", "x".repeat(before), "y".repeat(number("more")));
-    ToolOutput::text(if arguments["titled"] == true { text.clone() } else { String::new() }, text)
+    let text = format!(
+        "{}{secret}{}",
+        "x".repeat(before),
+        "y".repeat(number("more"))
+    );
+    ToolOutput::text(
+        if arguments["titled"] == true {
+            text.clone()
+        } else {
+            String::new()
+        },
+        text,
+    )
 }
 
 /// MCP server that includes its secret in everything it sends. Run by Python.

@@ -23,7 +23,10 @@ pub const SECRETS: [(&str, &str); 6] = [
     ("OPENAI_API_KEY", "sk-canary-0123456789abcdef"),
     ("TICKETS_AUTHORIZATION", "Basic Y2FuYXJ5OnRpY2tldHM="),
     ("SEARCH_WORD", "search-canary-5e5e5e5e5e5e"),
-    ("SIGNING_KEY", "-----BEGIN-----\nCANARYLINEONE0123456789\nCANARYLINETWO9876543210\n-----END-----"),
+    (
+        "SIGNING_KEY",
+        "-----BEGIN-----\nCANARYLINEONE0123456789\nCANARYLINETWO9876543210\n-----END-----",
+    ),
 ];
 /// Value that is not secret, according to the name of its variable. A search that does not find it has searched
 /// nothing.
@@ -31,13 +34,18 @@ pub const CONTROL: (&str, &str) = ("PLAIN_NOTE", "control-canary-4242424242");
 
 /// Returns a text with all secrets, in several forms, and the control value.
 pub fn blurt() -> String {
-    let said = SECRETS.iter().chain([&CONTROL]).map(|(name, value)| format!("{name} is <{value}>."));
+    let said = SECRETS
+        .iter()
+        .chain([&CONTROL])
+        .map(|(name, value)| format!("{name} is <{value}>."));
     // The form for JSON nested in JSON is left out: in tool arguments, it would be nested deeper than redaction and
     // this search look.
     let [_, once, _, others @ ..] = [0, 1, 2, 3, 4, 5, 6];
     let ways = [once].into_iter().chain(others);
-    let written =
-        ways.flat_map(|way| SECRETS.map(|(_, value)| forms(value)[way].clone())).collect::<Vec<_>>().join(" ");
+    let written = ways
+        .flat_map(|way| SECRETS.map(|(_, value)| forms(value)[way].clone()))
+        .collect::<Vec<_>>()
+        .join(" ");
     said.collect::<Vec<_>>().join(" ") + " Or: " + &written
 }
 
@@ -72,8 +80,14 @@ impl Search {
             }
         }
         let mut begins = vec![false; 256 * 256];
-        pieces.keys().for_each(|piece: &Vec<u8>| begins[usize::from(piece[0]) * 256 + usize::from(piece[1])] = true);
-        Self { pieces, begins, ..Self::default() }
+        pieces.keys().for_each(|piece: &Vec<u8>| {
+            begins[usize::from(piece[0]) * 256 + usize::from(piece[1])] = true
+        });
+        Self {
+            pieces,
+            begins,
+            ..Self::default()
+        }
     }
 
     /// Searches a text.
@@ -86,14 +100,21 @@ impl Search {
         let control = CONTROL.1.as_bytes();
         let mut at = 0;
         while at + PIECE_BYTES <= bytes.len() {
-            self.controls += usize::from(bytes[at] == control[0] && bytes[at..].starts_with(control));
+            self.controls +=
+                usize::from(bytes[at] == control[0] && bytes[at..].starts_with(control));
             let may_begin = self.begins[usize::from(bytes[at]) * 256 + usize::from(bytes[at + 1])];
-            let Some(name) = may_begin.then(|| self.pieces.get(&bytes[at..at + PIECE_BYTES])).flatten() else {
+            let Some(name) = may_begin
+                .then(|| self.pieces.get(&bytes[at..at + PIECE_BYTES]))
+                .flatten()
+            else {
                 at += 1;
                 continue;
             };
             let around = &bytes[at.saturating_sub(80)..bytes.len().min(at + 60)];
-            self.found.push(format!("{name} in {place}: …{}…", String::from_utf8_lossy(around).escape_debug()));
+            self.found.push(format!(
+                "{name} in {place}: …{}…",
+                String::from_utf8_lossy(around).escape_debug()
+            ));
             at += 200;
         }
     }
@@ -101,7 +122,9 @@ impl Search {
     /// Searches every file below a folder.
     pub fn look_below(&mut self, place: &str, folder: &Path) {
         for path in files_below(folder) {
-            let kind = path.extension().map_or("", |ending| ending.to_str().unwrap_or(""));
+            let kind = path
+                .extension()
+                .map_or("", |ending| ending.to_str().unwrap_or(""));
             self.look(&format!("{place} (.{kind})"), fs::read(&path).unwrap());
         }
     }
@@ -110,9 +133,22 @@ impl Search {
     #[track_caller]
     pub fn end(self, least_places: usize) {
         let bytes: usize = self.places.iter().map(|(_, size)| size).sum();
-        let places: Vec<String> = self.places.iter().map(|(place, size)| format!("{place}: {size}")).collect();
-        let looked = format!("{bytes} bytes in {} places: {}", places.len(), places.join(", "));
-        assert!(self.found.is_empty(), "{} pieces of secrets in {looked}\n{}", self.found.len(), self.found.join("\n"));
+        let places: Vec<String> = self
+            .places
+            .iter()
+            .map(|(place, size)| format!("{place}: {size}"))
+            .collect();
+        let looked = format!(
+            "{bytes} bytes in {} places: {}",
+            places.len(),
+            places.join(", ")
+        );
+        assert!(
+            self.found.is_empty(),
+            "{} pieces of secrets in {looked}\n{}",
+            self.found.len(),
+            self.found.join("\n")
+        );
         assert!(self.controls > 0, "the control was not found: {looked}");
         assert!(places.len() >= least_places, "{looked}");
         println!("no canary in {looked}; the control {} times", self.controls);
@@ -143,13 +179,31 @@ fn forms(text: &str) -> [String; 7] {
     let twice = in_json(&once);
     let address = percent_encoding::utf8_percent_encode(text, all).to_string();
     let address = address.replace("%2D", "-");
-    let in_code = |at: usize| address[..at].ends_with('%') || address[..at.saturating_sub(1)].ends_with('%');
-    let lower = address.char_indices().map(|(at, c)| if in_code(at) { c.to_ascii_lowercase() } else { c }).collect();
+    let in_code =
+        |at: usize| address[..at].ends_with('%') || address[..at.saturating_sub(1)].ends_with('%');
+    let lower = address
+        .char_indices()
+        .map(|(at, c)| {
+            if in_code(at) {
+                c.to_ascii_lowercase()
+            } else {
+                c
+            }
+        })
+        .collect();
     let ascii = |c: char| match c.is_ascii() {
         true => c.to_string(),
         false => format!("\\u{:04x}", u32::from(c)),
     };
     let ascii = once.chars().map(ascii).collect();
     let with_slashes = once.replace('/', "\\/");
-    [text.to_owned(), once, twice, address, lower, ascii, with_slashes]
+    [
+        text.to_owned(),
+        once,
+        twice,
+        address,
+        lower,
+        ascii,
+        with_slashes,
+    ]
 }

@@ -28,17 +28,29 @@ pub(super) enum ClusterRole {
 
 /// Bit set of the characters below U+10000 that are plain. Computing the property for each character is too slow.
 static PLAIN: LazyLock<Vec<u64>> = LazyLock::new(|| {
-    let is_plain = |code: u32| char::from_u32(code).is_some_and(|ch| ClusterRole::look_up(ch) == ClusterRole::Plain);
+    let is_plain = |code: u32| {
+        char::from_u32(code).is_some_and(|ch| ClusterRole::look_up(ch) == ClusterRole::Plain)
+    };
     (0..0x1_0000 / u64::BITS)
-        .map(|word| (0..u64::BITS).filter(|bit| is_plain(word * u64::BITS + bit)).fold(0, |bits, bit| bits | 1 << bit))
+        .map(|word| {
+            (0..u64::BITS)
+                .filter(|bit| is_plain(word * u64::BITS + bit))
+                .fold(0, |bits, bit| bits | 1 << bit)
+        })
         .collect()
 });
 
 impl ClusterRole {
     pub(super) fn of(ch: char) -> Self {
         let code = ch as usize;
-        let is_plain = PLAIN.get(code / 64).is_some_and(|bits| (bits >> (code % 64)) & 1 == 1);
-        if is_plain { Self::Plain } else { Self::look_up(ch) }
+        let is_plain = PLAIN
+            .get(code / 64)
+            .is_some_and(|bits| (bits >> (code % 64)) & 1 == 1);
+        if is_plain {
+            Self::Plain
+        } else {
+            Self::look_up(ch)
+        }
     }
 
     fn look_up(ch: char) -> Self {
@@ -51,7 +63,11 @@ impl ClusterRole {
             IsNormalized::No => {
                 let mut first = None;
                 decompose_compatible(ch, |ch| first = first.or(Some(ch)));
-                if first.is_some_and(is_starter) { Self::Changed } else { Self::Joining }
+                if first.is_some_and(is_starter) {
+                    Self::Changed
+                } else {
+                    Self::Joining
+                }
             }
         }
     }
@@ -79,8 +95,11 @@ pub(super) fn map_punctuation(ch: char) -> char {
 
 /// Returns the length in bytes of the plain characters at the start of `rest`, up to the first ASCII character.
 pub(super) fn plain_len(rest: &str) -> usize {
-    let is_other = |&(_, ch): &(usize, char)| ch.is_ascii() || ClusterRole::of(ch) != ClusterRole::Plain;
-    rest.char_indices().find(is_other).map_or(rest.len(), |(at, _)| at)
+    let is_other =
+        |&(_, ch): &(usize, char)| ch.is_ascii() || ClusterRole::of(ch) != ClusterRole::Plain;
+    rest.char_indices()
+        .find(is_other)
+        .map_or(rest.len(), |(at, _)| at)
 }
 
 /// Returns the length in bytes of the characters at the start of `rest` that join the character before it.
@@ -123,7 +142,12 @@ impl Cluster {
             let start = range.start + at;
             decompose_compatible(map_punctuation(ch), |part| {
                 let class = canonical_combining_class(part);
-                self.items.push(Item { ch: part, class, start, end: start + ch.len_utf8() });
+                self.items.push(Item {
+                    ch: part,
+                    class,
+                    start,
+                    end: start + ch.len_utf8(),
+                });
             });
         }
         self.order();
@@ -134,7 +158,9 @@ impl Cluster {
 
     /// Returns the characters with their ranges in the original. Characters with inseparable origins share one range.
     pub(super) fn parts(&self) -> impl Iterator<Item = (char, Range<usize>)> {
-        self.items.iter().map(|item| (item.ch, item.start..item.end))
+        self.items
+            .iter()
+            .map(|item| (item.ch, item.start..item.end))
     }
 
     /// Sorts combining marks by class, within sequences without a character of class 0.

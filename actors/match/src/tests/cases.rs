@@ -32,8 +32,12 @@ fn shared_cases_have_expected_results() {
         assert_eq!(result.is_ok(), case.expect.success, "{id}: {result:?}");
         match result {
             Ok(found) => {
-                let replaced =
-                    [&case.content[..found.range.start], &case.new, &case.content[found.range.end..]].concat();
+                let replaced = [
+                    &case.content[..found.range.start],
+                    &case.new,
+                    &case.content[found.range.end..],
+                ]
+                .concat();
                 assert_eq!(Some(replaced), case.expect.new_content, "{id}");
                 assert_eq!(Some(found.layer), case.expect.layer, "{id}");
             }
@@ -54,7 +58,10 @@ fn shared_cases_have_expected_results() {
 fn empty_old_text_is_rejected() {
     for content in ["", "a"] {
         let error = matched(content, "").unwrap_err();
-        assert_eq!((error.code(), &error), (ErrorCode::ValidationError, &MatchError::EmptyOld));
+        assert_eq!(
+            (error.code(), &error),
+            (ErrorCode::ValidationError, &MatchError::EmptyOld)
+        );
     }
 }
 
@@ -64,11 +71,20 @@ fn ambiguous_match_is_rejected_with_match_count() {
         ("x x x", "x", Layer::Exact, 3),
         ("aaaaa", "aa", Layer::Exact, 2), // overlapping matches are not counted
         ("“x” \"x\" ‘x’", "”x”", Layer::Normalized, 2),
-        ("one hundred. one hundred. one hundred.", "one hXndred", Layer::Fuzzy, 3),
+        (
+            "one hundred. one hundred. one hundred.",
+            "one hXndred",
+            Layer::Fuzzy,
+            3,
+        ),
         ("abcdefgh|abcdefgh", "abcdXfgh", Layer::Fuzzy, 2),
         ("abcdefghabcdefgh", "abcdXfgh", Layer::Fuzzy, 2), // adjacent matches do not overlap
     ] {
-        assert_eq!(matched(content, old), Err(MatchError::Ambiguous { layer, count }), "{content}: {old}");
+        assert_eq!(
+            matched(content, old),
+            Err(MatchError::Ambiguous { layer, count }),
+            "{content}: {old}"
+        );
     }
 }
 
@@ -76,15 +92,53 @@ fn ambiguous_match_is_rejected_with_match_count() {
 fn match_reports_layer_similarity_and_range() {
     for (content, old, layer, similarity, place) in [
         ("say «hi» now", "\"hi\"", Layer::Normalized, 1.0, "«hi»"),
-        ("中文   word", "中文word", Layer::Normalized, 1.0 - 3.0 / 9.0, "中文   word"),
-        ("weight: 5㎏.", "5kg", Layer::Normalized, 1.0 - 1.0 / 3.0, "5㎏"),
-        ("of  \nit ", "of\nit", Layer::Normalized, 1.0 - 2.0 / 7.0, "of  \nit"), // trailing spaces not included
-        ("see information here", "informetion", Layer::Fuzzy, 1.0 - 1.0 / 11.0, "information"),
-        ("e\u{301}a", "éa", Layer::Normalized, 1.0 - 1.0 / 3.0, "e\u{301}a"),
+        (
+            "中文   word",
+            "中文word",
+            Layer::Normalized,
+            1.0 - 3.0 / 9.0,
+            "中文   word",
+        ),
+        (
+            "weight: 5㎏.",
+            "5kg",
+            Layer::Normalized,
+            1.0 - 1.0 / 3.0,
+            "5㎏",
+        ),
+        (
+            "of  \nit ",
+            "of\nit",
+            Layer::Normalized,
+            1.0 - 2.0 / 7.0,
+            "of  \nit",
+        ), // trailing spaces not included
+        (
+            "see information here",
+            "informetion",
+            Layer::Fuzzy,
+            1.0 - 1.0 / 11.0,
+            "information",
+        ),
+        (
+            "e\u{301}a",
+            "éa",
+            Layer::Normalized,
+            1.0 - 1.0 / 3.0,
+            "e\u{301}a",
+        ),
     ] {
         let found = matched(content, old).unwrap();
-        assert_eq!((found.layer, &content[found.range]), (layer, place), "{old}");
-        assert!((found.similarity - similarity).abs() < 1e-12, "{old}: {}", found.similarity);
+        assert_eq!(
+            (found.layer, &content[found.range]),
+            (layer, place),
+            "{old}"
+        );
+        assert!(
+            (found.similarity - similarity).abs() < 1e-12,
+            "{old}: {}",
+            found.similarity
+        );
     }
 }
 
@@ -99,17 +153,28 @@ fn match_splitting_normalized_group_falls_back_to_fuzzy_layer() {
         ("ﬁ\u{301}x", "f", Err(MatchError::NoMatch)),
         ("ﬁ\u{301}x", "íx", Err(MatchError::NoMatch)),
     ] {
-        assert_eq!(matched(content, old).map(|found| found.layer), want, "{content}: {old}");
+        assert_eq!(
+            matched(content, old).map(|found| found.layer),
+            want,
+            "{content}: {old}"
+        );
     }
 }
 
 #[test]
 fn fuzzy_match_requires_70_percent_similarity() {
     // Six characters: up to five differences are considered, only one is accepted.
-    assert_eq!(matched("....abcdef....", "abcxyz"), Err(MatchError::TooDifferent { similarity: 0.5 }));
+    assert_eq!(
+        matched("....abcdef....", "abcxyz"),
+        Err(MatchError::TooDifferent { similarity: 0.5 })
+    );
     assert_eq!(matched("....abcdef....", "abcdxf").unwrap().range, 4..10);
     assert_eq!(matched("..........", "abcxyz"), Err(MatchError::NoMatch));
-    assert_eq!(matched("abcde", "abXde"), Err(MatchError::NoMatch), "five characters are near to anything");
+    assert_eq!(
+        matched("abcde", "abXde"),
+        Err(MatchError::NoMatch),
+        "five characters are near to anything"
+    );
     assert_eq!(matched("", "abcdef"), Err(MatchError::NoMatch));
 }
 
@@ -117,13 +182,31 @@ fn fuzzy_match_requires_70_percent_similarity() {
 fn errors_have_public_codes_and_advice() {
     for (error, code, words) in [
         (MatchError::EmptyOld, "validation_error", "give the text"),
-        (MatchError::Ambiguous { layer: Layer::Exact, count: 3 }, "ambiguous_match", "in 3 places: add text"),
-        (MatchError::NoMatch, "no_match", "read the current text again"),
-        (MatchError::TooDifferent { similarity: 0.58 }, "match_too_different", "matches only 58 %"),
+        (
+            MatchError::Ambiguous {
+                layer: Layer::Exact,
+                count: 3,
+            },
+            "ambiguous_match",
+            "in 3 places: add text",
+        ),
+        (
+            MatchError::NoMatch,
+            "no_match",
+            "read the current text again",
+        ),
+        (
+            MatchError::TooDifferent { similarity: 0.58 },
+            "match_too_different",
+            "matches only 58 %",
+        ),
         (MatchError::OutOfTime, "match_budget_exceeded", "timed out"),
     ] {
         assert_eq!(error.code().as_str(), code);
         assert!(error.to_string().contains(words), "{error}");
     }
-    assert_eq!(serde_json::to_value(Layer::Normalized).unwrap(), Layer::Normalized.as_str());
+    assert_eq!(
+        serde_json::to_value(Layer::Normalized).unwrap(),
+        Layer::Normalized.as_str()
+    );
 }

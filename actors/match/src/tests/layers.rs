@@ -13,7 +13,11 @@ use super::{
 };
 
 fn config(cases: u32) -> ProptestConfig {
-    ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() }
+    ProptestConfig {
+        cases,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    }
 }
 
 /// Runs only the third layer, and converts its result to the type of the reference.
@@ -23,10 +27,16 @@ fn approximate(content: &str, old: &str) -> Nearest {
             let m = old.chars().count();
             let start = content[..found.range.start].chars().count();
             let len = content[found.range].chars().count();
-            Nearest::Found(((1.0 - found.similarity) * m as f64).round() as usize, start..start + len)
+            Nearest::Found(
+                ((1.0 - found.similarity) * m as f64).round() as usize,
+                start..start + len,
+            )
         }
         Err(MatchError::NoMatch) => Nearest::NoMatch,
-        Err(MatchError::Ambiguous { layer: Layer::Fuzzy, count }) => Nearest::Ambiguous(count),
+        Err(MatchError::Ambiguous {
+            layer: Layer::Fuzzy,
+            count,
+        }) => Nearest::Ambiguous(count),
         Err(MatchError::TooDifferent { similarity }) => {
             Nearest::TooDifferent(((1.0 - similarity) * old.chars().count() as f64).round() as usize)
         }

@@ -30,7 +30,11 @@ fn expired_budget_stops_every_stage() {
         assert!(questions > 3, "asked {questions} times");
         for stop in [1, 2, questions / 2, questions - 1] {
             let (result, count) = asked(content, old, stop);
-            assert_eq!((result, count), (Err(MatchError::OutOfTime), stop), "of {questions}");
+            assert_eq!(
+                (result, count),
+                (Err(MatchError::OutOfTime), stop),
+                "of {questions}"
+            );
         }
     }
 }
@@ -38,12 +42,23 @@ fn expired_budget_stops_every_stage() {
 #[test]
 fn expired_budget_still_reports_ambiguity_found_so_far() {
     // Each line differs only in its last characters, so all are equally near.
-    let lines: String = (0..4000).map(|at| format!("a line of text {at:05}\n")).collect();
+    let lines: String = (0..4000)
+        .map(|at| format!("a line of text {at:05}\n"))
+        .collect();
     let old = "a line of text ?????";
     let (result, questions) = asked(&lines, old, usize::MAX);
-    assert_eq!(result, Err(MatchError::Ambiguous { layer: Layer::Fuzzy, count: 4000 }));
+    assert_eq!(
+        result,
+        Err(MatchError::Ambiguous {
+            layer: Layer::Fuzzy,
+            count: 4000
+        })
+    );
     let (result, _) = asked(&lines, old, questions);
-    assert!(matches!(result, Err(MatchError::Ambiguous { count: 2..4000, .. })), "{result:?}");
+    assert!(
+        matches!(result, Err(MatchError::Ambiguous { count: 2..4000, .. })),
+        "{result:?}"
+    );
 }
 
 #[test]

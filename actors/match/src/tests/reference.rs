@@ -36,7 +36,9 @@ fn distance(text: &[char], old: &[char]) -> usize {
 
 /// Returns whether the first character is aligned with an equal one in some best alignment.
 fn starts_equal(span: &[char], old: &[char], best: usize) -> bool {
-    (0..old.len()).any(|skipped| span[0] == old[skipped] && skipped + distance(&span[1..], &old[skipped + 1..]) == best)
+    (0..old.len()).any(|skipped| {
+        span[0] == old[skipped] && skipped + distance(&span[1..], &old[skipped + 1..]) == best
+    })
 }
 
 pub(super) fn nearest(content: &str, old: &str) -> Nearest {
@@ -48,12 +50,27 @@ pub(super) fn nearest(content: &str, old: &str) -> Nearest {
     }
     let mut spans: Vec<(usize, Range<usize>)> = Vec::new();
     for start in 0..text.len() {
-        for (len, distance) in distances(&text[start..], &old).into_iter().enumerate().skip(1) {
+        for (len, distance) in distances(&text[start..], &old)
+            .into_iter()
+            .enumerate()
+            .skip(1)
+        {
             spans.push((distance, start..start + len));
         }
     }
-    let Some(best) = spans.iter().map(|span| span.0).min().filter(|best| *best <= k) else { return Nearest::NoMatch };
-    let spans: Vec<Range<usize>> = spans.into_iter().filter(|span| span.0 == best).map(|span| span.1).collect();
+    let Some(best) = spans
+        .iter()
+        .map(|span| span.0)
+        .min()
+        .filter(|best| *best <= k)
+    else {
+        return Nearest::NoMatch;
+    };
+    let spans: Vec<Range<usize>> = spans
+        .into_iter()
+        .filter(|span| span.0 == best)
+        .map(|span| span.1)
+        .collect();
     // In order of the start: a region extends as long as the next span starts before its end.
     let mut regions = 0;
     let mut end = 0;
@@ -98,13 +115,18 @@ fn is_cjk(ch: char) -> bool {
         (0xFF00, 0xFFEF),
         (0x20000, 0x2A6DF),
     ];
-    ranges.iter().any(|&(first, last)| (first..=last).contains(&(ch as u32)))
+    ranges
+        .iter()
+        .any(|&(first, last)| (first..=last).contains(&(ch as u32)))
 }
 
 /// Normalizes a text, step by step over the whole text.
 pub(super) fn normalised(text: &str) -> String {
     let text: String = text.chars().map(mapped).nfkc().collect();
-    let lines: Vec<&str> = text.split('\n').map(|line| line.trim_end_matches(' ')).collect();
+    let lines: Vec<&str> = text
+        .split('\n')
+        .map(|line| line.trim_end_matches(' '))
+        .collect();
     let chars: Vec<char> = lines.join("\n").chars().collect();
     let is_latin = |ch: char| ch.is_ascii_alphanumeric();
     let mut result = String::new();

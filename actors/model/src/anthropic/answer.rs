@@ -118,9 +118,13 @@ struct OutputDetails {
 impl WireUsage {
     fn update(&mut self, later: Self) {
         self.input_tokens = later.input_tokens.or(self.input_tokens);
-        self.cache_creation_input_tokens = later.cache_creation_input_tokens.or(self.cache_creation_input_tokens);
+        self.cache_creation_input_tokens = later
+            .cache_creation_input_tokens
+            .or(self.cache_creation_input_tokens);
         self.cache_creation = later.cache_creation.or(self.cache_creation);
-        self.cache_read_input_tokens = later.cache_read_input_tokens.or(self.cache_read_input_tokens);
+        self.cache_read_input_tokens = later
+            .cache_read_input_tokens
+            .or(self.cache_read_input_tokens);
         self.output_tokens = later.output_tokens.or(self.output_tokens);
         self.output_tokens_details = later.output_tokens_details.or(self.output_tokens_details);
     }
@@ -131,7 +135,9 @@ impl WireUsage {
         let creation = self.cache_creation.unwrap_or_default();
         let details = self.output_tokens_details.unwrap_or_default();
         Usage {
-            prompt_tokens: count(self.input_tokens).saturating_add(written).saturating_add(read),
+            prompt_tokens: count(self.input_tokens)
+                .saturating_add(written)
+                .saturating_add(read),
             completion_tokens: count(self.output_tokens),
             cached_tokens: read,
             cache_write_tokens: written,
@@ -156,7 +162,13 @@ impl BlockKind {
 
 impl Block {
     fn new(index: Option<u64>, kind: BlockKind) -> Self {
-        Self { index, kind, text: String::new(), streamed_input: String::new(), fields: Map::new() }
+        Self {
+            index,
+            kind,
+            text: String::new(),
+            streamed_input: String::new(),
+            fields: Map::new(),
+        }
     }
 
     /// Returns whether the streamed input is complete.
@@ -180,7 +192,11 @@ impl Block {
                 draft.begin_call(&id, &name)?;
                 // Some servers send the whole input at the start, and stream it again.
                 let uses_start_input = !input.is_empty() && !has_whole_input;
-                draft.push_arguments(if uses_start_input { &input } else { &self.streamed_input })?;
+                draft.push_arguments(if uses_start_input {
+                    &input
+                } else {
+                    &self.streamed_input
+                })?;
             }
             BlockKind::Other => {
                 if let Ok(input) = serde_json::from_str::<Value>(&self.streamed_input) {
@@ -239,7 +255,9 @@ impl MessageAnswer {
                 let id = take("id");
                 let name = take("name");
                 let input = match block.remove("input") {
-                    Some(Value::Object(input)) if !input.is_empty() => Value::Object(input).to_string(),
+                    Some(Value::Object(input)) if !input.is_empty() => {
+                        Value::Object(input).to_string()
+                    }
                     _ => String::new(),
                 };
                 self.size.tool_calls += 1;
@@ -258,19 +276,34 @@ impl MessageAnswer {
                 block.remove("signature");
             }
         }
-        self.size.text_bytes += block.values().map(|value| value.to_string().len()).sum::<usize>();
-        self.blocks.push(Block { fields: block, ..Block::new(index, kind) });
+        self.size.text_bytes += block
+            .values()
+            .map(|value| value.to_string().len())
+            .sum::<usize>();
+        self.blocks.push(Block {
+            fields: block,
+            ..Block::new(index, kind)
+        });
         self.push_text(self.blocks.len() - 1, text, deltas)
     }
 
     /// Adds text or reasoning to a block.
-    fn push_text(&mut self, position: usize, text: String, deltas: &mut dyn DeltaSink) -> Result<(), EventError> {
+    fn push_text(
+        &mut self,
+        position: usize,
+        text: String,
+        deltas: &mut dyn DeltaSink,
+    ) -> Result<(), EventError> {
         let block = &mut self.blocks[position];
         block.text.push_str(&text);
         self.size.text_bytes += text.len();
         if !text.is_empty() {
             let is_text = block.kind == BlockKind::Text;
-            deltas.push(if is_text { Delta::Text { text } } else { Delta::Reasoning { text } });
+            deltas.push(if is_text {
+                Delta::Text { text }
+            } else {
+                Delta::Reasoning { text }
+            });
         }
         Ok(self.limits.check(self.size)?)
     }
@@ -279,7 +312,10 @@ impl MessageAnswer {
     /// block belong to none.
     fn position(&mut self, index: Option<u64>, delta: &str) -> Option<usize> {
         let takes = |block: &Block| block.kind.takes(delta);
-        let of_index = self.blocks.iter().rposition(|block| block.index == index && takes(block));
+        let of_index = self
+            .blocks
+            .iter()
+            .rposition(|block| block.index == index && takes(block));
         let position = match index {
             Some(_) => of_index,
             None => of_index.or_else(|| self.blocks.iter().rposition(takes)),
@@ -306,15 +342,21 @@ impl MessageAnswer {
         delta: EventDelta,
         deltas: &mut dyn DeltaSink,
     ) -> Result<(), EventError> {
-        let Some(position) = self.position(index, &delta.r#type) else { return Ok(()) };
+        let Some(position) = self.position(index, &delta.r#type) else {
+            return Ok(());
+        };
         let block = &mut self.blocks[position];
         match delta.r#type.as_str() {
             "text_delta" => self.push_text(position, delta.text.unwrap_or_default(), deltas),
-            "thinking_delta" => self.push_text(position, delta.thinking.unwrap_or_default(), deltas),
+            "thinking_delta" => {
+                self.push_text(position, delta.thinking.unwrap_or_default(), deltas)
+            }
             "signature_delta" => {
                 let signature = delta.signature.unwrap_or_default();
                 self.size.text_bytes += signature.len();
-                block.fields.insert("signature".to_owned(), signature.into());
+                block
+                    .fields
+                    .insert("signature".to_owned(), signature.into());
                 Ok(self.limits.check(self.size)?)
             }
             "input_json_delta" => {
@@ -326,7 +368,11 @@ impl MessageAnswer {
             "citations_delta" => {
                 let citation = delta.citation.unwrap_or_default();
                 self.size.text_bytes += citation.to_string().len();
-                match block.fields.entry("citations").or_insert_with(|| Value::Array(Vec::new())) {
+                match block
+                    .fields
+                    .entry("citations")
+                    .or_insert_with(|| Value::Array(Vec::new()))
+                {
                     Value::Array(list) => list.push(citation),
                     other => *other = Value::Array(vec![citation]),
                 }
@@ -343,8 +389,12 @@ impl AnswerFormat for MessageAnswer {
         let index = event.index.map(|index| index.0);
         match event.r#type.as_str() {
             "message_start" => self.add_usage(event.message.and_then(|message| message.usage)),
-            "content_block_start" => self.begin_block(index, event.content_block.unwrap_or_default(), deltas)?,
-            "content_block_delta" => self.add_delta(index, event.delta.unwrap_or_default(), deltas)?,
+            "content_block_start" => {
+                self.begin_block(index, event.content_block.unwrap_or_default(), deltas)?
+            }
+            "content_block_delta" => {
+                self.add_delta(index, event.delta.unwrap_or_default(), deltas)?
+            }
             "message_delta" => {
                 self.add_usage(event.usage);
                 if let Some(reason) = event.delta.and_then(|delta| delta.stop_reason) {
@@ -388,7 +438,11 @@ impl AnswerFormat for MessageAnswer {
     }
 
     fn usage(&self) -> Option<Usage> {
-        if self.has_usage { Some(self.usage.usage()) } else { None }
+        if self.has_usage {
+            Some(self.usage.usage())
+        } else {
+            None
+        }
     }
 
     fn finish(mut self) -> Result<(Completion, Vec<ProviderItem>), &'static str> {
@@ -400,7 +454,9 @@ impl AnswerFormat for MessageAnswer {
         }
         let mut draft = Draft::new(self.limits);
         for block in self.blocks {
-            block.add_to(&mut draft).map_err(|_| "a block that is too large")?;
+            block
+                .add_to(&mut draft)
+                .map_err(|_| "a block that is too large")?;
         }
         draft.has_usage = usage.is_some();
         draft.usage = usage.unwrap_or_default();

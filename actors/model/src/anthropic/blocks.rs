@@ -29,7 +29,10 @@ pub(super) struct CacheControl {
 impl CacheControl {
     /// Returns the mark of a request that is cached for an hour, or for five minutes.
     pub(super) fn new(is_long: bool) -> Self {
-        Self { r#type: "ephemeral", ttl: is_long.then_some("1h") }
+        Self {
+            r#type: "ephemeral",
+            ttl: is_long.then_some("1h"),
+        }
     }
 }
 
@@ -95,18 +98,29 @@ pub(super) struct Source<'a> {
 impl<'a> Block<'a> {
     /// Returns the blocks of an answer.
     pub(super) fn of_answer(answer: &'a Answer<'_>) -> Vec<Self> {
-        answer.pieces().into_iter().filter_map(Self::of_piece).collect()
+        answer
+            .pieces()
+            .into_iter()
+            .filter_map(Self::of_piece)
+            .collect()
     }
 
     fn of_piece(piece: Piece<'a>) -> Option<Self> {
         Some(match piece {
             // Without its signature, reasoning is rejected.
-            Piece::Reasoning { data: Value::Null, .. } => return None,
-            Piece::Reasoning { text, data } => Self::Own(OwnBlock::Thinking { thinking: text, more: data.as_object() }),
+            Piece::Reasoning {
+                data: Value::Null, ..
+            } => return None,
+            Piece::Reasoning { text, data } => Self::Own(OwnBlock::Thinking {
+                thinking: text,
+                more: data.as_object(),
+            }),
             Piece::Text { text, .. } if text.trim().is_empty() => return None,
-            Piece::Text { text, data } => {
-                Self::Own(OwnBlock::Text { text: text.into(), more: data.as_object(), cache_control: None })
-            }
+            Piece::Text { text, data } => Self::Own(OwnBlock::Text {
+                text: text.into(),
+                more: data.as_object(),
+                cache_control: None,
+            }),
             Piece::Call { call, data } => Self::Own(OwnBlock::ToolUse {
                 id: &call.id,
                 name: &call.name,
@@ -133,20 +147,37 @@ impl<'a> Block<'a> {
 
 impl<'a> OwnBlock<'a> {
     pub(super) fn text(text: impl Into<Cow<'a, str>>) -> Self {
-        Self::Text { text: text.into(), more: None, cache_control: None }
+        Self::Text {
+            text: text.into(),
+            more: None,
+            cache_control: None,
+        }
     }
 
     /// Returns the block of a tool result, with its images and files.
     pub(super) fn of_result(result: &'a CallResult<'_>, request: &'a ModelRequest) -> Self {
         let content = Self::of_parts(InputPart::of_message(result.message, request));
-        Self::ToolResult { tool_use_id: &result.id, content, cache_control: None }
+        Self::ToolResult {
+            tool_use_id: &result.id,
+            content,
+            cache_control: None,
+        }
     }
 
     /// Returns the blocks of the parts of a message. Empty texts are left out.
     pub(super) fn of_parts(parts: Vec<InputPart<'a>>) -> Vec<Self> {
-        let is_empty = |part: &InputPart<'_>| matches!(part, InputPart::Text(text) if text.trim().is_empty());
-        let blocks: Vec<Self> = parts.into_iter().filter(|part| !is_empty(part)).map(Self::of_part).collect();
-        if blocks.is_empty() { vec![Self::text(NO_TEXT)] } else { blocks }
+        let is_empty =
+            |part: &InputPart<'_>| matches!(part, InputPart::Text(text) if text.trim().is_empty());
+        let blocks: Vec<Self> = parts
+            .into_iter()
+            .filter(|part| !is_empty(part))
+            .map(Self::of_part)
+            .collect();
+        if blocks.is_empty() {
+            vec![Self::text(NO_TEXT)]
+        } else {
+            blocks
+        }
     }
 
     fn of_part(part: InputPart<'a>) -> Self {
@@ -157,10 +188,21 @@ impl<'a> OwnBlock<'a> {
     }
 
     fn of_file(file: &'a PartFile, data: &'a str) -> Self {
-        let source = Source { r#type: "base64", media_type: &file.content_type, data };
+        let source = Source {
+            r#type: "base64",
+            media_type: &file.content_type,
+            data,
+        };
         match file.kind() {
-            Some(InputKind::Image) => Self::Image { source, cache_control: None },
-            _ => Self::Document { source, title: file.filename.as_deref(), cache_control: None },
+            Some(InputKind::Image) => Self::Image {
+                source,
+                cache_control: None,
+            },
+            _ => Self::Document {
+                source,
+                title: file.filename.as_deref(),
+                cache_control: None,
+            },
         }
     }
 }

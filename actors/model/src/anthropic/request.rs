@@ -71,12 +71,25 @@ impl Serialize for RequestBody<'_> {
         let turns = turns(call, true);
         form.serialize_entry("messages", &messages(&turns, request, mark))?;
         let settings = thinking::settings(call);
-        if let Some(thinking) = settings.thinking.as_ref().filter(|_| !call.is_param("thinking")) {
+        if let Some(thinking) = settings
+            .thinking
+            .as_ref()
+            .filter(|_| !call.is_param("thinking"))
+        {
             form.serialize_entry("thinking", thinking)?;
         }
-        let format = call.output_schema().map(|schema| Format { r#type: "json_schema", schema });
+        let format = call.output_schema().map(|schema| Format {
+            r#type: "json_schema",
+            schema,
+        });
         if (settings.effort.is_some() || format.is_some()) && !call.is_param("output_config") {
-            form.serialize_entry("output_config", &OutputConfig { effort: settings.effort, format })?;
+            form.serialize_entry(
+                "output_config",
+                &OutputConfig {
+                    effort: settings.effort,
+                    format,
+                },
+            )?;
         }
         if let Some(temperature) = call.temperature.filter(|_| !call.adaptation.no_temperature) {
             form.serialize_entry("temperature", &temperature)?;
@@ -90,8 +103,13 @@ impl Serialize for RequestBody<'_> {
 
 /// Returns the system prompt. Its end is cached, together with the tools before it.
 fn system(request: &ModelRequest, mark: CacheControl) -> Vec<Block<'_>> {
-    let blocks = request.system.iter().filter(|block| !block.trim().is_empty());
-    let mut blocks: Vec<Block<'_>> = blocks.map(|block| Block::Own(OwnBlock::text(&**block))).collect();
+    let blocks = request
+        .system
+        .iter()
+        .filter(|block| !block.trim().is_empty());
+    let mut blocks: Vec<Block<'_>> = blocks
+        .map(|block| Block::Own(OwnBlock::text(&**block)))
+        .collect();
     if let Some(last) = blocks.last_mut() {
         last.set_cache_control(mark);
     }
@@ -101,17 +119,25 @@ fn system(request: &ModelRequest, mark: CacheControl) -> Vec<Block<'_>> {
 /// Returns the messages. The last two messages of the user carry a cache mark: the previous request wrote the first, and
 /// the next request reads the second. Another one ends the part that sibling runs send too. With that of the
 /// system prompt, these are the four marks that the API allows.
-fn messages<'a>(turns: &'a [Turn<'_>], request: &'a ModelRequest, mark: CacheControl) -> Vec<MessageForm<'a>> {
+fn messages<'a>(
+    turns: &'a [Turn<'_>],
+    request: &'a ModelRequest,
+    mark: CacheControl,
+) -> Vec<MessageForm<'a>> {
     const CACHED: usize = 2;
     let mut messages: Vec<MessageForm<'a>> = Vec::with_capacity(turns.len());
     for turn in turns {
         let (role, content) = match turn {
             Turn::Model(answer) => ("assistant", Block::of_answer(answer)),
             Turn::User { results, inputs } => {
-                let results = results.iter().map(|result| OwnBlock::of_result(result, request));
+                let results = results
+                    .iter()
+                    .map(|result| OwnBlock::of_result(result, request));
                 let parts = inputs.iter().flat_map(|input| {
-                    let mut blocks: Vec<Block<'a>> =
-                        OwnBlock::of_parts(input.parts(request)).into_iter().map(Block::Own).collect();
+                    let mut blocks: Vec<Block<'a>> = OwnBlock::of_parts(input.parts(request))
+                        .into_iter()
+                        .map(Block::Own)
+                        .collect();
                     if let Some(last) = blocks.last_mut().filter(|_| input.ends_shared_part()) {
                         last.set_cache_control(mark);
                     }
@@ -127,9 +153,16 @@ fn messages<'a>(turns: &'a [Turn<'_>], request: &'a ModelRequest, mark: CacheCon
             _ => messages.push(MessageForm { role, content }),
         }
     }
-    let of_user = messages.iter_mut().rev().filter(|message| message.role == "user");
+    let of_user = messages
+        .iter_mut()
+        .rev()
+        .filter(|message| message.role == "user");
     for message in of_user.take(CACHED) {
-        message.content.iter_mut().rev().find_map(|block| block.set_cache_control(mark).then_some(()));
+        message
+            .content
+            .iter_mut()
+            .rev()
+            .find_map(|block| block.set_cache_control(mark).then_some(()));
     }
     messages
 }

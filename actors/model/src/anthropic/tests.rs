@@ -19,12 +19,18 @@ const MODEL: &str = "claude-opus-5-5";
 
 /// Returns the events of an answer with these blocks: each is its start and its deltas.
 fn answer(blocks: &[(Value, &[Value])], stop_reason: &str) -> Vec<String> {
-    let usage =
-        json!({"input_tokens": 10, "cache_creation_input_tokens": 3, "cache_read_input_tokens": 7, "output_tokens": 1});
-    let mut data = vec![json!({"type": "message_start", "message": {"usage": usage}}), json!({"type": "ping"})];
+    let usage = json!({"input_tokens": 10, "cache_creation_input_tokens": 3, "cache_read_input_tokens": 7, "output_tokens": 1});
+    let mut data = vec![
+        json!({"type": "message_start", "message": {"usage": usage}}),
+        json!({"type": "ping"}),
+    ];
     for (index, (block, deltas)) in blocks.iter().enumerate() {
         data.push(json!({"type": "content_block_start", "index": index, "content_block": block}));
-        data.extend(deltas.iter().map(|delta| json!({"type": "content_block_delta", "index": index, "delta": delta})));
+        data.extend(
+            deltas.iter().map(
+                |delta| json!({"type": "content_block_delta", "index": index, "delta": delta}),
+            ),
+        );
         data.push(json!({"type": "content_block_stop", "index": index}));
     }
     let delta = json!({"stop_reason": stop_reason, "stop_sequence": null});
@@ -35,7 +41,10 @@ fn answer(blocks: &[(Value, &[Value])], stop_reason: &str) -> Vec<String> {
 }
 
 fn text_block(text: &str) -> (Value, Vec<Value>) {
-    (json!({"type": "text", "text": ""}), vec![json!({"type": "text_delta", "text": text})])
+    (
+        json!({"type": "text", "text": ""}),
+        vec![json!({"type": "text_delta", "text": text})],
+    )
 }
 
 fn thinking_answer() -> Vec<String> {
@@ -67,10 +76,16 @@ fn thinking_answer() -> Vec<String> {
 async fn answer_streams_and_is_returned_as_it_was() {
     let server = ScriptedServer::start(|asked| match asked.number {
         0 => Reply::stream(thinking_answer()),
-        _ => Reply::stream(answer(&[(text_block("Done.").0, &text_block("Done.").1)], "end_turn")),
+        _ => Reply::stream(answer(
+            &[(text_block("Done.").0, &text_block("Done.").1)],
+            "end_turn",
+        )),
     });
     let service = service::<Messages>(&server, MODEL);
-    let mut request = ModelRequest { tools: Arc::from([tool("fs.read"), tool("list")]), ..request() };
+    let mut request = ModelRequest {
+        tools: Arc::from([tool("fs.read"), tool("list")]),
+        ..request()
+    };
     let first = ask(&service, &request).await.unwrap();
     let call = |id: &str, name: &str, arguments: &str| ToolCall {
         id: id.into(),
@@ -86,12 +101,31 @@ async fn answer_streams_and_is_returned_as_it_was() {
         reasoning_tokens: 5,
         estimated: false,
     };
-    assert_eq!((first.text.as_str(), first.reasoning.as_deref()), ("Reading.", Some("Let me look.")));
-    assert_eq!(first.tool_calls, [call("toolu_1", "fs.read", "{\"path\": \"a\"}"), call("toolu_2", "list", "{}")]);
-    assert_eq!((first.usage, first.finish_reason.as_str()), (Some(usage), "tool_calls"));
+    assert_eq!(
+        (first.text.as_str(), first.reasoning.as_deref()),
+        ("Reading.", Some("Let me look."))
+    );
+    assert_eq!(
+        first.tool_calls,
+        [
+            call("toolu_1", "fs.read", "{\"path\": \"a\"}"),
+            call("toolu_2", "list", "{}")
+        ]
+    );
+    assert_eq!(
+        (first.usage, first.finish_reason.as_str()),
+        (Some(usage), "tool_calls")
+    );
     assert_eq!(data_of(&first).source.dialect, "anthropic");
 
-    request.messages.extend([stored(&first), result("toolu_1", "A"), result("toolu_2", "")].map(Arc::new));
+    request.messages.extend(
+        [
+            stored(&first),
+            result("toolu_1", "A"),
+            result("toolu_2", ""),
+        ]
+        .map(Arc::new),
+    );
     assert_eq!(ask(&service, &request).await.unwrap().text, "Done.");
     let sent = &server.requests()[1].body;
     let call = |id: &str, name: &str, input: Value| json!({"type": "tool_use", "id": id, "name": name, "input": input, "caller": {"type": "direct"}});
@@ -119,15 +153,19 @@ async fn answer_streams_and_is_returned_as_it_was() {
 #[tokio::test]
 async fn request_has_the_form_of_the_api() {
     let server = ScriptedServer::start(|_| Reply::stream(answer(&[], "end_turn")));
-    ask(&service::<Messages>(&server, MODEL), &full_request()).await.unwrap();
+    ask(&service::<Messages>(&server, MODEL), &full_request())
+        .await
+        .unwrap();
     let asked = &server.requests()[0];
     assert_eq!(asked.path, "/v1/messages");
     assert_eq!(
-        (&*asked.headers["x-api-key"], &*asked.headers["anthropic-version"]),
+        (
+            &*asked.headers["x-api-key"],
+            &*asked.headers["anthropic-version"]
+        ),
         (crate::service::testing::KEY, "2026-10-21")
     );
-    let image =
-        |id: &str| json!({"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": id}});
+    let image = |id: &str| json!({"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": id}});
     let cache = json!({"type": "ephemeral"});
     let schema = json!({"type": "object", "properties": {"path": {"type": "string"}}});
     assert_eq!(
@@ -165,13 +203,49 @@ async fn request_has_the_form_of_the_api() {
 async fn effort_and_budget_depend_on_the_model() {
     let adaptive = json!({"type": "adaptive", "display": "summarized"});
     for (model, effort, budget, thinking, sent) in [
-        ("claude-opus-5-5", Some(Effort::None), None, adaptive.clone(), json!({"effort": "low"})),
-        ("claude-opus-5-5", Some(Effort::Max), None, adaptive.clone(), json!({"effort": "max"})),
-        ("claude-opus-4-6", Some(Effort::Xhigh), None, adaptive.clone(), json!({"effort": "high"})),
+        (
+            "claude-opus-5-5",
+            Some(Effort::None),
+            None,
+            adaptive.clone(),
+            json!({"effort": "low"}),
+        ),
+        (
+            "claude-opus-5-5",
+            Some(Effort::Max),
+            None,
+            adaptive.clone(),
+            json!({"effort": "max"}),
+        ),
+        (
+            "claude-opus-4-6",
+            Some(Effort::Xhigh),
+            None,
+            adaptive.clone(),
+            json!({"effort": "high"}),
+        ),
         ("claude-opus-4-6", None, None, Value::Null, Value::Null),
-        ("claude-sonnet-5-5", Some(Effort::None), None, json!({"type": "between_tools"}), Value::Null),
-        ("claude-opus-5", Some(Effort::None), None, json!({"type": "disabled"}), Value::Null),
-        ("claude-haiku-4-5", Some(Effort::High), None, Value::Null, Value::Null),
+        (
+            "claude-sonnet-5-5",
+            Some(Effort::None),
+            None,
+            json!({"type": "between_tools"}),
+            Value::Null,
+        ),
+        (
+            "claude-opus-5",
+            Some(Effort::None),
+            None,
+            json!({"type": "disabled"}),
+            Value::Null,
+        ),
+        (
+            "claude-haiku-4-5",
+            Some(Effort::High),
+            None,
+            Value::Null,
+            Value::Null,
+        ),
         (
             "claude-haiku-4-5",
             None,
@@ -182,10 +256,20 @@ async fn effort_and_budget_depend_on_the_model() {
         ("other-model", None, None, Value::Null, Value::Null),
     ] {
         let server = ScriptedServer::start(|_| Reply::stream(answer(&[], "end_turn")));
-        let request = ModelRequest { effort, reasoning_budget_tokens: budget, ..request() };
-        ask(&service::<Messages>(&server, model), &request).await.unwrap();
+        let request = ModelRequest {
+            effort,
+            reasoning_budget_tokens: budget,
+            ..request()
+        };
+        ask(&service::<Messages>(&server, model), &request)
+            .await
+            .unwrap();
         let body = &server.requests()[0].body;
-        assert_eq!((&body["thinking"], &body["output_config"]), (&thinking, &sent), "{model} {effort:?}");
+        assert_eq!(
+            (&body["thinking"], &body["output_config"]),
+            (&thinking, &sent),
+            "{model} {effort:?}"
+        );
     }
 }
 
@@ -200,39 +284,87 @@ async fn rejected_thinking_is_left_out_once() {
                 json!({"type": "error", "error": {"type": "invalid_request_error", "message": message}}).to_string(),
             )
         }
-        _ => Reply::stream(answer(&[(text_block("ok").0, &text_block("ok").1)], "end_turn")),
+        _ => Reply::stream(answer(
+            &[(text_block("ok").0, &text_block("ok").1)],
+            "end_turn",
+        )),
     });
     let service = service::<Messages>(&server, MODEL);
     let mut request = request();
     let first = ask(&service, &request).await.unwrap();
-    request.messages.extend([stored(&first), result("toolu_1", "A"), result("toolu_2", "B")].map(Arc::new));
+    request.messages.extend(
+        [
+            stored(&first),
+            result("toolu_1", "A"),
+            result("toolu_2", "B"),
+        ]
+        .map(Arc::new),
+    );
     let second = ask(&service, &request).await.unwrap();
     assert!(second.provider_data_rejected);
     let requests = server.requests();
     let kinds = |number: usize| {
-        let blocks = requests[number].body["messages"][1]["content"].as_array().unwrap();
-        blocks.iter().map(|block| block["type"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+        let blocks = requests[number].body["messages"][1]["content"]
+            .as_array()
+            .unwrap();
+        blocks
+            .iter()
+            .map(|block| block["type"].as_str().unwrap().to_owned())
+            .collect::<Vec<_>>()
     };
-    assert_eq!(kinds(1), ["thinking", "redacted_thinking", "text", "tool_use", "tool_use"]);
+    assert_eq!(
+        kinds(1),
+        [
+            "thinking",
+            "redacted_thinking",
+            "text",
+            "tool_use",
+            "tool_use"
+        ]
+    );
     assert_eq!(kinds(2), ["text", "tool_use", "tool_use"]);
 }
 
 #[tokio::test]
 async fn paused_answer_is_continued() {
-    let search = json!({"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {}});
+    let search =
+        json!({"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {}});
     let query = [json!({"type": "input_json_delta", "partial_json": "{\"query\": \"x\"}"})];
-    let found = json!({"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1", "content": []});
-    let first = answer(&[(text_block("A").0, &text_block("A ").1), (search, &query), (found, &[])], "pause_turn");
+    let found =
+        json!({"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1", "content": []});
+    let first = answer(
+        &[
+            (text_block("A").0, &text_block("A ").1),
+            (search, &query),
+            (found, &[]),
+        ],
+        "pause_turn",
+    );
     let server = ScriptedServer::start(move |asked| match asked.number {
         0 => Reply::stream(first.clone()),
-        _ => Reply::stream(answer(&[(text_block("b").0, &text_block("b").1)], "end_turn")),
+        _ => Reply::stream(answer(
+            &[(text_block("b").0, &text_block("b").1)],
+            "end_turn",
+        )),
     });
-    let request = ModelRequest { context_update: Some("## Artifacts".into()), ..request() };
-    let answer = ask(&service::<Messages>(&server, MODEL), &request).await.unwrap();
-    assert_eq!((answer.text.as_str(), answer.finish_reason.as_str()), ("A b", "stop"));
+    let request = ModelRequest {
+        context_update: Some("## Artifacts".into()),
+        ..request()
+    };
+    let answer = ask(&service::<Messages>(&server, MODEL), &request)
+        .await
+        .unwrap();
+    assert_eq!(
+        (answer.text.as_str(), answer.finish_reason.as_str()),
+        ("A b", "stop")
+    );
     assert_eq!(answer.usage.unwrap().completion_tokens, 40);
     let messages = |number: usize| server.requests()[number].body["messages"].clone();
-    assert_eq!(messages(1)[0], messages(0)[0], "the beginning stays the same");
+    assert_eq!(
+        messages(1)[0],
+        messages(0)[0],
+        "the beginning stays the same"
+    );
     assert_eq!(messages(1).as_array().unwrap().len(), 2);
     assert_eq!(
         messages(1)[1]["content"],
@@ -246,29 +378,50 @@ async fn paused_answer_is_continued() {
 
 #[tokio::test]
 async fn odd_streams_and_errors_have_clear_results() {
-    let error = json!({"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}});
+    let error =
+        json!({"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}});
     let start = json!({"type": "message_start", "message": {}});
     let cut = events(&[
         start.clone(),
         json!({"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": "x"}}),
     ]);
     for (reply, expected) in [
-        (Reply::stream(events(&[start, error.clone()])), Err((Failure::Unavailable, "Overloaded"))),
-        (Reply::status(529, error.to_string()), Err((Failure::Unavailable, "HTTP 529"))),
-        (Reply::stream(cut), Err((Failure::InvalidResponse, "ended before"))),
-        (Reply::stream(answer(&[], "refusal")), Ok("refusal")),
-        (Reply::stream(answer(&[], "model_context_window_exceeded")), Ok("length")),
         (
-            Reply::status(200, json!({"type": "message", "content": [], "stop_reason": "end_turn"}).to_string()),
+            Reply::stream(events(&[start, error.clone()])),
+            Err((Failure::Unavailable, "Overloaded")),
+        ),
+        (
+            Reply::status(529, error.to_string()),
+            Err((Failure::Unavailable, "HTTP 529")),
+        ),
+        (
+            Reply::stream(cut),
+            Err((Failure::InvalidResponse, "ended before")),
+        ),
+        (Reply::stream(answer(&[], "refusal")), Ok("refusal")),
+        (
+            Reply::stream(answer(&[], "model_context_window_exceeded")),
+            Ok("length"),
+        ),
+        (
+            Reply::status(
+                200,
+                json!({"type": "message", "content": [], "stop_reason": "end_turn"}).to_string(),
+            ),
             Ok("stop"),
         ),
     ] {
         let server = ScriptedServer::start(move |_| reply.clone());
         let answer = ask(&service::<Messages>(&server, MODEL), &request()).await;
         match (answer, expected) {
-            (Ok(Completion { finish_reason, .. }), Ok(expected)) => assert_eq!(finish_reason, expected),
+            (Ok(Completion { finish_reason, .. }), Ok(expected)) => {
+                assert_eq!(finish_reason, expected)
+            }
             (Err(error), Err((failure, part))) => {
-                assert!(error.failure == failure && error.message.contains(part), "{error:?}");
+                assert!(
+                    error.failure == failure && error.message.contains(part),
+                    "{error:?}"
+                );
             }
             (answer, expected) => panic!("{answer:?} instead of {expected:?}"),
         }
@@ -280,7 +433,11 @@ fn start(index: Value, block: Value) -> Value {
 }
 
 fn piece(index: impl Into<Value>, field: &str, text: &str) -> Value {
-    let kind = if field == "partial_json" { "input_json_delta".to_owned() } else { format!("{field}_delta") };
+    let kind = if field == "partial_json" {
+        "input_json_delta".to_owned()
+    } else {
+        format!("{field}_delta")
+    };
     json!({"type": "content_block_delta", "index": index.into(), "delta": {"type": kind, field: text}})
 }
 
@@ -369,13 +526,19 @@ async fn pieces_are_added_to_the_block_with_their_index() {
         ),
         (
             "the input at the start and again",
-            vec![start(0.into(), call_block("c1", json!({"path": "a"}))), piece(0, "partial_json", a)],
+            vec![
+                start(0.into(), call_block("c1", json!({"path": "a"}))),
+                piece(0, "partial_json", a),
+            ],
             "",
             vec![("c1", a)],
         ),
         (
             "the input at the start, and an empty piece",
-            vec![start(0.into(), call_block("c1", json!({"path": "a"}))), piece(0, "partial_json", "")],
+            vec![
+                start(0.into(), call_block("c1", json!({"path": "a"}))),
+                piece(0, "partial_json", ""),
+            ],
             "",
             vec![("c1", r#"{"path":"a"}"#)],
         ),
@@ -411,20 +574,36 @@ async fn pieces_are_added_to_the_block_with_their_index() {
             vec![],
         ),
     ] {
-        let mut events_of_answer = vec![json!({"type": "message_start", "message": {"usage": {"input_tokens": null}}})];
+        let mut events_of_answer =
+            vec![json!({"type": "message_start", "message": {"usage": {"input_tokens": null}}})];
         events_of_answer.extend(data);
-        let usage = json!({"output_tokens": 9.0, "input_tokens": "10", "cache_read_input_tokens": null});
-        events_of_answer.push(json!({"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": usage}));
+        let usage =
+            json!({"output_tokens": 9.0, "input_tokens": "10", "cache_read_input_tokens": null});
+        events_of_answer.push(
+            json!({"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": usage}),
+        );
         events_of_answer.push(json!({"type": "message_stop"}));
         let server = ScriptedServer::start(move |_| Reply::stream(events(&events_of_answer)));
-        let request = ModelRequest { tools: Arc::from([tool("list")]), ..request() };
-        let answer = ask(&service::<Messages>(&server, MODEL), &request).await.unwrap();
+        let request = ModelRequest {
+            tools: Arc::from([tool("list")]),
+            ..request()
+        };
+        let answer = ask(&service::<Messages>(&server, MODEL), &request)
+            .await
+            .unwrap();
         assert_eq!(answer.text, text_of_answer, "{what}");
-        let made: Vec<(&str, &str)> =
-            answer.tool_calls.iter().map(|call| (call.id.as_str(), call.arguments.as_str())).collect();
+        let made: Vec<(&str, &str)> = answer
+            .tool_calls
+            .iter()
+            .map(|call| (call.id.as_str(), call.arguments.as_str()))
+            .collect();
         assert_eq!(made, calls, "{what}");
         let usage = answer.usage.unwrap();
-        assert_eq!((usage.prompt_tokens, usage.completion_tokens), (10, 9), "{what}");
+        assert_eq!(
+            (usage.prompt_tokens, usage.completion_tokens),
+            (10, 9),
+            "{what}"
+        );
     }
 }
 
@@ -434,31 +613,64 @@ async fn answers_of_other_services_come_without_reasoning() {
     let mut foreign = caller("", &[("a", "list", "{}")]);
     foreign.reasoning = Some("thoughts".into());
     let request = ModelRequest {
-        messages: [message(Role::User, "x"), foreign, result("a", "y"), message(Role::Assistant, " ")]
-            .map(Arc::new)
-            .to_vec(),
+        messages: [
+            message(Role::User, "x"),
+            foreign,
+            result("a", "y"),
+            message(Role::Assistant, " "),
+        ]
+        .map(Arc::new)
+        .to_vec(),
         ..request()
     };
-    ask(&service::<Messages>(&server, MODEL), &request).await.unwrap();
+    ask(&service::<Messages>(&server, MODEL), &request)
+        .await
+        .unwrap();
     let messages = &server.requests()[0].body["messages"];
-    assert_eq!(messages[1]["content"], json!([{"type": "tool_use", "id": "a", "name": "list", "input": {}}]));
-    assert_eq!(messages.as_array().unwrap().len(), 3, "an answer without content is left out");
+    assert_eq!(
+        messages[1]["content"],
+        json!([{"type": "tool_use", "id": "a", "name": "list", "input": {}}])
+    );
+    assert_eq!(
+        messages.as_array().unwrap().len(),
+        3,
+        "an answer without content is left out"
+    );
 }
 
 #[tokio::test]
 async fn cache_marks_end_what_other_requests_share() {
     let server = ScriptedServer::start(|_| Reply::stream(answer(&[], "end_turn")));
     let service = service::<Messages>(&server, MODEL);
-    let mut request =
-        ModelRequest { cache: CacheHints { shared_messages: 1, ..CacheHints::default() }, ..full_request() };
+    let mut request = ModelRequest {
+        cache: CacheHints {
+            shared_messages: 1,
+            ..CacheHints::default()
+        },
+        ..full_request()
+    };
     ask(&service, &request).await.unwrap();
     request.cache.is_long_lived = true;
     ask(&service, &request).await.unwrap();
     let long = json!({"type": "ephemeral", "ttl": "1h"});
-    for (request, mark) in server.requests().iter().zip([json!({"type": "ephemeral"}), long]) {
+    for (request, mark) in server
+        .requests()
+        .iter()
+        .zip([json!({"type": "ephemeral"}), long])
+    {
         let text = request.body.to_string();
-        let marks: Vec<&str> = text.match_indices("\"cache_control\":").map(|(at, _)| &text[at + 16..]).collect();
-        assert_eq!(marks.len(), 3, "the end of the shared part is that of the first turn: {text}");
-        assert!(marks.iter().all(|rest| rest.starts_with(&mark.to_string())), "{text}");
+        let marks: Vec<&str> = text
+            .match_indices("\"cache_control\":")
+            .map(|(at, _)| &text[at + 16..])
+            .collect();
+        assert_eq!(
+            marks.len(),
+            3,
+            "the end of the shared part is that of the first turn: {text}"
+        );
+        assert!(
+            marks.iter().all(|rest| rest.starts_with(&mark.to_string())),
+            "{text}"
+        );
     }
 }

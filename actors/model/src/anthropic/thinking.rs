@@ -39,8 +39,13 @@ enum ClaudeFamily {
 #[derive(Debug, PartialEq, Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub(super) enum Thinking {
-    Adaptive { display: &'static str },
-    Enabled { budget_tokens: u64, display: &'static str },
+    Adaptive {
+        display: &'static str,
+    },
+    Enabled {
+        budget_tokens: u64,
+        display: &'static str,
+    },
     Disabled,
     BetweenTools,
 }
@@ -66,9 +71,14 @@ impl Claude {
             _ => None,
         })?;
         // A date has eight digits.
-        let mut numbers = words().filter(|word| word.len() <= 2).filter_map(|word| word.parse::<u32>().ok());
+        let mut numbers = words()
+            .filter(|word| word.len() <= 2)
+            .filter_map(|word| word.parse::<u32>().ok());
         let major = numbers.next()?;
-        Some(Self { family, version: (major, numbers.next().unwrap_or(0)) })
+        Some(Self {
+            family,
+            version: (major, numbers.next().unwrap_or(0)),
+        })
     }
 
     fn is_from(self, major: u32, minor: u32) -> bool {
@@ -96,7 +106,9 @@ impl Claude {
             ClaudeFamily::Fable => None,
             ClaudeFamily::Sonnet if self.is_from(5, 5) => Some(Thinking::BetweenTools),
             ClaudeFamily::Opus if self.is_from(5, 5) => None,
-            ClaudeFamily::Haiku | ClaudeFamily::Sonnet | ClaudeFamily::Opus => Some(Thinking::Disabled),
+            ClaudeFamily::Haiku | ClaudeFamily::Sonnet | ClaudeFamily::Opus => {
+                Some(Thinking::Disabled)
+            }
         }
     }
 
@@ -118,10 +130,15 @@ impl Claude {
 
 /// Returns what a model accepts about its reasoning.
 pub(super) fn support(model: &str) -> ReasoningSupport {
-    let Some(claude) = Claude::parse(model) else { return ReasoningSupport::UNKNOWN };
+    let Some(claude) = Claude::parse(model) else {
+        return ReasoningSupport::UNKNOWN;
+    };
     // Models 4.6 still accept a budget, but it is deprecated.
     let takes_budget = Some(claude.is_from(3, 7) && !claude.is_from(4, 7));
-    ReasoningSupport { levels: Some(claude.levels()), takes_budget }
+    ReasoningSupport {
+        levels: Some(claude.levels()),
+        takes_budget,
+    }
 }
 
 /// Returns the output limit of a request, which the API requires.
@@ -134,11 +151,20 @@ pub(super) fn max_tokens(call: &Call<'_>) -> u64 {
 /// requires that such an answer begins with thinking.
 fn has_open_answer_without_thinking(call: &Call<'_>) -> bool {
     let messages = &call.request.messages;
-    let mut since_answer = messages.iter().rev().take_while(|message| message.role != Role::Assistant);
+    let mut since_answer = messages
+        .iter()
+        .rev()
+        .take_while(|message| message.role != Role::Assistant);
     let is_open = since_answer.any(|message| message.role == Role::Tool);
-    let last = messages.iter().rev().find(|message| message.role == Role::Assistant).filter(|_| is_open);
+    let last = messages
+        .iter()
+        .rev()
+        .find(|message| message.role == Role::Assistant)
+        .filter(|_| is_open);
     last.is_some_and(|message| {
-        let items = own_data(call, message, true).map(|data| data.items.as_slice()).unwrap_or_default();
+        let items = own_data(call, message, true)
+            .map(|data| data.items.as_slice())
+            .unwrap_or_default();
         match items.first() {
             Some(ProviderItem::Reasoning { data, .. }) => data.is_null(),
             Some(ProviderItem::Opaque(_)) => false,
@@ -157,27 +183,45 @@ pub(super) fn settings(call: &Call<'_>) -> ThinkingSettings {
     let wanted = call.effort;
     if let Some(budget_tokens) = call.reasoning_budget_tokens {
         // The budget must be smaller than the output limit.
-        let budget_tokens = budget_tokens.max(MIN_BUDGET).min(max_tokens(call).saturating_sub(1));
+        let budget_tokens = budget_tokens
+            .max(MIN_BUDGET)
+            .min(max_tokens(call).saturating_sub(1));
         if budget_tokens < MIN_BUDGET || has_open_answer_without_thinking(call) {
             return ThinkingSettings::default();
         }
         return ThinkingSettings {
-            thinking: Some(Thinking::Enabled { budget_tokens, display: DISPLAY }),
+            thinking: Some(Thinking::Enabled {
+                budget_tokens,
+                display: DISPLAY,
+            }),
             effort: None,
         };
     }
     let Some(claude) = Claude::parse(call.model) else {
         let effort = wanted.filter(|effort| *effort != NoEffort);
-        return ThinkingSettings { thinking: None, effort };
+        return ThinkingSettings {
+            thinking: None,
+            effort,
+        };
     };
-    let adaptive = || Some(Thinking::Adaptive { display: DISPLAY }).filter(|_| claude.is_adaptive());
+    let adaptive =
+        || Some(Thinking::Adaptive { display: DISPLAY }).filter(|_| claude.is_adaptive());
     match wanted.and_then(|effort| support(call.model).nearest(effort)) {
-        None => ThinkingSettings { thinking: adaptive().filter(|_| claude.thinks_by_default()), effort: None },
+        None => ThinkingSettings {
+            thinking: adaptive().filter(|_| claude.thinks_by_default()),
+            effort: None,
+        },
         Some(NoEffort) => {
             let off = claude.off().filter(|_| claude.thinks_by_default());
-            ThinkingSettings { thinking: off, effort: None }
+            ThinkingSettings {
+                thinking: off,
+                effort: None,
+            }
         }
-        Some(effort) => ThinkingSettings { thinking: adaptive(), effort: Some(effort) },
+        Some(effort) => ThinkingSettings {
+            thinking: adaptive(),
+            effort: Some(effort),
+        },
     }
 }
 
@@ -188,12 +232,27 @@ mod tests {
     #[test]
     fn family_and_version_are_read_from_names() {
         for (name, expected) in [
-            ("claude-opus-4-5-20251101", Some((ClaudeFamily::Opus, (4, 5)))),
+            (
+                "claude-opus-4-5-20251101",
+                Some((ClaudeFamily::Opus, (4, 5))),
+            ),
             ("claude-haiku-5-5", Some((ClaudeFamily::Haiku, (5, 5)))),
-            ("anthropic/claude-sonnet-4.6", Some((ClaudeFamily::Sonnet, (4, 6)))),
-            ("us.anthropic.claude-opus-5-5-v1:0", Some((ClaudeFamily::Opus, (5, 5)))),
-            ("claude-3-5-haiku-latest", Some((ClaudeFamily::Haiku, (3, 5)))),
-            ("claude-sonnet-4-20250514", Some((ClaudeFamily::Sonnet, (4, 0)))),
+            (
+                "anthropic/claude-sonnet-4.6",
+                Some((ClaudeFamily::Sonnet, (4, 6))),
+            ),
+            (
+                "us.anthropic.claude-opus-5-5-v1:0",
+                Some((ClaudeFamily::Opus, (5, 5))),
+            ),
+            (
+                "claude-3-5-haiku-latest",
+                Some((ClaudeFamily::Haiku, (3, 5))),
+            ),
+            (
+                "claude-sonnet-4-20250514",
+                Some((ClaudeFamily::Sonnet, (4, 0))),
+            ),
             ("claude-mythos-5", Some((ClaudeFamily::Fable, (5, 0)))),
             ("claude-mythos-preview", None),
             ("deepseek-v4", None),
@@ -208,16 +267,32 @@ mod tests {
         let all = &[Low, Medium, High, Xhigh, Max][..];
         for (name, levels, takes_budget) in [
             ("claude-haiku-4-5", Some(&[][..]), Some(true)),
-            ("claude-opus-4-5", Some(&[NoEffort, Low, Medium, High][..]), Some(true)),
-            ("claude-opus-4-6", Some(&[NoEffort, Low, Medium, High, Max][..]), Some(true)),
-            ("claude-opus-4-8", Some(&[NoEffort, Low, Medium, High, Xhigh, Max][..]), Some(false)),
+            (
+                "claude-opus-4-5",
+                Some(&[NoEffort, Low, Medium, High][..]),
+                Some(true),
+            ),
+            (
+                "claude-opus-4-6",
+                Some(&[NoEffort, Low, Medium, High, Max][..]),
+                Some(true),
+            ),
+            (
+                "claude-opus-4-8",
+                Some(&[NoEffort, Low, Medium, High, Xhigh, Max][..]),
+                Some(false),
+            ),
             ("claude-opus-5-5", Some(all), Some(false)),
             ("claude-fable-5", Some(all), Some(false)),
             ("claude-fable-5-2", Some(all), Some(false)),
             ("kimi-k3", None, None),
         ] {
             let support = support(name);
-            assert_eq!((support.levels, support.takes_budget), (levels, takes_budget), "{name}");
+            assert_eq!(
+                (support.levels, support.takes_budget),
+                (levels, takes_budget),
+                "{name}"
+            );
         }
     }
 }

@@ -69,7 +69,9 @@ impl WireUsage {
     fn usage(self) -> Option<Usage> {
         let thoughts = count(self.thoughts_token_count);
         self.prompt_token_count.map(|prompt| Usage {
-            prompt_tokens: prompt.0.saturating_add(count(self.tool_use_prompt_token_count)),
+            prompt_tokens: prompt
+                .0
+                .saturating_add(count(self.tool_use_prompt_token_count)),
             completion_tokens: count(self.candidates_token_count).saturating_add(thoughts),
             cached_tokens: count(self.cached_content_token_count),
             reasoning_tokens: thoughts,
@@ -80,14 +82,20 @@ impl WireUsage {
 
 impl GeminiAnswer {
     pub(super) fn new(limits: AnswerLimits) -> Self {
-        Self { draft: Draft::new(limits), progress: Progress::Open, is_signed: false }
+        Self {
+            draft: Draft::new(limits),
+            progress: Progress::Open,
+            is_signed: false,
+        }
     }
 
     fn add_chunk(&mut self, chunk: Chunk, deltas: &mut dyn DeltaSink) -> Result<(), EventError> {
         if let Some(usage) = chunk.usage_metadata.and_then(WireUsage::usage) {
             (self.draft.usage, self.draft.has_usage) = (usage, true);
         }
-        let blocked = chunk.prompt_feedback.and_then(|feedback| feedback.block_reason);
+        let blocked = chunk
+            .prompt_feedback
+            .and_then(|feedback| feedback.block_reason);
         if blocked.is_some_and(|reason| !reason.ends_with("UNSPECIFIED")) {
             self.draft.finish_reason = Some("content_filter".to_owned());
             self.progress = Progress::Finished;
@@ -97,25 +105,50 @@ impl GeminiAnswer {
             .unwrap_or_default()
             .into_iter()
             .find(|candidate| candidate.index.is_none_or(|index| index.0 == 0));
-        let Some(candidate) = first else { return Ok(()) };
-        for part in candidate.content.and_then(|content| content.parts).unwrap_or_default() {
+        let Some(candidate) = first else {
+            return Ok(());
+        };
+        for part in candidate
+            .content
+            .and_then(|content| content.parts)
+            .unwrap_or_default()
+        {
             self.add_part(part, deltas)?;
         }
-        if let Some(reason) = candidate.finish_reason.filter(|reason| !reason.ends_with("UNSPECIFIED")) {
+        if let Some(reason) = candidate
+            .finish_reason
+            .filter(|reason| !reason.ends_with("UNSPECIFIED"))
+        {
             self.draft.finish_reason = Some(reason.to_ascii_lowercase());
             self.progress = Progress::Finished;
         }
         Ok(())
     }
 
-    fn add_part(&mut self, mut part: Map<String, Value>, deltas: &mut dyn DeltaSink) -> Result<(), EventError> {
+    fn add_part(
+        &mut self,
+        mut part: Map<String, Value>,
+        deltas: &mut dyn DeltaSink,
+    ) -> Result<(), EventError> {
         let signature = part.remove(SIGNATURE);
-        let is_thought = part.get("thought").and_then(Value::as_bool).unwrap_or(false);
+        let is_thought = part
+            .get("thought")
+            .and_then(Value::as_bool)
+            .unwrap_or(false);
         if let Some(Value::Object(mut call)) = part.remove("functionCall") {
-            let text = |value: Option<Value>| value.as_ref().and_then(Value::as_str).unwrap_or_default().to_owned();
-            self.draft.begin_call(&text(call.remove("id")), &text(call.remove("name")))?;
+            let text = |value: Option<Value>| {
+                value
+                    .as_ref()
+                    .and_then(Value::as_str)
+                    .unwrap_or_default()
+                    .to_owned()
+            };
+            self.draft
+                .begin_call(&text(call.remove("id")), &text(call.remove("name")))?;
             let arguments = call.remove("args").filter(Value::is_object);
-            self.draft.push_arguments(&arguments.map_or_else(|| "{}".to_owned(), |args| args.to_string()))?;
+            self.draft.push_arguments(
+                &arguments.map_or_else(|| "{}".to_owned(), |args| args.to_string()),
+            )?;
         } else if let Some(text) = part.get("text").and_then(Value::as_str) {
             // A signature belongs to one part, so neighbours are not merged with a signed part.
             let begins = self.is_signed || signature.is_some();
@@ -154,9 +187,17 @@ impl AnswerFormat for GeminiAnswer {
             return Err(EventError::Service(error));
         }
         let one = || serde_json::from_slice::<Chunk>(body).map(|chunk| vec![chunk]);
-        let chunks = serde_json::from_slice::<Vec<Chunk>>(body).or_else(|_| one()).map_err(|_| EventError::Unknown)?;
-        chunks.into_iter().try_for_each(|chunk| self.add_chunk(chunk, deltas))?;
-        if self.progress == Progress::Open { Err(EventError::Unknown) } else { Ok(()) }
+        let chunks = serde_json::from_slice::<Vec<Chunk>>(body)
+            .or_else(|_| one())
+            .map_err(|_| EventError::Unknown)?;
+        chunks
+            .into_iter()
+            .try_for_each(|chunk| self.add_chunk(chunk, deltas))?;
+        if self.progress == Progress::Open {
+            Err(EventError::Unknown)
+        } else {
+            Ok(())
+        }
     }
 
     fn progress(&self) -> Progress {
@@ -173,8 +214,12 @@ impl AnswerFormat for GeminiAnswer {
 
     fn finish(mut self) -> Result<(Completion, Vec<ProviderItem>), &'static str> {
         match self.draft.finish_reason.as_deref() {
-            Some("malformed_function_call" | "malformed_response") => return Err("a malformed tool call"),
-            Some("unexpected_tool_call" | "too_many_tool_calls") => return Err("a tool call that was not possible"),
+            Some("malformed_function_call" | "malformed_response") => {
+                return Err("a malformed tool call");
+            }
+            Some("unexpected_tool_call" | "too_many_tool_calls") => {
+                return Err("a tool call that was not possible");
+            }
             // The service can continue such an answer, but only up to the output limit.
             Some("continuation") => self.draft.finish_reason = Some("length".to_owned()),
             _ => {}

@@ -103,7 +103,14 @@ impl<'a> Contents<'a> {
         // Vertex AI accepts ids of calls only for Gemini 3 and later.
         let takes_ids = is_gemini_3 || !call.source.base_url.contains(super::VERTEX);
         let has_ids = takes_ids && !call.adaptation.no_call_ids;
-        Self { turns: turns(call, false), writer: Writer { request: call.request, is_gemini_3, has_ids } }
+        Self {
+            turns: turns(call, false),
+            writer: Writer {
+                request: call.request,
+                is_gemini_3,
+                has_ids,
+            },
+        }
     }
 
     pub(super) fn list(&self) -> Vec<Content<'_>> {
@@ -111,7 +118,11 @@ impl<'a> Contents<'a> {
         for content in self.turns.iter().flat_map(|turn| self.writer.turn(turn)) {
             match contents.last_mut() {
                 // Nothing may be added to results.
-                Some(last) if last.role == content.role && !last.has_results() && !content.has_results() => {
+                Some(last)
+                    if last.role == content.role
+                        && !last.has_results()
+                        && !content.has_results() =>
+                {
                     last.parts.extend(content.parts);
                 }
                 _ => contents.push(content),
@@ -123,7 +134,9 @@ impl<'a> Contents<'a> {
 
 impl Content<'_> {
     fn has_results(&self) -> bool {
-        self.parts.iter().any(|part| part.function_response.is_some())
+        self.parts
+            .iter()
+            .any(|part| part.function_response.is_some())
     }
 }
 
@@ -133,20 +146,36 @@ impl Writer<'_> {
         let (results, inputs) = match turn {
             Turn::Model(answer) => {
                 let parts = self.answer(answer);
-                return Vec::from_iter((!parts.is_empty()).then_some(Content { role: "model", parts }));
+                return Vec::from_iter((!parts.is_empty()).then_some(Content {
+                    role: "model",
+                    parts,
+                }));
             }
             Turn::User { results, inputs } => (results, inputs),
         };
-        let own = results.iter().map(|result| self.result(result)).collect::<Vec<_>>();
+        let own = results
+            .iter()
+            .map(|result| self.result(result))
+            .collect::<Vec<_>>();
         let mut parts: Vec<Part<'a>> = Vec::new();
-        let files = results.iter().flat_map(|result| result.message.content.files());
-        let mut apart = files.filter(|file| !self.is_in_result(file)).filter_map(|file| self.file(file)).peekable();
+        let files = results
+            .iter()
+            .flat_map(|result| result.message.content.files());
+        let mut apart = files
+            .filter(|file| !self.is_in_result(file))
+            .filter_map(|file| self.file(file))
+            .peekable();
         if apart.peek().is_some() {
             parts.push(Part::text(TOOL_FILES));
             parts.extend(apart);
         }
         for input in inputs {
-            parts.extend(input.parts(self.request).into_iter().filter_map(Part::of_input));
+            parts.extend(
+                input
+                    .parts(self.request)
+                    .into_iter()
+                    .filter_map(Part::of_input),
+            );
         }
         if parts.is_empty() && !inputs.is_empty() {
             parts.push(Part::text(NO_TEXT));
@@ -154,12 +183,19 @@ impl Writer<'_> {
         [own, parts]
             .into_iter()
             .filter(|parts| !parts.is_empty())
-            .map(|parts| Content { role: "user", parts })
+            .map(|parts| Content {
+                role: "user",
+                parts,
+            })
             .collect()
     }
 
     fn answer<'a>(&'a self, answer: &'a Answer<'_>) -> Vec<Part<'a>> {
-        let mut parts: Vec<Part<'a>> = answer.pieces().into_iter().filter_map(|piece| self.piece(piece)).collect();
+        let mut parts: Vec<Part<'a>> = answer
+            .pieces()
+            .into_iter()
+            .filter_map(|piece| self.piece(piece))
+            .collect();
         // Parallel calls carry one signature, on the first.
         let first_call = parts.iter_mut().find(|part| part.function_call.is_some());
         if self.is_gemini_3
@@ -173,29 +209,60 @@ impl Writer<'_> {
     fn piece<'a>(&'a self, piece: Piece<'a>) -> Option<Part<'a>> {
         let (data, part) = match piece {
             Piece::Reasoning { text: "", .. } => return None,
-            Piece::Reasoning { text, data } => (data, Part { thought: true, ..Part::text(text) }),
+            Piece::Reasoning { text, data } => (
+                data,
+                Part {
+                    thought: true,
+                    ..Part::text(text)
+                },
+            ),
             // An empty text may carry a signature.
-            Piece::Text { text, data } if text.is_empty() && data.get(SIGNATURE).is_none() => return None,
+            Piece::Text { text, data } if text.is_empty() && data.get(SIGNATURE).is_none() => {
+                return None;
+            }
             Piece::Text { text, data } => (data, Part::text(text)),
             Piece::Call { call, data } => {
                 let args = serde_json::from_str(&call.arguments).unwrap_or(RawValue::NULL);
                 let id = Some(call.id.as_str()).filter(|_| self.has_ids);
-                (data, Part { function_call: Some(FunctionCall { id, name: &call.name, args }), ..Part::default() })
+                (
+                    data,
+                    Part {
+                        function_call: Some(FunctionCall {
+                            id,
+                            name: &call.name,
+                            args,
+                        }),
+                        ..Part::default()
+                    },
+                )
             }
-            Piece::Opaque(data) => return Some(Part { more: data.as_object(), ..Part::default() }),
+            Piece::Opaque(data) => {
+                return Some(Part {
+                    more: data.as_object(),
+                    ..Part::default()
+                });
+            }
         };
-        Some(Part { thought_signature: data.get(SIGNATURE).and_then(Value::as_str), ..part })
+        Some(Part {
+            thought_signature: data.get(SIGNATURE).and_then(Value::as_str),
+            ..part
+        })
     }
 
     fn result<'a>(&'a self, result: &'a CallResult<'_>) -> Part<'a> {
         let content = &result.message.content;
         let has_files = content.files().next().is_some();
-        let lines = InputPart::of_message(result.message, self.request).into_iter().map(|part| match part {
-            InputPart::Text(text) => text,
-            InputPart::File { file, .. } => format!("[{}]", file.description()).into(),
-        });
-        let output =
-            if has_files { lines.collect::<Vec<_>>().join("\n").into() } else { Cow::Borrowed(content.as_str()) };
+        let lines = InputPart::of_message(result.message, self.request)
+            .into_iter()
+            .map(|part| match part {
+                InputPart::Text(text) => text,
+                InputPart::File { file, .. } => format!("[{}]", file.description()).into(),
+            });
+        let output = if has_files {
+            lines.collect::<Vec<_>>().join("\n").into()
+        } else {
+            Cow::Borrowed(content.as_str())
+        };
         let files = content.files().filter(|file| self.is_in_result(file));
         let function_response = FunctionResponse {
             id: Some(result.id.as_str()).filter(|_| self.has_ids),
@@ -203,7 +270,10 @@ impl Writer<'_> {
             response: Output { output },
             parts: files.filter_map(|file| self.file(file)).collect(),
         };
-        Part { function_response: Some(function_response), ..Part::default() }
+        Part {
+            function_response: Some(function_response),
+            ..Part::default()
+        }
     }
 
     fn is_in_result(&self, file: &PartFile) -> bool {
@@ -211,7 +281,10 @@ impl Writer<'_> {
     }
 
     fn file<'a>(&'a self, file: &'a PartFile) -> Option<Part<'a>> {
-        self.request.files.get(&file.artifact_id).map(|data| Part::of_file(file, data))
+        self.request
+            .files
+            .get(&file.artifact_id)
+            .map(|data| Part::of_file(file, data))
     }
 }
 
@@ -220,7 +293,10 @@ pub(super) const SIGNATURE: &str = "thoughtSignature";
 
 impl<'a> Part<'a> {
     fn text(text: impl Into<Cow<'a, str>>) -> Self {
-        Self { text: Some(text.into()), ..Self::default() }
+        Self {
+            text: Some(text.into()),
+            ..Self::default()
+        }
     }
 
     fn of_input(part: InputPart<'a>) -> Option<Self> {
@@ -231,6 +307,12 @@ impl<'a> Part<'a> {
     }
 
     fn of_file(file: &'a PartFile, data: &'a str) -> Self {
-        Self { inline_data: Some(InlineData { mime_type: &file.content_type, data }), ..Self::default() }
+        Self {
+            inline_data: Some(InlineData {
+                mime_type: &file.content_type,
+                data,
+            }),
+            ..Self::default()
+        }
     }
 }

@@ -12,7 +12,14 @@ use super::{
 use crate::service::Call;
 
 /// Parameters that are fields of the request itself. All others are fields of `generationConfig`.
-const OF_REQUEST: [&str; 6] = ["safetySettings", "toolConfig", "cachedContent", "labels", "serviceTier", "store"];
+const OF_REQUEST: [&str; 6] = [
+    "safetySettings",
+    "toolConfig",
+    "cachedContent",
+    "labels",
+    "serviceTier",
+    "store",
+];
 
 /// Body of one request.
 pub(super) struct RequestBody<'a>(pub(super) Call<'a>);
@@ -73,10 +80,16 @@ impl Serialize for RequestBody<'_> {
             let function_declarations = request.tools.iter().map(|tool| Declaration {
                 name: call.names.outgoing_name(&tool.name),
                 description: &tool.description,
-                parameters_json_schema: has_properties(&tool.parameters).then(|| without_const(&tool.parameters)),
+                parameters_json_schema: has_properties(&tool.parameters)
+                    .then(|| without_const(&tool.parameters)),
             });
             let function_declarations = function_declarations.collect();
-            form.serialize_entry("tools", &[Tools { function_declarations }])?;
+            form.serialize_entry(
+                "tools",
+                &[Tools {
+                    function_declarations,
+                }],
+            )?;
         }
         form.serialize_entry("contents", &Contents::of(call).list())?;
         // Models before Gemini 3 reject a schema together with tools.
@@ -105,7 +118,9 @@ impl Serialize for RequestBody<'_> {
 }
 
 fn has_properties(schema: &Value) -> bool {
-    schema["properties"].as_object().is_none_or(|properties| !properties.is_empty())
+    schema["properties"]
+        .as_object()
+        .is_none_or(|properties| !properties.is_empty())
 }
 
 /// Returns a schema in which `const` is an `enum` of one value, because the API ignores `const`.
@@ -131,7 +146,11 @@ fn without_const(schema: &Value) -> Cow<'_, Value> {
             other => other.clone(),
         }
     }
-    if has_const(schema) { Cow::Owned(replaced(schema)) } else { Cow::Borrowed(schema) }
+    if has_const(schema) {
+        Cow::Owned(replaced(schema))
+    } else {
+        Cow::Borrowed(schema)
+    }
 }
 
 #[cfg(test)]

@@ -45,7 +45,10 @@ fn thinking_answer() -> Vec<String> {
         chunk(json!([{"text": "Read"}]), None),
         chunk(json!([{"text": "ing."}]), None),
         chunk(json!([first, second]), None),
-        chunk(json!([{"text": "", "thoughtSignature": "SIG2"}]), Some("STOP")),
+        chunk(
+            json!([{"text": "", "thoughtSignature": "SIG2"}]),
+            Some("STOP"),
+        ),
     ])
 }
 
@@ -60,21 +63,43 @@ async fn answer_streams_and_is_returned_as_it_was() {
         _ => Reply::stream(answer("Done.")),
     });
     let service = service::<Gemini>(&server, MODEL);
-    let mut request = ModelRequest { tools: Arc::from([tool("fs.read"), tool("list")]), ..request() };
+    let mut request = ModelRequest {
+        tools: Arc::from([tool("fs.read"), tool("list")]),
+        ..request()
+    };
     let first = ask(&service, &request).await.unwrap();
     let call = |id: &str, name: &str, arguments: &str| ToolCall {
         id: id.into(),
         name: name.into(),
         arguments: arguments.into(),
     };
-    let usage =
-        Usage { prompt_tokens: 20, completion_tokens: 20, cached_tokens: 7, reasoning_tokens: 5, ..Usage::default() };
-    assert_eq!((first.text.as_str(), first.reasoning.as_deref()), ("Reading.", Some("Let me look.")));
-    assert_eq!(first.tool_calls, [call("c1", "fs.read", "{\"path\":\"a\"}"), call("c2", "list", "{}")]);
-    assert_eq!((first.usage, first.finish_reason.as_str()), (Some(usage), "tool_calls"));
+    let usage = Usage {
+        prompt_tokens: 20,
+        completion_tokens: 20,
+        cached_tokens: 7,
+        reasoning_tokens: 5,
+        ..Usage::default()
+    };
+    assert_eq!(
+        (first.text.as_str(), first.reasoning.as_deref()),
+        ("Reading.", Some("Let me look."))
+    );
+    assert_eq!(
+        first.tool_calls,
+        [
+            call("c1", "fs.read", "{\"path\":\"a\"}"),
+            call("c2", "list", "{}")
+        ]
+    );
+    assert_eq!(
+        (first.usage, first.finish_reason.as_str()),
+        (Some(usage), "tool_calls")
+    );
     assert_eq!(data_of(&first).source.dialect, "gemini");
 
-    request.messages.extend([stored(&first), result("c1", "A"), result("c2", "")].map(Arc::new));
+    request
+        .messages
+        .extend([stored(&first), result("c1", "A"), result("c2", "")].map(Arc::new));
     assert_eq!(ask(&service, &request).await.unwrap().text, "Done.");
     let result = |id: &str, name: &str, output: &str| json!({"functionResponse": {"id": id, "name": name, "response": {"output": output}}});
     assert_eq!(
@@ -96,10 +121,19 @@ async fn answer_streams_and_is_returned_as_it_was() {
 #[tokio::test]
 async fn request_has_the_form_of_the_api() {
     let server = ScriptedServer::start(|_| Reply::stream(answer("ok")));
-    let request = ModelRequest { effort: Some(Effort::Minimal), temperature: Some(0.5), ..full_request() };
-    ask(&service::<Gemini>(&server, MODEL), &request).await.unwrap();
+    let request = ModelRequest {
+        effort: Some(Effort::Minimal),
+        temperature: Some(0.5),
+        ..full_request()
+    };
+    ask(&service::<Gemini>(&server, MODEL), &request)
+        .await
+        .unwrap();
     let asked = &server.requests()[0];
-    assert_eq!(asked.path, "/v1/models/gemini-3.8-flash:streamGenerateContent?alt=sse");
+    assert_eq!(
+        asked.path,
+        "/v1/models/gemini-3.8-flash:streamGenerateContent?alt=sse"
+    );
     assert_eq!(asked.headers["x-goog-api-key"], KEY);
     let image = json!({"inlineData": {"mimeType": "image/png", "data": "AAEC"}});
     let schema = json!({"type": "object", "properties": {"path": {"type": "string"}}});
@@ -133,11 +167,24 @@ async fn request_has_the_form_of_the_api() {
 #[tokio::test]
 async fn older_model_gets_files_after_the_results_and_a_budget() {
     let server = ScriptedServer::start(|_| Reply::stream(answer("ok")));
-    let request = ModelRequest { reasoning_budget_tokens: Some(500), ..full_request() };
-    ask(&service::<Gemini>(&server, "gemini-2.5-flash"), &request).await.unwrap();
+    let request = ModelRequest {
+        reasoning_budget_tokens: Some(500),
+        ..full_request()
+    };
+    ask(&service::<Gemini>(&server, "gemini-2.5-flash"), &request)
+        .await
+        .unwrap();
     let body = &server.requests()[0].body;
-    assert_eq!(body["generationConfig"]["thinkingConfig"], json!({"includeThoughts": true, "thinkingBudget": 500}));
-    assert!(body["contents"][1]["parts"][1].get("thoughtSignature").is_none(), "{body}");
+    assert_eq!(
+        body["generationConfig"]["thinkingConfig"],
+        json!({"includeThoughts": true, "thinkingBudget": 500})
+    );
+    assert!(
+        body["contents"][1]["parts"][1]
+            .get("thoughtSignature")
+            .is_none(),
+        "{body}"
+    );
     let image = json!({"inlineData": {"mimeType": "image/png", "data": "AAEC"}});
     let files = json!([{"text": "Files of the tool results above:"}, image, {"text": "And now?"}]);
     assert_eq!(body["contents"][3]["parts"], files);
@@ -155,10 +202,20 @@ async fn rejected_signature_is_replaced() {
     let service = service::<Gemini>(&server, MODEL);
     let mut request = request();
     let first = ask(&service, &request).await.unwrap();
-    request.messages.extend([stored(&first), result("c1", "A"), result("c2", "B")].map(Arc::new));
-    assert!(ask(&service, &request).await.unwrap().provider_data_rejected);
+    request
+        .messages
+        .extend([stored(&first), result("c1", "A"), result("c2", "B")].map(Arc::new));
+    assert!(
+        ask(&service, &request)
+            .await
+            .unwrap()
+            .provider_data_rejected
+    );
     let parts = &server.requests()[2].body["contents"][1]["parts"];
-    assert_eq!(parts[1]["thoughtSignature"], "skip_thought_signature_validator");
+    assert_eq!(
+        parts[1]["thoughtSignature"],
+        "skip_thought_signature_validator"
+    );
 }
 
 /// Vertex AI takes ids of models that send some. Without ids, only the order of the results tells to which call each belongs.
@@ -174,7 +231,8 @@ async fn calls_have_ids_if_the_service_takes_them() {
                        find field.";
         Reply::status(
             400,
-            json!({"error": {"code": 400, "message": message, "status": "INVALID_ARGUMENT"}}).to_string(),
+            json!({"error": {"code": 400, "message": message, "status": "INVALID_ARGUMENT"}})
+                .to_string(),
         )
     });
     let vertex = format!("{}/aiplatform.googleapis.com/v1", server.base_url());
@@ -188,19 +246,34 @@ async fn calls_have_ids_if_the_service_takes_them() {
     ] {
         rejects_ids.store(rejects, SeqCst);
         let seen = server.requests().len();
-        let config = ModelConfig { provider: Some(Provider::Gemini), name: Some(model.to_owned()), ..config(base_url) };
+        let config = ModelConfig {
+            provider: Some(Provider::Gemini),
+            name: Some(model.to_owned()),
+            ..config(base_url)
+        };
         let service = Service::<Gemini>::new(&config, &Environment::default()).unwrap();
         let mut request = request();
-        request.messages.push(Arc::new(caller("", &[("c1", "read", "{}"), ("c2", "read", "{}")])));
-        request.messages.extend([result("c2", "B"), result("c1", "A")].map(Arc::new));
+        request.messages.push(Arc::new(caller(
+            "",
+            &[("c1", "read", "{}"), ("c2", "read", "{}")],
+        )));
+        request
+            .messages
+            .extend([result("c2", "B"), result("c1", "A")].map(Arc::new));
         for _ in 0..expected.len().div_ceil(2) {
             ask(&service, &request).await.unwrap();
         }
         let mut with_ids = Vec::new();
         for asked in &server.requests()[seen..] {
             let parts = &asked.body["contents"][2]["parts"];
-            let outputs: Vec<&Value> = (0..2).map(|n| &parts[n]["functionResponse"]["response"]["output"]).collect();
-            assert_eq!(outputs, [&json!("A"), &json!("B")], "in the order of the calls");
+            let outputs: Vec<&Value> = (0..2)
+                .map(|n| &parts[n]["functionResponse"]["response"]["output"])
+                .collect();
+            assert_eq!(
+                outputs,
+                [&json!("A"), &json!("B")],
+                "in the order of the calls"
+            );
             with_ids.push(parts[0]["functionResponse"]["id"] == "c1");
         }
         assert_eq!(with_ids, expected, "{model}");
@@ -210,15 +283,27 @@ async fn calls_have_ids_if_the_service_takes_them() {
 #[test]
 fn address_follows_the_base_url() {
     for (base_url, expected) in [
-        ("https://h", "https://h/v1beta/models/m:streamGenerateContent?alt=sse"),
-        ("https://h/v1", "https://h/v1/models/m:streamGenerateContent?alt=sse"),
-        ("https://h/gemini/v1beta?x=1", "https://h/gemini/v1beta/models/m:streamGenerateContent?alt=sse&x=1"),
+        (
+            "https://h",
+            "https://h/v1beta/models/m:streamGenerateContent?alt=sse",
+        ),
+        (
+            "https://h/v1",
+            "https://h/v1/models/m:streamGenerateContent?alt=sse",
+        ),
+        (
+            "https://h/gemini/v1beta?x=1",
+            "https://h/gemini/v1beta/models/m:streamGenerateContent?alt=sse&x=1",
+        ),
         (
             "https://aiplatform.googleapis.com/v1/projects/p/locations/global/publishers/google",
             "https://aiplatform.googleapis.com/v1/projects/p/locations/global/publishers/google/models/m:streamGenerateContent?alt=sse",
         ),
     ] {
-        let config = ModelConfig { provider: Some(Provider::Gemini), ..config(base_url.into()) };
+        let config = ModelConfig {
+            provider: Some(Provider::Gemini),
+            ..config(base_url.into())
+        };
         let service = Service::<Gemini>::new(&config, &Environment::default()).unwrap();
         assert_eq!(service.endpoint("models/m").unwrap().as_str(), expected);
     }
@@ -226,20 +311,33 @@ fn address_follows_the_base_url() {
 
 #[tokio::test]
 async fn odd_streams_and_errors_have_clear_results() {
-    let blocked =
-        json!({"promptFeedback": {"blockReason": "PROHIBITED_CONTENT"}, "usageMetadata": {"promptTokenCount": 9}});
+    let blocked = json!({"promptFeedback": {"blockReason": "PROHIBITED_CONTENT"}, "usageMetadata": {"promptTokenCount": 9}});
     let error = json!({"error": {"code": 503, "message": "High demand", "status": "UNAVAILABLE"}});
     // The service writes an error within a stream without `data:`.
     let mut with_bare_error = events(&[chunk(json!([{"text": "x"}]), None)]);
     with_bare_error.push(format!("{error:#}\n"));
     let delay = json!({"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "3.7s"});
-    let limited =
-        json!({"error": {"code": 429, "message": "Quota", "status": "RESOURCE_EXHAUSTED", "details": [delay]}});
+    let limited = json!({"error": {"code": 429, "message": "Quota", "status": "RESOURCE_EXHAUSTED", "details": [delay]}});
     for (reply, expected) in [
         (Reply::stream(events(&[blocked])), Ok("content_filter")),
-        (Reply::stream(events(&[chunk(json!([]), Some("SAFETY"))])), Ok("safety")),
-        (Reply::stream(events(&[chunk(json!([{"text": "cut"}]), Some("MAX_TOKENS"))])), Ok("length")),
-        (Reply::status(200, json!([chunk(json!([{"text": "hi"}]), Some("STOP"))]).to_string()), Ok("stop")),
+        (
+            Reply::stream(events(&[chunk(json!([]), Some("SAFETY"))])),
+            Ok("safety"),
+        ),
+        (
+            Reply::stream(events(&[chunk(
+                json!([{"text": "cut"}]),
+                Some("MAX_TOKENS"),
+            )])),
+            Ok("length"),
+        ),
+        (
+            Reply::status(
+                200,
+                json!([chunk(json!([{"text": "hi"}]), Some("STOP"))]).to_string(),
+            ),
+            Ok("stop"),
+        ),
         (
             Reply::stream(events(&[chunk(json!([]), Some("MALFORMED_FUNCTION_CALL"))])),
             Err((Failure::InvalidResponse, "malformed tool call")),
@@ -250,19 +348,35 @@ async fn odd_streams_and_errors_have_clear_results() {
         ),
         (
             Reply::status(429, limited.to_string()),
-            Err((Failure::RateLimited { retry_after_ms: Some(3_700) }, "delay of 4 s")),
+            Err((
+                Failure::RateLimited {
+                    retry_after_ms: Some(3_700),
+                },
+                "delay of 4 s",
+            )),
         ),
         (
             Reply::stream(events(&[chunk(json!([{"text": "x"}]), None)])),
             Err((Failure::InvalidResponse, "ended before")),
         ),
-        (Reply::stream(with_bare_error), Err((Failure::Unavailable, "High demand"))),
+        (
+            Reply::stream(with_bare_error),
+            Err((Failure::Unavailable, "High demand")),
+        ),
     ] {
         let server = ScriptedServer::start(move |_| reply.clone());
-        match (ask(&service::<Gemini>(&server, MODEL), &request()).await, expected) {
-            (Ok(Completion { finish_reason, .. }), Ok(expected)) => assert_eq!(finish_reason, expected),
+        match (
+            ask(&service::<Gemini>(&server, MODEL), &request()).await,
+            expected,
+        ) {
+            (Ok(Completion { finish_reason, .. }), Ok(expected)) => {
+                assert_eq!(finish_reason, expected)
+            }
             (Err(error), Err((failure, part))) => {
-                assert!(error.failure == failure && error.message.contains(part), "{error:?}");
+                assert!(
+                    error.failure == failure && error.message.contains(part),
+                    "{error:?}"
+                );
             }
             (answer, expected) => panic!("{answer:?} instead of {expected:?}"),
         }
@@ -273,11 +387,25 @@ async fn odd_streams_and_errors_have_clear_results() {
 async fn parameters_that_a_known_model_rejects_are_not_sent() {
     let server = ScriptedServer::start(|_| Reply::stream(answer("ok")));
     let params = json!({"top_p": 0.9}).as_object().unwrap().clone();
-    let request = ModelRequest { temperature: Some(0.5), params, ..request() };
+    let request = ModelRequest {
+        temperature: Some(0.5),
+        params,
+        ..request()
+    };
     for model in [MODEL, "gemini-2.5-flash"] {
-        ask(&service::<Gemini>(&server, model), &request).await.unwrap();
+        ask(&service::<Gemini>(&server, model), &request)
+            .await
+            .unwrap();
     }
-    let sent: Vec<bool> = server.requests().iter().map(|asked| asked.body.to_string().contains("0.5")).collect();
-    let params: Vec<bool> = server.requests().iter().map(|asked| asked.body.to_string().contains("0.9")).collect();
+    let sent: Vec<bool> = server
+        .requests()
+        .iter()
+        .map(|asked| asked.body.to_string().contains("0.5"))
+        .collect();
+    let params: Vec<bool> = server
+        .requests()
+        .iter()
+        .map(|asked| asked.body.to_string().contains("0.9"))
+        .collect();
     assert_eq!((sent, params), (vec![false, true], vec![false, true]));
 }

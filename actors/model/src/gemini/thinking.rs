@@ -29,7 +29,8 @@ pub(super) fn version(model: &str) -> Option<(u32, u32)> {
 
 /// Returns whether a model is of Gemini 3 or later, as the names without a version are.
 pub(super) fn is_gemini_3(model: &str) -> bool {
-    model.to_ascii_lowercase().contains("gemini-") && version(model).is_none_or(|version| version >= (3, 0))
+    model.to_ascii_lowercase().contains("gemini-")
+        && version(model).is_none_or(|version| version >= (3, 0))
 }
 
 /// Returns what a model accepts about its reasoning.
@@ -40,9 +41,17 @@ pub(super) fn support(model: &str) -> ReasoningSupport {
         Some((0..=1, _) | (2, 0..=4)) => return ReasoningSupport::NONE,
         // A budget of 0 switches the thinking of these models off.
         Some((2, _)) if name.contains("flash") => {
-            return ReasoningSupport { levels: Some(&[NoEffort]), takes_budget: Some(true) };
+            return ReasoningSupport {
+                levels: Some(&[NoEffort]),
+                takes_budget: Some(true),
+            };
         }
-        Some((2, _)) => return ReasoningSupport { levels: Some(&[]), takes_budget: Some(true) },
+        Some((2, _)) => {
+            return ReasoningSupport {
+                levels: Some(&[]),
+                takes_budget: Some(true),
+            };
+        }
         Some((3, 0..=6)) if !name.contains("-pro") => &[Minimal, Low, Medium, High],
         Some(_) if name.contains("-lite") => &[Minimal, Low, Medium, High],
         Some(_) if name.contains("-hydrogen") => &[Low, Medium, High, Xhigh],
@@ -58,16 +67,23 @@ pub(super) fn config(call: &Call<'_>) -> Option<ThinkingConfig> {
         return None;
     }
     let thinking_budget = call.reasoning_budget_tokens;
-    let level = call.effort.and_then(|effort| support.nearest(effort)).filter(|_| thinking_budget.is_none());
+    let level = call
+        .effort
+        .and_then(|effort| support.nearest(effort))
+        .filter(|_| thinking_budget.is_none());
     let is_configured = level.is_some() || thinking_budget.is_some();
     if support == ReasoningSupport::UNKNOWN && !is_configured {
         return None;
     }
     let takes_budget = support.takes_budget == Some(true);
-    let thinking_budget =
-        thinking_budget.or((takes_budget && call.effort == Some(NoEffort) && level.is_some()).then_some(0));
+    let thinking_budget = thinking_budget
+        .or((takes_budget && call.effort == Some(NoEffort) && level.is_some()).then_some(0));
     let thinking_level = level.filter(|level| *level != NoEffort).map(Effort::as_str);
-    Some(ThinkingConfig { include_thoughts: true, thinking_level, thinking_budget })
+    Some(ThinkingConfig {
+        include_thoughts: true,
+        thinking_level,
+        thinking_budget,
+    })
 }
 
 #[cfg(test)]
@@ -80,15 +96,35 @@ mod tests {
             ("gemini-2.5-pro", Some(&[][..]), Some(true)),
             ("gemini-2.5-flash-lite", Some(&[NoEffort][..]), Some(true)),
             ("gemini-2.0-flash", Some(&[][..]), Some(false)),
-            ("gemini-3.1-pro-preview", Some(&[Low, Medium, High][..]), Some(false)),
-            ("google/gemini-3.6-flash", Some(&[Minimal, Low, Medium, High][..]), Some(false)),
-            ("gemini-3.8-flash", Some(&[Low, Medium, High][..]), Some(false)),
-            ("gemini-4-hydrogen", Some(&[Low, Medium, High, Xhigh][..]), Some(false)),
+            (
+                "gemini-3.1-pro-preview",
+                Some(&[Low, Medium, High][..]),
+                Some(false),
+            ),
+            (
+                "google/gemini-3.6-flash",
+                Some(&[Minimal, Low, Medium, High][..]),
+                Some(false),
+            ),
+            (
+                "gemini-3.8-flash",
+                Some(&[Low, Medium, High][..]),
+                Some(false),
+            ),
+            (
+                "gemini-4-hydrogen",
+                Some(&[Low, Medium, High, Xhigh][..]),
+                Some(false),
+            ),
             ("gemini-flash-latest", None, None),
             ("gemma-4-31b-it", None, None),
         ] {
             let support = support(model);
-            assert_eq!((support.levels, support.takes_budget), (levels, takes_budget), "{model}");
+            assert_eq!(
+                (support.levels, support.takes_budget),
+                (levels, takes_budget),
+                "{model}"
+            );
         }
     }
 }

@@ -77,13 +77,21 @@ impl Assembler {
     ///
     /// # Errors
     /// Fails if the answer exceeds its limits.
-    pub(super) fn take(&mut self, chunk: Chunk<'_>, deltas: &mut dyn DeltaSink) -> Result<(), ModelError> {
+    pub(super) fn take(
+        &mut self,
+        chunk: Chunk<'_>,
+        deltas: &mut dyn DeltaSink,
+    ) -> Result<(), ModelError> {
         // If every chunk has a usage, it is cumulative, so the last one counts.
         if let Some(usage) = chunk.usage.as_ref().and_then(|usage| usage.usage()) {
             self.usage = Some(usage);
         }
         // One choice was requested; a second one would be mixed into it.
-        let first = chunk.choices.unwrap_or_default().into_iter().find(|c| c.index.is_none_or(|index| index.0 == 0));
+        let first = chunk
+            .choices
+            .unwrap_or_default()
+            .into_iter()
+            .find(|c| c.index.is_none_or(|index| index.0 == 0));
         first.map_or(Ok(()), |choice| self.choice(choice, deltas))
     }
 
@@ -106,7 +114,12 @@ impl Assembler {
         Ok(())
     }
 
-    fn piece(&mut self, piece: MessagePiece<'_>, is_whole: bool, deltas: &mut dyn DeltaSink) -> Result<(), ModelError> {
+    fn piece(
+        &mut self,
+        piece: MessagePiece<'_>,
+        is_whole: bool,
+        deltas: &mut dyn DeltaSink,
+    ) -> Result<(), ModelError> {
         self.returns_reasoning |= !piece.reasoning_content.0.is_empty();
         if let Some(extra) = piece.extra_content {
             self.extra = self.opaque(extra);
@@ -116,29 +129,42 @@ impl Assembler {
             self.details.add(details)
         });
         // Some servers send the same text under several names.
-        let LenientText(mut reasoning) =
-            if piece.reasoning_content.0.is_empty() { piece.reasoning } else { piece.reasoning_content };
+        let LenientText(mut reasoning) = if piece.reasoning_content.0.is_empty() {
+            piece.reasoning
+        } else {
+            piece.reasoning_content
+        };
         if reasoning.is_empty() {
             reasoning = details_text.unwrap_or_default().into();
         }
         if !reasoning.is_empty() {
             self.reasoning.push_str(&reasoning);
             self.size.text_bytes += reasoning.len();
-            deltas.push(Delta::Reasoning { text: reasoning.into_owned() });
+            deltas.push(Delta::Reasoning {
+                text: reasoning.into_owned(),
+            });
         }
         self.is_refused |= !piece.refusal.0.is_empty();
         for LenientText(text) in [piece.content, piece.refusal] {
             if !text.is_empty() {
                 self.text.push_str(&text);
                 self.size.text_bytes += text.len();
-                deltas.push(Delta::Text { text: text.into_owned() });
+                deltas.push(Delta::Text {
+                    text: text.into_owned(),
+                });
             }
         }
         for call in piece.tool_calls.unwrap_or_default() {
             self.call(call, is_whole)?;
         }
         if let Some(function) = piece.function_call {
-            self.call(CallPiece { function: Some(function), ..CallPiece::default() }, is_whole)?;
+            self.call(
+                CallPiece {
+                    function: Some(function),
+                    ..CallPiece::default()
+                },
+                is_whole,
+            )?;
         }
         Ok(())
     }
@@ -146,7 +172,10 @@ impl Assembler {
     /// Returns the position of the call to which a piece belongs: that with its index, else with its id, else the last one. A
     /// piece with a new index but neither id nor name continues the last call, unless its arguments are complete JSON.
     fn position_of_call(&self, index: Option<u64>, id: &str, name: &str) -> Option<usize> {
-        let of_index = self.calls.iter().rposition(|call| index.is_some() && call.index == index);
+        let of_index = self
+            .calls
+            .iter()
+            .rposition(|call| index.is_some() && call.index == index);
         if of_index.is_some() {
             return of_index;
         }
@@ -168,15 +197,27 @@ impl Assembler {
         let index = piece.index.map(|index| index.0);
         let LenientText(id) = piece.id;
         let extra = piece.extra_content.map(|extra| self.opaque(extra));
-        let FunctionPiece { name: LenientText(name), arguments } = piece.function.unwrap_or_default();
+        let FunctionPiece {
+            name: LenientText(name),
+            arguments,
+        } = piece.function.unwrap_or_default();
         let (arguments, is_object) = arguments_of(arguments);
-        let position = if is_whole { None } else { self.position_of_call(index, &id, &name) };
-        let same = position.filter(|at| !self.calls[*at].is_complete_before(index.is_some(), &id, &name, &arguments));
+        let position = if is_whole {
+            None
+        } else {
+            self.position_of_call(index, &id, &name)
+        };
+        let same = position.filter(|at| {
+            !self.calls[*at].is_complete_before(index.is_some(), &id, &name, &arguments)
+        });
         let call = match same {
             Some(at) => &mut self.calls[at],
             None => {
                 self.size.tool_calls += 1;
-                self.calls.push_mut(PartialCall { index, ..PartialCall::default() })
+                self.calls.push_mut(PartialCall {
+                    index,
+                    ..PartialCall::default()
+                })
             }
         };
         self.size.text_bytes += id.len() + name.len();
@@ -211,18 +252,31 @@ impl Assembler {
     }
 
     fn provider_items(&mut self) -> Vec<ProviderItem> {
-        let has_extra = !self.extra.is_null() || self.calls.iter().any(|call| !call.extra.is_null());
+        let has_extra =
+            !self.extra.is_null() || self.calls.iter().any(|call| !call.extra.is_null());
         if !self.returns_reasoning && !has_extra && self.details.is_empty() {
             return Vec::new();
         }
         let mut items = if self.details.is_empty() {
-            let of_reasoning = if self.returns_reasoning { Value::Null } else { NOT_RETURNED.into() };
-            vec![ProviderItem::Reasoning { bytes: self.reasoning.len(), data: of_reasoning }]
+            let of_reasoning = if self.returns_reasoning {
+                Value::Null
+            } else {
+                NOT_RETURNED.into()
+            };
+            vec![ProviderItem::Reasoning {
+                bytes: self.reasoning.len(),
+                data: of_reasoning,
+            }]
         } else {
             std::mem::take(&mut self.details).items(&self.reasoning)
         };
-        items.push(ProviderItem::Text { bytes: self.text.len(), data: self.extra.clone() });
-        items.extend(self.calls.iter().map(|call| ProviderItem::Call { data: call.extra.clone() }));
+        items.push(ProviderItem::Text {
+            bytes: self.text.len(),
+            data: self.extra.clone(),
+        });
+        items.extend(self.calls.iter().map(|call| ProviderItem::Call {
+            data: call.extra.clone(),
+        }));
         items
     }
 }
@@ -247,14 +301,22 @@ impl AnswerFormat for Assembler {
             return Err(EventError::Service(error));
         }
         let chunk: Chunk<'_> = serde_json::from_slice(body).map_err(|_| EventError::Unknown)?;
-        if !chunk.choices.as_ref().is_some_and(|choices| choices.iter().any(|choice| choice.message.is_some())) {
+        if !chunk
+            .choices
+            .as_ref()
+            .is_some_and(|choices| choices.iter().any(|choice| choice.message.is_some()))
+        {
             return Err(EventError::Unknown);
         }
         Ok(self.take(chunk, deltas)?)
     }
 
     fn progress(&self) -> Progress {
-        if self.finish_reason.is_some() { Progress::Finished } else { Progress::Open }
+        if self.finish_reason.is_some() {
+            Progress::Finished
+        } else {
+            Progress::Open
+        }
     }
 
     /// Returns the size of the answer so far. Ids and names count each time they arrive.
@@ -267,7 +329,8 @@ impl AnswerFormat for Assembler {
     }
 
     fn finish(mut self) -> Result<(Completion, Vec<ProviderItem>), &'static str> {
-        self.calls.retain(|call| !(call.name.is_empty() && call.arguments.is_empty()));
+        self.calls
+            .retain(|call| !(call.name.is_empty() && call.arguments.is_empty()));
         if self.calls.iter().any(|call| call.name.is_empty()) {
             return Err("a tool call without a name");
         }
@@ -291,7 +354,11 @@ impl AnswerFormat for Assembler {
 
 impl PartialCall {
     fn into_call(self) -> ToolCall {
-        ToolCall { id: self.id, name: self.name, arguments: self.arguments }
+        ToolCall {
+            id: self.id,
+            name: self.name,
+            arguments: self.arguments,
+        }
     }
 
     /// Returns whether a piece that seems to belong to this call is the beginning of another call.

@@ -72,7 +72,12 @@ impl<'a> Content<'a> {
             return Self::Text(message.content.as_str().into());
         }
         if message.role == Role::User {
-            return Self::Parts(InputPart::of_message(message, request).into_iter().map(Part::of).collect());
+            return Self::Parts(
+                InputPart::of_message(message, request)
+                    .into_iter()
+                    .map(Part::of)
+                    .collect(),
+            );
         }
         let lines = parts.iter().filter_map(|part| match part {
             ContentPart::Text { text } => Some(Cow::Borrowed(text.as_str())),
@@ -99,7 +104,13 @@ impl<'a> Content<'a> {
     pub(super) fn followed_by(self, next: Self) -> Self {
         match (self, next) {
             (Self::Text(text), Self::Text(next)) => Self::Text(format!("{text}\n\n{next}").into()),
-            (content, next) => Self::Parts(content.into_parts().into_iter().chain(next.into_parts()).collect()),
+            (content, next) => Self::Parts(
+                content
+                    .into_parts()
+                    .into_iter()
+                    .chain(next.into_parts())
+                    .collect(),
+            ),
         }
     }
 
@@ -114,7 +125,10 @@ impl<'a> Content<'a> {
     /// Marks the end of a list as the end of a part that is cached, if a text is at the end.
     pub(super) fn with_breakpoint(mut self) -> Self {
         if let Self::Parts(parts) = &mut self
-            && let Some(Part::Text { prompt_cache_breakpoint, .. }) = parts.last_mut()
+            && let Some(Part::Text {
+                prompt_cache_breakpoint,
+                ..
+            }) = parts.last_mut()
         {
             *prompt_cache_breakpoint = Some(CacheBreakpoint::EXPLICIT);
         }
@@ -130,8 +144,13 @@ impl<'a> Content<'a> {
 
     /// Returns the content of a user message with the files of tool results. `None` if there are none.
     pub(super) fn of_tool_files(files: &[&'a PartFile], request: &'a ModelRequest) -> Option<Self> {
-        let files = files.iter().filter(|file| request.files.contains_key(&file.artifact_id));
-        let mut parts: Vec<Part<'a>> = files.flat_map(|file| InputPart::of_file(file, request)).map(Part::of).collect();
+        let files = files
+            .iter()
+            .filter(|file| request.files.contains_key(&file.artifact_id));
+        let mut parts: Vec<Part<'a>> = files
+            .flat_map(|file| InputPart::of_file(file, request))
+            .map(Part::of)
+            .collect();
         if parts.is_empty() {
             return None;
         }
@@ -142,7 +161,10 @@ impl<'a> Content<'a> {
 
 impl<'a> Part<'a> {
     pub(super) fn text(text: impl Into<Cow<'a, str>>) -> Self {
-        Self::Text { text: text.into(), prompt_cache_breakpoint: None }
+        Self::Text {
+            text: text.into(),
+            prompt_cache_breakpoint: None,
+        }
     }
 
     fn of(part: InputPart<'a>) -> Self {
@@ -153,16 +175,32 @@ impl<'a> Part<'a> {
     }
 
     fn of_data(file: &'a PartFile, data: &'a str) -> Self {
-        let url = DataUrl { content_type: &file.content_type, data };
+        let url = DataUrl {
+            content_type: &file.content_type,
+            data,
+        };
         match file.kind() {
-            Some(InputKind::Image) => Self::ImageUrl { image_url: Url { url } },
+            Some(InputKind::Image) => Self::ImageUrl {
+                image_url: Url { url },
+            },
             Some(InputKind::Audio) => {
-                let format = if file.content_type.contains("wav") { "wav" } else { "mp3" };
-                Self::InputAudio { input_audio: Audio { data, format } }
+                let format = if file.content_type.contains("wav") {
+                    "wav"
+                } else {
+                    "mp3"
+                };
+                Self::InputAudio {
+                    input_audio: Audio { data, format },
+                }
             }
             _ => {
                 let filename = file.filename.as_deref().unwrap_or("file.pdf");
-                Self::File { file: FileData { filename, file_data: url } }
+                Self::File {
+                    file: FileData {
+                        filename,
+                        file_data: url,
+                    },
+                }
             }
         }
     }

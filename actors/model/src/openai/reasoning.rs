@@ -33,9 +33,15 @@ const FAMILIES: [(&str, &[Effort]); 19] = [
 /// Returns what a model accepts about its reasoning.
 pub(crate) fn support(model: &str) -> ReasoningSupport {
     // Gateways use names like `openai/gpt-6-sol`.
-    let name = model.rsplit('/').next().unwrap_or(model).to_ascii_lowercase();
+    let name = model
+        .rsplit('/')
+        .next()
+        .unwrap_or(model)
+        .to_ascii_lowercase();
     let family = FAMILIES.iter().find(|(start, _)| name.starts_with(start));
-    family.map_or(ReasoningSupport::UNKNOWN, |(_, levels)| ReasoningSupport::levels(levels))
+    family.map_or(ReasoningSupport::UNKNOWN, |(_, levels)| {
+        ReasoningSupport::levels(levels)
+    })
 }
 
 #[cfg(test)]
@@ -46,10 +52,16 @@ mod tests {
     fn longest_family_name_comes_first() {
         for (later, (start, _)) in FAMILIES.iter().enumerate() {
             for (earlier, _) in &FAMILIES[..later] {
-                assert!(!start.starts_with(earlier), "{start} is never reached after {earlier}");
+                assert!(
+                    !start.starts_with(earlier),
+                    "{start} is never reached after {earlier}"
+                );
             }
         }
-        assert_eq!(support("openai/gpt-5.4-mini-2026-03-17").nearest(Max), Some(Xhigh));
+        assert_eq!(
+            support("openai/gpt-5.4-mini-2026-03-17").nearest(Max),
+            Some(Xhigh)
+        );
         assert_eq!(support("gpt-4.1-mini").nearest(High), None);
         assert_eq!(support("llama").nearest(High), Some(High));
     }

@@ -26,7 +26,9 @@ impl ReasoningDetails {
         let pieces: Vec<Value> = serde_json::from_str(pieces.get()).unwrap_or_default();
         let mut text = String::new();
         for piece in pieces {
-            let Value::Object(piece) = piece else { continue };
+            let Value::Object(piece) = piece else {
+                continue;
+            };
             text.push_str(text_of(&piece));
             self.add_piece(piece);
         }
@@ -35,13 +37,19 @@ impl ReasoningDetails {
 
     fn add_piece(&mut self, piece: Map<String, Value>) {
         let name = text_name(&piece);
-        let Some(part) = self.parts.last_mut().filter(|part| name.is_some() && continues(part, &piece)) else {
+        let Some(part) = self
+            .parts
+            .last_mut()
+            .filter(|part| name.is_some() && continues(part, &piece))
+        else {
             self.parts.push(piece);
             return;
         };
         for (key, value) in piece {
             match (part.get_mut(&key), value) {
-                (Some(Value::String(text)), Value::String(more)) if Some(key.as_str()) == name => text.push_str(&more),
+                (Some(Value::String(text)), Value::String(more)) if Some(key.as_str()) == name => {
+                    text.push_str(&more)
+                }
                 (Some(_), Value::Null) => {}
                 (_, value) => drop(part.insert(key, value)),
             }
@@ -53,9 +61,19 @@ impl ReasoningDetails {
     pub(super) fn items(self, reasoning: &str) -> Vec<ProviderItem> {
         let texts: String = self.parts.iter().map(text_of).collect();
         if texts != reasoning {
-            let parts = self.parts.into_iter().map(Value::Object).collect::<Vec<_>>();
-            let whole = ProviderItem::Reasoning { bytes: reasoning.len(), data: NOT_RETURNED.into() };
-            return vec![whole, ProviderItem::Opaque(serde_json::json!({ REASONING_DETAILS: parts }))];
+            let parts = self
+                .parts
+                .into_iter()
+                .map(Value::Object)
+                .collect::<Vec<_>>();
+            let whole = ProviderItem::Reasoning {
+                bytes: reasoning.len(),
+                data: NOT_RETURNED.into(),
+            };
+            return vec![
+                whole,
+                ProviderItem::Opaque(serde_json::json!({ REASONING_DETAILS: parts })),
+            ];
         }
         let mut items = Vec::new();
         for mut part in self.parts {
@@ -63,7 +81,10 @@ impl ReasoningDetails {
             if let Some(name) = text_name(&part).filter(|_| bytes > 0) {
                 part.remove(name);
             }
-            items.push(ProviderItem::Reasoning { bytes, data: Value::Object(part) });
+            items.push(ProviderItem::Reasoning {
+                bytes,
+                data: Value::Object(part),
+            });
         }
         items
     }
@@ -92,7 +113,10 @@ fn text_name(part: &Map<String, Value>) -> Option<&'static str> {
 }
 
 fn text_of(part: &Map<String, Value>) -> &str {
-    text_name(part).and_then(|name| part.get(name)).and_then(Value::as_str).unwrap_or_default()
+    text_name(part)
+        .and_then(|name| part.get(name))
+        .and_then(Value::as_str)
+        .unwrap_or_default()
 }
 
 /// Returns whether a piece belongs to the last part: it has the same type, and neither another index nor another id.
@@ -103,5 +127,8 @@ fn continues(part: &Map<String, Value>, piece: &Map<String, Value>) -> bool {
     };
     let is_signed = part.get("signature").is_some_and(Value::is_string);
     let has_text = !text_of(piece).is_empty();
-    part.get("type") == piece.get("type") && is_same("index") && is_same("id") && !(is_signed && has_text)
+    part.get("type") == piece.get("type")
+        && is_same("index")
+        && is_same("id")
+        && !(is_signed && has_text)
 }

@@ -43,7 +43,9 @@ impl Serialize for RequestBody<'_> {
         if let Some(limit) = call.max_output_tokens {
             form.serialize_entry(limit_name(call.adaptation), &limit)?;
         }
-        let effort = call.effort.and_then(|effort| reasoning::support(call.model).nearest(effort));
+        let effort = call
+            .effort
+            .and_then(|effort| reasoning::support(call.model).nearest(effort));
         if let Some(effort) = effort.filter(|_| !call.is_param("reasoning_effort")) {
             form.serialize_entry("reasoning_effort", &effort)?;
         }
@@ -51,8 +53,18 @@ impl Serialize for RequestBody<'_> {
             form.serialize_entry("temperature", &temperature)?;
         }
         if let Some(schema) = output_schema(call).filter(|_| !call.is_param("response_format")) {
-            let json_schema = JsonSchema { name: "answer", schema, strict: false };
-            form.serialize_entry("response_format", &ResponseFormat { r#type: "json_schema", json_schema })?;
+            let json_schema = JsonSchema {
+                name: "answer",
+                schema,
+                strict: false,
+            };
+            form.serialize_entry(
+                "response_format",
+                &ResponseFormat {
+                    r#type: "json_schema",
+                    json_schema,
+                },
+            )?;
         }
         let cache_key = call.cache_key.filter(|_| !call.adaptation.no_cache_control);
         if let Some(key) = cache_key.filter(|_| !call.is_param("prompt_cache_key")) {
@@ -60,7 +72,12 @@ impl Serialize for RequestBody<'_> {
         }
         form.serialize_entry("stream", &true)?;
         if !call.adaptation.no_stream_options && !call.params.contains_key("stream_options") {
-            form.serialize_entry("stream_options", &StreamOptions { include_usage: true })?;
+            form.serialize_entry(
+                "stream_options",
+                &StreamOptions {
+                    include_usage: true,
+                },
+            )?;
         }
         for (name, value) in call.all_params() {
             form.serialize_entry(name, value)?;
@@ -72,9 +89,15 @@ impl Serialize for RequestBody<'_> {
 /// Returns whether a model is one of OpenAI, which rejects long ids. Other services may expect the ids that they have
 /// made.
 fn is_of_openai(model: &str) -> bool {
-    let name = model.rsplit('/').next().unwrap_or(model).to_ascii_lowercase();
-    let is_numbered =
-        |name: &str| name.strip_prefix('o').is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()));
+    let name = model
+        .rsplit('/')
+        .next()
+        .unwrap_or(model)
+        .to_ascii_lowercase();
+    let is_numbered = |name: &str| {
+        name.strip_prefix('o')
+            .is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
+    };
     name.starts_with("gpt-") || name.starts_with("chatgpt") || is_numbered(&name)
 }
 
@@ -85,7 +108,9 @@ fn short_ids(messages: &[Arc<Message>]) -> HashMap<&str, String> {
     for call in messages.iter().flat_map(|message| &message.tool_calls) {
         let number = short_ids.len() + 1;
         if call.id.len() > MAX_ID_BYTES {
-            short_ids.entry(call.id.as_str()).or_insert_with(|| format!("soong_call_{number}"));
+            short_ids
+                .entry(call.id.as_str())
+                .or_insert_with(|| format!("soong_call_{number}"));
         }
     }
     short_ids
@@ -93,14 +118,19 @@ fn short_ids(messages: &[Arc<Message>]) -> HashMap<&str, String> {
 
 /// Returns the parameter name of the output limit.
 pub(super) fn limit_name(adaptation: Adaptation) -> &'static str {
-    if adaptation.uses_max_completion_tokens { "max_completion_tokens" } else { "max_tokens" }
+    if adaptation.uses_max_completion_tokens {
+        "max_completion_tokens"
+    } else {
+        "max_tokens"
+    }
 }
 
 /// Returns the schema of the answer. It is not sent to an unknown model together with tools, because many local servers
 /// then prevent calls of tools.
 fn output_schema<'a>(call: &Call<'a>) -> Option<&'a Value> {
     let is_known = || ModelCatalog::built_in().find(call.model).is_some();
-    call.output_schema().filter(|_| call.request.tools.is_empty() || is_known())
+    call.output_schema()
+        .filter(|_| call.request.tools.is_empty() || is_known())
 }
 
 #[derive(Serialize)]
@@ -136,15 +166,25 @@ impl<'a> Serialize for Messages<'a> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut list = serializer.serialize_seq(None)?;
         let request = self.call.request;
-        let blocks: Vec<Part<'a>> =
-            request.system.iter().filter(|block| !block.is_empty()).map(|block| Part::text(&**block)).collect();
+        let blocks: Vec<Part<'a>> = request
+            .system
+            .iter()
+            .filter(|block| !block.is_empty())
+            .map(|block| Part::text(&**block))
+            .collect();
         match (blocks.is_empty(), self.breakpoints) {
             (true, _) => {}
             (false, Some(_)) => {
                 let content = Content::Parts(blocks).with_breakpoint();
-                list.serialize_element(&InputMessage { role: "system", content })?;
+                list.serialize_element(&InputMessage {
+                    role: "system",
+                    content,
+                })?;
             }
-            (false, None) => list.serialize_element(&System { role: "system", content: Blocks(request) })?,
+            (false, None) => list.serialize_element(&System {
+                role: "system",
+                content: Blocks(request),
+            })?,
         }
         let returned = ReturnedData::of(self.call);
         let mut tool_files = Vec::new();
@@ -152,7 +192,10 @@ impl<'a> Serialize for Messages<'a> {
             if message.role == Role::User {
                 serialize_tool_files(&mut list, &mut tool_files, request)?;
                 if place == 0 || request.messages[place - 1].role != Role::User {
-                    list.serialize_element(&InputMessage { role: "user", content: self.user_content(place) })?;
+                    list.serialize_element(&InputMessage {
+                        role: "user",
+                        content: self.user_content(place),
+                    })?;
                 }
                 continue;
             }
@@ -165,10 +208,22 @@ impl<'a> Serialize for Messages<'a> {
             // Context joins a result. A message of the user would end the turn: many services then drop the reasoning
             // before it.
             let is_result = message.role == Role::Tool;
-            let content = if is_result { self.input_content(place) } else { Content::of(message, request) };
-            list.serialize_element(&OutgoingMessage { message, content, messages: self, data })?;
+            let content = if is_result {
+                self.input_content(place)
+            } else {
+                Content::of(message, request)
+            };
+            list.serialize_element(&OutgoingMessage {
+                message,
+                content,
+                messages: self,
+                data,
+            })?;
             if let Some(context) = self.context_after(place).filter(|_| !is_result) {
-                list.serialize_element(&InputMessage { role: "user", content: Content::Text(context.into()) })?;
+                list.serialize_element(&InputMessage {
+                    role: "user",
+                    content: Content::Text(context.into()),
+                })?;
             }
         }
         serialize_tool_files(&mut list, &mut tool_files, request)?;
@@ -179,13 +234,25 @@ impl<'a> Serialize for Messages<'a> {
 impl<'a> Messages<'a> {
     fn of(call: Call<'a>) -> Self {
         let messages = &call.request.messages;
-        let is_answer = |place: usize| messages.get(place).is_none_or(|message| message.role == Role::Assistant);
-        let mut turn_ends = (0..messages.len()).rev().filter(|place| !is_answer(*place) && is_answer(place + 1));
-        let breakpoints = call.caches_at_breakpoints().then(|| [turn_ends.next(), turn_ends.next()]);
+        let is_answer = |place: usize| {
+            messages
+                .get(place)
+                .is_none_or(|message| message.role == Role::Assistant)
+        };
+        let mut turn_ends = (0..messages.len())
+            .rev()
+            .filter(|place| !is_answer(*place) && is_answer(place + 1));
+        let breakpoints = call
+            .caches_at_breakpoints()
+            .then(|| [turn_ends.next(), turn_ends.next()]);
         Self {
             call,
             breakpoints,
-            short_ids: if is_of_openai(call.model) { short_ids(messages) } else { HashMap::new() },
+            short_ids: if is_of_openai(call.model) {
+                short_ids(messages)
+            } else {
+                HashMap::new()
+            },
         }
     }
 
@@ -197,7 +264,9 @@ impl<'a> Messages<'a> {
     /// them. They are sent as one message, because many chat templates reject two of them in a row.
     fn user_content(&self, first: usize) -> Content<'a> {
         let request = self.call.request;
-        let following = request.messages[first + 1..].iter().take_while(|message| message.role == Role::User);
+        let following = request.messages[first + 1..]
+            .iter()
+            .take_while(|message| message.role == Role::User);
         let last = first + following.count();
         let rest = (first + 1..=last).map(|place| self.input_content(place));
         rest.fold(self.input_content(first), Content::followed_by)
@@ -208,13 +277,23 @@ impl<'a> Messages<'a> {
         let request = self.call.request;
         let content = Content::of(&request.messages[place], request);
         let context = self.context_after(place);
-        let Some(turn_ends) = self.breakpoints else { return content.with_context(context) };
+        let Some(turn_ends) = self.breakpoints else {
+            return content.with_context(context);
+        };
         // Always a list: what was sent must not change when a breakpoint moves.
         let content = content.into_list();
         let ends_shared_part = place + 1 == request.cache.shared_messages;
-        let content = if ends_shared_part || context.is_some() { content.with_breakpoint() } else { content };
+        let content = if ends_shared_part || context.is_some() {
+            content.with_breakpoint()
+        } else {
+            content
+        };
         let content = content.with_context(context);
-        if turn_ends.contains(&Some(place)) { content.with_breakpoint() } else { content }
+        if turn_ends.contains(&Some(place)) {
+            content.with_breakpoint()
+        } else {
+            content
+        }
     }
 
     /// Returns the context that follows a message.
@@ -241,7 +320,10 @@ fn serialize_tool_files<'a, L: SerializeSeq>(
     request: &'a ModelRequest,
 ) -> Result<(), L::Error> {
     match Content::of_tool_files(&std::mem::take(files), request) {
-        Some(content) => list.serialize_element(&InputMessage { role: "user", content }),
+        Some(content) => list.serialize_element(&InputMessage {
+            role: "user",
+            content,
+        }),
         None => Ok(()),
     }
 }
@@ -296,10 +378,16 @@ impl Serialize for OutgoingMessage<'_> {
             #[serde(skip_serializing_if = "Option::is_none")]
             tool_call_id: Option<&'a str>,
         }
-        let Self { message, content, messages, data } = self;
+        let Self {
+            message,
+            content,
+            messages,
+            data,
+        } = self;
         let calls = messages.call.names.outgoing_calls(&message.tool_calls);
-        let only_calls =
-            message.role == Role::Assistant && message.content.is_empty() && !message.tool_calls.is_empty();
+        let only_calls = message.role == Role::Assistant
+            && message.content.is_empty()
+            && !message.tool_calls.is_empty();
         Form {
             role: message.role.as_str(),
             content: Some(content).filter(|_| !only_calls),
@@ -309,7 +397,9 @@ impl Serialize for OutgoingMessage<'_> {
             tool_calls: calls
                 .iter()
                 .enumerate()
-                .map(|(index, call)| OutgoingCall::of(call, messages.id_of(&call.id), data.call(index)))
+                .map(|(index, call)| {
+                    OutgoingCall::of(call, messages.id_of(&call.id), data.call(index))
+                })
                 .collect(),
             tool_call_id: message.tool_call_id.as_deref().map(|id| messages.id_of(id)),
         }
@@ -335,8 +425,16 @@ struct OutgoingFunction<'a> {
 
 impl<'a> OutgoingCall<'a> {
     fn of(call: &'a ToolCall, id: &'a str, extra_content: Option<&'a Value>) -> Self {
-        let function = OutgoingFunction { name: &call.name, arguments: &call.arguments };
-        Self { id, r#type: "function", function, extra_content }
+        let function = OutgoingFunction {
+            name: &call.name,
+            arguments: &call.arguments,
+        };
+        Self {
+            id,
+            r#type: "function",
+            function,
+            extra_content,
+        }
     }
 }
 
@@ -344,7 +442,10 @@ struct Tools<'a>(&'a ModelRequest, &'a ToolNames);
 
 impl<'a> Serialize for Tools<'a> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let tool = |spec: &'a Arc<ToolSpec>| Tool { kind: "function", function: Function::of(spec, self.1) };
+        let tool = |spec: &'a Arc<ToolSpec>| Tool {
+            kind: "function",
+            function: Function::of(spec, self.1),
+        };
         serializer.collect_seq(self.0.tools.iter().map(tool))
     }
 }
@@ -365,6 +466,10 @@ struct Function<'a> {
 
 impl<'a> Function<'a> {
     fn of(spec: &'a ToolSpec, names: &'a ToolNames) -> Self {
-        Self { name: names.outgoing_name(&spec.name), description: &spec.description, parameters: &spec.parameters }
+        Self {
+            name: names.outgoing_name(&spec.name),
+            description: &spec.description,
+            parameters: &spec.parameters,
+        }
     }
 }

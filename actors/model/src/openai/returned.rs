@@ -48,7 +48,11 @@ impl<'a> ReturnedData<'a> {
     pub(super) fn of(call: Call<'a>) -> Self {
         let name = call.model.to_ascii_lowercase();
         let needs_reasoning = !call.adaptation.no_provider_data && name.contains("deepseek");
-        Self { call, needs_signatures: is_gemini_3(&name), needs_reasoning }
+        Self {
+            call,
+            needs_signatures: is_gemini_3(&name),
+            needs_reasoning,
+        }
     }
 
     /// Returns the data that is sent with a message. It depends on the message alone, so that the beginning of a
@@ -75,7 +79,9 @@ fn of_items<'a>(own: &'a ProviderData, message: &'a Message) -> MessageData<'a> 
     for item in &own.items {
         match item {
             ProviderItem::Reasoning { bytes, data: about } => {
-                let (text, rest) = reasoning.split_at_checked(*bytes).unwrap_or((reasoning, ""));
+                let (text, rest) = reasoning
+                    .split_at_checked(*bytes)
+                    .unwrap_or((reasoning, ""));
                 reasoning = rest;
                 match reasoning_details::restored(about, text) {
                     Some(detail) => data.reasoning_details.push(detail),
@@ -83,11 +89,16 @@ fn of_items<'a>(own: &'a ProviderData, message: &'a Message) -> MessageData<'a> 
                     None => {}
                 }
             }
-            ProviderItem::Text { data: extra, .. } => data.extra = Some(extra).filter(|extra| !extra.is_null()),
-            ProviderItem::Call { data: extra } => data.calls.push(Some(extra).filter(|extra| !extra.is_null())),
+            ProviderItem::Text { data: extra, .. } => {
+                data.extra = Some(extra).filter(|extra| !extra.is_null())
+            }
+            ProviderItem::Call { data: extra } => data
+                .calls
+                .push(Some(extra).filter(|extra| !extra.is_null())),
             ProviderItem::Opaque(opaque) => {
                 let details = opaque[REASONING_DETAILS].as_array();
-                data.reasoning_details.extend(details.into_iter().flatten().cloned());
+                data.reasoning_details
+                    .extend(details.into_iter().flatten().cloned());
             }
         }
     }
@@ -96,8 +107,12 @@ fn of_items<'a>(own: &'a ProviderData, message: &'a Message) -> MessageData<'a> 
 
 /// Returns whether a model name, in lower case, is one of Gemini 3 or later.
 fn is_gemini_3(model: &str) -> bool {
-    let version = model.split_once("gemini-").map(|(_, rest)| rest.chars().take_while(char::is_ascii_digit).collect());
-    version.and_then(|version: String| version.parse::<u32>().ok()).is_some_and(|version| version >= 3)
+    let version = model
+        .split_once("gemini-")
+        .map(|(_, rest)| rest.chars().take_while(char::is_ascii_digit).collect());
+    version
+        .and_then(|version: String| version.parse::<u32>().ok())
+        .is_some_and(|version| version >= 3)
 }
 
 #[cfg(test)]

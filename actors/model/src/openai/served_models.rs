@@ -52,12 +52,26 @@ pub async fn served_models(
     environment: &Environment,
     timeout: Duration,
 ) -> Result<Vec<ServedModel>, ModelError> {
-    let base_url = BaseUrl::parse(config, Provider::Openai, ChatCompletions::ENDPOINT, environment)?;
+    let base_url = BaseUrl::parse(
+        config,
+        Provider::Openai,
+        ChatCompletions::ENDPOINT,
+        environment,
+    )?;
     let http = http_client(config, environment, &base_url, timeout)?;
     let host = base_url.host();
-    let unreachable = |_| ModelError::new(Failure::Unavailable, format!("{host} cannot be reached"));
-    let response = http.get(&base_url.endpoint("/models")?).await.map_err(unreachable)?;
-    let no_list = || ModelError::new(Failure::Rejected, format!("{host} does not list its models"));
+    let unreachable =
+        |_| ModelError::new(Failure::Unavailable, format!("{host} cannot be reached"));
+    let response = http
+        .get(&base_url.endpoint("/models")?)
+        .await
+        .map_err(unreachable)?;
+    let no_list = || {
+        ModelError::new(
+            Failure::Rejected,
+            format!("{host} does not list its models"),
+        )
+    };
     if !response.status().is_success() {
         return Err(no_list());
     }
@@ -70,7 +84,10 @@ fn parse(body: &[u8]) -> Option<Vec<ServedModel>> {
     let list: Value = serde_json::from_slice(body).ok()?;
     let usable = list["data"].as_array()?.iter().filter_map(|model| {
         let name = model["id"].as_str().filter(|name| is_usable(name))?;
-        Some(ServedModel { name: name.to_owned(), context_window: window_of(model) })
+        Some(ServedModel {
+            name: name.to_owned(),
+            context_window: window_of(model),
+        })
     });
     Some(usable.collect())
 }
@@ -88,7 +105,10 @@ mod tests {
 
     #[test]
     fn lists_of_servers_are_parsed() {
-        let model = |name: &str, context_window| ServedModel { name: name.to_owned(), context_window };
+        let model = |name: &str, context_window| ServedModel {
+            name: name.to_owned(),
+            context_window,
+        };
         for (body, want) in [
             // Ollama
             (
@@ -102,12 +122,18 @@ mod tests {
                 Some(vec![model("meta/llama", Some(32_768))]),
             ),
             // llama.cpp
-            (r#"{"data":[{"id":"x","meta":{"n_ctx":4096,"n_ctx_train":8192}}]}"#, Some(vec![model("x", Some(4_096))])),
+            (
+                r#"{"data":[{"id":"x","meta":{"n_ctx":4096,"n_ctx_train":8192}}]}"#,
+                Some(vec![model("x", Some(4_096))]),
+            ),
             (
                 r#"{"models":[{"name":"x"}],"object":"list","data":[{"id":"/m/x.gguf","meta":{"n_ctx_train":8192}}]}"#,
                 Some(vec![model("/m/x.gguf", None)]),
             ),
-            (r#"{"data":[{"id":"a\u001b[2J"},{"id":"two words"},{"id":""}]}"#, Some(vec![])),
+            (
+                r#"{"data":[{"id":"a\u001b[2J"},{"id":"two words"},{"id":""}]}"#,
+                Some(vec![]),
+            ),
             (
                 r#"{"data":[{"id":"b","max_model_len":8,"context_length":9},{"name":"no id"},{"id":"c","context_length":1.5}]}"#,
                 Some(vec![model("b", Some(8)), model("c", None)]),

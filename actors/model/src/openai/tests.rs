@@ -8,7 +8,9 @@ mod returned;
 use std::{sync::Arc, time::Duration};
 
 use serde_json::{Value, json};
-use soong_protocol::{ArtifactId, ContentPart, Message, MessageContent, ModelConfig, Role, ToolCall, ToolSpec, Usage};
+use soong_protocol::{
+    ArtifactId, ContentPart, Message, MessageContent, ModelConfig, Role, ToolCall, ToolSpec, Usage,
+};
 use soong_text::Environment;
 
 use super::ChatCompletions;
@@ -26,7 +28,10 @@ use crate::{
 type OpenAi = Service<ChatCompletions>;
 
 fn open_ai(config: &ModelConfig, key: Option<&str>) -> Result<OpenAi, ModelError> {
-    OpenAi::new(config, &Environment::of(key.map(|key| ("OPENAI_API_KEY", key))))
+    OpenAi::new(
+        config,
+        &Environment::of(key.map(|key| ("OPENAI_API_KEY", key))),
+    )
 }
 
 fn provider(server: &ScriptedServer) -> OpenAi {
@@ -51,14 +56,28 @@ fn call_piece(piece: Value) -> Value {
 }
 
 fn completion(text: &str) -> Completion {
-    Completion { text: text.into(), finish_reason: "stop".into(), ..Completion::default() }
+    Completion {
+        text: text.into(),
+        finish_reason: "stop".into(),
+        ..Completion::default()
+    }
 }
 
 #[tokio::test]
 async fn an_answer_streams_and_ends_with_usage() {
-    let usage = Some(Usage { prompt_tokens: 10, completion_tokens: 5, ..Usage::default() });
+    let usage = Some(Usage {
+        prompt_tokens: 10,
+        completion_tokens: 5,
+        ..Usage::default()
+    });
     let answer = answer_to(Reply::answer("one two three")).await.unwrap();
-    assert_eq!(answer, Completion { usage, ..completion("one two three") });
+    assert_eq!(
+        answer,
+        Completion {
+            usage,
+            ..completion("one two three")
+        }
+    );
 }
 
 #[tokio::test]
@@ -72,7 +91,11 @@ async fn images_and_files_are_sent_as_parts() {
         file("gone", "image/png"),
     ];
     let mut caller = message(Role::Assistant, "");
-    caller.tool_calls = vec![ToolCall { id: "c1".into(), name: "read".into(), arguments: "{}".into() }];
+    caller.tool_calls = vec![ToolCall {
+        id: "c1".into(),
+        name: "read".into(),
+        arguments: "{}".into(),
+    }];
     let mut outcome = message(Role::Tool, "");
     outcome.tool_call_id = Some("c1".into());
     outcome.content = MessageContent::from_parts(vec![
@@ -86,7 +109,9 @@ async fn images_and_files_are_sent_as_parts() {
     given.content = MessageContent::from_parts(vec![file("a", "image/png")]);
     let request = ModelRequest {
         messages: [asked, caller, outcome, given].map(Arc::new).to_vec(),
-        files: ["a", "b", "c", "d"].map(|id| (ArtifactId::new(id), "AAEC".into())).into(),
+        files: ["a", "b", "c", "d"]
+            .map(|id| (ArtifactId::new(id), "AAEC".into()))
+            .into(),
         ..ModelRequest::default()
     };
     ask(&provider(&server), &request).await.unwrap();
@@ -118,12 +143,25 @@ async fn request_follows_openai_format() {
     let server = ScriptedServer::start(|_| Reply::answer("ok"));
     let mut caller = message(Role::Assistant, "");
     caller.reasoning = Some("never sent back".into());
-    caller.tool_calls = vec![ToolCall { id: "c1".into(), name: "read".into(), arguments: "{\"path\": 1}".into() }];
+    caller.tool_calls = vec![ToolCall {
+        id: "c1".into(),
+        name: "read".into(),
+        arguments: "{\"path\": 1}".into(),
+    }];
     let mut outcome = message(Role::Tool, "it says \"hi\"\n");
     outcome.tool_call_id = Some("c1".into());
     let mut request = request();
-    request.messages.extend([Arc::new(caller), Arc::new(outcome), Arc::new(message(Role::Assistant, ""))]);
-    request.tools = Arc::from([Arc::new(ToolSpec::read("read", "Read", "Reads.", json!({"type": "object"})))]);
+    request.messages.extend([
+        Arc::new(caller),
+        Arc::new(outcome),
+        Arc::new(message(Role::Assistant, "")),
+    ]);
+    request.tools = Arc::from([Arc::new(ToolSpec::read(
+        "read",
+        "Read",
+        "Reads.",
+        json!({"type": "object"}),
+    ))]);
     request.temperature = Some(0.5);
     request.model = Some("other".into());
     ask(&provider(&server), &request).await.unwrap();
@@ -154,12 +192,34 @@ async fn request_follows_openai_format() {
 async fn unset_parameters_are_not_sent() {
     let server = ScriptedServer::start(|_| Reply::answer("ok"));
     let environment = Environment::of([("OPENAI_BASE_URL", "http://other")]);
-    let local = OpenAi::new(&config(server.base_url() + "/chat/completions/"), &environment).unwrap();
-    ask(&local, &ModelRequest { system: vec![], ..request() }).await.unwrap();
+    let local = OpenAi::new(
+        &config(server.base_url() + "/chat/completions/"),
+        &environment,
+    )
+    .unwrap();
+    ask(
+        &local,
+        &ModelRequest {
+            system: vec![],
+            ..request()
+        },
+    )
+    .await
+    .unwrap();
     let asked = &server.requests()[0];
-    assert_eq!((asked.path.as_str(), &*asked.headers["authorization"]), ("/v1/chat/completions", "Bearer none"));
-    assert!(asked.body.get("tools").is_none() && asked.body.get("temperature").is_none(), "{}", asked.body);
-    assert_eq!(asked.body["messages"], json!([{"role": "user", "content": "hello"}]));
+    assert_eq!(
+        (asked.path.as_str(), &*asked.headers["authorization"]),
+        ("/v1/chat/completions", "Bearer none")
+    );
+    assert!(
+        asked.body.get("tools").is_none() && asked.body.get("temperature").is_none(),
+        "{}",
+        asked.body
+    );
+    assert_eq!(
+        asked.body["messages"],
+        json!([{"role": "user", "content": "hello"}])
+    );
 }
 
 #[tokio::test]
@@ -173,30 +233,54 @@ async fn rejected_parameter_is_replaced_once_and_remembered() {
             "temperature",
             "Unsupported value: 'temperature' does not support 0.5 with this model. Only the default (1) value is supported.",
         ),
-        ("stream_options", "body.stream_options: Extra inputs are not permitted"),
+        (
+            "stream_options",
+            "body.stream_options: Extra inputs are not permitted",
+        ),
     ];
     let server = ScriptedServer::start(move |request| {
-        match refusals.iter().find(|(parameter, _)| request.body.get(parameter).is_some()) {
-            Some((_, message)) => Reply::status(400, json!({"error": {"message": message}}).to_string()),
+        match refusals
+            .iter()
+            .find(|(parameter, _)| request.body.get(parameter).is_some())
+        {
+            Some((_, message)) => {
+                Reply::status(400, json!({"error": {"message": message}}).to_string())
+            }
             None => Reply::answer("ok"),
         }
     });
     let provider = provider(&server);
-    let request = ModelRequest { temperature: Some(0.5), ..request() };
+    let request = ModelRequest {
+        temperature: Some(0.5),
+        ..request()
+    };
     assert_eq!(ask(&provider, &request).await.unwrap().text, "ok");
     assert_eq!(server.requests().len(), 4);
     assert_eq!(ask(&provider, &request).await.unwrap().text, "ok");
     let requests = server.requests();
-    assert_eq!(requests.len(), 5, "what the first call learned serves the second");
+    assert_eq!(
+        requests.len(),
+        5,
+        "what the first call learned serves the second"
+    );
     assert_eq!(requests[4].body["max_completion_tokens"], 4096);
     // Adaptations are learned per model.
-    ask(&provider, &ModelRequest { model: Some("other".into()), ..request }).await.unwrap();
+    ask(
+        &provider,
+        &ModelRequest {
+            model: Some("other".into()),
+            ..request
+        },
+    )
+    .await
+    .unwrap();
     assert_eq!(server.requests().len(), 9);
 }
 
 #[tokio::test]
 async fn retries_end_if_service_rejects_every_variant() {
-    let message = "unknown parameters: max_tokens, max_completion_tokens, temperature, stream_options";
+    let message =
+        "unknown parameters: max_tokens, max_completion_tokens, temperature, stream_options";
     let server = ScriptedServer::start(move |_| Reply::status(400, message));
     let error = ask(&provider(&server), &request()).await.unwrap_err();
     assert_eq!(error.failure, Failure::Rejected);
@@ -206,7 +290,12 @@ async fn retries_end_if_service_rejects_every_variant() {
 #[tokio::test]
 async fn complete_answer_is_returned_if_server_keeps_connection_open() {
     let done = "data: [DONE]\n\n".to_owned();
-    let reply = Reply::stream([format!("data: {}\n\n", text("hi")), format!("data: {}\n\n", stop()), done]).then_hang();
+    let reply = Reply::stream([
+        format!("data: {}\n\n", text("hi")),
+        format!("data: {}\n\n", stop()),
+        done,
+    ])
+    .then_hang();
     assert_eq!(answer_to(reply).await, Ok(completion("hi")));
 }
 
@@ -220,7 +309,9 @@ async fn dropping_the_call_closes_the_connection() {
             _ = provider.complete(&request, &mut deltas) => panic!("it hangs"),
             () = server.until_requests(1) => {}
         }
-        tokio::time::timeout(Duration::from_secs(3), server.until_hung_up(1)).await.unwrap();
+        tokio::time::timeout(Duration::from_secs(3), server.until_hung_up(1))
+            .await
+            .unwrap();
     }
 }
 
@@ -235,7 +326,14 @@ async fn connection_is_reused_by_sequential_calls() {
     for _ in 0..9 {
         let _ = ask(&provider, &request()).await;
     }
-    assert_eq!((server.requests().len(), server.connections(), server.max_in_flight()), (9, 1, 1));
+    assert_eq!(
+        (
+            server.requests().len(),
+            server.connections(),
+            server.max_in_flight()
+        ),
+        (9, 1, 1)
+    );
 }
 
 #[test]
@@ -253,21 +351,47 @@ fn invalid_base_url_or_key_is_rejected_at_creation() {
 
 #[tokio::test]
 async fn dots_in_tool_names_are_encoded_and_restored() {
-    let piece = json!({"index": 0, "id": "c2", "function": {"name": "mcp__s__add", "arguments": "{}"}});
-    let server =
-        ScriptedServer::start(move |_| Reply::sse([call_piece(piece.clone()), delta(json!({}), "tool_calls".into())]));
+    let piece =
+        json!({"index": 0, "id": "c2", "function": {"name": "mcp__s__add", "arguments": "{}"}});
+    let server = ScriptedServer::start(move |_| {
+        Reply::sse([
+            call_piece(piece.clone()),
+            delta(json!({}), "tool_calls".into()),
+        ])
+    });
     let mut caller = message(Role::Assistant, "");
-    caller.tool_calls = vec![ToolCall { id: "c1".into(), name: "mcp.s.add".into(), arguments: "{}".into() }];
+    caller.tool_calls = vec![ToolCall {
+        id: "c1".into(),
+        name: "mcp.s.add".into(),
+        arguments: "{}".into(),
+    }];
     let mut outcome = message(Role::Tool, "3");
     outcome.tool_call_id = Some("c1".into());
     let mut request = request();
-    request.messages.extend([Arc::new(caller), Arc::new(outcome)]);
-    request.tools = Arc::from([Arc::new(ToolSpec::read("mcp.s.add", "Add", "Adds.", json!({"type": "object"})))]);
+    request
+        .messages
+        .extend([Arc::new(caller), Arc::new(outcome)]);
+    request.tools = Arc::from([Arc::new(ToolSpec::read(
+        "mcp.s.add",
+        "Add",
+        "Adds.",
+        json!({"type": "object"}),
+    ))]);
     let answer = ask(&provider(&server), &request).await.unwrap();
-    assert_eq!(answer.tool_calls, [ToolCall { id: "c2".into(), name: "mcp.s.add".into(), arguments: "{}".into() }]);
+    assert_eq!(
+        answer.tool_calls,
+        [ToolCall {
+            id: "c2".into(),
+            name: "mcp.s.add".into(),
+            arguments: "{}".into()
+        }]
+    );
     let asked = &server.requests()[0].body;
     assert_eq!(asked["tools"][0]["function"]["name"], "mcp__s__add");
-    assert_eq!(asked["messages"][2]["tool_calls"][0]["function"]["name"], "mcp__s__add");
+    assert_eq!(
+        asked["messages"][2]["tool_calls"][0]["function"]["name"],
+        "mcp__s__add"
+    );
 }
 
 #[tokio::test]
@@ -276,62 +400,145 @@ async fn context_of_the_run_joins_the_message_before_it() {
     let mut request = request();
     request.messages.push(Arc::new(message(Role::User, "task")));
     let call = caller("", &[("c", "list", "{}")]);
-    request.messages.push(Arc::new(Message { context_update: Some("Goals: 1".to_owned()), ..call }));
+    request.messages.push(Arc::new(Message {
+        context_update: Some("Goals: 1".to_owned()),
+        ..call
+    }));
     request.messages.push(Arc::new(result("c", "a.txt")));
     request.context_update = Some("Goals: 2".into());
     ask(&provider(&server), &request).await.unwrap();
     let sent = server.requests()[0].body["messages"].clone();
     let sent: Vec<(&str, &str)> = sent.as_array().unwrap()[1..]
         .iter()
-        .map(|message| (message["role"].as_str().unwrap(), message["content"].as_str().unwrap_or("")))
+        .map(|message| {
+            (
+                message["role"].as_str().unwrap(),
+                message["content"].as_str().unwrap_or(""),
+            )
+        })
         .collect();
-    let expected = [("user", "hello\n\ntask\n\nGoals: 1"), ("assistant", ""), ("tool", "a.txt\n\nGoals: 2")];
-    assert_eq!(sent, expected, "neither two messages of the user in a row, nor one after a result");
+    let expected = [
+        ("user", "hello\n\ntask\n\nGoals: 1"),
+        ("assistant", ""),
+        ("tool", "a.txt\n\nGoals: 2"),
+    ];
+    assert_eq!(
+        sent, expected,
+        "neither two messages of the user in a row, nor one after a result"
+    );
 }
 
 #[tokio::test]
 async fn newer_models_get_breakpoints_that_later_requests_read() {
     let server = ScriptedServer::start(|_| Reply::answer("ok"));
-    let cache = CacheHints { shared_messages: 1, ..CacheHints::default() };
+    let cache = CacheHints {
+        shared_messages: 1,
+        ..CacheHints::default()
+    };
     let model = Some("gpt-5.6-mini".to_owned());
-    let mut request = ModelRequest { cache, model, context_update: Some("Goals: 1".into()), ..request() };
+    let mut request = ModelRequest {
+        cache,
+        model,
+        context_update: Some("Goals: 1".into()),
+        ..request()
+    };
     request.messages.push(Arc::new(message(Role::User, "task")));
     ask(&provider(&server), &request).await.unwrap();
-    let earlier = Message { context_update: Some("Goals: 1".to_owned()), ..caller("", &[("c", "list", "{}")]) };
-    request.messages.extend([earlier, result("c", "A"), message(Role::Assistant, "A.")].map(Arc::new));
+    let earlier = Message {
+        context_update: Some("Goals: 1".to_owned()),
+        ..caller("", &[("c", "list", "{}")])
+    };
+    request
+        .messages
+        .extend([earlier, result("c", "A"), message(Role::Assistant, "A.")].map(Arc::new));
     request.messages.push(Arc::new(message(Role::User, "more")));
     request.context_update = None;
     ask(&provider(&server), &request).await.unwrap();
     for older in ["gpt-5.4", "gpt-35-turbo"] {
-        ask(&provider(&server), &ModelRequest { model: Some(older.into()), ..request.clone() }).await.unwrap();
+        ask(
+            &provider(&server),
+            &ModelRequest {
+                model: Some(older.into()),
+                ..request.clone()
+            },
+        )
+        .await
+        .unwrap();
     }
-    ask(&provider(&server), &ModelRequest { system: Vec::new(), ..request }).await.unwrap();
-    let [first, second, older @ .., no_system] = &server.requests()[..] else { panic!("five requests") };
-    let parts = |body: &Value, is_marked: bool| -> Vec<String> {
-        let parts = body["messages"].as_array().unwrap().iter().filter_map(|message| message["content"].as_array());
-        let breakpoint = json!({"mode": "explicit"});
-        let parts = parts.flatten().filter(|part| !is_marked || part["prompt_cache_breakpoint"] == breakpoint);
-        parts.map(|part| part["text"].as_str().unwrap().to_owned()).collect()
+    ask(
+        &provider(&server),
+        &ModelRequest {
+            system: Vec::new(),
+            ..request
+        },
+    )
+    .await
+    .unwrap();
+    let [first, second, older @ .., no_system] = &server.requests()[..] else {
+        panic!("five requests")
     };
-    assert_eq!(parts(&first.body, false), ["be brief", "use tools", "hello", "task", "Goals: 1"]);
-    assert_eq!(parts(&first.body, true), ["use tools", "hello", "task", "Goals: 1"]);
-    assert_eq!(parts(&second.body, true), ["use tools", "hello", "task", "A", "more"]);
-    assert_eq!(parts(&second.body, false)[..5], parts(&first.body, false), "what was sent does not change");
-    assert!(older.iter().all(|older| !older.body.to_string().contains("prompt_cache_breakpoint")), "{older:?}");
+    let parts = |body: &Value, is_marked: bool| -> Vec<String> {
+        let parts = body["messages"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter_map(|message| message["content"].as_array());
+        let breakpoint = json!({"mode": "explicit"});
+        let parts = parts
+            .flatten()
+            .filter(|part| !is_marked || part["prompt_cache_breakpoint"] == breakpoint);
+        parts
+            .map(|part| part["text"].as_str().unwrap().to_owned())
+            .collect()
+    };
+    assert_eq!(
+        parts(&first.body, false),
+        ["be brief", "use tools", "hello", "task", "Goals: 1"]
+    );
+    assert_eq!(
+        parts(&first.body, true),
+        ["use tools", "hello", "task", "Goals: 1"]
+    );
+    assert_eq!(
+        parts(&second.body, true),
+        ["use tools", "hello", "task", "A", "more"]
+    );
+    assert_eq!(
+        parts(&second.body, false)[..5],
+        parts(&first.body, false),
+        "what was sent does not change"
+    );
+    assert!(
+        older
+            .iter()
+            .all(|older| !older.body.to_string().contains("prompt_cache_breakpoint")),
+        "{older:?}"
+    );
     assert_eq!(no_system.body["messages"][0]["role"], "user");
 }
 
 #[tokio::test]
 async fn rejected_breakpoints_are_omitted_from_then_on() {
-    let server = ScriptedServer::start(|request| match request.body.to_string().contains("prompt_cache_breakpoint") {
-        true => Reply::status(400, r#"{"error": {"message": "Unknown parameter: 'prompt_cache_breakpoint'"}}"#),
-        false => Reply::answer("ok"),
+    let server = ScriptedServer::start(|request| {
+        match request.body.to_string().contains("prompt_cache_breakpoint") {
+            true => Reply::status(
+                400,
+                r#"{"error": {"message": "Unknown parameter: 'prompt_cache_breakpoint'"}}"#,
+            ),
+            false => Reply::answer("ok"),
+        }
     });
     let provider = provider(&server);
-    let request = ModelRequest { model: Some("gpt-6".into()), ..request() };
+    let request = ModelRequest {
+        model: Some("gpt-6".into()),
+        ..request()
+    };
     for expected in [2, 3] {
         assert_eq!(ask(&provider, &request).await.unwrap().text, "ok");
         assert_eq!(server.requests().len(), expected);
     }
-    assert_eq!(server.requests()[2].body["messages"][0]["content"], "be brief\n\nuse tools");
+    assert_eq!(
+        server.requests()[2].body["messages"][0]["content"],
+        "be brief\n\nuse tools"
+    );
 }

@@ -125,7 +125,11 @@ impl WireUsage {
             cached_tokens: count(cached.or(self.prompt_cache_hit_tokens)),
             cache_write_tokens: count(details.and_then(|details| details.cache_write_tokens)),
             long_cache_write_tokens: 0, // chat completions have only one lifetime
-            reasoning_tokens: count(self.completion_tokens_details.as_ref().and_then(|d| d.reasoning_tokens)),
+            reasoning_tokens: count(
+                self.completion_tokens_details
+                    .as_ref()
+                    .and_then(|d| d.reasoning_tokens),
+            ),
             estimated: false,
         })
     }

@@ -148,14 +148,19 @@ impl ResponseAnswer {
     }
 
     /// Returns the position of an item of the same kind with the same id, or with the same id of the call, that `may_be` it.
-    fn position_of_same(&self, item: &Map<String, Value>, may_be: impl Fn(usize) -> bool) -> Option<usize> {
+    fn position_of_same(
+        &self,
+        item: &Map<String, Value>,
+        may_be: impl Fn(usize) -> bool,
+    ) -> Option<usize> {
         let has_same = |known: &Item, name: &str| {
             let id = text_field(item, name);
             !id.is_empty() && known.field(name) == id
         };
         let position = |name: &str| {
-            let is_same =
-                |(position, known): (usize, &Item)| may_be(position) && known.fits(item) && has_same(known, name);
+            let is_same = |(position, known): (usize, &Item)| {
+                may_be(position) && known.fits(item) && has_same(known, name)
+            };
             self.items.iter().enumerate().position(is_same)
         };
         position("call_id").or_else(|| position("id"))
@@ -167,7 +172,11 @@ impl ResponseAnswer {
             Some(_) => self.items.iter().rposition(|item| item.index == index)?,
             None => self.items.len().checked_sub(1)?,
         };
-        if self.items[position].is_done { None } else { Some(position) }
+        if self.items[position].is_done {
+            None
+        } else {
+            Some(position)
+        }
     }
 
     /// Returns the position of the item to which an event belongs that carries the item itself. Adds an item if there is
@@ -178,7 +187,10 @@ impl ResponseAnswer {
             let known = &self.items[position];
             !known.is_done || index.is_none() || known.index.is_none() || known.index == index
         };
-        let open = || self.position_of_open(index).filter(|position| self.items[*position].fits(item));
+        let open = || {
+            self.position_of_open(index)
+                .filter(|position| self.items[*position].fits(item))
+        };
         match self.position_of_same(item, may_be).or_else(open) {
             Some(position) => position,
             None => self.add_item(index),
@@ -189,10 +201,14 @@ impl ResponseAnswer {
     /// there is none.
     fn find_or_add_for_piece(&mut self, event: &Event) -> usize {
         let is_argument = event.r#type == "response.function_call_arguments.delta";
-        let takes = |item: &Item| item.item.is_empty() || (item.kind() == "function_call") == is_argument;
+        let takes =
+            |item: &Item| item.item.is_empty() || (item.kind() == "function_call") == is_argument;
         let id = event.item_id.as_deref().unwrap_or_default();
         let has_id = |item: &Item| !id.is_empty() && item.field("id") == id && takes(item);
-        let open = || self.position_of_open(event.index()).filter(|position| takes(&self.items[*position]));
+        let open = || {
+            self.position_of_open(event.index())
+                .filter(|position| takes(&self.items[*position]))
+        };
         match self.items.iter().position(has_id).or_else(open) {
             Some(position) => position,
             None => self.add_item(event.index()),
@@ -200,7 +216,10 @@ impl ResponseAnswer {
     }
 
     fn add_item(&mut self, index: Option<u64>) -> usize {
-        self.items.push(Item { index, ..Item::default() });
+        self.items.push(Item {
+            index,
+            ..Item::default()
+        });
         self.items.len() - 1
     }
 
@@ -244,7 +263,11 @@ impl ResponseAnswer {
         Ok(self.limits.check(self.size)?)
     }
 
-    fn stream_reasoning(&mut self, event: Event, deltas: &mut dyn DeltaSink) -> Result<(), EventError> {
+    fn stream_reasoning(
+        &mut self,
+        event: Event,
+        deltas: &mut dyn DeltaSink,
+    ) -> Result<(), EventError> {
         let position = self.find_or_add_for_piece(&event);
         let mut piece = event.delta.unwrap_or_default();
         let summary_index = event.summary_index.map_or(0, |index| index.0);
@@ -259,10 +282,16 @@ impl ResponseAnswer {
     }
 
     /// Ends the answer with the whole response.
-    fn end(&mut self, response: WireResponse, deltas: &mut dyn DeltaSink) -> Result<(), EventError> {
+    fn end(
+        &mut self,
+        response: WireResponse,
+        deltas: &mut dyn DeltaSink,
+    ) -> Result<(), EventError> {
         self.progress = Progress::Ended;
         self.usage = response.usage.and_then(WireUsage::usage).or(self.usage);
-        let reason = response.incomplete_details.and_then(|details| details.reason);
+        let reason = response
+            .incomplete_details
+            .and_then(|details| details.reason);
         self.finish_reason = Some(reason.unwrap_or_else(|| match response.status.as_deref() {
             Some("incomplete") => "length".to_owned(),
             _ => "stop".to_owned(),
@@ -279,7 +308,9 @@ impl ResponseAnswer {
         }
         for (index, (item, position)) in (0..).zip(output.into_iter().zip(positions)) {
             // If the ids have changed, it is the next item of its kind; a call must also do the same.
-            let alike = || (0..is_matched.len()).find(|at| !is_matched[*at] && self.items[*at].is_like(&item));
+            let alike = || {
+                (0..is_matched.len()).find(|at| !is_matched[*at] && self.items[*at].is_like(&item))
+            };
             let position = match position.or_else(alike) {
                 Some(position) => position,
                 None => self.add_item(None),
@@ -326,7 +357,8 @@ impl Item {
         if self.kind() != text_field(item, "type") {
             return false;
         }
-        self.kind() != "function_call" || (self.has_name(item) && self.has_arguments(text_field(item, "arguments")))
+        self.kind() != "function_call"
+            || (self.has_name(item) && self.has_arguments(text_field(item, "arguments")))
     }
 
     fn has_name(&self, item: &Map<String, Value>) -> bool {
@@ -343,7 +375,11 @@ impl Item {
     /// Returns the arguments of a call: of the whole item, else as streamed.
     fn arguments(&self) -> &str {
         let whole = self.field("arguments");
-        if whole.is_empty() { &self.streamed } else { whole }
+        if whole.is_empty() {
+            &self.streamed
+        } else {
+            whole
+        }
     }
 
     /// Returns whether everything has arrived that must be sent back.
@@ -365,7 +401,11 @@ impl Item {
             return String::new();
         }
         let summary = texts(&self.item, "summary", "text");
-        if summary.is_empty() { texts(&self.item, "content", "text") } else { summary }
+        if summary.is_empty() {
+            texts(&self.item, "content", "text")
+        } else {
+            summary
+        }
     }
 }
 
@@ -376,9 +416,15 @@ fn text_field<'a>(item: &'a Map<String, Value>, name: &str) -> &'a str {
 
 /// Returns the texts in a list of parts.
 fn texts(item: &Map<String, Value>, list: &str, field: &str) -> String {
-    let parts = item.get(list).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    let parts = item
+        .get(list)
+        .and_then(Value::as_array)
+        .map(Vec::as_slice)
+        .unwrap_or_default();
     let texts = parts.iter().filter_map(|part| part[field].as_str());
-    texts.collect::<Vec<_>>().join(if list == "summary" { PARAGRAPH } else { "" })
+    texts
+        .collect::<Vec<_>>()
+        .join(if list == "summary" { PARAGRAPH } else { "" })
 }
 
 impl AnswerFormat for ResponseAnswer {
@@ -389,7 +435,12 @@ impl AnswerFormat for ResponseAnswer {
                 let index = event.index();
                 let item = event.item.unwrap_or_default();
                 let position = self.find_or_add(index, &item);
-                self.set_item(position, item, event.r#type == "response.output_item.done", deltas)
+                self.set_item(
+                    position,
+                    item,
+                    event.r#type == "response.output_item.done",
+                    deltas,
+                )
             }
             "response.output_text.delta" | "response.refusal.delta" => {
                 self.is_refused |= event.r#type == "response.refusal.delta";
@@ -414,9 +465,14 @@ impl AnswerFormat for ResponseAnswer {
                 }
                 Ok(self.limits.check(self.size)?)
             }
-            "response.completed" | "response.incomplete" => self.end(event.response.unwrap_or_default(), deltas),
+            "response.completed" | "response.incomplete" => {
+                self.end(event.response.unwrap_or_default(), deltas)
+            }
             "response.failed" => {
-                let error = event.response.and_then(|response| response.error).unwrap_or_default();
+                let error = event
+                    .response
+                    .and_then(|response| response.error)
+                    .unwrap_or_default();
                 let error = serde_json::json!({ "error": error }).to_string();
                 Err(EventError::Service(ErrorBody::read(error.as_bytes())))
             }
@@ -427,8 +483,14 @@ impl AnswerFormat for ResponseAnswer {
     }
 
     fn take_whole(&mut self, body: &[u8], deltas: &mut dyn DeltaSink) -> Result<(), EventError> {
-        let response: WireResponse = serde_json::from_slice(body).map_err(|_| EventError::of_body(body))?;
-        if response.output.is_none() || response.error.as_ref().is_some_and(|error| !error.is_null()) {
+        let response: WireResponse =
+            serde_json::from_slice(body).map_err(|_| EventError::of_body(body))?;
+        if response.output.is_none()
+            || response
+                .error
+                .as_ref()
+                .is_some_and(|error| !error.is_null())
+        {
             return Err(EventError::of_body(body));
         }
         self.end(response, deltas)
@@ -453,8 +515,12 @@ impl AnswerFormat for ResponseAnswer {
         // A call that occurs twice with the same id is made once.
         let mut calls: Vec<(String, String)> = Vec::new();
         self.items.retain(|item| {
-            let call = (item.field("call_id").to_owned(), item.arguments().to_owned());
-            let is_repeated = item.kind() == "function_call" && !call.0.is_empty() && calls.contains(&call);
+            let call = (
+                item.field("call_id").to_owned(),
+                item.arguments().to_owned(),
+            );
+            let is_repeated =
+                item.kind() == "function_call" && !call.0.is_empty() && calls.contains(&call);
             calls.push(call);
             !is_repeated
         });
@@ -462,11 +528,17 @@ impl AnswerFormat for ResponseAnswer {
         // Items that follow reasoning without encrypted content are rejected if they have an id.
         let mut keeps_id = true;
         for item in self.items {
-            keeps_id = item.add_to(&mut draft, keeps_id).map_err(|_| "an item that is too large")?;
+            keeps_id = item
+                .add_to(&mut draft, keeps_id)
+                .map_err(|_| "an item that is too large")?;
         }
         draft.has_usage = self.usage.is_some();
         draft.usage = self.usage.unwrap_or_default();
-        draft.finish_reason = if self.is_refused { Some("refusal".to_owned()) } else { self.finish_reason };
+        draft.finish_reason = if self.is_refused {
+            Some("refusal".to_owned())
+        } else {
+            self.finish_reason
+        };
         draft.finish()
     }
 }
@@ -505,9 +577,12 @@ impl Item {
             _ => draft.push_opaque(Value::Object(self.item.clone()))?,
         }
         if matches!(kind.as_str(), "message" | "function_call") {
-            const IN_MESSAGE: [&str; 6] = ["type", "role", "content", "call_id", "name", "arguments"];
+            const IN_MESSAGE: [&str; 6] =
+                ["type", "role", "content", "call_id", "name", "arguments"];
             let kept = |name: &str, value: &Value| {
-                !IN_MESSAGE.contains(&name) && !value.is_null() && (keeps_id || !matches!(name, "id" | "status"))
+                !IN_MESSAGE.contains(&name)
+                    && !value.is_null()
+                    && (keeps_id || !matches!(name, "id" | "status"))
             };
             self.item.retain(|name, value| kept(name, value));
             draft.set_fields(self.item)?;

@@ -88,15 +88,24 @@ impl<'a> Item<'a> {
     fn of_piece(piece: Piece<'a>) -> Option<Self> {
         Some(match piece {
             // Without its encrypted content, reasoning is rejected.
-            Piece::Reasoning { data: Value::Null, .. } => return None,
+            Piece::Reasoning {
+                data: Value::Null, ..
+            } => return None,
             Piece::Reasoning { data, .. } | Piece::Opaque(data) => Self::Returned(data),
             Piece::Text { text, data } => {
                 // The service requires parts in an item with an id, and accepts a text in one without.
                 let content = match data.get("id") {
-                    Some(_) => Content::Parts(vec![Part::OutputText { text, annotations: [] }]),
+                    Some(_) => Content::Parts(vec![Part::OutputText {
+                        text,
+                        annotations: [],
+                    }]),
                     None => Content::Text(text.into()),
                 };
-                Self::Own(OwnItem::Message { role: "assistant", content, more: data.as_object() })
+                Self::Own(OwnItem::Message {
+                    role: "assistant",
+                    content,
+                    more: data.as_object(),
+                })
             }
             Piece::Call { call, data } => Self::Own(OwnItem::FunctionCall {
                 call_id: &call.id,
@@ -111,24 +120,43 @@ impl<'a> Item<'a> {
 impl<'a> OwnItem<'a> {
     /// Returns the item of a tool result, with its images and files. `as_parts`: always as a list, because only list items
     /// can carry a breakpoint, and the prompt must not change between requests.
-    pub(super) fn of_result(result: &'a CallResult<'_>, request: &'a ModelRequest, as_parts: bool) -> Self {
+    pub(super) fn of_result(
+        result: &'a CallResult<'_>,
+        request: &'a ModelRequest,
+        as_parts: bool,
+    ) -> Self {
         let output = match Content::of(InputPart::of_message(result.message, request)) {
-            Content::Text(text) if as_parts && !text.is_empty() => Content::Parts(vec![Part::text(text)]),
+            Content::Text(text) if as_parts && !text.is_empty() => {
+                Content::Parts(vec![Part::text(text)])
+            }
             content => content,
         };
-        Self::FunctionCallOutput { call_id: &result.id, output }
+        Self::FunctionCallOutput {
+            call_id: &result.id,
+            output,
+        }
     }
 
     /// Returns a message of the user.
     pub(super) fn of_user(parts: Vec<InputPart<'a>>) -> Self {
         let content = Content::Parts(parts.into_iter().map(Part::of).collect());
-        Self::Message { role: "user", content, more: None }
+        Self::Message {
+            role: "user",
+            content,
+            more: None,
+        }
     }
 
     /// Marks the end of the item as the end of a part that is cached, if a text is at the end.
     pub(super) fn set_breakpoint(&mut self) {
-        if let Self::Message { content: Content::Parts(parts), .. }
-        | Self::FunctionCallOutput { output: Content::Parts(parts), .. } = self
+        if let Self::Message {
+            content: Content::Parts(parts),
+            ..
+        }
+        | Self::FunctionCallOutput {
+            output: Content::Parts(parts),
+            ..
+        } = self
             && let Some(last) = parts.last_mut()
         {
             last.set_breakpoint();
@@ -149,7 +177,10 @@ impl<'a> Content<'a> {
 
 impl<'a> Part<'a> {
     pub(super) fn text(text: impl Into<Cow<'a, str>>) -> Self {
-        Self::InputText { text: text.into(), prompt_cache_breakpoint: None }
+        Self::InputText {
+            text: text.into(),
+            prompt_cache_breakpoint: None,
+        }
     }
 
     fn of(part: InputPart<'a>) -> Self {
@@ -157,18 +188,31 @@ impl<'a> Part<'a> {
             InputPart::Text(text) => return Self::text(text),
             InputPart::File { file, data } => (file, data),
         };
-        let url = DataUrl { content_type: &file.content_type, data };
+        let url = DataUrl {
+            content_type: &file.content_type,
+            data,
+        };
         match file.kind() {
-            Some(InputKind::Image) => Self::InputImage { image_url: url, detail: "auto" },
+            Some(InputKind::Image) => Self::InputImage {
+                image_url: url,
+                detail: "auto",
+            },
             // The API takes no audio.
             Some(InputKind::Audio) => Self::text(placeholder(file)),
-            _ => Self::InputFile { filename: file.filename.as_deref().unwrap_or("file.pdf"), file_data: url },
+            _ => Self::InputFile {
+                filename: file.filename.as_deref().unwrap_or("file.pdf"),
+                file_data: url,
+            },
         }
     }
 
     /// Marks the end of the cached part, if the part is a text.
     pub(super) fn set_breakpoint(&mut self) {
-        if let Self::InputText { prompt_cache_breakpoint, .. } = self {
+        if let Self::InputText {
+            prompt_cache_breakpoint,
+            ..
+        } = self
+        {
             *prompt_cache_breakpoint = Some(CacheBreakpoint::EXPLICIT);
         }
     }

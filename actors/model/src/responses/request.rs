@@ -84,7 +84,10 @@ impl Serialize for RequestBody<'_> {
             }
         }
         if !call.adaptation.no_cache_control {
-            if let Some(key) = call.cache_key.filter(|_| !call.is_param("prompt_cache_key")) {
+            if let Some(key) = call
+                .cache_key
+                .filter(|_| !call.is_param("prompt_cache_key"))
+            {
                 form.serialize_entry("prompt_cache_key", key)?;
             }
             let is_long = request.cache.is_long_lived && call.caches_at_breakpoints();
@@ -99,7 +102,12 @@ impl Serialize for RequestBody<'_> {
             form.serialize_entry("temperature", &temperature)?;
         }
         if let Some(schema) = call.output_schema().filter(|_| !call.is_param("text")) {
-            let format = Format { r#type: "json_schema", name: "answer", schema, strict: false };
+            let format = Format {
+                r#type: "json_schema",
+                name: "answer",
+                schema,
+                strict: false,
+            };
             form.serialize_entry("text", &TextSettings { format })?;
         }
         for (name, value) in call.all_params() {
@@ -141,17 +149,25 @@ fn input<'a>(call: &Call<'a>, turns: &'a [Turn<'a>]) -> Vec<Item<'a>> {
             last.set_breakpoint();
         }
         let content = Content::Parts(system);
-        items.push(Item::Own(OwnItem::Message { role: "developer", content, more: None }));
+        items.push(Item::Own(OwnItem::Message {
+            role: "developer",
+            content,
+            more: None,
+        }));
     }
     for turn in turns {
         match turn {
             Turn::Model(answer) => items.extend(Item::of_answer(answer)),
             Turn::User { results, inputs } => {
                 items.extend(
-                    results.iter().map(|result| Item::Own(OwnItem::of_result(result, request, has_breakpoints))),
+                    results.iter().map(|result| {
+                        Item::Own(OwnItem::of_result(result, request, has_breakpoints))
+                    }),
                 );
                 for input in inputs {
-                    if let Some(Item::Own(before)) = items.last_mut().filter(|_| has_breakpoints && input.is_context())
+                    if let Some(Item::Own(before)) = items
+                        .last_mut()
+                        .filter(|_| has_breakpoints && input.is_context())
                     {
                         before.set_breakpoint();
                     }
@@ -165,7 +181,12 @@ fn input<'a>(call: &Call<'a>, turns: &'a [Turn<'a>]) -> Vec<Item<'a>> {
             }
         }
     }
-    for end in turn_ends.into_iter().rev().take(2).filter(|_| has_breakpoints) {
+    for end in turn_ends
+        .into_iter()
+        .rev()
+        .take(2)
+        .filter(|_| has_breakpoints)
+    {
         if let Item::Own(item) = &mut items[end] {
             item.set_breakpoint();
         }

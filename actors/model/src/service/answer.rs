@@ -108,7 +108,9 @@ pub(crate) async fn read<F: AnswerFormat>(
             Ok(Some(bytes)) => reader.take(&bytes, deltas)?,
             Ok(None) => break,
             Err(_) if reader.answer.progress() != Progress::Open => break,
-            Err(error) if error.is_timeout() => return Err(service.silence_error(reader.kind != BodyKind::Unknown)),
+            Err(error) if error.is_timeout() => {
+                return Err(service.silence_error(reader.kind != BodyKind::Unknown));
+            }
             Err(error) => return Err(service.transport_error(&error)),
         }
     }
@@ -153,7 +155,13 @@ impl<'a, F: AnswerFormat> AnswerReader<'a, F> {
             kind: BodyKind::Unknown,
             events: EventReader::default(),
             body: Vec::new(),
-            answer: AnswerState { answer, event_count: 0, is_done: false, skipped: None, skipped_bytes: 0 },
+            answer: AnswerState {
+                answer,
+                event_count: 0,
+                is_done: false,
+                skipped: None,
+                skipped_bytes: 0,
+            },
         }
     }
 
@@ -179,20 +187,28 @@ impl<'a, F: AnswerFormat> AnswerReader<'a, F> {
             self.body.extend_from_slice(bytes);
         } else {
             if self.answer.event_count == 0 {
-                let room = QUOTED_BYTES.saturating_sub(self.body.len()).min(bytes.len());
+                let room = QUOTED_BYTES
+                    .saturating_sub(self.body.len())
+                    .min(bytes.len());
                 self.body.extend_from_slice(&bytes[..room]);
             }
             let (service, answer) = (self.service, &mut self.answer);
-            let outcome = self.events.take(bytes, |data| answer.take_event(data, service, deltas));
+            let outcome = self
+                .events
+                .take(bytes, |data| answer.take_event(data, service, deltas));
             deltas.progress(self.answer.reported());
             outcome?;
         }
         let mut held = self.answer.answer.size();
-        held.text_bytes += self.body.len() + self.events.pending_bytes() + self.answer.skipped_bytes;
+        held.text_bytes +=
+            self.body.len() + self.events.pending_bytes() + self.answer.skipped_bytes;
         self.limits.check(held)
     }
 
-    fn finish(mut self, deltas: &mut dyn DeltaSink) -> Result<(Completion, Vec<ProviderItem>), ModelError> {
+    fn finish(
+        mut self,
+        deltas: &mut dyn DeltaSink,
+    ) -> Result<(Completion, Vec<ProviderItem>), ModelError> {
         let service = self.service;
         match self.kind {
             BodyKind::Unknown => return Err(service.invalid_response("is empty", b"")),
@@ -205,14 +221,18 @@ impl<'a, F: AnswerFormat> AnswerReader<'a, F> {
                 }
                 deltas.progress(self.answer.reported());
                 outcome.map_err(|error| match error {
-                    EventError::Unknown => service.invalid_response("is not a completion", quoted(&self.body)),
+                    EventError::Unknown => {
+                        service.invalid_response("is not a completion", quoted(&self.body))
+                    }
                     EventError::Service(error) => service.stream_error(&error),
                     EventError::TooLarge(error) => error,
                 })?;
             }
             BodyKind::Events => {
                 let answer = &mut self.answer;
-                let outcome = self.events.end(|data| answer.take_event(data, service, deltas));
+                let outcome = self
+                    .events
+                    .end(|data| answer.take_event(data, service, deltas));
                 deltas.progress(self.answer.reported());
                 outcome?;
                 // Skipped data may be the reason that the answer is not complete, also if the stream has a proper end.
@@ -232,13 +252,20 @@ impl<'a, F: AnswerFormat> AnswerReader<'a, F> {
                 }
             }
         }
-        self.answer.answer.finish().map_err(|what| service.invalid_response(&format!("contains {what}"), b""))
+        self.answer
+            .answer
+            .finish()
+            .map_err(|what| service.invalid_response(&format!("contains {what}"), b""))
     }
 }
 
 impl<F: AnswerFormat> AnswerState<F> {
     fn progress(&self) -> Progress {
-        if self.is_done { Progress::Ended } else { self.answer.progress() }
+        if self.is_done {
+            Progress::Ended
+        } else {
+            self.answer.progress()
+        }
     }
 
     fn reported(&self) -> AnswerProgress {
@@ -280,7 +307,10 @@ impl<F: AnswerFormat> AnswerState<F> {
             Err(EventError::Unknown) => {
                 self.skipped_bytes += data.len();
                 if self.skipped.is_none() {
-                    tracing::warn!(host = service.host, "skipped data of a stream that is no JSON object");
+                    tracing::warn!(
+                        host = service.host,
+                        "skipped data of a stream that is no JSON object"
+                    );
                     self.skipped = Some(quoted(data).to_vec());
                 }
             }
@@ -310,7 +340,11 @@ fn without_non_numbers(json: &[u8]) -> Option<Vec<u8>> {
     let mut is_in_text = false;
     let mut rest = json;
     while let Some(first) = rest.first() {
-        let found = if is_in_text { None } else { NON_NUMBERS.iter().find(|word| rest.starts_with(word)) };
+        let found = if is_in_text {
+            None
+        } else {
+            NON_NUMBERS.iter().find(|word| rest.starts_with(word))
+        };
         if let Some(word) = found {
             repaired.extend_from_slice(b"null");
             rest = &rest[word.len()..];
@@ -318,7 +352,11 @@ fn without_non_numbers(json: &[u8]) -> Option<Vec<u8>> {
             continue;
         }
         // An escaped quote does not end the text.
-        let length = if is_in_text && *first == b'\\' { rest.len().min(2) } else { 1 };
+        let length = if is_in_text && *first == b'\\' {
+            rest.len().min(2)
+        } else {
+            1
+        };
         is_in_text ^= *first == b'"';
         repaired.extend_from_slice(&rest[..length]);
         rest = &rest[length..];
@@ -350,7 +388,9 @@ mod tests {
 
     /// Returns the answers of a service with an API that streams these events with others between them: with data that is no
     /// JSON object, with an object that is cut off, and without the last event.
-    async fn answers_with_odd_events<A: Api>(events: [&'static str; 3]) -> [Result<Completion, ModelError>; 3] {
+    async fn answers_with_odd_events<A: Api>(
+        events: [&'static str; 3],
+    ) -> [Result<Completion, ModelError>; 3] {
         let [first, second, last] = events;
         let cut = &second[..second.len() / 2];
         let mut answers = Vec::new();
@@ -359,7 +399,10 @@ mod tests {
             vec![first, cut, last],
             vec![first, second, "the server failed", "[DONE]"],
         ] {
-            let stream: Vec<String> = data.iter().map(|data| format!("data: {data}\n\n")).collect();
+            let stream: Vec<String> = data
+                .iter()
+                .map(|data| format!("data: {data}\n\n"))
+                .collect();
             let server = ScriptedServer::start(move |_| Reply::stream(stream.clone()));
             answers.push(ask(&service::<A>(&server, "m"), &request()).await);
         }
@@ -389,13 +432,29 @@ mod tests {
             r#"{"candidates": [{"finishReason": "STOP"}]}"#,
         ];
         for (api, [answer, cut, failed]) in [
-            ("chat completions", answers_with_odd_events::<ChatCompletions>(chat).await),
-            ("responses", answers_with_odd_events::<Responses>(responses).await),
-            ("messages", answers_with_odd_events::<Messages>(messages).await),
+            (
+                "chat completions",
+                answers_with_odd_events::<ChatCompletions>(chat).await,
+            ),
+            (
+                "responses",
+                answers_with_odd_events::<Responses>(responses).await,
+            ),
+            (
+                "messages",
+                answers_with_odd_events::<Messages>(messages).await,
+            ),
             ("gemini", answers_with_odd_events::<Gemini>(gemini).await),
         ] {
-            assert_eq!(answer.unwrap().text, "one two\u{fffd}", "half a character is replaced: {api}");
-            for (error, part) in [(cut.unwrap_err(), "not a chunk"), (failed.unwrap_err(), "the server failed")] {
+            assert_eq!(
+                answer.unwrap().text,
+                "one two\u{fffd}",
+                "half a character is replaced: {api}"
+            );
+            for (error, part) in [
+                (cut.unwrap_err(), "not a chunk"),
+                (failed.unwrap_err(), "the server failed"),
+            ] {
                 assert!(error.message.contains(part), "{api}: {error}");
             }
         }
@@ -404,14 +463,24 @@ mod tests {
     #[test]
     fn non_numbers_outside_texts_become_null() {
         for (json, wanted) in [
-            (r#"{"a": NaN, "b": [-Infinity, Infinity]}"#, Some(r#"{"a": null, "b": [null, null]}"#)),
-            (r#"{"a": "NaN \" NaN", "b": NaN}"#, Some(r#"{"a": "NaN \" NaN", "b": null}"#)),
-            (r#"{"a": "\\", "b": NaN}"#, Some(r#"{"a": "\\", "b": null}"#)),
+            (
+                r#"{"a": NaN, "b": [-Infinity, Infinity]}"#,
+                Some(r#"{"a": null, "b": [null, null]}"#),
+            ),
+            (
+                r#"{"a": "NaN \" NaN", "b": NaN}"#,
+                Some(r#"{"a": "NaN \" NaN", "b": null}"#),
+            ),
+            (
+                r#"{"a": "\\", "b": NaN}"#,
+                Some(r#"{"a": "\\", "b": null}"#),
+            ),
             (r#"{"NaN": "Infinity"}"#, None),
             (r#"{"a": 1}"#, None),
             ("\"\\", None),
         ] {
-            let repaired = without_non_numbers(json.as_bytes()).map(|bytes| String::from_utf8(bytes).unwrap());
+            let repaired =
+                without_non_numbers(json.as_bytes()).map(|bytes| String::from_utf8(bytes).unwrap());
             assert_eq!(repaired.as_deref(), wanted, "{json}");
         }
     }

@@ -18,11 +18,15 @@ impl Call<'_> {
     /// Returns whether the model caches at breakpoints only: `gpt-5.6` and later.
     pub(crate) fn caches_at_breakpoints(&self) -> bool {
         let name = self.model.rsplit('/').next().unwrap_or(self.model);
-        let version = name.strip_prefix("gpt-").and_then(|rest| rest.split('-').next());
-        let (major, minor) =
-            version.map(|version| version.split_once('.').unwrap_or((version, "0"))).unwrap_or_default();
+        let version = name
+            .strip_prefix("gpt-")
+            .and_then(|rest| rest.split('-').next());
+        let (major, minor) = version
+            .map(|version| version.split_once('.').unwrap_or((version, "0")))
+            .unwrap_or_default();
         let version = major.parse::<u32>().ok().zip(minor.parse::<u32>().ok());
         // `gpt-35-turbo` is another service's name of version 3.5.
-        !self.adaptation.no_cache_control && version.is_some_and(|version| ((5, 6)..(35, 0)).contains(&version))
+        !self.adaptation.no_cache_control
+            && version.is_some_and(|version| ((5, 6)..(35, 0)).contains(&version))
     }
 }

@@ -16,7 +16,11 @@ pub(crate) fn with_unique_ids(calls: impl IntoIterator<Item = ToolCall>) -> Vec<
     let mut used = HashSet::with_capacity(calls.len());
     let mut unique = Vec::with_capacity(calls.len());
     for (position, call) in calls.into_iter().enumerate() {
-        let stem = if call.id.is_empty() { "call" } else { call.id.as_str() };
+        let stem = if call.id.is_empty() {
+            "call"
+        } else {
+            call.id.as_str()
+        };
         let mut id = call.id.clone();
         let mut number = position + 1;
         while id.is_empty() || used.contains(&id) || (id != call.id && received.contains(&id)) {
@@ -30,7 +34,11 @@ pub(crate) fn with_unique_ids(calls: impl IntoIterator<Item = ToolCall>) -> Vec<
         } else {
             without_lone_surrogates(&call.arguments).into_owned()
         };
-        unique.push(ToolCall { id, name: call.name, arguments });
+        unique.push(ToolCall {
+            id,
+            name: call.name,
+            arguments,
+        });
     }
     unique
 }
@@ -38,7 +46,8 @@ pub(crate) fn with_unique_ids(calls: impl IntoIterator<Item = ToolCall>) -> Vec<
 /// Returns the finish reason in OpenAI's words if one applies, else as received.
 pub(crate) fn finish_reason(reason: &str, has_calls: bool) -> &str {
     match reason.to_ascii_lowercase().as_str() {
-        "stop" | "eos" | "eos_token" | "end_turn" | "stop_sequence" | "end" | "complete" | "completed" | "done" => {
+        "stop" | "eos" | "eos_token" | "end_turn" | "stop_sequence" | "end" | "complete"
+        | "completed" | "done" => {
             if has_calls {
                 "tool_calls"
             } else {
@@ -62,7 +71,11 @@ mod tests {
 
     #[test]
     fn arguments_have_no_half_characters() {
-        let call = |arguments: &str| ToolCall { id: "c".into(), name: "t".into(), arguments: arguments.into() };
+        let call = |arguments: &str| ToolCall {
+            id: "c".into(),
+            name: "t".into(),
+            arguments: arguments.into(),
+        };
         let calls = with_unique_ids([call(r#"{"a": "\ud83d"}"#), call(" ")]);
         let arguments: Vec<&str> = calls.iter().map(|call| call.arguments.as_str()).collect();
         assert_eq!(arguments, [r#"{"a": "\ufffd"}"#, "{}"]);

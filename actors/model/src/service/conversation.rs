@@ -23,7 +23,10 @@ const MAX_ID_BYTES: usize = 64;
 /// A turn of the conversation.
 pub(crate) enum Turn<'a> {
     /// Results of calls, then messages of the user and context.
-    User { results: Vec<CallResult<'a>>, inputs: Vec<UserInput<'a>> },
+    User {
+        results: Vec<CallResult<'a>>,
+        inputs: Vec<UserInput<'a>>,
+    },
     /// An answer of a model.
     Model(Answer<'a>),
 }
@@ -50,7 +53,13 @@ impl<'a> UserInput<'a> {
 
     /// Returns whether it is the last message that other runs send too.
     pub(crate) fn ends_shared_part(&self) -> bool {
-        matches!(self, Self::Message { ends_shared_part: true, .. })
+        matches!(
+            self,
+            Self::Message {
+                ends_shared_part: true,
+                ..
+            }
+        )
     }
 
     /// Returns whether it is context of the run.
@@ -88,25 +97,44 @@ pub(crate) enum Piece<'a> {
 impl Answer<'_> {
     /// Returns the parts in the order of the service. Reasoning is only included with its data.
     pub(crate) fn pieces(&self) -> Vec<Piece<'_>> {
-        self.data.and_then(|data| self.described_pieces(data)).unwrap_or_else(|| {
-            let text = self.message.content.as_str();
-            let text = (!text.is_empty()).then_some(Piece::Text { text, data: &Value::Null });
-            text.into_iter().chain(self.calls.iter().map(|call| Piece::Call { call, data: &Value::Null })).collect()
-        })
+        self.data
+            .and_then(|data| self.described_pieces(data))
+            .unwrap_or_else(|| {
+                let text = self.message.content.as_str();
+                let text = (!text.is_empty()).then_some(Piece::Text {
+                    text,
+                    data: &Value::Null,
+                });
+                text.into_iter()
+                    .chain(self.calls.iter().map(|call| Piece::Call {
+                        call,
+                        data: &Value::Null,
+                    }))
+                    .collect()
+            })
     }
 
     /// Returns the parts that `data` describes. `None` if it does not fit the message.
     fn described_pieces<'s>(&'s self, data: &'s ProviderData) -> Option<Vec<Piece<'s>>> {
-        let (mut text, mut reasoning) =
-            (self.message.content.as_str(), self.message.reasoning.as_deref().unwrap_or_default());
+        let (mut text, mut reasoning) = (
+            self.message.content.as_str(),
+            self.message.reasoning.as_deref().unwrap_or_default(),
+        );
         let mut calls = self.calls.iter();
         let piece = |item: &'s ProviderItem| {
             Some(match item {
-                ProviderItem::Reasoning { bytes, data } => {
-                    Piece::Reasoning { text: take_bytes(&mut reasoning, *bytes)?, data }
-                }
-                ProviderItem::Text { bytes, data } => Piece::Text { text: take_bytes(&mut text, *bytes)?, data },
-                ProviderItem::Call { data } => Piece::Call { call: calls.next()?, data },
+                ProviderItem::Reasoning { bytes, data } => Piece::Reasoning {
+                    text: take_bytes(&mut reasoning, *bytes)?,
+                    data,
+                },
+                ProviderItem::Text { bytes, data } => Piece::Text {
+                    text: take_bytes(&mut text, *bytes)?,
+                    data,
+                },
+                ProviderItem::Call { data } => Piece::Call {
+                    call: calls.next()?,
+                    data,
+                },
                 ProviderItem::Opaque(data) => Piece::Opaque(data),
             })
         };
@@ -131,16 +159,29 @@ pub(crate) fn turns<'a>(call: &Call<'a>, any_model: bool) -> Vec<Turn<'a>> {
                     user_turn(&mut turns).1.push(UserInput::Context(context));
                 }
                 let calls = ids.rename(call.names.outgoing_calls(&message.tool_calls));
-                turns.push(Turn::Model(Answer { message, calls, data: own_data(call, message, any_model) }));
+                turns.push(Turn::Model(Answer {
+                    message,
+                    calls,
+                    data: own_data(call, message, any_model),
+                }));
             }
             Role::Tool => {
                 let id = message.tool_call_id.as_deref().unwrap_or_default();
-                let (id, name) = ids.current.get(id).cloned().unwrap_or_else(|| (id.to_owned(), String::new()));
-                user_turn(&mut turns).0.push(CallResult { id, name, message });
+                let (id, name) = ids
+                    .current
+                    .get(id)
+                    .cloned()
+                    .unwrap_or_else(|| (id.to_owned(), String::new()));
+                user_turn(&mut turns)
+                    .0
+                    .push(CallResult { id, name, message });
             }
             Role::User | Role::System => {
                 let ends_shared_part = place + 1 == call.request.cache.shared_messages;
-                user_turn(&mut turns).1.push(UserInput::Message { message, ends_shared_part });
+                user_turn(&mut turns).1.push(UserInput::Message {
+                    message,
+                    ends_shared_part,
+                });
             }
         }
     }
@@ -151,9 +192,14 @@ pub(crate) fn turns<'a>(call: &Call<'a>, any_model: bool) -> Vec<Turn<'a>> {
 }
 
 /// Returns the parts of the last turn, which is one of the user; starts one if it is not.
-fn user_turn<'t, 'a>(turns: &'t mut Vec<Turn<'a>>) -> (&'t mut Vec<CallResult<'a>>, &'t mut Vec<UserInput<'a>>) {
+fn user_turn<'t, 'a>(
+    turns: &'t mut Vec<Turn<'a>>,
+) -> (&'t mut Vec<CallResult<'a>>, &'t mut Vec<UserInput<'a>>) {
     if !matches!(turns.last(), Some(Turn::User { .. })) {
-        turns.push(Turn::User { results: Vec::new(), inputs: Vec::new() });
+        turns.push(Turn::User {
+            results: Vec::new(),
+            inputs: Vec::new(),
+        });
     }
     match turns.last_mut() {
         Some(Turn::User { results, inputs }) => (results, inputs),
@@ -162,14 +208,20 @@ fn user_turn<'t, 'a>(turns: &'t mut Vec<Turn<'a>>) -> (&'t mut Vec<CallResult<'a
 }
 
 /// Returns the data of an answer that the service of this call made. `any_model`: with any of its models.
-pub(crate) fn own_data<'a>(call: &Call<'a>, message: &'a Message, any_model: bool) -> Option<&'a ProviderData> {
+pub(crate) fn own_data<'a>(
+    call: &Call<'a>,
+    message: &'a Message,
+    any_model: bool,
+) -> Option<&'a ProviderData> {
     let is_own = |source: &ModelSource| {
         (any_model || source.model == call.model)
             && source.dialect == call.source.dialect
             && source.base_url == call.source.base_url
             && source.api_key_env == call.source.api_key_env
     };
-    message.matching_provider_data().filter(|data| !call.adaptation.no_provider_data && is_own(&data.source))
+    message
+        .matching_provider_data()
+        .filter(|data| !call.adaptation.no_provider_data && is_own(&data.source))
 }
 
 /// Ids of calls: ASCII letters, digits, `_` and `-`, at most 64 characters, unique in the request. Ids that fit are kept.
@@ -185,18 +237,25 @@ impl CallIds {
         let outgoing: Vec<String> = calls.iter().map(|call| self.unique_id(&call.id)).collect();
         let names = calls.iter().map(|call| call.name.clone());
         let entries = calls.iter().zip(outgoing.iter().cloned().zip(names));
-        self.current.extend(entries.map(|(call, sent)| (call.id.clone(), sent)));
+        self.current
+            .extend(entries.map(|(call, sent)| (call.id.clone(), sent)));
         if calls.iter().zip(&outgoing).all(|(call, id)| call.id == *id) {
             return calls;
         }
         let mut calls = calls.into_owned();
-        calls.iter_mut().zip(outgoing).for_each(|(call, id)| call.id = id);
+        calls
+            .iter_mut()
+            .zip(outgoing)
+            .for_each(|(call, id)| call.id = id);
         Cow::Owned(calls)
     }
 
     fn unique_id(&mut self, id: &str) -> String {
         let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
-        let mut stem: String = id.chars().map(|c| if allowed(c) { c } else { '_' }).collect();
+        let mut stem: String = id
+            .chars()
+            .map(|c| if allowed(c) { c } else { '_' })
+            .collect();
         stem.truncate(MAX_ID_BYTES);
         if stem.is_empty() {
             stem.push_str("call");
@@ -205,7 +264,10 @@ impl CallIds {
         let mut number = 2_u64;
         while !self.taken.insert(unique.clone()) {
             let ending = format!("_{number}");
-            unique = format!("{}{ending}", &stem[..stem.len().min(MAX_ID_BYTES - ending.len())]);
+            unique = format!(
+                "{}{ending}",
+                &stem[..stem.len().min(MAX_ID_BYTES - ending.len())]
+            );
             number += 1;
         }
         unique

@@ -62,16 +62,26 @@ impl Draft {
 
     /// Starts a part of the text.
     pub(crate) fn begin_text(&mut self) {
-        self.items.push(ProviderItem::Text { bytes: 0, data: Value::Null });
+        self.items.push(ProviderItem::Text {
+            bytes: 0,
+            data: Value::Null,
+        });
     }
 
     /// Starts a part of the reasoning.
     pub(crate) fn begin_reasoning(&mut self) {
-        self.items.push(ProviderItem::Reasoning { bytes: 0, data: Value::Null });
+        self.items.push(ProviderItem::Reasoning {
+            bytes: 0,
+            data: Value::Null,
+        });
     }
 
     /// Adds text to the last part, or to a new one if the last one is not text.
-    pub(crate) fn push_text(&mut self, text: &str, deltas: &mut dyn DeltaSink) -> Result<(), ModelError> {
+    pub(crate) fn push_text(
+        &mut self,
+        text: &str,
+        deltas: &mut dyn DeltaSink,
+    ) -> Result<(), ModelError> {
         if !matches!(self.items.last(), Some(ProviderItem::Text { .. })) {
             self.begin_text();
         }
@@ -80,13 +90,19 @@ impl Draft {
         }
         self.text.push_str(text);
         if !text.is_empty() {
-            deltas.push(Delta::Text { text: text.to_owned() });
+            deltas.push(Delta::Text {
+                text: text.to_owned(),
+            });
         }
         self.grow(text.len())
     }
 
     /// Adds reasoning to the last part, or to a new one if the last one is not reasoning.
-    pub(crate) fn push_reasoning(&mut self, text: &str, deltas: &mut dyn DeltaSink) -> Result<(), ModelError> {
+    pub(crate) fn push_reasoning(
+        &mut self,
+        text: &str,
+        deltas: &mut dyn DeltaSink,
+    ) -> Result<(), ModelError> {
         if !matches!(self.items.last(), Some(ProviderItem::Reasoning { .. })) {
             self.begin_reasoning();
         }
@@ -95,14 +111,20 @@ impl Draft {
         }
         self.reasoning.push_str(text);
         if !text.is_empty() {
-            deltas.push(Delta::Reasoning { text: text.to_owned() });
+            deltas.push(Delta::Reasoning {
+                text: text.to_owned(),
+            });
         }
         self.grow(text.len())
     }
 
     /// Starts a call. `id` may be empty.
     pub(crate) fn begin_call(&mut self, id: &str, name: &str) -> Result<(), ModelError> {
-        self.calls.push(ToolCall { id: id.to_owned(), name: name.to_owned(), arguments: String::new() });
+        self.calls.push(ToolCall {
+            id: id.to_owned(),
+            name: name.to_owned(),
+            arguments: String::new(),
+        });
         self.items.push(ProviderItem::Call { data: Value::Null });
         self.size.tool_calls += 1;
         self.grow(id.len() + name.len())
@@ -127,9 +149,9 @@ impl Draft {
     /// Returns the service's data about the last part. `None` if there is no part.
     fn data(&mut self) -> Option<&mut Value> {
         match self.items.last_mut()? {
-            ProviderItem::Reasoning { data, .. } | ProviderItem::Text { data, .. } | ProviderItem::Call { data } => {
-                Some(data)
-            }
+            ProviderItem::Reasoning { data, .. }
+            | ProviderItem::Text { data, .. }
+            | ProviderItem::Call { data } => Some(data),
             ProviderItem::Opaque(data) => Some(data),
         }
     }
@@ -145,7 +167,9 @@ impl Draft {
 
     /// Sets fields of the service's data about the last part.
     pub(crate) fn set_fields(&mut self, fields: Map<String, Value>) -> Result<(), ModelError> {
-        fields.into_iter().try_for_each(|(name, value)| self.set_field(&name, value))
+        fields
+            .into_iter()
+            .try_for_each(|(name, value)| self.set_field(&name, value))
     }
 
     fn grow(&mut self, bytes: usize) -> Result<(), ModelError> {
@@ -179,12 +203,16 @@ impl Draft {
             ..Completion::default()
         };
         let has_data = |item: &ProviderItem| match item {
-            ProviderItem::Reasoning { data, .. } | ProviderItem::Text { data, .. } | ProviderItem::Call { data } => {
-                !data.is_null()
-            }
+            ProviderItem::Reasoning { data, .. }
+            | ProviderItem::Text { data, .. }
+            | ProviderItem::Call { data } => !data.is_null(),
             ProviderItem::Opaque(_) => true,
         };
-        let items = if self.items.iter().any(has_data) { self.items } else { Vec::new() };
+        let items = if self.items.iter().any(has_data) {
+            self.items
+        } else {
+            Vec::new()
+        };
         Ok((completion, items))
     }
 }

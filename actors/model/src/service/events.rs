@@ -27,7 +27,10 @@ struct Input(Arc<Mutex<Option<Bytes>>>);
 
 impl Input {
     fn replace(&self, piece: Option<Bytes>) -> Option<Bytes> {
-        std::mem::replace(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner), piece)
+        std::mem::replace(
+            &mut *self.0.lock().unwrap_or_else(PoisonError::into_inner),
+            piece,
+        )
     }
 }
 
@@ -36,7 +39,8 @@ impl Stream for Input {
 
     fn poll_next(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         // Nothing needs to be woken: the parser is polled whenever there is a piece.
-        self.replace(None).map_or(Poll::Pending, |piece| Poll::Ready(Some(Ok(piece))))
+        self.replace(None)
+            .map_or(Poll::Pending, |piece| Poll::Ready(Some(Ok(piece))))
     }
 }
 
@@ -70,7 +74,11 @@ impl Default for EventReader {
 
 impl EventReader {
     /// Parses the next chunk, and calls `event` with the data of each event that it completes.
-    pub(crate) fn take<E>(&mut self, bytes: &Bytes, mut event: impl FnMut(String) -> Result<(), E>) -> Result<(), E> {
+    pub(crate) fn take<E>(
+        &mut self,
+        bytes: &Bytes,
+        mut event: impl FnMut(String) -> Result<(), E>,
+    ) -> Result<(), E> {
         let bytes = self.decode(bytes);
         // After an error the parser drops the rest of its input, so it receives at most one line at a time.
         for piece in bytes.split_inclusive(|byte| matches!(byte, b'\r' | b'\n')) {
@@ -86,7 +94,9 @@ impl EventReader {
                     }
                 }
                 // The line is ignored, but not its end: a comment tells the parser that `\n` may follow the `\r`.
-                Some(Err(_)) if piece.ends_with(b"\r") => drop(self.parse(Bytes::from_static(b":\r"))),
+                Some(Err(_)) if piece.ends_with(b"\r") => {
+                    drop(self.parse(Bytes::from_static(b":\r")))
+                }
                 Some(Err(_)) => {}
             }
         }
@@ -110,7 +120,8 @@ impl EventReader {
         while let Some(chunk) = chunks.next() {
             valid.extend_from_slice(chunk.valid().as_bytes());
             let invalid = chunk.invalid();
-            let is_cut = std::str::from_utf8(invalid).is_err_and(|error| error.error_len().is_none());
+            let is_cut =
+                std::str::from_utf8(invalid).is_err_and(|error| error.error_len().is_none());
             if is_cut && chunks.peek().is_none() {
                 self.partial_character = invalid.to_vec();
             } else if !invalid.is_empty() {
@@ -133,7 +144,9 @@ impl EventReader {
     fn keep_unframed(&mut self, piece: &[u8]) {
         let begins = self.is_line_start && matches!(piece.first(), Some(b'{' | b'['));
         if begins || !self.unframed.is_empty() {
-            let room = MAX_UNFRAMED_BYTES.saturating_sub(self.unframed.len()).min(piece.len());
+            let room = MAX_UNFRAMED_BYTES
+                .saturating_sub(self.unframed.len())
+                .min(piece.len());
             self.unframed.extend_from_slice(&piece[..room]);
         }
         self.is_line_start = piece.ends_with(b"\n") || piece.ends_with(b"\r");
@@ -143,7 +156,10 @@ impl EventReader {
     fn parse(&mut self, piece: Bytes) -> Option<Result<Sse, Error>> {
         // A piece has at most one line end, so it completes at most one event: the parser has read it when `next` returns.
         let unread = self.input.replace(Some(piece));
-        debug_assert!(unread.is_none(), "the parser reads each piece before it receives the next");
+        debug_assert!(
+            unread.is_none(),
+            "the parser reads each piece before it receives the next"
+        );
         self.events.next().now_or_never().flatten()
     }
 }
@@ -162,7 +178,9 @@ mod tests {
             Ok(())
         };
         for piece in pieces {
-            reader.take(&Bytes::copy_from_slice(piece), &mut note).unwrap();
+            reader
+                .take(&Bytes::copy_from_slice(piece), &mut note)
+                .unwrap();
         }
         reader.end(&mut note).unwrap();
         seen
@@ -183,8 +201,14 @@ mod tests {
             ("\u{feff}data: a\n\n", vec!["a"]),
             ("", vec![]),
             ("data: a\r\rdata: b\r", vec!["a", "b"]),
-            ("data: a\r\nodd\r\nodd: x\r\nretry: x\r\ndata: b\r\n\r\n", vec!["a\nb"]),
-            ("event: x\nevent: x\nid: 1\nid: 1\nodd: x\ndata: a\n\ndata: b\n\n", vec!["a", "b"]),
+            (
+                "data: a\r\nodd\r\nodd: x\r\nretry: x\r\ndata: b\r\n\r\n",
+                vec!["a\nb"],
+            ),
+            (
+                "event: x\nevent: x\nid: 1\nid: 1\nodd: x\ndata: a\n\ndata: b\n\n",
+                vec!["a", "b"],
+            ),
         ] {
             assert_eq!(events(&[bytes.as_bytes()]), want, "{bytes:?}");
         }
@@ -193,11 +217,17 @@ mod tests {
     #[test]
     fn bytes_that_are_no_utf8_are_replaced() {
         for (pieces, want) in [
-            (vec![&b"data: \xffa\n\ndata: b\n\n"[..]], vec!["\u{fffd}a", "b"]),
+            (
+                vec![&b"data: \xffa\n\ndata: b\n\n"[..]],
+                vec!["\u{fffd}a", "b"],
+            ),
             // Half a character, at the end of an event and of the stream.
             (vec![b"data: a\xc3\n\ndata: b\n\n"], vec!["a\u{fffd}", "b"]),
             (vec![b"data: a\xe2\x82"], vec!["a\u{fffd}"]),
-            (vec![b"data: a\xe2", b"\x82", b"\xac\n\n"], vec!["a\u{20ac}"]),
+            (
+                vec![b"data: a\xe2", b"\x82", b"\xac\n\n"],
+                vec!["a\u{20ac}"],
+            ),
             (vec![b"data: a\xe2", b"\n\n"], vec!["a\u{fffd}"]),
         ] {
             assert_eq!(events(&pieces), want, "{pieces:?}");
@@ -214,7 +244,9 @@ mod tests {
             ("data: x\n\n", ""),
             ("odd {\n", ""),
         ] {
-            reader.take(&Bytes::from_static(piece.as_bytes()), &mut ignored).unwrap();
+            reader
+                .take(&Bytes::from_static(piece.as_bytes()), &mut ignored)
+                .unwrap();
             assert_eq!(reader.unframed(), want.as_bytes(), "{piece:?}");
         }
     }
@@ -222,8 +254,16 @@ mod tests {
     #[test]
     fn incomplete_event_is_counted_until_its_end() {
         let (mut reader, mut ignored) = (EventReader::default(), |_| Ok::<(), ()>(()));
-        for (piece, want) in [("data: a", 7), ("b\nda", 11), ("ta: c\n", 17), ("\n", 0), ("data: d\n\ndata", 4)] {
-            reader.take(&Bytes::from_static(piece.as_bytes()), &mut ignored).unwrap();
+        for (piece, want) in [
+            ("data: a", 7),
+            ("b\nda", 11),
+            ("ta: c\n", 17),
+            ("\n", 0),
+            ("data: d\n\ndata", 4),
+        ] {
+            reader
+                .take(&Bytes::from_static(piece.as_bytes()), &mut ignored)
+                .unwrap();
             assert_eq!(reader.pending_bytes(), want, "{piece:?}");
         }
     }

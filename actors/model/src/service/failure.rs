@@ -65,7 +65,10 @@ impl ErrorBody {
         let value = value.get(0).unwrap_or(&value);
         let has = |name: &str| value.get(name).is_some_and(|field| !field.is_null());
         let is_error = has("error")
-            || (!has("choices") && (value["object"] == "error" || has("detail") || (has("message") && has("code"))));
+            || (!has("choices")
+                && (value["object"] == "error"
+                    || has("detail")
+                    || (has("message") && has("code"))));
         is_error.then(|| Self::read(json))
     }
 
@@ -73,14 +76,20 @@ impl ErrorBody {
     pub(crate) fn read(body: &[u8]) -> Self {
         let mut error = Self::read_words(body);
         if error.is_about_length() {
-            error.context_window = stated_window(&String::from_utf8_lossy(body).to_ascii_lowercase());
+            error.context_window =
+                stated_window(&String::from_utf8_lossy(body).to_ascii_lowercase());
         }
         error
     }
 
     fn read_words(body: &[u8]) -> Self {
-        let text = || Self { message: String::from_utf8_lossy(body).into_owned(), ..Self::default() };
-        let Ok(mut value) = serde_json::from_slice::<Value>(body) else { return text() };
+        let text = || Self {
+            message: String::from_utf8_lossy(body).into_owned(),
+            ..Self::default()
+        };
+        let Ok(mut value) = serde_json::from_slice::<Value>(body) else {
+            return text();
+        };
         if let Some(first) = value.get_mut(0) {
             value = first.take(); // Gemini wraps its errors in a list
         }
@@ -96,21 +105,47 @@ impl ErrorBody {
         let mut message = match (error, &error["message"], &value["detail"]) {
             (Value::String(message), ..) | (_, Value::String(message), _) => message.clone(),
             (_, _, Value::String(detail)) => detail.clone(),
-            (_, _, Value::Null) => return Self { message: value.to_string(), ..Self::default() },
+            (_, _, Value::Null) => {
+                return Self {
+                    message: value.to_string(),
+                    ..Self::default()
+                };
+            }
             (_, _, detail) => detail.to_string(),
         };
         // OpenRouter forwards the message of its upstream provider.
         if let Some(raw) = error["metadata"]["raw"].as_str() {
             message = format!("{message}: {raw}");
         }
-        let status = word("code").parse().ok().filter(|status| (300..600).contains(status));
-        let words = [word("code"), word("type"), word("param"), word("status")].join(" ").to_ascii_lowercase();
-        let delays = error["details"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let status = word("code")
+            .parse()
+            .ok()
+            .filter(|status| (300..600).contains(status));
+        let words = [word("code"), word("type"), word("param"), word("status")]
+            .join(" ")
+            .to_ascii_lowercase();
+        let delays = error["details"]
+            .as_array()
+            .map(Vec::as_slice)
+            .unwrap_or_default();
         // Google's services send the delay as text, such as `3.7s`.
-        let delay = delays.iter().find_map(|detail| detail["retryDelay"].as_str()?.strip_suffix('s')?.parse().ok());
-        let retry_after_ms =
-            delay.filter(|seconds: &f64| *seconds >= 0.0).map(|seconds| (seconds * 1000.0).ceil() as u64);
-        Self { message, codes: words, status, retry_after_ms, context_window: None }
+        let delay = delays.iter().find_map(|detail| {
+            detail["retryDelay"]
+                .as_str()?
+                .strip_suffix('s')?
+                .parse()
+                .ok()
+        });
+        let retry_after_ms = delay
+            .filter(|seconds: &f64| *seconds >= 0.0)
+            .map(|seconds| (seconds * 1000.0).ceil() as u64);
+        Self {
+            message,
+            codes: words,
+            status,
+            retry_after_ms,
+            context_window: None,
+        }
     }
 
     /// Returns the HTTP status that matches an error that arrived without one.
@@ -118,7 +153,15 @@ impl ErrorBody {
         let says = |words: &[&str]| words.iter().any(|word| self.codes.contains(word));
         match self.status {
             Some(status) => status,
-            None if says(&["rate_limit", "too_many_requests", "resource_exhausted", "quota"]) => 429,
+            None if says(&[
+                "rate_limit",
+                "too_many_requests",
+                "resource_exhausted",
+                "quota",
+            ]) =>
+            {
+                429
+            }
             None if says(&["auth", "api_key", "permission"]) => 401,
             None if says(&["not_found"]) => 404,
             None if says(&["timeout", "deadline"]) => 408,
@@ -137,7 +180,12 @@ impl ErrorBody {
 
     /// Returns whether the account has used up its credit or its spending limit. Waiting does not help.
     fn is_about_credit(&self) -> bool {
-        const CODES: [&str; 4] = ["insufficient_quota", "credit_balance", "spend_limit", "usage_limit_exceeded"];
+        const CODES: [&str; 4] = [
+            "insufficient_quota",
+            "credit_balance",
+            "spend_limit",
+            "usage_limit_exceeded",
+        ];
         CODES.iter().any(|code| self.codes.contains(code))
     }
 
@@ -161,15 +209,28 @@ impl ErrorBody {
 
     /// Returns whether a server says that it is still loading the model: llama.cpp, Ollama, LM Studio, TGI.
     fn is_about_loading(&self) -> bool {
-        self.mentions(&["loading model", "model is loading", "is currently loading", "model is being loaded"])
+        self.mentions(&[
+            "loading model",
+            "model is loading",
+            "is currently loading",
+            "model is being loaded",
+        ])
     }
 
     /// Returns the error of a response with this status and body, with the details that the body states.
     fn with_details(&self, error: ModelError, status: u16) -> ModelError {
         let is_about_file = matches!(status, 400 | 415 | 422) && self.is_about_file();
-        let context_window = self.context_window.filter(|_| error.failure == Failure::PromptTooLong);
+        let context_window = self
+            .context_window
+            .filter(|_| error.failure == Failure::PromptTooLong);
         let is_loading = status == 503 && self.is_about_loading();
-        ModelError { status: Some(status), context_window, is_about_file, is_loading, ..error }
+        ModelError {
+            status: Some(status),
+            context_window,
+            is_about_file,
+            is_loading,
+            ..error
+        }
     }
 
     fn is_about_tools(&self) -> bool {
@@ -226,13 +287,22 @@ impl ErrorBody {
 
 impl ServiceInfo {
     /// Returns the error for a response whose status is not a success.
-    pub(crate) fn status_error(&self, status: u16, headers: &HeaderMap, error_body: &ErrorBody) -> ModelError {
-        let retry_after_ms = retry_after_ms(headers, SystemTime::now()).or(error_body.retry_after_ms);
+    pub(crate) fn status_error(
+        &self,
+        status: u16,
+        headers: &HeaderMap,
+        error_body: &ErrorBody,
+    ) -> ModelError {
+        let retry_after_ms =
+            retry_after_ms(headers, SystemTime::now()).or(error_body.retry_after_ms);
         let failure = error_body.failure(status, retry_after_ms);
         let what = format!("{} answered with HTTP {status}", self.host);
         let mut advice = match headers.get(LOCATION).and_then(|value| value.to_str().ok()) {
             Some(place) if (300..400).contains(&status) => {
-                format!("; set `model.base_url` to the redirect target: {}", clip(place, 80))
+                format!(
+                    "; set `model.base_url` to the redirect target: {}",
+                    clip(place, 80)
+                )
             }
             _ => self.advice(failure, status, error_body),
         };
@@ -251,7 +321,12 @@ impl ServiceInfo {
         let status = error_body.implied_status();
         let failure = error_body.failure(status, error_body.retry_after_ms);
         let what = format!("{} reported an error instead of an answer", self.host);
-        let error = self.error(failure, &what, &error_body.message, &self.advice(failure, status, error_body));
+        let error = self.error(
+            failure,
+            &what,
+            &error_body.message,
+            &self.advice(failure, status, error_body),
+        );
         error_body.with_details(error, status)
     }
 
@@ -260,25 +335,48 @@ impl ServiceInfo {
         let cause = root_cause(error);
         if error.is_connect() {
             let what = format!("could not connect to {}", self.host);
-            return self.error(Failure::Unavailable, &what, &cause, self.connect_advice(error));
+            return self.error(
+                Failure::Unavailable,
+                &what,
+                &cause,
+                self.connect_advice(error),
+            );
         }
         if error.is_timeout() {
             return self.silence_error(false);
         }
         if error.is_builder() {
-            return self.error(Failure::Rejected, "could not build the request", &cause, "; check `model.base_url`");
+            return self.error(
+                Failure::Rejected,
+                "could not build the request",
+                &cause,
+                "; check `model.base_url`",
+            );
         }
         if error.is_request() {
             let what = format!("{} closed the connection before it answered", self.host);
             return self.error(Failure::Unavailable, &what, &cause, "");
         }
-        self.error(Failure::InvalidResponse, &format!("the answer of {} was cut off", self.host), &cause, "")
+        self.error(
+            Failure::InvalidResponse,
+            &format!("the answer of {} was cut off", self.host),
+            &cause,
+            "",
+        )
     }
 
     /// Returns the error for a service that has been silent for too long. `has_begun`: after the first byte of its answer.
     pub(crate) fn silence_error(&self, has_begun: bool) -> ModelError {
-        let limit = if has_begun { self.timeout } else { self.first_byte_timeout };
-        let setting = if has_begun { "model.timeout_ms" } else { "model.first_byte_timeout_ms" };
+        let limit = if has_begun {
+            self.timeout
+        } else {
+            self.first_byte_timeout
+        };
+        let setting = if has_begun {
+            "model.timeout_ms"
+        } else {
+            "model.first_byte_timeout_ms"
+        };
         let what = format!("{} sent no data for {} ms", self.host, limit.as_millis());
         let advice = format!("; raise `{setting}` if the model needs longer");
         self.error(Failure::Timeout, &what, "", &advice)
@@ -288,16 +386,32 @@ impl ServiceInfo {
     pub(crate) fn invalid_response(&self, what: &str, body: &[u8]) -> ModelError {
         let what = format!("the answer of {} {what}", self.host);
         let is_page = body.trim_ascii_start().starts_with(b"<");
-        let advice = if is_page { "; check `model.base_url`: it returned a web page" } else { "" };
-        self.error(Failure::InvalidResponse, &what, &String::from_utf8_lossy(body), advice)
+        let advice = if is_page {
+            "; check `model.base_url`: it returned a web page"
+        } else {
+            ""
+        };
+        self.error(
+            Failure::InvalidResponse,
+            &what,
+            &String::from_utf8_lossy(body),
+            advice,
+        )
     }
 
     /// Returns advice about a connection that could not be made, by its cause.
     fn connect_advice(&self, error: &reqwest::Error) -> &'static str {
         let causes: Vec<&(dyn std::error::Error + 'static)> =
-            std::iter::successors(Some(error as &(dyn std::error::Error + 'static)), |error| error.source()).collect();
+            std::iter::successors(Some(error as &(dyn std::error::Error + 'static)), |error| {
+                error.source()
+            })
+            .collect();
         let is = |kind: ErrorKind| {
-            causes.iter().any(|cause| cause.downcast_ref::<std::io::Error>().is_some_and(|error| error.kind() == kind))
+            causes.iter().any(|cause| {
+                cause
+                    .downcast_ref::<std::io::Error>()
+                    .is_some_and(|error| error.kind() == kind)
+            })
         };
         let says = |word: &str| causes.iter().any(|cause| cause.to_string().contains(word));
         if is(ErrorKind::ConnectionRefused) {
@@ -308,8 +422,12 @@ impl ServiceInfo {
         }
         match () {
             () if says("dns error") => "; check `model.base_url` and the network",
-            () if says("certificate") => "; check `model.base_url`, and the certificates that this machine trusts",
-            () if says("corrupt message") => "; check `model.base_url`: the server may speak http, not https",
+            () if says("certificate") => {
+                "; check `model.base_url`, and the certificates that this machine trusts"
+            }
+            () if says("corrupt message") => {
+                "; check `model.base_url`: the server may speak http, not https"
+            }
             () => "; check the network",
         }
     }
@@ -319,27 +437,44 @@ impl ServiceInfo {
         let env = &self.key_env;
         match (failure, status) {
             (Failure::Unauthorized, _) if !self.has_key => {
-                format!("; no key was sent: set the environment variable {env} (`model.api_key_env`)")
+                format!(
+                    "; no key was sent: set the environment variable {env} (`model.api_key_env`)"
+                )
             }
             (Failure::Unauthorized, _) => {
-                format!("; check the key in the environment variable {env} (`model.api_key_env`) and its permissions")
+                format!(
+                    "; check the key in the environment variable {env} (`model.api_key_env`) and its permissions"
+                )
             }
-            (Failure::Rejected, 400 | 404) if error_body.mentions(&["use /v1/responses", "responses api"]) => {
+            (Failure::Rejected, 400 | 404)
+                if error_body.mentions(&["use /v1/responses", "responses api"]) =>
+            {
                 "; set `model.provider` to \"openai-responses\"".to_owned()
             }
-            (Failure::Rejected, 404 | 405) => "; check `model.name`, `model.base_url` and `model.provider`".to_owned(),
+            (Failure::Rejected, 404 | 405) => {
+                "; check `model.name`, `model.base_url` and `model.provider`".to_owned()
+            }
             (Failure::Rejected, 400 | 422)
-                if error_body.mentions(&["effort", "thinking.type", "thinking level", "thinking budget"]) =>
+                if error_body.mentions(&[
+                    "effort",
+                    "thinking.type",
+                    "thinking level",
+                    "thinking budget",
+                ]) =>
             {
                 "; check `model.effort`".to_owned()
             }
-            (Failure::Rejected, 400 | 422) if error_body.mentions(&["model"]) && error_body.mentions(&NO_MODEL) => {
+            (Failure::Rejected, 400 | 422)
+                if error_body.mentions(&["model"]) && error_body.mentions(&NO_MODEL) =>
+            {
                 "; check `model.name`".to_owned()
             }
             (Failure::Rejected, 402 | 429) => {
                 "; the account has no credit left: top it up or use another key".to_owned()
             }
-            (Failure::PromptTooLong, _) => "; send less, or use a model with a larger context window".to_owned(),
+            (Failure::PromptTooLong, _) => {
+                "; send less, or use a model with a larger context window".to_owned()
+            }
             (Failure::Unsupported, _) if error_body.mentions(&["--jinja"]) => {
                 "; start the server of llama.cpp with `--jinja`".to_owned()
             }
@@ -353,14 +488,26 @@ impl ServiceInfo {
         let error_body = clip(&self.redactor.text(error_body), MAX_SERVICE_MESSAGE_CHARS);
         let colon = if error_body.is_empty() { "" } else { ": " };
         let message = format!("{what}{colon}{error_body}{advice}");
-        ModelError::new(failure, clip(&self.redactor.text(&message), MAX_MESSAGE_CHARS))
+        ModelError::new(
+            failure,
+            clip(&self.redactor.text(&message), MAX_MESSAGE_CHARS),
+        )
     }
 }
 
 /// Returns the delay that `Retry-After` or `retry-after-ms` asks for, in milliseconds.
 pub(crate) fn retry_after_ms(headers: &HeaderMap, now: SystemTime) -> Option<u64> {
-    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).map(str::trim);
-    let number = |text: &str| text.parse::<f64>().ok().filter(|number| number.is_finite() && *number >= 0.0);
+    let text = |name: &str| {
+        headers
+            .get(name)
+            .and_then(|value| value.to_str().ok())
+            .map(str::trim)
+    };
+    let number = |text: &str| {
+        text.parse::<f64>()
+            .ok()
+            .filter(|number| number.is_finite() && *number >= 0.0)
+    };
     if let Some(ms) = text("retry-after-ms").and_then(number) {
         return Some(ms.ceil() as u64);
     }
@@ -386,7 +533,10 @@ fn root_cause(error: &reqwest::Error) -> String {
 fn clip(text: &str, max_chars: usize) -> String {
     let mut line = String::new();
     let mut length = 0;
-    for word in text.split(|c: char| c.is_whitespace() || c.is_control()).filter(|word| !word.is_empty()) {
+    for word in text
+        .split(|c: char| c.is_whitespace() || c.is_control())
+        .filter(|word| !word.is_empty())
+    {
         let space = usize::from(!line.is_empty());
         if space == 1 {
             line.push(' ');

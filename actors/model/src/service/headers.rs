@@ -20,11 +20,18 @@ pub(crate) fn key_value(key: &str) -> Option<HeaderValue> {
 ///
 /// # Errors
 /// A key that cannot be sent in a header.
-pub(crate) fn read_key<'a>(config: &ModelConfig, environment: &'a Environment) -> Result<Option<&'a str>, ModelError> {
-    let key = environment.get(config.api_key_env()).map(str::trim).filter(|key| !key.is_empty());
+pub(crate) fn read_key<'a>(
+    config: &ModelConfig,
+    environment: &'a Environment,
+) -> Result<Option<&'a str>, ModelError> {
+    let key = environment
+        .get(config.api_key_env())
+        .map(str::trim)
+        .filter(|key| !key.is_empty());
     if key.is_some_and(|key| HeaderValue::from_str(key).is_err()) {
         let env = config.api_key_env();
-        let message = format!("the key contains invalid characters; check the environment variable {env}");
+        let message =
+            format!("the key contains invalid characters; check the environment variable {env}");
         return Err(ModelError::new(Failure::Unauthorized, message));
     }
     Ok(key)
@@ -43,10 +50,16 @@ impl Headers {
         let refuse = |message: String| ModelError::new(Failure::Rejected, message);
         let mut headers = HeaderMap::new();
         let mut add = |table: &str, name: &str, value: &str, is_secret: bool| {
-            let header = HeaderName::try_from(name)
-                .map_err(|_| refuse(format!("`model.{table}`: {name:?} is not a valid HTTP header name")))?;
-            let mut value = HeaderValue::from_str(value.trim())
-                .map_err(|_| refuse(format!("`model.{table}`: the value of {name:?} cannot be sent in a header")))?;
+            let header = HeaderName::try_from(name).map_err(|_| {
+                refuse(format!(
+                    "`model.{table}`: {name:?} is not a valid HTTP header name"
+                ))
+            })?;
+            let mut value = HeaderValue::from_str(value.trim()).map_err(|_| {
+                refuse(format!(
+                    "`model.{table}`: the value of {name:?} cannot be sent in a header"
+                ))
+            })?;
             value.set_sensitive(is_secret);
             headers.insert(header, value);
             Ok(())
@@ -75,13 +88,18 @@ impl Headers {
 
     /// Returns the values that came from the environment.
     pub(crate) fn secrets(&self) -> impl Iterator<Item = &str> {
-        self.0.values().filter(|value| value.is_sensitive()).filter_map(|value| value.to_str().ok())
+        self.0
+            .values()
+            .filter(|value| value.is_sensitive())
+            .filter_map(|value| value.to_str().ok())
     }
 
     /// Adds the headers to a request, replacing headers of the same name.
     pub(crate) fn apply(&self, request: &mut HeaderMap) {
         if self.carries_key() {
-            KEY_HEADERS.iter().for_each(|name| drop(request.remove(*name)));
+            KEY_HEADERS
+                .iter()
+                .for_each(|name| drop(request.remove(*name)));
         }
         for (name, value) in &self.0 {
             request.insert(name, value.clone());

@@ -45,8 +45,15 @@ impl BaseUrl {
         endpoint: &str,
         environment: &Environment,
     ) -> Result<Self, ModelError> {
-        let text = [config.base_url.as_deref(), environment.get(provider.base_url_env())];
-        let text = text.into_iter().flatten().map(str::trim).find(|text| !text.is_empty());
+        let text = [
+            config.base_url.as_deref(),
+            environment.get(provider.base_url_env()),
+        ];
+        let text = text
+            .into_iter()
+            .flatten()
+            .map(str::trim)
+            .find(|text| !text.is_empty());
         // The text is not repeated, since it may contain a password.
         let refused = || {
             let message = format!(
@@ -56,7 +63,8 @@ impl BaseUrl {
             );
             ModelError::new(Failure::Rejected, message)
         };
-        let mut url = Url::parse(text.unwrap_or_else(|| provider.base_url())).map_err(|_| refused())?;
+        let mut url =
+            Url::parse(text.unwrap_or_else(|| provider.base_url())).map_err(|_| refused())?;
         if !matches!(url.scheme(), "http" | "https") || !url.has_host() {
             return Err(refused());
         }
@@ -67,10 +75,19 @@ impl BaseUrl {
         url.set_query(None);
         url.set_fragment(None);
         // The key is in a header; a user name and a password are not sent.
-        url.set_username("").and_then(|()| url.set_password(None)).map_err(|()| refused())?;
-        let is_vendor = Url::parse(provider.base_url()).is_ok_and(|vendor| vendor.host_str() == url.host_str());
+        url.set_username("")
+            .and_then(|()| url.set_password(None))
+            .map_err(|()| refused())?;
+        let is_vendor =
+            Url::parse(provider.base_url()).is_ok_and(|vendor| vendor.host_str() == url.host_str());
         let address = url.as_str().trim_end_matches('/').to_owned();
-        Ok(Self { url, address, query, is_vendor, first_endpoint: OnceLock::new() })
+        Ok(Self {
+            url,
+            address,
+            query,
+            is_vendor,
+            first_endpoint: OnceLock::new(),
+        })
     }
 
     /// Returns the address without a final slash.
@@ -86,13 +103,16 @@ impl BaseUrl {
     /// Returns whether the address ends with a version, such as `v1` or `v1beta`.
     pub(crate) fn ends_with_version(&self) -> bool {
         let last = self.address.rsplit('/').next().unwrap_or_default();
-        last.strip_prefix('v').is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
+        last.strip_prefix('v')
+            .is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
     }
 
     /// Returns host and port.
     pub(crate) fn host(&self) -> String {
         let host = self.url.host_str().unwrap_or("").to_owned();
-        self.url.port().map_or(host.clone(), |port| format!("{host}:{port}"))
+        self.url
+            .port()
+            .map_or(host.clone(), |port| format!("{host}:{port}"))
     }
 
     /// Returns whether the service is on this machine.
@@ -116,8 +136,12 @@ impl BaseUrl {
         if let Some((_, url)) = self.first_endpoint.get().filter(|(known, _)| known == path) {
             return Ok(url.clone());
         }
-        let mut url = Url::parse(&format!("{}{path}", self.address))
-            .map_err(|error| ModelError::new(Failure::Rejected, format!("the base URL cannot be used: {error}")))?;
+        let mut url = Url::parse(&format!("{}{path}", self.address)).map_err(|error| {
+            ModelError::new(
+                Failure::Rejected,
+                format!("the base URL cannot be used: {error}"),
+            )
+        })?;
         if !self.query.is_empty() {
             // A path can have parameters of its own.
             let query = match url.query() {
@@ -136,9 +160,16 @@ impl BaseUrl {
 fn query_of(url: &Url, config: &ModelConfig) -> String {
     let mut part_url = url.clone();
     let mut parts = Vec::new();
-    for part in url.query().unwrap_or_default().split('&').filter(|part| !part.is_empty()) {
+    for part in url
+        .query()
+        .unwrap_or_default()
+        .split('&')
+        .filter(|part| !part.is_empty())
+    {
         part_url.set_query(Some(part));
-        let is_configured = part_url.query_pairs().any(|(name, _)| config.query.contains_key(name.as_ref()));
+        let is_configured = part_url
+            .query_pairs()
+            .any(|(name, _)| config.query.contains_key(name.as_ref()));
         if !is_configured {
             parts.push(part.to_owned());
         }
@@ -161,22 +192,27 @@ pub(crate) struct HttpClient {
 
 impl HttpClient {
     /// Creates the client of a service. `timeout`: the maximum time for a connection, and without a byte.
-    pub(crate) fn new(base_url: &BaseUrl, mut headers: HeaderMap, timeout: Duration) -> Result<Self, ModelError> {
-        let mut builder = soong_http::client_builder_for(base_url.url.host_str().unwrap_or_default())
-            .user_agent(concat!("soong/", env!("CARGO_PKG_VERSION")))
-            .connect_timeout(CONNECT_TIMEOUT.min(timeout))
-            .read_timeout(timeout)
-            .tcp_nodelay(true)
-            // A compressed stream arrives in large blocks; other parts of the crate enable gzip.
-            .no_gzip()
-            // A redirected POST would become a GET and carry the key along, so redirects are reported as errors.
-            .redirect(redirect::Policy::none());
+    pub(crate) fn new(
+        base_url: &BaseUrl,
+        mut headers: HeaderMap,
+        timeout: Duration,
+    ) -> Result<Self, ModelError> {
+        let mut builder =
+            soong_http::client_builder_for(base_url.url.host_str().unwrap_or_default())
+                .user_agent(concat!("soong/", env!("CARGO_PKG_VERSION")))
+                .connect_timeout(CONNECT_TIMEOUT.min(timeout))
+                .read_timeout(timeout)
+                .tcp_nodelay(true)
+                // A compressed stream arrives in large blocks; other parts of the crate enable gzip.
+                .no_gzip()
+                // A redirected POST would become a GET and carry the key along, so redirects are reported as errors.
+                .redirect(redirect::Policy::none());
         if base_url.is_loopback() && base_url.url.scheme() == "http" {
             builder = builder.tls_certs_only([]); // loading the certificates of the system takes 10 ms
         }
-        let client = builder
-            .build()
-            .map_err(|error| ModelError::new(Failure::Rejected, format!("could not set up HTTP: {error}")))?;
+        let client = builder.build().map_err(|error| {
+            ModelError::new(Failure::Rejected, format!("could not set up HTTP: {error}"))
+        })?;
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         Ok(Self { client, headers })
     }
@@ -189,7 +225,11 @@ impl HttpClient {
     }
 
     /// Sends JSON and returns the response, whatever its status.
-    pub(crate) async fn post(&self, endpoint: &Url, json: impl Into<Body>) -> reqwest::Result<Response> {
+    pub(crate) async fn post(
+        &self,
+        endpoint: &Url,
+        json: impl Into<Body>,
+    ) -> reqwest::Result<Response> {
         let mut request = Request::new(Method::POST, endpoint.clone());
         request.headers_mut().clone_from(&self.headers);
         *request.body_mut() = Some(json.into());
@@ -210,13 +250,17 @@ impl HttpClient {
             url.set_query(None);
             exchanges.begin(url.as_str(), &json);
         }
-        let response = tokio::time::timeout(service.first_byte_timeout, self.post(endpoint, json)).await;
+        let response =
+            tokio::time::timeout(service.first_byte_timeout, self.post(endpoint, json)).await;
         let response = response.map_err(|_| service.silence_error(false))?;
         let response = response.map_err(|error| service.transport_error(&error))?;
         if let Some(exchanges) = exchanges {
             exchanges.set_status(response.status().as_u16());
         }
-        Ok(RecordedResponse { response, exchanges })
+        Ok(RecordedResponse {
+            response,
+            exchanges,
+        })
     }
 }
 
@@ -263,9 +307,22 @@ mod tests {
     use super::*;
 
     fn base_url(url: &str, query: &[(&str, &str)]) -> BaseUrl {
-        let query = query.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-        let config = ModelConfig { base_url: Some(url.to_owned()), query, ..ModelConfig::default() };
-        BaseUrl::parse(&config, Provider::Openai, "/chat/completions", &Environment::default()).unwrap()
+        let query = query
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+            .collect();
+        let config = ModelConfig {
+            base_url: Some(url.to_owned()),
+            query,
+            ..ModelConfig::default()
+        };
+        BaseUrl::parse(
+            &config,
+            Provider::Openai,
+            "/chat/completions",
+            &Environment::default(),
+        )
+        .unwrap()
     }
 
     #[test]
@@ -273,19 +330,46 @@ mod tests {
         for (url, address, want) in [
             ("https://h/v1", "https://h/v1", "https://h/v1/x?b=2%203"),
             ("https://h/v1/", "https://h/v1", "https://h/v1/x?b=2%203"),
-            ("https://h/v1/chat/completions", "https://h/v1", "https://h/v1/x?b=2%203"),
-            ("https://h/v1/chat/completions?a=1", "https://h/v1", "https://h/v1/x?a=1&b=2%203"),
+            (
+                "https://h/v1/chat/completions",
+                "https://h/v1",
+                "https://h/v1/x?b=2%203",
+            ),
+            (
+                "https://h/v1/chat/completions?a=1",
+                "https://h/v1",
+                "https://h/v1/x?a=1&b=2%203",
+            ),
             (
                 "https://h/openai/deployments/d?b=1",
                 "https://h/openai/deployments/d",
                 "https://h/openai/deployments/d/x?b=2%203",
             ),
-            ("https://h/v1?a=x%20y+z%2B&c", "https://h/v1", "https://h/v1/x?a=x%20y+z%2B&c&b=2%203"),
-            ("https://h/v1?%62=1", "https://h/v1", "https://h/v1/x?b=2%203"),
-            ("http://me:secret@127.0.0.1:1", "http://127.0.0.1:1", "http://127.0.0.1:1/x?b=2%203"),
+            (
+                "https://h/v1?a=x%20y+z%2B&c",
+                "https://h/v1",
+                "https://h/v1/x?a=x%20y+z%2B&c&b=2%203",
+            ),
+            (
+                "https://h/v1?%62=1",
+                "https://h/v1",
+                "https://h/v1/x?b=2%203",
+            ),
+            (
+                "http://me:secret@127.0.0.1:1",
+                "http://127.0.0.1:1",
+                "http://127.0.0.1:1/x?b=2%203",
+            ),
         ] {
             let base_url = base_url(url, &[("b", "2 3")]);
-            assert_eq!((base_url.address(), base_url.endpoint("/x").unwrap().as_str()), (address, want), "{url}");
+            assert_eq!(
+                (
+                    base_url.address(),
+                    base_url.endpoint("/x").unwrap().as_str()
+                ),
+                (address, want),
+                "{url}"
+            );
         }
     }
 }

@@ -32,13 +32,20 @@ impl ToolNames {
     /// Reads the names of the offered tools and of the calls in the conversation.
     pub(crate) fn of(request: &ModelRequest) -> Self {
         let offered = request.tools.iter().map(|tool| tool.name.as_str());
-        let called = request.messages.iter().flat_map(|message| &message.tool_calls).map(|call| call.name.as_str());
+        let called = request
+            .messages
+            .iter()
+            .flat_map(|message| &message.tool_calls)
+            .map(|call| call.name.as_str());
         let all = || offered.clone().chain(called.clone());
         if all().all(is_valid) {
             return Self::default();
         }
         // Collect names that are kept first, so that no generated name equals one of them.
-        let mut taken: HashSet<String> = all().filter(|name| is_valid(name)).map(str::to_owned).collect();
+        let mut taken: HashSet<String> = all()
+            .filter(|name| is_valid(name))
+            .map(str::to_owned)
+            .collect();
         let mut names = Self::default();
         for name in all().filter(|name| !is_valid(name)) {
             if names.outgoing.contains_key(name) {
@@ -61,8 +68,11 @@ impl ToolNames {
     /// of earlier calls, and reject a request in which they are not objects.
     pub(crate) fn outgoing_calls<'a>(&self, calls: &'a [ToolCall]) -> Cow<'a, [ToolCall]> {
         let is_kept = |call: &ToolCall| {
-            let has_whole_characters = matches!(without_lone_surrogates(&call.arguments), Cow::Borrowed(_));
-            !self.outgoing.contains_key(&call.name) && has_whole_characters && is_json_object(&call.arguments)
+            let has_whole_characters =
+                matches!(without_lone_surrogates(&call.arguments), Cow::Borrowed(_));
+            !self.outgoing.contains_key(&call.name)
+                && has_whole_characters
+                && is_json_object(&call.arguments)
         };
         if calls.iter().all(is_kept) {
             return Cow::Borrowed(calls);

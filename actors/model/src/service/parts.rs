@@ -22,7 +22,10 @@ impl<'a> InputPart<'a> {
     pub(crate) fn of_message(message: &'a Message, request: &'a ModelRequest) -> Vec<Self> {
         match message.content.parts() {
             [] => vec![Self::Text(message.content.as_str().into())],
-            parts => parts.iter().flat_map(|part| Self::of(part, request)).collect(),
+            parts => parts
+                .iter()
+                .flat_map(|part| Self::of(part, request))
+                .collect(),
         }
     }
 
@@ -31,7 +34,9 @@ impl<'a> InputPart<'a> {
             ContentPart::Text { text } => vec![Self::Text(text.as_str().into())],
             ContentPart::Image(file) | ContentPart::File(file) => Self::of_file(file, request),
             // Requests of runs contain stored files only.
-            ContentPart::Inline(_) => vec![Self::Text(format!("[{}; not shown]", part.description()).into())],
+            ContentPart::Inline(_) => vec![Self::Text(
+                format!("[{}; not shown]", part.description()).into(),
+            )],
         }
     }
 
@@ -40,8 +45,13 @@ impl<'a> InputPart<'a> {
         let Some(data) = request.files.get(&file.artifact_id) else {
             return vec![Self::Text(placeholder(file).into())];
         };
-        let note = file.scaled_from.map(|_| Self::Text(format!("[{}]", file.description()).into()));
-        [Self::File { file, data }].into_iter().chain(note).collect()
+        let note = file
+            .scaled_from
+            .map(|_| Self::Text(format!("[{}]", file.description()).into()));
+        [Self::File { file, data }]
+            .into_iter()
+            .chain(note)
+            .collect()
     }
 }
 

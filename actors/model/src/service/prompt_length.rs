@@ -53,7 +53,12 @@ const COMPARISONS: [&str; 14] = [
 ];
 
 /// Texts of errors about the length of one field, such as an id, or of the answer.
-const OTHER_LENGTHS: [&str; 4] = ["string too long", "array too long", "string_above_max", "array_above_max"];
+const OTHER_LENGTHS: [&str; 4] = [
+    "string too long",
+    "array too long",
+    "string_above_max",
+    "array_above_max",
+];
 
 /// Size from which the maximum length of a text field is that of a prompt, in characters.
 const MIN_PROMPT_FIELD_CHARS: u64 = 100_000;
@@ -86,10 +91,14 @@ pub(super) fn is_about_prompt_length(message: &str, codes: &str) -> bool {
     if CODES.iter().any(|code| codes.contains(code)) {
         return true;
     }
-    if OTHER_LENGTHS.iter().any(|text| message.contains(text) || codes.contains(text)) {
+    if OTHER_LENGTHS
+        .iter()
+        .any(|text| message.contains(text) || codes.contains(text))
+    {
         let is_of_messages = contains(&["'messages'", "'input'", ".content"]);
         return is_of_messages
-            && (message.contains("array too long") || largest_number(message) >= MIN_PROMPT_FIELD_CHARS);
+            && (message.contains("array too long")
+                || largest_number(message) >= MIN_PROMPT_FIELD_CHARS);
     }
     if is_rejected_setting(message) {
         return false;
@@ -119,7 +128,9 @@ pub(super) fn stated_window(text: &str) -> Option<u64> {
         return None;
     }
     for phrase in BEFORE_WINDOW {
-        let Some(at) = text.find(phrase) else { continue };
+        let Some(at) = text.find(phrase) else {
+            continue;
+        };
         let number = first_number(text[at + phrase.len()..].trim_start());
         if let Some(window) = number.filter(|window| *window >= MIN_WINDOW_TOKENS) {
             return Some(window);
@@ -145,7 +156,10 @@ fn first_number(text: &str) -> Option<u64> {
 
 fn largest_number(text: &str) -> u64 {
     let numbers = text.split(|character: char| !character.is_ascii_digit());
-    numbers.filter_map(|digits| digits.parse().ok()).max().unwrap_or_default()
+    numbers
+        .filter_map(|digits| digits.parse().ok())
+        .max()
+        .unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -161,7 +175,12 @@ mod tests {
                 "",
                 Some(8_000),
             ),
-            ("OpenAI, Responses", "Your input exceeds the context window of this model.", "", None),
+            (
+                "OpenAI, Responses",
+                "Your input exceeds the context window of this model.",
+                "",
+                None,
+            ),
             (
                 "OpenAI, configured limit",
                 "Input tokens exceed the configured limit of 272000 tokens. Your messages resulted in 277798 tokens.",
@@ -176,7 +195,12 @@ mod tests {
                 None,
             ),
             ("OpenAI, code", "too much", "context_length_exceeded", None),
-            ("Anthropic", "prompt is too long: 212345 tokens > 200000 maximum", "", Some(200_000)),
+            (
+                "Anthropic",
+                "prompt is too long: 212345 tokens > 200000 maximum",
+                "",
+                Some(200_000),
+            ),
             (
                 "Anthropic, input + max_tokens",
                 "input length and `max_tokens` exceed context limit: 188000 + 20000 > 200000, decrease input length or \
@@ -184,14 +208,24 @@ mod tests {
                 "",
                 Some(200_000),
             ),
-            ("Anthropic, bytes", "Request exceeds the maximum size", "request_too_large", None),
+            (
+                "Anthropic, bytes",
+                "Request exceeds the maximum size",
+                "request_too_large",
+                None,
+            ),
             (
                 "Gemini",
                 "The input token count (1200000) exceeds the maximum number of tokens allowed (1048576).",
                 "",
                 Some(1_048_576),
             ),
-            ("Bedrock", "Input is too long for requested model.", "", None),
+            (
+                "Bedrock",
+                "Input is too long for requested model.",
+                "",
+                None,
+            ),
             (
                 "Moonshot",
                 "Invalid request: Your request exceeded model token limit: 262144 (requested: 270000)",
@@ -211,10 +245,30 @@ mod tests {
                 Some(128_000),
             ),
             ("Z.ai", "Prompt exceeds max length", "1261", None),
-            ("Z.ai, finish", "the answer ended", "model_context_window_exceeded", None),
-            ("DashScope", "Range of input length should be [1, 98304]", "invalid_parameter_error", Some(98_304)),
-            ("MiniMax", "invalid params, context window exceeds limit (2013)", "", None),
-            ("Volcano Ark", "Input length 203743 exceeds the maximum length 202752", "invalidparameter", Some(202_752)),
+            (
+                "Z.ai, finish",
+                "the answer ended",
+                "model_context_window_exceeded",
+                None,
+            ),
+            (
+                "DashScope",
+                "Range of input length should be [1, 98304]",
+                "invalid_parameter_error",
+                Some(98_304),
+            ),
+            (
+                "MiniMax",
+                "invalid params, context window exceeds limit (2013)",
+                "",
+                None,
+            ),
+            (
+                "Volcano Ark",
+                "Input length 203743 exceeds the maximum length 202752",
+                "invalidparameter",
+                Some(202_752),
+            ),
             (
                 "DeepSeek, OpenRouter",
                 "This endpoint's maximum context length is 163,840 tokens. However, you requested about 170,000 tokens",
@@ -227,8 +281,18 @@ mod tests {
                 "",
                 Some(32_768),
             ),
-            ("Groq", "Please reduce the length of the messages or completion.", "", None),
-            ("Cohere", "too many tokens: total number of tokens in the prompt cannot exceed 4081", "", None),
+            (
+                "Groq",
+                "Please reduce the length of the messages or completion.",
+                "",
+                None,
+            ),
+            (
+                "Cohere",
+                "too many tokens: total number of tokens in the prompt cannot exceed 4081",
+                "",
+                None,
+            ),
             (
                 "TGI",
                 "Input validation error: `inputs` tokens + `max_new_tokens` must be <= 4096. Given: 5000 `inputs` tokens",
@@ -260,14 +324,24 @@ mod tests {
                 "",
                 Some(8_192),
             ),
-            ("Ollama", "prompt too long; exceeded max context length by 12 tokens", "", None),
+            (
+                "Ollama",
+                "prompt too long; exceeded max context length by 12 tokens",
+                "",
+                None,
+            ),
             (
                 "LM Studio",
                 "The number of tokens to keep from the initial prompt is greater than the context length.",
                 "",
                 None,
             ),
-            ("SGLang", "The input (5000 tokens) is longer than the model's context length (4096 tokens).", "", None),
+            (
+                "SGLang",
+                "The input (5000 tokens) is longer than the model's context length (4096 tokens).",
+                "",
+                None,
+            ),
         ] {
             let message = message.to_lowercase();
             assert!(is_about_prompt_length(&message, code), "{service}");
@@ -278,41 +352,67 @@ mod tests {
     #[test]
     fn other_errors_are_not_about_the_length_of_the_prompt() {
         for (message, code) in [
-            ("Invalid 'input[3].id': string too long. Expected a string with maximum length 64, but got 70", "x"),
+            (
+                "Invalid 'input[3].id': string too long. Expected a string with maximum length 64, but got 70",
+                "x",
+            ),
             (
                 "Invalid 'messages[2].tool_calls[0].id': string too long. Expected maximum length 40",
                 "string_above_max_length",
             ),
-            ("Invalid 'tools': array too long. Expected an array with maximum length 128", "array_above_max_length"),
+            (
+                "Invalid 'tools': array too long. Expected an array with maximum length 128",
+                "array_above_max_length",
+            ),
             (
                 "max_tokens: 64000 > 32000, which is the maximum allowed number of output tokens",
                 "invalid_request_error",
             ),
-            ("max_completion_tokens is too large: 200000. This model supports at most 128000 completion tokens", "x"),
+            (
+                "max_completion_tokens is too large: 200000. This model supports at most 128000 completion tokens",
+                "x",
+            ),
             (
                 "messages.0.content.1.image.source.base64: image exceeds 5 MB maximum: 6000000 bytes > 5242880 bytes",
                 "x",
             ),
-            ("thinking.enabled.budget_tokens: Input should be greater than or equal to 1024", "invalid_request_error"),
+            (
+                "thinking.enabled.budget_tokens: Input should be greater than or equal to 1024",
+                "invalid_request_error",
+            ),
             (
                 "`max_tokens` must be greater than `thinking.budget_tokens`. See #max-tokens-and-context-window-size",
                 "x",
             ),
-            ("Unrecognized request argument supplied: context window", "x"),
+            (
+                "Unrecognized request argument supplied: context window",
+                "x",
+            ),
             ("temperature must be at most 2", "invalid_value"),
             ("the model `m` does not exist", "model_not_found"),
-            ("Each `tool_use` block must have a corresponding `tool_result` block in the next message.", "x"),
+            (
+                "Each `tool_use` block must have a corresponding `tool_result` block in the next message.",
+                "x",
+            ),
             ("Unable to process input image", "INVALID_ARGUMENT"),
             ("", ""),
         ] {
-            assert!(!is_about_prompt_length(&message.to_lowercase(), code), "{message}");
+            assert!(
+                !is_about_prompt_length(&message.to_lowercase(), code),
+                "{message}"
+            );
         }
     }
 
     #[test]
     fn window_is_read_from_a_body_of_llama_cpp() {
-        let body = r#"{"error":{"code":400,"message":"too long","n_prompt_tokens":9000,"n_ctx":8192}}"#;
+        let body =
+            r#"{"error":{"code":400,"message":"too long","n_prompt_tokens":9000,"n_ctx":8192}}"#;
         assert_eq!(stated_window(body), Some(8_192));
-        assert_eq!(stated_window("the limit of 5"), None, "no window is that small");
+        assert_eq!(
+            stated_window("the limit of 5"),
+            None,
+            "no window is that small"
+        );
     }
 }

@@ -22,7 +22,11 @@ pub(crate) fn in_call_order(request: &ModelRequest) -> Cow<'_, ModelRequest> {
             continue;
         }
         let is_result = |message: &&Arc<Message>| message.role == Role::Tool;
-        let end = first + request.messages[first..].iter().take_while(is_result).count();
+        let end = first
+            + request.messages[first..]
+                .iter()
+                .take_while(is_result)
+                .count();
         next = end;
         let shared_end = request.cache.shared_messages.clamp(first, end);
         for part in [first..shared_end, shared_end..end] {
@@ -38,7 +42,10 @@ fn sort(request: &mut Cow<'_, ModelRequest>, answer: usize, part: Range<usize>) 
     let calls = &request.messages[answer].tool_calls;
     let position = |result: &Message| {
         let is_its_call = |id: &str| Some(id) == result.tool_call_id.as_deref();
-        calls.iter().position(|call| is_its_call(&call.id)).unwrap_or(calls.len())
+        calls
+            .iter()
+            .position(|call| is_its_call(&call.id))
+            .unwrap_or(calls.len())
     };
     let results = &request.messages[part.clone()];
     if results.is_sorted_by_key(|result| position(result)) {
@@ -73,7 +80,11 @@ mod tests {
         let mut message = Message::new(TraceId::new("t"), 1, None, role, "", Timestamp::default());
         message.tool_calls = calls
             .iter()
-            .map(|id| ToolCall { id: (*id).to_owned(), name: "read".to_owned(), arguments: "{}".to_owned() })
+            .map(|id| ToolCall {
+                id: (*id).to_owned(),
+                name: "read".to_owned(),
+                arguments: "{}".to_owned(),
+            })
             .collect();
         message.tool_call_id = result_of.map(str::to_owned);
         Arc::new(message)
@@ -95,7 +106,12 @@ mod tests {
     fn text_of(messages: &[Arc<Message>]) -> String {
         let word = |message: &Arc<Message>| match message.role {
             Role::Tool => format!(".{}", message.tool_call_id.as_deref().unwrap_or_default()),
-            Role::Assistant => message.tool_calls.iter().map(|call| call.id.as_str()).collect::<Vec<_>>().join(","),
+            Role::Assistant => message
+                .tool_calls
+                .iter()
+                .map(|call| call.id.as_str())
+                .collect::<Vec<_>>()
+                .join(","),
             Role::User | Role::System => "!".to_owned(),
         };
         messages.iter().map(word).collect::<Vec<_>>().join(" ")
@@ -114,11 +130,18 @@ mod tests {
             ("! a,b,c .c .b .a", 5, "! a,b,c .a .b .c"),
             ("! a,b .b .a", 9, "! a,b .a .b"),
         ] {
-            let mut request = ModelRequest { messages: messages(given), ..ModelRequest::default() };
+            let mut request = ModelRequest {
+                messages: messages(given),
+                ..ModelRequest::default()
+            };
             request.cache.shared_messages = shared;
             let ordered = in_call_order(&request);
             assert_eq!(text_of(&ordered.messages), wanted, "{given}");
-            assert_eq!(matches!(ordered, Cow::Borrowed(_)), given == wanted, "{given}");
+            assert_eq!(
+                matches!(ordered, Cow::Borrowed(_)),
+                given == wanted,
+                "{given}"
+            );
         }
     }
 
@@ -131,12 +154,26 @@ mod tests {
 
     #[tokio::test]
     async fn every_api_sends_results_in_the_order_of_their_calls() {
-        let calls = [("c1", "read", "{}"), ("c2", "read", "{}"), ("c3", "read", "{}")];
+        let calls = [
+            ("c1", "read", "{}"),
+            ("c2", "read", "{}"),
+            ("c3", "read", "{}"),
+        ];
         let mut request = request();
         request.messages.push(Arc::new(caller("", &calls)));
-        request.messages.extend([result("c3", "third"), result("c1", "first"), result("c2", "second")].map(Arc::new));
+        request.messages.extend(
+            [
+                result("c3", "third"),
+                result("c1", "first"),
+                result("c2", "second"),
+            ]
+            .map(Arc::new),
+        );
         for (api, body) in [
-            ("chat completions", sent_body::<ChatCompletions>(&request).await),
+            (
+                "chat completions",
+                sent_body::<ChatCompletions>(&request).await,
+            ),
             ("responses", sent_body::<Responses>(&request).await),
             ("messages", sent_body::<Messages>(&request).await),
             ("gemini", sent_body::<Gemini>(&request).await),

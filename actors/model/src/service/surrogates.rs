@@ -23,7 +23,8 @@ pub(crate) fn without_lone_surrogates(json: &str) -> Cow<'_, str> {
         };
         let is_high = (0xd800..0xdc00).contains(&unit);
         let is_low = (0xdc00..0xe000).contains(&unit);
-        let has_low = escaped_unit(&json[at + 6..]).is_some_and(|next| (0xdc00..0xe000).contains(&next));
+        let has_low =
+            escaped_unit(&json[at + 6..]).is_some_and(|next| (0xdc00..0xe000).contains(&next));
         if is_high && has_low {
             at += 12;
             continue;
@@ -46,7 +47,10 @@ pub(crate) fn without_lone_surrogates(json: &str) -> Cow<'_, str> {
 fn escaped_unit(text: &str) -> Option<u16> {
     let digits = text.strip_prefix("\\u")?.get(..4)?;
     // `from_str_radix` accepts a sign.
-    digits.bytes().all(|byte| byte.is_ascii_hexdigit()).then(|| u16::from_str_radix(digits, 16).ok())?
+    digits
+        .bytes()
+        .all(|byte| byte.is_ascii_hexdigit())
+        .then(|| u16::from_str_radix(digits, 16).ok())?
 }
 
 #[cfg(test)]
@@ -59,7 +63,10 @@ mod tests {
             (r#"{"a":"\ud83d\ude00"}"#, None),
             (r#"{"a":"\uD83D"}"#, Some(r#"{"a":"\ufffd"}"#)),
             (r#"{"a":"\ude00!"}"#, Some(r#"{"a":"\ufffd!"}"#)),
-            (r#"{"a":"\ud83d\ud83d\ude00"}"#, Some(r#"{"a":"\ufffd\ud83d\ude00"}"#)),
+            (
+                r#"{"a":"\ud83d\ud83d\ude00"}"#,
+                Some(r#"{"a":"\ufffd\ud83d\ude00"}"#),
+            ),
             (r#"{"a":"\ud83dx\ude00"}"#, Some(r#"{"a":"\ufffdx\ufffd"}"#)),
             // The backslash itself is escaped.
             (r#"{"a":"\\ud83d"}"#, None),
@@ -70,7 +77,11 @@ mod tests {
             ("\\", None),
             ("", None),
         ] {
-            assert_eq!(without_lone_surrogates(json), expected.unwrap_or(json), "{json}");
+            assert_eq!(
+                without_lone_surrogates(json),
+                expected.unwrap_or(json),
+                "{json}"
+            );
         }
     }
 }

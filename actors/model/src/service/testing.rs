@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use soong_protocol::{
-    ArtifactId, ContentPart, Delta, Message, MessageContent, ModelConfig, PartFile, Provider, ProviderData, Role,
-    Timestamp, ToolCall, ToolSpec, TraceId,
+    ArtifactId, ContentPart, Delta, Message, MessageContent, ModelConfig, PartFile, Provider,
+    ProviderData, Role, Timestamp, ToolCall, ToolSpec, TraceId,
 };
 use soong_text::Environment;
 
@@ -49,12 +49,23 @@ pub(crate) fn config(base_url: String) -> ModelConfig {
 pub(crate) fn service<A: Api>(server: &ScriptedServer, model: &str) -> Service<A> {
     let provider: Provider = A::PROVIDER;
     let key = provider.api_key_env();
-    let config = ModelConfig { provider: Some(provider), name: Some(model.into()), ..config(server.base_url()) };
+    let config = ModelConfig {
+        provider: Some(provider),
+        name: Some(model.into()),
+        ..config(server.base_url())
+    };
     Service::new(&config, &Environment::of([(key, KEY)])).unwrap()
 }
 
 pub(crate) fn message(role: Role, content: &str) -> Message {
-    Message::new(TraceId::new("t"), 1, None, role, content, Timestamp::default())
+    Message::new(
+        TraceId::new("t"),
+        1,
+        None,
+        role,
+        content,
+        Timestamp::default(),
+    )
 }
 
 pub(crate) fn request() -> ModelRequest {
@@ -90,11 +101,18 @@ pub(crate) fn caller(text: &str, calls: &[(&str, &str, &str)]) -> Message {
         name: (*name).into(),
         arguments: (*arguments).into(),
     };
-    Message { tool_calls: calls.iter().map(call).collect(), ..message(Role::Assistant, text) }
+    Message {
+        tool_calls: calls.iter().map(call).collect(),
+        ..message(Role::Assistant, text)
+    }
 }
 
 pub(crate) fn result(id: &str, content: impl Into<MessageContent>) -> Message {
-    Message { tool_call_id: Some(id.into()), content: content.into(), ..message(Role::Tool, "") }
+    Message {
+        tool_call_id: Some(id.into()),
+        content: content.into(),
+        ..message(Role::Tool, "")
+    }
 }
 
 /// Returns an answer of a model as the message that a run stores.
@@ -110,13 +128,24 @@ pub(crate) fn stored(completion: &Completion) -> Message {
 /// Returns a request with an image of the user, parallel calls of a model that another service served, an image in a
 /// result, and a question after it.
 pub(crate) fn full_request() -> ModelRequest {
-    let image = MessageContent::from_parts(vec![ContentPart::text("`b.x`:"), file("b", "image/png")]);
-    let question = MessageContent::from_parts(vec![file("a", "image/png"), ContentPart::text("Compare.")]);
+    let image =
+        MessageContent::from_parts(vec![ContentPart::text("`b.x`:"), file("b", "image/png")]);
+    let question =
+        MessageContent::from_parts(vec![file("a", "image/png"), ContentPart::text("Compare.")]);
     let messages = [
-        Message { content: question, ..message(Role::User, "") },
+        Message {
+            content: question,
+            ..message(Role::User, "")
+        },
         Message {
             reasoning: Some("hidden".into()),
-            ..caller("I look.", &[("call:1", "fs.read", "{\"path\":\"a\"}"), ("call:2", "list", "{}")])
+            ..caller(
+                "I look.",
+                &[
+                    ("call:1", "fs.read", "{\"path\":\"a\"}"),
+                    ("call:2", "list", "{}"),
+                ],
+            )
         },
         result("call:1", "text of a"),
         result("call:2", image),
@@ -124,18 +153,26 @@ pub(crate) fn full_request() -> ModelRequest {
     ];
     ModelRequest {
         messages: messages.map(Arc::new).to_vec(),
-        files: ["a", "b"].map(|id| (ArtifactId::new(id), "AAEC".into())).into(),
+        files: ["a", "b"]
+            .map(|id| (ArtifactId::new(id), "AAEC".into()))
+            .into(),
         tools: Arc::from([tool("fs.read"), tool("list")]),
         ..request()
     }
 }
 
 /// Completes one request. The streamed text must equal the answer.
-pub(crate) async fn ask(provider: &impl Model, request: &ModelRequest) -> Result<Completion, ModelError> {
+pub(crate) async fn ask(
+    provider: &impl Model,
+    request: &ModelRequest,
+) -> Result<Completion, ModelError> {
     let mut deltas = Collected::default();
     let completion = provider.complete(request, &mut deltas).await?;
     assert_eq!(completion.text, deltas.text);
-    assert_eq!(completion.reasoning.as_deref().unwrap_or(""), deltas.reasoning);
+    assert_eq!(
+        completion.reasoning.as_deref().unwrap_or(""),
+        deltas.reasoning
+    );
     Ok(completion)
 }
 

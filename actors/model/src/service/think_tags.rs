@@ -37,10 +37,15 @@ pub(super) fn move_reasoning(completion: &mut Completion) {
 /// Splits a text at a `</think>` that is a line of its own, without `<think>` and outside of a code fence.
 fn without_open_tag(text: &str) -> Option<(&str, &str)> {
     let (reasoning, answer) = text.split_once(CLOSE)?;
-    let begins_line = reasoning.trim_end_matches([' ', '\t']).ends_with('\n') || reasoning.trim().is_empty();
-    let ends_line = answer.trim_start_matches([' ', '\t']).starts_with(['\n', '\r']) || answer.trim().is_empty();
+    let begins_line =
+        reasoning.trim_end_matches([' ', '\t']).ends_with('\n') || reasoning.trim().is_empty();
+    let ends_line = answer
+        .trim_start_matches([' ', '\t'])
+        .starts_with(['\n', '\r'])
+        || answer.trim().is_empty();
     let is_in_fence = reasoning.matches("```").count() % 2 == 1;
-    (begins_line && ends_line && !is_in_fence && !reasoning.contains(OPEN)).then_some((reasoning, answer))
+    (begins_line && ends_line && !is_in_fence && !reasoning.contains(OPEN))
+        .then_some((reasoning, answer))
 }
 
 /// Where the streamed text is.
@@ -67,7 +72,11 @@ pub(super) struct ThinkTagSink<'a> {
 
 impl<'a> ThinkTagSink<'a> {
     pub(super) fn new(sink: &'a mut dyn DeltaSink) -> Self {
-        Self { sink, position: Position::Start, pending: String::new() }
+        Self {
+            sink,
+            position: Position::Start,
+            pending: String::new(),
+        }
     }
 
     /// Passes on what may have been the beginning of a tag.
@@ -107,7 +116,9 @@ impl<'a> ThinkTagSink<'a> {
         if let Position::Reasoning { has_begun } = self.position {
             if !has_begun {
                 self.pending = self.pending.trim_start().to_owned();
-                self.position = Position::Reasoning { has_begun: !self.pending.is_empty() };
+                self.position = Position::Reasoning {
+                    has_begun: !self.pending.is_empty(),
+                };
             }
             match self.pending.split_once(CLOSE) {
                 Some((reasoning, rest)) => {
@@ -117,7 +128,8 @@ impl<'a> ThinkTagSink<'a> {
                     self.pass_reasoning(reasoning);
                 }
                 None => {
-                    let before_tag = &self.pending[..self.pending.len() - tag_start_bytes(&self.pending)];
+                    let before_tag =
+                        &self.pending[..self.pending.len() - tag_start_bytes(&self.pending)];
                     let complete_bytes = before_tag.trim_end().len();
                     let rest = self.pending.split_off(complete_bytes);
                     let reasoning = std::mem::replace(&mut self.pending, rest);
@@ -149,7 +161,10 @@ impl<'a> ThinkTagSink<'a> {
 
 /// Returns the length of the longest end of a text with which `</think>` may begin.
 fn tag_start_bytes(text: &str) -> usize {
-    (1..CLOSE.len()).rev().find(|length| text.ends_with(&CLOSE[..*length])).unwrap_or(0)
+    (1..CLOSE.len())
+        .rev()
+        .find(|length| text.ends_with(&CLOSE[..*length]))
+        .unwrap_or(0)
 }
 
 impl DeltaSink for ThinkTagSink<'_> {
@@ -204,7 +219,9 @@ mod tests {
         let mut streamed = Collected::default();
         let mut sink = ThinkTagSink::new(&mut streamed);
         for piece in pieces {
-            sink.push(Delta::Text { text: (*piece).to_owned() });
+            sink.push(Delta::Text {
+                text: (*piece).to_owned(),
+            });
         }
         sink.finish();
         (streamed.reasoning, streamed.text)
@@ -218,11 +235,19 @@ mod tests {
             ("<think></think>Yes.", "", "Yes."),
             ("<think>it never ends", "it never ends", ""),
             ("<think>a < b </thin", "a < b </thin", ""),
-            ("<think>a</think>b <think>c</think>", "a", "b <think>c</think>"),
+            (
+                "<think>a</think>b <think>c</think>",
+                "a",
+                "b <think>c</think>",
+            ),
             ("Yes.", "", "Yes."),
             ("", "", ""),
             ("  <thi", "", "  <thi"),
-            ("The tag <think>a</think> is text.", "", "The tag <think>a</think> is text."),
+            (
+                "The tag <think>a</think> is text.",
+                "",
+                "The tag <think>a</think> is text.",
+            ),
             ("<thinking>a</thinking>", "", "<thinking>a</thinking>"),
         ] {
             let expected = (reasoning.to_owned(), text.to_owned());
@@ -239,23 +264,38 @@ mod tests {
             ("a plan\n</think>\n\nYes.", "a plan", "Yes."),
             ("a plan\n</think>", "a plan", ""),
             ("</think>\nYes.", "", "Yes."),
-            ("It ends with </think>\nYes.", "", "It ends with </think>\nYes."),
+            (
+                "It ends with </think>\nYes.",
+                "",
+                "It ends with </think>\nYes.",
+            ),
             ("```\n</think>\n```\n", "", "```\n</think>\n```\n"),
             ("text <think>\n</think>\n", "", "text <think>\n</think>\n"),
         ] {
-            assert_eq!(moved(answer), (reasoning.to_owned(), text.to_owned()), "{answer}");
+            assert_eq!(
+                moved(answer),
+                (reasoning.to_owned(), text.to_owned()),
+                "{answer}"
+            );
         }
     }
 
     #[test]
     fn text_of_an_answer_with_reasoning_of_the_service_is_kept() {
-        let mut completion = Completion { reasoning: Some("r".to_owned()), ..Completion::text("<think>a</think>b") };
+        let mut completion = Completion {
+            reasoning: Some("r".to_owned()),
+            ..Completion::text("<think>a</think>b")
+        };
         move_reasoning(&mut completion);
         assert_eq!(completion.text, "<think>a</think>b");
         let mut streamed = Collected::default();
         let mut sink = ThinkTagSink::new(&mut streamed);
-        sink.push(Delta::Reasoning { text: "r".to_owned() });
-        sink.push(Delta::Text { text: "<think>a</think>b".to_owned() });
+        sink.push(Delta::Reasoning {
+            text: "r".to_owned(),
+        });
+        sink.push(Delta::Text {
+            text: "<think>a</think>b".to_owned(),
+        });
         sink.finish();
         assert_eq!(streamed.text, "<think>a</think>b");
         assert_eq!(streamed.reasoning, "r");
@@ -277,7 +317,8 @@ mod tests {
         let delta = |text: &str| json!({"type": "response.output_text.delta", "item_id": "i", "output_index": 0, "delta": text});
         let message = json!({"type": "message", "id": "i", "content": [{"type": "output_text", "text": whole}]});
         let mut response_events: Vec<Value> = pieces.iter().map(|text| delta(text)).collect();
-        response_events.push(json!({"type": "response.output_item.done", "output_index": 0, "item": message}));
+        response_events
+            .push(json!({"type": "response.output_item.done", "output_index": 0, "item": message}));
         response_events
             .push(json!({"type": "response.completed", "response": {"status": "completed", "output": [message]}}));
         let block = |text: &str| json!({"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": text}});
@@ -291,7 +332,8 @@ mod tests {
         message_events.push(json!({"type": "message_stop"}));
         let part = |text: &str| json!({"candidates": [{"content": {"parts": [{"text": text}]}}]});
         let mut gemini_events: Vec<Value> = pieces.iter().map(|text| part(text)).collect();
-        gemini_events.push(json!({"candidates": [{"content": {"parts": []}, "finishReason": "STOP"}]}));
+        gemini_events
+            .push(json!({"candidates": [{"content": {"parts": []}, "finishReason": "STOP"}]}));
         let expected = ("a plan".to_owned(), "Yes.".to_owned());
         assert_eq!(answer_of::<ChatCompletions>(chat_events).await, expected);
         assert_eq!(answer_of::<Responses>(response_events).await, expected);

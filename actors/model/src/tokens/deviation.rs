@@ -22,7 +22,10 @@ impl TokenDeviations {
             return;
         }
         let off = counted.abs_diff(reported) as f64 / reported as f64;
-        let mut models = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut models = self
+            .0
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
         // An extra lookup for a new model is cheaper than allocating the name for every request.
         if !models.contains_key(model) {
             models.insert(model.to_owned(), TokenDeviation::default());
@@ -35,6 +38,9 @@ impl TokenDeviations {
 
     /// Returns the deviations of all models.
     pub fn all(&self) -> BTreeMap<String, TokenDeviation> {
-        self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone()
+        self.0
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+            .clone()
     }
 }

@@ -20,7 +20,10 @@ pub struct TokenRatio {
 
 impl Default for TokenRatio {
     fn default() -> Self {
-        Self { mean: 1.0, prompts: 0 }
+        Self {
+            mean: 1.0,
+            prompts: 0,
+        }
     }
 }
 
@@ -47,7 +50,11 @@ impl TokenRatio {
 
     /// Returns the mean; a file can contain any number.
     fn bounded_mean(self) -> f64 {
-        if self.mean.is_finite() { self.mean.clamp(*PLAUSIBLE.start(), *PLAUSIBLE.end()) } else { 1.0 }
+        if self.mean.is_finite() {
+            self.mean.clamp(*PLAUSIBLE.start(), *PLAUSIBLE.end())
+        } else {
+            1.0
+        }
     }
 }
 
@@ -72,7 +79,10 @@ mod tests {
     #[test]
     fn any_stored_ratio_recovers() {
         for mean in [f64::NAN, f64::NEG_INFINITY, 1e300, -1.0] {
-            let mut ratio = TokenRatio { mean, prompts: u32::MAX };
+            let mut ratio = TokenRatio {
+                mean,
+                prompts: u32::MAX,
+            };
             for _ in 0..200 {
                 ratio.add(1_000, 1_500);
             }
@@ -83,7 +93,14 @@ mod tests {
     #[test]
     fn prompts_that_cannot_be_compared_are_ignored() {
         let mut ratio = TokenRatio::default();
-        for (estimated, counted) in [(0, 0), (1_000, 0), (0, 1_000), (199, 250), (1_000, 2_600), (1_000, 699)] {
+        for (estimated, counted) in [
+            (0, 0),
+            (1_000, 0),
+            (0, 1_000),
+            (199, 250),
+            (1_000, 2_600),
+            (1_000, 699),
+        ] {
             ratio.add(estimated, counted);
         }
         assert_eq!(ratio, TokenRatio::default());

@@ -31,8 +31,14 @@ const KNOWN: [(&str, u64, f64); 11] = [
 ];
 
 fn message(content: &str, calls: &[(&str, &str)]) -> Message {
-    let mut message =
-        Message::new(TraceId::new("t"), 1, None, Role::Assistant, content.to_owned(), Timestamp::default());
+    let mut message = Message::new(
+        TraceId::new("t"),
+        1,
+        None,
+        Role::Assistant,
+        content.to_owned(),
+        Timestamp::default(),
+    );
     let call = |(name, arguments): &(&str, &str)| ToolCall {
         id: "call_1".to_owned(),
         name: (*name).to_owned(),
@@ -50,31 +56,58 @@ fn uncorrected() -> TokenCounter {
 fn estimate_is_close_to_known_counts() {
     for (text, exact, per_cent) in KNOWN {
         let off = (estimate_tokens(text) as f64 - exact as f64).abs() / exact.max(1) as f64 * 100.0;
-        assert!(off <= per_cent, "{text:?}: {} for {exact}, {off:.0} % off", estimate_tokens(text));
+        assert!(
+            off <= per_cent,
+            "{text:?}: {} for {exact}, {off:.0} % off",
+            estimate_tokens(text)
+        );
     }
 }
 
 #[test]
 fn message_tokens_include_text_calls_and_overhead() {
     let counter = uncorrected();
-    let (text, name, arguments) = (estimate_tokens(ENGLISH), estimate_tokens("read"), estimate_tokens("{}"));
+    let (text, name, arguments) = (
+        estimate_tokens(ENGLISH),
+        estimate_tokens("read"),
+        estimate_tokens("{}"),
+    );
     for (message, tokens) in [
         (message("", &[]), 4),
         (message(ENGLISH, &[]), 4 + text),
-        (message(ENGLISH, &[("read", "{}")]), 4 + text + 4 + name + arguments),
-        (message("", &[("read", "{}"), ("read", "{}")]), 4 + 2 * (4 + name + arguments)),
+        (
+            message(ENGLISH, &[("read", "{}")]),
+            4 + text + 4 + name + arguments,
+        ),
+        (
+            message("", &[("read", "{}"), ("read", "{}")]),
+            4 + 2 * (4 + name + arguments),
+        ),
     ] {
         assert_eq!(counter.count(&message), tokens, "{message:?}");
     }
     let mut thoughtful = message(ENGLISH, &[]);
     thoughtful.reasoning = Some("a long thought".to_owned());
-    assert_eq!(counter.count(&thoughtful), 4 + text, "reasoning is never sent");
+    assert_eq!(
+        counter.count(&thoughtful),
+        4 + text,
+        "reasoning is never sent"
+    );
 }
 
 #[test]
 fn models_of_other_vendors_are_estimated() {
-    for name in ["claude-sonnet-4-5", "gemini-2.5-pro", "qwen3", "offline", "", "gpt-4", "gpt-3.5-turbo", "o1000", "/"]
-    {
+    for name in [
+        "claude-sonnet-4-5",
+        "gemini-2.5-pro",
+        "qwen3",
+        "offline",
+        "",
+        "gpt-4",
+        "gpt-3.5-turbo",
+        "o1000",
+        "/",
+    ] {
         assert_eq!(TokenCounter::for_model(name), uncorrected(), "{name}");
     }
     assert!(!uncorrected().is_exact());
@@ -88,30 +121,58 @@ fn ratio_corrects_estimates_and_no_exact_counts() {
     let counter = TokenCounter::for_model("claude-sonnet-4-5").corrected_by(ratio);
     let estimate = estimate_tokens(ENGLISH);
     assert_eq!(counter.count_text(ENGLISH), (estimate * 3).div_ceil(2));
-    assert_eq!(counter.count(&message(ENGLISH, &[])), 4 + (estimate * 3).div_ceil(2));
-    assert_eq!((counter.correct(1_000), counter.uncorrected(1_500)), (1_500, Some(1_000)));
-    assert_eq!(counter.correct(u64::MAX), u64::MAX / 1_000 + 1, "no overflow");
+    assert_eq!(
+        counter.count(&message(ENGLISH, &[])),
+        4 + (estimate * 3).div_ceil(2)
+    );
+    assert_eq!(
+        (counter.correct(1_000), counter.uncorrected(1_500)),
+        (1_500, Some(1_000))
+    );
+    assert_eq!(
+        counter.correct(u64::MAX),
+        u64::MAX / 1_000 + 1,
+        "no overflow"
+    );
     #[cfg(feature = "tokenizer")]
     {
         let exact = TokenCounter::for_model("gpt-5");
-        assert_eq!((exact.corrected_by(ratio), exact.uncorrected(1_500)), (exact, None));
+        assert_eq!(
+            (exact.corrected_by(ratio), exact.uncorrected(1_500)),
+            (exact, None)
+        );
     }
 }
 
 #[test]
 fn deviation_is_a_running_mean_per_model() {
     let deviations = TokenDeviations::default();
-    for (model, counted, reported) in [("a", 110, 100), ("a", 70, 100), ("b", 5, 5), ("a", 9, 0), ("c", 1, 0)] {
+    for (model, counted, reported) in [
+        ("a", 110, 100),
+        ("a", 70, 100),
+        ("b", 5, 5),
+        ("a", 9, 0),
+        ("c", 1, 0),
+    ] {
         deviations.record(model, counted, reported);
     }
     let all = deviations.all();
     let near = |name: &str, samples, mean: f64| {
-        let TokenDeviation { samples: known, mean: got } = all[name];
-        assert!(known == samples && (got - mean).abs() < 1e-9, "{name}: {known} {got}");
+        let TokenDeviation {
+            samples: known,
+            mean: got,
+        } = all[name];
+        assert!(
+            known == samples && (got - mean).abs() < 1e-9,
+            "{name}: {known} {got}"
+        );
     };
     near("a", 2, 0.2);
     near("b", 1, 0.0);
-    assert!(!all.contains_key("c"), "a provider that reports nothing is no sample");
+    assert!(
+        !all.contains_key("c"),
+        "a provider that reports nothing is no sample"
+    );
 }
 
 proptest! {
@@ -165,7 +226,10 @@ mod exact {
         for (text, tokens, _) in KNOWN {
             assert_eq!(counter.count_text(text), tokens, "{text:?}");
         }
-        assert_eq!(counter.count(&message("hello world", &[("read", "{}")])), 4 + 2 + 4 + 1 + 1);
+        assert_eq!(
+            counter.count(&message("hello world", &[("read", "{}")])),
+            4 + 2 + 4 + 1 + 1
+        );
     }
 
     #[test]
@@ -177,27 +241,48 @@ mod exact {
     fn counting_in_chunks_is_accurate() {
         let counter = loaded();
         for (text, repeated) in [(ENGLISH, 2_000), (CODE, 1_000), (CHINESE, 1_000)] {
-            let (long, one) = (format!("{text}\n").repeat(repeated), counter.count_text(&format!("{text}\n")));
+            let (long, one) = (
+                format!("{text}\n").repeat(repeated),
+                counter.count_text(&format!("{text}\n")),
+            );
             let whole = one * repeated as u64;
-            assert!(counter.count_text(&long).abs_diff(whole) * 100 <= whole, "{text:?}");
+            assert!(
+                counter.count_text(&long).abs_diff(whole) * 100 <= whole,
+                "{text:?}"
+            );
             // Beyond `MAX_WHOLE_BYTES`, the count is extrapolated from samples.
             let longer = long.repeat(10);
-            assert!(counter.count_text(&longer).abs_diff(whole * 10) * 20 <= whole * 10, "{text:?}");
+            assert!(
+                counter.count_text(&longer).abs_diff(whole * 10) * 20 <= whole * 10,
+                "{text:?}"
+            );
         }
     }
 
     #[test]
     fn stored_vocabulary_equals_that_of_tiktoken() {
-        let (stored, whole) = (vocabulary::read().unwrap(), tiktoken_rs::o200k_base().unwrap());
+        let (stored, whole) = (
+            vocabulary::read().unwrap(),
+            tiktoken_rs::o200k_base().unwrap(),
+        );
         for rank in 0..199_998 {
-            assert_eq!(stored.decode_bytes(&[rank]).unwrap(), whole.decode_bytes(&[rank]).unwrap(), "{rank}");
+            assert_eq!(
+                stored.decode_bytes(&[rank]).unwrap(),
+                whole.decode_bytes(&[rank]).unwrap(),
+                "{rank}"
+            );
         }
-        assert!(stored.decode_bytes(&[199_998]).is_err() && whole.decode_bytes(&[199_998]).is_err());
+        assert!(
+            stored.decode_bytes(&[199_998]).is_err() && whole.decode_bytes(&[199_998]).is_err()
+        );
     }
 
     #[test]
     fn only_a_bounded_sample_of_text_is_tokenized() {
-        for (text, most) in [("a".repeat(1 << 20), 8 * 16 * 1024), ("好".repeat(100_000), 8 * 16 * 1024)] {
+        for (text, most) in [
+            ("a".repeat(1 << 20), 8 * 16 * 1024),
+            ("好".repeat(100_000), 8 * 16 * 1024),
+        ] {
             let seen = std::cell::Cell::new(0);
             let longest = std::cell::Cell::new(0);
             let tokens = vocabulary::count_in_pieces(&text, |piece| {
@@ -205,7 +290,12 @@ mod exact {
                 longest.set(longest.get().max(piece.len()));
                 piece.len() as u64
             });
-            assert!(seen.get() <= most && longest.get() <= 16 * 1024, "{} {}", seen.get(), longest.get());
+            assert!(
+                seen.get() <= most && longest.get() <= 16 * 1024,
+                "{} {}",
+                seen.get(),
+                longest.get()
+            );
             assert!(tokens.abs_diff(text.len() as u64) <= 1);
         }
     }
@@ -218,7 +308,11 @@ mod exact {
             let text = odd.repeat((1 << 20) / odd.len());
             let start = std::time::Instant::now();
             assert!(counter.count_text(&text) > 0);
-            assert!(start.elapsed() < Duration::from_secs(5), "{odd:?}: {:?}", start.elapsed());
+            assert!(
+                start.elapsed() < Duration::from_secs(5),
+                "{odd:?}: {:?}",
+                start.elapsed()
+            );
         }
     }
 

@@ -48,30 +48,45 @@ pub(super) fn load_soon() {
 /// Counts a text. `None` if the vocabulary is not loaded.
 pub(super) fn count(text: &str) -> Option<u64> {
     let vocabulary = LOADED.get()?;
-    Some(count_in_pieces(text, |piece| vocabulary.count_ordinary(piece) as u64))
+    Some(count_in_pieces(text, |piece| {
+        vocabulary.count_ordinary(piece) as u64
+    }))
 }
 
 /// Reads the vocabulary, unless it is loaded.
 pub(super) fn load() {
     match read() {
         Ok(vocabulary) => drop(LOADED.set(vocabulary)),
-        Err(error) => tracing::warn!(%error, "could not read the tokenizer vocabulary; token counts are estimated"),
+        Err(error) => {
+            tracing::warn!(%error, "could not read the tokenizer vocabulary; token counts are estimated")
+        }
     }
 }
 
 /// Reads [`TOKENS`].
 pub(super) fn read() -> Result<CoreBPE, String> {
     let mut data = Vec::new();
-    ZlibDecoder::new(TOKENS).read_to_end(&mut data).map_err(|error| error.to_string())?;
-    let (lengths, mut rest) = data.split_at_checked(TOKEN_COUNT).ok_or("the vocabulary is cut off")?;
+    ZlibDecoder::new(TOKENS)
+        .read_to_end(&mut data)
+        .map_err(|error| error.to_string())?;
+    let (lengths, mut rest) = data
+        .split_at_checked(TOKEN_COUNT)
+        .ok_or("the vocabulary is cut off")?;
     let mut ranks = Vec::with_capacity(TOKEN_COUNT);
     for (length, rank) in lengths.iter().zip(0 as Rank..) {
-        let (token, following) = rest.split_at_checked(usize::from(*length)).ok_or("the vocabulary is cut off")?;
+        let (token, following) = rest
+            .split_at_checked(usize::from(*length))
+            .ok_or("the vocabulary is cut off")?;
         ranks.push((token.to_vec(), rank));
         rest = following;
     }
     // Special tokens are not needed: texts are counted as ordinary ones.
-    CoreBPE::new(ranks.into_iter().collect(), Default::default(), O200K_BASE_PAT_STR).map_err(|error| error.to_string())
+    CoreBPE::new(
+        ranks.into_iter().collect(),
+        Default::default(),
+        O200K_BASE_PAT_STR,
+    )
+    .map_err(|error| error.to_string())
 }
 
 /// Counts a text in pieces. A very long text is extrapolated from samples.
@@ -105,5 +120,6 @@ fn piece_end(text: &str) -> usize {
     let later_half = text.floor_char_boundary(PIECE_BYTES / 2);
     let head = &text[later_half..most];
     let line = head.rfind('\n').map(|at| later_half + at + 1);
-    line.or_else(|| head.rfind(' ').map(|at| later_half + at)).unwrap_or(most)
+    line.or_else(|| head.rfind(' ').map(|at| later_half + at))
+        .unwrap_or(most)
 }

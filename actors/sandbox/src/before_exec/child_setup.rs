@@ -64,7 +64,10 @@ impl ChildSetup {
 
     /// Sends standard error to standard output.
     pub(crate) fn with_merged_stderr(self) -> Self {
-        Self { merge_stderr: true, ..self }
+        Self {
+            merge_stderr: true,
+            ..self
+        }
     }
 
     pub(crate) fn limited(self, limits: ResourceLimits) -> Self {
@@ -75,7 +78,13 @@ impl ChildSetup {
     pub(crate) fn with_sandbox(self, fence: Sandbox, directory: &Path) -> io::Result<Self> {
         Ok(Self {
             #[cfg(all(target_os = "linux", feature = "sandbox"))]
-            trees: mounting::Trees::with_capacity(fence.parts().mounts.as_ref().map_or(0, |mounts| mounts.steps.len())),
+            trees: mounting::Trees::with_capacity(
+                fence
+                    .parts()
+                    .mounts
+                    .as_ref()
+                    .map_or(0, |mounts| mounts.steps.len()),
+            ),
             fence: Some((fence, CString::new(directory.as_os_str().as_bytes())?)),
             ..self.without_new_privileges()
         })

@@ -5,7 +5,10 @@ use std::{ffi::CStr, io, os::fd::OwnedFd};
 use rustix::{
     fs::{CWD, Mode, OFlags, ResolveFlags, mkdir, open, openat2, symlink},
     io::Errno,
-    mount::{MountFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags, mount_change, move_mount, open_tree},
+    mount::{
+        MountFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags, mount_change, move_mount,
+        open_tree,
+    },
     thread::UnshareFlags,
 };
 
@@ -34,8 +37,13 @@ pub(super) fn mount(mounts: &Mounts, trees: &mut Trees) -> io::Result<()> {
         }
     }
     // Later mounts of the machine do not appear here, nor the other way round.
-    mount_change(c"/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)?;
-    let Some((root, steps)) = mounts.steps.split_first() else { return Ok(()) };
+    mount_change(
+        c"/",
+        MountPropagationFlags::PRIVATE | MountPropagationFlags::REC,
+    )?;
+    let Some((root, steps)) = mounts.steps.split_first() else {
+        return Ok(());
+    };
     // The null device hides a file: it reads as empty.
     for file in &mounts.masked {
         if let Some(empty) = clone_mount_tree(NULL_DEVICE)?
@@ -46,7 +54,11 @@ pub(super) fn mount(mounts: &Mounts, trees: &mut Trees) -> io::Result<()> {
     }
     // Writable paths are copied before everything becomes read-only.
     for step in steps {
-        trees.push(if step.is_writable { clone_mount_tree(&step.path)? } else { None });
+        trees.push(if step.is_writable {
+            clone_mount_tree(&step.path)?
+        } else {
+            None
+        });
     }
     if !root.is_writable {
         set_read_only(open_path(&root.path)?)?;
@@ -55,7 +67,11 @@ pub(super) fn mount(mounts: &Mounts, trees: &mut Trees) -> io::Result<()> {
         mount_devices(devices)?;
     }
     for (step, tree) in steps.iter().zip(trees.drain(..)) {
-        let tree = if step.is_writable { tree } else { clone_mount_tree(&step.path)? };
+        let tree = if step.is_writable {
+            tree
+        } else {
+            clone_mount_tree(&step.path)?
+        };
         let Some(tree) = tree else { continue };
         if !step.is_writable {
             set_read_only(&tree)?;
@@ -77,7 +93,11 @@ fn mount_devices(devices: &DeviceMounts) -> io::Result<()> {
     mount_filesystem(c"tmpfs", c"/dev", c"tmpfs", flags, c"mode=755,size=65536")?;
     for (node, path) in nodes.iter().zip(&devices.nodes) {
         let Some(node) = node else { continue };
-        let file = open(path, OFlags::CREATE | OFlags::WRONLY | OFlags::CLOEXEC, Mode::from_raw_mode(0o666))?;
+        let file = open(
+            path,
+            OFlags::CREATE | OFlags::WRONLY | OFlags::CLOEXEC,
+            Mode::from_raw_mode(0o666),
+        )?;
         drop(file);
         attach_tree(node, &open_path(path)?)?;
     }
@@ -91,13 +111,31 @@ fn mount_devices(devices: &DeviceMounts) -> io::Result<()> {
         symlink(target, name)?;
     }
     mkdir(TERMINALS, Mode::from_raw_mode(0o755))?;
-    mount_filesystem(c"devpts", TERMINALS, c"devpts", flags, c"newinstance,ptmxmode=0666,mode=0600")?;
+    mount_filesystem(
+        c"devpts",
+        TERMINALS,
+        c"devpts",
+        flags,
+        c"newinstance,ptmxmode=0666,mode=0600",
+    )?;
     mkdir(SHARED_MEMORY, Mode::from_raw_mode(0o1777))?;
-    mount_filesystem(c"tmpfs", SHARED_MEMORY, c"tmpfs", flags | MountFlags::NODEV, devices.shared_memory.as_c_str())
+    mount_filesystem(
+        c"tmpfs",
+        SHARED_MEMORY,
+        c"tmpfs",
+        flags | MountFlags::NODEV,
+        devices.shared_memory.as_c_str(),
+    )
 }
 
 /// Mounts a new file system.
-fn mount_filesystem(source: &CStr, target: &CStr, kind: &CStr, flags: MountFlags, options: &CStr) -> io::Result<()> {
+fn mount_filesystem(
+    source: &CStr,
+    target: &CStr,
+    kind: &CStr,
+    flags: MountFlags,
+    options: &CStr,
+) -> io::Result<()> {
     Ok(rustix::mount::mount(source, target, kind, flags, options)?)
 }
 
@@ -135,5 +173,11 @@ fn clone_mount_tree(path: &CStr) -> io::Result<Option<OwnedFd>> {
 
 /// Opens a path. A symlink in it is an error, because the path had none when it was allowed.
 fn open_path(path: &CStr) -> io::Result<OwnedFd> {
-    Ok(openat2(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), ResolveFlags::NO_SYMLINKS)?)
+    Ok(openat2(
+        CWD,
+        path,
+        OFlags::PATH | OFlags::CLOEXEC,
+        Mode::empty(),
+        ResolveFlags::NO_SYMLINKS,
+    )?)
 }

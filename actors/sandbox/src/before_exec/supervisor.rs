@@ -21,9 +21,15 @@ use crate::report::Report;
 /// Maximum duration of killing: a process that waits for a lost disk cannot be killed.
 const KILL_LIMIT: Duration = Duration::from_secs(3);
 /// Time between two rounds of killing.
-const KILL_INTERVAL: Timespec = Timespec { tv_sec: 0, tv_nsec: 500_000 };
+const KILL_INTERVAL: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 500_000,
+};
 /// Time between two checks for ended children, if the system does not notify.
-const REAP_INTERVAL: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
+const REAP_INTERVAL: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 20_000_000,
+};
 /// Children of this process, as process ids separated by spaces.
 const CHILDREN: &std::ffi::CStr = c"/proc/thread-self/children";
 
@@ -36,12 +42,25 @@ pub(super) fn supervise(
     reports: BorrowedFd<'_>,
     signals: Option<BorrowedFd<'_>>,
 ) {
-    let mut supervised = Supervised { program, reports, killed: 0, is_killing: false, has_exited: false };
-    let timeout = if signals.is_some() { None } else { Some(&REAP_INTERVAL) };
+    let mut supervised = Supervised {
+        program,
+        reports,
+        killed: 0,
+        is_killing: false,
+        has_exited: false,
+    };
+    let timeout = if signals.is_some() {
+        None
+    } else {
+        Some(&REAP_INTERVAL)
+    };
     loop {
         supervised.reap();
         let second = signals.unwrap_or(lifeline);
-        let mut watched = [PollFd::new(&lifeline, PollFlags::IN), PollFd::new(&second, PollFlags::IN)];
+        let mut watched = [
+            PollFd::new(&lifeline, PollFlags::IN),
+            PollFd::new(&second, PollFlags::IN),
+        ];
         let polled = poll(&mut watched, timeout);
         if !matches!(polled, Ok(_) | Err(Errno::INTR)) || !watched[0].revents().is_empty() {
             break;
@@ -52,7 +71,11 @@ pub(super) fn supervise(
         }
     }
     let left = supervised.kill();
-    Report::Ended { killed: supervised.killed, left }.send(reports);
+    Report::Ended {
+        killed: supervised.killed,
+        left,
+    }
+    .send(reports);
 }
 
 struct Supervised<'a> {
@@ -71,7 +94,10 @@ impl Supervised<'_> {
             match wait(WaitOptions::NOHANG) {
                 Ok(Some((pid, status))) if pid == self.program && !self.has_exited => {
                     self.has_exited = true;
-                    Report::Exited { status: status.as_raw() }.send(self.reports);
+                    Report::Exited {
+                        status: status.as_raw(),
+                    }
+                    .send(self.reports);
                 }
                 Ok(Some(_)) => self.killed += u32::from(self.is_killing),
                 Ok(None) => return true,
@@ -114,14 +140,22 @@ impl Supervised<'_> {
 /// A whole group dies together, faster than it can fork. The program leads its own session, so every group of a child
 /// consists of descendants only.
 fn kill_children() -> io::Result<u32> {
-    let file = rustix::fs::open(CHILDREN, rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::CLOEXEC, 0.into())?;
+    let file = rustix::fs::open(
+        CHILDREN,
+        rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::CLOEXEC,
+        0.into(),
+    )?;
     let mut text = [0; 8192];
     let count = rustix::io::read(&file, &mut text)?;
     let mut met = 0;
     // A number cut off by the end of the buffer is not followed by a space.
     for word in text[..count].split_inclusive(|byte| *byte == b' ') {
-        let Some((b' ', digits)) = word.split_last() else { continue };
-        let pid = digits.iter().fold(0_i32, |number, digit| number * 10 + i32::from(digit.wrapping_sub(b'0')));
+        let Some((b' ', digits)) = word.split_last() else {
+            continue;
+        };
+        let pid = digits.iter().fold(0_i32, |number, digit| {
+            number * 10 + i32::from(digit.wrapping_sub(b'0'))
+        });
         if let Some(pid) = Pid::from_raw(pid) {
             if let Ok(group) = getpgid(Some(pid)) {
                 let _ = kill_process_group(group, Signal::KILL);
@@ -135,5 +169,8 @@ fn kill_children() -> io::Result<u32> {
 
 fn now() -> Duration {
     let now = clock_gettime(ClockId::Monotonic);
-    Duration::new(u64::try_from(now.tv_sec).unwrap_or_default(), u32::try_from(now.tv_nsec).unwrap_or_default())
+    Duration::new(
+        u64::try_from(now.tv_sec).unwrap_or_default(),
+        u32::try_from(now.tv_nsec).unwrap_or_default(),
+    )
 }

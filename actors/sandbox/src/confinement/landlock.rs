@@ -12,7 +12,8 @@ use std::{
 };
 
 use landlock::{
-    ABI, Access, AccessFs, BitFlags, PathBeneath, Ruleset, RulesetAttr, RulesetCreated, RulesetCreatedAttr, Scope,
+    ABI, Access, AccessFs, BitFlags, PathBeneath, Ruleset, RulesetAttr, RulesetCreated,
+    RulesetCreatedAttr, Scope,
 };
 
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat2};
@@ -44,11 +45,23 @@ impl Rights {
     /// Returns the rights that a Landlock version supports.
     pub(super) fn of(version: i64) -> Self {
         let known = AccessFs::from_all(if version < 5 { ABI::V4 } else { NEWEST });
-        let known = if version < 3 { known & AccessFs::from_all(ABI::V2) } else { known };
-        let known = if version < 2 { known & AccessFs::from_all(ABI::V1) } else { known };
+        let known = if version < 3 {
+            known & AccessFs::from_all(ABI::V2)
+        } else {
+            known
+        };
+        let known = if version < 2 {
+            known & AccessFs::from_all(ABI::V1)
+        } else {
+            known
+        };
         let not_made = AccessFs::MakeChar | AccessFs::MakeBlock | AccessFs::IoctlDev;
-        let terminals = (AccessFs::from_file(NEWEST) | AccessFs::ReadDir) & !BitFlags::from(AccessFs::Execute);
-        Self { terminals: (terminals & known).bits(), shared_memory: (known & !not_made).bits() }
+        let terminals =
+            (AccessFs::from_file(NEWEST) | AccessFs::ReadDir) & !BitFlags::from(AccessFs::Execute);
+        Self {
+            terminals: (terminals & known).bits(),
+            shared_memory: (known & !not_made).bits(),
+        }
     }
 }
 
@@ -66,7 +79,10 @@ pub(super) fn ruleset(reach: &SandboxPolicy) -> io::Result<OwnedFd> {
     // A device node that a command creates would give access to the device itself.
     let not_made = AccessFs::MakeChar | AccessFs::MakeBlock | AccessFs::IoctlDev;
     rules.allow_all(&reach.writable(), AccessFs::from_all(NEWEST) & !not_made)?;
-    rules.allow_all(&reach.devices, AccessFs::from_file(NEWEST) & !BitFlags::from(AccessFs::Execute))?;
+    rules.allow_all(
+        &reach.devices,
+        AccessFs::from_file(NEWEST) & !BitFlags::from(AccessFs::Execute),
+    )?;
     let descriptor: Option<OwnedFd> = rules.0.into();
     descriptor.ok_or_else(|| io::Error::other("the kernel created no Landlock ruleset"))
 }
@@ -82,14 +98,22 @@ impl Rules {
     /// Allows access to the file or folder at `path`, including everything below it. Skips a path that cannot be opened
     /// or that contains a symlink.
     fn allow(&mut self, path: &Path, access: BitFlags<AccessFs>) -> io::Result<()> {
-        let Ok(file) = opened(path) else { return Ok(()) };
+        let Ok(file) = opened(path) else {
+            return Ok(());
+        };
         let metadata = file.metadata()?;
         if metadata.is_symlink() {
             return Ok(());
         }
-        let access = if metadata.is_dir() { access } else { access & AccessFs::from_file(NEWEST) };
+        let access = if metadata.is_dir() {
+            access
+        } else {
+            access & AccessFs::from_file(NEWEST)
+        };
         if !access.is_empty() {
-            (&mut self.0).add_rule(PathBeneath::new(file, access)).map_err(io::Error::other)?;
+            (&mut self.0)
+                .add_rule(PathBeneath::new(file, access))
+                .map_err(io::Error::other)?;
         }
         Ok(())
     }

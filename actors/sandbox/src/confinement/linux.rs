@@ -43,17 +43,25 @@ pub(super) fn mechanisms() -> Mechanisms {
     let machine = machine();
     let mounts = machine.version > 0 && machine.no_mounts.is_none();
     let seccomp = !super::seccomp_filter().is_empty();
-    Mechanisms { landlock: machine.version, mounts, devices: mounts && machine.has_private_devices, seccomp }
+    Mechanisms {
+        landlock: machine.version,
+        mounts,
+        devices: mounts && machine.has_private_devices,
+        seccomp,
+    }
 }
 
 /// Returns how far a machine can confine commands.
 fn confinement_of(machine: &HostCapabilities) -> Confinement {
     let version = machine.version;
     if version < 1 {
-        return Confinement::None { why: "this kernel does not support Landlock, or Landlock is disabled".to_owned() };
+        return Confinement::None {
+            why: "this kernel does not support Landlock, or Landlock is disabled".to_owned(),
+        };
     }
-    let old = landlock::unsupported_restriction(version)
-        .map(|from| format!("Landlock {version} of this kernel cannot prevent commands from {from}"));
+    let old = landlock::unsupported_restriction(version).map(|from| {
+        format!("Landlock {version} of this kernel cannot prevent commands from {from}")
+    });
     let bare = machine.no_mounts.as_ref().map(|why| {
         format!(
             "commands can change modes and times of files outside the project, because private mounts failed ({why})"
@@ -63,7 +71,9 @@ fn confinement_of(machine: &HostCapabilities) -> Confinement {
     if unsupported_restriction.is_empty() {
         Confinement::Full
     } else {
-        Confinement::Partial { why: unsupported_restriction.join("; ") }
+        Confinement::Partial {
+            why: unsupported_restriction.join("; "),
+        }
     }
 }
 
@@ -73,12 +83,28 @@ pub(super) fn parts(reach: &SandboxPolicy) -> io::Result<Option<SandboxParts>> {
         return Ok(None);
     }
     let has_mounts = machine.no_mounts.is_none();
-    Ok(Some(parts_with(reach, machine.version, has_mounts, machine.has_private_devices)?))
+    Ok(Some(parts_with(
+        reach,
+        machine.version,
+        has_mounts,
+        machine.has_private_devices,
+    )?))
 }
 
-fn parts_with(reach: &SandboxPolicy, version: i64, has_mounts: bool, has_devices: bool) -> io::Result<SandboxParts> {
-    let mounts = has_mounts.then(|| Mounts::of(reach, has_devices)).transpose()?;
-    Ok(SandboxParts { ruleset: landlock::ruleset(reach)?, mounts, rights: Rights::of(version) })
+fn parts_with(
+    reach: &SandboxPolicy,
+    version: i64,
+    has_mounts: bool,
+    has_devices: bool,
+) -> io::Result<SandboxParts> {
+    let mounts = has_mounts
+        .then(|| Mounts::of(reach, has_devices))
+        .transpose()?;
+    Ok(SandboxParts {
+        ruleset: landlock::ruleset(reach)?,
+        mounts,
+        rights: Rights::of(version),
+    })
 }
 
 fn machine() -> &'static HostCapabilities {
@@ -86,13 +112,21 @@ fn machine() -> &'static HostCapabilities {
     MACHINE.get_or_init(|| {
         let version = landlock_version();
         if version < 1 {
-            return HostCapabilities { version, no_mounts: None, has_private_devices: false };
+            return HostCapabilities {
+                version,
+                no_mounts: None,
+                has_private_devices: false,
+            };
         }
         let (whole, plain) = match try_mounts(version, true) {
             Ok(()) => (true, Ok(())),
             Err(_) => (false, try_mounts(version, false)),
         };
-        HostCapabilities { version, no_mounts: plain.err().map(|error| error.to_string()), has_private_devices: whole }
+        HostCapabilities {
+            version,
+            no_mounts: plain.err().map(|error| error.to_string()),
+            has_private_devices: whole,
+        }
     })
 }
 
@@ -101,12 +135,21 @@ fn try_mounts(version: i64, has_devices: bool) -> io::Result<()> {
     let shell = Path::new(SHELL).canonicalize()?;
     // A folder that exists on every system; nothing is written to it.
     let write = shell.parent().map(Path::to_owned).into_iter().collect();
-    let reach = SandboxPolicy { write, shared_memory_bytes: Some(1 << 20), ..SandboxPolicy::default() };
+    let reach = SandboxPolicy {
+        write,
+        shared_memory_bytes: Some(1 << 20),
+        ..SandboxPolicy::default()
+    };
     let parts = parts_with(&reach, version, true, has_devices)?;
     let launch = SpawnOptions::new(shell, Path::new("/"), BTreeMap::new()).arguments(["-c", ":"]);
-    match launch.sandboxed(Some(Sandbox(Arc::new(parts)))).run_without_output()? {
+    match launch
+        .sandboxed(Some(Sandbox(Arc::new(parts))))
+        .run_without_output()?
+    {
         status if status.success() => Ok(()),
-        status => Err(io::Error::other(format!("a test shell with private mounts exited with {status}"))),
+        status => Err(io::Error::other(format!(
+            "a test shell with private mounts exited with {status}"
+        ))),
     }
 }
 

@@ -56,10 +56,19 @@ impl Mounts {
     pub(super) fn of(reach: &SandboxPolicy, has_devices: bool) -> io::Result<Self> {
         let powers = rustix::thread::capabilities(None)?.effective;
         let user = (!powers.contains(CapabilitySet::SYS_ADMIN)).then(UserMap::of_this_process);
-        let devices = if has_devices { DeviceMounts::of(reach)? } else { None };
+        let devices = if has_devices {
+            DeviceMounts::of(reach)?
+        } else {
+            None
+        };
         let files = reach.hidden.iter().filter(|path| path.is_file());
         let masked = files.map(|path| as_c(path)).collect::<io::Result<_>>()?;
-        Ok(Self { steps: steps(reach)?, masked, devices, user })
+        Ok(Self {
+            steps: steps(reach)?,
+            masked,
+            devices,
+            user,
+        })
     }
 }
 
@@ -67,12 +76,21 @@ impl DeviceMounts {
     /// Returns the private `/dev` of a policy. `None` if the policy requests none, or if it makes paths below `/dev`
     /// writable: changes to a private `/dev` would be lost.
     fn of(reach: &SandboxPolicy) -> io::Result<Option<Self>> {
-        let Some(bytes) = reach.shared_memory_bytes else { return Ok(None) };
+        let Some(bytes) = reach.shared_memory_bytes else {
+            return Ok(None);
+        };
         if reach.write.iter().any(|path| path.starts_with(DEVICES)) {
             return Ok(None);
         }
-        let nodes = reach.devices.iter().map(|path| as_c(path)).collect::<io::Result<_>>()?;
-        Ok(Some(Self { nodes, shared_memory: CString::new(format!("mode=1777,size={bytes}"))? }))
+        let nodes = reach
+            .devices
+            .iter()
+            .map(|path| as_c(path))
+            .collect::<io::Result<_>>()?;
+        Ok(Some(Self {
+            nodes,
+            shared_memory: CString::new(format!("mode=1777,size={bytes}"))?,
+        }))
     }
 }
 
@@ -82,8 +100,14 @@ fn as_c(path: &Path) -> io::Result<CString> {
 
 impl UserMap {
     fn of_this_process() -> Self {
-        let (user, group) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
-        Self { user: format!("{user} {user} 1"), group: format!("{group} {group} 1") }
+        let (user, group) = (
+            rustix::process::geteuid().as_raw(),
+            rustix::process::getegid().as_raw(),
+        );
+        Self {
+            user: format!("{user} {user} 1"),
+            group: format!("{group} {group} 1"),
+        }
     }
 }
 
@@ -92,11 +116,16 @@ impl UserMap {
 fn steps(reach: &SandboxPolicy) -> io::Result<Vec<MountStep>> {
     let writable = reach.write.iter().map(|path| (path, true));
     let kept = reach.hidden.iter().chain(&reach.read_only);
-    let hidden = kept.filter(|path| !reach.write.contains(path)).map(|path| (path, false));
+    let hidden = kept
+        .filter(|path| !reach.write.contains(path))
+        .map(|path| (path, false));
     let mut known: Vec<(&PathBuf, bool)> = writable.chain(hidden).collect();
     known.sort();
     known.dedup();
-    let mut kept: Vec<(&Path, bool)> = vec![(Path::new("/"), reach.write.iter().any(|path| path == Path::new("/")))];
+    let mut kept: Vec<(&Path, bool)> = vec![(
+        Path::new("/"),
+        reach.write.iter().any(|path| path == Path::new("/")),
+    )];
     for (path, is_writable) in known {
         // Parents come first, so the last match is the nearest ancestor.
         let above = kept.iter().rev().find(|(above, _)| path.starts_with(above));
@@ -104,7 +133,12 @@ fn steps(reach: &SandboxPolicy) -> io::Result<Vec<MountStep>> {
             kept.push((path, is_writable));
         }
     }
-    let step = |(path, is_writable): (&Path, bool)| Ok(MountStep { path: as_c(path)?, is_writable });
+    let step = |(path, is_writable): (&Path, bool)| {
+        Ok(MountStep {
+            path: as_c(path)?,
+            is_writable,
+        })
+    };
     kept.into_iter().map(step).collect()
 }
 

@@ -32,8 +32,16 @@ impl Protection {
             ProtectionLevel::Partly(missing) => ("partly", missing),
             ProtectionLevel::Reachable => ("reachable", ""),
         };
-        let missing = if missing.is_empty() { String::new() } else { format!(", but {missing}") };
-        let by = if self.mechanism.is_empty() { String::new() } else { format!(" ({})", self.mechanism) };
+        let missing = if missing.is_empty() {
+            String::new()
+        } else {
+            format!(", but {missing}")
+        };
+        let by = if self.mechanism.is_empty() {
+            String::new()
+        } else {
+            format!(" ({})", self.mechanism)
+        };
         format!("{word:<9}  {}{missing}{by}", self.subject)
     }
 }
@@ -47,9 +55,19 @@ fn table(means: Mechanisms) -> Vec<Protection> {
     let row = |what, by, extent| Protection {
         subject: what,
         level: extent,
-        mechanism: if extent == ProtectionLevel::Reachable { "" } else { by },
+        mechanism: if extent == ProtectionLevel::Reachable {
+            ""
+        } else {
+            by
+        },
     };
-    let if_so = |has: bool| if has { ProtectionLevel::Protected } else { ProtectionLevel::Reachable };
+    let if_so = |has: bool| {
+        if has {
+            ProtectionLevel::Protected
+        } else {
+            ProtectionLevel::Reachable
+        }
+    };
     let landlock = means.landlock > 0;
     let writing = match means.landlock {
         0 => ProtectionLevel::Reachable,
@@ -62,23 +80,65 @@ fn table(means: Mechanisms) -> Vec<Protection> {
         (true, false) => ProtectionLevel::Partly("System V shared memory is not separated"),
     };
     vec![
-        row("changing files outside the project and the allowed folders", "Landlock", writing),
-        row("reading credential files and the Soong home", "Landlock", if_so(landlock)),
-        row("changing modes, owners and times of other files", "mounts", if_so(landlock && means.mounts)),
-        row("devices, terminals and shared memory of the host", "Landlock, mounts", devices),
-        row("memory and environment of other processes", "Landlock", if_so(landlock)),
-        row("signals to other processes of the user", "Landlock 6", if_so(means.landlock >= 6)),
-        row("kernel keys, limits of other processes", "seccomp", if_so(means.seccomp)),
-        row("continuing to run after the call", "supervisor process", if_so(cfg!(target_os = "linux"))),
-        row("unbounded processes, memory and files", "limits", if_so(cfg!(target_os = "linux"))),
-        row("Unix sockets, such as those of Docker or an SSH agent", "", ProtectionLevel::Reachable),
+        row(
+            "changing files outside the project and the allowed folders",
+            "Landlock",
+            writing,
+        ),
+        row(
+            "reading credential files and the Soong home",
+            "Landlock",
+            if_so(landlock),
+        ),
+        row(
+            "changing modes, owners and times of other files",
+            "mounts",
+            if_so(landlock && means.mounts),
+        ),
+        row(
+            "devices, terminals and shared memory of the host",
+            "Landlock, mounts",
+            devices,
+        ),
+        row(
+            "memory and environment of other processes",
+            "Landlock",
+            if_so(landlock),
+        ),
+        row(
+            "signals to other processes of the user",
+            "Landlock 6",
+            if_so(means.landlock >= 6),
+        ),
+        row(
+            "kernel keys, limits of other processes",
+            "seccomp",
+            if_so(means.seccomp),
+        ),
+        row(
+            "continuing to run after the call",
+            "supervisor process",
+            if_so(cfg!(target_os = "linux")),
+        ),
+        row(
+            "unbounded processes, memory and files",
+            "limits",
+            if_so(cfg!(target_os = "linux")),
+        ),
+        row(
+            "Unix sockets, such as those of Docker or an SSH agent",
+            "",
+            ProtectionLevel::Reachable,
+        ),
         row("the network", "", ProtectionLevel::Reachable),
     ]
 }
 
 /// Returns a line that lists everything that is not fully protected.
 pub fn describe_gaps() -> String {
-    let open = protections().into_iter().filter(|row| row.level != ProtectionLevel::Protected);
+    let open = protections()
+        .into_iter()
+        .filter(|row| row.level != ProtectionLevel::Protected);
     let open: Vec<&str> = open.map(|row| row.subject).collect();
     format!("not protected: {}", open.join("; "))
 }
@@ -89,21 +149,60 @@ mod tests {
 
     #[test]
     fn each_mechanism_protects_its_rows_and_network_stays_reachable() {
-        let all = Mechanisms { landlock: 7, mounts: true, devices: true, seccomp: true };
+        let all = Mechanisms {
+            landlock: 7,
+            mounts: true,
+            devices: true,
+            seccomp: true,
+        };
         for (means, reachable) in [
             (all, 2),
-            (Mechanisms { mounts: false, devices: false, ..all }, 3),
+            (
+                Mechanisms {
+                    mounts: false,
+                    devices: false,
+                    ..all
+                },
+                3,
+            ),
             (Mechanisms { landlock: 5, ..all }, 3),
-            (Mechanisms { seccomp: false, ..all }, 3),
-            (Mechanisms { seccomp: false, ..Mechanisms::default() }, 9),
+            (
+                Mechanisms {
+                    seccomp: false,
+                    ..all
+                },
+                3,
+            ),
+            (
+                Mechanisms {
+                    seccomp: false,
+                    ..Mechanisms::default()
+                },
+                9,
+            ),
         ] {
             let table = table(means);
-            let count = table.iter().filter(|row| row.level == ProtectionLevel::Reachable).count();
+            let count = table
+                .iter()
+                .filter(|row| row.level == ProtectionLevel::Reachable)
+                .count();
             assert_eq!(count, reachable, "{means:?}");
-            assert!(table.iter().any(|row| row.subject == "the network" && row.level == ProtectionLevel::Reachable));
+            assert!(
+                table
+                    .iter()
+                    .any(|row| row.subject == "the network"
+                        && row.level == ProtectionLevel::Reachable)
+            );
         }
         let old = table(Mechanisms { landlock: 2, ..all });
-        assert_eq!(old[0].level, ProtectionLevel::Partly("existing files can be truncated"));
-        assert!(old[0].line().starts_with("partly     changing files"), "{}", old[0].line());
+        assert_eq!(
+            old[0].level,
+            ProtectionLevel::Partly("existing files can be truncated")
+        );
+        assert!(
+            old[0].line().starts_with("partly     changing files"),
+            "{}",
+            old[0].line()
+        );
     }
 }

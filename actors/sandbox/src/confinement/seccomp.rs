@@ -10,8 +10,8 @@
 //! On other architectures than x86-64, ARM64 and 64-bit RISC-V, there is no filter.
 
 use libc::{
-    BPF_ABS, BPF_JEQ, BPF_JGE, BPF_JMP, BPF_K, BPF_LD, BPF_RET, BPF_W, ENOSYS, EPERM, SECCOMP_RET_ALLOW,
-    SECCOMP_RET_ERRNO, sock_filter,
+    BPF_ABS, BPF_JEQ, BPF_JGE, BPF_JMP, BPF_K, BPF_LD, BPF_RET, BPF_W, ENOSYS, EPERM,
+    SECCOMP_RET_ALLOW, SECCOMP_RET_ERRNO, sock_filter,
 };
 
 /// Offset of the system call number in the input of the filter (`struct seccomp_data`).
@@ -37,19 +37,36 @@ struct SyscallTable {
 /// Tables of this architecture, the native one first.
 const TABLES: &[SyscallTable] = if cfg!(target_arch = "x86_64") {
     &[
-        SyscallTable { refused_from: Some(0x4000_0000), ..table(0xc000_003e, [248, 249, 250], 302) },
+        SyscallTable {
+            refused_from: Some(0x4000_0000),
+            ..table(0xc000_003e, [248, 249, 250], 302)
+        },
         table(0x4000_0003, [286, 287, 288], 340),
     ]
 } else if cfg!(target_arch = "aarch64") {
-    &[table(0xc000_00b7, [217, 218, 219], 261), table(0x4000_0028, [309, 310, 311], 369)]
+    &[
+        table(0xc000_00b7, [217, 218, 219], 261),
+        table(0x4000_0028, [309, 310, 311], 369),
+    ]
 } else if cfg!(target_arch = "riscv64") {
     &[table(0xc000_00f3, [217, 218, 219], 261)]
 } else {
     &[]
 };
 
-const fn table(architecture: u32, [add_key, request_key, keyctl]: [u32; 3], prlimit64: u32) -> SyscallTable {
-    SyscallTable { architecture, add_key, request_key, keyctl, prlimit64, refused_from: None }
+const fn table(
+    architecture: u32,
+    [add_key, request_key, keyctl]: [u32; 3],
+    prlimit64: u32,
+) -> SyscallTable {
+    SyscallTable {
+        architecture,
+        add_key,
+        request_key,
+        keyctl,
+        prlimit64,
+        refused_from: None,
+    }
 }
 
 /// Returns the instructions of the filter. Empty if [`TABLES`] is empty for this architecture.
@@ -70,7 +87,11 @@ pub(crate) fn filter() -> Vec<sock_filter> {
 
 /// Returns the instructions that decide about a call of one table. Every path through them ends with a return.
 fn block(table: &SyscallTable) -> Vec<sock_filter> {
-    let mut missing = vec![(BPF_JEQ, table.add_key), (BPF_JEQ, table.request_key), (BPF_JEQ, table.keyctl)];
+    let mut missing = vec![
+        (BPF_JEQ, table.add_key),
+        (BPF_JEQ, table.request_key),
+        (BPF_JEQ, table.keyctl),
+    ];
     missing.extend(table.refused_from.map(|number| (BPF_JGE, number)));
     // Number of instructions between the last of these jumps and the final `ENOSYS`, which is the target of them all.
     let rest = 5;
@@ -109,7 +130,12 @@ fn jump(test: u32, value: u32, if_true: usize, if_false: usize) -> sock_filter {
 
 fn instruction(code: u32, k: u32, [if_true, if_false]: [usize; 2]) -> sock_filter {
     // The program has fewer than 30 instructions, so the jump distances fit into `u8`, and the codes fit into `u16`.
-    sock_filter { code: code as u16, jt: if_true as u8, jf: if_false as u8, k }
+    sock_filter {
+        code: code as u16,
+        jt: if_true as u8,
+        jf: if_false as u8,
+        k,
+    }
 }
 
 #[cfg(test)]

@@ -8,7 +8,12 @@ fn folder(names: &[&str]) -> (tempfile::TempDir, PathBuf) {
     let root = folder.path().canonicalize().unwrap();
     for name in names {
         let path = root.join(name);
-        fs::create_dir_all(if name.ends_with('/') { &path } else { path.parent().unwrap() }).unwrap();
+        fs::create_dir_all(if name.ends_with('/') {
+            &path
+        } else {
+            path.parent().unwrap()
+        })
+        .unwrap();
         if !name.ends_with('/') {
             fs::write(&path, "x").unwrap();
         }
@@ -18,13 +23,29 @@ fn folder(names: &[&str]) -> (tempfile::TempDir, PathBuf) {
 
 #[test]
 fn grants_cover_everything_except_hidden_paths() {
-    let (_folder, root) = folder(&["a/x", "a/y/z", "b/", "home/user/.ssh/id", "home/user/work/x", "home/other/x", "f"]);
+    let (_folder, root) = folder(&[
+        "a/x",
+        "a/y/z",
+        "b/",
+        "home/user/.ssh/id",
+        "home/user/work/x",
+        "home/other/x",
+        "f",
+    ]);
     for (from, hidden, want) in [
         ("", vec![], vec![""]),
         ("", vec!["nope"], vec!["a", "b", "f", "home"]),
-        ("", vec!["home/user/.ssh"], vec!["a", "b", "f", "home/other", "home/user/work"]),
+        (
+            "",
+            vec!["home/user/.ssh"],
+            vec!["a", "b", "f", "home/other", "home/user/work"],
+        ),
         ("", vec!["a", "home"], vec!["b", "f"]),
-        ("", vec!["a/y", "f", "home/user"], vec!["a/x", "b", "home/other"]),
+        (
+            "",
+            vec!["a/y", "f", "home/user"],
+            vec!["a/x", "b", "home/other"],
+        ),
         ("", vec!["a/y", "a/y/z"], vec!["a/x", "b", "f", "home"]),
         ("a", vec!["home/user/.ssh"], vec!["a"]),
         ("home/user", vec!["home/user/.ssh"], vec!["home/user/work"]),
@@ -36,18 +57,29 @@ fn grants_cover_everything_except_hidden_paths() {
     ] {
         let hidden: Vec<PathBuf> = hidden.iter().map(|path| joined(&root, path)).collect();
         let want: Vec<PathBuf> = want.iter().map(|path| joined(&root, path)).collect();
-        assert_eq!(paths_excluding(&joined(&root, from), &hidden), want, "{from:?} around {hidden:?}");
+        assert_eq!(
+            paths_excluding(&joined(&root, from), &hidden),
+            want,
+            "{from:?} around {hidden:?}"
+        );
     }
 }
 
 /// Joins paths without the slash that an empty path would add.
 fn joined(root: &Path, path: &str) -> PathBuf {
-    if path.is_empty() { root.to_owned() } else { root.join(path) }
+    if path.is_empty() {
+        root.to_owned()
+    } else {
+        root.join(path)
+    }
 }
 
 #[test]
 fn symlink_to_hidden_path_is_not_granted() {
     let (_folder, root) = folder(&["secret/x", "open/x"]);
     std::os::unix::fs::symlink(root.join("secret"), root.join("link")).unwrap();
-    assert_eq!(paths_excluding(&root, &[root.join("secret")]), [root.join("open")]);
+    assert_eq!(
+        paths_excluding(&root, &[root.join("secret")]),
+        [root.join("open")]
+    );
 }

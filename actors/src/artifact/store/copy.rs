@@ -7,8 +7,8 @@
 
 use futures::{StreamExt, TryStreamExt};
 use soong_protocol::{
-    Artifact, ArtifactId, ArtifactScope, ArtifactWrite, BlobWrite, ErrorInfo, EventDraft, NewArtifactCopy, NewVersion,
-    SessionId, TraceId, UpdateType, Write,
+    Artifact, ArtifactId, ArtifactScope, ArtifactWrite, BlobWrite, ErrorInfo, EventDraft,
+    NewArtifactCopy, NewVersion, SessionId, TraceId, UpdateType, Write,
 };
 use soong_storage::blob::version_path;
 use soong_tool::artifact::content::{self, is_text};
@@ -41,12 +41,22 @@ impl ArtifactStore {
                 (artifact, number, copy)
             })
             .collect();
-        let paths: Vec<String> = planned.iter().map(|(_, _, copy)| copy.version.path.clone()).collect();
+        let paths: Vec<String> = planned
+            .iter()
+            .map(|(_, _, copy)| copy.version.path.clone())
+            .collect();
         if paths.is_empty() {
             return Ok(Vec::new());
         }
-        let announced =
-            paths.iter().map(|path| Write::Blob(BlobWrite::Intent { path: path.clone(), at: now() })).collect();
+        let announced = paths
+            .iter()
+            .map(|path| {
+                Write::Blob(BlobWrite::Intent {
+                    path: path.clone(),
+                    at: now(),
+                })
+            })
+            .collect();
         self.append(announced).await.map_err(store_error)?;
         let copied = futures::stream::iter(planned)
             .map(|(artifact, number, copy)| self.copy(artifact, number, copy))
@@ -66,9 +76,16 @@ impl ArtifactStore {
         mut copy: NewArtifactCopy,
     ) -> Result<NewArtifactCopy, ErrorInfo> {
         let id = artifact.artifact_id.clone();
-        let stored = self.reads.read(move |reader| reader.blob_path_and_type(&id, number)).await?;
+        let stored = self
+            .reads
+            .read(move |reader| reader.blob_path_and_type(&id, number))
+            .await?;
         let is_current = number == artifact.current_version;
-        let NewVersion { artifact: made, path, .. } = &mut copy.version;
+        let NewVersion {
+            artifact: made,
+            path,
+            ..
+        } = &mut copy.version;
         match stored {
             Some((from, content_type)) => {
                 let (_, pieces) = self
@@ -77,19 +94,34 @@ impl ArtifactStore {
                     .await
                     .map_err(store_error)?
                     .ok_or_else(|| file_is_missing(&artifact, &from))?;
-                let pieces = pieces.map(|piece| piece.map_err(std::io::Error::other)).boxed();
-                made.size = self.blobs.put_stream(path, u64::MAX, pieces).await.map_err(store_error)?;
+                let pieces = pieces
+                    .map(|piece| piece.map_err(std::io::Error::other))
+                    .boxed();
+                made.size = self
+                    .blobs
+                    .put_stream(path, u64::MAX, pieces)
+                    .await
+                    .map_err(store_error)?;
                 made.content_type = content_type;
                 if !is_current {
-                    made.summary = if is_text(&made.content_type) { self.read_summary(path).await? } else { None };
+                    made.summary = if is_text(&made.content_type) {
+                        self.read_summary(path).await?
+                    } else {
+                        None
+                    };
                 }
             }
             // The revision is an edit that had not been stored as a version.
             None => {
                 let text = self.reader.text_at(&artifact, number).await?;
-                let text = text.ok_or_else(|| unreadable(&artifact, &format!("revision {number} has no text")))?;
+                let text = text.ok_or_else(|| {
+                    unreadable(&artifact, &format!("revision {number} has no text"))
+                })?;
                 made.size = text.len() as u64;
-                self.blobs.put(path, bytes::Bytes::copy_from_slice(text.as_bytes())).await.map_err(store_error)?;
+                self.blobs
+                    .put(path, bytes::Bytes::copy_from_slice(text.as_bytes()))
+                    .await
+                    .map_err(store_error)?;
                 if !is_current {
                     made.summary = content::summary(&text);
                 }
@@ -108,18 +140,34 @@ impl ArtifactStore {
 }
 
 /// Returns the writes that register copies, and the events for them in the given trace.
-pub(crate) fn registration_writes(copies: Vec<NewArtifactCopy>, trace: &TraceId) -> (Vec<Write>, Vec<Write>) {
+pub(crate) fn registration_writes(
+    copies: Vec<NewArtifactCopy>,
+    trace: &TraceId,
+) -> (Vec<Write>, Vec<Write>) {
     let events = copies.iter().map(|copy| {
         let artifact = &copy.version.artifact;
-        Write::Event(EventDraft::new(trace.clone(), None, artifact.updated_at, saved_event(artifact)))
+        Write::Event(EventDraft::new(
+            trace.clone(),
+            None,
+            artifact.updated_at,
+            saved_event(artifact),
+        ))
     });
     let announcements = events.collect();
-    (copies.into_iter().map(|copy| Write::Artifact(ArtifactWrite::Copy(Box::new(copy)))).collect(), announcements)
+    (
+        copies
+            .into_iter()
+            .map(|copy| Write::Artifact(ArtifactWrite::Copy(Box::new(copy))))
+            .collect(),
+        announcements,
+    )
 }
 
 /// Returns the planned copy. Its size is not known yet.
 fn plan_copy(session: &SessionId, artifact: &Artifact) -> NewArtifactCopy {
-    let scope = ArtifactScope::Session { session_id: session.clone() };
+    let scope = ArtifactScope::Session {
+        session_id: session.clone(),
+    };
     let (id, at) = (ArtifactId::generate(), now());
     let path = version_path(&scope, &id, 1, &artifact.filename);
     let target = Artifact {
@@ -136,7 +184,11 @@ fn plan_copy(session: &SessionId, artifact: &Artifact) -> NewArtifactCopy {
         ..artifact.clone()
     };
     NewArtifactCopy {
-        version: NewVersion { artifact: target, update_type: UpdateType::Create, path },
+        version: NewVersion {
+            artifact: target,
+            update_type: UpdateType::Create,
+            path,
+        },
         source_artifact: artifact.artifact_id.clone(),
     }
 }

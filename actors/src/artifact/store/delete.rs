@@ -5,7 +5,8 @@
 //! synced once, and all announcements are removed in one append.
 
 use soong_protocol::{
-    Artifact, ArtifactEvent, ArtifactScope, ArtifactWrite, BlobWrite, ErrorInfo, EventDraft, TraceId, Write,
+    Artifact, ArtifactEvent, ArtifactScope, ArtifactWrite, BlobWrite, ErrorInfo, EventDraft,
+    TraceId, Write,
 };
 
 use crate::{
@@ -29,7 +30,10 @@ impl ArtifactStore {
 
     /// Deletes a blob that no row refers to, then its announcement.
     pub(in crate::artifact) async fn delete_blob(&self, path: &str) -> Result<(), ErrorInfo> {
-        self.delete_blobs(&[path.to_owned()]).await?.pop().unwrap_or(Ok(()))
+        self.delete_blobs(&[path.to_owned()])
+            .await?
+            .pop()
+            .unwrap_or(Ok(()))
     }
 
     /// Same as [`delete_blob`](Self::delete_blob) for several blobs. Returns the result for each. If the append fails,
@@ -39,12 +43,20 @@ impl ArtifactStore {
         paths: &[String],
     ) -> Result<Vec<Result<(), ErrorInfo>>, ErrorInfo> {
         let outcomes = self.blobs.delete_all(paths).await;
-        let gone = paths.iter().zip(&outcomes).filter(|(_, outcome)| outcome.is_ok());
-        let writes: Vec<Write> = gone.map(|(path, _)| Write::Blob(BlobWrite::Deleted { path: path.clone() })).collect();
+        let gone = paths
+            .iter()
+            .zip(&outcomes)
+            .filter(|(_, outcome)| outcome.is_ok());
+        let writes: Vec<Write> = gone
+            .map(|(path, _)| Write::Blob(BlobWrite::Deleted { path: path.clone() }))
+            .collect();
         if !writes.is_empty() {
             self.append(writes).await.map_err(store_error)?;
         }
-        Ok(outcomes.into_iter().map(|outcome| outcome.map_err(store_error)).collect())
+        Ok(outcomes
+            .into_iter()
+            .map(|outcome| outcome.map_err(store_error))
+            .collect())
     }
 
     /// Deletes an artifact, rows first. Returns `false` if it does not exist or `is_allowed` rejects its current state.
@@ -55,25 +67,44 @@ impl ArtifactStore {
         is_allowed: impl Fn(&Artifact) -> bool,
     ) -> Result<bool, ErrorInfo> {
         let _name_guard = self.lock_name(&artifact.scope, artifact.label()).await;
-        match self.row(&artifact.scope, artifact.artifact_id.as_str()).await? {
+        match self
+            .row(&artifact.scope, artifact.artifact_id.as_str())
+            .await?
+        {
             Some(now) if is_allowed(&now) => {}
             _ => return Ok(false),
         }
         let id = artifact.artifact_id.clone();
-        let paths = self.reads.read(move |reader| reader.blob_paths(&id)).await?;
-        let mut writes =
-            vec![Write::Artifact(ArtifactWrite::Deleted { artifact_id: artifact.artifact_id.clone(), at: now() })];
+        let paths = self
+            .reads
+            .read(move |reader| reader.blob_paths(&id))
+            .await?;
+        let mut writes = vec![Write::Artifact(ArtifactWrite::Deleted {
+            artifact_id: artifact.artifact_id.clone(),
+            at: now(),
+        })];
         if let ArtifactScope::Session { session_id } = &artifact.scope {
-            let event =
-                ArtifactEvent::Deleted { name: artifact.name.clone(), artifact_id: artifact.artifact_id.clone() };
-            writes.push(Write::Event(EventDraft::new(TraceId::root(session_id), None, now(), event)));
+            let event = ArtifactEvent::Deleted {
+                name: artifact.name.clone(),
+                artifact_id: artifact.artifact_id.clone(),
+            };
+            writes.push(Write::Event(EventDraft::new(
+                TraceId::root(session_id),
+                None,
+                now(),
+                event,
+            )));
         }
         self.append(writes).await.map_err(store_error)?;
         self.inventories.invalidate(&artifact.scope);
         self.working_sets.invalidate(artifact);
         match self.delete_blobs(&paths).await {
             Ok(outcomes) => {
-                for (path, error) in paths.iter().zip(outcomes).filter_map(|(path, one)| Some((path, one.err()?))) {
+                for (path, error) in paths
+                    .iter()
+                    .zip(outcomes)
+                    .filter_map(|(path, one)| Some((path, one.err()?)))
+                {
                     tracing::warn!(path, %error, "a file of a deleted artifact could not be deleted; it is deleted when the home is opened next");
                 }
             }

@@ -7,8 +7,8 @@
 use std::{sync::Arc, time::Duration};
 
 use soong_protocol::{
-    Artifact, ArtifactId, ArtifactName, ArtifactScope, ArtifactSnapshot, EffectId, ErrorCode, ErrorInfo, Provenance,
-    SessionId, TraceId,
+    Artifact, ArtifactId, ArtifactName, ArtifactScope, ArtifactSnapshot, EffectId, ErrorCode,
+    ErrorInfo, Provenance, SessionId, TraceId,
 };
 use soong_tool::artifact::{
     Change, Content, EditRequest, Edited, IfExists, Save,
@@ -36,7 +36,11 @@ const STORAGE_RETRY_LIMIT: Duration = Duration::from_secs(2);
 const MAX_ATTEMPTS: usize = 1_000;
 
 /// Same as [`apply`], but on a blocking thread if the text must be searched.
-async fn apply_blocking(change: &Change, key: &str, before: Option<&Document>) -> Result<Applied, ErrorInfo> {
+async fn apply_blocking(
+    change: &Change,
+    key: &str,
+    before: Option<&Document>,
+) -> Result<Applied, ErrorInfo> {
     if matches!(change, Change::Create { .. }) && before.is_some() {
         return Err(already_exists(key));
     }
@@ -47,7 +51,10 @@ async fn apply_blocking(change: &Change, key: &str, before: Option<&Document>) -
     let (change, key) = (change.clone(), key.to_owned());
     let searching = tokio::task::spawn_blocking(move || apply(&change, &key, before.as_deref()));
     searching.await.unwrap_or_else(|error| {
-        Err(ErrorInfo::new(ErrorCode::InternalError, format!("the search did not finish: {error}")))
+        Err(ErrorInfo::new(
+            ErrorCode::InternalError,
+            format!("the search did not finish: {error}"),
+        ))
     })
 }
 
@@ -60,7 +67,11 @@ impl ArtifactStore {
         request: EditRequest,
         effect: EffectId,
     ) -> Result<Edited, ErrorInfo> {
-        let trace_id = request.provenance.trace_id.clone().unwrap_or_else(|| TraceId::root(session));
+        let trace_id = request
+            .provenance
+            .trace_id
+            .clone()
+            .unwrap_or_else(|| TraceId::root(session));
         let set = self.working_sets.set(session);
         let mut before = set.read(name.as_str()).await?;
         let mut wait = STORAGE_RETRY_BACKOFF;
@@ -70,16 +81,20 @@ impl ArtifactStore {
             if let Some(done) = self.recorded_edit(&effect, name.as_str()).await? {
                 return Ok(done);
             }
-            let applied = match apply_blocking(&request.change, &request.key, before.as_deref()).await {
-                Ok(applied) => applied,
-                Err(error) => match self.reload_if_changed(session, name.as_str(), before.as_deref()).await? {
-                    Some(newer) => {
-                        before = newer;
-                        continue;
-                    }
-                    None => return Err(error),
-                },
-            };
+            let applied =
+                match apply_blocking(&request.change, &request.key, before.as_deref()).await {
+                    Ok(applied) => applied,
+                    Err(error) => match self
+                        .reload_if_changed(session, name.as_str(), before.as_deref())
+                        .await?
+                    {
+                        Some(newer) => {
+                            before = newer;
+                            continue;
+                        }
+                        None => return Err(error),
+                    },
+                };
             self.check_size(&request.key, true, applied.text.len() as u64)?;
             let artifact = edited_artifact(session, &name, &request, before.as_deref(), &applied);
             let command = EditCommand {
@@ -98,7 +113,9 @@ impl ArtifactStore {
                 // Retry after a transient disk error. The effect identifies the edit, so it is not applied twice
                 // (DUR-6).
                 Err(error)
-                    if error.code == ErrorCode::StorageError && error.retryable && wait < STORAGE_RETRY_LIMIT =>
+                    if error.code == ErrorCode::StorageError
+                        && error.retryable
+                        && wait < STORAGE_RETRY_LIMIT =>
                 {
                     tokio::time::sleep(wait).await;
                     wait *= 2;
@@ -119,7 +136,12 @@ impl ArtifactStore {
     ) -> Result<Edited, ErrorInfo> {
         for _ in 0..MAX_ATTEMPTS {
             let before = self.current_document(&scope, name.as_str()).await?;
-            request.condition.check(&request.key, before.as_ref().map(|before| before.artifact.current_version))?;
+            request.condition.check(
+                &request.key,
+                before
+                    .as_ref()
+                    .map(|before| before.artifact.current_version),
+            )?;
             if let Some(before) = &before
                 && request.effect.is_some()
                 && let Some(done) = self.version_of_call(before, &request.provenance).await?
@@ -128,8 +150,18 @@ impl ArtifactStore {
             }
             let applied = apply_blocking(&request.change, &request.key, before.as_ref()).await?;
             let (title, content_type) = match (&request.change, &before) {
-                (Change::Create { title, content_type, .. }, _) => (title.clone(), content_type.clone()),
-                (_, Some(before)) => (before.artifact.title.clone(), before.artifact.content_type.clone()),
+                (
+                    Change::Create {
+                        title,
+                        content_type,
+                        ..
+                    },
+                    _,
+                ) => (title.clone(), content_type.clone()),
+                (_, Some(before)) => (
+                    before.artifact.title.clone(),
+                    before.artifact.content_type.clone(),
+                ),
                 (_, None) => return Err(not_found(&request.key)),
             };
             let save = Save {
@@ -137,10 +169,21 @@ impl ArtifactStore {
                 source: request.source,
                 provenance: request.provenance.clone(),
                 if_exists: IfExists::NextVersion,
-                metadata: before.as_ref().map(|before| before.artifact.metadata.clone()).unwrap_or_default(),
-                ..Save::new(request.key.clone(), content_type, Content::from(applied.text.clone()))
+                metadata: before
+                    .as_ref()
+                    .map(|before| before.artifact.metadata.clone())
+                    .unwrap_or_default(),
+                ..Save::new(
+                    request.key.clone(),
+                    content_type,
+                    Content::from(applied.text.clone()),
+                )
             };
-            let expect = Precondition::Version(before.as_ref().map_or(0, |before| before.artifact.current_version));
+            let expect = Precondition::Version(
+                before
+                    .as_ref()
+                    .map_or(0, |before| before.artifact.current_version),
+            );
             let put = PutRequest {
                 scope: scope.clone(),
                 name: Some(name.clone()),
@@ -150,7 +193,10 @@ impl ArtifactStore {
             match self.put(put, expect).await? {
                 Some(artifact) => {
                     let snapshot = Some(ArtifactSnapshot::new(&artifact, &applied.text));
-                    return Ok(Edited { snapshot, ..applied.result_of(artifact) });
+                    return Ok(Edited {
+                        snapshot,
+                        ..applied.result_of(artifact)
+                    });
                 }
                 None => continue, // another writer was faster
             }
@@ -166,7 +212,9 @@ impl ArtifactStore {
         name: &str,
         before: Option<&Document>,
     ) -> Result<Option<Option<Arc<Document>>>, ErrorInfo> {
-        let scope = ArtifactScope::Session { session_id: session.clone() };
+        let scope = ArtifactScope::Session {
+            session_id: session.clone(),
+        };
         let number = |artifact: &Artifact| (artifact.artifact_id.clone(), artifact.current_version);
         let now = self.row(&scope, name).await?;
         if now.as_ref().map(number) == before.map(|before| number(&before.artifact)) {
@@ -177,10 +225,17 @@ impl ArtifactStore {
     }
 
     /// Returns the version that the same tool call has already stored, if any.
-    async fn version_of_call(&self, now: &Document, provenance: &Provenance) -> Result<Option<Edited>, ErrorInfo> {
+    async fn version_of_call(
+        &self,
+        now: &Document,
+        provenance: &Provenance,
+    ) -> Result<Option<Edited>, ErrorInfo> {
         let id = now.artifact.artifact_id.clone();
         let versions = self.reads.read(move |reader| reader.versions(&id)).await?;
-        let Some(version) = versions.into_iter().rfind(|version| version.provenance == *provenance) else {
+        let Some(version) = versions
+            .into_iter()
+            .rfind(|version| version.provenance == *provenance)
+        else {
             return Ok(None);
         };
         let is_last = version.version == now.artifact.current_version;
@@ -199,15 +254,30 @@ impl ArtifactStore {
             false => None,
         };
         let (layer, similarity, replaced) = (None, None, None);
-        Ok(Some(Edited { artifact, update_type: version.update_type, layer, similarity, replaced, snapshot }))
+        Ok(Some(Edited {
+            artifact,
+            update_type: version.update_type,
+            layer,
+            similarity,
+            replaced,
+            snapshot,
+        }))
     }
 
     /// Returns the recorded result of an effect for a document, if any.
-    async fn recorded_edit(&self, effect: &EffectId, name: &str) -> Result<Option<Edited>, ErrorInfo> {
+    async fn recorded_edit(
+        &self,
+        effect: &EffectId,
+        name: &str,
+    ) -> Result<Option<Edited>, ErrorInfo> {
         let (run, turn) = (effect.run_id.clone(), effect.turn);
-        let edits = self.reads.read(move |reader| reader.turn_edits(&run, turn)).await?;
+        let edits = self
+            .reads
+            .read(move |reader| reader.turn_edits(&run, turn))
+            .await?;
         let of_call = edits.into_iter().filter(|edit| edit.effect == *effect);
-        let mut done = of_call.filter_map(|edit| serde_json::from_str::<Edited>(&edit.outcome).ok());
+        let mut done =
+            of_call.filter_map(|edit| serde_json::from_str::<Edited>(&edit.outcome).ok());
         // A call may edit several documents, but each only once.
         Ok(done.find(|edited| edited.artifact.name.as_deref() == Some(name)))
     }
@@ -226,15 +296,25 @@ fn edited_artifact(
         Some(before) => before.artifact.clone(),
         None => {
             let (title, content_type) = match &request.change {
-                Change::Create { title, content_type, .. } => (title.as_str(), content_type.as_str()),
+                Change::Create {
+                    title,
+                    content_type,
+                    ..
+                } => (title.as_str(), content_type.as_str()),
                 Change::Update { .. } | Change::Rewrite { .. } => ("", ""),
             };
             Artifact {
                 artifact_id: ArtifactId::generate(),
-                scope: ArtifactScope::Session { session_id: session.clone() },
+                scope: ArtifactScope::Session {
+                    session_id: session.clone(),
+                },
                 name: Some(name.as_str().to_owned()),
                 withdrawn: None,
-                title: if title.is_empty() { name.as_str().to_owned() } else { title.to_owned() },
+                title: if title.is_empty() {
+                    name.as_str().to_owned()
+                } else {
+                    title.to_owned()
+                },
                 filename: name.filename(content_type),
                 content_type: content_type.to_owned(),
                 size: 0,
@@ -262,6 +342,8 @@ fn edited_artifact(
 }
 
 fn too_many_conflicts(key: &str) -> ErrorInfo {
-    let message = format!("{key:?} has too many concurrent changes, and this change conflicted with them: try again");
+    let message = format!(
+        "{key:?} has too many concurrent changes, and this change conflicted with them: try again"
+    );
     ErrorInfo::retryable(ErrorCode::Overloaded, message)
 }

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use soong_protocol::{
-    Artifact, ArtifactScope, ArtifactWrite, ErrorCode, ErrorInfo, EventDraft, FlushFailure, FlushReport,
-    NewDocumentVersion, RunId, TraceId, UpdateType, Write,
+    Artifact, ArtifactScope, ArtifactWrite, ErrorCode, ErrorInfo, EventDraft, FlushFailure,
+    FlushReport, NewDocumentVersion, RunId, TraceId, UpdateType, Write,
 };
 use soong_storage::{blob::version_path, store::StoreError};
 
@@ -40,12 +40,26 @@ impl ArtifactStore {
     ///
     /// # Errors
     /// If the edited documents cannot be determined.
-    pub(crate) async fn flush_run(&self, trace_id: &TraceId, run_id: &RunId) -> Result<FlushReport, ErrorInfo> {
+    pub(crate) async fn flush_run(
+        &self,
+        trace_id: &TraceId,
+        run_id: &RunId,
+    ) -> Result<FlushReport, ErrorInfo> {
         let wanted = run_id.clone();
-        let documents = self.reads.read(move |reader| reader.unflushed_documents(&wanted)).await?;
-        let by = &Flusher { trace_id: trace_id.clone(), run_id: run_id.clone() };
-        let flush = |document: Artifact| async move { (document.label().to_owned(), self.flush(&document, by).await) };
-        let mut outcomes = futures::stream::iter(documents).map(flush).buffer_unordered(MAX_CONCURRENT);
+        let documents = self
+            .reads
+            .read(move |reader| reader.unflushed_documents(&wanted))
+            .await?;
+        let by = &Flusher {
+            trace_id: trace_id.clone(),
+            run_id: run_id.clone(),
+        };
+        let flush = |document: Artifact| async move {
+            (document.label().to_owned(), self.flush(&document, by).await)
+        };
+        let mut outcomes = futures::stream::iter(documents)
+            .map(flush)
+            .buffer_unordered(MAX_CONCURRENT);
         let mut flushed = FlushReport::default();
         while let Some((name, outcome)) = outcomes.next().await {
             match outcome {
@@ -80,11 +94,20 @@ impl ArtifactStore {
         Ok(None)
     }
 
-    async fn flush_attempt(&self, document: &Artifact, by: &Flusher) -> Result<Option<u64>, ErrorInfo> {
+    async fn flush_attempt(
+        &self,
+        document: &Artifact,
+        by: &Flusher,
+    ) -> Result<Option<u64>, ErrorInfo> {
         let _name_guard = self.lock_name(&document.scope, document.label()).await;
         // Another flush may have stored it already.
-        match self.row(&document.scope, document.artifact_id.as_str()).await? {
-            Some(artifact) if artifact.dirty => self.flush_locked(&artifact, Some(by)).await.map(Some),
+        match self
+            .row(&document.scope, document.artifact_id.as_str())
+            .await?
+        {
+            Some(artifact) if artifact.dirty => {
+                self.flush_locked(&artifact, Some(by)).await.map(Some)
+            }
             Some(artifact) => Ok(Some(artifact.stored_version)),
             None => Ok(None),
         }
@@ -96,14 +119,39 @@ impl ArtifactStore {
         artifact: &Artifact,
         by: Option<&Flusher>,
     ) -> Result<u64, ErrorInfo> {
-        let no_text = || ErrorInfo::new(ErrorCode::InternalError, format!("{:?} is not text", artifact.label()));
+        let no_text = || {
+            ErrorInfo::new(
+                ErrorCode::InternalError,
+                format!("{:?} is not text", artifact.label()),
+            )
+        };
         let text = self.text_of(artifact).await?.ok_or_else(no_text)?;
-        let (id, stored, current) = (artifact.artifact_id.clone(), artifact.stored_version, artifact.current_version);
-        let edits = self.reads.read(move |reader| reader.edits(&id, stored, current)).await?;
-        let update_type = edits.iter().map(|edit| edit.update_type).max().unwrap_or(UpdateType::Update);
-        let path = version_path(&artifact.scope, &artifact.artifact_id, current, &artifact.filename);
+        let (id, stored, current) = (
+            artifact.artifact_id.clone(),
+            artifact.stored_version,
+            artifact.current_version,
+        );
+        let edits = self
+            .reads
+            .read(move |reader| reader.edits(&id, stored, current))
+            .await?;
+        let update_type = edits
+            .iter()
+            .map(|edit| edit.update_type)
+            .max()
+            .unwrap_or(UpdateType::Update);
+        let path = version_path(
+            &artifact.scope,
+            &artifact.artifact_id,
+            current,
+            &artifact.filename,
+        );
         self.record_write_intent(&path).await?;
-        if let Err(error) = self.blobs.put(&path, bytes::Bytes::copy_from_slice(text.as_bytes())).await {
+        if let Err(error) = self
+            .blobs
+            .put(&path, bytes::Bytes::copy_from_slice(text.as_bytes()))
+            .await
+        {
             let _ = self.delete_blob(&path).await;
             return Err(store_error(error));
         }
@@ -116,7 +164,9 @@ impl ArtifactStore {
             path: path.clone(),
             at: now(),
         };
-        let mut writes = vec![Write::Artifact(ArtifactWrite::DocumentVersion(Box::new(flush)))];
+        let mut writes = vec![Write::Artifact(ArtifactWrite::DocumentVersion(Box::new(
+            flush,
+        )))];
         if let Some(draft) = flush_event(artifact, by) {
             writes.push(Write::Event(draft));
         }

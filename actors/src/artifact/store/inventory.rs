@@ -12,7 +12,10 @@ use crate::artifact::{
 
 impl ArtifactStore {
     /// Returns the inventory of both scopes, or `None` if they are empty.
-    pub(crate) async fn inventory(&self, place: &ArtifactOwner) -> Result<Option<String>, ErrorInfo> {
+    pub(crate) async fn inventory(
+        &self,
+        place: &ArtifactOwner,
+    ) -> Result<Option<String>, ErrorInfo> {
         let mut text = String::new();
         for scope in place.scopes() {
             if let Some(part) = self.scope_inventory(&scope).await? {
@@ -52,12 +55,15 @@ impl ArtifactStore {
         };
         let text = render(artifacts, plan);
         let text: Option<Arc<str>> = (!text.is_empty()).then(|| text.into());
-        self.inventories.insert_unless_changed(scope, text.clone(), before);
+        self.inventories
+            .insert_unless_changed(scope, text.clone(), before);
         Ok(text)
     }
 
     /// Removes the cached inventory of a session whose actors have stopped.
     pub(crate) fn evict_inventory(&self, session: &SessionId) {
-        self.inventories.invalidate(&ArtifactScope::Session { session_id: session.clone() });
+        self.inventories.invalidate(&ArtifactScope::Session {
+            session_id: session.clone(),
+        });
     }
 }

@@ -5,8 +5,8 @@ use std::{collections::HashSet, path::PathBuf};
 use bytes::{Bytes, BytesMut};
 use futures::StreamExt;
 use soong_protocol::{
-    Artifact, ArtifactId, ArtifactName, ArtifactScope, ArtifactWrite, ErrorCode, ErrorInfo, EventDraft, NewVersion,
-    TraceId, UpdateType, Write,
+    Artifact, ArtifactId, ArtifactName, ArtifactScope, ArtifactWrite, ErrorCode, ErrorInfo,
+    EventDraft, NewVersion, TraceId, UpdateType, Write,
 };
 use soong_storage::{
     blob::version_path,
@@ -58,20 +58,28 @@ enum PutStep {
 
 impl PutStep {
     /// Chooses the next step. Fails if the save must create the artifact, but something else has created it.
-    fn choose(existing: Option<&Artifact>, save: &Save, expect: Precondition) -> Result<Self, ErrorInfo> {
+    fn choose(
+        existing: Option<&Artifact>,
+        save: &Save,
+        expect: Precondition,
+    ) -> Result<Self, ErrorInfo> {
         if let Precondition::Version(version) = expect
             && existing.map_or(0, |artifact| artifact.current_version) != version
         {
             return Ok(Self::Decline);
         }
         let label = save.key.as_deref().unwrap_or_default();
-        save.condition.check(label, existing.map(|artifact| artifact.current_version))?;
-        let Some(artifact) = existing else { return Ok(Self::StoreNext) };
+        save.condition
+            .check(label, existing.map(|artifact| artifact.current_version))?;
+        let Some(artifact) = existing else {
+            return Ok(Self::StoreNext);
+        };
         match save.if_exists {
             IfExists::NextVersion => Ok(Self::StoreNext),
             IfExists::Rename => Ok(Self::Rename),
             IfExists::Fail => {
-                let is_repeated = artifact.provenance == save.provenance && artifact.provenance.tool_call_id.is_some();
+                let is_repeated = artifact.provenance == save.provenance
+                    && artifact.provenance.tool_call_id.is_some();
                 match is_repeated && artifact.current_version == 1 {
                     true => Ok(Self::KeepExisting),
                     false => Err(already_exists(&artifact.key())),
@@ -93,12 +101,19 @@ enum ReceivedContent {
 
 impl ArtifactStore {
     /// Stores a version. Returns `None` if the precondition is not met.
-    pub(super) async fn put(&self, put: PutRequest, expect: Precondition) -> Result<Option<Artifact>, ErrorInfo> {
+    pub(super) async fn put(
+        &self,
+        put: PutRequest,
+        expect: Precondition,
+    ) -> Result<Option<Artifact>, ErrorInfo> {
         let scope = put.scope.clone();
         let outcome = self.receive_and_put(put, expect).await;
         if outcome.is_err()
             && let ArtifactScope::Session { session_id } = &scope
-            && self.require_session(&scope).await.is_err_and(|error| error.code == ErrorCode::SessionNotFound)
+            && self
+                .require_session(&scope)
+                .await
+                .is_err_and(|error| error.code == ErrorCode::SessionNotFound)
         {
             // The session was deleted meanwhile, and the save may have created its folders again.
             self.blobs.remove_empty_session_folders(session_id).await;
@@ -106,8 +121,16 @@ impl ArtifactStore {
         outcome
     }
 
-    async fn receive_and_put(&self, mut put: PutRequest, expect: Precondition) -> Result<Option<Artifact>, ErrorInfo> {
-        let label = put.name.as_ref().map_or("the output", ArtifactName::as_str).to_owned();
+    async fn receive_and_put(
+        &self,
+        mut put: PutRequest,
+        expect: Precondition,
+    ) -> Result<Option<Artifact>, ErrorInfo> {
+        let label = put
+            .name
+            .as_ref()
+            .map_or("the output", ArtifactName::as_str)
+            .to_owned();
         let is_text = is_text(&put.save.content_type);
         if let Content::Bytes(bytes) = &put.save.content {
             self.check_size(&label, is_text, bytes.len() as u64)?;
@@ -131,7 +154,12 @@ impl ArtifactStore {
         body: &ReceivedContent,
         expect: Precondition,
     ) -> Result<Option<Artifact>, ErrorInfo> {
-        let PutRequest { scope, name: wanted, save, update_type } = put;
+        let PutRequest {
+            scope,
+            name: wanted,
+            save,
+            update_type,
+        } = put;
         let mut name = wanted.clone();
         let mut lost_races = 0;
         while lost_races < MAX_ATTEMPTS {
@@ -159,7 +187,12 @@ impl ArtifactStore {
             if existing.is_none() {
                 self.require_session(&scope).await?;
             }
-            let path = version_path(&scope, &artifact.artifact_id, artifact.current_version, &artifact.filename);
+            let path = version_path(
+                &scope,
+                &artifact.artifact_id,
+                artifact.current_version,
+                &artifact.filename,
+            );
             self.write_content(&mut artifact, &path, body).await?;
             if self.register(&artifact, &path, update_type).await? {
                 return Ok(Some(artifact));
@@ -167,8 +200,9 @@ impl ArtifactStore {
             lost_races += 1;
         }
         let label = name.as_ref().map_or("", ArtifactName::as_str);
-        let message =
-            format!("{label:?} has too many concurrent changes, and this save conflicted with them: try again");
+        let message = format!(
+            "{label:?} has too many concurrent changes, and this save conflicted with them: try again"
+        );
         Err(ErrorInfo::retryable(ErrorCode::Overloaded, message))
     }
 
@@ -183,7 +217,9 @@ impl ArtifactStore {
         if artifact.summary.is_none() && is_text(&artifact.content_type) {
             artifact.summary = match body {
                 ReceivedContent::Bytes(bytes) => summary(bytes),
-                ReceivedContent::File(_) | ReceivedContent::Staged(_) => self.read_summary(path).await?,
+                ReceivedContent::File(_) | ReceivedContent::Staged(_) => {
+                    self.read_summary(path).await?
+                }
             };
         }
         Ok(())
@@ -198,9 +234,16 @@ impl ArtifactStore {
         path: &str,
         update_type: Option<UpdateType>,
     ) -> Result<bool, ErrorInfo> {
-        let first = if artifact.current_version == 1 { UpdateType::Create } else { UpdateType::Rewrite };
-        let version =
-            NewVersion { artifact: artifact.clone(), update_type: update_type.unwrap_or(first), path: path.to_owned() };
+        let first = if artifact.current_version == 1 {
+            UpdateType::Create
+        } else {
+            UpdateType::Rewrite
+        };
+        let version = NewVersion {
+            artifact: artifact.clone(),
+            update_type: update_type.unwrap_or(first),
+            path: path.to_owned(),
+        };
         match self.append(registration_writes(version)).await {
             Ok(()) => {
                 self.inventories.invalidate(&artifact.scope);
@@ -215,7 +258,9 @@ impl ArtifactStore {
             }
             // It is unknown whether the registration was committed, so the file is kept. If it was not committed,
             // the next owner of the home finds the announcement and deletes the file.
-            Err(error) if error.is_transient() || error == StoreError::Closed => Err(store_error(error)),
+            Err(error) if error.is_transient() || error == StoreError::Closed => {
+                Err(store_error(error))
+            }
             Err(error) => {
                 self.delete_blob(path).await?;
                 Err(store_error(error))
@@ -229,11 +274,21 @@ impl ArtifactStore {
         scope: &ArtifactScope,
         wanted: Option<&ArtifactName>,
     ) -> Result<Option<ArtifactName>, ErrorInfo> {
-        let Some(wanted) = wanted else { return Ok(None) };
+        let Some(wanted) = wanted else {
+            return Ok(None);
+        };
         let scope = scope.clone();
-        let all = self.reads.read(move |reader| reader.artifacts(&scope)).await?;
-        let taken: HashSet<String> = all.into_iter().filter_map(|artifact| artifact.name).collect();
-        Ok((1..).map(|number| wanted.numbered(number)).find(|name| !taken.contains(name.as_str())))
+        let all = self
+            .reads
+            .read(move |reader| reader.artifacts(&scope))
+            .await?;
+        let taken: HashSet<String> = all
+            .into_iter()
+            .filter_map(|artifact| artifact.name)
+            .collect();
+        Ok((1..)
+            .map(|number| wanted.numbered(number))
+            .find(|name| !taken.contains(name.as_str())))
     }
 
     /// Receives the content to be stored. A large stream is staged in a blob of its own.
@@ -249,7 +304,8 @@ impl ArtifactStore {
             Content::File(file) => return Ok(ReceivedContent::File(file)),
             Content::Stream(stream) => stream,
         };
-        let source_error = |error: ErrorInfo| store_error(BlobError::SourceUnreadable(error.message).into());
+        let source_error =
+            |error: ErrorInfo| store_error(BlobError::SourceUnreadable(error.message).into());
         let mut head = BytesMut::new();
         while head.len() <= MAX_IN_MEMORY_BYTES {
             match stream.next().await {
@@ -264,27 +320,50 @@ impl ArtifactStore {
         self.record_write_intent(&path).await?;
         let rest = stream.map(|piece| piece.map_err(|error| std::io::Error::other(error.message)));
         let pieces = futures::stream::once(async move { Ok(head.freeze()) }).chain(rest);
-        let written = self.blobs.put_stream(&path, self.limit(is_text).0, pieces.boxed()).await;
+        let written = self
+            .blobs
+            .put_stream(&path, self.limit(is_text).0, pieces.boxed())
+            .await;
         self.finish_write(&path, label, is_text, written).await?;
         Ok(ReceivedContent::Staged(path))
     }
 
     /// Announces a blob and writes it. Returns its size.
-    async fn write_blob(&self, path: &str, body: &ReceivedContent, artifact: &Artifact) -> Result<u64, ErrorInfo> {
+    async fn write_blob(
+        &self,
+        path: &str,
+        body: &ReceivedContent,
+        artifact: &Artifact,
+    ) -> Result<u64, ErrorInfo> {
         self.record_write_intent(path).await?;
         let is_text = is_text(&artifact.content_type);
         let (limit, _) = self.limit(is_text);
         let written = match body {
-            ReceivedContent::Bytes(bytes) => self.blobs.put(path, bytes.clone()).await.map(|()| bytes.len() as u64),
+            ReceivedContent::Bytes(bytes) => self
+                .blobs
+                .put(path, bytes.clone())
+                .await
+                .map(|()| bytes.len() as u64),
             ReceivedContent::File(file) => self.blobs.put_file(path, limit, file).await,
             ReceivedContent::Staged(aside) => {
-                let missing = || ErrorInfo::new(ErrorCode::StorageError, format!("the staged file {aside} is missing"));
-                let (_, pieces) = self.blobs.get_stream(aside).await.map_err(store_error)?.ok_or_else(missing)?;
+                let missing = || {
+                    ErrorInfo::new(
+                        ErrorCode::StorageError,
+                        format!("the staged file {aside} is missing"),
+                    )
+                };
+                let (_, pieces) = self
+                    .blobs
+                    .get_stream(aside)
+                    .await
+                    .map_err(store_error)?
+                    .ok_or_else(missing)?;
                 let pieces = pieces.map(|piece| piece.map_err(std::io::Error::other));
                 self.blobs.put_stream(path, limit, pieces.boxed()).await
             }
         };
-        self.finish_write(path, artifact.label(), is_text, written).await
+        self.finish_write(path, artifact.label(), is_text, written)
+            .await
     }
 
     /// Returns the result of a write. If it failed, the blob is deleted.
@@ -311,10 +390,21 @@ impl ArtifactStore {
 
     /// Fails if the session of the scope does not exist, before anything is written.
     async fn require_session(&self, scope: &ArtifactScope) -> Result<(), ErrorInfo> {
-        let ArtifactScope::Session { session_id } = scope else { return Ok(()) };
+        let ArtifactScope::Session { session_id } = scope else {
+            return Ok(());
+        };
         let id = session_id.clone();
-        let known = self.reads.read(move |reader| reader.session(&id)).await?.is_some();
-        let missing = || ErrorInfo::new(ErrorCode::SessionNotFound, format!("there is no session {session_id}"));
+        let known = self
+            .reads
+            .read(move |reader| reader.session(&id))
+            .await?
+            .is_some();
+        let missing = || {
+            ErrorInfo::new(
+                ErrorCode::SessionNotFound,
+                format!("there is no session {session_id}"),
+            )
+        };
         known.then_some(()).ok_or_else(missing)
     }
 }
@@ -322,11 +412,15 @@ impl ArtifactStore {
 /// Returns the writes that register a version: its row, and the event in the trace of its producer.
 fn registration_writes(version: NewVersion) -> Vec<Write> {
     let artifact = &version.artifact;
-    let trace = artifact.provenance.trace_id.clone().or_else(|| match &artifact.scope {
-        ArtifactScope::Session { session_id } => Some(TraceId::root(session_id)),
-        // Without a run, the artifact belongs to no trace.
-        ArtifactScope::User { .. } => None,
-    });
+    let trace = artifact
+        .provenance
+        .trace_id
+        .clone()
+        .or_else(|| match &artifact.scope {
+            ArtifactScope::Session { session_id } => Some(TraceId::root(session_id)),
+            // Without a run, the artifact belongs to no trace.
+            ArtifactScope::User { .. } => None,
+        });
     let event = trace.map(|trace| {
         Write::Event(EventDraft::new(
             trace,
@@ -335,7 +429,10 @@ fn registration_writes(version: NewVersion) -> Vec<Write> {
             saved_event(artifact),
         ))
     });
-    [Write::Artifact(ArtifactWrite::Version(Box::new(version)))].into_iter().chain(event).collect()
+    [Write::Artifact(ArtifactWrite::Version(Box::new(version)))]
+        .into_iter()
+        .chain(event)
+        .collect()
 }
 
 /// Returns the artifact with its next version. Size and summary are filled in later.
@@ -356,7 +453,9 @@ fn next_version(
         None => ArtifactName::from_filename("output").filename(&save.content_type),
     };
     Artifact {
-        artifact_id: existing.map_or_else(ArtifactId::generate, |artifact| artifact.artifact_id.clone()),
+        artifact_id: existing.map_or_else(ArtifactId::generate, |artifact| {
+            artifact.artifact_id.clone()
+        }),
         scope: scope.clone(),
         name: name.map(|name| name.as_str().to_owned()),
         withdrawn: None,

@@ -23,7 +23,9 @@ impl ArtifactStore {
         scope: &ArtifactScope,
         name: &str,
     ) -> Result<Option<Document>, ErrorInfo> {
-        let Some(artifact) = self.row(scope, name).await? else { return Ok(None) };
+        let Some(artifact) = self.row(scope, name).await? else {
+            return Ok(None);
+        };
         if !content::is_text(&artifact.content_type) {
             return Ok(Some(Document::new(artifact, None)));
         }
@@ -32,7 +34,10 @@ impl ArtifactStore {
     }
 
     /// Returns the text of an artifact in its current version, or `None` if it is not text.
-    pub(in crate::artifact) async fn text_of(&self, artifact: &Artifact) -> Result<Option<Arc<str>>, ErrorInfo> {
+    pub(in crate::artifact) async fn text_of(
+        &self,
+        artifact: &Artifact,
+    ) -> Result<Option<Arc<str>>, ErrorInfo> {
         match self.cached_text(artifact) {
             Some(known) => Ok(Some(known)),
             None => self.reader.text(artifact).await,
@@ -41,7 +46,11 @@ impl ArtifactStore {
 
     /// Returns the text that the working set of the session has cached, if it is of this version.
     pub(in crate::artifact) fn cached_text(&self, artifact: &Artifact) -> Option<Arc<str>> {
-        let ArtifactScope::Session { session_id } = &artifact.scope else { return None };
-        self.working_sets.cached(session_id, artifact.name.as_deref()?)?.text_of(artifact)
+        let ArtifactScope::Session { session_id } = &artifact.scope else {
+            return None;
+        };
+        self.working_sets
+            .cached(session_id, artifact.name.as_deref()?)?
+            .text_of(artifact)
     }
 }

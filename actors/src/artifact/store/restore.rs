@@ -9,8 +9,8 @@
 use std::sync::Arc;
 
 use soong_protocol::{
-    Artifact, ArtifactEvent, ArtifactId, ArtifactSnapshot, ArtifactWrite, DocumentEdit, EffectId, ErrorInfo,
-    EventDraft, NewEdit, RunId, SessionId, Splice, TraceId, UpdateType, Write,
+    Artifact, ArtifactEvent, ArtifactId, ArtifactSnapshot, ArtifactWrite, DocumentEdit, EffectId,
+    ErrorInfo, EventDraft, NewEdit, RunId, SessionId, Splice, TraceId, UpdateType, Write,
 };
 use soong_storage::store::ChangedDocument;
 use soong_tool::artifact::{Edited, content};
@@ -38,14 +38,21 @@ impl ArtifactStore {
         lsn: u64,
     ) -> Result<RestorePlan, ErrorInfo> {
         let wanted = trace.clone();
-        let changed = self.reads.read(move |reader| reader.changed_documents(&wanted, lsn)).await?;
+        let changed = self
+            .reads
+            .read(move |reader| reader.changed_documents(&wanted, lsn))
+            .await?;
         let mut moved = RestorePlan::default();
         // Withdraw documents first, so that their names are free for the others.
         let (to_withdraw, to_restore): (Vec<ChangedDocument>, Vec<ChangedDocument>) =
             changed.into_iter().partition(|document| !document.existed);
         let mut withdrawn_ids: Vec<ArtifactId> = Vec::new();
         for document in to_withdraw.into_iter().chain(to_restore) {
-            let name = document.artifact.name.clone().or_else(|| document.artifact.withdrawn.clone());
+            let name = document
+                .artifact
+                .name
+                .clone()
+                .or_else(|| document.artifact.withdrawn.clone());
             let Some(name) = name else { continue };
             if document.changed_elsewhere {
                 moved.unchanged.push(name);
@@ -66,10 +73,20 @@ impl ArtifactStore {
                 withdrawn_ids.push(document.artifact.artifact_id.clone());
             }
             let text: Option<Arc<str>> = match document.existed {
-                true => self.reader.text_at(&document.artifact, document.revision).await?,
+                true => {
+                    self.reader
+                        .text_at(&document.artifact, document.revision)
+                        .await?
+                }
                 false => None,
             };
-            moved.writes.extend(restore_writes(document.artifact, &name, text.as_deref(), trace, by));
+            moved.writes.extend(restore_writes(
+                document.artifact,
+                &name,
+                text.as_deref(),
+                trace,
+                by,
+            ));
             moved.restored.push(name);
         }
         moved.restored.sort();
@@ -95,9 +112,17 @@ fn restore_writes(
     (run, reported_by): (&RunId, Option<&RunId>),
 ) -> [Write; 2] {
     let at = now();
-    let update_type = if text.is_some() { UpdateType::Rewrite } else { UpdateType::Withdraw };
+    let update_type = if text.is_some() {
+        UpdateType::Rewrite
+    } else {
+        UpdateType::Withdraw
+    };
     let inserted = text.unwrap_or_default().to_owned();
-    let splice = Splice { start: 0, removed: before.size, inserted };
+    let splice = Splice {
+        start: 0,
+        removed: before.size,
+        inserted,
+    };
     let artifact = Artifact {
         name: text.map(|_| name.to_owned()),
         withdrawn: text.is_none().then(|| name.to_owned()),
@@ -111,9 +136,17 @@ fn restore_writes(
     let event = match text {
         Some(text) => {
             let snapshot = ArtifactSnapshot::new(&artifact, text);
-            ArtifactEvent::Edited { name: name.to_owned(), update_type, layer: None, snapshot }
+            ArtifactEvent::Edited {
+                name: name.to_owned(),
+                update_type,
+                layer: None,
+                snapshot,
+            }
         }
-        None => ArtifactEvent::Withdrawn { name: name.to_owned(), artifact_id: artifact.artifact_id.clone() },
+        None => ArtifactEvent::Withdrawn {
+            name: name.to_owned(),
+            artifact_id: artifact.artifact_id.clone(),
+        },
     };
     let edited = Edited {
         artifact: artifact.clone(),
@@ -126,7 +159,10 @@ fn restore_writes(
     let effect = EffectId {
         run_id: run.clone(),
         turn: 0,
-        tool_call_id: format!("go_back:{}:{}", artifact.artifact_id, artifact.current_version),
+        tool_call_id: format!(
+            "go_back:{}:{}",
+            artifact.artifact_id, artifact.current_version
+        ),
     };
     let edit = DocumentEdit {
         artifact_id: artifact.artifact_id.clone(),
@@ -140,5 +176,8 @@ fn restore_writes(
         created_at: at,
     };
     let event_draft = EventDraft::new(trace.clone(), reported_by.cloned(), at, event);
-    [Write::Artifact(ArtifactWrite::Edit(Box::new(NewEdit { artifact, edit }))), Write::Event(event_draft)]
+    [
+        Write::Artifact(ArtifactWrite::Edit(Box::new(NewEdit { artifact, edit }))),
+        Write::Event(event_draft),
+    ]
 }

@@ -18,7 +18,11 @@ impl ArtifactStore {
     }
 
     /// Deletes all files of a session, or none. Returns those that could not be deleted.
-    pub(crate) async fn remove_session(&self, id: &SessionId, versions: &[String]) -> Result<(), Vec<UndeletedFile>> {
+    pub(crate) async fn remove_session(
+        &self,
+        id: &SessionId,
+        versions: &[String],
+    ) -> Result<(), Vec<UndeletedFile>> {
         self.blobs.delete_session_files(id, versions).await
     }
 }

@@ -16,8 +16,8 @@ use std::{
 
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 use soong_protocol::{
-    Artifact, ArtifactEvent, ArtifactSnapshot, ArtifactWrite, DocumentEdit, EffectId, ErrorInfo, EventDraft, NewEdit,
-    SessionId, Splice, TraceId, Write,
+    Artifact, ArtifactEvent, ArtifactSnapshot, ArtifactWrite, DocumentEdit, EffectId, ErrorInfo,
+    EventDraft, NewEdit, SessionId, Splice, TraceId, Write,
 };
 use soong_storage::{
     store::{Append, StoreError},
@@ -59,13 +59,26 @@ pub(in crate::artifact) struct EditCommand {
 /// Mailbox of a working set.
 pub(in crate::artifact) enum WorkingSetMsg {
     /// Sent by an edit: requests the current state of a document.
-    Read { name: String, reply: Reply<Option<Arc<Document>>> },
+    Read {
+        name: String,
+        reply: Reply<Option<Arc<Document>>>,
+    },
     /// Sent by an edit: records it.
-    Commit { name: String, command: Arc<EditCommand>, reply: Reply<CommitOutcome> },
+    Commit {
+        name: String,
+        command: Arc<EditCommand>,
+        reply: Reply<CommitOutcome>,
+    },
     /// Sent by the task that reads a document: its result.
-    ReadDone { name: String, outcome: Result<Option<Arc<Document>>, ErrorInfo> },
+    ReadDone {
+        name: String,
+        outcome: Result<Option<Arc<Document>>, ErrorInfo>,
+    },
     /// Sent by the writer thread: the result of appending an edit.
-    Appended { name: String, outcome: Result<(), StoreError> },
+    Appended {
+        name: String,
+        outcome: Result<(), StoreError>,
+    },
     /// Sent by the idle timer of the actor itself.
     IdleTimeout { asked: u64 },
     /// For fault-injection tests: makes the actor fail.
@@ -111,7 +124,11 @@ impl Actor for WorkingSetActor {
     type State = WorkingSetState;
     type Arguments = ();
 
-    async fn pre_start(&self, myself: ActorRef<WorkingSetMsg>, (): ()) -> Result<WorkingSetState, ActorProcessingErr> {
+    async fn pre_start(
+        &self,
+        myself: ActorRef<WorkingSetMsg>,
+        (): (),
+    ) -> Result<WorkingSetState, ActorProcessingErr> {
         // The cache of an earlier incarnation may lack edits that it had already handed to the writer.
         self.documents.clear();
         let mut state = WorkingSetState::default();
@@ -130,13 +147,30 @@ impl Actor for WorkingSetActor {
             WorkingSetMsg::Read { name, reply } => {
                 self.handle_request(&myself, state, name, PendingRequest::Read(reply))
             }
-            WorkingSetMsg::Commit { name, command, reply } => {
-                self.handle_request(&myself, state, name, PendingRequest::Commit(command, reply, 0));
+            WorkingSetMsg::Commit {
+                name,
+                command,
+                reply,
+            } => {
+                self.handle_request(
+                    &myself,
+                    state,
+                    name,
+                    PendingRequest::Commit(command, reply, 0),
+                );
             }
             WorkingSetMsg::ReadDone { name, outcome } => self.read(&myself, state, name, outcome),
-            WorkingSetMsg::Appended { name, outcome } => self.appended(&myself, state, name, outcome),
-            WorkingSetMsg::IdleTimeout { asked } if asked == state.idle_timer_generation && state.busy.is_empty() => {
-                let _ = self.supervisor.cast(idle(&self.session, myself.get_id(), self.status.handled()));
+            WorkingSetMsg::Appended { name, outcome } => {
+                self.appended(&myself, state, name, outcome)
+            }
+            WorkingSetMsg::IdleTimeout { asked }
+                if asked == state.idle_timer_generation && state.busy.is_empty() =>
+            {
+                let _ = self.supervisor.cast(idle(
+                    &self.session,
+                    myself.get_id(),
+                    self.status.handled(),
+                ));
                 return Ok(());
             }
             WorkingSetMsg::IdleTimeout { .. } => return Ok(()),
@@ -146,7 +180,8 @@ impl Actor for WorkingSetActor {
             self.become_idle(&myself, state);
         } else {
             state.idle_timer = None;
-            self.status.set_state("running", format!("{} documents", state.busy.len()));
+            self.status
+                .set_state("running", format!("{} documents", state.busy.len()));
         }
         Ok(())
     }
@@ -157,7 +192,10 @@ impl WorkingSetActor {
     fn become_idle(&self, myself: &ActorRef<WorkingSetMsg>, state: &mut WorkingSetState) {
         self.status.set_state("idle", "");
         state.idle_timer_generation += 1;
-        let (mailbox, asked) = (Mailbox::new(myself.clone(), Arc::clone(&self.status)), state.idle_timer_generation);
+        let (mailbox, asked) = (
+            Mailbox::new(myself.clone(), Arc::clone(&self.status)),
+            state.idle_timer_generation,
+        );
         let wait = self.idle_after;
         state.idle_timer = Some(AbortOnDropHandle::new(tokio::spawn(async move {
             tokio::time::sleep(wait).await;
@@ -177,11 +215,26 @@ impl WorkingSetActor {
             busy.waiting.push_back(request);
             return;
         }
-        let known = self.documents.get(&name).map(|document| Arc::clone(&document));
+        let known = self
+            .documents
+            .get(&name)
+            .map(|document| Arc::clone(&document));
         match known {
-            Some(document) => self.answer(myself, state, name, Some(document), VecDeque::from([request])),
+            Some(document) => self.answer(
+                myself,
+                state,
+                name,
+                Some(document),
+                VecDeque::from([request]),
+            ),
             None => {
-                state.busy.insert(name.clone(), BusyDocument { committing: None, waiting: VecDeque::from([request]) });
+                state.busy.insert(
+                    name.clone(),
+                    BusyDocument {
+                        committing: None,
+                        waiting: VecDeque::from([request]),
+                    },
+                );
                 self.start_reading(myself, name);
             }
         }
@@ -207,7 +260,9 @@ impl WorkingSetActor {
         name: String,
         outcome: Result<Option<Arc<Document>>, ErrorInfo>,
     ) {
-        let Some(busy) = state.busy.remove(&name) else { return };
+        let Some(busy) = state.busy.remove(&name) else {
+            return;
+        };
         match outcome {
             Ok(document) => {
                 if let Some(document) = &document {
@@ -236,7 +291,9 @@ impl WorkingSetActor {
         document: Option<Arc<Document>>,
         mut waiting: VecDeque<PendingRequest>,
     ) {
-        let current_version = document.as_ref().map_or(0, |document| document.artifact.current_version);
+        let current_version = document
+            .as_ref()
+            .map_or(0, |document| document.artifact.current_version);
         while let Some(request) = waiting.pop_front() {
             match request {
                 PendingRequest::Read(reply) => drop(reply.send(Ok(document.clone()))),
@@ -245,7 +302,13 @@ impl WorkingSetActor {
                         drop(reply.send(Ok(CommitOutcome::Conflict(document.clone()))));
                     } else {
                         self.start_recording(myself, &name, &command);
-                        state.busy.insert(name, BusyDocument { committing: Some((command, reply, retries)), waiting });
+                        state.busy.insert(
+                            name,
+                            BusyDocument {
+                                committing: Some((command, reply, retries)),
+                                waiting,
+                            },
+                        );
                         return;
                     }
                 }
@@ -261,7 +324,13 @@ impl WorkingSetActor {
             let outcome = outcome.map(|_| ()).map_err(|(error, _)| error);
             mailbox.send(WorkingSetMsg::Appended { name, outcome });
         });
-        self.store.journal.append(Append { fence: None, writes: edit_writes(command) }, done);
+        self.store.journal.append(
+            Append {
+                fence: None,
+                writes: edit_writes(command),
+            },
+            done,
+        );
     }
 
     fn appended(
@@ -271,15 +340,30 @@ impl WorkingSetActor {
         name: String,
         outcome: Result<(), StoreError>,
     ) {
-        let Some(mut busy) = state.busy.remove(&name) else { return };
-        let Some((command, reply, retries)) = busy.committing.take() else { return };
+        let Some(mut busy) = state.busy.remove(&name) else {
+            return;
+        };
+        let Some((command, reply, retries)) = busy.committing.take() else {
+            return;
+        };
         match outcome {
             Ok(()) => {
                 self.cache(state, &name, &command.document);
-                self.store.inventories.invalidate(&command.document.artifact.scope);
-                let edited = Edited { snapshot: Some(snapshot(&command)), ..command.edited.clone() };
+                self.store
+                    .inventories
+                    .invalidate(&command.document.artifact.scope);
+                let edited = Edited {
+                    snapshot: Some(snapshot(&command)),
+                    ..command.edited.clone()
+                };
                 let _ = reply.send(Ok(CommitOutcome::Recorded(Box::new(edited))));
-                self.answer(myself, state, name, Some(Arc::clone(&command.document)), busy.waiting);
+                self.answer(
+                    myself,
+                    state,
+                    name,
+                    Some(Arc::clone(&command.document)),
+                    busy.waiting,
+                );
             }
             Err(error) => {
                 match error {
@@ -289,8 +373,14 @@ impl WorkingSetActor {
                     }
                     // A version was stored, or the artifact was deleted, outside of this actor: check the request
                     // again.
-                    StoreError::AlreadyExists(_) | StoreError::NotFound(_) if retries < MAX_RETRIES => {
-                        busy.waiting.push_front(PendingRequest::Commit(command, reply, retries + 1));
+                    StoreError::AlreadyExists(_) | StoreError::NotFound(_)
+                        if retries < MAX_RETRIES =>
+                    {
+                        busy.waiting.push_front(PendingRequest::Commit(
+                            command,
+                            reply,
+                            retries + 1,
+                        ));
                     }
                     error => drop(reply.send(Err(ErrorInfo::from(&error)))),
                 }
@@ -305,11 +395,16 @@ impl WorkingSetActor {
     /// Caches a document. If the cache becomes too large, evicts all documents that are not busy.
     fn cache(&self, state: &mut WorkingSetState, name: &str, document: &Arc<Document>) {
         let before = self.documents.insert(name.to_owned(), Arc::clone(document));
-        state.cached_bytes =
-            (state.cached_bytes + document.size_bytes()).saturating_sub(before.map_or(0, |one| one.size_bytes()));
+        state.cached_bytes = (state.cached_bytes + document.size_bytes())
+            .saturating_sub(before.map_or(0, |one| one.size_bytes()));
         if state.cached_bytes > MAX_CACHED_BYTES {
-            self.documents.retain(|other, _| other == name || state.busy.contains_key(other));
-            state.cached_bytes = self.documents.iter().map(|document| document.size_bytes()).sum();
+            self.documents
+                .retain(|other, _| other == name || state.busy.contains_key(other));
+            state.cached_bytes = self
+                .documents
+                .iter()
+                .map(|document| document.size_bytes())
+                .sum();
         }
     }
 }
@@ -339,9 +434,17 @@ fn edit_writes(command: &EditCommand) -> Vec<Write> {
         layer: command.edited.layer,
         snapshot: snapshot(command),
     };
-    let draft = EventDraft::new(command.trace_id.clone(), Some(command.effect.run_id.clone()), now(), event);
+    let draft = EventDraft::new(
+        command.trace_id.clone(),
+        Some(command.effect.run_id.clone()),
+        now(),
+        event,
+    );
     vec![
-        Write::Artifact(ArtifactWrite::Edit(Box::new(NewEdit { artifact: artifact.clone(), edit }))),
+        Write::Artifact(ArtifactWrite::Edit(Box::new(NewEdit {
+            artifact: artifact.clone(),
+            edit,
+        }))),
         Write::Event(draft),
     ]
 }

@@ -10,12 +10,25 @@ fn run(n: usize) -> RunId {
 
 fn want(prompt: u64, output: u64) -> ReserveRequest {
     let price = |text: &str| text.parse::<Usd>().unwrap();
-    let prices = Prices { prompt: price("1"), completion: price("2"), cached: price("0.5"), ..Prices::default() };
-    ReserveRequest { prompt_tokens: prompt, max_output_tokens: output, prices: Some(prices), is_long_cached: false }
+    let prices = Prices {
+        prompt: price("1"),
+        completion: price("2"),
+        cached: price("0.5"),
+        ..Prices::default()
+    };
+    ReserveRequest {
+        prompt_tokens: prompt,
+        max_output_tokens: output,
+        prices: Some(prices),
+        is_long_cached: false,
+    }
 }
 
 fn tokens(limit: u64) -> Budget {
-    Budget { tokens: Some(limit), ..Budget::default() }
+    Budget {
+        tokens: Some(limit),
+        ..Budget::default()
+    }
 }
 
 #[test]
@@ -39,60 +52,124 @@ fn remaining_budget_decides_grant_wait_or_exceeded() {
         ledger.open(&run(0), None, tokens(limit));
         ledger.open(&run(1), Some(&run(0)), Budget::default());
         ledger.open(&run(2), Some(&run(0)), Budget::default());
-        ledger.report(&run(1), Consumed { tokens: used, ..Consumed::default() });
+        ledger.report(
+            &run(1),
+            Consumed {
+                tokens: used,
+                ..Consumed::default()
+            },
+        );
         ledger.update_with_ancestors(&run(1), |account| account.reserved.tokens += held);
         let got = match ledger.reserve(&run(2), &want(prompt, output)) {
-            ReserveOutcome::Granted { max_output_tokens, .. } => Ok(max_output_tokens),
+            ReserveOutcome::Granted {
+                max_output_tokens, ..
+            } => Ok(max_output_tokens),
             ReserveOutcome::Wait => Err(true),
             ReserveOutcome::Exceeded(mark) => {
-                assert_eq!((mark.dimension, mark.used), (BudgetDimension::Tokens, used.to_string()));
+                assert_eq!(
+                    (mark.dimension, mark.used),
+                    (BudgetDimension::Tokens, used.to_string())
+                );
                 Err(false)
             }
         };
-        assert_eq!(got, granted, "limit {limit}, used {used}, held {held}, wants {prompt} + {output}");
+        assert_eq!(
+            got, granted,
+            "limit {limit}, used {used}, held {held}, wants {prompt} + {output}"
+        );
     }
 }
 
 #[test]
 fn cost_limit_shortens_answer() {
     let mut ledger = Ledger::default();
-    let budget = |text: &str| Budget { usd: Some(text.parse().unwrap()), ..Budget::default() };
+    let budget = |text: &str| Budget {
+        usd: Some(text.parse().unwrap()),
+        ..Budget::default()
+    };
     ledger.open(&run(0), None, budget("0.001"));
     // 100 tokens of prompt cost 0.0001, so the rest pays for 450 tokens of answer at 2 per million.
-    let ReserveOutcome::Granted { held, max_output_tokens, short_of, .. } = ledger.reserve(&run(0), &want(100, 4_096))
+    let ReserveOutcome::Granted {
+        held,
+        max_output_tokens,
+        short_of,
+        ..
+    } = ledger.reserve(&run(0), &want(100, 4_096))
     else {
         panic!()
     };
-    assert_eq!((max_output_tokens, held.usd.to_string().as_str()), (450, "0.001"));
+    assert_eq!(
+        (max_output_tokens, held.usd.to_string().as_str()),
+        (450, "0.001")
+    );
     assert_eq!(short_of.unwrap().dimension, BudgetDimension::Usd);
     ledger.release(&run(0), held);
-    ledger.report(&run(0), Consumed { usd: "0.00095".parse().unwrap(), ..Consumed::default() });
-    let ReserveOutcome::Exceeded(mark) = ledger.reserve(&run(0), &want(100, 4_096)) else { panic!() };
-    assert_eq!((mark.used.as_str(), mark.limit.as_str()), ("0.00095", "0.001"));
-    assert_eq!(ledger.nearly_exhausted(&run(0))[0].dimension, BudgetDimension::Usd);
+    ledger.report(
+        &run(0),
+        Consumed {
+            usd: "0.00095".parse().unwrap(),
+            ..Consumed::default()
+        },
+    );
+    let ReserveOutcome::Exceeded(mark) = ledger.reserve(&run(0), &want(100, 4_096)) else {
+        panic!()
+    };
+    assert_eq!(
+        (mark.used.as_str(), mark.limit.as_str()),
+        ("0.00095", "0.001")
+    );
+    assert_eq!(
+        ledger.nearly_exhausted(&run(0))[0].dimension,
+        BudgetDimension::Usd
+    );
     // A limit of zero starts no call, not even of a free model.
     let mut none = Ledger::default();
     none.open(&run(0), None, budget("0"));
-    let free = ReserveRequest { prices: Some(Prices::default()), ..want(1, 0) };
-    assert!(matches!(none.reserve(&run(0), &free), ReserveOutcome::Exceeded(_)));
+    let free = ReserveRequest {
+        prices: Some(Prices::default()),
+        ..want(1, 0)
+    };
+    assert!(matches!(
+        none.reserve(&run(0), &free),
+        ReserveOutcome::Exceeded(_)
+    ));
 }
 
 #[test]
 fn tool_calls_and_children_count_for_tree_and_child_share() {
     let mut ledger = Ledger::default();
-    let budget = |calls, children| Budget { tool_calls: Some(calls), children: Some(children), ..Budget::default() };
+    let budget = |calls, children| Budget {
+        tool_calls: Some(calls),
+        children: Some(children),
+        ..Budget::default()
+    };
     ledger.open(&run(0), None, budget(3, 5));
     ledger.open(&run(1), Some(&run(0)), budget(1, 9));
     assert!(ledger.count_tool_call(&run(1)).is_ok());
-    assert_eq!(ledger.count_tool_call(&run(1)).unwrap_err().limit, "1", "its own share");
+    assert_eq!(
+        ledger.count_tool_call(&run(1)).unwrap_err().limit,
+        "1",
+        "its own share"
+    );
     assert!(ledger.count_tool_call(&run(0)).is_ok() && ledger.count_tool_call(&run(0)).is_ok());
-    assert_eq!(ledger.count_tool_call(&run(0)).unwrap_err().limit, "3", "the tree's");
+    assert_eq!(
+        ledger.count_tool_call(&run(0)).unwrap_err().limit,
+        "3",
+        "the tree's"
+    );
     assert!(ledger.count_children(&run(1), 6).is_err(), "all or none");
     assert!(ledger.count_children(&run(1), 5).is_ok());
     assert!(ledger.count_children(&run(0), 1).is_err());
     // A repeated report changes nothing.
     let before = ledger.used(&run(0));
-    ledger.report(&run(1), Consumed { tool_calls: 1, children: 5, ..Consumed::default() });
+    ledger.report(
+        &run(1),
+        Consumed {
+            tool_calls: 1,
+            children: 5,
+            ..Consumed::default()
+        },
+    );
     assert_eq!(ledger.used(&run(0)), before);
 }
 
@@ -129,14 +206,27 @@ enum Step {
 const RUNS: usize = 12;
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
-    let step = (0..RUNS, 0..6_u8, 1..2_000_u64, 0..1_000_u64).prop_map(|(run, kind, prompt, other)| match kind {
-        0 | 1 => Step::Call { run, prompt, output: other },
-        2 => Step::Settle { run, permille: other + 1 },
-        3 if other % 4 == 0 => Step::Crash { run },
-        3 => Step::Restore { run },
-        4 => Step::Tool { run },
-        _ => Step::Children { run, count: other % 4 },
-    });
+    let step =
+        (0..RUNS, 0..6_u8, 1..2_000_u64, 0..1_000_u64).prop_map(|(run, kind, prompt, other)| {
+            match kind {
+                0 | 1 => Step::Call {
+                    run,
+                    prompt,
+                    output: other,
+                },
+                2 => Step::Settle {
+                    run,
+                    permille: other + 1,
+                },
+                3 if other % 4 == 0 => Step::Crash { run },
+                3 => Step::Restore { run },
+                4 => Step::Tool { run },
+                _ => Step::Children {
+                    run,
+                    count: other % 4,
+                },
+            }
+        });
     prop::collection::vec(step, 0..120)
 }
 

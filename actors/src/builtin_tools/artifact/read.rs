@@ -32,8 +32,16 @@ impl ReadArtifact {
             "required": ["name"],
             "additionalProperties": false
         });
-        let spec = ToolSpec::read("read_artifact", "Read artifact", "Reads the text of an artifact, by line.", schema);
-        Self(ToolSpec { paged: true, ..spec })
+        let spec = ToolSpec::read(
+            "read_artifact",
+            "Read artifact",
+            "Reads the text of an artifact, by line.",
+            schema,
+        );
+        Self(ToolSpec {
+            paged: true,
+            ..spec
+        })
     }
 }
 
@@ -59,7 +67,11 @@ impl Tool for ReadArtifact {
         async move {
             let arguments: ReadArguments = arguments(value)?;
             let place = artifact_owner(&context);
-            let Some(loaded) = context.artifacts()?.load(&place, &arguments.name, arguments.version).await? else {
+            let Some(loaded) = context
+                .artifacts()?
+                .load(&place, &arguments.name, arguments.version)
+                .await?
+            else {
                 return Err(not_found_error(&context, &arguments).await?);
             };
             let title = format!("read {}", loaded.artifact.key());
@@ -72,11 +84,21 @@ impl Tool for ReadArtifact {
 }
 
 /// Returns the error for a missing artifact or a missing version.
-async fn not_found_error(context: &ToolContext, arguments: &ReadArguments) -> Result<ErrorInfo, ErrorInfo> {
+async fn not_found_error(
+    context: &ToolContext,
+    arguments: &ReadArguments,
+) -> Result<ErrorInfo, ErrorInfo> {
     let (artifacts, place) = (context.artifacts()?, artifact_owner(context));
-    let Some(version) = arguments.version else { return Ok(crate::artifact::not_found(&arguments.name)) };
+    let Some(version) = arguments.version else {
+        return Ok(crate::artifact::not_found(&arguments.name));
+    };
     let versions = artifacts.list_versions(&place, &arguments.name).await?;
-    if versions.is_empty() && artifacts.load(&place, &arguments.name, None).await?.is_none() {
+    if versions.is_empty()
+        && artifacts
+            .load(&place, &arguments.name, None)
+            .await?
+            .is_none()
+    {
         return Ok(crate::artifact::not_found(&arguments.name));
     }
     let known: Vec<String> = versions.iter().map(|one| one.version.to_string()).collect();
@@ -84,19 +106,30 @@ async fn not_found_error(context: &ToolContext, arguments: &ReadArguments) -> Re
         true => "none stored yet, omit `version` to read the current content".to_owned(),
         false => format!("stored versions: {}", known.join(", ")),
     };
-    let message = format!("{:?} has no stored version {version}; {known}", arguments.name);
+    let message = format!(
+        "{:?} has no stored version {version}; {known}",
+        arguments.name
+    );
     Ok(ErrorInfo::new(ErrorCode::VersionNotFound, message))
 }
 
 /// Returns a page of whole lines, and how to continue. Only a line that is longer than a page is cut.
-fn page(text: &str, arguments: &ReadArguments, (limit_bytes, limit_tokens): (usize, u64)) -> String {
+fn page(
+    text: &str,
+    arguments: &ReadArguments,
+    (limit_bytes, limit_tokens): (usize, u64),
+) -> String {
     let total = text.lines().count();
     if arguments.offset > total.max(1) {
         return format!("[the text has {total} lines]");
     }
     let room = limit_bytes.saturating_sub(FOOTER_BYTES).max(1);
     let (mut out, mut tokens, mut shown) = (String::new(), 0, 0);
-    for line in text.lines().skip(arguments.offset - 1).take(arguments.limit.unwrap_or(usize::MAX)) {
+    for line in text
+        .lines()
+        .skip(arguments.offset - 1)
+        .take(arguments.limit.unwrap_or(usize::MAX))
+    {
         tokens += estimate_tokens(line);
         let is_full = out.len() + line.len() + 1 > room || tokens > limit_tokens;
         if is_full && shown > 0 {
@@ -106,8 +139,15 @@ fn page(text: &str, arguments: &ReadArguments, (limit_bytes, limit_tokens): (usi
         if is_full {
             // A token has at least one byte.
             let most = room.min(usize::try_from(limit_tokens).unwrap_or(usize::MAX));
-            let end = (0..=most.min(line.len())).rev().find(|end| line.is_char_boundary(*end)).unwrap_or(0);
-            out.push_str(&format!("{}\n[this line has {} bytes: cut]\n", &line[..end], line.len()));
+            let end = (0..=most.min(line.len()))
+                .rev()
+                .find(|end| line.is_char_boundary(*end))
+                .unwrap_or(0);
+            out.push_str(&format!(
+                "{}\n[this line has {} bytes: cut]\n",
+                &line[..end],
+                line.len()
+            ));
             break;
         }
         out.push_str(line);
@@ -115,7 +155,11 @@ fn page(text: &str, arguments: &ReadArguments, (limit_bytes, limit_tokens): (usi
     }
     let next = arguments.offset + shown;
     if next <= total {
-        out.push_str(&format!("[lines {} to {} of {total}; continue with offset={next}]", arguments.offset, next - 1));
+        out.push_str(&format!(
+            "[lines {} to {} of {total}; continue with offset={next}]",
+            arguments.offset,
+            next - 1
+        ));
     }
     out
 }
@@ -125,7 +169,12 @@ mod tests {
     use super::*;
 
     fn page_of(offset: usize, limit: Option<usize>) -> ReadArguments {
-        ReadArguments { name: "a".into(), version: None, offset, limit }
+        ReadArguments {
+            name: "a".into(),
+            version: None,
+            offset,
+            limit,
+        }
     }
 
     #[test]
@@ -133,9 +182,27 @@ mod tests {
         let text = "one\ntwo\nthree\n";
         for (offset, limit, bytes, tokens, want) in [
             (1, None, 1_000, 1_000, "one\ntwo\nthree\n"),
-            (2, Some(1), 1_000, 1_000, "two\n[lines 2 to 2 of 3; continue with offset=3]"),
-            (1, None, FOOTER_BYTES + 8, 1_000, "one\ntwo\n[lines 1 to 2 of 3; continue with offset=3]"),
-            (1, None, 1_000, 2, "one\ntwo\n[lines 1 to 2 of 3; continue with offset=3]"),
+            (
+                2,
+                Some(1),
+                1_000,
+                1_000,
+                "two\n[lines 2 to 2 of 3; continue with offset=3]",
+            ),
+            (
+                1,
+                None,
+                FOOTER_BYTES + 8,
+                1_000,
+                "one\ntwo\n[lines 1 to 2 of 3; continue with offset=3]",
+            ),
+            (
+                1,
+                None,
+                1_000,
+                2,
+                "one\ntwo\n[lines 1 to 2 of 3; continue with offset=3]",
+            ),
             (4, None, 1_000, 1_000, "[the text has 3 lines]"),
         ] {
             assert_eq!(
@@ -144,7 +211,11 @@ mod tests {
                 "{offset} {limit:?} {bytes} {tokens}"
             );
         }
-        let long = page(&"好".repeat(100), &page_of(1, None), (FOOTER_BYTES + 10, 1_000));
+        let long = page(
+            &"好".repeat(100),
+            &page_of(1, None),
+            (FOOTER_BYTES + 10, 1_000),
+        );
         assert_eq!(long, "好好好\n[this line has 300 bytes: cut]\n");
         assert_eq!(page("", &page_of(1, None), (100, 100)), "");
     }

@@ -3,7 +3,9 @@
 use futures::{FutureExt, future::BoxFuture};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use soong_protocol::{AccessRequest, ArtifactSource, EffectId, ErrorCode, ErrorInfo, Provenance, ToolSpec, TraceId};
+use soong_protocol::{
+    AccessRequest, ArtifactSource, EffectId, ErrorCode, ErrorInfo, Provenance, ToolSpec, TraceId,
+};
 use soong_tool::{
     Tool, ToolContext, ToolResult, arguments,
     artifact::{Change, ChangeCondition, EditRequest},
@@ -13,18 +15,24 @@ use super::{artifact_owner, edit_output};
 use crate::artifact::PLAN;
 
 /// Description of artifact names in the tool schemas.
-const NAME_DESCRIPTION: &str = "Such as `report`; `user:NAME` is visible in all sessions of the user.";
+const NAME_DESCRIPTION: &str =
+    "Such as `report`; `user:NAME` is visible in all sessions of the user.";
 
 /// Makes the spec of an editing tool. Its calls are identified by their effect, so they may be repeated after a crash
 /// (DUR-4).
 fn spec(name: &str, title: &str, description: &str, parameters: Value) -> ToolSpec {
-    ToolSpec { idempotent: true, ..ToolSpec::write(name, title, description, parameters) }
+    ToolSpec {
+        idempotent: true,
+        ..ToolSpec::write(name, title, description, parameters)
+    }
 }
 
 /// Makes the edit of a call.
 async fn edit(context: ToolContext, key: String, change: Change) -> ToolResult {
     if key == PLAN && context.trace_id != TraceId::root(&context.session_id) {
-        let message = format!("only the main agent writes {PLAN}: tell what you found in your answer instead");
+        let message = format!(
+            "only the main agent writes {PLAN}: tell what you found in your answer instead"
+        );
         return Err(ErrorInfo::new(ErrorCode::PermissionDenied, message));
     }
     let request = EditRequest {
@@ -44,7 +52,10 @@ async fn edit(context: ToolContext, key: String, change: Change) -> ToolResult {
             tool_call_id: context.tool_call_id.clone(),
         }),
     };
-    let edited = context.artifacts()?.edit(&artifact_owner(&context), request).await?;
+    let edited = context
+        .artifacts()?
+        .edit(&artifact_owner(&context), request)
+        .await?;
     Ok(edit_output(&edited))
 }
 
@@ -90,15 +101,33 @@ impl Tool for CreateArtifact {
         &self.0
     }
 
-    fn required_access(&self, _: &ToolContext, _: &Value) -> Result<Option<AccessRequest>, ErrorInfo> {
+    fn required_access(
+        &self,
+        _: &ToolContext,
+        _: &Value,
+    ) -> Result<Option<AccessRequest>, ErrorInfo> {
         Ok(None) // documents of the session; all their versions are kept
     }
 
     fn call(&self, context: ToolContext, value: Value) -> BoxFuture<'static, ToolResult> {
         async move {
-            let CreateArguments { name, content, content_type, title } = arguments(value)?;
+            let CreateArguments {
+                name,
+                content,
+                content_type,
+                title,
+            } = arguments(value)?;
             let content_type = content_type.unwrap_or_else(|| "text/markdown".to_owned());
-            edit(context, name, Change::Create { content, content_type, title }).await
+            edit(
+                context,
+                name,
+                Change::Create {
+                    content,
+                    content_type,
+                    title,
+                },
+            )
+            .await
         }
         .boxed()
     }
@@ -145,7 +174,11 @@ impl Tool for UpdateArtifact {
         &self.0
     }
 
-    fn required_access(&self, _: &ToolContext, _: &Value) -> Result<Option<AccessRequest>, ErrorInfo> {
+    fn required_access(
+        &self,
+        _: &ToolContext,
+        _: &Value,
+    ) -> Result<Option<AccessRequest>, ErrorInfo> {
         Ok(None) // documents of the session; all their versions are kept
     }
 
@@ -173,8 +206,13 @@ impl RewriteArtifact {
             "additionalProperties": false
         });
         Self(
-            spec("rewrite_artifact", "Rewrite artifact", "Replaces the whole text of an artifact.", schema)
-                .with_json_as_text(&["content"]),
+            spec(
+                "rewrite_artifact",
+                "Rewrite artifact",
+                "Replaces the whole text of an artifact.",
+                schema,
+            )
+            .with_json_as_text(&["content"]),
         )
     }
 }
@@ -190,7 +228,11 @@ impl Tool for RewriteArtifact {
         &self.0
     }
 
-    fn required_access(&self, _: &ToolContext, _: &Value) -> Result<Option<AccessRequest>, ErrorInfo> {
+    fn required_access(
+        &self,
+        _: &ToolContext,
+        _: &Value,
+    ) -> Result<Option<AccessRequest>, ErrorInfo> {
         Ok(None) // documents of the session; all their versions are kept
     }
 

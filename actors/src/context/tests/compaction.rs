@@ -11,26 +11,97 @@ fn summary() -> String {
 
 #[test]
 fn recent_messages_are_kept_and_request_is_pinned() {
-    let work = |talk: Talk, times: usize| (0..times).fold(talk, |talk, _| talk.calls(None, &["read"]));
+    let work =
+        |talk: Talk, times: usize| (0..times).fold(talk, |talk, _| talk.calls(None, &["read"]));
     let ask = || Talk::default().user("do it");
     let cut = |covered, pinned| Some(CompactionPlan { covered, pinned });
     for (what, path, keep_recent, budget, want) in [
         ("nothing", Talk::default(), 2, 1000, None),
         ("only the request", ask(), 2, 1000, None),
         ("all is recent", work(ask(), 2), 10, 1000, None),
-        ("the request and work", work(ask(), 3), 2, 1000, cut(5, Some(0))),
-        ("a unit is not split", work(ask(), 3), 1, 1000, cut(5, Some(0))),
-        ("the last unit stays whatever it costs", work(ask(), 3), 6, 1, cut(5, Some(0))),
-        ("two units fill half of the budget", work(ask(), 3), 6, 2 * 2 * (4 + 18), cut(3, Some(0))),
-        ("half of the budget stops the end", work(ask(), 3), 6, 2 * 2 * (4 + 18) - 2, cut(5, Some(0))),
-        ("no request is covered", work(work(ask(), 3).says(None, "done").user("more"), 1), 4, 1000, cut(7, None)),
-        ("only the request is before the end", work(ask(), 1), 2, 1000, None),
-        ("only a summary is", work(Talk::default().user(&summary()), 1), 2, 1000, None),
-        ("only a summary and the request", work(Talk::default().user(&summary()).user("do it"), 1), 2, 1000, None),
-        ("a summary and work", work(Talk::default().user(&summary()).user("do it"), 2), 2, 1000, cut(4, Some(1))),
-        ("an older request is work", work(ask().user("and more"), 1), 2, 1000, cut(2, Some(1))),
+        (
+            "the request and work",
+            work(ask(), 3),
+            2,
+            1000,
+            cut(5, Some(0)),
+        ),
+        (
+            "a unit is not split",
+            work(ask(), 3),
+            1,
+            1000,
+            cut(5, Some(0)),
+        ),
+        (
+            "the last unit stays whatever it costs",
+            work(ask(), 3),
+            6,
+            1,
+            cut(5, Some(0)),
+        ),
+        (
+            "two units fill half of the budget",
+            work(ask(), 3),
+            6,
+            2 * 2 * (4 + 18),
+            cut(3, Some(0)),
+        ),
+        (
+            "half of the budget stops the end",
+            work(ask(), 3),
+            6,
+            2 * 2 * (4 + 18) - 2,
+            cut(5, Some(0)),
+        ),
+        (
+            "no request is covered",
+            work(work(ask(), 3).says(None, "done").user("more"), 1),
+            4,
+            1000,
+            cut(7, None),
+        ),
+        (
+            "only the request is before the end",
+            work(ask(), 1),
+            2,
+            1000,
+            None,
+        ),
+        (
+            "only a summary is",
+            work(Talk::default().user(&summary()), 1),
+            2,
+            1000,
+            None,
+        ),
+        (
+            "only a summary and the request",
+            work(Talk::default().user(&summary()).user("do it"), 1),
+            2,
+            1000,
+            None,
+        ),
+        (
+            "a summary and work",
+            work(Talk::default().user(&summary()).user("do it"), 2),
+            2,
+            1000,
+            cut(4, Some(1)),
+        ),
+        (
+            "an older request is work",
+            work(ask().user("and more"), 1),
+            2,
+            1000,
+            cut(2, Some(1)),
+        ),
     ] {
-        assert_eq!(plan_compaction(&path.0, keep_recent, budget), want, "{what}");
+        assert_eq!(
+            plan_compaction(&path.0, keep_recent, budget),
+            want,
+            "{what}"
+        );
     }
 }
 

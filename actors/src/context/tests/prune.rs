@@ -28,31 +28,63 @@ fn messages_of_closed_goals_are_replaced_by_summaries() {
     );
     let ask = || Talk::default().user("do it");
     for (what, path, want) in [
-        ("nothing is over", ask().calls(Some("3"), &["read"]), vec!["1", "2", "3"]),
+        (
+            "nothing is over",
+            ask().calls(Some("3"), &["read"]),
+            vec!["1", "2", "3"],
+        ),
         (
             "one is",
-            ask().calls(Some("1"), &["read"]).calls(Some("3"), &["write"]),
+            ask()
+                .calls(Some("1"), &["read"])
+                .calls(Some("3"), &["write"]),
             vec!["1", "[Goal 1 completed: look] saw it", "4", "5"],
         ),
         (
             "two in a row are summarized in one message",
-            ask().calls(Some("1"), &["read"]).calls(Some("2"), &["read"]),
-            vec!["1", "[Goal 1 completed: look] saw it\n\n[Goal 2 abandoned: try] no way"],
+            ask()
+                .calls(Some("1"), &["read"])
+                .calls(Some("2"), &["read"]),
+            vec![
+                "1",
+                "[Goal 1 completed: look] saw it\n\n[Goal 2 abandoned: try] no way",
+            ],
         ),
         (
             "each is summarized once, where its first message stood",
-            { ask().calls(Some("1"), &["read"]).calls(Some("3"), &["read"]).calls(Some("1"), &["read"]) },
+            {
+                ask()
+                    .calls(Some("1"), &["read"])
+                    .calls(Some("3"), &["read"])
+                    .calls(Some("1"), &["read"])
+            },
             vec!["1", "[Goal 1 completed: look] saw it", "4", "5"],
         ),
-        ("no summary, none shown", ask().calls(Some("4"), &["read"]), vec!["1", "[Goal 4 completed: quiet]"]),
-        ("an unknown goal stays", ask().calls(Some("77"), &["read"]), vec!["1", "2", "3"]),
-        ("no goal stays", ask().calls(None, &["read"]), vec!["1", "2", "3"]),
+        (
+            "no summary, none shown",
+            ask().calls(Some("4"), &["read"]),
+            vec!["1", "[Goal 4 completed: quiet]"],
+        ),
+        (
+            "an unknown goal stays",
+            ask().calls(Some("77"), &["read"]),
+            vec!["1", "2", "3"],
+        ),
+        (
+            "no goal stays",
+            ask().calls(None, &["read"]),
+            vec!["1", "2", "3"],
+        ),
         (
             "a result of an open goal keeps its call",
             ask().calls(Some("1"), &["read", "read@3"]),
             vec!["1", "2", "3", "4"],
         ),
-        ("a result of no goal keeps its call", ask().calls(Some("1"), &["read@"]), vec!["1", "2", "3"]),
+        (
+            "a result of no goal keeps its call",
+            ask().calls(Some("1"), &["read@"]),
+            vec!["1", "2", "3"],
+        ),
         (
             "a call to the plan goes with its goal",
             ask().calls(Some("1"), &["goal@3"]),
@@ -89,7 +121,11 @@ fn messages_of_focused_goal_and_its_parents_are_kept() {
             focus,
         )
     };
-    let path = (1..=5).fold(Talk::default().user("go"), |talk, goal| talk.calls(Some(&goal.to_string()), &["read"])).0;
+    let path = (1..=5)
+        .fold(Talk::default().user("go"), |talk, goal| {
+            talk.calls(Some(&goal.to_string()), &["read"])
+        })
+        .0;
     let (a, a1, a2x, b) = (
         "[Goal 1 completed: a] A",
         "[Goal 1.1 completed: a1] A1",
@@ -97,15 +133,28 @@ fn messages_of_focused_goal_and_its_parents_are_kept() {
         "[Goal 2 completed: b] B",
     );
     // Goal 1 is above the focus, goal 4 is below; 2 and 5 are neither.
-    assert_eq!(shown(&path, &tree(Some("3")), 0), ["1", "2", "3", a1, "6", "7", "8", "9", b]);
+    assert_eq!(
+        shown(&path, &tree(Some("3")), 0),
+        ["1", "2", "3", a1, "6", "7", "8", "9", b]
+    );
     let both = |one: &str, other: &str| format!("{one}\n\n{other}");
-    assert_eq!(shown(&path, &tree(None), 0), ["1", &both(a, a1), "6", "7", &both(a2x, b)]);
+    assert_eq!(
+        shown(&path, &tree(None), 0),
+        ["1", &both(a, a1), "6", "7", &both(a2x, b)]
+    );
 }
 
 #[test]
 fn recent_messages_are_kept_in_whole_groups() {
-    let tree = goals(&[("a", None, Completed, "A"), ("b", None, Pending, "")], None);
-    let path = Talk::default().user("go").calls(Some("1"), &["read", "read"]).calls(Some("1"), &["read", "read"]).0;
+    let tree = goals(
+        &[("a", None, Completed, "A"), ("b", None, Pending, "")],
+        None,
+    );
+    let path = Talk::default()
+        .user("go")
+        .calls(Some("1"), &["read", "read"])
+        .calls(Some("1"), &["read", "read"])
+        .0;
     let a = "[Goal 1 completed: a] A";
     for (keep_recent, want) in [
         (0, vec!["1", a]),
@@ -122,7 +171,9 @@ fn recent_messages_are_kept_in_whole_groups() {
 fn tool_result_without_call_is_omitted() {
     let tree = GoalTree::new("m");
     let mut talk = Talk::default();
-    talk.add(Role::Tool, None, "lost", |message| message.tool_call_id = Some("gone".into()));
+    talk.add(Role::Tool, None, "lost", |message| {
+        message.tool_call_id = Some("gone".into())
+    });
     let path = talk.user("go on").says(None, "yes").0;
     let built = prune(&path, &goals_to_omit(&tree), 10, count);
     assert_eq!((built.messages.len(), built.omitted), (2, 1));
@@ -145,13 +196,23 @@ fn goal_summary_is_recognized_by_its_prefix() {
 
 #[test]
 fn five_thousand_messages_are_pruned_in_linear_time() {
-    let wanted: Vec<_> = (0..200).map(|_| ("goal", None, Completed, "done")).collect();
+    let wanted: Vec<_> = (0..200)
+        .map(|_| ("goal", None, Completed, "done"))
+        .collect();
     let tree = goals(&wanted, None);
-    let path = (0..2500).fold(Talk::default(), |talk, n| talk.calls(Some(&(n / 13 + 1).to_string()), &["read"])).0;
+    let path = (0..2500)
+        .fold(Talk::default(), |talk, n| {
+            talk.calls(Some(&(n / 13 + 1).to_string()), &["read"])
+        })
+        .0;
     let start = std::time::Instant::now();
     let built = prune(&path, &goals_to_omit(&tree), 10, count);
     // Much more than it takes (0.2 ms in release), and much less than scanning the path for each message.
-    assert!(start.elapsed() < std::time::Duration::from_millis(250), "{:?}", start.elapsed());
+    assert!(
+        start.elapsed() < std::time::Duration::from_millis(250),
+        "{:?}",
+        start.elapsed()
+    );
     assert_eq!((path.len(), built.omitted), (5000, 4990));
 }
 

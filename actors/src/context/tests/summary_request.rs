@@ -10,7 +10,10 @@ use super::{
 #[test]
 fn the_request_holds_sections_plan_and_conversation() {
     let tree = goals(
-        &[("look", None, GoalStatus::Completed, "saw it"), ("write", None, GoalStatus::InProgress, "")],
+        &[
+            ("look", None, GoalStatus::Completed, "saw it"),
+            ("write", None, GoalStatus::InProgress, ""),
+        ],
         Some("2"),
     );
     let path = Talk::default()
@@ -34,7 +37,10 @@ fn the_request_holds_sections_plan_and_conversation() {
     ] {
         assert!(user.contains(part), "{part}\n---\n{user}");
     }
-    assert!(!user.contains("Goals at that point"), "the plan of an earlier summary is out of date: {user}");
+    assert!(
+        !user.contains("Goals at that point"),
+        "the plan of an earlier summary is out of date: {user}"
+    );
     assert!(!user.contains("left out"), "{user}");
 }
 
@@ -42,13 +48,22 @@ fn the_request_holds_sections_plan_and_conversation() {
 fn long_texts_are_truncated_with_a_note() {
     let mut talk = Talk::default().user(&"u".repeat(20_000));
     talk.add(Role::Assistant, None, "", |message| {
-        let call = ToolCall { id: "c".into(), name: "write".into(), arguments: "a".repeat(10_000) };
+        let call = ToolCall {
+            id: "c".into(),
+            name: "write".into(),
+            arguments: "a".repeat(10_000),
+        };
         message.tool_calls = vec![call];
     });
-    talk.add(Role::Tool, None, &"é".repeat(5_000), |message| message.tool_call_id = Some("c".into()));
+    talk.add(Role::Tool, None, &"é".repeat(5_000), |message| {
+        message.tool_call_id = Some("c".into())
+    });
     let (_, user) = summary_request(&talk.0, &GoalTree::new("m"), 100_000).unwrap();
-    for part in ["[… 14000 characters left out …]", "[… 9400 characters left out …]", "[… 3800 characters left out …]"]
-    {
+    for part in [
+        "[… 14000 characters left out …]",
+        "[… 9400 characters left out …]",
+        "[… 3800 characters left out …]",
+    ] {
         assert!(user.contains(part), "{part}: {user}");
     }
 }
@@ -56,28 +71,58 @@ fn long_texts_are_truncated_with_a_note() {
 #[test]
 fn oldest_messages_are_omitted_and_counted_to_fit_budget() {
     let path = (0..200).fold(
-        Talk::default().user(&summary_message("## Artifacts\nKEEP ME", 1, 9, &GoalTree::new("m"))).user("FIRST"),
-        |talk, n| talk.calls(None, &["read"]).says(None, &format!("step {n} {}", "word ".repeat(20))),
+        Talk::default()
+            .user(&summary_message(
+                "## Artifacts\nKEEP ME",
+                1,
+                9,
+                &GoalTree::new("m"),
+            ))
+            .user("FIRST"),
+        |talk, n| {
+            talk.calls(None, &["read"])
+                .says(None, &format!("step {n} {}", "word ".repeat(20)))
+        },
     );
     let path = path.user("LAST").calls(None, &["read"]).0;
     let (system, user) = summary_request(&path, &GoalTree::new("m"), 3_000).unwrap();
     assert!(estimate_tokens(&system) + estimate_tokens(&user) <= 3_000);
-    for part in ["KEEP ME", "  FIRST\n[… ", " messages left out …]\n", "step 199", "  LAST\n", "=== End ==="] {
+    for part in [
+        "KEEP ME",
+        "  FIRST\n[… ",
+        " messages left out …]\n",
+        "step 199",
+        "  LAST\n",
+        "=== End ===",
+    ] {
         assert!(user.contains(part), "{part}: {user}");
     }
-    assert!(!user.contains("step 0 ") && user.matches("left out").count() == 1, "{user}");
+    assert!(
+        !user.contains("step 0 ") && user.matches("left out").count() == 1,
+        "{user}"
+    );
 }
 
 #[test]
 fn text_is_truncated_to_token_limit() {
-    for text in ["", "short", &"word ".repeat(1_000), &"好".repeat(1_000), &"a".repeat(10_000), &"\n".repeat(500)] {
+    for text in [
+        "",
+        "short",
+        &"word ".repeat(1_000),
+        &"好".repeat(1_000),
+        &"a".repeat(10_000),
+        &"\n".repeat(500),
+    ] {
         for max in [0, 1, 5, 50, 500, 5_000] {
             let cut = truncate_tokens(text, max);
             assert!(estimate_tokens(&cut) <= max, "{max}: {cut}");
             assert!(estimate_tokens(text) > max || cut == text);
         }
     }
-    assert_eq!(truncate_middle("abcdefgh", 4), "abc [… 4 characters left out …] h");
+    assert_eq!(
+        truncate_middle("abcdefgh", 4),
+        "abc [… 4 characters left out …] h"
+    );
     assert_eq!(truncate_middle("héééé", 5), "héééé");
 }
 

@@ -14,12 +14,23 @@ fn at(seconds: u64) -> Duration {
 }
 
 fn config() -> ModelConfig {
-    ModelConfig { max_concurrency: Some(4), ..ModelConfig::default() }
+    ModelConfig {
+        max_concurrency: Some(4),
+        ..ModelConfig::default()
+    }
 }
 
 fn answer() -> Result<Completion, ModelError> {
-    let usage = Some(Usage { prompt_tokens: 3, completion_tokens: 2, ..Usage::default() });
-    Ok(Completion { text: "fine".into(), usage, ..Completion::default() })
+    let usage = Some(Usage {
+        prompt_tokens: 3,
+        completion_tokens: 2,
+        ..Usage::default()
+    });
+    Ok(Completion {
+        text: "fine".into(),
+        usage,
+        ..Completion::default()
+    })
 }
 
 fn failed(failure: Failure) -> Result<Completion, ModelError> {
@@ -27,7 +38,9 @@ fn failed(failure: Failure) -> Result<Completion, ModelError> {
 }
 
 fn limited(seconds: Option<u64>) -> Result<Completion, ModelError> {
-    failed(Failure::RateLimited { retry_after_ms: seconds.map(|seconds| seconds * 1_000) })
+    failed(Failure::RateLimited {
+        retry_after_ms: seconds.map(|seconds| seconds * 1_000),
+    })
 }
 
 /// Admits a call and begins it.
@@ -58,7 +71,11 @@ fn first_failure_maps_to_retry_decision() {
         (failed(Failure::InvalidResponse), false, backs_off(500)),
         (failed(Failure::Unauthorized), false, RetryDecision::GiveUp),
         (failed(Failure::Rejected), false, RetryDecision::GiveUp),
-        (limited(None), false, RetryDecision::Requeue(Duration::from_millis(500))),
+        (
+            limited(None),
+            false,
+            RetryDecision::Requeue(Duration::from_millis(500)),
+        ),
         (limited(Some(20)), false, RetryDecision::Requeue(at(20))),
         (limited(Some(40)), false, RetryDecision::Requeue(at(40))), // longer than `max_backoff_ms`
         (limited(Some(120)), false, RetryDecision::Requeue(at(120))),
@@ -71,7 +88,11 @@ fn first_failure_maps_to_retry_decision() {
             let mut other = ledger.register();
             attempt(&mut ledger, &mut other, &answer(), at(1));
         }
-        assert_eq!(attempt(&mut ledger, &mut tries, &outcome, at(2)), want, "{outcome:?}, moving: {moving}");
+        assert_eq!(
+            attempt(&mut ledger, &mut tries, &outcome, at(2)),
+            want,
+            "{outcome:?}, moving: {moving}"
+        );
     }
 }
 
@@ -80,12 +101,24 @@ fn pause_blocks_all_calls_including_admitted_ones() {
     let mut ledger = Ledger::new(&config());
     let (mut tries, waiting) = (ledger.register(), ledger.register());
     let ready = ledger.admit(10, at(0)).unwrap();
-    assert_eq!(attempt(&mut ledger, &mut tries, &limited(Some(150)), at(0)), RetryDecision::GiveUp);
-    assert!(!ledger.begin(ready, at(1)), "it was let in before, and begins within the pause");
+    assert_eq!(
+        attempt(&mut ledger, &mut tries, &limited(Some(150)), at(0)),
+        RetryDecision::GiveUp
+    );
+    assert!(
+        !ledger.begin(ready, at(1)),
+        "it was let in before, and begins within the pause"
+    );
     ledger.give_back(ready, at(1));
-    let blocked = Blocked { reason: WaitReason::RetryAfter, until: Some(at(150)) };
+    let blocked = Blocked {
+        reason: WaitReason::RetryAfter,
+        until: Some(at(150)),
+    };
     assert_eq!(ledger.admit(10, at(149)), Err(blocked));
-    assert!(ledger.check_wait(&waiting, at(0), at(149)).is_ok(), "the others wait for it");
+    assert!(
+        ledger.check_wait(&waiting, at(0), at(149)).is_ok(),
+        "the others wait for it"
+    );
     admit_and_begin(&mut ledger, at(150));
 }
 
@@ -98,15 +131,29 @@ fn waiting_calls_fail_after_max_unsuccessful_rounds() {
         let next = attempt(&mut ledger, &mut tries, &limited(Some(20)), now);
         assert_eq!(
             next,
-            if round < 5 { RetryDecision::Requeue(at(20)) } else { RetryDecision::GiveUp },
+            if round < 5 {
+                RetryDecision::Requeue(at(20))
+            } else {
+                RetryDecision::GiveUp
+            },
             "round {round}"
         );
-        assert_eq!(ledger.check_wait(&waiting, at(0), now).is_err(), round == 5, "round {round}");
+        assert_eq!(
+            ledger.check_wait(&waiting, at(0), now).is_err(),
+            round == 5,
+            "round {round}"
+        );
         now += at(20);
     }
-    assert_eq!(ledger.check_wait(&waiting, at(0), now).unwrap_err().code, ErrorCode::ProviderRateLimited);
+    assert_eq!(
+        ledger.check_wait(&waiting, at(0), now).unwrap_err().code,
+        ErrorCode::ProviderRateLimited
+    );
     let late = ledger.register();
-    assert!(ledger.check_wait(&late, at(0), now).is_ok(), "a call that arrives now has all its attempts");
+    assert!(
+        ledger.check_wait(&late, at(0), now).is_ok(),
+        "a call that arrives now has all its attempts"
+    );
 }
 
 #[test]
@@ -118,7 +165,10 @@ fn rate_limit_is_no_attempt_while_other_calls_succeed() {
         now += at(30);
         attempt(&mut ledger, &mut other, &answer(), now);
         for _ in 0..3 {
-            assert!(matches!(attempt(&mut ledger, &mut tries, &limited(None), now), RetryDecision::Requeue(_)));
+            assert!(matches!(
+                attempt(&mut ledger, &mut tries, &limited(None), now),
+                RetryDecision::Requeue(_)
+            ));
             now += at(31);
         }
     }
@@ -126,11 +176,24 @@ fn rate_limit_is_no_attempt_while_other_calls_succeed() {
     // The call's own failures still count.
     for _ in 1..5 {
         assert!(matches!(
-            attempt(&mut ledger, &mut tries, &failed(Failure::InvalidResponse), now),
+            attempt(
+                &mut ledger,
+                &mut tries,
+                &failed(Failure::InvalidResponse),
+                now
+            ),
             RetryDecision::Backoff(_)
         ));
     }
-    assert_eq!(attempt(&mut ledger, &mut tries, &failed(Failure::InvalidResponse), now), RetryDecision::GiveUp);
+    assert_eq!(
+        attempt(
+            &mut ledger,
+            &mut tries,
+            &failed(Failure::InvalidResponse),
+            now
+        ),
+        RetryDecision::GiveUp
+    );
 }
 
 #[test]
@@ -143,15 +206,30 @@ fn down_provider_error_reports_failure_count_and_duration() {
     let call = ledger.register();
     let max_wait = ledger.max_outage_wait(&call, at(14));
     assert_eq!(max_wait, Duration::from_millis(500 + 1_000 + 2_000 + 4_000));
-    assert_eq!(ledger.admit(1, at(15)), Err(Blocked { reason: WaitReason::ProviderDown, until: Some(at(16)) }));
+    assert_eq!(
+        ledger.admit(1, at(15)),
+        Err(Blocked {
+            reason: WaitReason::ProviderDown,
+            until: Some(at(16))
+        })
+    );
     assert!(ledger.check_wait(&call, at(7), at(15)).is_ok());
     let error = ledger.check_wait(&call, at(8), at(15)).unwrap_err();
-    assert_eq!((error.code, error.retryable), (ErrorCode::ProviderTimeout, true));
-    assert!(error.message.contains("failing for 5 s, 5 calls in a row"), "{error:?}");
+    assert_eq!(
+        (error.code, error.retryable),
+        (ErrorCode::ProviderTimeout, true)
+    );
+    assert!(
+        error.message.contains("failing for 5 s, 5 calls in a row"),
+        "{error:?}"
+    );
     let probe = ledger.admit(1, at(16)).unwrap();
     assert!(ledger.admit(1, at(16)).is_err(), "one probe at a time");
     ledger.give_back(probe, at(17));
-    assert!(ledger.check_wait(&call, at(99), at(17)).is_ok(), "it may be the next probe itself");
+    assert!(
+        ledger.check_wait(&call, at(99), at(17)).is_ok(),
+        "it may be the next probe itself"
+    );
     let probe = admit_and_begin(&mut ledger, at(17));
     let mut tries = ledger.register();
     ledger.end(probe, &mut tries, &failed(Failure::Rejected), 1.0, at(18));
@@ -266,11 +344,20 @@ fn silence_of_a_busy_server_does_not_count_as_an_outage() {
         if is_answered {
             ledger.answer_started(at(begun + 1));
         }
-        let _ = ledger.end(id, &mut tries, &failed(Failure::Timeout), 1.0, at(begun + 2));
+        let _ = ledger.end(
+            id,
+            &mut tries,
+            &failed(Failure::Timeout),
+            1.0,
+            at(begun + 2),
+        );
     };
     for number in 0..20 {
         silent(&mut ledger, 10 * number, true);
-        assert!(!ledger.is_down(at(10 * number + 2)), "another call is answered");
+        assert!(
+            !ledger.is_down(at(10 * number + 2)),
+            "another call is answered"
+        );
     }
     for number in 20..25 {
         silent(&mut ledger, 10 * number, false);
@@ -282,7 +369,10 @@ fn silence_of_a_busy_server_does_not_count_as_an_outage() {
 fn call_waits_for_a_server_that_loads_its_model() {
     let mut ledger = Ledger::new(&config());
     let mut tries = ledger.register();
-    let error = ModelError { is_loading: true, ..ModelError::new(Failure::Unavailable, "Loading model") };
+    let error = ModelError {
+        is_loading: true,
+        ..ModelError::new(Failure::Unavailable, "Loading model")
+    };
     let loading = Err(error);
     let mut now = Duration::ZERO;
     let mut waits = Vec::new();

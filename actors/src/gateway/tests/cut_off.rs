@@ -29,7 +29,9 @@ async fn play(steps: Vec<Step>, config: ModelConfig, service: Arc<LimitedService
         match step {
             Step::Call { session } => {
                 let house = Arc::clone(&house);
-                calls.push(tokio::spawn(async move { house.call(["a", "b", "c"][session], 7).await.0 }));
+                calls.push(tokio::spawn(async move {
+                    house.call(["a", "b", "c"][session], 7).await.0
+                }));
             }
             Step::CutOff { which } if !calls.is_empty() => {
                 let call = calls.swap_remove(which % calls.len());
@@ -48,7 +50,11 @@ async fn play(steps: Vec<Step>, config: ModelConfig, service: Arc<LimitedService
     assert_eq!((log.in_flight, log.too_early), (0, 0));
     let (limit, minute) = (config.requests_per_minute as usize, Duration::from_secs(60));
     for (_, end) in &log.accepted {
-        let count = log.accepted.iter().filter(|(_, at)| at <= end && *at + minute > *end).count();
+        let count = log
+            .accepted
+            .iter()
+            .filter(|(_, at)| at <= end && *at + minute > *end)
+            .count();
         assert!(limit == 0 || count <= limit, "{count} in a minute");
     }
     assert!(log.most_in_flight <= config.max_concurrency());
@@ -58,9 +64,15 @@ async fn play(steps: Vec<Step>, config: ModelConfig, service: Arc<LimitedService
     // The full limit is available again.
     tokio::time::sleep(Duration::from_secs(61)).await;
     let begin = Instant::now();
-    let room = config.max_concurrency().min(if limit == 0 { usize::MAX } else { limit });
+    let room = config
+        .max_concurrency()
+        .min(if limit == 0 { usize::MAX } else { limit });
     all_complete(&house, "d", room).await;
-    assert!(begin.elapsed() <= Duration::from_millis(1_100), "{:?} for {room} calls", begin.elapsed());
+    assert!(
+        begin.elapsed() <= Duration::from_millis(1_100),
+        "{:?} for {room} calls",
+        begin.elapsed()
+    );
 }
 
 proptest! {
@@ -90,6 +102,11 @@ async fn restarted_gateway_remembers_used_rate() {
         }
     };
     tokio::join!(calls, crashes);
-    let times: Vec<u64> = service.log().accepted.iter().map(|(_, at)| (*at - begin).as_secs()).collect();
+    let times: Vec<u64> = service
+        .log()
+        .accepted
+        .iter()
+        .map(|(_, at)| (*at - begin).as_secs())
+        .collect();
     assert_eq!(times, [0, 0, 0, 0, 61, 61, 61, 61]);
 }

@@ -41,14 +41,23 @@ pub(super) struct LimitedService {
 
 impl LimitedService {
     pub(super) fn new(at_once: usize, per_minute: usize, answer: Duration) -> Arc<Self> {
-        Arc::new(Self { at_once, per_minute, answer, origin: Instant::now(), log: Mutex::default() })
+        Arc::new(Self {
+            at_once,
+            per_minute,
+            answer,
+            origin: Instant::now(),
+            log: Mutex::default(),
+        })
     }
 
     /// Returns a model that calls this service.
     pub(super) fn model(self: &Arc<Self>) -> Arc<dyn Model> {
         let service = Arc::clone(self);
         Arc::new(respond_async(move |request| {
-            let (service, caller) = (Arc::clone(&service), request.model.clone().unwrap_or_default());
+            let (service, caller) = (
+                Arc::clone(&service),
+                request.model.clone().unwrap_or_default(),
+            );
             async move {
                 match service.take(&caller) {
                     Ok(_in_flight) => {
@@ -80,7 +89,10 @@ impl LimitedService {
             log.refused += 1;
             log.not_before = log.not_before.max(Some(now + wait));
             let retry_after_ms = Some(wait.as_millis() as u64);
-            return Err(ModelError::new(Failure::RateLimited { retry_after_ms }, "too many"));
+            return Err(ModelError::new(
+                Failure::RateLimited { retry_after_ms },
+                "too many",
+            ));
         }
         log.window.push_back(now);
         log.accepted.push((caller.to_owned(), now));
@@ -101,10 +113,25 @@ impl Drop for InFlight<'_> {
 /// Returns a request that carries the name of its caller.
 pub(super) fn request(whose: &str) -> ModelRequest {
     let (system, messages, tools) = (Vec::new(), Vec::new(), Arc::from([]));
-    ModelRequest { system, messages, tools, model: Some(whose.to_owned()), ..ModelRequest::default() }
+    ModelRequest {
+        system,
+        messages,
+        tools,
+        model: Some(whose.to_owned()),
+        ..ModelRequest::default()
+    }
 }
 
 pub(super) fn said(text: &str) -> Completion {
-    let usage = Some(Usage { prompt_tokens: 10, completion_tokens: 5, ..Usage::default() });
-    Completion { text: text.to_owned(), usage, finish_reason: "stop".to_owned(), ..Completion::default() }
+    let usage = Some(Usage {
+        prompt_tokens: 10,
+        completion_tokens: 5,
+        ..Usage::default()
+    });
+    Completion {
+        text: text.to_owned(),
+        usage,
+        finish_reason: "stop".to_owned(),
+        ..Completion::default()
+    }
 }

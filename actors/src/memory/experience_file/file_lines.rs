@@ -40,13 +40,21 @@ impl<'a> FileLines<'a> {
         for line in bytes.split_inclusive(|byte| *byte == b'\n') {
             let text = line.strip_suffix(b"\n").unwrap_or(line);
             let mark = "\u{feff}".as_bytes();
-            let skipped = if at == 0 && text.starts_with(mark) { mark.len() } else { 0 };
+            let skipped = if at == 0 && text.starts_with(mark) {
+                mark.len()
+            } else {
+                0
+            };
             let text = String::from_utf8_lossy(&text[skipped..]);
             let is_lossy = matches!(text, Cow::Owned(_));
             lines.push((at + skipped, text, is_lossy));
             at += line.len();
         }
-        Self { lines, end: at, bytes }
+        Self {
+            lines,
+            end: at,
+            bytes,
+        }
     }
 
     pub(super) fn count(&self) -> usize {
@@ -75,7 +83,9 @@ impl<'a> FileLines<'a> {
                 continue;
             }
             let rest = line + 1..self.count().min(line + 1 + MAX_HEAD_LINES);
-            let end = rest.clone().find(|next| !metadata::is_metadata_line(self.text(*next)));
+            let end = rest
+                .clone()
+                .find(|next| !metadata::is_metadata_line(self.text(*next)));
             let last = end.filter(|end| self.is_fence(*end));
             let lines = line + 1..end.unwrap_or(rest.end);
             let names_id = lines.clone().any(|line| self.text(line).starts_with("id:"));
@@ -98,17 +108,20 @@ impl<'a> FileLines<'a> {
         first: usize,
         last: usize,
         until: usize,
-    ) -> Result<(Experience, BlockPositions, Option<metadata::LineFault>), metadata::LineFault> {
+    ) -> Result<(Experience, BlockPositions, Option<metadata::LineFault>), metadata::LineFault>
+    {
         if let Some(line) = (first..until).find(|line| self.lines[*line].2) {
-            return Err((line + 1, "this is not UTF-8: save the file as UTF-8".to_owned()));
+            return Err((
+                line + 1,
+                "this is not UTF-8: save the file as UTF-8".to_owned(),
+            ));
         }
         let lines = (first + 1..last).map(|line| (line + 1, self.start(line), self.text(line)));
         let head = Metadata::read(lines, self.start(last))?;
         let at = |message: &str| (first + 1, message.to_owned());
-        let id = head
-            .text("id")?
-            .filter(|id| is_id(id))
-            .ok_or_else(|| at("`id` must be 1 to 64 letters (a-z), digits, - or _, such as ex_001"))?;
+        let id = head.text("id")?.filter(|id| is_id(id)).ok_or_else(|| {
+            at("`id` must be 1 to 64 letters (a-z), digits, - or _, such as ex_001")
+        })?;
         let date = head.text("created_at")?;
         let created_at = date.and_then(read_date);
         let fault = date.filter(|_| created_at.is_none()).map(|_| {
@@ -118,11 +131,16 @@ impl<'a> FileLines<'a> {
         let body = &self.bytes[self.start(last + 1)..self.start(until)];
         let text = String::from_utf8_lossy(body).trim().replace("\r\n", "\n");
         if text.is_empty() {
-            return Err(at("this block has no text: write what was learned below its front matter"));
+            return Err(at(
+                "this block has no text: write what was learned below its front matter",
+            ));
         }
         let spot = |key: &str| match head.get(key) {
             Some(entry) if matches!(entry.value, Value::Plain(_) | Value::Quoted(_)) => {
-                ValuePosition { range: Some(entry.range.clone()), is_inline: entry.is_inline }
+                ValuePosition {
+                    range: Some(entry.range.clone()),
+                    is_inline: entry.is_inline,
+                }
             }
             _ => ValuePosition::default(),
         };
@@ -152,11 +170,20 @@ impl<'a> FileLines<'a> {
     /// Finds the largest number in an id, including blocks that cannot be used, so that no id is assigned twice.
     pub(super) fn last_number(&self, heads: &[HeadRange]) -> u64 {
         let number = |line: usize| {
-            let id = self.text(line).strip_prefix("id:")?.trim().trim_matches(['"', '\'']);
-            id.strip_prefix(ID_PREFIX)?.parse::<u64>().ok().filter(|number| *number < MAX_GENERATED_NUMBER)
+            let id = self
+                .text(line)
+                .strip_prefix("id:")?
+                .trim()
+                .trim_matches(['"', '\'']);
+            id.strip_prefix(ID_PREFIX)?
+                .parse::<u64>()
+                .ok()
+                .filter(|number| *number < MAX_GENERATED_NUMBER)
         };
         let lines = heads.iter().flat_map(|head| {
-            let end = head.last.unwrap_or((head.first + 1 + MAX_HEAD_LINES).min(self.count()));
+            let end = head
+                .last
+                .unwrap_or((head.first + 1 + MAX_HEAD_LINES).min(self.count()));
             head.first + 1..end
         });
         lines.filter_map(number).max().unwrap_or_default()

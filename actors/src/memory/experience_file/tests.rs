@@ -47,7 +47,10 @@ Third.
 fn changes(new: &[&str], rated: &[(&str, bool)]) -> Changes {
     let new = new.iter().map(|text| NewExperience {
         category: "other".to_owned(),
-        tags: Tags { intent: vec!["a".to_owned()], state: Vec::new() },
+        tags: Tags {
+            intent: vec!["a".to_owned()],
+            state: Vec::new(),
+        },
         text: (*text).to_owned(),
     });
     Changes {
@@ -55,12 +58,21 @@ fn changes(new: &[&str], rated: &[(&str, bool)]) -> Changes {
         trace_id: Some(TraceId::new("t9")),
         at: Timestamp::from_millis(0),
         new: new.collect(),
-        rated: rated.iter().map(|(id, helped)| (ExperienceId::new(*id), *helped)).collect(),
+        rated: rated
+            .iter()
+            .map(|(id, helped)| (ExperienceId::new(*id), *helped))
+            .collect(),
     }
 }
 
 fn counts(book: &ExperienceText) -> Vec<(String, u32, u32)> {
-    let one = |known: &Experience| (known.id.to_string(), known.metrics.helpful, known.metrics.harmful);
+    let one = |known: &Experience| {
+        (
+            known.id.to_string(),
+            known.metrics.helpful,
+            known.metrics.harmful,
+        )
+    };
     book.experiences().iter().map(one).collect()
 }
 
@@ -71,40 +83,108 @@ fn handwritten_file_is_parsed() {
     let first = book.get("ex_001").unwrap();
     assert_eq!(first.tags.intent, ["fix-test", "deploy"]);
     assert_eq!(first.tags.state, ["rust", "no-network"]);
-    assert_eq!((first.category.as_str(), first.trace_id.as_ref().map(TraceId::as_str)), ("tool_usage", Some("t1")));
-    assert_eq!(first.text, "Run the tests alone first.\n\n---\n\nA rule within.");
-    assert_eq!(first.created_at.unwrap().to_string(), "2026-11-22T08:00:00.000Z");
-    let counted = [("ex_001".to_owned(), 12, 1), ("mine".to_owned(), 0, 0), ("ex_007".to_owned(), 0, 2)];
+    assert_eq!(
+        (
+            first.category.as_str(),
+            first.trace_id.as_ref().map(TraceId::as_str)
+        ),
+        ("tool_usage", Some("t1"))
+    );
+    assert_eq!(
+        first.text,
+        "Run the tests alone first.\n\n---\n\nA rule within."
+    );
+    assert_eq!(
+        first.created_at.unwrap().to_string(),
+        "2026-11-22T08:00:00.000Z"
+    );
+    let counted = [
+        ("ex_001".to_owned(), 12, 1),
+        ("mine".to_owned(), 0, 0),
+        ("ex_007".to_owned(), 0, 2),
+    ];
     assert_eq!(counts(&book), counted);
     let windows = ExperienceText::read(FILE.replace('\n', "\r\n").into());
-    assert_eq!((windows.experiences(), windows.faults()), (book.experiences(), book.faults()));
-    let marked = ExperienceText::read(format!("\u{feff}{}", &FILE[FILE.find("---\nid").unwrap()..]).into());
+    assert_eq!(
+        (windows.experiences(), windows.faults()),
+        (book.experiences(), book.faults())
+    );
+    let marked =
+        ExperienceText::read(format!("\u{feff}{}", &FILE[FILE.find("---\nid").unwrap()..]).into());
     assert_eq!(marked.experiences(), book.experiences());
 }
 
 #[test]
 fn invalid_entries_are_reported_with_line() {
     for (text, line, part) in [
-        ("---\nid: ex_001\nText without an end.\n", 1, "is not closed"),
+        (
+            "---\nid: ex_001\nText without an end.\n",
+            1,
+            "is not closed",
+        ),
         ("---\nid: ex_001\ncategory: a\n", 1, "is not closed"),
         ("x\n---\nid: a b\n---\nText.\n", 2, "`id` must be"),
         ("---\nid: ex_001\n---\n\n", 1, "has no text"),
-        ("---\nid: ex_001\nmetrics: {helpful: many}\n---\nText.\n", 3, "`metrics.helpful` must be a whole number"),
-        ("---\nid: ex_001\nmetrics:\n  helpful: -1\n---\nText.\n", 4, "must be a whole number"),
-        ("---\nid: ex_001\nid: ex_002\n---\nText.\n", 3, "already set in line 2"),
-        ("---\nid: ex_001\ntags: {state: [a\n---\nText.\n", 3, "closing }"),
-        ("---\nid: ex_001\n- a\n---\nText.\n", 3, "without a key above it"),
-        ("---\nid: ex_001\n---\nA.\n---\nid: ex_001\n---\nB.\n", 5, "already used in line 1"),
+        (
+            "---\nid: ex_001\nmetrics: {helpful: many}\n---\nText.\n",
+            3,
+            "`metrics.helpful` must be a whole number",
+        ),
+        (
+            "---\nid: ex_001\nmetrics:\n  helpful: -1\n---\nText.\n",
+            4,
+            "must be a whole number",
+        ),
+        (
+            "---\nid: ex_001\nid: ex_002\n---\nText.\n",
+            3,
+            "already set in line 2",
+        ),
+        (
+            "---\nid: ex_001\ntags: {state: [a\n---\nText.\n",
+            3,
+            "closing }",
+        ),
+        (
+            "---\nid: ex_001\n- a\n---\nText.\n",
+            3,
+            "without a key above it",
+        ),
+        (
+            "---\nid: ex_001\n---\nA.\n---\nid: ex_001\n---\nB.\n",
+            5,
+            "already used in line 1",
+        ),
     ] {
         let book = ExperienceText::read(text.into());
-        let faults: Vec<_> = book.faults().iter().map(|fault| (fault.line, fault.message.as_str())).collect();
-        assert!(faults.len() == 1 && faults[0].0 == line && faults[0].1.contains(part), "{text:?}: {faults:?}");
+        let faults: Vec<_> = book
+            .faults()
+            .iter()
+            .map(|fault| (fault.line, fault.message.as_str()))
+            .collect();
+        assert!(
+            faults.len() == 1 && faults[0].0 == line && faults[0].1.contains(part),
+            "{text:?}: {faults:?}"
+        );
     }
     // Only the date is ignored.
     let book = ExperienceText::read("---\nid: ex_001\ncreated_at: yesterday\n---\nText.\n".into());
-    assert_eq!((book.faults()[0].line, book.faults()[0].is_left_out), (3, false));
-    assert!(book.faults()[0].message.starts_with("`created_at` must be"), "{:?}", book.faults());
-    assert_eq!((book.get("ex_001").unwrap().created_at, book.experiences().len()), (None, 1));
+    assert_eq!(
+        (book.faults()[0].line, book.faults()[0].is_left_out),
+        (3, false)
+    );
+    assert!(
+        book.faults()[0].message.starts_with("`created_at` must be"),
+        "{:?}",
+        book.faults()
+    );
+    assert_eq!(
+        (
+            book.get("ex_001").unwrap().created_at,
+            book.experiences().len()
+        ),
+        (None, 1)
+    );
     let broken = [b"---\nid: ex_001\n---\nA\xff.\n---\nid: ex_002\n---\nB.\n".to_vec()].concat();
     let book = ExperienceText::read(broken);
     assert_eq!((book.faults()[0].line, book.experiences().len()), (4, 1));
@@ -112,22 +192,47 @@ fn invalid_entries_are_reported_with_line() {
 
 #[test]
 fn counters_change_in_place_and_nothing_else_changes() {
-    let rated = changes(&[], &[("ex_001", true), ("mine", false), ("ex_007", true), ("ex_404", true)]);
+    let rated = changes(
+        &[],
+        &[
+            ("ex_001", true),
+            ("mine", false),
+            ("ex_007", true),
+            ("ex_404", true),
+        ],
+    );
     let (after, _) = ExperienceText::read(FILE.into()).apply(&rated);
     let want = FILE
         .replace("helpful: 12", "helpful: 13")
         .replace("08:00:00Z\n", "08:00:00Z\nreflection: run-1\n")
-        .replace("id: mine\n", "id: mine\nmetrics:\n  helpful: 0\n  harmful: 1\nreflection: run-1\n")
-        .replace("  harmful: 2\n", "  harmful: 2\n  helpful: 1\nreflection: run-1\n");
+        .replace(
+            "id: mine\n",
+            "id: mine\nmetrics:\n  helpful: 0\n  harmful: 1\nreflection: run-1\n",
+        )
+        .replace(
+            "  harmful: 2\n",
+            "  harmful: 2\n  helpful: 1\nreflection: run-1\n",
+        );
     assert_eq!(String::from_utf8(after.clone()).unwrap(), want);
     // Applying the same reflection again changes nothing: it may have been interrupted before it reported its result.
     let (again, _) = ExperienceText::read(after.clone()).apply(&rated);
     assert_eq!(again, after);
-    let (later, _) = ExperienceText::read(after).apply(&Changes { reflection: "run-2".to_owned(), ..rated });
-    assert!(String::from_utf8(later.clone()).unwrap().contains("helpful: 14") && !later.ends_with(b"run-1\n"));
+    let (later, _) = ExperienceText::read(after).apply(&Changes {
+        reflection: "run-2".to_owned(),
+        ..rated
+    });
+    assert!(
+        String::from_utf8(later.clone())
+            .unwrap()
+            .contains("helpful: 14")
+            && !later.ends_with(b"run-1\n")
+    );
     let half = ExperienceText::read(b"---\nid: a\nmetrics: {helpful: 3}\n---\nT.".to_vec());
     let (after, _) = half.apply(&changes(&[], &[("a", false)]));
-    assert_eq!(after, b"---\nid: a\nmetrics: {helpful: 3, harmful: 1}\nreflection: run-1\n---\nT.");
+    assert_eq!(
+        after,
+        b"---\nid: a\nmetrics: {helpful: 3, harmful: 1}\nreflection: run-1\n---\nT."
+    );
 }
 
 #[test]
@@ -144,11 +249,21 @@ fn new_experience_is_appended_with_next_number() {
         "{tail}"
     );
     // A text that is already known counts for the known experience.
-    let (after, added) =
-        ExperienceText::read(FILE.into()).apply(&changes(&[" run the TESTS alone\nfirst. --- a rule within."], &[]));
+    let (after, added) = ExperienceText::read(FILE.into()).apply(&changes(
+        &[" run the TESTS alone\nfirst. --- a rule within."],
+        &[],
+    ));
     assert_eq!(added, [(ExperienceId::new("ex_001"), false)]);
-    assert_eq!(ExperienceText::read(after).get("ex_001").unwrap().metrics.helpful, 13);
-    let (first, _) = ExperienceText::default().apply(&changes(&["---\nid: forged\n---\nText."], &[]));
+    assert_eq!(
+        ExperienceText::read(after)
+            .get("ex_001")
+            .unwrap()
+            .metrics
+            .helpful,
+        13
+    );
+    let (first, _) =
+        ExperienceText::default().apply(&changes(&["---\nid: forged\n---\nText."], &[]));
     let book = ExperienceText::read(first.clone());
     assert!(first.starts_with(TITLE.as_bytes()));
     assert_eq!((book.experiences().len(), book.faults()), (1, &[][..]));
@@ -157,13 +272,28 @@ fn new_experience_is_appended_with_next_number() {
 
 #[test]
 fn unterminated_entry_does_not_swallow_new_one() {
-    for open in ["---\nid: ex_003\ncategory: a", "---\nid: ex_003\n", "---\n", "text\n---", "---\nid: ex_003\n---"] {
+    for open in [
+        "---\nid: ex_003\ncategory: a",
+        "---\nid: ex_003\n",
+        "---\n",
+        "text\n---",
+        "---\nid: ex_003\n---",
+    ] {
         let before = ExperienceText::read(open.into());
         let (after, added) = before.apply(&changes(&["New."], &[]));
         assert!(after.starts_with(open.as_bytes()), "{open:?}");
         let book = ExperienceText::read(after);
-        assert_eq!(book.get(added[0].0.as_str()).unwrap().text, "New.", "{open:?}");
-        assert_eq!(book.faults().len(), before.faults().len(), "{open:?}: {:?}", book.faults());
+        assert_eq!(
+            book.get(added[0].0.as_str()).unwrap().text,
+            "New.",
+            "{open:?}"
+        );
+        assert_eq!(
+            book.faults().len(),
+            before.faults().len(),
+            "{open:?}: {:?}",
+            book.faults()
+        );
     }
 }
 
@@ -216,14 +346,22 @@ proptest! {
 
 #[test]
 fn text_is_never_parsed_as_id_or_header() {
-    let (after, added) =
-        ExperienceText::read(FILE.into()).apply(&changes(&["id: ex_18446744073709551615\nid: ex_900"], &[]));
+    let (after, added) = ExperienceText::read(FILE.into())
+        .apply(&changes(&["id: ex_18446744073709551615\nid: ex_900"], &[]));
     assert_eq!(added[0].0.as_str(), "ex_008");
     let (after, added) = ExperienceText::read(after).apply(&changes(&["Next."], &[]));
     assert_eq!(added[0].0.as_str(), "ex_009");
-    let huge = String::from_utf8(after).unwrap().replace("id: ex_009", "id: ex_18446744073709551615");
+    let huge = String::from_utf8(after)
+        .unwrap()
+        .replace("id: ex_009", "id: ex_18446744073709551615");
     let (after, added) = ExperienceText::read(huge.into()).apply(&changes(&["One more."], &[]));
-    assert_eq!((added[0].0.as_str(), ExperienceText::read(after).faults().len()), ("ex_009", 0));
+    assert_eq!(
+        (
+            added[0].0.as_str(),
+            ExperienceText::read(after).faults().len()
+        ),
+        ("ex_009", 0)
+    );
     // Applied twice, the experience exists once, although its text was changed when it was written.
     let ruled = changes(&["Before.\n---\nid: x\n---\nAfter."], &[]);
     let (once, _) = ExperienceText::default().apply(&ruled);
@@ -233,8 +371,11 @@ fn text_is_never_parsed_as_id_or_header() {
 
 #[test]
 fn comment_after_value_is_kept() {
-    let text = "---\nid: a\nreflection: \"x\" # mine\nmetrics: {helpful: 1, harmful: 0} # too\n---\nT.\n";
+    let text =
+        "---\nid: a\nreflection: \"x\" # mine\nmetrics: {helpful: 1, harmful: 0} # too\n---\nT.\n";
     let (after, _) = ExperienceText::read(text.into()).apply(&changes(&[], &[("a", true)]));
-    let want = text.replace("\"x\"", "run-1").replace("helpful: 1", "helpful: 2");
+    let want = text
+        .replace("\"x\"", "run-1")
+        .replace("helpful: 1", "helpful: 2");
     assert_eq!(String::from_utf8(after).unwrap(), want);
 }

@@ -12,7 +12,11 @@ fn file(folder: &Path) -> MemoryFile {
 }
 
 fn new(reflection: &str, text: &str) -> Changes {
-    let new = NewExperience { category: "other".to_owned(), tags: Tags::default(), text: text.to_owned() };
+    let new = NewExperience {
+        category: "other".to_owned(),
+        tags: Tags::default(),
+        text: text.to_owned(),
+    };
     Changes {
         reflection: reflection.to_owned(),
         trace_id: None,
@@ -33,14 +37,23 @@ fn concurrent_writers_lose_nothing_and_assign_unique_ids() {
                 let file = file(folder);
                 for n in 0..10 {
                     let text = format!("From {writer}, the {n}th.");
-                    assert_eq!(file.change(&new(&format!("{writer}-{n}"), &text)).unwrap().len(), 1);
+                    assert_eq!(
+                        file.change(&new(&format!("{writer}-{n}"), &text))
+                            .unwrap()
+                            .len(),
+                        1
+                    );
                 }
             });
         }
     });
     let book = file(folder.path()).read().unwrap();
     assert_eq!((book.experiences().len(), book.faults()), (80, &[][..]));
-    let names: std::collections::BTreeSet<_> = book.experiences().iter().map(|known| known.id.as_str()).collect();
+    let names: std::collections::BTreeSet<_> = book
+        .experiences()
+        .iter()
+        .map(|known| known.id.as_str())
+        .collect();
     assert_eq!((names.len(), names.last()), (80, Some(&"ex_080")));
 }
 
@@ -50,8 +63,10 @@ fn concurrent_edit_by_user_is_kept() {
     let own = file(folder.path());
     own.change(&new("r", "First.")).unwrap();
     assert_eq!(own.read().unwrap().experiences().len(), 1);
-    let by_hand =
-        fs::read_to_string(own.path()).unwrap().replace("First.", "First, as I see it.") + "\nA note of mine.\n";
+    let by_hand = fs::read_to_string(own.path())
+        .unwrap()
+        .replace("First.", "First, as I see it.")
+        + "\nA note of mine.\n";
     fs::write(own.path(), &by_hand).unwrap();
     own.change(&new("s", "Second.")).unwrap();
     let text = fs::read_to_string(own.path()).unwrap();
@@ -71,8 +86,10 @@ fn file_is_replaced_atomically_and_stale_copy_is_removed() {
     assert_eq!(fs::read(own.path()).unwrap(), before);
     own.change(&new("s", "Second.")).unwrap();
     assert!(!left.exists());
-    let names: Vec<_> =
-        fs::read_dir(own.path().parent().unwrap()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    let names: Vec<_> = fs::read_dir(own.path().parent().unwrap())
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name())
+        .collect();
     assert_eq!(names.len(), 2, "the file and its lock: {names:?}");
     let mode = own.path().metadata().unwrap().permissions().mode() & 0o777;
     assert_eq!(mode, 0o600);
@@ -120,9 +137,18 @@ fn path_is_taken_from_configuration() {
     ] {
         let mut config = Config::default();
         config.memory.experiences_path = path.map(str::to_owned);
-        assert_eq!(MemoryFile::of_home(Path::new("/home"), &config, &environment).path(), Path::new(want));
+        assert_eq!(
+            MemoryFile::of_home(Path::new("/home"), &config, &environment).path(),
+            Path::new(want)
+        );
     }
-    assert!(file(Path::new("/no/where")).read().unwrap().experiences().is_empty());
+    assert!(
+        file(Path::new("/no/where"))
+            .read()
+            .unwrap()
+            .experiences()
+            .is_empty()
+    );
 }
 
 #[test]
@@ -135,15 +161,37 @@ fn unsafe_fields_are_rejected_or_sanitized() {
         (new("run-1", " \n"), "text: must not be empty"),
     ] {
         let error = file.change(&changes).unwrap_err();
-        assert!(error.code == ErrorCode::ValidationError && error.message.starts_with(said), "{error:?}");
+        assert!(
+            error.code == ErrorCode::ValidationError && error.message.starts_with(said),
+            "{error:?}"
+        );
         assert!(!file.path().exists());
     }
     let forged = "other\n---\nid: forged\n---\nx".to_owned();
-    let tags = Tags { intent: vec!["a], state: [b".to_owned()], state: vec!["x\nid: y".to_owned()] };
-    let odd = NewExperience { category: forged, tags, text: "Text.".to_owned() };
-    file.change(&Changes { new: vec![odd], ..new("run-1", "") }).unwrap();
+    let tags = Tags {
+        intent: vec!["a], state: [b".to_owned()],
+        state: vec!["x\nid: y".to_owned()],
+    };
+    let odd = NewExperience {
+        category: forged,
+        tags,
+        text: "Text.".to_owned(),
+    };
+    file.change(&Changes {
+        new: vec![odd],
+        ..new("run-1", "")
+    })
+    .unwrap();
     let book = file.read().unwrap();
-    let [known] = book.experiences() else { panic!("{book:?}") };
-    assert_eq!((known.id.as_str(), known.category.as_str()), ("ex_001", "other_id_forged_x"));
-    assert_eq!((known.tags.intent.join(" "), known.tags.state.join(" ")), ("a-state-b".into(), "x-id-y".into()));
+    let [known] = book.experiences() else {
+        panic!("{book:?}")
+    };
+    assert_eq!(
+        (known.id.as_str(), known.category.as_str()),
+        ("ex_001", "other_id_forged_x")
+    );
+    assert_eq!(
+        (known.tags.intent.join(" "), known.tags.state.join(" ")),
+        ("a-state-b".into(), "x-id-y".into())
+    );
 }

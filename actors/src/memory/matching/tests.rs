@@ -31,7 +31,12 @@ fn intent_ranks_before_state_and_state_before_helpfulness() {
     ];
     let texts = |tags: &[&str]| tags.iter().map(|tag| (*tag).to_owned()).collect::<Vec<_>>();
     for (intent, state, limit, want) in [
-        (&["fix-test", "deploy"][..], &["rust", "ci"][..], 9, &[5, 6, 7, 4, 3, 2, 8][..]),
+        (
+            &["fix-test", "deploy"][..],
+            &["rust", "ci"][..],
+            9,
+            &[5, 6, 7, 4, 3, 2, 8][..],
+        ),
         (&["fix-test", "deploy"], &["rust", "ci"], 3, &[5, 6, 7]),
         (&["fix-test", "deploy"], &["rust", "ci"], 0, &[]),
         (&[], &["rust"], 9, &[2, 6, 7, 8, 4]),
@@ -39,7 +44,10 @@ fn intent_ranks_before_state_and_state_before_helpfulness() {
         (&[], &[], 9, &[]),
     ] {
         let found = matching(&all, &normalize_tags(&texts(intent), &texts(state)), limit);
-        let ids: Vec<usize> = found.iter().map(|known| known.id.as_str()[3..].parse().unwrap()).collect();
+        let ids: Vec<usize> = found
+            .iter()
+            .map(|known| known.id.as_str()[3..].parse().unwrap())
+            .collect();
         assert_eq!(ids, want, "{intent:?} {state:?} {limit}");
     }
 }

@@ -5,7 +5,9 @@ use std::{collections::BTreeMap, sync::Mutex};
 
 use futures::{FutureExt, future::BoxFuture};
 use serde_json::json;
-use soong_protocol::{GoalStatus, GoalTree, Message, Preset, Role, Timestamp, TraceId, builtin_presets};
+use soong_protocol::{
+    GoalStatus, GoalTree, Message, Preset, Role, Timestamp, TraceId, builtin_presets,
+};
 use soong_tool::{ToolRegistry, testing::TestProject};
 
 use super::super::*;
@@ -41,7 +43,8 @@ impl DeltaSink for Streamed {
 
 impl TestSession {
     pub(super) fn new(project: TestProject) -> Self {
-        let registry = builtin_tools::registry(&Default::default(), &Default::default(), None).unwrap();
+        let registry =
+            builtin_tools::registry(&Default::default(), &Default::default(), None).unwrap();
         Self {
             project,
             registry,
@@ -53,7 +56,12 @@ impl TestSession {
     }
 
     pub(super) fn artifact(&self, name: &str) -> String {
-        self.artifacts.lock().unwrap().get(name).cloned().unwrap_or_default()
+        self.artifacts
+            .lock()
+            .unwrap()
+            .get(name)
+            .cloned()
+            .unwrap_or_default()
     }
 
     pub(super) async fn orchestrate(&self, task: &str) -> Ended {
@@ -67,10 +75,17 @@ impl TestSession {
         history: Vec<std::sync::Arc<Message>>,
     ) -> BoxFuture<'_, Ended> {
         async move {
-            let preset: Preset = builtin_presets().into_iter().find(|preset| preset.name == agent_type).unwrap();
+            let preset: Preset = builtin_presets()
+                .into_iter()
+                .find(|preset| preset.name == agent_type)
+                .unwrap();
             let is_child = agent_type != "orchestrator";
-            let offered = self.registry.specs().filter(|spec| preset.allows(&spec.name));
-            let offered = offered.filter(|spec| !(is_child && matches!(spec.name.as_str(), "agent" | "evaluate")));
+            let offered = self
+                .registry
+                .specs()
+                .filter(|spec| preset.allows(&spec.name));
+            let offered = offered
+                .filter(|spec| !(is_child && matches!(spec.name.as_str(), "agent" | "evaluate")));
             let mut request = ModelRequest {
                 system: vec![preset.instructions.as_str().into()],
                 messages: history,
@@ -80,13 +95,23 @@ impl TestSession {
             add(&mut request, Role::User, task);
             for _ in 0..MAX_TURNS {
                 let mut streamed = Streamed(String::new());
-                let completion = Offline::new().complete(&request, &mut streamed).await.unwrap();
+                let completion = Offline::new()
+                    .complete(&request, &mut streamed)
+                    .await
+                    .unwrap();
                 assert_eq!(streamed.0, completion.text);
-                assert!(completion.usage.is_some_and(|usage| usage.estimated && usage.prompt_tokens > 0));
+                assert!(
+                    completion
+                        .usage
+                        .is_some_and(|usage| usage.estimated && usage.prompt_tokens > 0)
+                );
                 let message = add(&mut request, Role::Assistant, completion.text.clone());
                 message.tool_calls.clone_from(&completion.tool_calls);
                 if completion.tool_calls.is_empty() {
-                    return Ended { answer: completion.text, messages: request.messages };
+                    return Ended {
+                        answer: completion.text,
+                        messages: request.messages,
+                    };
                 }
                 for call in completion.tool_calls {
                     let result = self.call(&call).await;
@@ -103,9 +128,16 @@ impl TestSession {
             Ok(checked) => checked.value,
             Err(error) => panic!("{}: {error}", call.name),
         };
-        let text = |name: &str| arguments.get(name).and_then(Value::as_str).map(str::to_owned);
+        let text = |name: &str| {
+            arguments
+                .get(name)
+                .and_then(Value::as_str)
+                .map(str::to_owned)
+        };
         match call.name.as_str() {
-            "goal" => self.goal(&arguments).unwrap_or_else(|error| format!("error: goal_not_found: {error}")),
+            "goal" => self
+                .goal(&arguments)
+                .unwrap_or_else(|error| format!("error: goal_not_found: {error}")),
             "create_artifact" => {
                 let name = text("name").unwrap();
                 let mut artifacts = self.artifacts.lock().unwrap();
@@ -116,7 +148,10 @@ impl TestSession {
                 "<artifact version=\"1\"/>".to_owned()
             }
             "rewrite_artifact" => {
-                self.artifacts.lock().unwrap().insert(text("name").unwrap(), text("content").unwrap());
+                self.artifacts
+                    .lock()
+                    .unwrap()
+                    .insert(text("name").unwrap(), text("content").unwrap());
                 "<artifact version=\"2\"/>".to_owned()
             }
             "update_artifact" => {
@@ -128,7 +163,12 @@ impl TestSession {
                 "<artifact version=\"3\"/>".to_owned()
             }
             "read_artifact" => {
-                let content = self.artifacts.lock().unwrap().get(&text("name").unwrap()).cloned();
+                let content = self
+                    .artifacts
+                    .lock()
+                    .unwrap()
+                    .get(&text("name").unwrap())
+                    .cloned();
                 content.unwrap_or_else(|| "error: artifact_not_found: no such artifact".to_owned())
             }
             "agent" => match &arguments["task"] {
@@ -139,15 +179,28 @@ impl TestSession {
                     }
                     json!({"mode": "explore", "results": results}).to_string()
                 }
-                task => self.child(0, "delegate", task.as_str().unwrap()).await.to_string(),
+                task => self
+                    .child(0, "delegate", task.as_str().unwrap())
+                    .await
+                    .to_string(),
             },
             "evaluate" => {
-                let task = format!("Evaluate whether the goal is met.\n\n## Context\n{}", text("context").unwrap());
+                let task = format!(
+                    "Evaluate whether the goal is met.\n\n## Context\n{}",
+                    text("context").unwrap()
+                );
                 self.child(0, "evaluate", &task).await.to_string()
             }
             reading => {
-                let tool = self.registry.get(reading).and_then(|entry| entry.tool.clone()).unwrap();
-                self.project.call(tool.as_ref(), arguments).await.unwrap_or_else(|error| format!("error: {error}"))
+                let tool = self
+                    .registry
+                    .get(reading)
+                    .and_then(|entry| entry.tool.clone())
+                    .unwrap();
+                self.project
+                    .call(tool.as_ref(), arguments)
+                    .await
+                    .unwrap_or_else(|error| format!("error: {error}"))
             }
         }
     }
@@ -177,14 +230,23 @@ impl TestSession {
         let text = |name: &str| arguments.get(name).and_then(Value::as_str);
         let mut next = goals.clone();
         if let Some(add) = arguments.get("add").and_then(Value::as_array) {
-            let add: Vec<String> = add.iter().map(|goal| goal.as_str().unwrap().to_owned()).collect();
-            next.plan_add(&add, "", None, None, 0, at)?.iter().for_each(|event| next.apply(event));
+            let add: Vec<String> = add
+                .iter()
+                .map(|goal| goal.as_str().unwrap().to_owned())
+                .collect();
+            next.plan_add(&add, "", None, None, 0, at)?
+                .iter()
+                .for_each(|event| next.apply(event));
         }
         if let Some(done) = text("done") {
-            next.plan_close(None, GoalStatus::Completed, done)?.iter().for_each(|event| next.apply(event));
+            next.plan_close(None, GoalStatus::Completed, done)?
+                .iter()
+                .for_each(|event| next.apply(event));
         }
         if let Some(focus) = text("focus") {
-            next.plan_focus(focus)?.iter().for_each(|event| next.apply(event));
+            next.plan_focus(focus)?
+                .iter()
+                .for_each(|event| next.apply(event));
         }
         *goals = next;
         Ok(goals.render(true))
@@ -193,7 +255,14 @@ impl TestSession {
 
 pub(super) fn add(request: &mut ModelRequest, role: Role, content: String) -> &mut Message {
     let sequence = request.messages.len() as u64 + 1;
-    let message = Message::new(TraceId::new("s"), sequence, None, role, content, Timestamp::default());
+    let message = Message::new(
+        TraceId::new("s"),
+        sequence,
+        None,
+        role,
+        content,
+        Timestamp::default(),
+    );
     request.messages.push(message.into());
     std::sync::Arc::get_mut(request.messages.last_mut().unwrap()).unwrap()
 }

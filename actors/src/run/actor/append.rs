@@ -45,7 +45,9 @@ impl RunActor {
             state.appends.epoch = epoch;
         }
         if let Some(last) = ack.events.iter().rev().find(|event| event.run_seq > 0) {
-            self.entry.status.update_run(|view| view.events = last.run_seq);
+            self.entry
+                .status
+                .update_run(|view| view.events = last.run_seq);
         }
         if let Some(first) = ack.events.first() {
             self.entry.set_first_event(first.event_id);
@@ -55,7 +57,11 @@ impl RunActor {
         }
         state.reservations.settle_appended();
         // At this point, everything applied to the state is durable.
-        if state.run.as_ref().is_some_and(RunState::is_cancel_requested) {
+        if state
+            .run
+            .as_ref()
+            .is_some_and(RunState::is_cancel_requested)
+        {
             self.entry.set_cancel_recorded();
         }
         state.has_started = true;
@@ -64,10 +70,14 @@ impl RunActor {
             self.restore_added_children();
         }
         if self.entry.claim_journal() {
-            self.services.task_journals.start(&self.entry.identity.run_id);
+            self.services
+                .task_journals
+                .start(&self.entry.identity.run_id);
         }
         let effects = state.appends.in_flight.take().unwrap_or_default();
-        self.services.faults.at_run_point(&self.entry.identity.run_id, FaultPoint::AfterAppend);
+        self.services
+            .faults
+            .at_run_point(&self.entry.identity.run_id, FaultPoint::AfterAppend);
         self.perform(myself, effects, state);
         if state.run.as_ref().is_some_and(RunState::is_ended) {
             self.notify_end(myself, state);
@@ -98,14 +108,19 @@ impl RunActor {
             }
             error if error.is_transient() => {
                 let failed = state.appends.failed.take();
-                let wait =
-                    failed.as_ref().map_or(STORAGE_BACKOFF.0, |failed| (failed.delay * 2).min(STORAGE_BACKOFF.1));
+                let wait = failed.as_ref().map_or(STORAGE_BACKOFF.0, |failed| {
+                    (failed.delay * 2).min(STORAGE_BACKOFF.1)
+                });
                 // The writer logs this once for all runs; here it concerns one run only.
                 tracing::debug!(run = %self.entry.identity.run_id, %error, ?wait, "append failed; retrying");
                 self.entry.status.set_state("waiting", "storage");
                 if append.fence.is_some() {
                     let waiting = self.services.journal.storage_waits().begin(&error);
-                    state.appends.failed = Some(FailedAppend { append, delay: wait, _wait: waiting });
+                    state.appends.failed = Some(FailedAppend {
+                        append,
+                        delay: wait,
+                        _wait: waiting,
+                    });
                     myself.send_after(wait, || RunMsg::RetryAppend);
                 } else {
                     // It is unclear whether the run was opened: read what is stored (DUR-6).
@@ -118,7 +133,9 @@ impl RunActor {
             // The conversation, or a document to be rewound with it, has changed since it was read.
             StoreError::HeadMoved(_) | StoreError::AlreadyExists(_) if !state.has_started => {
                 (state.run, state.appends.in_flight, state.appends.number) = (None, None, 0);
-                state.tasks.load(myself.clone(), Default::default(), STORAGE_BACKOFF.0);
+                state
+                    .tasks
+                    .load(myself.clone(), Default::default(), STORAGE_BACKOFF.0);
                 Ok(())
             }
             error => Err(format!("could not append to the journal: {error}").into()),

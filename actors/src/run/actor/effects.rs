@@ -9,7 +9,10 @@ use soong_storage::fault::FaultPoint;
 use crate::run::{
     actor::{RunActor, RunActorState, time_limit::watch_time},
     machine::{
-        effect::{ArtifactEffect, ChildEffect, Effect, HookEffect, MemoryEffect, ModelEffect, ToolCallEffect},
+        effect::{
+            ArtifactEffect, ChildEffect, Effect, HookEffect, MemoryEffect, ModelEffect,
+            ToolCallEffect,
+        },
         input::{ChildInput, ModelInput, RunInput, ToolInput},
         state::RunState,
     },
@@ -18,52 +21,95 @@ use crate::run::{
 };
 
 impl RunActor {
-    pub(in crate::run) fn perform(&self, myself: &ActorRef<RunMsg>, effects: Vec<Effect>, state: &mut RunActorState) {
+    pub(in crate::run) fn perform(
+        &self,
+        myself: &ActorRef<RunMsg>,
+        effects: Vec<Effect>,
+        state: &mut RunActorState,
+    ) {
         for effect in effects {
             match effect {
-                Effect::Model(_) | Effect::Tool(ToolCallEffect::Run(_)) if self.lacks_slot(state) => {
-                    state.slot.wait.get_or_insert_with(|| self.entry.limits.clock.pause());
+                Effect::Model(_) | Effect::Tool(ToolCallEffect::Run(_))
+                    if self.lacks_slot(state) =>
+                {
+                    state
+                        .slot
+                        .wait
+                        .get_or_insert_with(|| self.entry.limits.clock.pause());
                     state.slot.deferred.push(effect);
                 }
                 Effect::Model(effect) => {
-                    self.services.faults.at_run_point(&self.entry.identity.run_id, FaultPoint::CallModel);
+                    self.services
+                        .faults
+                        .at_run_point(&self.entry.identity.run_id, FaultPoint::CallModel);
                     match effect {
-                        ModelEffect::Call(call) => state.tasks.call_model(myself.clone(), &self.spec, call),
-                        ModelEffect::Reflect(call) => state.tasks.reflect(myself.clone(), &self.spec, *call),
-                        ModelEffect::Summarize(call) => state.tasks.summarize(myself.clone(), &self.spec, call),
-                        ModelEffect::NameTrace(call) => state.tasks.name_trace(myself.clone(), &self.spec, call),
+                        ModelEffect::Call(call) => {
+                            state.tasks.call_model(myself.clone(), &self.spec, call)
+                        }
+                        ModelEffect::Reflect(call) => {
+                            state.tasks.reflect(myself.clone(), &self.spec, *call)
+                        }
+                        ModelEffect::Summarize(call) => {
+                            state.tasks.summarize(myself.clone(), &self.spec, call)
+                        }
+                        ModelEffect::NameTrace(call) => {
+                            state.tasks.name_trace(myself.clone(), &self.spec, call)
+                        }
                     }
                 }
                 Effect::Memory(MemoryEffect::Recall(task)) => {
-                    self.services.faults.at_run_point(&self.entry.identity.run_id, FaultPoint::CallModel);
+                    self.services
+                        .faults
+                        .at_run_point(&self.entry.identity.run_id, FaultPoint::CallModel);
                     state.tasks.recall(myself.clone(), &self.spec, task);
                 }
                 Effect::Memory(MemoryEffect::Learn(changes)) => {
-                    state.tasks.write_experiences(myself.clone(), &self.spec, *changes);
+                    state
+                        .tasks
+                        .write_experiences(myself.clone(), &self.spec, *changes);
                 }
                 Effect::Tool(effect) => self.perform_tool_effect(myself, effect, state),
                 Effect::Child(effect) => self.perform_child_effect(effect, state),
                 Effect::Hook(HookEffect::NotifyStart { point, prompt }) => {
-                    self.services.tasks.hooks.notify_of_start(&self.entry, &self.spec, point, prompt);
+                    self.services.tasks.hooks.notify_of_start(
+                        &self.entry,
+                        &self.spec,
+                        point,
+                        prompt,
+                    );
                 }
                 Effect::Hook(HookEffect::CallStopHooks { turn, answer }) => {
-                    state.tasks.call_stop_hooks(myself.clone(), &self.spec, turn, answer);
+                    state
+                        .tasks
+                        .call_stop_hooks(myself.clone(), &self.spec, turn, answer);
                 }
                 Effect::Hook(HookEffect::CallBeforeAgent(task)) => {
-                    state.tasks.call_agent_callbacks(myself.clone(), &self.spec, AgentStep::Before { task });
+                    state.tasks.call_agent_callbacks(
+                        myself.clone(),
+                        &self.spec,
+                        AgentStep::Before { task },
+                    );
                 }
                 Effect::Hook(HookEffect::CallAfterAgent { turn, answer }) => {
-                    state.tasks.call_agent_callbacks(myself.clone(), &self.spec, AgentStep::After { turn, answer });
+                    state.tasks.call_agent_callbacks(
+                        myself.clone(),
+                        &self.spec,
+                        AgentStep::After { turn, answer },
+                    );
                 }
                 Effect::Artifact(ArtifactEffect::StoreAnswer(answer)) => {
                     state.tasks.store_answer(myself.clone(), &self.spec, answer);
                 }
                 Effect::Artifact(ArtifactEffect::FlushDocuments) => {
-                    self.services.faults.at_run_point(&self.entry.identity.run_id, FaultPoint::Flush);
+                    self.services
+                        .faults
+                        .at_run_point(&self.entry.identity.run_id, FaultPoint::Flush);
                     state.tasks.flush_documents(myself.clone());
                 }
                 Effect::Artifact(ArtifactEffect::Invalidate(names)) => {
-                    self.services.artifacts.evict_restored(&self.entry.identity.session_id, &names);
+                    self.services
+                        .artifacts
+                        .evict_restored(&self.entry.identity.session_id, &names);
                 }
                 Effect::DetachNaming => state.tasks.detach_naming(),
                 Effect::AbortTasks => {
@@ -78,15 +124,28 @@ impl RunActor {
         self.watch_time_limit(state);
     }
 
-    fn perform_tool_effect(&self, myself: &ActorRef<RunMsg>, effect: ToolCallEffect, state: &mut RunActorState) {
+    fn perform_tool_effect(
+        &self,
+        myself: &ActorRef<RunMsg>,
+        effect: ToolCallEffect,
+        state: &mut RunActorState,
+    ) {
         match effect {
             ToolCallEffect::Run(request) => {
-                self.services.faults.at_run_point(&self.entry.identity.run_id, FaultPoint::RunTool);
+                self.services
+                    .faults
+                    .at_run_point(&self.entry.identity.run_id, FaultPoint::RunTool);
                 state.tasks.run_tool(myself.clone(), &self.spec, request);
             }
             ToolCallEffect::RequestPermission(id) => self.services.approvals.request(id),
-            ToolCallEffect::ReadSettings { id, trace_id } => state.tasks.read_settings(myself.clone(), id, trace_id),
-            ToolCallEffect::StoreResults(results) => state.tasks.store_results(myself.clone(), &self.spec, results),
+            ToolCallEffect::ReadSettings { id, trace_id } => {
+                state.tasks.read_settings(myself.clone(), id, trace_id)
+            }
+            ToolCallEffect::StoreResults(results) => {
+                state
+                    .tasks
+                    .store_results(myself.clone(), &self.spec, results)
+            }
             ToolCallEffect::ConfirmModeChange { ticket } => {
                 if let Some(reply) = state.replies.mode_changes.take(ticket) {
                     let _ = reply.send(()); // the caller may be gone
@@ -103,7 +162,9 @@ impl RunActor {
     fn perform_child_effect(&self, effect: ChildEffect, state: &mut RunActorState) {
         match effect {
             ChildEffect::Start(runs) => {
-                self.services.faults.at_run_point(&self.entry.identity.run_id, FaultPoint::StartChildren);
+                self.services
+                    .faults
+                    .at_run_point(&self.entry.identity.run_id, FaultPoint::StartChildren);
                 self.start_children(&runs);
             }
             ChildEffect::Cancel(runs) => {
@@ -116,9 +177,16 @@ impl RunActor {
                     reply.send(answer);
                 }
             }
-            ChildEffect::NotifyParent { parent, run_id, collaborator } => {
+            ChildEffect::NotifyParent {
+                parent,
+                run_id,
+                collaborator,
+            } => {
                 if let Some(parent) = self.services.runs.get(&parent) {
-                    let changed = ChildInput::Changed { run_id, collaborator: Box::new(collaborator) };
+                    let changed = ChildInput::Changed {
+                        run_id,
+                        collaborator: Box::new(collaborator),
+                    };
                     self.services.runs.notify(&parent, RunInput::Child(changed));
                 }
             }
@@ -128,13 +196,26 @@ impl RunActor {
     /// Starts the timer of the nearest limit: the timeout of the run, or its budget of time.
     fn watch_time_limit(&self, state: &RunActorState) {
         let settings = &self.spec.settings;
-        let budget_ms = settings.options.budget.wall_time_s.map(|limit| limit.saturating_mul(1_000));
+        let budget_ms = settings
+            .options
+            .budget
+            .wall_time_s
+            .map(|limit| limit.saturating_mul(1_000));
         let limits = [(settings.options.timeout_ms, false), (budget_ms, true)];
-        let nearest = limits.into_iter().filter_map(|(limit, is_budget)| Some((limit?, is_budget))).min();
+        let nearest = limits
+            .into_iter()
+            .filter_map(|(limit, is_budget)| Some((limit?, is_budget)))
+            .min();
         if let Some((limit_ms, is_budget)) = nearest
             && let Some(run) = state.run.as_ref().filter(|run| run.has_started())
         {
-            watch_time(&self.services, &self.entry, run.used_ms(), limit_ms, is_budget);
+            watch_time(
+                &self.services,
+                &self.entry,
+                run.used_ms(),
+                limit_ms,
+                is_budget,
+            );
         }
     }
 
@@ -145,7 +226,9 @@ impl RunActor {
             RunInput::Tool(ToolInput::Ended { .. }) => FaultPoint::ToolEnded,
             _ => return,
         };
-        self.services.faults.at_run_point(&self.entry.identity.run_id, point);
+        self.services
+            .faults
+            .at_run_point(&self.entry.identity.run_id, point);
     }
 
     /// Registers the children before a caller can look them up, and then has them admitted.
@@ -165,7 +248,9 @@ impl RunActor {
     /// Returns the slot while a child waits only for its own children (ACT-5).
     fn return_slot_while_waiting(&self, state: &mut RunActorState) {
         let is_waiting = RunState::only_waits_for_others;
-        if self.entry.identity.parent.is_some() && !state.slot.is_returned && state.run.as_ref().is_some_and(is_waiting)
+        if self.entry.identity.parent.is_some()
+            && !state.slot.is_returned
+            && state.run.as_ref().is_some_and(is_waiting)
         {
             state.slot.is_returned = true;
             self.send_to_sub_agents(SubAgentMsg::ReturnSlot(self.entry.identity.run_id.clone()));

@@ -45,12 +45,17 @@ fn has_waited(run: &RunEntry, idle_after_ms: u64) -> bool {
 impl RunActor {
     /// Starts to passivate the actor if the complete state of the run is stored. Messages sent before are handled
     /// first.
-    pub(in crate::run) fn begin_passivation(&self, myself: &ActorRef<RunMsg>, state: &mut RunActorState) {
+    pub(in crate::run) fn begin_passivation(
+        &self,
+        myself: &ActorRef<RunMsg>,
+        state: &mut RunActorState,
+    ) {
         if !state.passivation.is_in_progress && self.can_passivate(state) {
             state.passivation.is_in_progress = true;
             state.passivation.attempt += 1;
             self.entry.address.start_buffering(state.user_wait.take());
-            self.mailbox(myself).send(RunMsg::FinishPassivation(state.passivation.attempt));
+            self.mailbox(myself)
+                .send(RunMsg::FinishPassivation(state.passivation.attempt));
         }
     }
 
@@ -69,18 +74,27 @@ impl RunActor {
     }
 
     /// Aborts the passivation, and receives the messages that were buffered meanwhile.
-    pub(in crate::run) fn abort_passivation(&self, myself: &ActorRef<RunMsg>, state: &mut RunActorState) {
+    pub(in crate::run) fn abort_passivation(
+        &self,
+        myself: &ActorRef<RunMsg>,
+        state: &mut RunActorState,
+    ) {
         state.passivation.is_in_progress = false;
         self.connect_address(myself, state);
     }
 
-    pub(in crate::run) fn connect_address(&self, myself: &ActorRef<RunMsg>, state: &mut RunActorState) {
+    pub(in crate::run) fn connect_address(
+        &self,
+        myself: &ActorRef<RunMsg>,
+        state: &mut RunActorState,
+    ) {
         state.user_wait = self.entry.address.open(self.mailbox(myself));
         self.entry.status.update_run(|view| view.passive = false);
     }
 
     fn can_passivate(&self, state: &RunActorState) -> bool {
-        let waits = |run: &RunState| run.only_waits_for_others() && !run.is_ending() && !run.is_ended();
+        let waits =
+            |run: &RunState| run.only_waits_for_others() && !run.is_ending() && !run.is_ended();
         state.run.as_ref().is_some_and(waits)
             && state.is_idle()
             // A child that has not returned its slot would keep it forever.

@@ -124,8 +124,12 @@ impl Replies {
                     reply.send(answer);
                 }
             }
-            Effect::Tool(ToolCallEffect::AnswerQuestion { ticket, .. }) => drop(self.questions.take(ticket)),
-            Effect::Tool(ToolCallEffect::ConfirmModeChange { ticket }) => drop(self.mode_changes.take(ticket)),
+            Effect::Tool(ToolCallEffect::AnswerQuestion { ticket, .. }) => {
+                drop(self.questions.take(ticket))
+            }
+            Effect::Tool(ToolCallEffect::ConfirmModeChange { ticket }) => {
+                drop(self.mode_changes.take(ticket))
+            }
             _ => {}
         }
     }
@@ -139,7 +143,10 @@ pub(super) struct PendingReplies<R> {
 
 impl<R> Default for PendingReplies<R> {
     fn default() -> Self {
-        Self { replies: HashMap::new(), next_ticket: 0 }
+        Self {
+            replies: HashMap::new(),
+            next_ticket: 0,
+        }
     }
 }
 

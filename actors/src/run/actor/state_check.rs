@@ -38,15 +38,32 @@ impl RunActor {
     }
 
     /// Reports the fields in which the state rebuilt from these rows differs from the live state.
-    pub(super) fn compare_rebuilt_state(&self, stored: Result<StoredRun, StoreError>, state: &RunActorState) {
-        let Faults { difference_hook: Some(report), .. } = &self.services.faults else { return };
+    pub(super) fn compare_rebuilt_state(
+        &self,
+        stored: Result<StoredRun, StoreError>,
+        state: &RunActorState,
+    ) {
+        let Faults {
+            difference_hook: Some(report),
+            ..
+        } = &self.services.faults
+        else {
+            return;
+        };
         // After the end of a run, others may change its trace.
-        let Some(live) = state.run.as_ref().filter(|live| !live.is_ended()) else { return };
+        let Some(live) = state.run.as_ref().filter(|live| !live.is_ended()) else {
+            return;
+        };
         let run_id = &self.entry.identity.run_id;
         match stored {
             Ok(mut stored) => {
-                let known_results: HashSet<RunId> = live.child_results().map(|result| result.run_id.clone()).collect();
-                stored.results.retain(|result| known_results.contains(&result.run_id));
+                let known_results: HashSet<RunId> = live
+                    .child_results()
+                    .map(|result| result.run_id.clone())
+                    .collect();
+                stored
+                    .results
+                    .retain(|result| known_results.contains(&result.run_id));
                 let rebuilt = RunState::rebuild(Arc::clone(&self.spec), stored);
                 report(run_id, &differences(live, &rebuilt));
             }

@@ -30,11 +30,24 @@ pub(crate) fn watch_time(
     let notify_at_limit = async move {
         loop {
             let remaining = limit.saturating_sub(live.limits.clock.used());
-            if remaining.is_zero() && runs.notify(&live, RunInput::End(EndInput::TimedOut { limit_ms, is_budget })) {
+            if remaining.is_zero()
+                && runs.notify(
+                    &live,
+                    RunInput::End(EndInput::TimedOut {
+                        limit_ms,
+                        is_budget,
+                    }),
+                )
+            {
                 live.limits.clock.time_limit_notified();
                 return;
             }
-            tokio::time::sleep(if remaining.is_zero() { NOTIFY_RETRY_DELAY } else { remaining }).await;
+            tokio::time::sleep(if remaining.is_zero() {
+                NOTIFY_RETRY_DELAY
+            } else {
+                remaining
+            })
+            .await;
         }
     };
     services.lifetime.spawn(async move {

@@ -32,24 +32,35 @@ impl Approvals {
     async fn try_notify(&self, awaited: &PendingRow) -> Result<(), ErrorInfo> {
         let (run, input) = match awaited.clone() {
             PendingRow::Permission(id) => {
-                let Some(permission) = self.reader.read(move |reader| reader.permission(&id)).await? else {
+                let Some(permission) = self
+                    .reader
+                    .read(move |reader| reader.permission(&id))
+                    .await?
+                else {
                     return Ok(());
                 };
                 let run = permission.run_id.clone();
                 (
                     run,
-                    PermissionDecision::from_request(permission)
-                        .map(|decision| RunInput::Tool(ToolInput::PermissionDecided(Box::new(decision)))),
+                    PermissionDecision::from_request(permission).map(|decision| {
+                        RunInput::Tool(ToolInput::PermissionDecided(Box::new(decision)))
+                    }),
                 )
             }
             PendingRow::Question(id) => {
                 let wanted = id.clone();
-                let Some(question) = self.reader.read(move |reader| reader.question(&wanted)).await? else {
+                let Some(question) = self
+                    .reader
+                    .read(move |reader| reader.question(&wanted))
+                    .await?
+                else {
                     return Ok(());
                 };
                 (
                     question.run_id,
-                    question.answer.map(|answer| RunInput::Tool(ToolInput::QuestionAnswered { id, answer })),
+                    question
+                        .answer
+                        .map(|answer| RunInput::Tool(ToolInput::QuestionAnswered { id, answer })),
                 )
             }
         };
@@ -68,14 +79,25 @@ impl Approvals {
         self.lifetime.spawn(async move {
             let attempt = || async {
                 // A successful commit shows that the store was reopened and checked.
-                let probe = Append { fence: None, writes: vec![Write::Probe] };
-                approvals.journal.append_and_wait(probe).await.map_err(|error| ErrorInfo::from(&error))?;
+                let probe = Append {
+                    fence: None,
+                    writes: vec![Write::Probe],
+                };
+                approvals
+                    .journal
+                    .append_and_wait(probe)
+                    .await
+                    .map_err(|error| ErrorInfo::from(&error))?;
                 // Removed before the row is read: a decision that fails after this read starts another task.
                 approvals.unconfirmed.remove(&awaited);
                 approvals.try_notify(&awaited).await?;
                 approvals.apply_stored_grant(&awaited).await
             };
-            if let Err(error) = approvals.lifetime.keep_trying("reading a decision", attempt).await {
+            if let Err(error) = approvals
+                .lifetime
+                .keep_trying("reading a decision", attempt)
+                .await
+            {
                 tracing::warn!(?awaited, %error, "failed to read whether a decision was recorded");
             }
         });
@@ -83,9 +105,15 @@ impl Approvals {
 
     /// Grants the requests that a stored decision for the session covers, as [`Self::decide`] would have done.
     async fn apply_stored_grant(self: &Arc<Self>, awaited: &PendingRow) -> Result<(), ErrorInfo> {
-        let PendingRow::Permission(id) = awaited else { return Ok(()) };
+        let PendingRow::Permission(id) = awaited else {
+            return Ok(());
+        };
         let id = id.clone();
-        match self.reader.read(move |reader| reader.permission(&id)).await? {
+        match self
+            .reader
+            .read(move |reader| reader.permission(&id))
+            .await?
+        {
             Some(permission) => self.apply_session_grant(&permission).await,
             None => Ok(()),
         }

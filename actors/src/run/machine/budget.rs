@@ -15,8 +15,16 @@ impl RunState {
     pub(crate) fn apply_budget(&mut self, event: &BudgetEvent) {
         match event {
             BudgetEvent::Warning { dimension, .. } => self.usage.warned.push(*dimension),
-            BudgetEvent::Exceeded { dimension, used, limit } => {
-                let limit_status = LimitStatus { dimension: *dimension, used: used.clone(), limit: limit.clone() };
+            BudgetEvent::Exceeded {
+                dimension,
+                used,
+                limit,
+            } => {
+                let limit_status = LimitStatus {
+                    dimension: *dimension,
+                    used: used.clone(),
+                    limit: limit.clone(),
+                };
                 self.end.ending.get_or_insert_with(|| Termination {
                     status: RunStatus::Failed,
                     reason: EndReason::BudgetExceeded,
@@ -30,16 +38,27 @@ impl RunState {
 impl Transition<'_, '_> {
     /// Ends the run with `budget_exceeded` if the error reports an exceeded budget.
     pub(crate) fn end_if_budget_exceeded(&mut self, error: &ErrorInfo) {
-        if let Some(LimitStatus { dimension, used, limit }) = budget::limit_of_error(error)
+        if let Some(LimitStatus {
+            dimension,
+            used,
+            limit,
+        }) = budget::limit_of_error(error)
             && self.state.end.ending.is_none()
         {
-            self.emit(BudgetEvent::Exceeded { dimension, used, limit });
+            self.emit(BudgetEvent::Exceeded {
+                dimension,
+                used,
+                limit,
+            });
         }
     }
 
     /// Takes one tool call from the budget. If none remains, ends the run.
     pub(crate) fn consume_tool_call(&mut self) -> Result<(), ErrorInfo> {
-        let taken = self.context.budget.map_or(Ok(()), budget::BudgetAccount::count_tool_call);
+        let taken = self
+            .context
+            .budget
+            .map_or(Ok(()), budget::BudgetAccount::count_tool_call);
         if let Err(error) = &taken {
             self.end_if_budget_exceeded(error);
         }
@@ -49,16 +68,28 @@ impl Transition<'_, '_> {
     /// Ends the run because the time limit of its budget is reached.
     pub(crate) fn end_by_time_budget(&mut self, limit_s: u64) {
         let (used, limit) = (self.state.clock.used_ms / 1_000, limit_s);
-        let limit_status =
-            LimitStatus { dimension: BudgetDimension::WallTimeS, used: used.to_string(), limit: limit.to_string() };
+        let limit_status = LimitStatus {
+            dimension: BudgetDimension::WallTimeS,
+            used: used.to_string(),
+            limit: limit.to_string(),
+        };
         self.end_if_budget_exceeded(&budget::budget_exceeded_error(&limit_status));
     }
 
     /// Records a warning, once per limit, when four fifths of it are used.
     pub(crate) fn record_budget_warnings(&mut self) {
-        for LimitStatus { dimension, used, limit } in self.nearly_used() {
+        for LimitStatus {
+            dimension,
+            used,
+            limit,
+        } in self.nearly_used()
+        {
             if !self.state.usage.warned.contains(&dimension) {
-                self.emit(BudgetEvent::Warning { dimension, used, limit });
+                self.emit(BudgetEvent::Warning {
+                    dimension,
+                    used,
+                    limit,
+                });
             }
         }
     }
@@ -66,9 +97,13 @@ impl Transition<'_, '_> {
     /// Returns the note for the model about nearly used limits; `None` if there are none.
     pub(crate) fn budget_note(&self) -> Option<String> {
         let limits = self.nearly_used();
-        let lines = limits.iter().map(|LimitStatus { dimension, used, limit }| {
-            format!("- {}: {used} of {limit} used\n", dimension.as_str())
-        });
+        let lines = limits.iter().map(
+            |LimitStatus {
+                 dimension,
+                 used,
+                 limit,
+             }| { format!("- {}: {used} of {limit} used\n", dimension.as_str()) },
+        );
         let lines: String = lines.collect();
         (!lines.is_empty()).then(|| {
             format!(
@@ -78,6 +113,9 @@ impl Transition<'_, '_> {
     }
 
     pub(crate) fn nearly_used(&self) -> Vec<LimitStatus> {
-        self.context.budget.map(budget::BudgetAccount::nearly_exhausted).unwrap_or_default()
+        self.context
+            .budget
+            .map(budget::BudgetAccount::nearly_exhausted)
+            .unwrap_or_default()
     }
 }

@@ -7,7 +7,8 @@
 //! message, or the end of the run. Changed tasks and arguments are recorded before they are used, and read from the event.
 
 use soong_protocol::{
-    ContentPart, EndReason, ErrorInfo, HookEvent, Message, MessageContent, MessageEvent, Role, RunStatus,
+    ContentPart, EndReason, ErrorInfo, HookEvent, Message, MessageContent, MessageEvent, Role,
+    RunStatus,
 };
 
 use crate::{
@@ -28,14 +29,25 @@ impl RunState {
     /// Applies what a callback did.
     pub(super) fn apply_hook(&mut self, event: &HookEvent) {
         let (point, decision, tool_call_id, change) = match event {
-            HookEvent::CallbackCompleted { error: Some(error), .. } => return self.fail_by_callback(error),
+            HookEvent::CallbackCompleted {
+                error: Some(error), ..
+            } => return self.fail_by_callback(error),
             // Before a tool call, only the call is refused.
-            HookEvent::CallbackFailed { point, is_closed: true, error, .. } if point != "before_tool" => {
+            HookEvent::CallbackFailed {
+                point,
+                is_closed: true,
+                error,
+                ..
+            } if point != "before_tool" => {
                 return self.fail_by_callback(error);
             }
-            HookEvent::CallbackCompleted { point, decision, tool_call_id, change, .. } => {
-                (point, decision, tool_call_id, change)
-            }
+            HookEvent::CallbackCompleted {
+                point,
+                decision,
+                tool_call_id,
+                change,
+                ..
+            } => (point, decision, tool_call_id, change),
             _ => return,
         };
         match (point.as_str(), decision.as_str(), change) {
@@ -45,7 +57,9 @@ impl RunState {
             ("before_agent", "answered", _) => self.start.is_answered = true,
             ("after_agent", "replaced", _) => self.end.after_agent = EndCheck::Passed,
             ("before_tool", "changed", Some(arguments)) => {
-                let open = tool_call_id.as_ref().and_then(|id| self.calls_mut()?.get_mut(id));
+                let open = tool_call_id
+                    .as_ref()
+                    .and_then(|id| self.calls_mut()?.get_mut(id));
                 if let Some(open) = open {
                     open.call.arguments = arguments.to_string();
                     open.is_changed_by_callback = true;
@@ -58,12 +72,19 @@ impl RunState {
     /// Ends the run because of a callback.
     pub(super) fn fail_by_callback(&mut self, error: &ErrorInfo) {
         let (status, reason) = (RunStatus::Failed, EndReason::Failed);
-        self.end.ending.get_or_insert_with(|| Termination { status, reason, error: Some(error.clone()) });
+        self.end.ending.get_or_insert_with(|| Termination {
+            status,
+            reason,
+            error: Some(error.clone()),
+        });
     }
 
     /// Returns the task of the run, as a callback may have changed it.
     pub(in crate::run) fn task(&self) -> &str {
-        self.start.changed_task.as_deref().unwrap_or(&self.spec.task)
+        self.start
+            .changed_task
+            .as_deref()
+            .unwrap_or(&self.spec.task)
     }
 
     /// Returns the message that begins the work of the run.
@@ -73,9 +94,14 @@ impl RunState {
             true => MessageContent::from(spec.task.as_str()),
             false => spec.settings.task_content.clone(),
         };
-        let Some(changed) = &self.start.changed_task else { return given };
+        let Some(changed) = &self.start.changed_task else {
+            return given;
+        };
         let mut content = MessageContent::from(changed.as_str());
-        let files = given.into_parts().into_iter().filter(|part| !matches!(part, ContentPart::Text { .. }));
+        let files = given
+            .into_parts()
+            .into_iter()
+            .filter(|part| !matches!(part, ContentPart::Text { .. }));
         files.for_each(|file| content.push(file));
         content
     }
@@ -91,7 +117,9 @@ impl Transition<'_, '_> {
         }
         let task = spec.task.clone();
         self.state.phase = Phase::Preparing;
-        self.step.effects.push(Effect::Hook(HookEffect::CallBeforeAgent(task)));
+        self.step
+            .effects
+            .push(Effect::Hook(HookEffect::CallBeforeAgent(task)));
         true
     }
 
@@ -100,7 +128,9 @@ impl Transition<'_, '_> {
         let state = &mut self.state;
         let spec = &state.spec;
         let is_completing = state.phase == Phase::Answered && state.end.ending.is_none();
-        let is_exempt = spec.settings.driven || state.reflection.is_some() || !state.answer.unexecuted_calls.is_empty();
+        let is_exempt = spec.settings.driven
+            || state.reflection.is_some()
+            || !state.answer.unexecuted_calls.is_empty();
         let has_callback = spec.has_callback(|functions| functions.after_agent.as_ref());
         if !is_completing || is_exempt || !has_callback {
             return false;
@@ -110,10 +140,12 @@ impl Transition<'_, '_> {
             EndCheck::Pending => true,
             EndCheck::NotCalled => {
                 state.end.after_agent = EndCheck::Pending;
-                self.step.effects.push(Effect::Hook(HookEffect::CallAfterAgent {
-                    turn: state.turn.number,
-                    answer: state.answer.text.clone(),
-                }));
+                self.step
+                    .effects
+                    .push(Effect::Hook(HookEffect::CallAfterAgent {
+                        turn: state.turn.number,
+                        answer: state.answer.text.clone(),
+                    }));
                 true
             }
         }
@@ -121,8 +153,14 @@ impl Transition<'_, '_> {
 
     pub(super) fn agent_callbacks_called(&mut self, result: AgentCallbackResult) {
         match result {
-            AgentCallbackResult::Before(result, reports) => self.before_agent_called(result, reports),
-            AgentCallbackResult::After { turn, result, reports } => self.after_agent_called(turn, result, reports),
+            AgentCallbackResult::Before(result, reports) => {
+                self.before_agent_called(result, reports)
+            }
+            AgentCallbackResult::After {
+                turn,
+                result,
+                reports,
+            } => self.after_agent_called(turn, result, reports),
             AgentCallbackResult::Cancelled if self.state.phase == Phase::Preparing => {
                 self.state.phase = Phase::Halted;
             }
@@ -158,7 +196,9 @@ impl Transition<'_, '_> {
 
     /// Adds the answer of a callback to the conversation. Returns `false` if no callback has answered.
     pub(super) fn add_callback_answer(&mut self) -> bool {
-        let Some((answer, reports)) = self.state.start.callback_answer.take() else { return false };
+        let Some((answer, reports)) = self.state.start.callback_answer.take() else {
+            return false;
+        };
         self.record_reports(reports);
         self.add_message(Role::Assistant, answer, |message| {
             message.description = "a callback answered".to_owned();
@@ -178,12 +218,15 @@ impl Transition<'_, '_> {
         self.state.end.after_agent = EndCheck::Passed;
         self.record_reports(reports);
         match result {
-            AfterResult::Result { is_replaced: false, .. } => {}
+            AfterResult::Result {
+                is_replaced: false, ..
+            } => {}
             AfterResult::Result { result, .. } => {
                 // The new answer takes the place of the old one in the conversation, also on the stored main path.
                 let replaced = self.state.conversation.head;
                 let old_answer = self.state.conversation.transcript.last();
-                self.state.conversation.head = old_answer.and_then(|entry| entry.message.parent_sequence);
+                self.state.conversation.head =
+                    old_answer.and_then(|entry| entry.message.parent_sequence);
                 let to_event = |message: &Message| MessageEvent::replacing(message, replaced);
                 self.add_message_with(Role::Assistant, result, to_event, |message| {
                     message.description = "a callback replaced the answer".to_owned();
@@ -195,11 +238,17 @@ impl Transition<'_, '_> {
 
     /// Records the changed arguments of a call, and requests its execution with them.
     pub(crate) fn callbacks_changed(&mut self, id: &str, reports: Reports) {
-        if self.state.calls_mut().is_none_or(|calls| calls.started(id).is_none()) {
+        if self
+            .state
+            .calls_mut()
+            .is_none_or(|calls| calls.started(id).is_none())
+        {
             return;
         }
         self.record_reports(reports);
-        let Some(call) = self.call_to_execute(id) else { return };
+        let Some(call) = self.call_to_execute(id) else {
+            return;
+        };
         if let Err(error) = self.request_tool(&call, None) {
             self.close_call(&call, Err(error));
             self.schedule();

@@ -19,16 +19,25 @@ impl RunState {
             ArtifactEvent::Edited { name, .. } => {
                 self.edited_documents.versions.insert(name.clone(), 0);
             }
-            ArtifactEvent::Saved { name: Some(name), version, .. } => {
+            ArtifactEvent::Saved {
+                name: Some(name),
+                version,
+                ..
+            } => {
                 if let Some(stored) = self.edited_documents.versions.get_mut(name) {
                     *stored = *version;
                 }
             }
             ArtifactEvent::Flushed { versions, failed } => self.apply_flushed(versions, failed),
             // After its answer, a run stores nothing else: this is the answer, stored by an earlier incarnation.
-            ArtifactEvent::Saved { name: None, artifact_id, version, content_type, size, .. }
-                if self.is_child_with_answer() =>
-            {
+            ArtifactEvent::Saved {
+                name: None,
+                artifact_id,
+                version,
+                content_type,
+                size,
+                ..
+            } if self.is_child_with_answer() => {
                 let reference = ArtifactRef {
                     kind: RefKind::ArtifactRef,
                     artifact_id: artifact_id.clone(),
@@ -61,11 +70,19 @@ impl RunState {
                 reference.version = *version;
             }
         }
-        let is_external =
-            |ending: &Termination| matches!(ending.reason, EndReason::Interrupted | EndReason::ActorCrashed);
+        let is_external = |ending: &Termination| {
+            matches!(
+                ending.reason,
+                EndReason::Interrupted | EndReason::ActorCrashed
+            )
+        };
         if !failed.is_empty() && !self.end.ending.as_ref().is_some_and(is_external) {
             let error = Some(documents_not_stored(failed));
-            self.end.ending = Some(Termination { status: RunStatus::Failed, reason: EndReason::Failed, error });
+            self.end.ending = Some(Termination {
+                status: RunStatus::Failed,
+                reason: EndReason::Failed,
+                error,
+            });
         }
     }
 }

@@ -3,7 +3,8 @@
 use std::{collections::HashSet, sync::Arc};
 
 use soong_protocol::{
-    Collaborator, ErrorInfo, GoalId, Message, PermissionId, Run, RunId, Timestamp, ToolSpec, TraceId, Write,
+    Collaborator, ErrorInfo, GoalId, Message, PermissionId, Run, RunId, Timestamp, ToolSpec,
+    TraceId, Write,
 };
 
 use crate::{hook::HookPoint, memory::Changes, run::machine::inline::InlineLimits};
@@ -59,7 +60,10 @@ pub(crate) enum ToolCallEffect {
     /// Confirms that another permission mode is recorded.
     ConfirmModeChange { ticket: u64 },
     /// Replies to the tool that asked a question.
-    AnswerQuestion { ticket: u64, answer: Result<String, ErrorInfo> },
+    AnswerQuestion {
+        ticket: u64,
+        answer: Result<String, ErrorInfo>,
+    },
 }
 
 /// A child that a program or tool requested.
@@ -81,16 +85,26 @@ pub(crate) enum ChildEffect {
     /// Cancels these children.
     Cancel(Vec<RunId>),
     /// Replies to the program or tool that requested child runs.
-    AnswerSpawn { ticket: u64, answer: Result<Vec<RequestedChild>, ErrorInfo> },
+    AnswerSpawn {
+        ticket: u64,
+        answer: Result<Vec<RequestedChild>, ErrorInfo>,
+    },
     /// Reports the current status of the run to its parent.
-    NotifyParent { parent: RunId, run_id: RunId, collaborator: Collaborator },
+    NotifyParent {
+        parent: RunId,
+        run_id: RunId,
+        collaborator: Collaborator,
+    },
 }
 
 /// A call to the configured hooks.
 #[derive(Debug)]
 pub(crate) enum HookEffect {
     /// Notifies the hooks of `point` that the run starts. Does not wait for them.
-    NotifyStart { point: HookPoint, prompt: Option<String> },
+    NotifyStart {
+        point: HookPoint,
+        prompt: Option<String>,
+    },
     /// Asks stop hooks whether the run may end with this answer.
     CallStopHooks { turn: u32, answer: String },
     /// Calls the callbacks before the run, with its task.

@@ -5,7 +5,10 @@ use soong_protocol::{ErrorCode, ErrorInfo, FlushFailure};
 
 /// Returns the error for a request to add children to an ended run.
 pub(crate) fn run_has_ended() -> ErrorInfo {
-    ErrorInfo::new(ErrorCode::NothingRunning, "the run has ended: it accepts no more children")
+    ErrorInfo::new(
+        ErrorCode::NothingRunning,
+        "the run has ended: it accepts no more children",
+    )
 }
 
 /// Returns the error for an answer that was cut off at its token limit.
@@ -44,7 +47,10 @@ pub(crate) fn calls_truncated() -> ErrorInfo {
 
 /// Returns the error for documents that could not be stored as versions, with their names (ART-4).
 pub(crate) fn documents_not_stored(failed: &[FlushFailure]) -> ErrorInfo {
-    let lines: Vec<String> = failed.iter().map(|one| format!("{} ({})", one.name, one.error.message)).collect();
+    let lines: Vec<String> = failed
+        .iter()
+        .map(|one| format!("{} ({})", one.name, one.error.message))
+        .collect();
     let message = format!(
         "some edited documents could not be stored as versions: {}; the edits are recorded, and the documents contain \
          them",
@@ -63,7 +69,10 @@ pub(crate) fn repeated_calls(tool: &str, count: u32) -> ErrorInfo {
         "the model called `{tool}` {count} times in a row with the same arguments and the same result, and nothing else \
          (runtime.repeated_calls_limit)"
     );
-    ErrorInfo { details: json!({ "count": count }), ..ErrorInfo::new(ErrorCode::RepeatedCalls, message) }
+    ErrorInfo {
+        details: json!({ "count": count }),
+        ..ErrorInfo::new(ErrorCode::RepeatedCalls, message)
+    }
 }
 
 /// Returns the error of a run whose model repeats an answer that a hook denies.
@@ -72,7 +81,10 @@ pub(crate) fn repeated_answers(count: u32) -> ErrorInfo {
         "the model gave the same answer {count} times in a row, and a Stop hook denied it each time \
          (runtime.repeated_calls_limit)"
     );
-    ErrorInfo { details: json!({ "count": count }), ..ErrorInfo::new(ErrorCode::RepeatedCalls, message) }
+    ErrorInfo {
+        details: json!({ "count": count }),
+        ..ErrorInfo::new(ErrorCode::RepeatedCalls, message)
+    }
 }
 
 /// Returns the error of a run whose model repeats the text that it writes with its calls.
@@ -80,7 +92,10 @@ pub(crate) fn repeated_texts(count: u32) -> ErrorInfo {
     let message = format!(
         "the model wrote the same text with its tool calls {count} times in a row (runtime.repeated_calls_limit)"
     );
-    ErrorInfo { details: json!({ "count": count }), ..ErrorInfo::new(ErrorCode::RepeatedCalls, message) }
+    ErrorInfo {
+        details: json!({ "count": count }),
+        ..ErrorInfo::new(ErrorCode::RepeatedCalls, message)
+    }
 }
 
 /// Returns the error for an answer that did not match the schema in two attempts.
@@ -109,7 +124,9 @@ pub(crate) fn undriven() -> ErrorInfo {
 
 /// The run exceeded its timeout.
 pub(crate) fn timed_out(limit_ms: u64) -> ErrorInfo {
-    let message = format!("the run exceeded its time limit of {limit_ms} ms: raise the limit, or reduce the task");
+    let message = format!(
+        "the run exceeded its time limit of {limit_ms} ms: raise the limit, or reduce the task"
+    );
     ErrorInfo::new(ErrorCode::Timeout, message)
 }
 

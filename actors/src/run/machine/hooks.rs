@@ -23,17 +23,24 @@ impl Transition<'_, '_> {
         if spec.identity.parent.is_some() || spec.settings.driven {
             return;
         }
-        let is_new = self.state.conversation.transcript.is_empty() && self.state.conversation.head.is_none();
+        let is_new =
+            self.state.conversation.transcript.is_empty() && self.state.conversation.head.is_none();
         if is_new && spec.hooks.has_hooks(HookPoint::SessionStart) {
             self.step
                 .effects
-                .push(Effect::Hook(HookEffect::NotifyStart { point: HookPoint::SessionStart, prompt: None }));
+                .push(Effect::Hook(HookEffect::NotifyStart {
+                    point: HookPoint::SessionStart,
+                    prompt: None,
+                }));
         }
         if !spec.settings.resumes && spec.hooks.has_hooks(HookPoint::UserPromptSubmit) {
             let prompt = Some(spec.task.clone());
             self.step
                 .effects
-                .push(Effect::Hook(HookEffect::NotifyStart { point: HookPoint::UserPromptSubmit, prompt }));
+                .push(Effect::Hook(HookEffect::NotifyStart {
+                    point: HookPoint::UserPromptSubmit,
+                    prompt,
+                }));
         }
     }
 
@@ -42,9 +49,14 @@ impl Transition<'_, '_> {
         let state = &mut self.state;
         let spec = &state.spec;
         let is_completing = state.phase == Phase::Answered && state.end.ending.is_none();
-        let is_exempt =
-            spec.identity.parent.is_some() || state.reflection.is_some() || !state.answer.unexecuted_calls.is_empty();
-        if !is_completing || is_exempt || spec.settings.driven || !spec.hooks.has_hooks(HookPoint::Stop) {
+        let is_exempt = spec.identity.parent.is_some()
+            || state.reflection.is_some()
+            || !state.answer.unexecuted_calls.is_empty();
+        if !is_completing
+            || is_exempt
+            || spec.settings.driven
+            || !spec.hooks.has_hooks(HookPoint::Stop)
+        {
             return false;
         }
         match state.end.stop_hook {
@@ -52,10 +64,12 @@ impl Transition<'_, '_> {
             EndCheck::Pending => true,
             EndCheck::NotCalled => {
                 state.end.stop_hook = EndCheck::Pending;
-                self.step.effects.push(Effect::Hook(HookEffect::CallStopHooks {
-                    turn: state.turn.number,
-                    answer: state.answer.text.clone(),
-                }));
+                self.step
+                    .effects
+                    .push(Effect::Hook(HookEffect::CallStopHooks {
+                        turn: state.turn.number,
+                        answer: state.answer.text.clone(),
+                    }));
                 true
             }
         }
@@ -78,7 +92,10 @@ impl Transition<'_, '_> {
         self.state.end.stop_hook = EndCheck::Passed;
         if let Some(reason) = result.denied {
             self.state.end.stop_hook = EndCheck::NotCalled;
-            self.emit(HookEvent::Denied { event: HookPoint::Stop.as_str().to_owned(), reason: reason.clone() });
+            self.emit(HookEvent::Denied {
+                event: HookPoint::Stop.as_str().to_owned(),
+                reason: reason.clone(),
+            });
             let limit = self.state.spec.limits.repeated_calls;
             if limit > 0 && self.state.repetition.answers >= limit {
                 self.set_failure(EndReason::Failed, repeated_answers(limit));
@@ -95,7 +112,10 @@ impl Transition<'_, '_> {
     /// Records failures of hooks.
     pub(crate) fn record_hook_failures(&mut self, point: HookPoint, failures: Vec<String>) {
         for error in failures {
-            self.emit(HookEvent::Failed { event: point.as_str().to_owned(), error });
+            self.emit(HookEvent::Failed {
+                event: point.as_str().to_owned(),
+                error,
+            });
         }
     }
 }

@@ -33,19 +33,27 @@ impl InlineLimits {
             return self;
         }
         let bytes = usize::try_from(tokens * BYTES_PER_TOKEN).unwrap_or(usize::MAX);
-        Self { tokens, bytes: self.bytes.min(bytes), ..self }
+        Self {
+            tokens,
+            bytes: self.bytes.min(bytes),
+            ..self
+        }
     }
 
     /// Returns whether a text exceeds the limits.
     pub(crate) fn are_exceeded_by(self, text: &str) -> bool {
         // A token has at least one byte, so most texts need no counting.
-        text.len() > self.bytes || (text.len() as u64 > self.tokens && estimate_tokens(text) > self.tokens)
+        text.len() > self.bytes
+            || (text.len() as u64 > self.tokens && estimate_tokens(text) > self.tokens)
     }
 }
 
 /// Returns the beginning of a text: at most `bytes` bytes, cut between characters.
 pub(crate) fn head(text: &str, bytes: usize) -> &str {
-    let end = (0..=bytes.min(text.len())).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
+    let end = (0..=bytes.min(text.len()))
+        .rev()
+        .find(|end| text.is_char_boundary(*end))
+        .unwrap_or(0);
     &text[..end]
 }
 
@@ -63,22 +71,40 @@ pub(crate) fn reference_text(
 ) -> String {
     let lines = text.lines().count();
     let id = reference.label();
-    let cut = if is_cut { ", cut to what artifacts.max_text_bytes allows" } else { "" };
+    let cut = if is_cut {
+        ", cut to what artifacts.max_text_bytes allows"
+    } else {
+        ""
+    };
     let hint = if can_read_artifacts {
         format!("read it by lines with read_artifact(name=\"{id}\", offset=…)")
     } else {
         "ask for less at once to see more of it".to_owned()
     };
-    let label = if title.is_empty() { "the output".to_owned() } else { preview(title) };
-    let first = format!("[{label}: {} bytes in {lines} lines, stored as artifact {id}{cut}; {hint}]\n", text.len());
+    let label = if title.is_empty() {
+        "the output".to_owned()
+    } else {
+        preview(title)
+    };
+    let first = format!(
+        "[{label}: {} bytes in {lines} lines, stored as artifact {id}{cut}; {hint}]\n",
+        text.len()
+    );
     let (chars, is_large) = (text.chars().count(), limits.are_exceeded_by(text));
     if chars <= 2 * EXCERPT_CHARS && !is_large {
         return first + text;
     }
     let mut excerpt_chars = EXCERPT_CHARS.min(chars / 2);
     while excerpt_chars > 0 {
-        let from = text.char_indices().nth(chars - excerpt_chars).map_or(0, |(at, _)| at);
-        let excerpt = format!("--- its beginning\n{}\n--- its end\n…{}", shorten(text, excerpt_chars), &text[from..]);
+        let from = text
+            .char_indices()
+            .nth(chars - excerpt_chars)
+            .map_or(0, |(at, _)| at);
+        let excerpt = format!(
+            "--- its beginning\n{}\n--- its end\n…{}",
+            shorten(text, excerpt_chars),
+            &text[from..]
+        );
         let out = format!("{first}{excerpt}");
         if !is_large || out.len() < text.len() && !limits.are_exceeded_by(&out) {
             return out;

@@ -2,9 +2,9 @@
 
 use soong_model::Completion;
 use soong_protocol::{
-    AnswerCheck, ArtifactRef, ChildMode, ChildResult, Collaborator, ErrorCode, ErrorInfo, Event, ExperienceId,
-    FlushReport, ModelEvent, OpenModelCall, Permission, PermissionDecision, PermissionMode, Prices, QuestionId, RunId,
-    RunSettings, Tags, Timestamp, Usage, Usd,
+    AnswerCheck, ArtifactRef, ChildMode, ChildResult, Collaborator, ErrorCode, ErrorInfo, Event,
+    ExperienceId, FlushReport, ModelEvent, OpenModelCall, Permission, PermissionDecision,
+    PermissionMode, Prices, QuestionId, RunId, RunSettings, Tags, Timestamp, Usage, Usd,
 };
 use soong_tool::ChildSpec;
 
@@ -37,7 +37,10 @@ pub(crate) enum RunInput {
     /// From the summary of the older part of the conversation.
     Summary(SummaryInput),
     /// From the call for the name of the trace. `used`: what a call that failed has used.
-    Named { result: Box<Result<AuxiliaryAnswer, ErrorInfo>>, used: Option<Used> },
+    Named {
+        result: Box<Result<AuxiliaryAnswer, ErrorInfo>>,
+        used: Option<Used>,
+    },
     /// Reports the usage of a model call in progress.
     CallProgress(OpenModelCall),
     /// From the search in the experiences of earlier runs, and from storing new ones.
@@ -47,7 +50,10 @@ pub(crate) enum RunInput {
     /// Concerns the children of the run.
     Child(ChildInput),
     /// Changes the permission mode. `ticket`: the request that waits for an answer.
-    PermissionMode { mode: PermissionMode, ticket: Option<u64> },
+    PermissionMode {
+        mode: PermissionMode,
+        ticket: Option<u64>,
+    },
     /// From hooks.
     Hook(HookReport),
     /// An edit or an answer was stored, or could not be.
@@ -74,7 +80,12 @@ pub(crate) enum ModelInput {
         text_call_form: Option<&'static str>,
     },
     /// The model call failed for good or was aborted; `partial` is the text that had arrived, `used` what is charged.
-    Failed { error: ErrorInfo, partial: String, used: Option<Used>, waited_ms: u64 },
+    Failed {
+        error: ErrorInfo,
+        partial: String,
+        used: Option<Used>,
+        waited_ms: u64,
+    },
     /// The gateway reports on the call.
     Note(ModelEvent),
 }
@@ -85,7 +96,10 @@ pub(crate) enum SummaryInput {
     /// The summary.
     Completed(Box<AuxiliaryAnswer>),
     /// No summary was made. `used`: what the call has used.
-    Failed { error: ErrorInfo, used: Option<Used> },
+    Failed {
+        error: ErrorInfo,
+        used: Option<Used>,
+    },
 }
 
 /// An input from the memory of earlier runs.
@@ -96,7 +110,10 @@ pub(crate) enum MemoryInput {
     /// A reflection on messages that a summary is about to replace ended.
     Reflected(Box<ReflectionResult>),
     /// New experiences were stored, or could not be: the id of each new one, and whether it was added.
-    Learned { changes: Box<Changes>, outcome: Result<Vec<(ExperienceId, bool)>, ErrorInfo> },
+    Learned {
+        changes: Box<Changes>,
+        outcome: Result<Vec<(ExperienceId, bool)>, ErrorInfo>,
+    },
 }
 
 /// An input that concerns one tool call.
@@ -115,7 +132,10 @@ pub(crate) enum ToolInput {
     /// Callbacks have changed the arguments of a call.
     Changed { id: String, reports: Reports },
     /// The settings of the sub-trace that the call continues were read.
-    SettingsRead { id: String, settings: Result<Box<RunSettings>, ErrorInfo> },
+    SettingsRead {
+        id: String,
+        settings: Result<Box<RunSettings>, ErrorInfo>,
+    },
     /// The call requires permission.
     PermissionRequired(Box<Permission>),
     /// A decision about the call is recorded.
@@ -123,7 +143,10 @@ pub(crate) enum ToolInput {
     /// The answer to a question is recorded.
     QuestionAnswered { id: QuestionId, answer: String },
     /// A tool asks a person.
-    Ask { request: QuestionRequest, ticket: u64 },
+    Ask {
+        request: QuestionRequest,
+        ticket: u64,
+    },
 }
 
 /// An input that concerns the children of the run.
@@ -132,7 +155,10 @@ pub(crate) enum ChildInput {
     /// A child ended; its result is recorded.
     Ended(Box<ChildResult>),
     /// The activity of a child changed, or the child waits; that is recorded.
-    Changed { run_id: RunId, collaborator: Box<Collaborator> },
+    Changed {
+        run_id: RunId,
+        collaborator: Box<Collaborator>,
+    },
     /// A program or tool requests children.
     Spawn { request: SpawnRequest, ticket: u64 },
     /// A tool or callback adds or replaces a collaborator that is no sub-agent.
@@ -190,7 +216,10 @@ pub(crate) enum EndInput {
     /// The run took longer than its timeout, or than its budget of time.
     TimedOut { limit_ms: u64, is_budget: bool },
     /// End the run now: nothing is in flight, and its edits are stored as far as possible.
-    Abandon { ending: Termination, flushed: FlushReport },
+    Abandon {
+        ending: Termination,
+        flushed: FlushReport,
+    },
 }
 
 impl RunInput {
@@ -198,16 +227,21 @@ impl RunInput {
     pub(in crate::run) fn is_cancellation(&self) -> bool {
         match self {
             Self::Memory(MemoryInput::Recalled(recalled)) => recalled.is_cancelled(),
-            Self::Memory(MemoryInput::Reflected(result)) => {
-                result.outcome.as_ref().is_err_and(|error| error.code == ErrorCode::Cancelled)
+            Self::Memory(MemoryInput::Reflected(result)) => result
+                .outcome
+                .as_ref()
+                .is_err_and(|error| error.code == ErrorCode::Cancelled),
+            Self::Hook(HookReport::Agent(result)) => {
+                matches!(result, AgentCallbackResult::Cancelled)
             }
-            Self::Hook(HookReport::Agent(result)) => matches!(result, AgentCallbackResult::Cancelled),
-            Self::Model(ModelInput::Failed { error, .. }) | Self::Summary(SummaryInput::Failed { error, .. }) => {
+            Self::Model(ModelInput::Failed { error, .. })
+            | Self::Summary(SummaryInput::Failed { error, .. }) => {
                 error.code == ErrorCode::Cancelled
             }
-            Self::Tool(ToolInput::Ended { result, .. }) => {
-                result.as_ref().as_ref().is_err_and(|error| error.code == ErrorCode::Cancelled)
-            }
+            Self::Tool(ToolInput::Ended { result, .. }) => result
+                .as_ref()
+                .as_ref()
+                .is_err_and(|error| error.code == ErrorCode::Cancelled),
             _ => false,
         }
     }
@@ -280,13 +314,18 @@ impl AuxiliaryAnswer {
     pub(in crate::run) fn used(&self, prompt_tokens: u64) -> Used {
         let estimate = || Usage::estimate(prompt_tokens, count_estimate(&self.completion.text));
         let usage = self.completion.usage.unwrap_or_else(estimate);
-        add_used(self.discarded, (usage, self.prices.map(|prices| prices.cost(&usage))))
+        add_used(
+            self.discarded,
+            (usage, self.prices.map(|prices| prices.cost(&usage))),
+        )
     }
 }
 
 /// Adds usage and its cost to earlier usage. The cost is known if each is.
 pub(in crate::run) fn add_used(earlier: Option<Used>, (usage, cost): Used) -> Used {
-    let Some((earlier, earlier_cost)) = earlier else { return (usage, cost) };
+    let Some((earlier, earlier_cost)) = earlier else {
+        return (usage, cost);
+    };
     (earlier.plus(usage), [earlier_cost, cost].into_iter().sum())
 }
 
@@ -320,7 +359,9 @@ pub(crate) struct RecallResult {
 
 impl RecallResult {
     pub(in crate::run) fn is_cancelled(&self) -> bool {
-        self.error.as_ref().is_some_and(|error| error.code == ErrorCode::Cancelled)
+        self.error
+            .as_ref()
+            .is_some_and(|error| error.code == ErrorCode::Cancelled)
     }
 
     /// Adds the usage of a model call.

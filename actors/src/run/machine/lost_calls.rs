@@ -5,7 +5,9 @@
 //! its prompt if nothing was: calls that last less than a second record nothing. Elsewhere: counting what a call uses
 //! (`tasks/call_meter.rs`).
 
-use soong_protocol::{Event, ModelCallKind, ModelEvent, OpenModelCall, RunWrite, Timestamp, Usage, Write};
+use soong_protocol::{
+    Event, ModelCallKind, ModelEvent, OpenModelCall, RunWrite, Timestamp, Usage, Write,
+};
 
 use crate::{
     budget::Consumed,
@@ -58,35 +60,72 @@ impl Transition<'_, '_> {
         if open_model_calls.calls == open_model_calls.recorded {
             return;
         }
-        open_model_calls.recorded.clone_from(&open_model_calls.calls);
+        open_model_calls
+            .recorded
+            .clone_from(&open_model_calls.calls);
         let calls = open_model_calls.calls.clone();
         let run_id = self.state.spec.identity.run_id.clone();
-        self.step.writes.push(Write::Run(RunWrite::OpenModelCalls { run_id, calls }));
+        self.step
+            .writes
+            .push(Write::Run(RunWrite::OpenModelCalls { run_id, calls }));
     }
 
     /// Corrects the charges for lost calls of the turn after the same model has reported the size of their prompt, which the
     /// answered call repeated. What the service had cached of it when the lost calls were made is unknown, so they are
     /// charged the full price. `fallback`: the model that has answered.
-    pub(in crate::run::machine) fn correct_lost_calls(&mut self, fallback: Option<usize>, reported: &Usage) {
+    pub(in crate::run::machine) fn correct_lost_calls(
+        &mut self,
+        fallback: Option<usize>,
+        reported: &Usage,
+    ) {
         if reported.estimated {
             return;
         }
         let model = self.state.spec.model_or_fallback(fallback);
         let prices = model.prices;
         let is_same_model = |call: &&LostCall| call.model() == model.name;
-        let calls: Vec<LostCall> = self.state.usage.lost_calls.calls.iter().filter(is_same_model).cloned().collect();
-        for LostCall { estimate, cost: estimated_cost, .. } in calls {
-            let usage = Usage { prompt_tokens: reported.prompt_tokens, ..estimate };
+        let calls: Vec<LostCall> = self
+            .state
+            .usage
+            .lost_calls
+            .calls
+            .iter()
+            .filter(is_same_model)
+            .cloned()
+            .collect();
+        for LostCall {
+            estimate,
+            cost: estimated_cost,
+            ..
+        } in calls
+        {
+            let usage = Usage {
+                prompt_tokens: reported.prompt_tokens,
+                ..estimate
+            };
             if usage != estimate {
                 let cost = prices.map(|prices| prices.cost(&usage));
-                self.emit(ModelEvent::UsageCorrected { estimate, estimated_cost, usage, cost });
+                self.emit(ModelEvent::UsageCorrected {
+                    estimate,
+                    estimated_cost,
+                    usage,
+                    cost,
+                });
             }
         }
     }
 
     /// Returns what is charged for a lost call. `default_usage` is charged if nothing was recorded: its prompt alone.
-    pub(in crate::run::machine) fn used_by_lost_call(&self, kind: ModelCallKind, default_usage: Used) -> Used {
-        self.state.usage.open_model_calls.get(kind).unwrap_or(default_usage)
+    pub(in crate::run::machine) fn used_by_lost_call(
+        &self,
+        kind: ModelCallKind,
+        default_usage: Used,
+    ) -> Used {
+        self.state
+            .usage
+            .open_model_calls
+            .get(kind)
+            .unwrap_or(default_usage)
     }
 
     /// Returns what is charged for the lost call of a turn; `None` if the budget shows that no request was made.
@@ -97,14 +136,28 @@ impl Transition<'_, '_> {
         }
         let usage = Usage::estimate(self.state.conversation.prompt_tokens, 0);
         // The call used the current fallback, or the run's own model if that was tried again: the higher price is charged.
-        let own = self.state.spec.model.prices.map(|prices| prices.cost(&usage));
+        let own = self
+            .state
+            .spec
+            .model
+            .prices
+            .map(|prices| prices.cost(&usage));
         let of_fallback = self.state.model().prices.map(|prices| prices.cost(&usage));
-        let cost = own.zip(of_fallback).map(|(own, of_fallback)| own.max(of_fallback));
+        let cost = own
+            .zip(of_fallback)
+            .map(|(own, of_fallback)| own.max(of_fallback));
         Some(self.used_by_lost_call(ModelCallKind::Turn, (usage, cost)))
     }
 
     /// Returns whether certainly no call was lost, because none had reserved budget.
-    pub(in crate::run::machine) fn is_known_to_have_lost_no_call(&self, same_process: bool) -> bool {
-        same_process && self.context.budget.is_some_and(|account| account.lost_reservation().model_calls == 0)
+    pub(in crate::run::machine) fn is_known_to_have_lost_no_call(
+        &self,
+        same_process: bool,
+    ) -> bool {
+        same_process
+            && self
+                .context
+                .budget
+                .is_some_and(|account| account.lost_reservation().model_calls == 0)
     }
 }

@@ -27,7 +27,9 @@ const EXPECTED_NAME_TOKENS: u64 = 10;
 impl Conversation {
     pub(in crate::run::machine) fn apply_naming(&mut self, event: &ModelEvent) {
         match event {
-            ModelEvent::NamingStarted { estimated_tokens } => self.naming = Naming::Open(*estimated_tokens),
+            ModelEvent::NamingStarted { estimated_tokens } => {
+                self.naming = Naming::Open(*estimated_tokens)
+            }
             ModelEvent::NamingEnded { .. } => self.naming = Naming::Ended,
             _ => {}
         }
@@ -37,15 +39,23 @@ impl Conversation {
 impl RunState {
     /// Returns the request for a name. `None` if the trace has a name, or if the last answer is not its first.
     fn naming_call(&self) -> Option<AuxiliaryCall> {
-        if self.conversation.naming != Naming::NotStarted || self.spec.settings.provisional_name.is_none() {
+        if self.conversation.naming != Naming::NotStarted
+            || self.spec.settings.provisional_name.is_none()
+        {
             return None;
         }
-        let messages = || self.conversation.transcript.iter().map(|entry| &entry.message);
+        let messages = || {
+            self.conversation
+                .transcript
+                .iter()
+                .map(|entry| &entry.message)
+        };
         // A summary replaces earlier answers.
         if messages().any(|message| is_summary(message)) {
             return None;
         }
-        let mut answers = messages().filter(|message| message.role == Role::Assistant && !message.partial);
+        let mut answers =
+            messages().filter(|message| message.role == Role::Assistant && !message.partial);
         let answer = answers.next()?;
         if answers.next().is_some() {
             return None;
@@ -64,10 +74,18 @@ impl Transition<'_, '_> {
             return;
         }
         // Not with the last part of a budget.
-        let Some(call) = self.state.naming_call().filter(|_| self.nearly_used().is_empty()) else { return };
+        let Some(call) = self
+            .state
+            .naming_call()
+            .filter(|_| self.nearly_used().is_empty())
+        else {
+            return;
+        };
         let estimated_tokens = count_estimate(&call.system) + count_estimate(&call.user);
         self.emit(ModelEvent::NamingStarted { estimated_tokens });
-        self.step.effects.push(Effect::Model(ModelEffect::NameTrace(call)));
+        self.step
+            .effects
+            .push(Effect::Model(ModelEffect::NameTrace(call)));
     }
 
     /// Records the answer of the model.
@@ -76,27 +94,40 @@ impl Transition<'_, '_> {
         result: Result<AuxiliaryAnswer, ErrorInfo>,
         used: Option<Used>,
     ) {
-        let Naming::Open(estimated_tokens) = self.state.conversation.naming else { return };
+        let Naming::Open(estimated_tokens) = self.state.conversation.naming else {
+            return;
+        };
         let answer = match result {
             Ok(answer) => answer,
             Err(error) => return self.end_naming(Some(Err(error)), used),
         };
-        self.end_naming(Some(name_of(&answer.completion)), Some(answer.used(estimated_tokens)));
+        self.end_naming(
+            Some(name_of(&answer.completion)),
+            Some(answer.used(estimated_tokens)),
+        );
     }
 
     /// Closes the call for a name that is cut off by the end of the run, or was lost with an earlier incarnation. Its
     /// usage is estimated (BUD-1a).
     pub(in crate::run::machine) fn close_naming(&mut self) {
-        let Naming::Open(estimated_tokens) = self.state.conversation.naming else { return };
+        let Naming::Open(estimated_tokens) = self.state.conversation.naming else {
+            return;
+        };
         let used = self.used_by_open_naming(Usage::estimate(estimated_tokens, 0));
-        let error = ErrorInfo::new(ErrorCode::Interrupted, "the run ended, or its process, before the model answered");
+        let error = ErrorInfo::new(
+            ErrorCode::Interrupted,
+            "the run ended, or its process, before the model answered",
+        );
         self.end_naming(Some(Err(error)), Some(used));
     }
 
     /// Lets the call for a name continue after the end of the run, which charges an estimate for it.
     pub(in crate::run::machine) fn detach_naming(&mut self) {
-        let Naming::Open(estimated_tokens) = self.state.conversation.naming else { return };
-        let used = self.used_by_open_naming(Usage::estimate(estimated_tokens, EXPECTED_NAME_TOKENS));
+        let Naming::Open(estimated_tokens) = self.state.conversation.naming else {
+            return;
+        };
+        let used =
+            self.used_by_open_naming(Usage::estimate(estimated_tokens, EXPECTED_NAME_TOKENS));
         self.end_naming(None, Some(used));
         self.step.effects.push(Effect::DetachNaming);
     }
@@ -114,7 +145,12 @@ impl Transition<'_, '_> {
             Some(Err(error)) => (None, Some(Box::new(error))),
             None => (None, None),
         };
-        self.emit(ModelEvent::NamingEnded { name, usage, cost, error });
+        self.emit(ModelEvent::NamingEnded {
+            name,
+            usage,
+            cost,
+            error,
+        });
     }
 }
 
@@ -123,8 +159,12 @@ impl Transition<'_, '_> {
 /// # Errors
 /// `provider_error` if the answer has no text.
 pub(in crate::run) fn name_of(answer: &Completion) -> Result<String, ErrorInfo> {
-    let missing =
-        || ErrorInfo::new(ErrorCode::ProviderError, "the answer of the model has no name for the conversation");
+    let missing = || {
+        ErrorInfo::new(
+            ErrorCode::ProviderError,
+            "the answer of the model has no name for the conversation",
+        )
+    };
     name_in(&answer.text).ok_or_else(missing)
 }
 
@@ -132,7 +172,10 @@ pub(in crate::run) fn name_of(answer: &Completion) -> Result<String, ErrorInfo> 
 fn name_in(answer: &str) -> Option<String> {
     let is_mark = |c: char| c.is_whitespace() || "\"'`*#.“”„«»《》「」".contains(c);
     let answer = strip_invisible(answer);
-    let name = answer.lines().map(|line| line.trim_matches(is_mark)).find(|line| !line.is_empty())?;
+    let name = answer
+        .lines()
+        .map(|line| line.trim_matches(is_mark))
+        .find(|line| !line.is_empty())?;
     Some(shorten(&on_one_line(name), MAX_NAME_CHARS))
 }
 
@@ -144,7 +187,10 @@ mod tests {
     fn name_is_the_first_line_without_quotes() {
         for (answer, name) in [
             ("Fix the tests", Some("Fix the tests")),
-            ("\n\n**\"Fix the tests.\"**\nBecause they fail.", Some("Fix the tests")),
+            (
+                "\n\n**\"Fix the tests.\"**\nBecause they fail.",
+                Some("Fix the tests"),
+            ),
             ("# 修复测试", Some("修复测试")),
             ("“Don't panic”", Some("Don't panic")),
             ("  \n\"\"\n", None),
@@ -152,6 +198,9 @@ mod tests {
         ] {
             assert_eq!(name_in(answer).as_deref(), name, "{answer:?}");
         }
-        assert_eq!(name_in(&"word ".repeat(40)).unwrap().chars().count(), MAX_NAME_CHARS + 1);
+        assert_eq!(
+            name_in(&"word ".repeat(40)).unwrap().chars().count(),
+            MAX_NAME_CHARS + 1
+        );
     }
 }

@@ -6,8 +6,9 @@
 
 use serde::{Deserialize, Serialize};
 use soong_protocol::{
-    ArtifactRef, ChildMode, ChildResult, Collaborator, CollaboratorKind, CollaboratorStatus, EndReason, ErrorCode,
-    ErrorInfo, RunId, RunSettings, RunStatus, StatsPair, Timestamp, ToolCall, TraceId,
+    ArtifactRef, ChildMode, ChildResult, Collaborator, CollaboratorKind, CollaboratorStatus,
+    EndReason, ErrorCode, ErrorInfo, RunId, RunSettings, RunStatus, StatsPair, Timestamp, ToolCall,
+    TraceId,
 };
 use soong_text::{on_one_line, shorten};
 
@@ -130,9 +131,21 @@ impl RunState {
 
     /// Returns the ending of the run; `None` if it has not ended.
     pub(crate) fn final_ending(&self) -> Option<Termination> {
-        let Phase::Ended(status) = self.phase else { return None };
-        let completed = Termination { status, reason: EndReason::Completed, error: None };
-        Some(self.end.ending.clone().filter(|_| status != RunStatus::Completed).unwrap_or(completed))
+        let Phase::Ended(status) = self.phase else {
+            return None;
+        };
+        let completed = Termination {
+            status,
+            reason: EndReason::Completed,
+            error: None,
+        };
+        Some(
+            self.end
+                .ending
+                .clone()
+                .filter(|_| status != RunStatus::Completed)
+                .unwrap_or(completed),
+        )
     }
 }
 
@@ -177,7 +190,10 @@ fn answer_for_parent(run: &RunState) -> String {
 /// Returns the name of a child among the collaborators of its parent. Children of earlier versions have no name of their
 /// own.
 pub(crate) fn collaborator_name<'a>(settings: &'a RunSettings, trace: &'a TraceId) -> &'a str {
-    settings.collaborator.as_deref().unwrap_or_else(|| trace.last_segment())
+    settings
+        .collaborator
+        .as_deref()
+        .unwrap_or_else(|| trace.last_segment())
 }
 
 pub(crate) fn started_collaborator(name: &str, trace: &TraceId, task: &str) -> Collaborator {
@@ -195,7 +211,10 @@ pub(crate) fn running_collaborator(run: &RunState, status: CollaboratorStatus) -
     let goal = run.goals.current().filter(|goal| goal.status.is_open());
     let summary = goal.map_or(run.task(), |goal| goal.description.as_str());
     let (settings, trace) = (&run.spec.settings, &run.spec.identity.trace_id);
-    Collaborator { status, ..started_collaborator(collaborator_name(settings, trace), trace, summary) }
+    Collaborator {
+        status,
+        ..started_collaborator(collaborator_name(settings, trace), trace, summary)
+    }
 }
 
 pub(crate) fn ended_collaborator(name: &str, result: &ChildResult) -> Collaborator {
@@ -208,7 +227,11 @@ pub(crate) fn ended_collaborator(name: &str, result: &ChildResult) -> Collaborat
             RunStatus::Completed => CollaboratorStatus::Completed,
             _ => CollaboratorStatus::Failed,
         },
-        summary: one_line(if result.summary.is_empty() { error.unwrap_or("") } else { &result.summary }),
+        summary: one_line(if result.summary.is_empty() {
+            error.unwrap_or("")
+        } else {
+            &result.summary
+        }),
     }
 }
 
@@ -242,7 +265,10 @@ struct ResultForModel<'a> {
 impl<'a> ResultForModel<'a> {
     fn new(result: &'a ChildResult, summary_bytes: usize) -> Self {
         // A sub-agent that was interrupted or cancelled can be continued (MSG-6).
-        let is_interrupted = result.error.as_ref().is_some_and(|error| error.code == ErrorCode::Interrupted);
+        let is_interrupted = result
+            .error
+            .as_ref()
+            .is_some_and(|error| error.code == ErrorCode::Interrupted);
         let can_continue = is_interrupted || result.status == RunStatus::Cancelled;
         let hint = || {
             let id = &result.sub_trace_id;
@@ -250,14 +276,22 @@ impl<'a> ResultForModel<'a> {
                 ChildMode::Evaluate => "evaluate(",
                 ChildMode::Explore | ChildMode::Delegate => "agent(task=\"…\", ",
             };
-            let how = if is_interrupted { "cut off" } else { "cancelled" };
+            let how = if is_interrupted {
+                "cut off"
+            } else {
+                "cancelled"
+            };
             format!("it was {how}; to let it go on, call {call}continue_from=\"{id}\")")
         };
         Self {
             mode: result.mode,
             sub_trace_id: &result.sub_trace_id,
             run_id: &result.run_id,
-            status: if is_interrupted { "interrupted" } else { result.status.as_str() },
+            status: if is_interrupted {
+                "interrupted"
+            } else {
+                result.status.as_str()
+            },
             summary: match result.summary.len() > summary_bytes {
                 true => format!("{}…", head(&result.summary, summary_bytes)).into(),
                 false => result.summary.as_str().into(),
@@ -282,11 +316,17 @@ struct ExploreForModel<'a> {
 /// single result. With `max_bytes`, each summary is cut to an equal share of half of it, but to no less than
 /// [`MIN_SUMMARY_BYTES`].
 pub(crate) fn results_text(results: &[&ChildResult], max_bytes: Option<usize>) -> String {
-    let max_summary_bytes =
-        max_bytes.map_or(usize::MAX, |bytes| (bytes / results.len().max(1) / 2).max(MIN_SUMMARY_BYTES));
-    let mut shown = results.iter().map(|result| ResultForModel::new(result, max_summary_bytes));
+    let max_summary_bytes = max_bytes.map_or(usize::MAX, |bytes| {
+        (bytes / results.len().max(1) / 2).max(MIN_SUMMARY_BYTES)
+    });
+    let mut shown = results
+        .iter()
+        .map(|result| ResultForModel::new(result, max_summary_bytes));
     let json = match results.first().map(|result| result.mode) {
-        Some(mode @ ChildMode::Explore) => serde_json::to_string(&ExploreForModel { mode, results: shown.collect() }),
+        Some(mode @ ChildMode::Explore) => serde_json::to_string(&ExploreForModel {
+            mode,
+            results: shown.collect(),
+        }),
         _ => serde_json::to_string(&shown.next()),
     };
     json.unwrap_or_default()
@@ -295,7 +335,10 @@ pub(crate) fn results_text(results: &[&ChildResult], max_bytes: Option<usize>) -
 /// Inserts a `note` field at the start of a JSON object.
 pub(crate) fn with_note(note: &str, object: &str) -> String {
     let note = serde_json::Value::from(note);
-    format!("{{\"note\":{note},{}", object.strip_prefix('{').unwrap_or(object))
+    format!(
+        "{{\"note\":{note},{}",
+        object.strip_prefix('{').unwrap_or(object)
+    )
 }
 
 /// Summarizes the results of several children for their goal (GOAL-3).
@@ -303,10 +346,19 @@ pub(crate) fn joint_summary(results: &[(&str, &ChildResult)]) -> String {
     if let [(name, only)] = results {
         return summary(ended_collaborator(name, only).summary.as_str());
     }
-    let done = results.iter().filter(|(_, result)| result.status == RunStatus::Completed).count();
-    let lines =
-        results.iter().map(|(name, result)| ended_collaborator(name, result).line()).collect::<Vec<_>>().join("\n");
-    summary(&format!("{done} of {} sub-agents completed\n{lines}", results.len()))
+    let done = results
+        .iter()
+        .filter(|(_, result)| result.status == RunStatus::Completed)
+        .count();
+    let lines = results
+        .iter()
+        .map(|(name, result)| ended_collaborator(name, result).line())
+        .collect::<Vec<_>>()
+        .join("\n");
+    summary(&format!(
+        "{done} of {} sub-agents completed\n{lines}",
+        results.len()
+    ))
 }
 
 #[cfg(test)]

@@ -26,7 +26,10 @@ static EVALUATION: LazyLock<Arc<JsonSchema>> = LazyLock::new(|| {
 static REFLECTION: LazyLock<Arc<JsonSchema>> = LazyLock::new(|| built_in(&reflection_schema()));
 
 fn built_in(schema: &Value) -> Arc<JsonSchema> {
-    Arc::new(JsonSchema::compile(schema).unwrap_or_else(|error| unreachable!("a built-in schema: {error}")))
+    Arc::new(
+        JsonSchema::compile(schema)
+            .unwrap_or_else(|error| unreachable!("a built-in schema: {error}")),
+    )
 }
 
 /// A JSON schema that an answer must match.
@@ -58,7 +61,9 @@ impl OutputSchema {
         );
         Ok(Self {
             compiled: Arc::new(compiled),
-            is_restrictive: schema["required"].as_array().is_some_and(|required| !required.is_empty()),
+            is_restrictive: schema["required"]
+                .as_array()
+                .is_some_and(|required| !required.is_empty()),
             prompt_text: request,
             for_service: Some(Arc::new(schema.clone())),
         })
@@ -66,17 +71,29 @@ impl OutputSchema {
 
     /// Returns the schema of an evaluator's answer (SUB-2).
     pub(crate) fn evaluation() -> Self {
-        Self { compiled: Arc::clone(&EVALUATION), is_restrictive: true, prompt_text: String::new(), for_service: None }
+        Self {
+            compiled: Arc::clone(&EVALUATION),
+            is_restrictive: true,
+            prompt_text: String::new(),
+            for_service: None,
+        }
     }
 
     /// Returns the schema of a reflection (MEM-4).
     pub(crate) fn reflection() -> Self {
-        Self { compiled: Arc::clone(&REFLECTION), is_restrictive: true, prompt_text: String::new(), for_service: None }
+        Self {
+            compiled: Arc::clone(&REFLECTION),
+            is_restrictive: true,
+            prompt_text: String::new(),
+            for_service: None,
+        }
     }
 
     /// Returns whether the check of an answer is so fast that it need not run on a blocking thread.
     pub(crate) fn is_fast_for(&self, answer: &str) -> bool {
-        json_values(answer).iter().all(|found| self.compiled.is_fast_for(found.text))
+        json_values(answer)
+            .iter()
+            .all(|found| self.compiled.is_fast_for(found.text))
     }
 
     /// Returns the text that is added to the task to request the schema.
@@ -117,7 +134,9 @@ impl OutputSchema {
 
 /// Returns the JSON value of an answer with this number; the answer itself if it contains none.
 pub(crate) fn matching_text(answer: &str, value: u32) -> &str {
-    json_values(answer).get(value as usize).map_or(answer, |found| found.text)
+    json_values(answer)
+        .get(value as usize)
+        .map_or(answer, |found| found.text)
 }
 
 #[cfg(test)]
@@ -134,16 +153,31 @@ mod tests {
         assert_eq!(schema.answer_check(answer), AnswerCheck::Match { value: 0 });
         assert_eq!(matching_text(answer, 0), "{\"n\": 3}");
         let answer = "<think>{}</think>Not {\"n\": \"x\"}, but {\"n\": 4}. See [1].";
-        assert_eq!(schema.check(answer), Ok(("{\"n\": 4}", 1)), "the value that matches counts");
+        assert_eq!(
+            schema.check(answer),
+            Ok(("{\"n\": 4}", 1)),
+            "the value that matches counts"
+        );
         assert_eq!(matching_text(answer, 1), "{\"n\": 4}");
         let open = OutputSchema::new(&json!({"type": "array"})).unwrap();
-        assert!(open.check("I could not find it, see [1].").is_err() && open.check("```\n[1]\n```").is_ok());
+        assert!(
+            open.check("I could not find it, see [1].").is_err()
+                && open.check("```\n[1]\n```").is_ok()
+        );
         assert!(schema.check("{\"n\": \"x\"}").unwrap_err().contains("/n"));
         assert!(schema.check("{}").unwrap_err().contains('n'));
         assert!(schema.check("three").unwrap_err().contains("no JSON"));
         assert!(schema.prompt_text().contains("\"integer\""));
-        for bad in [json!("x"), json!({"type": "nonsense"}), json!({"$ref": "https://example.org/a"})] {
-            assert_eq!(OutputSchema::new(&bad).err().unwrap().code, ErrorCode::ValidationError, "{bad}");
+        for bad in [
+            json!("x"),
+            json!({"type": "nonsense"}),
+            json!({"$ref": "https://example.org/a"}),
+        ] {
+            assert_eq!(
+                OutputSchema::new(&bad).err().unwrap().code,
+                ErrorCode::ValidationError,
+                "{bad}"
+            );
         }
     }
 
@@ -152,7 +186,10 @@ mod tests {
         let schema = OutputSchema::evaluation();
         for (answer, fits) in [
             ("{\"passed\": true, \"summary\": \"ok\"}", true),
-            ("Sure:\n```json\n{\"passed\": false, \"summary\": \"no\", \"findings\": [\"x\"]}\n```\n", true),
+            (
+                "Sure:\n```json\n{\"passed\": false, \"summary\": \"no\", \"findings\": [\"x\"]}\n```\n",
+                true,
+            ),
             ("it passed", false),
             ("{\"passed\": \"yes\", \"summary\": \"ok\"}", false),
             ("{\"passed\": true}", false),

@@ -20,7 +20,9 @@ const HEADING: &str = "## Permission mode";
 /// `plan`, unless the conversation says that another mode is in force.
 pub(super) fn note(mode: PermissionMode, messages: &[Arc<Message>]) -> Option<String> {
     let is_named = || {
-        let mut updates = messages.iter().filter_map(|message| message.context_update.as_deref());
+        let mut updates = messages
+            .iter()
+            .filter_map(|message| message.context_update.as_deref());
         updates.any(|update| update.lines().any(|line| line == HEADING))
     };
     let text = match mode {
@@ -28,7 +30,9 @@ pub(super) fn note(mode: PermissionMode, messages: &[Arc<Message>]) -> Option<St
             "plan: calls that write, run commands or use the network are refused. Read what you need, and answer with a \
              plan for the changes."
         }
-        PermissionMode::Ask if is_named() => "ask: calls that change something request permission from the user.",
+        PermissionMode::Ask if is_named() => {
+            "ask: calls that change something request permission from the user."
+        }
         PermissionMode::Edits if is_named() => {
             "edits: writes and edits in the project are allowed; other changes request permission from the user."
         }
@@ -52,7 +56,9 @@ impl Transition<'_, '_> {
             self.emit(PermissionEvent::ModeChanged { mode });
         }
         if let Some(ticket) = ticket {
-            self.step.effects.push(Effect::Tool(ToolCallEffect::ConfirmModeChange { ticket }));
+            self.step
+                .effects
+                .push(Effect::Tool(ToolCallEffect::ConfirmModeChange { ticket }));
         }
     }
 }
@@ -66,17 +72,37 @@ mod tests {
     #[test]
     fn model_reads_the_mode_if_it_is_plan_or_was_plan() {
         let message = |update: Option<&str>| {
-            let message = Message::new(TraceId::new("t"), 1, None, Role::Assistant, "x", Timestamp::default());
-            Arc::new(Message { context_update: update.map(str::to_owned), ..message })
+            let message = Message::new(
+                TraceId::new("t"),
+                1,
+                None,
+                Role::Assistant,
+                "x",
+                Timestamp::default(),
+            );
+            Arc::new(Message {
+                context_update: update.map(str::to_owned),
+                ..message
+            })
         };
         let plain = [message(None), message(Some("## Goals\n1. x"))];
         for mode in PermissionMode::ALL {
-            assert_eq!(note(mode, &plain).is_some(), mode == PermissionMode::Plan, "{mode:?}");
+            assert_eq!(
+                note(mode, &plain).is_some(),
+                mode == PermissionMode::Plan,
+                "{mode:?}"
+            );
         }
-        let planned = [message(Some("x\n\n## Permission mode\nplan: …")), message(None)];
+        let planned = [
+            message(Some("x\n\n## Permission mode\nplan: …")),
+            message(None),
+        ];
         for mode in PermissionMode::ALL {
             let text = note(mode, &planned).unwrap();
-            assert!(text.starts_with(&format!("## Permission mode\n{}: ", mode.as_str())), "{text}");
+            assert!(
+                text.starts_with(&format!("## Permission mode\n{}: ", mode.as_str())),
+                "{text}"
+            );
         }
     }
 }

@@ -12,8 +12,8 @@ use std::{
 };
 
 use soong_protocol::{
-    ChildResult, Collaborator, ErrorInfo, Event, GoalTree, Message, MessageEvent, OpenModelCall, PermissionDecision,
-    QuestionId, RunId, Stats, SubAgentEvent, Timestamp, TraceId,
+    ChildResult, Collaborator, ErrorInfo, Event, GoalTree, Message, MessageEvent, OpenModelCall,
+    PermissionDecision, QuestionId, RunId, Stats, SubAgentEvent, Timestamp, TraceId,
 };
 use soong_tool::ToolOutput;
 
@@ -56,8 +56,18 @@ pub(crate) struct StoredRun {
 
 impl RunState {
     /// Creates the state of a run of which only the row is readable, so that the run can be ended.
-    pub(crate) fn without_history(spec: Arc<RunSpec>, started_at: Option<Timestamp>, usage: Stats) -> Self {
-        let mut state = Self::rebuild(spec, StoredRun { started_at, ..StoredRun::default() });
+    pub(crate) fn without_history(
+        spec: Arc<RunSpec>,
+        started_at: Option<Timestamp>,
+        usage: Stats,
+    ) -> Self {
+        let mut state = Self::rebuild(
+            spec,
+            StoredRun {
+                started_at,
+                ..StoredRun::default()
+            },
+        );
         (state.usage.own, state.clock.used_ms) = (usage, usage.duration_ms);
         state
     }
@@ -87,12 +97,17 @@ impl RunState {
         for collaborator in stored.collaborators {
             state.set_collaborator(collaborator);
         }
-        let mut results: HashMap<RunId, ChildResult> =
-            stored.results.into_iter().map(|result| (result.run_id.clone(), result)).collect();
+        let mut results: HashMap<RunId, ChildResult> = stored
+            .results
+            .into_iter()
+            .map(|result| (result.run_id.clone(), result))
+            .collect();
         for (at, event) in &stored.events {
             match event {
                 Event::Message(MessageEvent::Added { .. }) => {
-                    if let Some(message) = added_sequence(event).and_then(|sequence| own_messages.get(&sequence)) {
+                    if let Some(message) =
+                        added_sequence(event).and_then(|sequence| own_messages.get(&sequence))
+                    {
                         state.apply_message(message);
                     }
                 }
@@ -107,14 +122,31 @@ impl RunState {
         if let Some(goals) = stored.goals {
             state.goals = goals;
         }
-        let own_children: HashSet<&TraceId> = state.sub_agents.children.iter().map(|child| &child.trace_id).collect();
-        state.sub_agents.earlier = stored.sub_traces.into_iter().filter(|id| !own_children.contains(id)).collect();
-        state.conversation.last_sequence = state.conversation.last_sequence.max(stored.last_sequence);
+        let own_children: HashSet<&TraceId> = state
+            .sub_agents
+            .children
+            .iter()
+            .map(|child| &child.trace_id)
+            .collect();
+        state.sub_agents.earlier = stored
+            .sub_traces
+            .into_iter()
+            .filter(|id| !own_children.contains(id))
+            .collect();
+        state.conversation.last_sequence =
+            state.conversation.last_sequence.max(stored.last_sequence);
         state.clock.started_at = stored.started_at;
         if !state.is_ended() {
-            state.clock.used_ms = if stored.used_ms > 0 { stored.used_ms } else { state.used_ms_by_events() };
+            state.clock.used_ms = if stored.used_ms > 0 {
+                stored.used_ms
+            } else {
+                state.used_ms_by_events()
+            };
         }
-        state.usage.open_model_calls.restore(stored.open_model_calls);
+        state
+            .usage
+            .open_model_calls
+            .restore(stored.open_model_calls);
         state.edited_documents.recorded = stored.recorded_outcomes;
         state.start.rewind = stored.rewind;
         state.sub_agents.asked = stored.missing_child_results;

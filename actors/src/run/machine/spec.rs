@@ -7,8 +7,8 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use serde_json::{Map, Value};
 use soong_model::{catalog::CacheRule, tokens::TokenCounter};
 use soong_protocol::{
-    ChildMode, ContextConfig, Effort, ErrorInfo, FallbackReason, Preset, Prices, QuestionId, Run, RunId, RunMode,
-    RunSettings, SessionId, ToolSpec, TraceId, Usage, Usd,
+    ChildMode, ContextConfig, Effort, ErrorInfo, FallbackReason, Preset, Prices, QuestionId, Run,
+    RunId, RunMode, RunSettings, SessionId, ToolSpec, TraceId, Usage, Usd,
 };
 use soong_text::Redactor;
 use soong_tool::ToolRegistry;
@@ -18,7 +18,8 @@ use crate::{
     hook::Hooks,
     message_files::InputLimits,
     run::machine::{
-        inline::InlineLimits, output_schema::OutputSchema, system_prompt::SystemPrompt, tools::is_spawning_tool,
+        inline::InlineLimits, output_schema::OutputSchema, system_prompt::SystemPrompt,
+        tools::is_spawning_tool,
     },
     skill::Skills,
 };
@@ -79,8 +80,17 @@ impl RunIdentity {
     }
 
     /// Returns the id of the first question of a tool call: the one at this index of the message.
-    pub(in crate::run) fn question_id(&self, message_sequence: Option<u64>, call_index: usize) -> QuestionId {
-        QuestionId::for_call(&self.trace_id, self.session_incarnation, message_sequence.unwrap_or_default(), call_index)
+    pub(in crate::run) fn question_id(
+        &self,
+        message_sequence: Option<u64>,
+        call_index: usize,
+    ) -> QuestionId {
+        QuestionId::for_call(
+            &self.trace_id,
+            self.session_incarnation,
+            message_sequence.unwrap_or_default(),
+            call_index,
+        )
     }
 
     /// Returns the id of the run's parent.
@@ -107,7 +117,11 @@ impl ParentLink {
             ChildMode::Explore if run.settings.continues => ChildMode::Delegate,
             mode => mode,
         };
-        Some(Self { run_id, trace_id: run.trace_id.parent()?, mode })
+        Some(Self {
+            run_id,
+            trace_id: run.trace_id.parent()?,
+            mode,
+        })
     }
 }
 
@@ -275,8 +289,13 @@ impl RunSpec {
     }
 
     /// Returns whether a callback has the function that `select` returns.
-    pub(crate) fn has_callback<F>(&self, select: impl Fn(&CallbackFunctions) -> Option<&F>) -> bool {
-        self.catalog.callbacks.has(self.identity.parent.is_some(), select)
+    pub(crate) fn has_callback<F>(
+        &self,
+        select: impl Fn(&CallbackFunctions) -> Option<&F>,
+    ) -> bool {
+        self.catalog
+            .callbacks
+            .has(self.identity.parent.is_some(), select)
     }
 
     pub(crate) fn tool(&self, name: &str) -> Option<&Arc<ToolSpec>> {
@@ -285,6 +304,9 @@ impl RunSpec {
 
     /// Returns whether calls of the tool run alone (TOOL-3).
     pub(crate) fn is_barrier(&self, name: &str) -> bool {
-        !is_spawning_tool(name) && self.tool(name).is_some_and(|spec| spec.effect.is_mutating())
+        !is_spawning_tool(name)
+            && self
+                .tool(name)
+                .is_some_and(|spec| spec.effect.is_mutating())
     }
 }

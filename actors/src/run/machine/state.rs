@@ -32,8 +32,9 @@ use std::sync::Arc;
 
 use soong_model::is_refusal;
 use soong_protocol::{
-    AnswerCheck, EndReason, ErrorCode, Event, GoalChanges, GoalEvent, GoalTree, Message, MessageEvent, MessageOrigin,
-    ModelEvent, Role, RunEvent, RunStatus, Stats, Timestamp, ToolEvent,
+    AnswerCheck, EndReason, ErrorCode, Event, GoalChanges, GoalEvent, GoalTree, Message,
+    MessageEvent, MessageOrigin, ModelEvent, Role, RunEvent, RunStatus, Stats, Timestamp,
+    ToolEvent,
 };
 
 use crate::run::machine::{
@@ -89,7 +90,10 @@ impl RunState {
         Self {
             phase: Phase::New,
             goals: GoalTree::new(spec.task.clone()),
-            conversation: Conversation { window: spec.model.context_window, ..Conversation::default() },
+            conversation: Conversation {
+                window: spec.model.context_window,
+                ..Conversation::default()
+            },
             start: StartState::default(),
             end: EndState::default(),
             turn: TurnState::default(),
@@ -128,23 +132,34 @@ impl RunState {
             Event::Run(event) => self.apply_run(event, at),
             Event::Model(event) => self.apply_model(event),
             Event::Tool(ToolEvent::Started { name, .. }) => {
-                self.edited_documents.wrote |=
-                    self.spec.tool(name).is_some_and(|tool| tool.effect.is_mutating()) && !is_internal_tool(name);
+                self.edited_documents.wrote |= self
+                    .spec
+                    .tool(name)
+                    .is_some_and(|tool| tool.effect.is_mutating())
+                    && !is_internal_tool(name);
             }
             Event::Artifact(event) => self.apply_artifact(event),
             Event::Budget(event) => self.apply_budget(event),
             Event::Permission(event) => self.apply_permission(event),
-            Event::Tool(ToolEvent::Failed { tool_call_id, .. } | ToolEvent::Denied { tool_call_id, .. }) => {
+            Event::Tool(
+                ToolEvent::Failed { tool_call_id, .. } | ToolEvent::Denied { tool_call_id, .. },
+            ) => {
                 if let Some(calls) = self.calls_mut() {
                     calls.close(tool_call_id, true);
                 }
             }
-            Event::Tool(ToolEvent::Completed { tool_call_id, artifact_ref, .. }) => {
+            Event::Tool(ToolEvent::Completed {
+                tool_call_id,
+                artifact_ref,
+                ..
+            }) => {
                 if let Some(calls) = self.calls_mut() {
                     calls.close(tool_call_id, false);
                 }
                 if let Some(reference) = artifact_ref {
-                    self.edited_documents.artifacts.retain(|known| known.artifact_id != reference.artifact_id);
+                    self.edited_documents
+                        .artifacts
+                        .retain(|known| known.artifact_id != reference.artifact_id);
                     self.edited_documents.artifacts.push(reference.clone());
                 }
             }
@@ -152,11 +167,25 @@ impl RunState {
             Event::Memory(event) => self.apply_memory(event),
             Event::Goal(event) => {
                 self.goals.apply(event);
-                if let GoalEvent::Updated { goal_id, changes: GoalChanges { summary: Some(_), .. }, .. } = event {
+                if let GoalEvent::Updated {
+                    goal_id,
+                    changes:
+                        GoalChanges {
+                            summary: Some(_), ..
+                        },
+                    ..
+                } = event
+                {
                     self.goal_summarized(goal_id);
                 }
             }
-            Event::Message(MessageEvent::Rewind { head_sequence, goal_tree, collaborators, restored, .. }) => {
+            Event::Message(MessageEvent::Rewind {
+                head_sequence,
+                goal_tree,
+                collaborators,
+                restored,
+                ..
+            }) => {
                 self.conversation.head = Some(*head_sequence);
                 // The restored documents become versions when the run ends.
                 self.edited_documents.wrote |= !restored.is_empty();
@@ -177,11 +206,16 @@ impl RunState {
     fn apply_model(&mut self, event: &ModelEvent) {
         self.usage.own.add_model_event(event);
         match event {
-            ModelEvent::ContextBuilt { estimated_tokens, rebuilt, .. } => {
+            ModelEvent::ContextBuilt {
+                estimated_tokens,
+                rebuilt,
+                ..
+            } => {
                 self.conversation.prompt_tokens = *estimated_tokens;
                 if let Some(omitted) = rebuilt {
                     let model = self.model().name.clone();
-                    self.conversation.rebuild(&self.spec, &model, omitted.clone());
+                    self.conversation
+                        .rebuild(&self.spec, &model, omitted.clone());
                 }
             }
             ModelEvent::Started { attempt, .. } => {
@@ -199,26 +233,43 @@ impl RunState {
                     self.turn.number += 1; // R2
                 }
             }
-            ModelEvent::Completed { waited_ms, answer_check, .. } => {
+            ModelEvent::Completed {
+                waited_ms,
+                answer_check,
+                ..
+            } => {
                 self.clock.idle_ms += waited_ms;
                 self.turn.answers_too_large = 0;
                 self.compaction.follows_rejection = false;
                 self.answer.check.clone_from(answer_check);
             }
             ModelEvent::Fallback { to, .. } => {
-                self.turn.fallback = self.spec.fallbacks.entries.iter().position(|fallback| fallback.name == *to);
+                self.turn.fallback = self
+                    .spec
+                    .fallbacks
+                    .entries
+                    .iter()
+                    .position(|fallback| fallback.name == *to);
             }
             ModelEvent::FallbackEnded { .. } => self.turn.fallback = None,
-            ModelEvent::NamingStarted { .. } | ModelEvent::NamingEnded { .. } => self.conversation.apply_naming(event),
+            ModelEvent::NamingStarted { .. } | ModelEvent::NamingEnded { .. } => {
+                self.conversation.apply_naming(event)
+            }
             ModelEvent::Retrying { error, .. } => match error.code {
-                ErrorCode::PromptTooLong => self.conversation.window = self.conversation.reduced_window(error),
-                ErrorCode::ProviderError if !error.retryable && error.details["is_about_file"] != true => {
+                ErrorCode::PromptTooLong => {
+                    self.conversation.window = self.conversation.reduced_window(error)
+                }
+                ErrorCode::ProviderError
+                    if !error.retryable && error.details["is_about_file"] != true =>
+                {
                     self.compaction.follows_rejection = true;
                 }
                 ErrorCode::ModelAnswerTooLarge => self.turn.answers_too_large += 1,
                 _ => {}
             },
-            ModelEvent::Failed { error, waited_ms, .. } => {
+            ModelEvent::Failed {
+                error, waited_ms, ..
+            } => {
                 self.clock.idle_ms += waited_ms;
                 self.phase = Phase::Halted;
                 let reason = match error.code {
@@ -234,8 +285,12 @@ impl RunState {
                 });
             }
             ModelEvent::CallsFoundInText { .. } => self.turn.are_calls_from_text = true,
-            ModelEvent::ProviderDataRejected { .. } => self.conversation.drop_provider_data(&self.spec),
-            ModelEvent::Waiting { .. } | ModelEvent::EffortAdjusted { .. } | ModelEvent::UsageCorrected { .. } => {}
+            ModelEvent::ProviderDataRejected { .. } => {
+                self.conversation.drop_provider_data(&self.spec)
+            }
+            ModelEvent::Waiting { .. }
+            | ModelEvent::EffortAdjusted { .. }
+            | ModelEvent::UsageCorrected { .. } => {}
         }
     }
 
@@ -266,11 +321,17 @@ impl RunState {
             RunEvent::CancelRequested {} => {
                 let reason = match self.phase {
                     Phase::CallingModel => EndReason::AbortedStreaming,
-                    Phase::RunningTools { .. } if self.waiting.since.is_none() => EndReason::AbortedTools,
+                    Phase::RunningTools { .. } if self.waiting.since.is_none() => {
+                        EndReason::AbortedTools
+                    }
                     _ => EndReason::Cancelled,
                 };
                 self.end.is_cancel_requested = true;
-                self.end.ending.get_or_insert(Termination { status: RunStatus::Cancelled, reason, error: None });
+                self.end.ending.get_or_insert(Termination {
+                    status: RunStatus::Cancelled,
+                    reason,
+                    error: None,
+                });
             }
             RunEvent::Queued { .. } => self.start.was_queued = true,
             RunEvent::Completed { summary, stats } => {
@@ -281,15 +342,29 @@ impl RunState {
                 }
                 self.phase = Phase::Ended(RunStatus::Completed);
             }
-            RunEvent::Failed { error, end_reason, stats } => {
+            RunEvent::Failed {
+                error,
+                end_reason,
+                stats,
+            } => {
                 self.clock.used_ms = stats.own.duration_ms;
                 let error = Some(error.clone());
-                self.end.ending = Some(Termination { status: RunStatus::Failed, reason: *end_reason, error });
+                self.end.ending = Some(Termination {
+                    status: RunStatus::Failed,
+                    reason: *end_reason,
+                    error,
+                });
                 self.phase = Phase::Ended(RunStatus::Failed);
             }
-            RunEvent::Cancelled { end_reason, stats, .. } => {
+            RunEvent::Cancelled {
+                end_reason, stats, ..
+            } => {
                 self.clock.used_ms = stats.own.duration_ms;
-                self.end.ending = Some(Termination { status: RunStatus::Cancelled, reason: *end_reason, error: None });
+                self.end.ending = Some(Termination {
+                    status: RunStatus::Cancelled,
+                    reason: *end_reason,
+                    error: None,
+                });
                 self.phase = Phase::Ended(RunStatus::Cancelled);
             }
             _ => {}
@@ -313,19 +388,26 @@ impl RunState {
         }
         self.conversation.head = Some(message.sequence);
         self.record_repetition(message);
-        self.conversation.apply_recorded_changes(&self.spec, message);
+        self.conversation
+            .apply_recorded_changes(&self.spec, message);
         match message.role {
             Role::System => {
                 let is_own = *self.spec.system_prompt.text == *message.content;
                 let shared = || Arc::clone(&self.spec.system_prompt.text);
-                self.conversation.system = Some(if is_own { shared() } else { message.content.as_str().into() });
+                self.conversation.system = Some(if is_own {
+                    shared()
+                } else {
+                    message.content.as_str().into()
+                });
                 self.conversation.system_sequence = Some(message.sequence);
                 // The messages so far were answered with another system prompt.
                 self.conversation.drop_bound_data(&self.spec);
                 return;
             }
             // Message of an earlier run, or given with the task: it starts nothing here.
-            Role::Assistant if self.turn.number == 0 && !self.start.is_answered => self.close_turn(),
+            Role::Assistant if self.turn.number == 0 && !self.start.is_answered => {
+                self.close_turn()
+            }
             Role::Assistant if message.tool_calls.is_empty() => {
                 let is_replaced = self.phase == Phase::Answered;
                 if is_replaced {
@@ -333,7 +415,11 @@ impl RunState {
                 }
                 self.close_turn();
                 self.phase = Phase::Answered;
-                self.set_answer(&message.content, recorded_check, is_replaced || self.turn.number == 0);
+                self.set_answer(
+                    &message.content,
+                    recorded_check,
+                    is_replaced || self.turn.number == 0,
+                );
             }
             Role::Assistant if self.spec.settings.returns_tool_calls() => {
                 self.close_turn();
@@ -350,10 +436,14 @@ impl RunState {
                 let spec = Arc::clone(&self.spec);
                 let mut calls = OpenCalls::new(&message.tool_calls, |name| spec.is_barrier(name));
                 calls.message_sequence = Some(message.sequence);
-                self.phase = Phase::RunningTools { calls: Box::new(calls) };
+                self.phase = Phase::RunningTools {
+                    calls: Box::new(calls),
+                };
             }
             // The model is asked for another answer.
-            Role::User if message.origin == Some(MessageOrigin::Correction) => self.answer.unfit = None,
+            Role::User if message.origin == Some(MessageOrigin::Correction) => {
+                self.answer.unfit = None
+            }
             Role::User | Role::Tool => {}
         }
         self.conversation.transcript.push(self.entry(message));
@@ -364,20 +454,31 @@ impl RunState {
         match message.role {
             Role::Tool => {
                 let id = message.tool_call_id.as_deref().unwrap_or_default();
-                let Some(open) = self.calls_mut().and_then(|calls| calls.get(id)) else { return };
-                let is_slow = message.duration_ms.is_some_and(|duration_ms| duration_ms >= POLLING_MS);
-                let has_waited = is_slow || open.approval.is_some() || is_waiting_tool(&open.call.name);
-                let call = RepeatedCall::new(&open.call.name, &open.call.arguments, &message.content);
+                let Some(open) = self.calls_mut().and_then(|calls| calls.get(id)) else {
+                    return;
+                };
+                let is_slow = message
+                    .duration_ms
+                    .is_some_and(|duration_ms| duration_ms >= POLLING_MS);
+                let has_waited =
+                    is_slow || open.approval.is_some() || is_waiting_tool(&open.call.name);
+                let call =
+                    RepeatedCall::new(&open.call.name, &open.call.arguments, &message.content);
                 // Files of two results are never compared: the text around them may be the same.
                 if message.content.files().next().is_some() {
                     self.repetition = Repetition::default();
                     return;
                 }
-                self.repetition.record_call(call, self.turn.number, has_waited);
+                self.repetition
+                    .record_call(call, self.turn.number, has_waited);
             }
             // The next answer is one to another message.
-            Role::User if message.origin != Some(MessageOrigin::Hook) => self.repetition = Repetition::default(),
-            Role::Assistant if message.tool_calls.is_empty() => self.repetition.record_answer(&message.content),
+            Role::User if message.origin != Some(MessageOrigin::Hook) => {
+                self.repetition = Repetition::default()
+            }
+            Role::Assistant if message.tool_calls.is_empty() => {
+                self.repetition.record_answer(&message.content)
+            }
             Role::Assistant => self.repetition.record_text(&message.content),
             Role::User | Role::System => {}
         }
@@ -387,8 +488,12 @@ impl RunState {
     fn fills_window(&self, answer: &Message) -> bool {
         let window = self.conversation.window;
         let counter = self.spec.model.counter;
-        let reasoning = answer.reasoning.as_deref().map_or(0, |text| counter.count_text(text));
-        let tokens = self.conversation.prompt_tokens + counter.count_text(&answer.content) + reasoning;
+        let reasoning = answer
+            .reasoning
+            .as_deref()
+            .map_or(0, |text| counter.count_text(text));
+        let tokens =
+            self.conversation.prompt_tokens + counter.count_text(&answer.content) + reasoning;
         tokens >= window - window / 20
     }
 
@@ -397,15 +502,22 @@ impl RunState {
         self.turn.kept_partial = true;
         message.content.as_str().clone_into(&mut self.answer.text);
         let (reason, error) = match message.finish_reason.as_deref() {
-            Some("length") if self.fills_window(message) => {
-                (EndReason::PromptTooLong, window_full(self.conversation.window))
-            }
+            Some("length") if self.fills_window(message) => (
+                EndReason::PromptTooLong,
+                window_full(self.conversation.window),
+            ),
             Some("length") => (EndReason::MaxOutputTokens, answer_truncated()),
-            Some(reason) if is_refusal(reason) => (EndReason::ContentRefused, content_refused(reason)),
+            Some(reason) if is_refusal(reason) => {
+                (EndReason::ContentRefused, content_refused(reason))
+            }
             _ => return,
         };
         self.phase = Phase::Halted;
-        self.end.ending.get_or_insert(Termination { status: RunStatus::Failed, reason, error: Some(error) });
+        self.end.ending.get_or_insert(Termination {
+            status: RunStatus::Failed,
+            reason,
+            error: Some(error),
+        });
     }
 
     /// Sets the final answer. If a schema is required, the second mismatch in a row ends the run, and so does the first
@@ -415,7 +527,9 @@ impl RunState {
         let checked = match (&self.spec.output_schema, recorded_check) {
             (None, _) => Ok(text.to_owned()),
             // Recorded: the check is not repeated.
-            (Some(_), Some(AnswerCheck::Match { value })) => Ok(matching_text(text, value).to_owned()),
+            (Some(_), Some(AnswerCheck::Match { value })) => {
+                Ok(matching_text(text, value).to_owned())
+            }
             (Some(_), Some(AnswerCheck::Mismatch { violations })) => Err(violations),
             (Some(schema), None) => schema.check(text).map(|(text, _)| text.to_owned()),
         };
@@ -430,7 +544,11 @@ impl RunState {
                 if self.answer.unfit_answers > 1 || by_callback {
                     let error = Some(schema_mismatch(&why, self.spec.identity.parent.is_some()));
                     let (status, reason) = (RunStatus::Failed, EndReason::Failed);
-                    self.end.ending.get_or_insert(Termination { status, reason, error });
+                    self.end.ending.get_or_insert(Termination {
+                        status,
+                        reason,
+                        error,
+                    });
                 }
                 self.answer.unfit = Some(why);
             }
@@ -461,15 +579,26 @@ impl RunState {
 
     /// Returns the active time until the last recorded event, in milliseconds, computed from the events' timestamps.
     pub(crate) fn used_ms_by_events(&self) -> u64 {
-        let (Some(start), Some(last)) = (self.clock.started_at, self.clock.last_event_at) else { return 0 };
-        let waiting_ms = self.waiting.since.map_or(0, |since| last.millis_since(since));
-        last.millis_since(start).saturating_sub(self.clock.idle_ms + waiting_ms)
+        let (Some(start), Some(last)) = (self.clock.started_at, self.clock.last_event_at) else {
+            return 0;
+        };
+        let waiting_ms = self
+            .waiting
+            .since
+            .map_or(0, |since| last.millis_since(since));
+        last.millis_since(start)
+            .saturating_sub(self.clock.idle_ms + waiting_ms)
     }
 
     /// Returns the usage of the run itself, including tool calls that are still running.
     pub(crate) fn own_stats_with_running_calls(&self) -> Stats {
-        let Phase::RunningTools { calls } = &self.phase else { return self.usage.own };
-        Stats { tool_calls: self.usage.own.tool_calls + calls.running_count() as u64, ..self.usage.own }
+        let Phase::RunningTools { calls } = &self.phase else {
+            return self.usage.own;
+        };
+        Stats {
+            tool_calls: self.usage.own.tool_calls + calls.running_count() as u64,
+            ..self.usage.own
+        }
     }
 
     pub(crate) fn is_ended(&self) -> bool {

@@ -25,10 +25,19 @@ impl SystemPrompt {
         if *self.text == *earlier {
             return true;
         }
-        let Some(branch) = &self.branch else { return false };
+        let Some(branch) = &self.branch else {
+            return false;
+        };
         let (before, after) = (&self.text[..branch.start], &self.text[branch.end..]);
-        let line = earlier.strip_prefix(before).and_then(|rest| rest.strip_suffix(after));
-        line.is_some_and(|line| line.is_empty() || line.strip_prefix(BRANCH).is_some_and(|name| !name.contains('\n')))
+        let line = earlier
+            .strip_prefix(before)
+            .and_then(|rest| rest.strip_suffix(after));
+        line.is_some_and(|line| {
+            line.is_empty()
+                || line
+                    .strip_prefix(BRANCH)
+                    .is_some_and(|name| !name.contains('\n'))
+        })
     }
 }
 
@@ -78,23 +87,48 @@ mod tests {
 
     fn prompt(start: &str, branch: Option<&str>, end: &str) -> SystemPrompt {
         let (mut text, platform) = (start.to_owned(), ["linux", "x86_64"]);
-        let shell = Some(Shell { name: "bash", is_confined: true });
-        let branch = WorkEnvironment { project: Path::new("/p"), platform, branch, shell }.append_to(&mut text);
+        let shell = Some(Shell {
+            name: "bash",
+            is_confined: true,
+        });
+        let branch = WorkEnvironment {
+            project: Path::new("/p"),
+            platform,
+            branch,
+            shell,
+        }
+        .append_to(&mut text);
         text.push_str(end);
-        SystemPrompt { text: text.into(), branch: Some(branch) }
+        SystemPrompt {
+            text: text.into(),
+            branch: Some(branch),
+        }
     }
 
     #[test]
     fn environment_names_only_what_tools_of_the_run_reach() {
         let mut text = "You work.".to_owned();
-        let environment =
-            WorkEnvironment { project: Path::new("/p"), platform: ["linux", "x86_64"], branch: None, shell: None };
+        let environment = WorkEnvironment {
+            project: Path::new("/p"),
+            platform: ["linux", "x86_64"],
+            branch: None,
+            shell: None,
+        };
         assert!(environment.append_to(&mut text).is_empty());
         let section = "\n\n## Environment\nProject folder, where relative paths start: /p\nPlatform: linux x86_64";
         assert_eq!(text, format!("You work.{section}"));
-        let with_shell = format!("{section}, shell: bash\nCommands can write only to the project folder");
-        assert!(prompt("You work.", None, "").text.starts_with(&format!("You work.{with_shell}")));
-        assert!(prompt("You work.", Some("main"), "").text.ends_with("\nGit branch at the start: main"));
+        let with_shell =
+            format!("{section}, shell: bash\nCommands can write only to the project folder");
+        assert!(
+            prompt("You work.", None, "")
+                .text
+                .starts_with(&format!("You work.{with_shell}"))
+        );
+        assert!(
+            prompt("You work.", Some("main"), "")
+                .text
+                .ends_with("\nGit branch at the start: main")
+        );
     }
 
     #[test]
@@ -103,19 +137,51 @@ mod tests {
         let faked = "You work.\n\n## Environment\nTarget: staging";
         for (now, earlier, want) in [
             (prompt("A", Some("a"), ""), prompt("A", Some("b"), ""), true),
-            (prompt("A", Some("a"), notes), prompt("A", None, notes), true),
-            (prompt("A", None, notes), prompt("A", Some("b"), notes), true),
-            (prompt("A", Some("a"), notes), prompt("A", Some("a"), "\n\n## Other"), false),
-            (prompt("A", Some("a"), ""), prompt("B", Some("a"), ""), false),
+            (
+                prompt("A", Some("a"), notes),
+                prompt("A", None, notes),
+                true,
+            ),
+            (
+                prompt("A", None, notes),
+                prompt("A", Some("b"), notes),
+                true,
+            ),
+            (
+                prompt("A", Some("a"), notes),
+                prompt("A", Some("a"), "\n\n## Other"),
+                false,
+            ),
+            (
+                prompt("A", Some("a"), ""),
+                prompt("B", Some("a"), ""),
+                false,
+            ),
             (
                 prompt(faked, Some("a"), ""),
-                prompt("You work.\n\n## Environment\nTarget: production", Some("a"), ""),
+                prompt(
+                    "You work.\n\n## Environment\nTarget: production",
+                    Some("a"),
+                    "",
+                ),
                 false,
             ),
         ] {
-            assert_eq!(now.matches(&earlier.text), want, "{} {}", now.text, earlier.text);
+            assert_eq!(
+                now.matches(&earlier.text),
+                want,
+                "{} {}",
+                now.text,
+                earlier.text
+            );
         }
-        let supplied = SystemPrompt { text: faked.into(), branch: None };
-        assert!(supplied.matches(faked) && !supplied.matches("You work.\n\n## Environment\nTarget: production"));
+        let supplied = SystemPrompt {
+            text: faked.into(),
+            branch: None,
+        };
+        assert!(
+            supplied.matches(faked)
+                && !supplied.matches("You work.\n\n## Environment\nTarget: production")
+        );
     }
 }

@@ -9,7 +9,10 @@ pub(crate) fn is_internal_tool(name: &str) -> bool {
 
 /// Returns whether a tool changes only documents of the session.
 pub(crate) fn changes_only_artifacts(name: &str) -> bool {
-    matches!(name, "create_artifact" | "update_artifact" | "rewrite_artifact")
+    matches!(
+        name,
+        "create_artifact" | "update_artifact" | "rewrite_artifact"
+    )
 }
 
 /// Returns whether calls of a tool are executed by children.

@@ -16,8 +16,9 @@ use std::sync::Arc;
 
 use soong_model::Completion;
 use soong_protocol::{
-    AnswerCheck, ChildResult, EndReason, ErrorInfo, Event, EventDraft, GoalEvent, Message, MessageContent,
-    MessageEvent, MessageOrigin, ModelEvent, Role, RunEvent, RunId, Timestamp, Usage, Write,
+    AnswerCheck, ChildResult, EndReason, ErrorInfo, Event, EventDraft, GoalEvent, Message,
+    MessageContent, MessageEvent, MessageOrigin, ModelEvent, Role, RunEvent, RunId, Timestamp,
+    Usage, Write,
 };
 
 use crate::{
@@ -27,8 +28,8 @@ use crate::{
         errors,
         inline::preview,
         input::{
-            ChildInput, EndInput, HookReport, MemoryInput, ModelInput, RunInput, StoredInput, SummaryInput, ToolInput,
-            Used, usage_and_cost,
+            ChildInput, EndInput, HookReport, MemoryInput, ModelInput, RunInput, StoredInput,
+            SummaryInput, ToolInput, Used, usage_and_cost,
         },
         spec::ModelSpec,
         state::{RunState, phase::Phase},
@@ -59,7 +60,11 @@ impl RunState {
             return handle_after_end(input);
         }
         self.clock.used_ms = self.clock.used_ms.max(now.used_ms);
-        let mut transition = Transition { state: self, context: now, step: Step::default() };
+        let mut transition = Transition {
+            state: self,
+            context: now,
+            step: Step::default(),
+        };
         transition.handle(input);
         transition.finish_if_done();
         transition.record_open_model_calls();
@@ -72,14 +77,25 @@ fn handle_after_end(input: RunInput) -> Step {
     let mut step = Step::default();
     match input {
         RunInput::Child(ChildInput::Spawn { ticket, .. }) => {
-            step.effects.push(Effect::Child(ChildEffect::AnswerSpawn { ticket, answer: Err(errors::run_has_ended()) }));
+            step.effects.push(Effect::Child(ChildEffect::AnswerSpawn {
+                ticket,
+                answer: Err(errors::run_has_ended()),
+            }));
         }
-        RunInput::PermissionMode { ticket: Some(ticket), .. } => {
-            step.effects.push(Effect::Tool(ToolCallEffect::ConfirmModeChange { ticket }));
+        RunInput::PermissionMode {
+            ticket: Some(ticket),
+            ..
+        } => {
+            step.effects
+                .push(Effect::Tool(ToolCallEffect::ConfirmModeChange { ticket }));
         }
         RunInput::Tool(ToolInput::Ask { ticket, .. }) => {
             let answer = Err(errors::run_has_ended());
-            step.effects.push(Effect::Tool(ToolCallEffect::AnswerQuestion { ticket, answer }));
+            step.effects
+                .push(Effect::Tool(ToolCallEffect::AnswerQuestion {
+                    ticket,
+                    answer,
+                }));
         }
         _ => {}
     }
@@ -95,27 +111,44 @@ impl Transition<'_, '_> {
         match input {
             RunInput::Start => self.start(),
             RunInput::Resume(again) => self.resume(again),
-            RunInput::Model(input) if self.state.phase == Phase::CallingModel => self.model_input(input),
-            RunInput::Summary(input) if self.state.phase == Phase::Compacting => self.summary_input(input),
+            RunInput::Model(input) if self.state.phase == Phase::CallingModel => {
+                self.model_input(input)
+            }
+            RunInput::Summary(input) if self.state.phase == Phase::Compacting => {
+                self.summary_input(input)
+            }
             RunInput::Model(_) | RunInput::Summary(_) => {}
             RunInput::Named { result, used } => self.trace_named(*result, used),
             RunInput::CallProgress(open_call) => self.call_progressed(open_call),
-            RunInput::Memory(MemoryInput::Recalled(recalled)) if self.state.phase == Phase::Recalling => {
+            RunInput::Memory(MemoryInput::Recalled(recalled))
+                if self.state.phase == Phase::Recalling =>
+            {
                 self.recall_ended(*recalled);
             }
             RunInput::Memory(MemoryInput::Recalled(_)) => {}
             RunInput::Memory(MemoryInput::Reflected(result)) => self.reflection_ended(*result),
-            RunInput::Memory(MemoryInput::Learned { changes, outcome }) => self.experiences_written(*changes, outcome),
+            RunInput::Memory(MemoryInput::Learned { changes, outcome }) => {
+                self.experiences_written(*changes, outcome)
+            }
             RunInput::Tool(input) => self.tool_input(input),
             RunInput::Child(ChildInput::Ended(result)) => self.child_ended(*result),
-            RunInput::Child(ChildInput::Changed { run_id, collaborator }) => {
+            RunInput::Child(ChildInput::Changed {
+                run_id,
+                collaborator,
+            }) => {
                 self.state.child_changed(&run_id, *collaborator);
             }
-            RunInput::Child(ChildInput::Spawn { request, ticket }) => self.spawn_for_program(request, ticket),
-            RunInput::Child(ChildInput::Named(collaborator)) => self.set_named_collaborator(*collaborator),
+            RunInput::Child(ChildInput::Spawn { request, ticket }) => {
+                self.spawn_for_program(request, ticket)
+            }
+            RunInput::Child(ChildInput::Named(collaborator)) => {
+                self.set_named_collaborator(*collaborator)
+            }
             RunInput::PermissionMode { mode, ticket } => self.set_permission_mode(mode, ticket),
             RunInput::Hook(HookReport::Event(event)) => self.emit(*event),
-            RunInput::Hook(HookReport::Stop { turn, result }) => self.stop_hooks_answered(turn, result),
+            RunInput::Hook(HookReport::Stop { turn, result }) => {
+                self.stop_hooks_answered(turn, result)
+            }
             RunInput::Hook(HookReport::Agent(result)) => self.agent_callbacks_called(result),
             RunInput::Stored(StoredInput::Edits(flushed)) => self.flushed(flushed),
             RunInput::Stored(StoredInput::Answer(stored)) => self.answer_stored(stored),
@@ -151,9 +184,12 @@ impl Transition<'_, '_> {
                     answer_check,
                 );
             }
-            ModelInput::Failed { error, partial, used, waited_ms } => {
-                self.model_failed(error, partial, used, waited_ms)
-            }
+            ModelInput::Failed {
+                error,
+                partial,
+                used,
+                waited_ms,
+            } => self.model_failed(error, partial, used, waited_ms),
             ModelInput::Note(event) => self.emit(event),
         }
     }
@@ -167,7 +203,13 @@ impl Transition<'_, '_> {
 
     fn tool_input(&mut self, input: ToolInput) {
         match input {
-            ToolInput::Ended { id, result, reports, duration_ms, coercion_note } => {
+            ToolInput::Ended {
+                id,
+                result,
+                reports,
+                duration_ms,
+                coercion_note,
+            } => {
                 self.tool_ended(&id, *result, reports, duration_ms, coercion_note);
             }
             ToolInput::HooksPassed { id } => self.hooks_allowed(&id),
@@ -182,7 +224,9 @@ impl Transition<'_, '_> {
 
     fn end_input(&mut self, input: EndInput) {
         match input {
-            EndInput::Undriven if self.state.phase == Phase::Driven && self.state.sub_agents.open == 0 => {
+            EndInput::Undriven
+                if self.state.phase == Phase::Driven && self.state.sub_agents.open == 0 =>
+            {
                 self.fail(EndReason::Interrupted, errors::undriven());
             }
             EndInput::Undriven => {}
@@ -198,11 +242,17 @@ impl Transition<'_, '_> {
             EndInput::Finish { .. } => {}
             EndInput::Cancel => self.cancel(),
             EndInput::CancelTimeout { after_ms } => self.emit(RunEvent::CancelTimeout { after_ms }),
-            EndInput::TimedOut { limit_ms, is_budget: true } => {
+            EndInput::TimedOut {
+                limit_ms,
+                is_budget: true,
+            } => {
                 self.end_by_time_budget(limit_ms / 1_000);
                 self.abort();
             }
-            EndInput::TimedOut { limit_ms, is_budget: false } => {
+            EndInput::TimedOut {
+                limit_ms,
+                is_budget: false,
+            } => {
                 self.fail(EndReason::TimedOut, errors::timed_out(limit_ms));
             }
             EndInput::Abandon { ending, flushed } => {
@@ -269,19 +319,30 @@ impl Transition<'_, '_> {
     }
 
     /// Applies and records a message, together with the event that the closure builds from it.
-    pub(crate) fn record(&mut self, mut message: Message, to_event: impl FnOnce(&Message) -> MessageEvent) {
+    pub(crate) fn record(
+        &mut self,
+        mut message: Message,
+        to_event: impl FnOnce(&Message) -> MessageEvent,
+    ) {
         self.state.spec.redactor.redact_message(&mut message);
         let message = Arc::new(message);
         self.state.start.has_spoken = true;
         self.state.apply_message(&message);
         let draft = self.draft(to_event(&message));
-        self.step.writes.extend([Write::Message(message), Write::Event(draft)]);
+        self.step
+            .writes
+            .extend([Write::Message(message), Write::Event(draft)]);
     }
 
     /// Creates an event of this run.
     fn draft(&self, event: impl Into<Event>) -> EventDraft {
         let identity = &self.state.spec.identity;
-        EventDraft::new(identity.trace_id.clone(), Some(identity.run_id.clone()), self.context.now, event)
+        EventDraft::new(
+            identity.trace_id.clone(),
+            Some(identity.run_id.clone()),
+            self.context.now,
+            event,
+        )
     }
 
     fn model_answered(
@@ -294,7 +355,9 @@ impl Transition<'_, '_> {
         answer_check: Option<AnswerCheck>,
     ) {
         let model = self.state.spec.model_or_fallback(fallback);
-        let usage = completion.usage.unwrap_or_else(|| self.estimated_usage(model, &completion));
+        let usage = completion
+            .usage
+            .unwrap_or_else(|| self.estimated_usage(model, &completion));
         let cost = model.prices.map(|prices| prices.cost(&usage));
         if completion.provider_data_rejected {
             let model = model.name.clone();
@@ -317,7 +380,11 @@ impl Transition<'_, '_> {
         let was_refused = completion.is_refused();
         let finish_reason = completion.finish_reason;
         // Calls of a refused answer may be incomplete.
-        let calls = if was_refused { Vec::new() } else { completion.tool_calls };
+        let calls = if was_refused {
+            Vec::new()
+        } else {
+            completion.tool_calls
+        };
         let with_calls = !calls.is_empty();
         let may_plan = self.state.reflection.is_none()
             && !self.state.spec.settings.returns_tool_calls()
@@ -327,10 +394,15 @@ impl Transition<'_, '_> {
         }
         let changes = self.state.conversation.unrecorded_changes();
         self.add_message(Role::Assistant, completion.text, |message| {
-            (message.reasoning, message.provider_data) = (completion.reasoning, completion.provider_data);
+            (message.reasoning, message.provider_data) =
+                (completion.reasoning, completion.provider_data);
             message.context_update = context_update;
             if with_calls && message.content.is_empty() {
-                let names: Vec<&str> = calls.iter().map(|call| call.name.as_str()).take(8).collect();
+                let names: Vec<&str> = calls
+                    .iter()
+                    .map(|call| call.name.as_str())
+                    .take(8)
+                    .collect();
                 message.description = preview(&format!("calls {}", names.join(", ")));
             }
             message.tool_calls = calls;
@@ -362,15 +434,23 @@ impl Transition<'_, '_> {
     fn plan_root_goal(&mut self) {
         // The goal belongs to the message that follows.
         let task = self.state.task().to_owned();
-        for event in
-            self.state.goals.plan_mission_goal(&task, self.state.conversation.last_sequence + 1, self.context.now)
-        {
+        for event in self.state.goals.plan_mission_goal(
+            &task,
+            self.state.conversation.last_sequence + 1,
+            self.context.now,
+        ) {
             self.emit(event);
         }
     }
 
     /// Handles the failure of a model call. `used`: what is charged for it.
-    fn model_failed(&mut self, error: ErrorInfo, partial: String, used: Option<Used>, waited_ms: u64) {
+    fn model_failed(
+        &mut self,
+        error: ErrorInfo,
+        partial: String,
+        used: Option<Used>,
+        waited_ms: u64,
+    ) {
         if partial.is_empty() && self.retry_with_compaction(&error) {
             return;
         }
@@ -386,7 +466,12 @@ impl Transition<'_, '_> {
         }
         self.end_if_budget_exceeded(&error);
         let (usage, cost) = usage_and_cost(used);
-        self.emit(ModelEvent::Failed { error, usage, cost, waited_ms });
+        self.emit(ModelEvent::Failed {
+            error,
+            usage,
+            cost,
+            waited_ms,
+        });
     }
 
     pub(crate) fn child_ended(&mut self, result: ChildResult) {
@@ -417,11 +502,20 @@ impl Transition<'_, '_> {
     /// Cancels all running tasks and children of the run.
     pub(crate) fn abort(&mut self) {
         self.step.effects.push(Effect::AbortTasks);
-        let open: Vec<RunId> = self.state.unfinished_children().map(|child| child.run_id.clone()).collect();
+        let open: Vec<RunId> = self
+            .state
+            .unfinished_children()
+            .map(|child| child.run_id.clone())
+            .collect();
         if !open.is_empty() {
-            self.step.effects.push(Effect::Child(ChildEffect::Cancel(open)));
+            self.step
+                .effects
+                .push(Effect::Child(ChildEffect::Cancel(open)));
         }
-        if matches!(self.state.phase, Phase::Driven | Phase::Answered | Phase::New) {
+        if matches!(
+            self.state.phase,
+            Phase::Driven | Phase::Answered | Phase::New
+        ) {
             self.state.phase = Phase::Halted;
         }
     }

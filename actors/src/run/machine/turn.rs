@@ -10,8 +10,8 @@ mod compaction;
 use std::sync::Arc;
 
 use soong_protocol::{
-    ContextEvent, EndReason, ErrorCode, ErrorInfo, FallbackReason, Message, MessageOrigin, ModelEvent, OmittedGoal,
-    PartFile, Role, RunMode,
+    ContextEvent, EndReason, ErrorCode, ErrorInfo, FallbackReason, Message, MessageOrigin,
+    ModelEvent, OmittedGoal, PartFile, Role, RunMode,
 };
 
 use crate::{
@@ -45,12 +45,19 @@ impl RunState {
     /// Returns the size, in tokens, of the prompt parts that do not depend on the messages: system prompt and tools.
     fn fixed_tokens(&self) -> u64 {
         let counter = self.spec.model.counter;
-        let system = self.conversation.system.as_deref().map_or(0, |text| counter.count_text(text));
+        let system = self
+            .conversation
+            .system
+            .as_deref()
+            .map_or(0, |text| counter.count_text(text));
         system + counter.correct(self.spec.tools.tokens)
     }
 
     pub(crate) fn entry(&self, message: &Arc<Message>) -> SizedMessage {
-        SizedMessage { tokens: self.spec.model.counter.count(message), message: Arc::clone(message) }
+        SizedMessage {
+            tokens: self.spec.model.counter.count(message),
+            message: Arc::clone(message),
+        }
     }
 
     /// Returns whether the prompt must be rebuilt: it fills much of the window for the first time. Until then its
@@ -69,7 +76,8 @@ impl RunState {
     /// Returns whether a fallback for prompts that are too long takes a prompt of this size.
     fn has_larger_fallback(&self, prompt_tokens: u64) -> bool {
         self.spec.fallbacks.entries.iter().any(|fallback| {
-            fallback.reasons.contains(&FallbackReason::ContextTooLong) && fallback.model.takes_prompt(prompt_tokens)
+            fallback.reasons.contains(&FallbackReason::ContextTooLong)
+                && fallback.model.takes_prompt(prompt_tokens)
         })
     }
 
@@ -80,9 +88,16 @@ impl RunState {
             text.push_str(&format!("## Goals\n{}", self.goals.render(false)));
         }
         if !self.sub_agents.collaborators.is_empty() {
-            let lines: Vec<String> =
-                self.sub_agents.collaborators.iter().map(soong_protocol::Collaborator::line).collect();
-            text.push_str(&format!("\n## Active Collaborators\n{}\n", lines.join("\n")));
+            let lines: Vec<String> = self
+                .sub_agents
+                .collaborators
+                .iter()
+                .map(soong_protocol::Collaborator::line)
+                .collect();
+            text.push_str(&format!(
+                "\n## Active Collaborators\n{}\n",
+                lines.join("\n")
+            ));
         }
         (!text.is_empty()).then_some(text)
     }
@@ -100,7 +115,9 @@ impl Transition<'_, '_> {
             self.state.phase = Phase::Halted;
             let error = ErrorInfo::new(
                 ErrorCode::BudgetExceeded,
-                format!("the run used all of its {limit} turns: raise max_iterations, or continue the session"),
+                format!(
+                    "the run used all of its {limit} turns: raise max_iterations, or continue the session"
+                ),
             );
             self.set_failure(EndReason::MaxTurns, error);
             return;
@@ -141,14 +158,23 @@ impl Transition<'_, '_> {
             let mut candidate = self.state.conversation.clone();
             candidate.rebuild(&self.state.spec, &self.state.model().name, omitted.clone());
             // The event `context_built` changes the state.
-            prompt = Prompt { newly_omitted: Some(omitted), ..self.prompt(&candidate) };
+            prompt = Prompt {
+                newly_omitted: Some(omitted),
+                ..self.prompt(&candidate)
+            };
         }
         // After a failed summary, retry only once the prompt has grown. If the token count is exact, a prompt that
         // exceeds the window is compacted even before that.
-        let has_files = prompt.messages.iter().any(|message| message.content.files().next().is_some());
+        let has_files = prompt
+            .messages
+            .iter()
+            .any(|message| message.content.files().next().is_some());
         let is_exact = self.state.spec.model.counter.is_exact() && !has_files;
         let above = if is_exact {
-            self.state.compaction.retry_above_tokens.min(self.state.conversation.window)
+            self.state
+                .compaction
+                .retry_above_tokens
+                .min(self.state.conversation.window)
         } else {
             self.state.compaction.retry_above_tokens
         };
@@ -157,7 +183,9 @@ impl Transition<'_, '_> {
         if is_due && self.begin_compaction(prompt.tokens) {
             return;
         }
-        if prompt.tokens > self.state.conversation.window && is_exact && !self.state.has_larger_fallback(prompt.tokens)
+        if prompt.tokens > self.state.conversation.window
+            && is_exact
+            && !self.state.has_larger_fallback(prompt.tokens)
         {
             if self.omit_oldest(prompt.tokens, self.state.conversation.window) {
                 return self.call_model();
@@ -174,45 +202,77 @@ impl Transition<'_, '_> {
             rebuilt: prompt.newly_omitted,
         });
         let budget_note = self.budget_note();
-        let permission_note = permission_mode::note(self.state.waiting.permission_mode, &prompt.messages);
+        let permission_note =
+            permission_mode::note(self.state.waiting.permission_mode, &prompt.messages);
         // A single call sends its messages and nothing else.
-        let is_dated = self.state.spec.identity.mode != RunMode::Call && self.state.reflection.is_none();
-        let attempt = if self.state.turn.is_open { self.state.turn.attempt + 1 } else { 1 };
-        self.emit(ModelEvent::Started { model: self.state.model().name.clone(), attempt });
+        let is_dated =
+            self.state.spec.identity.mode != RunMode::Call && self.state.reflection.is_none();
+        let attempt = if self.state.turn.is_open {
+            self.state.turn.attempt + 1
+        } else {
+            1
+        };
+        self.emit(ModelEvent::Started {
+            model: self.state.model().name.clone(),
+            attempt,
+        });
         let state = &self.state;
-        self.step.effects.push(Effect::Model(ModelEffect::Call(ModelCall {
-            turn: state.turn.number,
-            system: state.conversation.system.clone().unwrap_or_else(|| Arc::clone(&state.spec.system_prompt.text)),
-            reminder: prompt.reminder,
-            budget_note,
-            permission_note,
-            dated: is_dated.then_some(self.context.now),
-            messages: prompt.messages,
-            tokens: prompt.tokens,
-            fallback: state.turn.fallback,
-            has_called_tools: state.turn.has_called_tools,
-            is_correction: state.answer.unfit_answers > 0,
-        })));
+        self.step
+            .effects
+            .push(Effect::Model(ModelEffect::Call(ModelCall {
+                turn: state.turn.number,
+                system: state
+                    .conversation
+                    .system
+                    .clone()
+                    .unwrap_or_else(|| Arc::clone(&state.spec.system_prompt.text)),
+                reminder: prompt.reminder,
+                budget_note,
+                permission_note,
+                dated: is_dated.then_some(self.context.now),
+                messages: prompt.messages,
+                tokens: prompt.tokens,
+                fallback: state.turn.fallback,
+                has_called_tools: state.turn.has_called_tools,
+                is_correction: state.answer.unfit_answers > 0,
+            })));
     }
 
     /// Reports, at the first call of the run, that the model lacks the configured level of reasoning.
     fn report_adjusted_effort(&mut self) {
         let model = self.state.model();
-        let changed = model.wanted_effort.zip(model.effort).filter(|(wanted, used)| wanted != used);
+        let changed = model
+            .wanted_effort
+            .zip(model.effort)
+            .filter(|(wanted, used)| wanted != used);
         if let Some((wanted, used)) = changed.filter(|_| self.state.turn.number == 0) {
             let (wanted, used) = (wanted.as_str().to_owned(), used.as_str().to_owned());
-            self.emit(ModelEvent::EffortAdjusted { model: model.name.clone(), wanted, used });
+            self.emit(ModelEvent::EffortAdjusted {
+                model: model.name.clone(),
+                wanted,
+                used,
+            });
         }
     }
 
     /// Reports the files of messages that the model does not take, each once per run.
     fn report_omitted_files(&mut self, messages: &[Arc<Message>]) {
-        let (reported, kinds) = (self.state.conversation.files_omitted_to, &self.state.model().input.kinds);
+        let (reported, kinds) = (
+            self.state.conversation.files_omitted_to,
+            &self.state.model().input.kinds,
+        );
         let is_taken = |file: &&PartFile| file.kind().is_some_and(|kind| kinds.contains(&kind));
         let mut files = Vec::new();
         let mut sequence = 0;
-        for message in messages.iter().filter(|message| message.sequence > reported) {
-            let omitted = message.content.files().filter(|file| !is_taken(file)).map(PartFile::description);
+        for message in messages
+            .iter()
+            .filter(|message| message.sequence > reported)
+        {
+            let omitted = message
+                .content
+                .files()
+                .filter(|file| !is_taken(file))
+                .map(PartFile::description);
             let before = files.len();
             files.extend(omitted);
             if files.len() > before {
@@ -221,7 +281,12 @@ impl Transition<'_, '_> {
         }
         if !files.is_empty() {
             let model = self.state.model().name.clone();
-            self.emit(ContextEvent::FilesOmitted { model, files, sequence, rejected: Vec::new() });
+            self.emit(ContextEvent::FilesOmitted {
+                model,
+                files,
+                sequence,
+                rejected: Vec::new(),
+            });
         }
     }
 
@@ -236,7 +301,10 @@ impl Transition<'_, '_> {
         let kinds = &self.state.model().input.kinds;
         let is_sent = |file: &&PartFile| file.kind().is_some_and(|kind| kinds.contains(&kind));
         let transcript = &self.state.conversation.transcript;
-        let last_answer = transcript.iter().rev().find(|entry| entry.message.role == Role::Assistant);
+        let last_answer = transcript
+            .iter()
+            .rev()
+            .find(|entry| entry.message.role == Role::Assistant);
         let answered_to = last_answer.map_or(0, |entry| entry.message.sequence);
         let mut dropped: Vec<&Message> = Vec::new();
         for entry in transcript.iter() {
@@ -247,15 +315,27 @@ impl Transition<'_, '_> {
         if dropped.iter().any(|message| message.sequence > answered_to) {
             dropped.retain(|message| message.sequence > answered_to);
         }
-        let Some(last) = dropped.last() else { return false };
+        let Some(last) = dropped.last() else {
+            return false;
+        };
         let omitted = ContextEvent::FilesOmitted {
             model: self.state.model().name.clone(),
-            files: dropped.iter().flat_map(|message| message.content.files()).map(PartFile::description).collect(),
+            files: dropped
+                .iter()
+                .flat_map(|message| message.content.files())
+                .map(PartFile::description)
+                .collect(),
             sequence: last.sequence,
             rejected: dropped.iter().map(|message| message.sequence).collect(),
         };
         let attempt = self.state.turn.attempt;
-        self.emit(ModelEvent::Retrying { attempt, error: error.clone(), wait_ms: 0, usage: None, cost: None });
+        self.emit(ModelEvent::Retrying {
+            attempt,
+            error: error.clone(),
+            wait_ms: 0,
+            usage: None,
+            cost: None,
+        });
         self.emit(omitted);
         self.call_model();
         true
@@ -269,22 +349,39 @@ impl Transition<'_, '_> {
         if let Some(messages) = state.reflection_messages() {
             let message_tokens: u64 = messages.iter().map(|message| counter.count(message)).sum();
             let tokens = message_tokens + counter.count_text(&state.spec.system_prompt.text);
-            return Prompt { messages, reminder: None, tokens, omitted: 0, newly_omitted: None };
+            return Prompt {
+                messages,
+                reminder: None,
+                tokens,
+                omitted: 0,
+                newly_omitted: None,
+            };
         }
         // `state.turn.number` already counts the current turn if it is open.
-        let turn = if state.turn.is_open { state.turn.number.saturating_sub(1) } else { state.turn.number };
-        let is_due = turn.is_multiple_of(context.inject_every_turns) || state.compaction.completed > 0;
+        let turn = if state.turn.is_open {
+            state.turn.number.saturating_sub(1)
+        } else {
+            state.turn.number
+        };
+        let is_due =
+            turn.is_multiple_of(context.inject_every_turns) || state.compaction.completed > 0;
         let reminder = if is_due { state.reminder() } else { None };
         if state.conversation.prompt_tokens > state.conversation.window / 4 {
             counter.load_soon();
         }
         let (head, rest) = conversation.split_at_rebuild();
         let count = |message: &Message| counter.count(message);
-        let omitted = conversation.rebuilt.as_ref().map_or(&[][..], |rebuilt| &rebuilt.omitted_goals);
+        let omitted = conversation
+            .rebuilt
+            .as_ref()
+            .map_or(&[][..], |rebuilt| &rebuilt.omitted_goals);
         let mut built = prune(head, omitted, context.keep_recent_messages, count);
         let rest = prune(rest, &[], 0, count);
         built.messages.extend(rest.messages);
-        let fixed_tokens = state.fixed_tokens() + reminder.as_deref().map_or(0, |text| counter.count_text(text));
+        let fixed_tokens = state.fixed_tokens()
+            + reminder
+                .as_deref()
+                .map_or(0, |text| counter.count_text(text));
         Prompt {
             messages: built.messages,
             reminder,
@@ -297,7 +394,11 @@ impl Transition<'_, '_> {
     /// Retries after an answer that exceeded a size limit, with a message to the model that states the limit.
     ///
     /// Returns `false` for other errors, if the run is ending, and after [`MAX_ANSWERS_TOO_LARGE`] consecutive retries.
-    pub(crate) fn retry_with_smaller_answer(&mut self, error: &ErrorInfo, used: Option<Used>) -> bool {
+    pub(crate) fn retry_with_smaller_answer(
+        &mut self,
+        error: &ErrorInfo,
+        used: Option<Used>,
+    ) -> bool {
         if error.code != ErrorCode::ModelAnswerTooLarge
             || self.state.end.ending.is_some()
             || self.state.turn.answers_too_large >= MAX_ANSWERS_TOO_LARGE
@@ -306,7 +407,13 @@ impl Transition<'_, '_> {
         }
         let attempt = self.state.turn.attempt;
         let (usage, cost) = usage_and_cost(used);
-        self.emit(ModelEvent::Retrying { attempt, error: error.clone(), wait_ms: 0, usage, cost });
+        self.emit(ModelEvent::Retrying {
+            attempt,
+            error: error.clone(),
+            wait_ms: 0,
+            usage,
+            cost,
+        });
         let text = format!(
             "Your last answer was discarded ({}): {}. None of it was executed. Give shorter answers: write large files \
              in several steps, with a few tool calls each.",
@@ -324,9 +431,13 @@ impl Transition<'_, '_> {
         self.state.phase = Phase::Halted;
         let window = self.state.conversation.window;
         let why = match self.state.compaction.consecutive_failures {
-            _ if self.state.compaction.has_stopped(tokens) => "summaries of it gain too little".to_owned(),
+            _ if self.state.compaction.has_stopped(tokens) => {
+                "summaries of it gain too little".to_owned()
+            }
             0 => "nothing of it can be summarized".to_owned(),
-            times => format!("the last {times} summaries failed (see the trace's compaction_failed events)"),
+            times => format!(
+                "the last {times} summaries failed (see the trace's compaction_failed events)"
+            ),
         };
         let has_history = self.state.conversation.transcript.len() > 1;
         let advice = if has_history {
@@ -334,7 +445,12 @@ impl Transition<'_, '_> {
         } else {
             "use a model with a larger window (model.context_window), a shorter prompt, or fewer tools"
         };
-        let message = format!("the prompt has {tokens} tokens, the context window has {window}, and {why}: {advice}");
-        self.set_failure(EndReason::PromptTooLong, ErrorInfo::new(ErrorCode::PromptTooLong, message));
+        let message = format!(
+            "the prompt has {tokens} tokens, the context window has {window}, and {why}: {advice}"
+        );
+        self.set_failure(
+            EndReason::PromptTooLong,
+            ErrorInfo::new(ErrorCode::PromptTooLong, message),
+        );
     }
 }

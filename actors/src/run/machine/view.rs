@@ -41,26 +41,56 @@ impl RunState {
     /// Returns the status of the run and a short description of its activity, for users.
     pub(crate) fn activity(&self) -> (&'static str, String) {
         if self.end.ending.is_some() && !self.is_ended() {
-            return ("ending", format!("waiting for {} children", self.sub_agents.open));
+            return (
+                "ending",
+                format!("waiting for {} children", self.sub_agents.open),
+            );
         }
         match &self.phase {
             Phase::New => ("queued", String::new()),
-            Phase::Driven => ("running", format!("driven by a program, {} open children", self.sub_agents.open)),
+            Phase::Driven => (
+                "running",
+                format!(
+                    "driven by a program, {} open children",
+                    self.sub_agents.open
+                ),
+            ),
             Phase::Preparing => ("running", "calling the program's callbacks".to_owned()),
-            Phase::Recalling => ("running", "searching experiences of earlier runs".to_owned()),
+            Phase::Recalling => (
+                "running",
+                "searching experiences of earlier runs".to_owned(),
+            ),
             Phase::CallingModel => ("running", "model call".to_owned()),
             Phase::Reflecting => ("running", "reflecting on older messages".to_owned()),
             Phase::Compacting => ("running", "summarizing the conversation".to_owned()),
             Phase::RunningTools { .. } if self.waiting.since.is_some() => {
                 let is_permission = self.waiting.reason.as_deref() == Some("permission");
-                ("waiting", if is_permission { "a permission" } else { "an answer" }.to_owned())
+                (
+                    "waiting",
+                    if is_permission {
+                        "a permission"
+                    } else {
+                        "an answer"
+                    }
+                    .to_owned(),
+                )
             }
-            Phase::RunningTools { .. } if self.sub_agents.open > 0 => {
-                ("running", format!("{} of {} children", self.sub_agents.open, self.sub_agents.children.len()))
-            }
+            Phase::RunningTools { .. } if self.sub_agents.open > 0 => (
+                "running",
+                format!(
+                    "{} of {} children",
+                    self.sub_agents.open,
+                    self.sub_agents.children.len()
+                ),
+            ),
             Phase::RunningTools { calls } => {
-                let at_work = calls.iter().filter(|open| matches!(open.state, CallState::Started { .. }));
-                let names: Vec<&str> = at_work.map(|open| open.call.name.as_str()).take(4).collect();
+                let at_work = calls
+                    .iter()
+                    .filter(|open| matches!(open.state, CallState::Started { .. }));
+                let names: Vec<&str> = at_work
+                    .map(|open| open.call.name.as_str())
+                    .take(4)
+                    .collect();
                 ("running", format!("tool {}", names.join(", ")))
             }
             Phase::Answered | Phase::Halted => ("ending", String::new()),
@@ -77,13 +107,18 @@ impl RunState {
         view.asks = self.pending_request_count();
         // A closed goal, possibly of an earlier run, does not describe the current work.
         let goal = self.goals.current().filter(|goal| goal.status.is_open());
-        view.goal = goal.map(|goal| format!("{} {}", goal.number, outcome::one_line(&goal.description)));
+        view.goal =
+            goal.map(|goal| format!("{} {}", goal.number, outcome::one_line(&goal.description)));
     }
 
     /// Returns the number of calls that wait for a user.
     fn pending_request_count(&self) -> u32 {
-        let Phase::RunningTools { calls } = &self.phase else { return 0 };
-        let asking = calls.iter().filter(|open| open.state != CallState::Done && open.waits_for_user());
+        let Phase::RunningTools { calls } = &self.phase else {
+            return 0;
+        };
+        let asking = calls
+            .iter()
+            .filter(|open| open.state != CallState::Done && open.waits_for_user());
         u32::try_from(asking.count()).unwrap_or(u32::MAX)
     }
 
@@ -99,7 +134,9 @@ impl RunState {
                 CallState::Done | CallState::Waiting => true,
                 // A tool that has started children is taken to wait for them: its slot is free for them meanwhile.
                 CallState::Started { .. } => {
-                    is_spawning_tool(&open.call.name) || open.open_children > 0 || open.waits_for_user()
+                    is_spawning_tool(&open.call.name)
+                        || open.open_children > 0
+                        || open.waits_for_user()
                 }
             }),
             Phase::Preparing | Phase::Answered | Phase::Driven | Phase::Halted => true,

@@ -51,7 +51,10 @@ pub(crate) struct RunAddress(Mutex<AddressInner>);
 
 impl Default for RunAddress {
     fn default() -> Self {
-        Self(Mutex::new(AddressInner { state: AddressState::Closed, tasks: TaskTracker::new() }))
+        Self(Mutex::new(AddressInner {
+            state: AddressState::Closed,
+            tasks: TaskTracker::new(),
+        }))
     }
 }
 
@@ -60,7 +63,10 @@ impl RunAddress {
     /// stopped, if the run was passivated with one.
     pub(crate) fn open(&self, mailbox: Mailbox<RunMsg>) -> Option<ClockPause> {
         match std::mem::replace(&mut self.actor().state, AddressState::Open(mailbox.clone())) {
-            AddressState::Passivated { buffered, clock_pause } => {
+            AddressState::Passivated {
+                buffered,
+                clock_pause,
+            } => {
                 for message in buffered {
                     mailbox.send(message);
                 }
@@ -77,7 +83,10 @@ impl RunAddress {
     /// Starts to buffer messages for the next actor. `clock_pause` keeps the run's clock stopped until
     /// [`open`](Self::open) or [`close`](Self::close).
     pub(crate) fn start_buffering(&self, clock_pause: Option<ClockPause>) {
-        self.actor().state = AddressState::Passivated { buffered: Vec::new(), clock_pause };
+        self.actor().state = AddressState::Passivated {
+            buffered: Vec::new(),
+            clock_pause,
+        };
     }
 
     pub(crate) fn send(&self, message: RunMsg) -> SendOutcome {
@@ -92,7 +101,11 @@ impl RunAddress {
             }
             AddressState::Passivated { buffered, .. } => {
                 buffered.push(message);
-                if buffered.len() == 1 { SendOutcome::BufferedFirst } else { SendOutcome::Buffered }
+                if buffered.len() == 1 {
+                    SendOutcome::BufferedFirst
+                } else {
+                    SendOutcome::Buffered
+                }
             }
         }
     }

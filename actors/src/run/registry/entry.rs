@@ -46,7 +46,10 @@ pub(crate) enum RunPhase {
 impl RunPhase {
     /// Returns whether the phase is final in this process.
     pub(crate) fn is_final(&self) -> bool {
-        matches!(self, Self::Ended(_) | Self::Interrupted(_) | Self::Unrecorded(_))
+        matches!(
+            self,
+            Self::Ended(_) | Self::Interrupted(_) | Self::Unrecorded(_)
+        )
     }
 
     /// Returns whether the run has started and its end is not decided.
@@ -131,7 +134,12 @@ pub(crate) struct EntryLimits {
 }
 
 impl RunEntry {
-    pub(super) fn new(run: &Run, limits: EntryLimits, status: Arc<ActorStatus>, span: Span) -> Self {
+    pub(super) fn new(
+        run: &Run,
+        limits: EntryLimits,
+        status: Arc<ActorStatus>,
+        span: Span,
+    ) -> Self {
         Self {
             identity: RunIdentity::of(run),
             handles: Arc::default(),
@@ -139,7 +147,10 @@ impl RunEntry {
             status,
             address: RunAddress::default(),
             models: ModelUse::default(),
-            opening: tokio::sync::Mutex::new(Opening { is_opened: run.started_at.is_some(), has_children: false }),
+            opening: tokio::sync::Mutex::new(Opening {
+                is_opened: run.started_at.is_some(),
+                has_children: false,
+            }),
             published: watch::Sender::new(RunPublished {
                 phase: RunPhase::Queued,
                 started: false,
@@ -191,7 +202,8 @@ impl RunEntry {
     /// Publishes the phase of a run that has not ended.
     pub(crate) fn set_phase(&self, phase: RunPhase) {
         self.change(|published| {
-            let is_same = std::mem::discriminant(&published.phase) == std::mem::discriminant(&phase);
+            let is_same =
+                std::mem::discriminant(&published.phase) == std::mem::discriminant(&phase);
             let changes = !is_same && !published.phase.is_final();
             if changes {
                 published.phase = phase;
@@ -230,7 +242,9 @@ impl RunEntry {
 
     /// Publishes whether an earlier process executed the run and this process has not appended to it yet.
     pub(crate) fn set_interrupted(&self, interrupted: bool) {
-        self.change(|published| std::mem::replace(&mut published.interrupted, interrupted) != interrupted);
+        self.change(|published| {
+            std::mem::replace(&mut published.interrupted, interrupted) != interrupted
+        });
     }
 
     /// Publishes that the run had to wait for other runs of its session when it was accepted.
@@ -282,7 +296,8 @@ impl RunEntry {
     /// Returns whether the caller must start the run's task journal: the run has one, and no task writes it yet.
     pub(crate) fn claim_journal(&self) -> bool {
         let has_one = self.identity.mode == RunMode::Orchestrator && self.identity.parent.is_none();
-        has_one && self.change(|published| !std::mem::replace(&mut published.has_journal_writer, true))
+        has_one
+            && self.change(|published| !std::mem::replace(&mut published.has_journal_writer, true))
     }
 
     fn change(&self, change: impl FnOnce(&mut RunPublished) -> bool) -> bool {
@@ -291,14 +306,26 @@ impl RunEntry {
 
     /// Returns the report that the end of the run cannot be recorded.
     pub(crate) fn unrecorded_report(&self, error: ErrorInfo) -> UnrecordedRun {
-        let RunIdentity { trace_id, session_id, run_id, .. } = self.identity.clone();
-        UnrecordedRun { trace_id, session_id, run_id, ts: now(), error }
+        let RunIdentity {
+            trace_id,
+            session_id,
+            run_id,
+            ..
+        } = self.identity.clone();
+        UnrecordedRun {
+            trace_id,
+            session_id,
+            run_id,
+            ts: now(),
+            error,
+        }
     }
 
     /// Waits until the request to cancel the run is durable, or the run has ended.
     pub(crate) async fn wait_cancel_recorded(&self) -> Result<(), ErrorInfo> {
         let mut watch = self.watch();
-        let is_known = |published: &RunPublished| published.cancel_recorded || published.phase.is_final();
+        let is_known =
+            |published: &RunPublished| published.cancel_recorded || published.phase.is_final();
         let known = watch.wait_for(is_known).await.map_err(|_| closing())?;
         match &known.phase {
             RunPhase::Unrecorded(error) | RunPhase::Interrupted(error) => Err(error.clone()),
@@ -312,7 +339,10 @@ impl RunEntry {
     /// The reason if the run is interrupted or its end cannot be recorded; `closing` if the entry is dropped.
     pub(crate) async fn wait_outcome(&self) -> Result<Arc<RunOutcome>, ErrorInfo> {
         let mut watch = self.watch();
-        let ended = watch.wait_for(|published| published.phase.is_final()).await.map_err(|_| closing())?;
+        let ended = watch
+            .wait_for(|published| published.phase.is_final())
+            .await
+            .map_err(|_| closing())?;
         match &ended.phase {
             RunPhase::Ended(outcome) => Ok(Arc::clone(outcome)),
             RunPhase::Unrecorded(error) | RunPhase::Interrupted(error) => Err(error.clone()),

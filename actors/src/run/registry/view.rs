@@ -4,7 +4,9 @@
 
 use std::sync::Arc;
 
-use soong_protocol::{BudgetDimension, Event, ModelEvent, Run, RunStatus, SubAgentEvent, ToolEvent, Write};
+use soong_protocol::{
+    BudgetDimension, Event, ModelEvent, Run, RunStatus, SubAgentEvent, ToolEvent, Write,
+};
 use soong_text::shorten;
 
 use crate::{
@@ -25,7 +27,11 @@ pub(crate) struct RunStatusSource {
 impl RunStatusSource {
     fn time_budget(&self) -> Option<BudgetShare> {
         let (limit, used) = (self.wall_time_s?, self.clock.used().as_secs());
-        Some(BudgetShare { dimension: BudgetDimension::WallTimeS, used: used.to_string(), limit: limit.to_string() })
+        Some(BudgetShare {
+            dimension: BudgetDimension::WallTimeS,
+            used: used.to_string(),
+            limit: limit.to_string(),
+        })
     }
 }
 
@@ -34,13 +40,19 @@ impl StatusSource for RunStatusSource {
         let progress = self.clock.last_progress().as_millis().cast_unsigned();
         let seconds = self.wall_time_s.map_or(0, |_| self.clock.used().as_secs());
         // None of the summands ever decreases, so changes cannot cancel each other out.
-        progress.wrapping_add(seconds).wrapping_add(self.budget.as_ref().map_or(0, BudgetAccount::revision))
+        progress
+            .wrapping_add(seconds)
+            .wrapping_add(self.budget.as_ref().map_or(0, BudgetAccount::revision))
     }
 
     fn fill(&self, view: &mut ActorView) {
         let Some(run) = &mut view.run else { return };
         run.last_progress = Some(self.clock.last_progress());
-        run.budget = self.budget.as_ref().map(BudgetAccount::limit_statuses).unwrap_or_default();
+        run.budget = self
+            .budget
+            .as_ref()
+            .map(BudgetAccount::limit_statuses)
+            .unwrap_or_default();
         run.budget.extend(self.time_budget());
     }
 }
@@ -72,7 +84,13 @@ pub(crate) fn initial_view(run: &Run) -> RunView {
 
 /// Returns the last error that these writes report, shortened for the status; `None` if they report none.
 pub(crate) fn last_error(writes: &[Write]) -> Option<String> {
-    let error = |write: &Write| if let Write::Event(draft) = write { error_in(&draft.event) } else { None };
+    let error = |write: &Write| {
+        if let Write::Event(draft) = write {
+            error_in(&draft.event)
+        } else {
+            None
+        }
+    };
     writes.iter().rev().find_map(error)
 }
 
@@ -81,14 +99,25 @@ fn error_in(event: &Event) -> Option<String> {
         Event::Model(ModelEvent::Retrying { attempt, error, .. }) => {
             Some(format!("model call, attempt {attempt}: {error}"))
         }
-        Event::Model(ModelEvent::Fallback { from, error: Some(error), .. }) => Some(format!("model {from}: {error}")),
+        Event::Model(ModelEvent::Fallback {
+            from,
+            error: Some(error),
+            ..
+        }) => Some(format!("model {from}: {error}")),
         Event::Model(ModelEvent::Failed { error, .. }) => Some(format!("model call: {error}")),
         Event::Tool(ToolEvent::Failed { name, error, .. }) => Some(format!("tool {name}: {error}")),
-        Event::Tool(ToolEvent::Denied { name, reason, .. }) => Some(format!("tool {name}: denied: {reason}")),
-        Event::Tool(ToolEvent::McpServerFailed { server, error }) => Some(format!("MCP server {server}: {error}")),
-        Event::SubAgent(SubAgentEvent::Completed { sub_trace_id, status: RunStatus::Failed, summary, .. }) => {
-            Some(format!("child {sub_trace_id}: {summary}"))
+        Event::Tool(ToolEvent::Denied { name, reason, .. }) => {
+            Some(format!("tool {name}: denied: {reason}"))
         }
+        Event::Tool(ToolEvent::McpServerFailed { server, error }) => {
+            Some(format!("MCP server {server}: {error}"))
+        }
+        Event::SubAgent(SubAgentEvent::Completed {
+            sub_trace_id,
+            status: RunStatus::Failed,
+            summary,
+            ..
+        }) => Some(format!("child {sub_trace_id}: {summary}")),
         _ => None,
     };
     text.map(|said| shorten(&said, MAX_ERROR_CHARS))

@@ -49,23 +49,43 @@ impl RunResolver {
         let (profile, model_name) = self.models.split_model(wanted)?;
         let name = self.models.model_name(profile, model_name);
         // A profile that the embedding program registered is not in the configuration: it gets the limits of `[model]`.
-        let settings = config.profile(profile).unwrap_or_else(|| config.model.clone());
+        let settings = config
+            .profile(profile)
+            .unwrap_or_else(|| config.model.clone());
         let reasoning = of_run_or_preset(run, preset);
         let fallbacks = Arc::new(self.fallbacks((profile, &name), &settings, run, reasoning)?);
-        let own = OwnModel { wanted, name: &name, settings: &settings, fallbacks: &fallbacks };
-        let (summary, summary_model) = self.helper(config.context.compact_profile.as_deref(), &own, run)?;
+        let own = OwnModel {
+            wanted,
+            name: &name,
+            settings: &settings,
+            fallbacks: &fallbacks,
+        };
+        let (summary, summary_model) =
+            self.helper(config.context.compact_profile.as_deref(), &own, run)?;
         let (utility, _) = self.helper(config.context.utility_profile.as_deref(), &own, run)?;
-        let unpriced = [&name, &summary_model].into_iter().find(|model| self.models.prices(model).is_none());
+        let unpriced = [&name, &summary_model]
+            .into_iter()
+            .find(|model| self.models.prices(model).is_none());
         if let Some(model) = unpriced.filter(|_| run.settings.options.budget.usd.is_some()) {
             return Err(unknown_price(model));
         }
         let model = self.model_spec(profile, name, &settings, run, reasoning)?;
         let summary_is_own_model = config.context.compact_profile.is_none();
         let recall_enabled = self.recalls(run, &utility);
-        let reflects_before_summary = config.memory.reflect_before_summary && self.uses_memory(run, &summary);
-        let auxiliary =
-            AuxiliaryModels { summary, summary_is_own_model, utility, recall_enabled, reflects_before_summary };
-        Ok(Models { model, fallbacks, auxiliary })
+        let reflects_before_summary =
+            config.memory.reflect_before_summary && self.uses_memory(run, &summary);
+        let auxiliary = AuxiliaryModels {
+            summary,
+            summary_is_own_model,
+            utility,
+            recall_enabled,
+            reflects_before_summary,
+        };
+        Ok(Models {
+            model,
+            fallbacks,
+            auxiliary,
+        })
     }
 
     /// Returns the specification of a model. `wanted`: the reasoning that the run or its preset asks for.
@@ -78,16 +98,29 @@ impl RunResolver {
         wanted: ReasoningParams,
     ) -> Result<ModelSpec, ErrorInfo> {
         let sizes = match name == OFFLINE {
-            true => Sizes { context_window: u64::MAX, reserved_output_tokens: 0, answer_room: 0 },
+            true => Sizes {
+                context_window: u64::MAX,
+                reserved_output_tokens: 0,
+                answer_room: 0,
+            },
             false => self.sizes(settings, &name),
         };
-        let wanted = if wanted.is_unset() { ReasoningParams::of_profile(settings) } else { wanted };
+        let wanted = if wanted.is_unset() {
+            ReasoningParams::of_profile(settings)
+        } else {
+            wanted
+        };
         let support = self.models.reasoning(profile, &name);
         check_reasoning(wanted, support, &name)?;
         let mut params = run.settings.llm_params.clone();
         let _ = ReasoningParams::take(&mut params); // `wanted` contains it
         Ok(ModelSpec {
-            provider: if profile == OFFLINE { Provider::Offline } else { settings.provider() }.as_str(),
+            provider: if profile == OFFLINE {
+                Provider::Offline
+            } else {
+                settings.provider()
+            }
+            .as_str(),
             max_silence_ms: settings.max_silence_ms(),
             reserved_output_tokens: sizes.reserved_output_tokens,
             answer_room: sizes.answer_room,
@@ -126,15 +159,21 @@ impl RunResolver {
                 let message = format!("model.fallback {:?}: {}", fallback.name(), error.message);
                 ErrorInfo::new(ErrorCode::ConfigError, message)
             };
-            let (profile, model_name) = self.models.split_model(fallback.name()).map_err(invalid)?;
+            let (profile, model_name) =
+                self.models.split_model(fallback.name()).map_err(invalid)?;
             let name = self.models.model_name(profile, model_name);
             if (profile, name.as_str()) == own {
                 continue;
             }
-            let settings = self.config.profile(profile).unwrap_or_else(|| self.config.model.clone());
+            let settings = self
+                .config
+                .profile(profile)
+                .unwrap_or_else(|| self.config.model.clone());
             // A reasoning that the fallback lacks must not keep it from answering.
             let spec = self.model_spec(profile, name.clone(), &settings, run, wanted);
-            let spec = spec.or_else(|_| self.model_spec(profile, name, &settings, run, ReasoningParams::default()));
+            let spec = spec.or_else(|_| {
+                self.model_spec(profile, name, &settings, run, ReasoningParams::default())
+            });
             let spec = spec.map_err(invalid)?;
             if spec.prices.is_none() && run.settings.options.budget.usd.is_some() {
                 return Err(unknown_price(&spec.name));
@@ -146,7 +185,11 @@ impl RunResolver {
             });
         }
         let (after, cooldown) = (settings.fallback_after_s, settings.fallback_cooldown_s);
-        Ok(Fallbacks { entries, after: Duration::from_secs(after), cooldown: Duration::from_secs(cooldown) })
+        Ok(Fallbacks {
+            entries,
+            after: Duration::from_secs(after),
+            cooldown: Duration::from_secs(cooldown),
+        })
     }
 
     /// Returns the helper model of a profile, and its model name. Without a profile, the helper is the run's own model.
@@ -158,21 +201,32 @@ impl RunResolver {
     ) -> Result<(AuxiliaryModel, String), ErrorInfo> {
         let helper = |name: &str, model: &str, sizes: Sizes, fallbacks| AuxiliaryModel {
             name: name.to_owned(),
-            max_prompt_tokens: sizes.context_window.saturating_sub(sizes.answer_room).max(1),
+            max_prompt_tokens: sizes
+                .context_window
+                .saturating_sub(sizes.answer_room)
+                .max(1),
             reserved_output_tokens: sizes.reserved_output_tokens,
             prices: self.models.prices(model),
             fallbacks,
         };
         let Some(wanted) = profile else {
             let sizes = self.sizes(own.settings, own.name);
-            return Ok((helper(own.wanted, own.name, sizes, Arc::clone(own.fallbacks)), own.name.to_owned()));
+            return Ok((
+                helper(own.wanted, own.name, sizes, Arc::clone(own.fallbacks)),
+                own.name.to_owned(),
+            ));
         };
         let (profile, name) = self.models.split_model(wanted)?;
         let model = self.models.model_name(profile, name);
         let settings = self.config.profile(profile);
         let sizes = self.sizes(settings.as_ref().unwrap_or(own.settings), &model);
         let settings = settings.unwrap_or_default();
-        let fallbacks = self.fallbacks((profile, &model), &settings, run, ReasoningParams::default())?;
+        let fallbacks = self.fallbacks(
+            (profile, &model),
+            &settings,
+            run,
+            ReasoningParams::default(),
+        )?;
         Ok((helper(wanted, &model, sizes, Arc::new(fallbacks)), model))
     }
 
@@ -180,17 +234,28 @@ impl RunResolver {
         let limits = self.models.limits(settings, model);
         let limit = limits.max_output_tokens.unwrap_or(RESERVED_OUTPUT_TOKENS);
         // The limit of a profile is sent with each request, that of the model is not.
-        let reserved_output_tokens = settings.max_output_tokens.unwrap_or(limit.min(RESERVED_OUTPUT_TOKENS));
-        let beyond_input = limits.max_input_tokens.map_or(0, |most| limits.context_window.saturating_sub(most));
+        let reserved_output_tokens = settings
+            .max_output_tokens
+            .unwrap_or(limit.min(RESERVED_OUTPUT_TOKENS));
+        let beyond_input = limits
+            .max_input_tokens
+            .map_or(0, |most| limits.context_window.saturating_sub(most));
         let answer_room = limit.min(limits.context_window / 5).max(beyond_input);
-        Sizes { context_window: limits.context_window, reserved_output_tokens, answer_room }
+        Sizes {
+            context_window: limits.context_window,
+            reserved_output_tokens,
+            answer_room,
+        }
     }
 }
 
 /// Returns the reasoning that the run asks for, else its preset.
 fn of_run_or_preset(run: &Run, preset: &Preset) -> ReasoningParams {
     let of_run = ReasoningParams::take(&mut run.settings.llm_params.clone()).unwrap_or_default();
-    let of_preset = ReasoningParams { effort: preset.effort, budget_tokens: preset.reasoning_budget_tokens };
+    let of_preset = ReasoningParams {
+        effort: preset.effort,
+        budget_tokens: preset.reasoning_budget_tokens,
+    };
     if of_run.is_unset() { of_preset } else { of_run }
 }
 
@@ -203,15 +268,30 @@ fn unknown_price(model: &str) -> ErrorInfo {
 }
 
 /// Fails with `unsupported_capability` if the model takes a number of tokens instead of a level, the reverse, or neither.
-fn check_reasoning(wanted: ReasoningParams, support: ReasoningSupport, model: &str) -> Result<(), ErrorInfo> {
-    let takes_level = support.levels.is_none_or(|levels| levels.iter().any(|level| *level != Effort::None));
+fn check_reasoning(
+    wanted: ReasoningParams,
+    support: ReasoningSupport,
+    model: &str,
+) -> Result<(), ErrorInfo> {
+    let takes_level = support
+        .levels
+        .is_none_or(|levels| levels.iter().any(|level| *level != Effort::None));
     let takes_budget = support.takes_budget != Some(false);
     let wants_level = wanted.effort.is_some_and(|effort| effort != Effort::None);
-    let instead = match (wants_level && !takes_level, wanted.budget_tokens.is_some() && !takes_budget) {
+    let instead = match (
+        wants_level && !takes_level,
+        wanted.budget_tokens.is_some() && !takes_budget,
+    ) {
         (false, false) => return Ok(()),
-        (true, _) if takes_budget => "takes no level of reasoning (model.effort): set `reasoning_budget_tokens`",
-        (_, true) if takes_level => "takes no reasoning budget (model.reasoning_budget_tokens): set `effort`",
-        _ => "does not reason: remove `effort` and `reasoning_budget_tokens` (model.effort), or choose another model",
+        (true, _) if takes_budget => {
+            "takes no level of reasoning (model.effort): set `reasoning_budget_tokens`"
+        }
+        (_, true) if takes_level => {
+            "takes no reasoning budget (model.reasoning_budget_tokens): set `effort`"
+        }
+        _ => {
+            "does not reason: remove `effort` and `reasoning_budget_tokens` (model.effort), or choose another model"
+        }
     };
     let message = format!("model {model:?} {instead}");
     Err(ErrorInfo::new(ErrorCode::UnsupportedCapability, message))

@@ -6,7 +6,10 @@ use ractor::{Actor, ActorProcessingErr, ActorRef, SupervisionEvent};
 
 use crate::{
     actor_tree::ActorStatus,
-    run::{actor::RunServices, message::RunSupervisorMsg, resolver::RunResolver, supervision::spawner::RunSpawner},
+    run::{
+        actor::RunServices, message::RunSupervisorMsg, resolver::RunResolver,
+        supervision::spawner::RunSpawner,
+    },
 };
 
 /// The run supervisor. Its state is a [`RunSpawner`].
@@ -21,9 +24,16 @@ impl Actor for RunSupervisorActor {
     type State = RunSpawner;
     type Arguments = ();
 
-    async fn pre_start(&self, _: ActorRef<Self::Msg>, (): ()) -> Result<RunSpawner, ActorProcessingErr> {
+    async fn pre_start(
+        &self,
+        _: ActorRef<Self::Msg>,
+        (): (),
+    ) -> Result<RunSpawner, ActorProcessingErr> {
         self.status.set_state("running", "");
-        Ok(RunSpawner::new(Arc::clone(&self.services), Arc::clone(&self.resolver)))
+        Ok(RunSpawner::new(
+            Arc::clone(&self.services),
+            Arc::clone(&self.resolver),
+        ))
     }
 
     async fn handle(

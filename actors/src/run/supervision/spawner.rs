@@ -27,7 +27,9 @@ use crate::{
 const KILL_GRACE: Duration = Duration::from_secs(2);
 
 /// Start of the actor of a passivated run.
-const ACTIVATE: RunStart = RunStart::Load { restarted: Some(ResumeReason::Reactivated) };
+const ACTIVATE: RunStart = RunStart::Load {
+    restarted: Some(ResumeReason::Reactivated),
+};
 
 struct ChildEntry {
     entry: Arc<RunEntry>,
@@ -49,14 +51,21 @@ async fn open(entry: &RunEntry, start: RunStart) -> RunStart {
     let mut opening = entry.opening.lock().await;
     opening.is_opened = true;
     match start {
-        RunStart::New { accepted: None, .. } if opening.has_children => RunStart::Load { restarted: None },
+        RunStart::New { accepted: None, .. } if opening.has_children => {
+            RunStart::Load { restarted: None }
+        }
         start => start,
     }
 }
 
 impl RunSpawner {
     pub(crate) fn new(services: Arc<RunServices>, resolver: Arc<RunResolver>) -> Self {
-        Self { services, resolver, by_actor: HashMap::new(), passivated: HashMap::new() }
+        Self {
+            services,
+            resolver,
+            by_actor: HashMap::new(),
+            passivated: HashMap::new(),
+        }
     }
 
     /// Starts the actor of a run under `supervisor`.
@@ -71,10 +80,20 @@ impl RunSpawner {
         let project = self.services.runs.project_dir(&run.session_id);
         match (self.resolver.resolve(run, &project), start) {
             (Ok(spec), start) => {
-                let child = ChildEntry { entry: live, spec: Arc::new(spec), crashes: CrashHistory::new(restart::RUN) };
+                let child = ChildEntry {
+                    entry: live,
+                    spec: Arc::new(spec),
+                    crashes: CrashHistory::new(restart::RUN),
+                };
                 self.spawn(supervisor, child, start).await;
             }
-            (Err(error), RunStart::New { accepted: Some(accepted), .. }) => {
+            (
+                Err(error),
+                RunStart::New {
+                    accepted: Some(accepted),
+                    ..
+                },
+            ) => {
                 self.services.runs.abandon_start(&live);
                 let _ = accepted.send(Err(error));
             }
@@ -84,7 +103,11 @@ impl RunSpawner {
 
     /// Starts the actor of a passivated run. If the old actor is still stopping, [`Self::supervise`] starts the next
     /// one when it has stopped.
-    pub(crate) async fn activate<M: Message + From<StartFailed>>(&mut self, supervisor: &ActorRef<M>, run: &RunId) {
+    pub(crate) async fn activate<M: Message + From<StartFailed>>(
+        &mut self,
+        supervisor: &ActorRef<M>,
+        run: &RunId,
+    ) {
         if let Some(child) = self.passivated.remove(run) {
             self.spawn(supervisor, child, ACTIVATE).await;
         }
@@ -96,8 +119,16 @@ impl RunSpawner {
         kept: ChildEntry,
         start: RunStart,
     ) {
-        let (services, live, spec) = (Arc::clone(&self.services), Arc::clone(&kept.entry), Arc::clone(&kept.spec));
-        let actor = RunActor { services, entry: live, spec };
+        let (services, live, spec) = (
+            Arc::clone(&self.services),
+            Arc::clone(&kept.entry),
+            Arc::clone(&kept.spec),
+        );
+        let actor = RunActor {
+            services,
+            entry: live,
+            spec,
+        };
         match Actor::spawn_linked(None, actor, start, supervisor.get_cell()).await {
             Ok((actor, _)) => {
                 self.by_actor.insert(actor.get_id(), kept);
@@ -105,8 +136,14 @@ impl RunSpawner {
             Err(error) => {
                 // Starting an actor also fails while its supervisor is being killed together with its session. In that
                 // case, this message is not delivered, and the next incarnation of the session starts the run.
-                let error = ErrorInfo::new(ErrorCode::ActorCrashed, format!("the run's actor did not start: {error}"));
-                let failed = StartFailed { run_id: kept.entry.identity.run_id.clone(), error };
+                let error = ErrorInfo::new(
+                    ErrorCode::ActorCrashed,
+                    format!("the run's actor did not start: {error}"),
+                );
+                let failed = StartFailed {
+                    run_id: kept.entry.identity.run_id.clone(),
+                    error,
+                };
                 supervisor.send_after(KILL_GRACE, move || failed.into());
             }
         }
@@ -133,7 +170,8 @@ impl RunSpawner {
                 match child.entry.address.has_buffered() {
                     Some(true) => self.spawn(supervisor, child, ACTIVATE).await,
                     Some(false) => {
-                        self.passivated.insert(child.entry.identity.run_id.clone(), child);
+                        self.passivated
+                            .insert(child.entry.identity.run_id.clone(), child);
                     }
                     None => {}
                 }
@@ -156,13 +194,19 @@ impl RunSpawner {
             Some(count) => {
                 kept.entry.status.restarted(error);
                 let run = kept.entry.identity.run_id.clone();
-                let restarted = Some(ResumeReason::Crashed { count, error: error.to_owned() });
-                self.spawn(supervisor, kept, RunStart::Load { restarted }).await;
+                let restarted = Some(ResumeReason::Crashed {
+                    count,
+                    error: error.to_owned(),
+                });
+                self.spawn(supervisor, kept, RunStart::Load { restarted })
+                    .await;
                 Some(run)
             }
             None => {
-                let message =
-                    format!("the run's actor exceeded its restart limit ({}); last error: {error}", restart::RUN.label);
+                let message = format!(
+                    "the run's actor exceeded its restart limit ({}); last error: {error}",
+                    restart::RUN.label
+                );
                 let error = ErrorInfo::new(ErrorCode::ActorCrashed, message);
                 self.finalize(kept.entry, EndReason::ActorCrashed, error);
                 None
@@ -171,7 +215,11 @@ impl RunSpawner {
     }
 
     fn finalize(&self, live: Arc<RunEntry>, reason: EndReason, error: ErrorInfo) {
-        let ending = Termination { status: RunStatus::Failed, reason, error: Some(error) };
+        let ending = Termination {
+            status: RunStatus::Failed,
+            reason,
+            error: Some(error),
+        };
         self.services.finalizer.finalize_orphan(live, ending);
     }
 }

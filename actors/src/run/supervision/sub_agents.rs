@@ -73,7 +73,11 @@ impl Actor for SubAgentSupervisorActor {
     type State = SubAgentSupervisorState;
     type Arguments = ();
 
-    async fn pre_start(&self, _: ActorRef<SubAgentMsg>, (): ()) -> Result<SubAgentSupervisorState, ActorProcessingErr> {
+    async fn pre_start(
+        &self,
+        _: ActorRef<SubAgentMsg>,
+        (): (),
+    ) -> Result<SubAgentSupervisorState, ActorProcessingErr> {
         self.status.set_state("running", "");
         Ok(SubAgentSupervisorState {
             spawner: RunSpawner::new(Arc::clone(&self.services), Arc::clone(&self.resolver)),
@@ -95,12 +99,20 @@ impl Actor for SubAgentSupervisorActor {
         match message {
             SubAgentMsg::Admit(runs) => {
                 for run in runs {
-                    let begins = if run.settings.continues { QueuedStart::Queued } else { QueuedStart::Fresh };
+                    let begins = if run.settings.continues {
+                        QueuedStart::Queued
+                    } else {
+                        QueuedStart::Fresh
+                    };
                     self.enqueue(state, run, begins);
                 }
             }
             SubAgentMsg::Restore { runs, again } => self.restore(&myself, state, runs, again).await,
-            SubAgentMsg::Ended { run_id, parent, result } => {
+            SubAgentMsg::Ended {
+                run_id,
+                parent,
+                result,
+            } => {
                 state.slot_holders.remove(&run_id);
                 state.admitted.remove(&run_id);
                 if let Some(parent) = parent {
@@ -112,7 +124,9 @@ impl Actor for SubAgentSupervisorActor {
                     self.cancel_queued(&waiting.run);
                 } else if let Some(live) = self.services.runs.get(&run) {
                     if state.admitted.contains(&run) || live.has_started() {
-                        self.services.runs.notify(&live, RunInput::End(EndInput::Cancel));
+                        self.services
+                            .runs
+                            .notify(&live, RunInput::End(EndInput::Cancel));
                     } else {
                         // It was recorded while its parent was queued, so it is not in this queue.
                         self.end_unstarted(live);
@@ -155,15 +169,18 @@ impl SubAgentSupervisorActor {
         runs: Vec<Run>,
         reason: ResumeReason,
     ) {
-        let (waiting, running): (Vec<Run>, Vec<Run>) =
-            runs.into_iter().partition(|run| run.status == RunStatus::Queued);
+        let (waiting, running): (Vec<Run>, Vec<Run>) = runs
+            .into_iter()
+            .partition(|run| run.status == RunStatus::Queued);
         for run in running {
             // A new process may be configured with fewer slots.
             if matches!(reason, ResumeReason::ProcessRestart) {
                 self.enqueue(state, run, QueuedStart::Resume(reason.clone()));
             } else if state.admitted.insert(run.run_id.clone()) {
                 state.slot_holders.insert(run.run_id.clone());
-                let start = RunStart::Load { restarted: Some(reason.clone()) };
+                let start = RunStart::Load {
+                    restarted: Some(reason.clone()),
+                };
                 state.spawner.start(myself, &run, start).await;
             }
         }
@@ -173,16 +190,27 @@ impl SubAgentSupervisorActor {
     }
 
     fn enqueue(&self, state: &mut SubAgentSupervisorState, run: Run, begins: QueuedStart) {
-        let Some(parent) = run.parent_run_id.clone() else { return };
+        let Some(parent) = run.parent_run_id.clone() else {
+            return;
+        };
         if !state.admitted.insert(run.run_id.clone()) {
             return;
         }
-        if self.services.runs.register(&run).limits.token.is_cancelled() {
+        if self
+            .services
+            .runs
+            .register(&run)
+            .limits
+            .token
+            .is_cancelled()
+        {
             // Its parent is being cancelled.
             return self.cancel_queued(&run);
         }
         state.queue.push(parent, run.run_id.clone());
-        state.queued.insert(run.run_id.clone(), QueuedChild { run, start: begins });
+        state
+            .queued
+            .insert(run.run_id.clone(), QueuedChild { run, start: begins });
     }
 
     fn cancel_queued(&self, run: &Run) {
@@ -195,33 +223,60 @@ impl SubAgentSupervisorActor {
         if live.is_ending() {
             return;
         }
-        let ending = Termination { status: RunStatus::Cancelled, reason: EndReason::Cancelled, error: None };
+        let ending = Termination {
+            status: RunStatus::Cancelled,
+            reason: EndReason::Cancelled,
+            error: None,
+        };
         self.services.finalizer.finalize_orphan(live, ending);
     }
 
     /// Assigns free slots: first to children that request theirs back, then to new children.
-    async fn assign_slots(&self, myself: &ActorRef<SubAgentMsg>, state: &mut SubAgentSupervisorState) {
+    async fn assign_slots(
+        &self,
+        myself: &ActorRef<SubAgentMsg>,
+        state: &mut SubAgentSupervisorState,
+    ) {
         let slots = self.slots;
         while state.slot_holders.len() < slots {
             if let Some(run) = state.slot_requests.pop_front() {
-                let grant = |live: Arc<RunEntry>| self.services.runs.send(&live, RunMsg::SlotGranted);
+                let grant =
+                    |live: Arc<RunEntry>| self.services.runs.send(&live, RunMsg::SlotGranted);
                 if self.services.runs.get(&run).is_some_and(grant) {
                     state.slot_holders.insert(run);
                 }
                 continue;
             }
             let Some(run) = state.queue.pop() else { break };
-            let Some(QueuedChild { run: row, start: begins }) = state.queued.remove(&run) else { continue };
-            if self.services.runs.register(&row).limits.token.is_cancelled() {
+            let Some(QueuedChild {
+                run: row,
+                start: begins,
+            }) = state.queued.remove(&run)
+            else {
+                continue;
+            };
+            if self
+                .services
+                .runs
+                .register(&row)
+                .limits
+                .token
+                .is_cancelled()
+            {
                 // Its cancellation is on the way: nothing new starts below a cancelled run (RT-6).
                 self.cancel_queued(&row);
                 continue;
             }
             state.slot_holders.insert(run);
             let start = match begins {
-                QueuedStart::Fresh => RunStart::New { rows: Vec::new(), accepted: None },
+                QueuedStart::Fresh => RunStart::New {
+                    rows: Vec::new(),
+                    accepted: None,
+                },
                 QueuedStart::Queued => RunStart::Load { restarted: None },
-                QueuedStart::Resume(again) => RunStart::Load { restarted: Some(again) },
+                QueuedStart::Resume(again) => RunStart::Load {
+                    restarted: Some(again),
+                },
             };
             state.spawner.start(myself, &row, start).await;
         }

@@ -11,8 +11,8 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use soong_protocol::{
-    AccessRequest, ChainLink, ErrorCode, ErrorInfo, NETWORK_TAG, NetworkPolicy, Permission, PermissionId,
-    PermissionMode, PermissionStatus, Run, Scope, ToolSpec,
+    AccessRequest, ChainLink, ErrorCode, ErrorInfo, NETWORK_TAG, NetworkPolicy, Permission,
+    PermissionId, PermissionMode, PermissionStatus, Run, Scope, ToolSpec,
 };
 use soong_sandbox::{Confinement, confinement};
 use soong_storage::store::{Reader, StoreError};
@@ -78,34 +78,52 @@ impl Authorizer {
             return Err(denied_tool(name));
         }
         let opened = tool.resolved_path(context, &job.arguments);
-        if opened.is_some_and(|path| self.permissions.denies_path(&spec.settings, &context.project_dir, name, &path)) {
+        if opened.is_some_and(|path| {
+            self.permissions
+                .denies_path(&spec.settings, &context.project_dir, name, &path)
+        }) {
             return Err(denied_tool(name));
         }
         // Also calls that need no permission, such as those to an allowed host.
-        if mode == PermissionMode::Plan && job.request.spec.requires_permission() && !changes_only_artifacts(name) {
+        if mode == PermissionMode::Plan
+            && job.request.spec.requires_permission()
+            && !changes_only_artifacts(name)
+        {
             return Err(refused_in_plan(name));
         }
         let Some(demand) = tool.required_access(context, &job.arguments)? else {
             return Ok(Authorization::Allowed(None));
         };
         if let Some(id) = &job.request.permission_id {
-            return match self.is_allowed(spec, (tool, context, job), id, &demand).await? {
+            return match self
+                .is_allowed(spec, (tool, context, job), id, &demand)
+                .await?
+            {
                 true => Ok(Authorization::Allowed(Some(demand))),
                 false => Err(access_changed(name)),
             };
         }
-        let verdict =
-            self.permissions.verdict((&spec.identity.session_id, &spec.settings), &context.project_dir, name, &demand);
+        let verdict = self.permissions.verdict(
+            (&spec.identity.session_id, &spec.settings),
+            &context.project_dir,
+            name,
+            &demand,
+        );
         match self.network_policy(&job.request.spec, &demand) {
             _ if verdict == CommandVerdict::Deny => return Err(denied_tool(name)),
-            _ if verdict == CommandVerdict::Allow => return Ok(Authorization::Allowed(Some(demand))),
+            _ if verdict == CommandVerdict::Allow => {
+                return Ok(Authorization::Allowed(Some(demand)));
+            }
             NetworkPolicy::Allow => return Ok(Authorization::Allowed(Some(demand))),
             NetworkPolicy::Deny => return Err(network_denied(name)),
             NetworkPolicy::Ask => {}
         }
         // A command for which a deny rule cannot be checked is not allowed by a mode.
         let in_mode = (&spec.identity.session_id, mode);
-        if verdict == CommandVerdict::Ask && self.permissions.mode_allows(in_mode, &context.project_dir, name, &demand)
+        if verdict == CommandVerdict::Ask
+            && self
+                .permissions
+                .mode_allows(in_mode, &context.project_dir, name, &demand)
         {
             return Ok(Authorization::Allowed(Some(demand)));
         }
@@ -114,8 +132,11 @@ impl Authorizer {
         }
         if !self.permissions.has_approver(&spec.settings) {
             // No grant helps if a deny rule cannot be checked.
-            let allow =
-                if verdict == CommandVerdict::AskUncheckable { Vec::new() } else { exact_grants(name, &demand) };
+            let allow = if verdict == CommandVerdict::AskUncheckable {
+                Vec::new()
+            } else {
+                exact_grants(name, &demand)
+            };
             return Err(no_approver(name, &demand, allow, &self.redactor));
         }
         let diff = self.preview(spec, tool, context, &job.arguments).await;
@@ -134,7 +155,10 @@ impl Authorizer {
         let name = job.name();
         let fingerprint = fingerprint(name, &job.request.raw_arguments, &demand, diff.as_deref());
         let run_id = spec.identity.run_id.clone();
-        let chain = self.reader.read(move |reader| chain(reader, &run_id)).await?;
+        let chain = self
+            .reader
+            .read(move |reader| chain(reader, &run_id))
+            .await?;
         let mut permission = Permission {
             permission_id: PermissionId::asked_in(
                 &spec.identity.trace_id,
@@ -173,11 +197,17 @@ impl Authorizer {
         arguments: &Value,
     ) -> Option<String> {
         let path = tool.resolved_path(context, arguments);
-        if path.is_some_and(|path| self.permissions.denies_path(&spec.settings, &context.project_dir, READ, &path)) {
+        if path.is_some_and(|path| {
+            self.permissions
+                .denies_path(&spec.settings, &context.project_dir, READ, &path)
+        }) {
             return None;
         }
         let (tool, context, arguments) = (Arc::clone(tool), context.clone(), arguments.clone());
-        tokio::task::spawn_blocking(move || tool.preview(&context, &arguments)).await.ok().flatten()
+        tokio::task::spawn_blocking(move || tool.preview(&context, &arguments))
+            .await
+            .ok()
+            .flatten()
     }
 
     /// Reads from the store whether the call was allowed with its current arguments, access and shown change. The state
@@ -190,12 +220,23 @@ impl Authorizer {
         demand: &AccessRequest,
     ) -> Result<bool, ErrorInfo> {
         let wanted = id.clone();
-        let Some(row) = self.reader.read(move |reader| reader.permission(&wanted)).await? else { return Ok(false) };
+        let Some(row) = self
+            .reader
+            .read(move |reader| reader.permission(&wanted))
+            .await?
+        else {
+            return Ok(false);
+        };
         let diff = match row.diff {
             Some(_) => self.preview(spec, tool, context, &job.arguments).await,
             None => None,
         };
-        let fingerprint = fingerprint(job.name(), &job.request.raw_arguments, demand, diff.as_deref());
+        let fingerprint = fingerprint(
+            job.name(),
+            &job.request.raw_arguments,
+            demand,
+            diff.as_deref(),
+        );
         Ok(row.status == PermissionStatus::Allowed
             && row.run_id == spec.identity.run_id
             && row.fingerprint == fingerprint)
@@ -206,7 +247,11 @@ impl Authorizer {
     fn network_policy(&self, tool: &ToolSpec, demand: &AccessRequest) -> NetworkPolicy {
         match self.network {
             NetworkPolicy::Deny if tool.has_tag(NETWORK_TAG) => NetworkPolicy::Deny,
-            NetworkPolicy::Allow if tool.has_tag(NETWORK_TAG) && !tool.effect.is_mutating() && !demand.is_sensitive => {
+            NetworkPolicy::Allow
+                if tool.has_tag(NETWORK_TAG)
+                    && !tool.effect.is_mutating()
+                    && !demand.is_sensitive =>
+            {
                 NetworkPolicy::Allow
             }
             _ => NetworkPolicy::Ask,
@@ -236,17 +281,26 @@ fn unconfined(tool: &str, demand: &AccessRequest, why: &str) -> ErrorInfo {
         "`{tool}` was not run: no sandbox is available on this machine: {why}. If that is acceptable, allow it \
          before the run: `--allow {tool}:{UNCONFINED}`, permissions.allow, or RuntimeBuilder::allow"
     );
-    let details = json!({ "by": "rule", "target": demand.target, "allow": exact_grants(tool, demand) });
-    ErrorInfo { details, ..ErrorInfo::new(ErrorCode::PermissionDenied, message) }
+    let details =
+        json!({ "by": "rule", "target": demand.target, "allow": exact_grants(tool, demand) });
+    ErrorInfo {
+        details,
+        ..ErrorInfo::new(ErrorCode::PermissionDenied, message)
+    }
 }
 
 fn network_denied(tool: &str) -> ErrorInfo {
-    denied_by_rule(format!("`{tool}` was not run: it uses the network, and permissions.network is \"deny\""))
+    denied_by_rule(format!(
+        "`{tool}` was not run: it uses the network, and permissions.network is \"deny\""
+    ))
 }
 
 /// Returns the error for a call that a rule of the configuration or of its run denies.
 fn denied_by_rule(message: String) -> ErrorInfo {
-    ErrorInfo { details: json!({ "by": "rule" }), ..ErrorInfo::new(ErrorCode::PermissionDenied, message) }
+    ErrorInfo {
+        details: json!({ "by": "rule" }),
+        ..ErrorInfo::new(ErrorCode::PermissionDenied, message)
+    }
 }
 
 fn access_changed(tool: &str) -> ErrorInfo {
@@ -259,11 +313,19 @@ fn access_changed(tool: &str) -> ErrorInfo {
 
 /// Returns the error for a call that requires approval when no approver is available. The details name the target, and
 /// the grants that would allow the call.
-fn no_approver(tool: &str, demand: &AccessRequest, allow: Vec<String>, redactor: &Redactor) -> ErrorInfo {
+fn no_approver(
+    tool: &str,
+    demand: &AccessRequest,
+    allow: Vec<String>,
+    redactor: &Redactor,
+) -> ErrorInfo {
     let target = redactor.text(&demand.target);
     let advice = match &allow[..] {
         [] => "No grant can allow it: it requires approval by a user".to_owned(),
-        grants => format!("It can be allowed before the run ({})", redactor.text(&grants.join(", "))),
+        grants => format!(
+            "It can be allowed before the run ({})",
+            redactor.text(&grants.join(", "))
+        ),
     };
     let message = format!(
         "`{tool}` of {} requires permission, and no approver is available. {advice}. Continue without it, and report \
@@ -271,7 +333,10 @@ fn no_approver(tool: &str, demand: &AccessRequest, allow: Vec<String>, redactor:
         inline::preview(&target)
     );
     let details = json!({ "target": target, "allow": allow });
-    ErrorInfo { details, ..ErrorInfo::new(ErrorCode::PermissionDenied, message) }
+    ErrorInfo {
+        details,
+        ..ErrorInfo::new(ErrorCode::PermissionDenied, message)
+    }
 }
 
 /// Reads the chain of runs from the user's run down to this one.
@@ -279,8 +344,23 @@ fn chain(reader: &dyn Reader, run: &soong_protocol::RunId) -> Result<Vec<ChainLi
     let mut links = Vec::new();
     let mut next = Some(run.clone());
     while let Some(id) = next {
-        let Some(Run { run_id, trace_id, settings, task, parent_run_id, .. }) = reader.run(&id)? else { break };
-        links.push(ChainLink { run_id, trace_id, agent_type: settings.agent_type, task: inline::preview(&task) });
+        let Some(Run {
+            run_id,
+            trace_id,
+            settings,
+            task,
+            parent_run_id,
+            ..
+        }) = reader.run(&id)?
+        else {
+            break;
+        };
+        links.push(ChainLink {
+            run_id,
+            trace_id,
+            agent_type: settings.agent_type,
+            task: inline::preview(&task),
+        });
         next = parent_run_id;
     }
     links.reverse();

@@ -39,7 +39,13 @@ impl ModelCaller {
         observer: &mut CallObserver,
     ) -> Result<AuxiliaryAnswer, ErrorInfo> {
         let messages = vec![(Role::User, call.user)];
-        self.call_auxiliary(spec, &spec.auxiliary_models.summary, (call.system, messages), observer).await
+        self.call_auxiliary(
+            spec,
+            &spec.auxiliary_models.summary,
+            (call.system, messages),
+            observer,
+        )
+        .await
     }
 
     /// Sends a system prompt and messages to an auxiliary model. If it cannot answer, its fallbacks are asked in turn.
@@ -53,9 +59,20 @@ impl ModelCaller {
         let count = |text: &str| spec.model.counter.count_text(text);
         let prompt_tokens = count(&system) + said.iter().map(|(_, text)| count(text)).sum::<u64>();
         let messages = (1..).zip(said).map(|(sequence, (role, text))| {
-            Arc::new(Message::new(spec.identity.trace_id.clone(), sequence, None, role, text, now()))
+            Arc::new(Message::new(
+                spec.identity.trace_id.clone(),
+                sequence,
+                None,
+                role,
+                text,
+                now(),
+            ))
         });
-        let request = AuxiliaryRequest { system: system.into(), messages: messages.collect(), prompt_tokens };
+        let request = AuxiliaryRequest {
+            system: system.into(),
+            messages: messages.collect(),
+            prompt_tokens,
+        };
         let candidates = Candidates {
             models: &self.models,
             first: &auxiliary.name,
@@ -63,11 +80,15 @@ impl ModelCaller {
             prompt_tokens,
             of_run: None,
         };
-        let mut current = candidates.cooling(None).and_then(|reason| candidates.next(None, reason));
+        let mut current = candidates
+            .cooling(None)
+            .and_then(|reason| candidates.next(None, reason));
         let mut error_of_first = None;
         loop {
             let reasons = candidates.reasons_with_next(current);
-            let outcome = self.ask(spec, auxiliary, (&request, current, &reasons), observer).await;
+            let outcome = self
+                .ask(spec, auxiliary, (&request, current, &reasons), observer)
+                .await;
             let next = FailedCall::of(&outcome, current.is_some())
                 .and_then(|failed| Some((candidates.next(current, failed.reason)?, failed)));
             let Some((next, failed)) = next else {
@@ -76,16 +97,26 @@ impl ModelCaller {
                 return match outcome {
                     Ok(completion) => {
                         let discarded = observer.meter.take_discarded();
-                        Ok(AuxiliaryAnswer { completion, prices, discarded })
+                        Ok(AuxiliaryAnswer {
+                            completion,
+                            prices,
+                            discarded,
+                        })
                     }
                     // `used_by_failure` charges the usage of discarded attempts together with the error.
-                    Err(error) => Err(error_of_first.filter(|_| !is_of_run(&error)).unwrap_or(error)),
+                    Err(error) => Err(error_of_first
+                        .filter(|_| !is_of_run(&error))
+                        .unwrap_or(error)),
                 };
             };
             candidates.cool_down(current, failed.reason);
             observer.meter.discard();
             error_of_first = error_of_first.or(failed.error);
-            observer.reservation.take().into_iter().for_each(Reservation::settle);
+            observer
+                .reservation
+                .take()
+                .into_iter()
+                .for_each(Reservation::settle);
             current = Some(next);
         }
     }
@@ -101,12 +132,25 @@ impl ModelCaller {
     ) -> Result<Completion, ErrorInfo> {
         let fallback = fallback.and_then(|index| auxiliary.fallbacks.entries.get(index));
         let (name, max_output_tokens, prices) = match fallback {
-            Some(fallback) => (&fallback.name, fallback.model.reserved_output_tokens, fallback.model.prices),
-            None => (&auxiliary.name, auxiliary.reserved_output_tokens, auxiliary.prices),
+            Some(fallback) => (
+                &fallback.name,
+                fallback.model.reserved_output_tokens,
+                fallback.model.prices,
+            ),
+            None => (
+                &auxiliary.name,
+                auxiliary.reserved_output_tokens,
+                auxiliary.prices,
+            ),
         };
         let (gateway, model) = self.models.open(name).await?;
         let prompt_tokens = request.prompt_tokens;
-        let reserve = ReserveRequest { prompt_tokens, max_output_tokens, prices, is_long_cached: false };
+        let reserve = ReserveRequest {
+            prompt_tokens,
+            max_output_tokens,
+            prices,
+            is_long_cached: false,
+        };
         let granted = observer.reserve(reserve).await?;
         let request = ModelRequest {
             system: vec![Arc::clone(&request.system)],
@@ -120,15 +164,24 @@ impl ModelCaller {
         let limits = CallLimits {
             session: &spec.identity.session_id,
             estimated_tokens: prompt_tokens.saturating_add(granted.unwrap_or(max_output_tokens)),
-            max_service_wait: if reasons.is_empty() { Duration::MAX } else { auxiliary.fallbacks.after },
+            max_service_wait: if reasons.is_empty() {
+                Duration::MAX
+            } else {
+                auxiliary.fallbacks.after
+            },
             fallback_reasons: reasons,
         };
         let result = gateway.complete(limits, &request, observer).await;
         observer.waited_ms += result.waited_ms;
         if let Some(debug_artifacts) = &self.debug_artifacts {
             let purpose = "besides the turns";
-            Box::pin(debug_artifacts.store_model_call(&spec.identity, (purpose, name), &request, &result.outcome))
-                .await;
+            Box::pin(debug_artifacts.store_model_call(
+                &spec.identity,
+                (purpose, name),
+                &request,
+                &result.outcome,
+            ))
+            .await;
         }
         result.outcome
     }

@@ -120,7 +120,11 @@ impl CallMeter {
     /// Returns what a failed call is charged. A call whose service failed before it answered is free.
     pub(super) fn used_by_failure(&mut self, error: &ErrorInfo) -> Option<Used> {
         let was_cut_off = matches!(error.code, ErrorCode::Cancelled | ErrorCode::Timeout);
-        let used = if was_cut_off { self.used() } else { self.used_by_answer() };
+        let used = if was_cut_off {
+            self.used()
+        } else {
+            self.used_by_answer()
+        };
         match used {
             Some(used) => Some(add_used(self.discarded, used)),
             None => self.discarded,
@@ -143,7 +147,11 @@ impl CallMeter {
             used = add_used(earlier, used);
         }
         let (usage, cost) = used;
-        Some(OpenModelCall { kind: self.kind, usage, cost })
+        Some(OpenModelCall {
+            kind: self.kind,
+            usage,
+            cost,
+        })
     }
 
     fn has_answer(&self) -> bool {
@@ -170,7 +178,11 @@ impl CallMeter {
         self.uncounted.clear();
         let argument_tokens = (self.progress.argument_bytes / ARGUMENT_BYTES_PER_TOKEN) as u64;
         let arrived_tokens = (self.text_tokens + argument_tokens).min(request.max_output_tokens);
-        let prompt_tokens = if reported.prompt_tokens > 0 { reported.prompt_tokens } else { request.prompt_tokens };
+        let prompt_tokens = if reported.prompt_tokens > 0 {
+            reported.prompt_tokens
+        } else {
+            request.prompt_tokens
+        };
         Usage {
             prompt_tokens,
             completion_tokens: reported.completion_tokens.max(arrived_tokens),
@@ -205,10 +217,18 @@ mod tests {
         let words = "word ".repeat(50);
         let reported = |completion_tokens, is_complete| AnswerProgress {
             argument_bytes: 400,
-            usage: Some(Usage { prompt_tokens: 120, completion_tokens, cached_tokens: 7, ..Usage::default() }),
+            usage: Some(Usage {
+                prompt_tokens: 120,
+                completion_tokens,
+                cached_tokens: 7,
+                ..Usage::default()
+            }),
             is_complete,
         };
-        let arguments = AnswerProgress { argument_bytes: 400, ..AnswerProgress::default() };
+        let arguments = AnswerProgress {
+            argument_bytes: 400,
+            ..AnswerProgress::default()
+        };
         for (text, progress, max_output_tokens, expected) in [
             ("", AnswerProgress::default(), 1_000, (100, 0, true)),
             (&*words, AnswerProgress::default(), 1_000, (100, 50, true)),
@@ -222,7 +242,15 @@ mod tests {
             meter.add_text(text);
             meter.set_progress(progress);
             let (usage, cost) = meter.used_by_failure(&cancelled()).unwrap();
-            assert_eq!((usage.prompt_tokens, usage.completion_tokens, usage.estimated), expected, "{progress:?}");
+            assert_eq!(
+                (
+                    usage.prompt_tokens,
+                    usage.completion_tokens,
+                    usage.estimated
+                ),
+                expected,
+                "{progress:?}"
+            );
             assert_eq!(cost, None);
         }
     }
@@ -233,9 +261,16 @@ mod tests {
         let mut meter = meter(1_000);
         assert_eq!(meter.used_by_failure(&failed), None);
         meter.add_text("word");
-        assert_eq!(meter.used_by_failure(&failed).unwrap().0.completion_tokens, 1);
+        assert_eq!(
+            meter.used_by_failure(&failed).unwrap().0.completion_tokens,
+            1
+        );
         meter.reset();
-        assert_eq!(meter.used_by_failure(&cancelled()), None, "no request was sent");
+        assert_eq!(
+            meter.used_by_failure(&cancelled()),
+            None,
+            "no request was sent"
+        );
     }
 
     #[tokio::test(start_paused = true)]
@@ -245,13 +280,20 @@ mod tests {
         assert_eq!(meter.due_report(), None);
         tokio::time::advance(REPORT_INTERVAL).await;
         let report = meter.due_report().unwrap();
-        assert_eq!((report.kind, report.usage.completion_tokens), (ModelCallKind::Turn, 1));
+        assert_eq!(
+            (report.kind, report.usage.completion_tokens),
+            (ModelCallKind::Turn, 1)
+        );
         meter.add_text(" word");
         assert_eq!(meter.due_report(), None);
         meter.discard();
         meter.request_sent();
         tokio::time::advance(REPORT_INTERVAL).await;
-        assert_eq!(meter.due_report(), None, "nothing of the second attempt has arrived");
+        assert_eq!(
+            meter.due_report(),
+            None,
+            "nothing of the second attempt has arrived"
+        );
         meter.add_text("again");
         // Two prompts, and the text of both attempts.
         let usage = meter.due_report().unwrap().usage;

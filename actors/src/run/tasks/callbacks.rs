@@ -14,7 +14,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     artifact::ArtifactHandle,
-    callback::{AfterResult, BeforeResult, CallbackContext, CallbackStep, CallbackToolCall, Reports},
+    callback::{
+        AfterResult, BeforeResult, CallbackContext, CallbackStep, CallbackToolCall, Reports,
+    },
     gateway::make_ids_unique,
     run::{
         machine::{
@@ -24,7 +26,8 @@ use crate::{
         message::RunMsg,
         registry::entry::RunEntry,
         tasks::{
-            RunTasks, artifact_owner, checked_call::CheckedToolCall, child_starter::ChildStarter, control::RunAccess,
+            RunTasks, artifact_owner, checked_call::CheckedToolCall, child_starter::ChildStarter,
+            control::RunAccess,
         },
     },
 };
@@ -67,27 +70,65 @@ impl CallbackCalls {
                     tool_call_id: call.map(|call| call.request.id.clone()),
                 },
             },
-            control: Arc::new(RunAccess { starter: Arc::clone(&self.starter), entry: Arc::clone(live), call: None }),
+            control: Arc::new(RunAccess {
+                starter: Arc::clone(&self.starter),
+                entry: Arc::clone(live),
+                call: None,
+            }),
         }
     }
 
-    pub(super) async fn before_agent(&self, run: CallbackRun<'_>, task: String) -> AgentCallbackResult {
-        let step = CallbackStep { point: "before_agent", context: &self.context(run, None), tool_call_id: None };
+    pub(super) async fn before_agent(
+        &self,
+        run: CallbackRun<'_>,
+        task: String,
+    ) -> AgentCallbackResult {
+        let step = CallbackStep {
+            point: "before_agent",
+            context: &self.context(run, None),
+            tool_call_id: None,
+        };
         let change = |task: &mut String, changed: String| {
             *task = changed;
             Some(json!(task))
         };
         let callbacks = &run.spec.catalog.callbacks;
-        let (result, reports) =
-            callbacks.before(&step, |functions| functions.before_agent.as_ref(), task, change).await;
+        let (result, reports) = callbacks
+            .before(
+                &step,
+                |functions| functions.before_agent.as_ref(),
+                task,
+                change,
+            )
+            .await;
         AgentCallbackResult::Before(result, reports)
     }
 
-    pub(super) async fn after_agent(&self, run: CallbackRun<'_>, turn: u32, answer: String) -> AgentCallbackResult {
-        let step = CallbackStep { point: "after_agent", context: &self.context(run, None), tool_call_id: None };
+    pub(super) async fn after_agent(
+        &self,
+        run: CallbackRun<'_>,
+        turn: u32,
+        answer: String,
+    ) -> AgentCallbackResult {
+        let step = CallbackStep {
+            point: "after_agent",
+            context: &self.context(run, None),
+            tool_call_id: None,
+        };
         let callbacks = &run.spec.catalog.callbacks;
-        let (result, reports) = callbacks.after(&step, |functions| functions.after_agent.as_ref(), (), answer).await;
-        AgentCallbackResult::After { turn, result, reports }
+        let (result, reports) = callbacks
+            .after(
+                &step,
+                |functions| functions.after_agent.as_ref(),
+                (),
+                answer,
+            )
+            .await;
+        AgentCallbackResult::After {
+            turn,
+            result,
+            reports,
+        }
     }
 
     /// Calls the callbacks before a model call. Returns the request to send, or the answer of a callback.
@@ -97,13 +138,23 @@ impl CallbackCalls {
         request: ModelRequest,
     ) -> (Result<ModelRequest, Result<Completion, ErrorInfo>>, Reports) {
         let callbacks = &run.spec.catalog.callbacks;
-        let step = CallbackStep { point: "before_model", context: &self.context(run, None), tool_call_id: None };
+        let step = CallbackStep {
+            point: "before_model",
+            context: &self.context(run, None),
+            tool_call_id: None,
+        };
         let change = |request: &mut ModelRequest, changed| {
             *request = changed;
             None
         };
-        let (result, reports) =
-            callbacks.before(&step, |functions| functions.before_model.as_ref(), request, change).await;
+        let (result, reports) = callbacks
+            .before(
+                &step,
+                |functions| functions.before_model.as_ref(),
+                request,
+                change,
+            )
+            .await;
         let result = match result {
             BeforeResult::Proceed { input, .. } => Ok(input),
             BeforeResult::Answered(mut completion) => {
@@ -123,13 +174,29 @@ impl CallbackCalls {
         completion: Completion,
     ) -> (Result<Completion, ErrorInfo>, Reports) {
         let callbacks = &run.spec.catalog.callbacks;
-        let step = CallbackStep { point: "after_model", context: &self.context(run, None), tool_call_id: None };
+        let step = CallbackStep {
+            point: "after_model",
+            context: &self.context(run, None),
+            tool_call_id: None,
+        };
         let usage = completion.usage;
-        let (result, reports) =
-            callbacks.after(&step, |functions| functions.after_model.as_ref(), (), completion).await;
+        let (result, reports) = callbacks
+            .after(
+                &step,
+                |functions| functions.after_model.as_ref(),
+                (),
+                completion,
+            )
+            .await;
         let result = match result {
-            AfterResult::Result { result, is_replaced: false } => Ok(result),
-            AfterResult::Result { mut result, is_replaced: true } => {
+            AfterResult::Result {
+                result,
+                is_replaced: false,
+            } => Ok(result),
+            AfterResult::Result {
+                mut result,
+                is_replaced: true,
+            } => {
                 make_ids_unique(&mut result);
                 result.usage = result.usage.or(usage);
                 result.provider_data = None; // it contains the answer before the change
@@ -147,12 +214,25 @@ impl CallbackCalls {
     ) -> (BeforeResult<CallbackToolCall, ToolResult>, Reports) {
         let call = tool_call(job.id(), &job.request.spec, &job.arguments);
         let context = self.context(run, Some(job));
-        let step = CallbackStep { point: "before_tool", context: &context, tool_call_id: Some(job.id()) };
+        let step = CallbackStep {
+            point: "before_tool",
+            context: &context,
+            tool_call_id: Some(job.id()),
+        };
         let change = |call: &mut CallbackToolCall, arguments: Value| {
             call.arguments = arguments;
             Some(call.arguments.clone())
         };
-        run.spec.catalog.callbacks.before(&step, |functions| functions.before_tool.as_ref(), call, change).await
+        run.spec
+            .catalog
+            .callbacks
+            .before(
+                &step,
+                |functions| functions.before_tool.as_ref(),
+                call,
+                change,
+            )
+            .await
     }
 
     pub(super) async fn after_tool(
@@ -163,8 +243,21 @@ impl CallbackCalls {
     ) -> (AfterResult<ToolResult>, Reports) {
         let call = tool_call(job.id(), &job.request.spec, &job.arguments);
         let context = self.context(run, Some(job));
-        let step = CallbackStep { point: "after_tool", context: &context, tool_call_id: Some(job.id()) };
-        run.spec.catalog.callbacks.after(&step, |functions| functions.after_tool.as_ref(), call, result).await
+        let step = CallbackStep {
+            point: "after_tool",
+            context: &context,
+            tool_call_id: Some(job.id()),
+        };
+        run.spec
+            .catalog
+            .callbacks
+            .after(
+                &step,
+                |functions| functions.after_tool.as_ref(),
+                call,
+                result,
+            )
+            .await
     }
 }
 
@@ -176,15 +269,30 @@ pub(crate) enum AgentStep {
 
 impl RunTasks {
     /// Calls the callbacks before the run (with its task) or after it (with its answer); reports their outcome.
-    pub(crate) fn call_agent_callbacks(&self, myself: ActorRef<RunMsg>, spec: &Arc<RunSpec>, step: AgentStep) {
-        let (services, live, token) = (Arc::clone(&self.services), Arc::clone(&self.live), self.token.clone());
+    pub(crate) fn call_agent_callbacks(
+        &self,
+        myself: ActorRef<RunMsg>,
+        spec: &Arc<RunSpec>,
+        step: AgentStep,
+    ) {
+        let (services, live, token) = (
+            Arc::clone(&self.services),
+            Arc::clone(&self.live),
+            self.token.clone(),
+        );
         let (spec, mailbox) = (Arc::clone(spec), self.mailbox(myself));
         self.spawn(async move {
-            let run = CallbackRun { spec: &spec, live: &live, token: &token };
+            let run = CallbackRun {
+                spec: &spec,
+                live: &live,
+                token: &token,
+            };
             let work = async {
                 match step {
                     AgentStep::Before { task } => services.callbacks.before_agent(run, task).await,
-                    AgentStep::After { turn, answer } => services.callbacks.after_agent(run, turn, answer).await,
+                    AgentStep::After { turn, answer } => {
+                        services.callbacks.after_agent(run, turn, answer).await
+                    }
                 }
             };
             let result = tokio::select! {
@@ -192,18 +300,29 @@ impl RunTasks {
                 () = token.cancelled() => AgentCallbackResult::Cancelled,
                 result = work => result,
             };
-            mailbox.send(RunMsg::Input(Box::new(RunInput::Hook(HookReport::Agent(result)))));
+            mailbox.send(RunMsg::Input(Box::new(RunInput::Hook(HookReport::Agent(
+                result,
+            )))));
         });
     }
 }
 
 fn tool_call(id: &str, spec: &ToolSpec, arguments: &Value) -> CallbackToolCall {
-    CallbackToolCall { id: id.to_owned(), name: spec.name.clone(), arguments: arguments.clone() }
+    CallbackToolCall {
+        id: id.to_owned(),
+        name: spec.name.clone(),
+        arguments: arguments.clone(),
+    }
 }
 
 /// Returns the result of a tool call that is refused because a callback failed.
 pub(super) fn refused_call(tool: &str, error: &ErrorInfo) -> ErrorInfo {
-    let message =
-        format!("`{tool}` was not run: {}. Continue without it, and report what you could not do", error.message);
-    ErrorInfo { details: json!({ "by": "callback" }), ..ErrorInfo::new(ErrorCode::PermissionDenied, message) }
+    let message = format!(
+        "`{tool}` was not run: {}. Continue without it, and report what you could not do",
+        error.message
+    );
+    ErrorInfo {
+        details: json!({ "by": "callback" }),
+        ..ErrorInfo::new(ErrorCode::PermissionDenied, message)
+    }
 }

@@ -32,7 +32,10 @@ impl CheckedToolCall {
 }
 
 fn did_not_finish(what: &str, why: &dyn Display) -> ErrorInfo {
-    ErrorInfo::new(ErrorCode::InternalError, format!("the check of {what} did not finish: {why}"))
+    ErrorInfo::new(
+        ErrorCode::InternalError,
+        format!("the check of {what} did not finish: {why}"),
+    )
 }
 
 /// Checks the arguments of a call. Also returns a note for the model if they were accepted in a different shape than the
@@ -51,14 +54,27 @@ pub(in crate::run::tasks) async fn check_call(
         let spec = Arc::clone(spec);
         let tool = Arc::clone(&request.spec);
         let raw = request.raw_arguments.clone();
-        let check = tokio::task::spawn_blocking(move || spec.catalog.registry.check_arguments(&tool.name, &raw));
-        check.await.unwrap_or_else(|error| Err(did_not_finish("the arguments", &error)))?
+        let check = tokio::task::spawn_blocking(move || {
+            spec.catalog.registry.check_arguments(&tool.name, &raw)
+        });
+        check
+            .await
+            .unwrap_or_else(|error| Err(did_not_finish("the arguments", &error)))?
     };
-    Ok((CheckedToolCall { request, arguments: checked.value }, checked.coercion_note))
+    Ok((
+        CheckedToolCall {
+            request,
+            arguments: checked.value,
+        },
+        checked.coercion_note,
+    ))
 }
 
 /// Checks an answer against the output schema. `None` without a schema, and if the answer contains tool calls.
-pub(in crate::run::tasks) async fn check_answer(spec: &Arc<RunSpec>, completion: &Completion) -> Option<AnswerCheck> {
+pub(in crate::run::tasks) async fn check_answer(
+    spec: &Arc<RunSpec>,
+    completion: &Completion,
+) -> Option<AnswerCheck> {
     let schema = spec.output_schema.as_ref()?;
     if !completion.tool_calls.is_empty() {
         return None;
@@ -69,8 +85,11 @@ pub(in crate::run::tasks) async fn check_answer(spec: &Arc<RunSpec>, completion:
         return Some(schema.answer_check(&answer));
     }
     let spec = Arc::clone(spec);
-    let check =
-        tokio::task::spawn_blocking(move || spec.output_schema.as_ref().map(|schema| schema.answer_check(&answer)));
+    let check = tokio::task::spawn_blocking(move || {
+        spec.output_schema
+            .as_ref()
+            .map(|schema| schema.answer_check(&answer))
+    });
     check.await.unwrap_or_else(|error| {
         let violations = did_not_finish("the answer", &error).message;
         Some(AnswerCheck::Mismatch { violations })

@@ -4,7 +4,9 @@
 
 use std::{sync::Arc, time::Duration};
 
-use soong_protocol::{ArtifactSource, ChildResult, ErrorCode, ErrorInfo, Provenance, RunId, TraceId};
+use soong_protocol::{
+    ArtifactSource, ChildResult, ErrorCode, ErrorInfo, Provenance, RunId, TraceId,
+};
 use soong_tool::{ChildSpec, artifact::ArtifactOwner};
 use tokio::sync::oneshot;
 
@@ -65,19 +67,34 @@ impl ChildStarter {
                 Some(trace) => Some(last_settings(&self.reader, trace).await?),
                 None => None,
             };
-            orders.push(ChildRequest { spec, previous_settings: before, index: place + 1 });
+            orders.push(ChildRequest {
+                spec,
+                previous_settings: before,
+                index: place + 1,
+            });
         }
         for model in orders.iter().filter_map(|order| order.spec.model.as_ref()) {
             self.models.open(model).await?;
         }
-        let mut request = SpawnRequest { orders, is_queued: true, call };
+        let mut request = SpawnRequest {
+            orders,
+            is_queued: true,
+            call,
+        };
         let is_open = || !parent.published().phase.is_final();
         while parent.address.is_closed() {
             if !is_open() {
                 return Err(run_has_ended());
             }
-            if let Some(children) = self.finalizer.add_children_of_queued(parent, &request).await? {
-                return Ok(children.iter().map(|run| AcceptedChild::New(self.runs.register(run))).collect());
+            if let Some(children) = self
+                .finalizer
+                .add_children_of_queued(parent, &request)
+                .await?
+            {
+                return Ok(children
+                    .iter()
+                    .map(|run| AcceptedChild::New(self.runs.register(run)))
+                    .collect());
             }
             // The actor of the run is being started or restarted.
             tokio::time::sleep(RETRY_INTERVAL).await;
@@ -88,7 +105,9 @@ impl ChildStarter {
         let reply = SpawnReply::new(move |rows| {
             let accepted = |child: RequestedChild| match child {
                 RequestedChild::New(run) => AcceptedChild::New(runs.register(&run)),
-                RequestedChild::Earlier { run_id, trace_id } => AcceptedChild::Earlier { run_id, trace_id },
+                RequestedChild::Earlier { run_id, trace_id } => {
+                    AcceptedChild::Earlier { run_id, trace_id }
+                }
             };
             let _ = sender.send(rows.map(|rows| rows.into_iter().map(accepted).collect())); // the caller may be gone
         });
@@ -97,12 +116,23 @@ impl ChildStarter {
             let message = "the run's actor crashed before it answered: the child may have been started, see `children`";
             ErrorInfo::retryable(ErrorCode::InternalError, message)
         };
-        answer.await.map_err(|_| if is_open() { crashed() } else { run_has_ended() })?
+        answer.await.map_err(|_| {
+            if is_open() {
+                crashed()
+            } else {
+                run_has_ended()
+            }
+        })?
     }
 
     /// Stores the images and files of the messages of a new child.
     async fn store_files(&self, parent: &RunEntry, spec: &mut ChildSpec) -> Result<(), ErrorInfo> {
-        if spec.options.messages.iter().all(|message| message.content.parts().is_empty()) {
+        if spec
+            .options
+            .messages
+            .iter()
+            .all(|message| message.content.parts().is_empty())
+        {
             return Ok(());
         }
         let wanted = parent.identity.run_id.clone();
@@ -110,20 +140,39 @@ impl ChildStarter {
             let message = format!("there is no run {}", parent.identity.run_id);
             return Err(ErrorInfo::new(ErrorCode::RunNotFound, message));
         };
-        let limits = self.models.input_limits_of(spec.model.as_deref().unwrap_or(&run.settings.model));
-        let provenance = Provenance { trace_id: Some(run.trace_id), ..Provenance::default() };
-        let owner = ArtifactOwner { session_id: run.session_id, uid: run.uid };
-        let files = MessageFiles { artifacts: &self.artifacts, owner };
+        let limits = self
+            .models
+            .input_limits_of(spec.model.as_deref().unwrap_or(&run.settings.model));
+        let provenance = Provenance {
+            trace_id: Some(run.trace_id),
+            ..Provenance::default()
+        };
+        let owner = ArtifactOwner {
+            session_id: run.session_id,
+            uid: run.uid,
+        };
+        let files = MessageFiles {
+            artifacts: &self.artifacts,
+            owner,
+        };
         for message in &mut spec.options.messages {
             limits.check_content(&message.content)?;
-            let content = files.fit(std::mem::take(&mut message.content), &limits).await?;
-            message.content = files.save(content, ArtifactSource::Api, &provenance, &mut Vec::new()).await?;
+            let content = files
+                .fit(std::mem::take(&mut message.content), &limits)
+                .await?;
+            message.content = files
+                .save(content, ArtifactSource::Api, &provenance, &mut Vec::new())
+                .await?;
         }
         Ok(())
     }
 
     /// Waits for the end of a child, and returns its result.
-    pub(crate) async fn result(&self, parent: &RunEntry, child: AcceptedChild) -> Result<ChildResult, ErrorInfo> {
+    pub(crate) async fn result(
+        &self,
+        parent: &RunEntry,
+        child: AcceptedChild,
+    ) -> Result<ChildResult, ErrorInfo> {
         let (mut entry, run_id) = match child {
             AcceptedChild::New(entry) => (Some(Arc::clone(&entry)), entry.identity.run_id.clone()),
             AcceptedChild::Earlier { run_id, .. } => (None, run_id),
@@ -133,7 +182,11 @@ impl ChildStarter {
                 running.wait_outcome().await?;
             }
             let wanted = run_id.clone();
-            if let Some(result) = self.reader.read(move |reader| reader.child_result(&wanted)).await? {
+            if let Some(result) = self
+                .reader
+                .read(move |reader| reader.child_result(&wanted))
+                .await?
+            {
                 return Ok(result);
             }
             tokio::select! {

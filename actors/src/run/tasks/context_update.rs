@@ -28,9 +28,17 @@ impl RunContext {
     pub(super) fn update(&self, messages: &[Arc<Message>]) -> Option<String> {
         let is_new = |section: &&String| {
             // Only the latest update that contains this heading counts.
-            let heading = section.lines().find(|line| !line.is_empty()).unwrap_or_default();
-            let earlier = messages.iter().rev().filter_map(|message| message.context_update.as_deref());
-            let latest = earlier.into_iter().find(|update| update.lines().any(|line| line == heading));
+            let heading = section
+                .lines()
+                .find(|line| !line.is_empty())
+                .unwrap_or_default();
+            let earlier = messages
+                .iter()
+                .rev()
+                .filter_map(|message| message.context_update.as_deref());
+            let latest = earlier
+                .into_iter()
+                .find(|update| update.lines().any(|line| line == heading));
             latest.is_none_or(|update| !contains_section(update, section.trim()))
         };
         let changed = self.inventory.iter().filter(is_new);
@@ -46,14 +54,20 @@ impl RunContext {
 
 /// Returns the section about the date: that of this machine's time zone, such as `2026-11-29 (Sunday, UTC+01:00)`.
 pub(super) fn date_note(at: Timestamp) -> String {
-    let local = DateTime::from_timestamp_millis(at.as_millis()).unwrap_or_default().with_timezone(&Local);
+    let local = DateTime::from_timestamp_millis(at.as_millis())
+        .unwrap_or_default()
+        .with_timezone(&Local);
     format!("## Date\n{}\n", local.format("%Y-%m-%d (%A, UTC%:z)"))
 }
 
 /// Returns whether an update contains a whole section.
 fn contains_section(update: &str, section: &str) -> bool {
-    let found = update.match_indices(section).map(|(start, _)| &update[start + section.len()..]);
-    found.into_iter().any(|rest| rest.is_empty() || rest.starts_with("\n\n## "))
+    let found = update
+        .match_indices(section)
+        .map(|(start, _)| &update[start + section.len()..]);
+    found
+        .into_iter()
+        .any(|rest| rest.is_empty() || rest.starts_with("\n\n## "))
 }
 
 #[cfg(test)]
@@ -63,8 +77,18 @@ mod tests {
     use super::*;
 
     fn answer(update: Option<&str>) -> Arc<Message> {
-        let message = Message::new(TraceId::new("t"), 1, None, Role::Assistant, "x", Timestamp::default());
-        Arc::new(Message { context_update: update.map(str::to_owned), ..message })
+        let message = Message::new(
+            TraceId::new("t"),
+            1,
+            None,
+            Role::Assistant,
+            "x",
+            Timestamp::default(),
+        );
+        Arc::new(Message {
+            context_update: update.map(str::to_owned),
+            ..message
+        })
     }
 
     #[test]
@@ -89,6 +113,9 @@ mod tests {
             assert_eq!(update, expected.map(|text| format!("{MARK}\n\n{text}")));
         }
         let newer = [answer(Some(&first)), answer(Some("x\n## Artifacts\n- b"))];
-        assert!(context(artifacts("- a"), None).update(&newer).is_some(), "an older update is out of date");
+        assert!(
+            context(artifacts("- a"), None).update(&newer).is_some(),
+            "an older update is out of date"
+        );
     }
 }

@@ -26,14 +26,26 @@ pub(crate) struct RunAccess {
 }
 
 impl RunControl for RunAccess {
-    fn spawn(&self, children: Vec<ChildSpec>) -> BoxFuture<'static, Result<Vec<SpawnedChild>, ErrorInfo>> {
-        let (starter, entry, call) = (Arc::clone(&self.starter), Arc::clone(&self.entry), self.call.clone());
+    fn spawn(
+        &self,
+        children: Vec<ChildSpec>,
+    ) -> BoxFuture<'static, Result<Vec<SpawnedChild>, ErrorInfo>> {
+        let (starter, entry, call) = (
+            Arc::clone(&self.starter),
+            Arc::clone(&self.entry),
+            self.call.clone(),
+        );
         async move {
             let accepted = starter.spawn(&entry, children, call).await?;
             let handle = |child: AcceptedChild| {
                 let (run_id, trace_id) = match &child {
-                    AcceptedChild::New(entry) => (entry.identity.run_id.clone(), entry.identity.trace_id.clone()),
-                    AcceptedChild::Earlier { run_id, trace_id } => (run_id.clone(), trace_id.clone()),
+                    AcceptedChild::New(entry) => (
+                        entry.identity.run_id.clone(),
+                        entry.identity.trace_id.clone(),
+                    ),
+                    AcceptedChild::Earlier { run_id, trace_id } => {
+                        (run_id.clone(), trace_id.clone())
+                    }
                 };
                 let (starter, parent) = (Arc::clone(&starter), Arc::clone(&entry));
                 let result = async move { starter.result(&parent, child).await };
@@ -45,27 +57,49 @@ impl RunControl for RunAccess {
     }
 
     fn set_collaborator(&self, collaborator: Collaborator) {
-        self.starter.runs.notify(&self.entry, RunInput::Child(ChildInput::Named(Box::new(collaborator))));
+        self.starter.runs.notify(
+            &self.entry,
+            RunInput::Child(ChildInput::Named(Box::new(collaborator))),
+        );
     }
 
     fn collaborators(&self) -> BoxFuture<'static, Result<Vec<Collaborator>, ErrorInfo>> {
-        let (reader, trace) = (self.starter.reader.clone(), self.entry.identity.trace_id.clone());
+        let (reader, trace) = (
+            self.starter.reader.clone(),
+            self.entry.identity.trace_id.clone(),
+        );
         async move {
             let trace = reader.read(move |reader| reader.trace(&trace)).await?;
-            Ok(trace.map(|trace| trace.context.collaborators).unwrap_or_default())
+            Ok(trace
+                .map(|trace| trace.context.collaborators)
+                .unwrap_or_default())
         }
         .boxed()
     }
 
-    fn ask(&self, question: String, to: Option<String>) -> BoxFuture<'static, Result<String, ErrorInfo>> {
-        let (starter, entry, call) = (Arc::clone(&self.starter), Arc::clone(&self.entry), self.call.clone());
+    fn ask(
+        &self,
+        question: String,
+        to: Option<String>,
+    ) -> BoxFuture<'static, Result<String, ErrorInfo>> {
+        let (starter, entry, call) = (
+            Arc::clone(&self.starter),
+            Arc::clone(&self.entry),
+            self.call.clone(),
+        );
         async move {
             let Some(call) = call else {
                 let message = "a callback cannot ask a person: its time is limited; let a tool ask";
                 return Err(ErrorInfo::new(ErrorCode::ValidationError, message));
             };
             let (reply, answer) = oneshot::channel();
-            starter.runs.send(&entry, RunMsg::Ask { request: QuestionRequest { call, question, to }, reply });
+            starter.runs.send(
+                &entry,
+                RunMsg::Ask {
+                    request: QuestionRequest { call, question, to },
+                    reply,
+                },
+            );
             answer.await.map_err(|_| run_has_ended())?
         }
         .boxed()

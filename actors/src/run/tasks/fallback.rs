@@ -31,14 +31,21 @@ impl FailedCall {
     /// with a fallback, so a rejected key or request concerns only that.
     pub(super) fn of(outcome: &Result<Completion, ErrorInfo>, is_fallback: bool) -> Option<Self> {
         match outcome {
-            Ok(completion) if completion.is_refused() => {
-                Some(Self { reason: FallbackReason::Refused, error: None, usage: completion.usage })
-            }
+            Ok(completion) if completion.is_refused() => Some(Self {
+                reason: FallbackReason::Refused,
+                error: None,
+                usage: completion.usage,
+            }),
             Ok(_) => None,
             Err(error) => {
-                let rejected = || (is_fallback && !is_of_run(error)).then_some(FallbackReason::Down);
+                let rejected =
+                    || (is_fallback && !is_of_run(error)).then_some(FallbackReason::Down);
                 let reason = fallback_reason(error).or_else(rejected)?;
-                Some(Self { reason, error: Some(error.clone()), usage: None })
+                Some(Self {
+                    reason,
+                    error: Some(error.clone()),
+                    usage: None,
+                })
             }
         }
     }
@@ -46,7 +53,10 @@ impl FailedCall {
 
 /// Returns whether the run is the reason of an error, whichever model is called.
 pub(super) fn is_of_run(error: &ErrorInfo) -> bool {
-    matches!(error.code, ErrorCode::Cancelled | ErrorCode::BudgetExceeded | ErrorCode::CallbackFailed)
+    matches!(
+        error.code,
+        ErrorCode::Cancelled | ErrorCode::BudgetExceeded | ErrorCode::CallbackFailed
+    )
 }
 
 /// The models that may make a call: the first one, then its fallbacks. `None` is the index of the first.
@@ -62,7 +72,9 @@ pub(super) struct Candidates<'a> {
 
 impl Candidates<'_> {
     fn name(&self, index: Option<usize>) -> &str {
-        index.and_then(|index| self.fallbacks.entries.get(index)).map_or(self.first, |fallback| &fallback.name)
+        index
+            .and_then(|index| self.fallbacks.entries.get(index))
+            .map_or(self.first, |fallback| &fallback.name)
     }
 
     /// Returns the next fallback for this reason that is not cooling down and whose context window takes the prompt.
@@ -70,13 +82,18 @@ impl Candidates<'_> {
         let first = current.map_or(0, |index| index + 1);
         (first..self.fallbacks.entries.len()).find(|index| {
             let Fallback { reasons, model, .. } = &self.fallbacks.entries[*index];
-            reasons.contains(&reason) && model.takes_prompt(self.prompt_tokens) && self.cooling(Some(*index)).is_none()
+            reasons.contains(&reason)
+                && model.takes_prompt(self.prompt_tokens)
+                && self.cooling(Some(*index)).is_none()
         })
     }
 
     /// Returns the failures of a service after which the call is made with another model.
     pub(super) fn reasons_with_next(&self, current: Option<usize>) -> Vec<FallbackReason> {
-        FallbackReason::DEFAULT.into_iter().filter(|reason| self.next(current, *reason).is_some()).collect()
+        FallbackReason::DEFAULT
+            .into_iter()
+            .filter(|reason| self.next(current, *reason).is_some())
+            .collect()
     }
 
     /// Returns why a model is not called at the moment, if it is not.
@@ -88,7 +105,9 @@ impl Candidates<'_> {
             let (gateway, model) = self.service(index)?;
             gateway.cooling(&model)
         };
-        self.of_run.and_then(|cool_downs| cool_downs.reason(&index)).or_else(of_service)
+        self.of_run
+            .and_then(|cool_downs| cool_downs.reason(&index))
+            .or_else(of_service)
     }
 
     /// Starts the cool-down of a model that has failed.
@@ -106,7 +125,10 @@ impl Candidates<'_> {
     /// Returns the gateway of a model and the model's name; `None` if the gateway was never used.
     fn service(&self, index: Option<usize>) -> Option<(Gateway, String)> {
         let (profile, name) = self.models.split_model(self.name(index)).ok()?;
-        Some((self.models.get(profile)?, self.models.model_name(profile, name)))
+        Some((
+            self.models.get(profile)?,
+            self.models.model_name(profile, name),
+        ))
     }
 }
 
@@ -134,7 +156,11 @@ impl ModelCaller {
         {
             current = Some(next);
             if current != recorded {
-                let skipped = FailedCall { reason, error: None, usage: None };
+                let skipped = FailedCall {
+                    reason,
+                    error: None,
+                    usage: None,
+                };
                 observer.record(fallback_event(spec, None, next, skipped));
                 recorded = current;
             }
@@ -143,15 +169,23 @@ impl ModelCaller {
         loop {
             observer.fallback = current;
             let reasons = candidates.reasons_with_next(current);
-            let outcome = self.call_one(spec, prompt, (current, &reasons), observer).await;
+            let outcome = self
+                .call_one(spec, prompt, (current, &reasons), observer)
+                .await;
             let failed = FailedCall::of(&outcome, current.is_some())
                 .and_then(|failed| Some((candidates.next(current, failed.reason)?, failed)));
             let Some((next, failed)) = failed else {
                 if outcome.is_ok() && current.is_none() && recorded.is_some() {
-                    observer.record(ModelEvent::FallbackEnded { model: spec.model.name.clone() });
+                    observer.record(ModelEvent::FallbackEnded {
+                        model: spec.model.name.clone(),
+                    });
                 }
                 // The error of a fallback would hide why it was tried.
-                return outcome.map_err(|error| error_of_first.filter(|_| !is_of_run(&error)).unwrap_or(error));
+                return outcome.map_err(|error| {
+                    error_of_first
+                        .filter(|_| !is_of_run(&error))
+                        .unwrap_or(error)
+                });
             };
             candidates.cool_down(current, failed.reason);
             error_of_first = error_of_first.or_else(|| failed.error.clone());
@@ -162,10 +196,17 @@ impl ModelCaller {
     }
 }
 
-fn fallback_event(spec: &RunSpec, from: Option<usize>, to: usize, failed: FailedCall) -> ModelEvent {
+fn fallback_event(
+    spec: &RunSpec,
+    from: Option<usize>,
+    to: usize,
+    failed: FailedCall,
+) -> ModelEvent {
     let prices = spec.model_or_fallback(from).prices;
     ModelEvent::Fallback {
-        from: from.map_or(spec.model.name.as_str(), |_| spec.configured_name(from)).to_owned(),
+        from: from
+            .map_or(spec.model.name.as_str(), |_| spec.configured_name(from))
+            .to_owned(),
         to: spec.configured_name(Some(to)).to_owned(),
         reason: failed.reason.as_str().to_owned(),
         error: failed.error.map(|error| spec.redactor.redact_error(error)),

@@ -8,7 +8,9 @@ use std::{
     sync::Arc,
 };
 
-use soong_protocol::{ChildResult, EndReason, ErrorCode, ErrorInfo, Run, RunId, RunStatus, RunWrite, TraceId, Write};
+use soong_protocol::{
+    ChildResult, EndReason, ErrorCode, ErrorInfo, Run, RunId, RunStatus, RunWrite, TraceId, Write,
+};
 use soong_storage::store::{Append, Fence, Reader, StoreError};
 
 use crate::{
@@ -71,7 +73,11 @@ impl Finalizer {
             let (before, _) = live.address.renew_tasks();
             before.wait().await;
             let attempt = || finalizer.finalize_tree(&live, &ending);
-            match finalizer.lifetime.keep_trying("ending a run", attempt).await {
+            match finalizer
+                .lifetime
+                .keep_trying("ending a run", attempt)
+                .await
+            {
                 Ok(Some((outcome, result))) => {
                     if live.claim_journal() {
                         finalizer.task_journals.start(&live.identity.run_id);
@@ -87,9 +93,20 @@ impl Finalizer {
     }
 
     /// Ends all descendants of a run, then the run. Returns `None` if the run is not recorded.
-    async fn finalize_tree(&self, live: &RunEntry, ending: &Termination) -> Result<Option<Finalized>, ErrorInfo> {
+    async fn finalize_tree(
+        &self,
+        live: &RunEntry,
+        ending: &Termination,
+    ) -> Result<Option<Finalized>, ErrorInfo> {
         self.finalize_children(&live.identity.run_id).await?;
-        match self.finalize(&live.identity.run_id, &live.identity.trace_id, ending.clone()).await {
+        match self
+            .finalize(
+                &live.identity.run_id,
+                &live.identity.trace_id,
+                ending.clone(),
+            )
+            .await
+        {
             Ok(finalized) => Ok(Some(finalized)),
             Err(error) if error.code == ErrorCode::RunNotFound => Ok(None),
             Err(error) => Err(error),
@@ -101,16 +118,23 @@ impl Finalizer {
     async fn finalize_children(&self, run_id: &RunId) -> Result<(), ErrorInfo> {
         let id = run_id.clone();
         let children = self.reader.read(move |reader| reader.children(&id)).await?;
-        for child in children.into_iter().filter(|child| !child.status.is_terminal()) {
+        for child in children
+            .into_iter()
+            .filter(|child| !child.status.is_terminal())
+        {
             match self.runs.get(&child.run_id) {
                 Some(live) => {
                     self.runs.cancel(&live);
                     live.wait_outcome().await?;
                 }
                 None => {
-                    let ending =
-                        Termination { status: RunStatus::Cancelled, reason: EndReason::Cancelled, error: None };
-                    self.finalize(&child.run_id, &child.trace_id, ending).await?;
+                    let ending = Termination {
+                        status: RunStatus::Cancelled,
+                        reason: EndReason::Cancelled,
+                        error: None,
+                    };
+                    self.finalize(&child.run_id, &child.trace_id, ending)
+                        .await?;
                 }
             }
         }
@@ -129,36 +153,76 @@ impl Finalizer {
         trace_id: &TraceId,
         ending: Termination,
     ) -> Result<Finalized, ErrorInfo> {
-        let open = Append { fence: None, writes: vec![Write::Run(RunWrite::NewEpoch(run_id.clone()))] };
-        let ack = self.journal.append_and_wait(open).await.map_err(|error| match error {
-            StoreError::NotFound(what) => ErrorInfo::new(ErrorCode::RunNotFound, format!("there is no {what}")),
-            error => ErrorInfo::from(&error),
-        })?;
+        let open = Append {
+            fence: None,
+            writes: vec![Write::Run(RunWrite::NewEpoch(run_id.clone()))],
+        };
+        let ack = self
+            .journal
+            .append_and_wait(open)
+            .await
+            .map_err(|error| match error {
+                StoreError::NotFound(what) => {
+                    ErrorInfo::new(ErrorCode::RunNotFound, format!("there is no {what}"))
+                }
+                error => ErrorInfo::from(&error),
+            })?;
         let mut state = self.read_state(run_id, trace_id).await?;
         let flush = match self.artifacts.flush_run(trace_id, run_id).await {
             Err(error) if !error.retryable => unknown_flush(error),
             outcome => outcome?,
         };
         // Budget reservations are kept in memory only. A run that was interrupted in an earlier process has none.
-        let here = self.runs.get(run_id).filter(|live| !live.published().interrupted);
-        let step = run_step(&mut state, RunInput::End(EndInput::Abandon { ending, flushed: flush }), here.as_deref());
+        let here = self
+            .runs
+            .get(run_id)
+            .filter(|live| !live.published().interrupted);
+        let step = run_step(
+            &mut state,
+            RunInput::End(EndInput::Abandon {
+                ending,
+                flushed: flush,
+            }),
+            here.as_deref(),
+        );
         if !step.writes.is_empty() {
             let epoch = ack.epoch.unwrap_or_default();
-            let fence = Fence { run_id: run_id.clone(), epoch, number: 1, active_ms: None };
-            let append = Append { fence: Some(fence), writes: step.writes };
-            self.journal.append_and_wait(append).await.map_err(|error| match error {
-                // Another task is finalizing the run; the next attempt reads what it wrote.
-                StoreError::StaleIncarnation(_) => ErrorInfo::retryable(ErrorCode::StorageError, error.to_string()),
-                error => ErrorInfo::from(&error),
-            })?;
+            let fence = Fence {
+                run_id: run_id.clone(),
+                epoch,
+                number: 1,
+                active_ms: None,
+            };
+            let append = Append {
+                fence: Some(fence),
+                writes: step.writes,
+            };
+            self.journal
+                .append_and_wait(append)
+                .await
+                .map_err(|error| match error {
+                    // Another task is finalizing the run; the next attempt reads what it wrote.
+                    StoreError::StaleIncarnation(_) => {
+                        ErrorInfo::retryable(ErrorCode::StorageError, error.to_string())
+                    }
+                    error => ErrorInfo::from(&error),
+                })?;
         }
         // A reservation that was lost with the run's actor no longer counts as used.
-        if let Some(account) = self.runs.get(run_id).and_then(|live| live.limits.budget.clone()) {
+        if let Some(account) = self
+            .runs
+            .get(run_id)
+            .and_then(|live| live.limits.budget.clone())
+        {
             account.report(state.consumed());
         }
         // The run has no outcome if children were added in the meantime.
-        let open =
-            || ErrorInfo::retryable(ErrorCode::InternalError, "the run could not be ended: it has open children");
+        let open = || {
+            ErrorInfo::retryable(
+                ErrorCode::InternalError,
+                "the run could not be ended: it has open children",
+            )
+        };
         run_outcome(&state).ok_or_else(open)
     }
 
@@ -166,7 +230,10 @@ impl Finalizer {
     pub(super) async fn read_queued(&self, entry: &RunEntry) -> Result<RunState, ErrorInfo> {
         let run_id = entry.identity.run_id.clone();
         let trace_id = entry.identity.trace_id.clone();
-        let (run, stored) = self.reader.read(move |reader| read_stored(reader, &run_id, &trace_id)).await?;
+        let (run, stored) = self
+            .reader
+            .read(move |reader| read_stored(reader, &run_id, &trace_id))
+            .await?;
         let project = self.runs.project_dir(&run.session_id);
         let spec = self.resolver.resolve(&run, &project)?;
         Ok(RunState::rebuild(Arc::new(spec), stored))
@@ -196,7 +263,10 @@ impl Finalizer {
             return Ok(None);
         }
         let spec = self.resolver.resolve_ended(&run);
-        let stored = self.reader.read(move |reader| read_ended(reader, &run)).await?;
+        let stored = self
+            .reader
+            .read(move |reader| read_ended(reader, &run))
+            .await?;
         let state = RunState::rebuild(Arc::new(spec), stored);
         Ok(run_outcome(&state).map(|(outcome, _)| outcome))
     }
@@ -209,7 +279,11 @@ impl Finalizer {
                 ErrorCode::Interrupted,
                 "the process ended while the run was active: continue the session to resume its work",
             );
-            let ending = Termination { status: RunStatus::Failed, reason: EndReason::Interrupted, error: Some(error) };
+            let ending = Termination {
+                status: RunStatus::Failed,
+                reason: EndReason::Interrupted,
+                error: Some(error),
+            };
             self.finalize(&run.run_id, &run.trace_id, ending).await?;
         }
         Ok(())
@@ -218,9 +292,16 @@ impl Finalizer {
     /// Reads the runs whose usage counts against the budgets of interrupted runs (BUD-1).
     pub(crate) async fn read_used(&self, runs: &[Run]) -> Result<BudgetUsage, ErrorInfo> {
         let ids: HashSet<&RunId> = runs.iter().map(|run| &run.run_id).collect();
-        let is_top = |run: &&Run| run.parent_run_id.as_ref().is_none_or(|parent| !ids.contains(parent));
+        let is_top = |run: &&Run| {
+            run.parent_run_id
+                .as_ref()
+                .is_none_or(|parent| !ids.contains(parent))
+        };
         let roots: Vec<Run> = runs.iter().filter(is_top).cloned().collect();
-        if runs.iter().all(|run| run.settings.options.budget.is_unlimited()) {
+        if runs
+            .iter()
+            .all(|run| run.settings.options.budget.is_unlimited())
+        {
             return Ok(Vec::new());
         }
         let read = move |reader: &dyn Reader| {
@@ -230,7 +311,8 @@ impl Finalizer {
                 let children = reader.children(&run.run_id)?;
                 let mut consumed = Consumed::of(&run.usage, children.len());
                 if run.usage.estimated {
-                    consumed = consumed.minus(excused_consumption(&run_events(reader, &run.run_id)?));
+                    consumed =
+                        consumed.minus(excused_consumption(&run_events(reader, &run.run_id)?));
                 }
                 tree.push((run, consumed));
                 open.extend(children);
@@ -263,7 +345,10 @@ impl Finalizer {
         let mut accounts: HashMap<&RunId, BudgetAccount> = HashMap::new();
         for (run, consumed) in used {
             let parent_account = || accounts.get(run.parent_run_id.as_ref()?).cloned();
-            let own = self.runs.get(&run.run_id).and_then(|live| live.limits.budget.clone());
+            let own = self
+                .runs
+                .get(&run.run_id)
+                .and_then(|live| live.limits.budget.clone());
             if let Some(account) = own.or_else(parent_account) {
                 account.report_for(&run.run_id, run.parent_run_id.as_ref(), *consumed);
                 accounts.insert(&run.run_id, account);

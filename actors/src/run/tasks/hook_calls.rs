@@ -43,7 +43,12 @@ fn run_input(spec: &RunSpec, event: HookPoint) -> HookInput {
     }
 }
 
-fn call_input(spec: &RunSpec, job: &CheckedToolCall, event: HookPoint, resolved_path: Option<PathBuf>) -> HookInput {
+fn call_input(
+    spec: &RunSpec,
+    job: &CheckedToolCall,
+    event: HookPoint,
+    resolved_path: Option<PathBuf>,
+) -> HookInput {
     HookInput {
         resolved_path,
         tool: Some(job.name().to_owned()),
@@ -54,9 +59,15 @@ fn call_input(spec: &RunSpec, job: &CheckedToolCall, event: HookPoint, resolved_
 }
 
 /// Returns the hook input for a call that has an outcome; `None` if no hook listens.
-pub(crate) fn after_call(spec: &RunSpec, job: &CheckedToolCall, resolved_path: Option<PathBuf>) -> Option<HookInput> {
+pub(crate) fn after_call(
+    spec: &RunSpec,
+    job: &CheckedToolCall,
+    resolved_path: Option<PathBuf>,
+) -> Option<HookInput> {
     let event = HookPoint::PostToolUse;
-    spec.hooks.has_hooks(event).then(|| call_input(spec, job, event, resolved_path))
+    spec.hooks
+        .has_hooks(event)
+        .then(|| call_input(spec, job, event, resolved_path))
 }
 
 /// Formats an outcome for hooks.
@@ -93,24 +104,46 @@ impl HookCalls {
         if job.request.permission_id.is_some() || !spec.hooks.has_hooks(event) {
             return Ok(());
         }
-        let HookResult { denied: refused, failures, .. } =
-            Box::pin(self.call(spec, &call_input(spec, job, event, resolved_path), project)).await;
+        let HookResult {
+            denied: refused,
+            failures,
+            ..
+        } = Box::pin(self.call(spec, &call_input(spec, job, event, resolved_path), project)).await;
         let event = event.as_str().to_owned();
-        failures.into_iter().for_each(|error| on_event(HookEvent::Failed { event: event.clone(), error }.into()));
+        failures.into_iter().for_each(|error| {
+            on_event(
+                HookEvent::Failed {
+                    event: event.clone(),
+                    error,
+                }
+                .into(),
+            )
+        });
         let Some(reason) = refused else { return Ok(()) };
-        on_event(HookEvent::Denied { event, reason: reason.clone() }.into());
+        on_event(
+            HookEvent::Denied {
+                event,
+                reason: reason.clone(),
+            }
+            .into(),
+        );
         let message = format!(
             "`{}` was not run: a hook denied it: {reason}. Find another way, or report what you could not do",
             job.name()
         );
-        Err(ErrorInfo { details: json!({ "by": "hook" }), ..ErrorInfo::new(ErrorCode::PermissionDenied, message) })
+        Err(ErrorInfo {
+            details: json!({ "by": "hook" }),
+            ..ErrorInfo::new(ErrorCode::PermissionDenied, message)
+        })
     }
 
     /// Calls the hooks of an event, and stores what they received and answered, if that is wanted.
     async fn call(&self, spec: &RunSpec, input: &HookInput, project: &Path) -> HookResult {
         let result = spec.hooks.call(input, project).await;
         if let Some(debug_artifacts) = &self.debug_artifacts {
-            debug_artifacts.store_hook_calls(&spec.identity, input.event, &result.records).await;
+            debug_artifacts
+                .store_hook_calls(&spec.identity, input.event, &result.records)
+                .await;
         }
         result
     }
@@ -129,7 +162,9 @@ impl HookCalls {
                 tracing::warn!(hook = event, error, "hook failed");
                 hooks.runs.notify(
                     &live,
-                    RunInput::Hook(HookReport::Event(Box::new(HookEvent::Failed { event, error }.into()))),
+                    RunInput::Hook(HookReport::Event(Box::new(
+                        HookEvent::Failed { event, error }.into(),
+                    ))),
                 );
             }
         });
@@ -143,12 +178,27 @@ impl HookCalls {
         point: HookPoint,
         prompt: Option<String>,
     ) {
-        self.notify(live, spec, HookInput { prompt, ..run_input(spec, point) });
+        self.notify(
+            live,
+            spec,
+            HookInput {
+                prompt,
+                ..run_input(spec, point)
+            },
+        );
     }
 
     /// Asks hooks whether a run may end with this answer.
     pub(crate) async fn before_end(&self, spec: &RunSpec, answer: String) -> HookResult {
-        let input = HookInput { outcome: Some(json!({ "output": answer })), ..run_input(spec, HookPoint::Stop) };
-        self.call(spec, &input, &self.runs.project_dir(&spec.identity.session_id)).await
+        let input = HookInput {
+            outcome: Some(json!({ "output": answer })),
+            ..run_input(spec, HookPoint::Stop)
+        };
+        self.call(
+            spec,
+            &input,
+            &self.runs.project_dir(&spec.identity.session_id),
+        )
+        .await
     }
 }

@@ -5,8 +5,9 @@
 use std::collections::{HashMap, HashSet};
 
 use soong_protocol::{
-    ChildResult, DocumentEdit, ErrorCode, ErrorInfo, Event, GoalTree, Message, PermissionDecision, QuestionId, Role,
-    Run, RunId, RunSettings, RunStatus, Stats, StatsPair, SubAgentEvent, Timestamp, TraceId,
+    ChildResult, DocumentEdit, ErrorCode, ErrorInfo, Event, GoalTree, Message, PermissionDecision,
+    QuestionId, Role, Run, RunId, RunSettings, RunStatus, Stats, StatsPair, SubAgentEvent,
+    Timestamp, TraceId,
 };
 use soong_storage::store::{MessagePath, PermissionFilter, QuestionFilter, Reader, StoreError};
 use soong_tool::{ToolOutput, artifact::Edited};
@@ -21,7 +22,10 @@ use crate::{
 };
 
 /// Reads the settings of the last run of a sub-trace.
-pub(crate) async fn last_settings(reader: &StoreReader, trace: &TraceId) -> Result<Box<RunSettings>, ErrorInfo> {
+pub(crate) async fn last_settings(
+    reader: &StoreReader,
+    trace: &TraceId,
+) -> Result<Box<RunSettings>, ErrorInfo> {
     let trace_id = trace.clone();
     // Not those of a run that was cancelled in the queue, unless there is no other.
     let read = move |reader: &dyn Reader| match reader.last_started_run(&trace_id)? {
@@ -29,8 +33,12 @@ pub(crate) async fn last_settings(reader: &StoreReader, trace: &TraceId) -> Resu
         None => reader.last_run(&trace_id),
     };
     let last = reader.read(read).await?;
-    last.map(|run| Box::new(run.settings))
-        .ok_or_else(|| ErrorInfo::new(ErrorCode::TraceNotFound, format!("continue_from: there is no trace {trace}")))
+    last.map(|run| Box::new(run.settings)).ok_or_else(|| {
+        ErrorInfo::new(
+            ErrorCode::TraceNotFound,
+            format!("continue_from: there is no trace {trace}"),
+        )
+    })
 }
 
 /// Returns the error for a message after which a run cannot continue.
@@ -56,8 +64,12 @@ pub(crate) fn read_stored(
     run_id: &RunId,
     trace_id: &TraceId,
 ) -> Result<(Run, StoredRun), StoreError> {
-    let run = reader.run(run_id)?.ok_or_else(|| StoreError::NotFound(format!("run {run_id}")))?;
-    let trace = reader.trace(trace_id)?.ok_or_else(|| StoreError::NotFound(format!("trace {trace_id}")))?;
+    let run = reader
+        .run(run_id)?
+        .ok_or_else(|| StoreError::NotFound(format!("run {run_id}")))?;
+    let trace = reader
+        .trace(trace_id)?
+        .ok_or_else(|| StoreError::NotFound(format!("trace {trace_id}")))?;
     let events = run_events(reader, run_id)?;
     // A run that was rejected, and crashed before it ended, has started but has no messages.
     let has_not_started = added_sequences(&events).next().is_none();
@@ -70,21 +82,33 @@ pub(crate) fn read_stored(
         _ => MessagePath::Main,
     };
     let mut messages: Vec<Message> = reader.messages(trace_id, path)?;
-    let asked = if has_not_started { missing_child_results(reader, trace_id, &messages)? } else { HashMap::new() };
+    let asked = if has_not_started {
+        missing_child_results(reader, trace_id, &messages)?
+    } else {
+        HashMap::new()
+    };
     // The main path contains neither partial messages nor messages that a summary replaced. The run's own ones are read
     // by sequence.
     let on_path: HashSet<u64> = messages.iter().map(|message| message.sequence).collect();
-    let off_path: Vec<u64> = added_sequences(&events).filter(|sequence| !on_path.contains(sequence)).collect();
+    let off_path: Vec<u64> = added_sequences(&events)
+        .filter(|sequence| !on_path.contains(sequence))
+        .collect();
     messages.extend(reader.messages_at(trace_id, &off_path)?);
     let stored = StoredRun {
         messages,
         last_sequence: trace.last_sequence,
-        goals: reader.goal_tree(trace_id)?.map(GoalTree::without_computed_fields),
+        goals: reader
+            .goal_tree(trace_id)?
+            .map(GoalTree::without_computed_fields),
         collaborators: trace.context.collaborators,
         events,
         open_model_calls: reader.open_model_calls(run_id)?,
         results: reader.child_results(run_id)?,
-        sub_traces: reader.sub_traces(trace_id)?.into_iter().map(|trace| trace.trace_id).collect(),
+        sub_traces: reader
+            .sub_traces(trace_id)?
+            .into_iter()
+            .map(|trace| trace.trace_id)
+            .collect(),
         started_at: run.started_at,
         used_ms: run.usage.duration_ms,
         recorded_outcomes: recorded_outcomes(reader, &run.run_id, run.turn)?,
@@ -98,22 +122,41 @@ pub(crate) fn read_stored(
 }
 
 fn answers(reader: &dyn Reader, run_id: &RunId) -> Result<Vec<(QuestionId, String)>, StoreError> {
-    let filter = QuestionFilter { run_id: Some(run_id.clone()), ..QuestionFilter::default() };
+    let filter = QuestionFilter {
+        run_id: Some(run_id.clone()),
+        ..QuestionFilter::default()
+    };
     let mut questions = reader.questions(&filter)?;
     questions.sort_by_key(|question| question.decided_at);
-    Ok(questions.into_iter().filter_map(|question| Some((question.question_id, question.answer?))).collect())
+    Ok(questions
+        .into_iter()
+        .filter_map(|question| Some((question.question_id, question.answer?)))
+        .collect())
 }
 
 fn decisions(reader: &dyn Reader, run_id: &RunId) -> Result<Vec<PermissionDecision>, StoreError> {
-    let filter = PermissionFilter { run_id: Some(run_id.clone()), ..PermissionFilter::default() };
+    let filter = PermissionFilter {
+        run_id: Some(run_id.clone()),
+        ..PermissionFilter::default()
+    };
     let mut decided = reader.permissions(&filter)?;
     decided.sort_by_key(|asked| asked.decided_at);
-    Ok(decided.into_iter().filter_map(PermissionDecision::from_request).collect())
+    Ok(decided
+        .into_iter()
+        .filter_map(PermissionDecision::from_request)
+        .collect())
 }
 
 /// Reads the events of a run in order, with their timestamps.
-pub(crate) fn run_events(reader: &dyn Reader, run: &RunId) -> Result<Vec<(Timestamp, Event)>, StoreError> {
-    Ok(reader.run_events(run)?.into_iter().map(|record| (record.ts, record.event)).collect())
+pub(crate) fn run_events(
+    reader: &dyn Reader,
+    run: &RunId,
+) -> Result<Vec<(Timestamp, Event)>, StoreError> {
+    Ok(reader
+        .run_events(run)?
+        .into_iter()
+        .map(|record| (record.ts, record.event))
+        .collect())
 }
 
 /// Reads the rows that determine the outcome of an ended run: only its own, without other runs of its trace.
@@ -138,7 +181,10 @@ pub(crate) fn recorded_outcomes(
     let edits = reader.turn_edits(run, turn)?;
     let outcome = |edit: DocumentEdit| {
         let edited: Edited = serde_json::from_str(&edit.outcome).ok()?;
-        Some((edit.effect.tool_call_id, crate::builtin_tools::artifact::edit_output(&edited)))
+        Some((
+            edit.effect.tool_call_id,
+            crate::builtin_tools::artifact::edit_output(&edited),
+        ))
     };
     Ok(edits.into_iter().filter_map(outcome).collect())
 }
@@ -149,13 +195,18 @@ fn plan_rewind(
     trace: &TraceId,
     after_sequence: u64,
 ) -> Result<Option<Result<Box<RewindPlan>, ErrorInfo>>, StoreError> {
-    let Some(place) = reader.resume_point(trace, after_sequence)?.filter(|position| position.is_on_path) else {
+    let Some(place) = reader
+        .resume_point(trace, after_sequence)?
+        .filter(|position| position.is_on_path)
+    else {
         return Ok(Some(Err(cannot_continue_after(trace, after_sequence))));
     };
     if place.sequence == place.head {
         return Ok(None);
     }
-    let mut goals = reader.goal_tree_at(trace, place.until_lsn)?.unwrap_or_default();
+    let mut goals = reader
+        .goal_tree_at(trace, place.until_lsn)?
+        .unwrap_or_default();
     goals.rewind(place.sequence);
     Ok(Some(Ok(Box::new(RewindPlan {
         goals,
@@ -177,32 +228,54 @@ fn missing_child_results(
     trace: &TraceId,
     messages: &[Message],
 ) -> Result<HashMap<String, Vec<ChildResult>>, StoreError> {
-    let Some(last) = messages.iter().rposition(|message| message.role == Role::Assistant) else {
+    let Some(last) = messages
+        .iter()
+        .rposition(|message| message.role == Role::Assistant)
+    else {
         return Ok(HashMap::new());
     };
-    let is_open = |id: &str| !messages[last..].iter().any(|message| message.tool_call_id.as_deref() == Some(id));
-    let calls = messages[last].tool_calls.iter().filter(|call| is_spawning_tool(&call.name) && is_open(&call.id));
+    let is_open = |id: &str| {
+        !messages[last..]
+            .iter()
+            .any(|message| message.tool_call_id.as_deref() == Some(id))
+    };
+    let calls = messages[last]
+        .tool_calls
+        .iter()
+        .filter(|call| is_spawning_tool(&call.name) && is_open(&call.id));
     let open: HashSet<&str> = calls.map(|call| call.id.as_str()).collect();
     let mut found: HashMap<String, Vec<ChildResult>> = HashMap::new();
     if open.is_empty() {
         return Ok(found);
     }
     // The run that made the calls need not be the last one.
-    let author = reader.resume_point(trace, messages[last].sequence)?.and_then(|point| point.run_id);
+    let author = reader
+        .resume_point(trace, messages[last].sequence)?
+        .and_then(|point| point.run_id);
     let run = match author {
         Some(id) => reader.run(&id)?,
         None => reader.last_started_run(trace)?,
     };
     let Some(run) = run else { return Ok(found) };
-    let mut results: HashMap<RunId, ChildResult> =
-        reader.child_results(&run.run_id)?.into_iter().map(|result| (result.run_id.clone(), result)).collect();
+    let mut results: HashMap<RunId, ChildResult> = reader
+        .child_results(&run.run_id)?
+        .into_iter()
+        .map(|result| (result.run_id.clone(), result))
+        .collect();
     for (_, event) in run_events(reader, &run.run_id)? {
-        if let Event::SubAgent(SubAgentEvent::Started { sub_trace_id, run_id, mode, tool_call_id: Some(call), .. }) =
-            event
+        if let Event::SubAgent(SubAgentEvent::Started {
+            sub_trace_id,
+            run_id,
+            mode,
+            tool_call_id: Some(call),
+            ..
+        }) = event
             && open.contains(call.as_str())
         {
             let cut_off = || -> Result<ChildResult, StoreError> {
-                let own = reader.run(&run_id)?.map_or_else(Stats::zero, |run| run.usage);
+                let own = reader
+                    .run(&run_id)?
+                    .map_or_else(Stats::zero, |run| run.usage);
                 Ok(ChildResult {
                     mode,
                     sub_trace_id: sub_trace_id.clone(),

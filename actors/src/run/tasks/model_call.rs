@@ -7,8 +7,12 @@
 
 use std::{sync::Arc, time::Duration};
 
-use soong_model::{AnswerProgress, Completion, DeltaSink, ExchangeLog, ModelRequest, tokens::TokenDeviations};
-use soong_protocol::{Delta, ErrorCode, ErrorInfo, FallbackReason, ModelCallKind, ModelEvent, Provider};
+use soong_model::{
+    AnswerProgress, Completion, DeltaSink, ExchangeLog, ModelRequest, tokens::TokenDeviations,
+};
+use soong_protocol::{
+    Delta, ErrorCode, ErrorInfo, FallbackReason, ModelCallKind, ModelEvent, Provider,
+};
 use soong_text::StreamRedactor;
 use tokio::time::{Instant, sleep};
 
@@ -93,7 +97,10 @@ impl CallObserver {
             waited_ms: 0,
             has_waited_for_loading: false,
             clock_pause: None,
-            redactors: (StreamRedactor::new(&spec.redactor), StreamRedactor::new(&spec.redactor)),
+            redactors: (
+                StreamRedactor::new(&spec.redactor),
+                StreamRedactor::new(&spec.redactor),
+            ),
         }
     }
 
@@ -109,17 +116,28 @@ impl CallObserver {
     /// Passes the reports of callbacks to the run.
     pub(super) fn report(&self, reports: Reports) {
         for report in reports {
-            self.mailbox.send(RunMsg::Input(Box::new(RunInput::Hook(HookReport::Event(Box::new(report.into()))))));
+            self.mailbox
+                .send(RunMsg::Input(Box::new(RunInput::Hook(HookReport::Event(
+                    Box::new(report.into()),
+                )))));
         }
     }
 
     /// Reserves budget for a call. Returns the maximum number of output tokens if tokens or money are limited.
-    pub(super) async fn reserve(&mut self, request: ReserveRequest) -> Result<Option<u64>, ErrorInfo> {
+    pub(super) async fn reserve(
+        &mut self,
+        request: ReserveRequest,
+    ) -> Result<Option<u64>, ErrorInfo> {
         self.meter.set_request(request);
-        let Some(account) = self.live.limits.budget.clone() else { return Ok(None) };
+        let Some(account) = self.live.limits.budget.clone() else {
+            return Ok(None);
+        };
         let start = Instant::now();
-        let wait =
-            |waits: bool| self.set_wait_reason(waits.then(|| "waiting for budget reserved by other calls".to_owned()));
+        let wait = |waits: bool| {
+            self.set_wait_reason(
+                waits.then(|| "waiting for budget reserved by other calls".to_owned()),
+            )
+        };
         let held = account.reserve(&request, wait).await?;
         self.waited_ms += elapsed_ms(start);
         self.meter.limit_output(held.max_output_tokens);
@@ -145,8 +163,12 @@ impl DeltaSink for CallObserver {
             self.partial.push_str(text);
         }
         let shown = match delta {
-            Delta::Text { text } => Delta::Text { text: self.redactors.0.push(&text) },
-            Delta::Reasoning { text } => Delta::Reasoning { text: self.redactors.1.push(&text) },
+            Delta::Text { text } => Delta::Text {
+                text: self.redactors.0.push(&text),
+            },
+            Delta::Reasoning { text } => Delta::Reasoning {
+                text: self.redactors.1.push(&text),
+            },
             delta @ Delta::ToolProgress { .. } => delta,
         };
         self.stream(shown);
@@ -162,7 +184,8 @@ impl CallObserver {
     /// Reports what the call has used so far, if it is time.
     fn report_usage(&mut self) {
         if let Some(open_call) = self.meter.due_report() {
-            self.mailbox.send(RunMsg::Input(Box::new(RunInput::CallProgress(open_call))));
+            self.mailbox
+                .send(RunMsg::Input(Box::new(RunInput::CallProgress(open_call))));
         }
     }
 
@@ -201,7 +224,8 @@ impl CallSink for CallObserver {
             }
             return;
         }
-        if let ModelEvent::Retrying { usage, cost, .. } | ModelEvent::Fallback { usage, cost, .. } = &mut event
+        if let ModelEvent::Retrying { usage, cost, .. } | ModelEvent::Fallback { usage, cost, .. } =
+            &mut event
             && usage.is_none()
             && let Some((used, its_cost)) = self.meter.used_by_answer()
         {
@@ -210,7 +234,11 @@ impl CallSink for CallObserver {
             *cost = its_cost;
         }
         // The reservation of a failed call ends when its usage is charged.
-        let held = if matches!(event, ModelEvent::Fallback { .. }) { self.reservation.take() } else { None };
+        let held = if matches!(event, ModelEvent::Fallback { .. }) {
+            self.reservation.take()
+        } else {
+            None
+        };
         let input = Box::new(RunInput::Model(ModelInput::Note(event)));
         self.mailbox.send(match held {
             Some(_) => RunMsg::ModelCallEnded { input, held },
@@ -220,7 +248,10 @@ impl CallSink for CallObserver {
 
     fn set_wait_reason(&mut self, reason: Option<String>) {
         match &reason {
-            Some(_) => drop(self.clock_pause.get_or_insert_with(|| self.live.limits.clock.pause())),
+            Some(_) => drop(
+                self.clock_pause
+                    .get_or_insert_with(|| self.live.limits.clock.pause()),
+            ),
             None => self.clock_pause = None,
         }
         self.live.status.set_wait_reason(reason);
@@ -301,14 +332,24 @@ impl ModelCaller {
         let context = RunContext {
             inventory,
             reminder: call.reminder.take(),
-            notes: [call.dated.map(date_note), call.permission_note.take(), call.budget_note.take()],
+            notes: [
+                call.dated.map(date_note),
+                call.permission_note.take(),
+                call.budget_note.take(),
+            ],
         };
         let update = context.update(&call.messages);
-        let update: Option<String> = update.map(|text: String| spec.redactor.text(&text).into_owned());
-        let update_tokens = update.as_deref().map_or(0, |text| spec.model.counter.count_text(text));
+        let update: Option<String> =
+            update.map(|text: String| spec.redactor.text(&text).into_owned());
+        let update_tokens = update
+            .as_deref()
+            .map_or(0, |text| spec.model.counter.count_text(text));
         observer.context_update.clone_from(&update);
-        let prompt =
-            Prompt { tokens: call.tokens.saturating_add(update_tokens), context_update: update.map(Into::into), call };
+        let prompt = Prompt {
+            tokens: call.tokens.saturating_add(update_tokens),
+            context_update: update.map(Into::into),
+            call,
+        };
         self.call_with_fallbacks(spec, &prompt, observer).await
     }
 
@@ -326,7 +367,10 @@ impl ModelCaller {
             // The model stays: its prices and limits are known.
             Ok(changed) => Ok(ModelRequest { model, ..changed }),
             Err(answer) => {
-                let text = answer.as_ref().map(|answer| answer.text.clone()).unwrap_or_default();
+                let text = answer
+                    .as_ref()
+                    .map(|answer| answer.text.clone())
+                    .unwrap_or_default();
                 observer.push(Delta::Text { text });
                 observer.stream_rest();
                 Err(answer)
@@ -341,7 +385,10 @@ impl ModelCaller {
         completion: Completion,
         observer: &mut CallObserver,
     ) -> Result<Completion, ErrorInfo> {
-        if !run.spec.has_callback(|functions| functions.after_model.as_ref()) {
+        if !run
+            .spec
+            .has_callback(|functions| functions.after_model.as_ref())
+        {
             return Ok(completion);
         }
         let (outcome, reports) = Box::pin(self.callbacks.after_model(run, completion)).await;
@@ -354,18 +401,28 @@ impl ModelCaller {
 
     /// Returns the request for a model, without the name that its service knows and without what depends on the service.
     async fn request(&self, spec: &RunSpec, model: &ModelSpec, prompt: &Prompt) -> ModelRequest {
-        let files = MessageFiles { artifacts: &self.artifacts, owner: artifact_owner(spec) };
+        let files = MessageFiles {
+            artifacts: &self.artifacts,
+            owner: artifact_owner(spec),
+        };
         ModelRequest {
             system: vec![Arc::clone(&prompt.call.system)],
             context_update: prompt.context_update.clone(),
             files: files.load(&prompt.call.messages, &model.input.kinds).await,
             messages: prompt.call.messages.clone(),
-            tools: if offers_tools(model, &prompt.call) { Arc::clone(&spec.tools.specs) } else { Arc::from([]) },
+            tools: if offers_tools(model, &prompt.call) {
+                Arc::clone(&spec.tools.specs)
+            } else {
+                Arc::from([])
+            },
             temperature: spec.settings.temperature.or(spec.preset.temperature),
             params: model.params.clone(),
             effort: model.effort,
             reasoning_budget_tokens: model.reasoning_budget_tokens,
-            output_schema: spec.output_schema.as_ref().and_then(|schema| schema.for_service.clone()),
+            output_schema: spec
+                .output_schema
+                .as_ref()
+                .and_then(|schema| schema.for_service.clone()),
             exchanges: self.exchange_log(),
             ..ModelRequest::default()
         }
@@ -386,12 +443,23 @@ impl ModelCaller {
     ) -> Result<Completion, ErrorInfo> {
         let model = spec.model_or_fallback(fallback);
         let opened = self.models.open(spec.configured_name(fallback)).await;
-        let (gateway, name) = self.interrupt_if_own_gateway_lost(spec, fallback, opened).await?;
-        let cache = self.cache_hints((spec, model), &gateway, &prompt.call, observer).await;
-        let mut request =
-            ModelRequest { model: name.map(str::to_owned), cache, ..self.request(spec, model, prompt).await };
+        let (gateway, name) = self
+            .interrupt_if_own_gateway_lost(spec, fallback, opened)
+            .await?;
+        let cache = self
+            .cache_hints((spec, model), &gateway, &prompt.call, observer)
+            .await;
+        let mut request = ModelRequest {
+            model: name.map(str::to_owned),
+            cache,
+            ..self.request(spec, model, prompt).await
+        };
         let run = Arc::clone(observer.run());
-        let run = CallbackRun { spec, live: &run, token: &run.limits.token };
+        let run = CallbackRun {
+            spec,
+            live: &run,
+            token: &run.limits.token,
+        };
         if spec.has_callback(|functions| functions.before_model.as_ref()) {
             request = match Box::pin(self.check_request(run, request, observer)).await {
                 Ok(request) => request,
@@ -400,12 +468,17 @@ impl ModelCaller {
         }
         let granted = observer.reserve(reserve_request(model, prompt)).await?;
         let bound = model.output_bound(prompt.tokens);
-        request.max_output_tokens = [request.max_output_tokens, granted, bound].into_iter().flatten().min();
+        request.max_output_tokens = [request.max_output_tokens, granted, bound]
+            .into_iter()
+            .flatten()
+            .min();
         let limits = CallLimits {
             session: &spec.identity.session_id,
-            estimated_tokens: prompt
-                .tokens
-                .saturating_add(request.max_output_tokens.unwrap_or(model.reserved_output_tokens)),
+            estimated_tokens: prompt.tokens.saturating_add(
+                request
+                    .max_output_tokens
+                    .unwrap_or(model.reserved_output_tokens),
+            ),
             max_service_wait: spec.fallbacks.after,
             fallback_reasons,
         };
@@ -419,7 +492,9 @@ impl ModelCaller {
             let name = spec.configured_name(fallback);
             let window = error.details["context_window"].as_u64();
             match (error.code, window) {
-                (ErrorCode::PromptTooLong, Some(window)) => self.models.record_stated_window(name, window),
+                (ErrorCode::PromptTooLong, Some(window)) => {
+                    self.models.record_stated_window(name, window)
+                }
                 _ if error.details["is_unreachable"] == true => self.models.ask_server_again(name),
                 _ => {}
             }
@@ -428,7 +503,9 @@ impl ModelCaller {
             // It could not be asked then.
             self.models.ask_server_again(spec.configured_name(fallback));
         }
-        let outcome = self.interrupt_if_own_gateway_lost(spec, fallback, outcome).await;
+        let outcome = self
+            .interrupt_if_own_gateway_lost(spec, fallback, outcome)
+            .await;
         let outcome = match outcome {
             Ok(completion) => self.check_answer(run, completion, observer).await,
             Err(error) => Err(error),
@@ -436,20 +513,27 @@ impl ModelCaller {
         if let Ok(completion) = &outcome
             && let Some(usage) = completion.usage.filter(|usage| !usage.estimated)
         {
-            self.token_deviations.record(&model.name, prompt.tokens, usage.prompt_tokens);
+            self.token_deviations
+                .record(&model.name, prompt.tokens, usage.prompt_tokens);
             // The estimate of files is another one, that of a prompt includes all tools, and a callback may have changed the
             // request. Messages are counted with the counter of the run's own model.
-            let has_files = request.messages.iter().any(|message| message.content.files().next().is_some());
+            let has_files = request
+                .messages
+                .iter()
+                .any(|message| message.content.files().next().is_some());
             let is_as_counted = request.tools.len() == spec.tools.specs.len()
                 && !spec.has_callback(|functions| functions.before_model.as_ref());
             if fallback.is_none() && !has_files && is_as_counted {
                 let name = spec.configured_name(fallback);
-                self.models.record_prompt(name, model.counter, prompt.tokens, usage.prompt_tokens).await;
+                self.models
+                    .record_prompt(name, model.counter, prompt.tokens, usage.prompt_tokens)
+                    .await;
             }
         }
         if let Some(debug_artifacts) = &self.debug_artifacts {
             let labels = (&*format!("turn {}", prompt.call.turn), &*model.name);
-            Box::pin(debug_artifacts.store_model_call(&spec.identity, labels, &request, &outcome)).await;
+            Box::pin(debug_artifacts.store_model_call(&spec.identity, labels, &request, &outcome))
+                .await;
         }
         outcome
     }
@@ -462,8 +546,13 @@ fn offers_tools(model: &ModelSpec, call: &ModelCall) -> bool {
     if !call.is_correction {
         return true;
     }
-    let is_of_anthropic = model.provider == Provider::Anthropic.as_str() || model.name.contains("claude");
-    is_of_anthropic && call.messages.iter().any(|message| !message.tool_calls.is_empty())
+    let is_of_anthropic =
+        model.provider == Provider::Anthropic.as_str() || model.name.contains("claude");
+    is_of_anthropic
+        && call
+            .messages
+            .iter()
+            .any(|message| !message.tool_calls.is_empty())
 }
 
 fn reserve_request(model: &ModelSpec, prompt: &Prompt) -> ReserveRequest {

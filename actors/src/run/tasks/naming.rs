@@ -12,7 +12,9 @@ use std::{
 };
 
 use ractor::ActorRef;
-use soong_protocol::{ErrorCode, ErrorInfo, EventDraft, ModelCallKind, ModelEvent, Role, SessionWrite, Write};
+use soong_protocol::{
+    ErrorCode, ErrorInfo, EventDraft, ModelCallKind, ModelEvent, Role, SessionWrite, Write,
+};
 use soong_storage::store::{Append, StoreError};
 use tokio::time::sleep;
 use tokio_util::{
@@ -48,7 +50,12 @@ struct Detachment {
 
 impl RunTasks {
     /// Requests a name for the trace; reports the answer or the error.
-    pub(crate) fn name_trace(&mut self, myself: ActorRef<RunMsg>, spec: &Arc<RunSpec>, call: AuxiliaryCall) {
+    pub(crate) fn name_trace(
+        &mut self,
+        myself: ActorRef<RunMsg>,
+        spec: &Arc<RunSpec>,
+        call: AuxiliaryCall,
+    ) {
         let services = Arc::clone(&self.services);
         let live = Arc::clone(&self.live);
         let spec = Arc::clone(spec);
@@ -56,8 +63,10 @@ impl RunTasks {
         // Not a child of the token of the tasks: that one is cancelled when the actor of an ended run stops.
         let token = live.limits.token.child_token();
         let detachment = Arc::new(Detachment::default());
-        self.naming =
-            Some(NamingCall { cancellation: token.clone().drop_guard(), detachment: Arc::clone(&detachment) });
+        self.naming = Some(NamingCall {
+            cancellation: token.clone().drop_guard(),
+            detachment: Arc::clone(&detachment),
+        });
         let task_of_run = self.tracker.token();
         let lifetime = self.services.lifetime.clone();
         lifetime.spawn(async move {
@@ -96,7 +105,11 @@ impl RunTasks {
 
     /// Lets the call for a name continue after the end of the run.
     pub(crate) fn detach_naming(&mut self) {
-        if let Some(NamingCall { cancellation, detachment }) = self.naming.take() {
+        if let Some(NamingCall {
+            cancellation,
+            detachment,
+        }) = self.naming.take()
+        {
             let _ = detachment.count.set(self.services.pending_names.token());
             detachment.run_ended.cancel();
             cancellation.disarm();
@@ -120,7 +133,12 @@ async fn record_name(services: &TaskServices, spec: &RunSpec, name: Result<Strin
         Ok(name) => (Some(name), None),
         Err(error) => (None, Some(Box::new(error))),
     };
-    let event = ModelEvent::NamingEnded { name, usage: None, cost: None, error };
+    let event = ModelEvent::NamingEnded {
+        name,
+        usage: None,
+        cost: None,
+        error,
+    };
     let mut draft = EventDraft::new(trace_id, None, now(), event);
     spec.redactor.redact_draft(&mut draft);
     let identity = &spec.identity;
@@ -130,12 +148,22 @@ async fn record_name(services: &TaskServices, spec: &RunSpec, name: Result<Strin
     });
     let append = || async {
         let writes = vec![same_session.clone(), Write::Event(draft.clone())];
-        match services.journal.append_and_wait(Append { fence: None, writes }).await {
+        match services
+            .journal
+            .append_and_wait(Append {
+                fence: None,
+                writes,
+            })
+            .await
+        {
             // The session was deleted meanwhile: there is nothing to name.
             Err(StoreError::SessionDeleting(_) | StoreError::NotFound(_)) | Ok(_) => Ok(()),
             Err(error) => Err(ErrorInfo::from(&error)),
         }
     };
     // It fails only if the runtime closes.
-    let _ = services.lifetime.keep_trying("recording a name", append).await;
+    let _ = services
+        .lifetime
+        .keep_trying("recording a name", append)
+        .await;
 }

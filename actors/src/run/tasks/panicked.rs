@@ -6,10 +6,18 @@ use soong_protocol::{ErrorCode, ErrorInfo};
 use soong_text::Redactor;
 
 /// Logs a panic, and returns it as an error with the panic's message.
-pub(crate) fn panic_error(redactor: &Redactor, component: &str, panic: &(dyn Any + Send)) -> ErrorInfo {
-    let said = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
+pub(crate) fn panic_error(
+    redactor: &Redactor,
+    component: &str,
+    panic: &(dyn Any + Send),
+) -> ErrorInfo {
+    let said = panic
+        .downcast_ref::<String>()
+        .map(String::as_str)
+        .or_else(|| panic.downcast_ref::<&str>().copied());
     let said = redactor.text(said.unwrap_or("a panic without a message"));
     tracing::error!(component, panic = %said, "a component of a run panicked");
-    let message = format!("{component} crashed because of a bug in it, not because of the request: {said}");
+    let message =
+        format!("{component} crashed because of a bug in it, not because of the request: {said}");
     ErrorInfo::new(ErrorCode::InternalError, message)
 }

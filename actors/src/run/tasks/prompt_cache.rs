@@ -42,10 +42,17 @@ impl ModelCaller {
         observer: &mut CallObserver,
     ) -> CacheHints {
         let shared_messages = shared_message_count(spec).min(call.messages.len());
-        let mut hints = CacheHints { key: None, shared_messages, is_long_lived: model.is_long_cached };
-        let Some(rule) = model.cache else { return hints };
+        let mut hints = CacheHints {
+            key: None,
+            shared_messages,
+            is_long_lived: model.is_long_cached,
+        };
+        let Some(rule) = model.cache else {
+            return hints;
+        };
         let shared = &call.messages[..shared_messages];
-        let cache = observer.prefix_cache(gateway, || prefix_hash((spec, model), &call.system, shared));
+        let cache =
+            observer.prefix_cache(gateway, || prefix_hash((spec, model), &call.system, shared));
         hints.key = Some(cache.key());
         let shared_tokens = || {
             let counter = model.counter;
@@ -53,10 +60,16 @@ impl ModelCaller {
             counter.correct(spec.tools.tokens) + counter.count_text(&call.system) + messages
         };
         let is_first_call = call.turn <= 1 && !spec.settings.continues;
-        if self.warm_prefix && is_first_call && self.has_siblings(spec) && shared_tokens() >= rule.min_tokens {
+        if self.warm_prefix
+            && is_first_call
+            && self.has_siblings(spec)
+            && shared_tokens() >= rule.min_tokens
+        {
             let start = Instant::now();
             let reason = "waiting for the first sub-agent to fill the prompt cache";
-            let warm_up = cache.warm_up(|| observer.set_wait_reason(Some(reason.to_owned()))).await;
+            let warm_up = cache
+                .warm_up(|| observer.set_wait_reason(Some(reason.to_owned())))
+                .await;
             observer.warm_up = warm_up;
             observer.set_wait_reason(None);
             observer.waited_ms += elapsed_ms(start);
@@ -66,7 +79,10 @@ impl ModelCaller {
 
     /// Returns whether the run is one of enough sub-agents for a warm-up.
     fn has_siblings(&self, spec: &RunSpec) -> bool {
-        let parent = spec.identity.parent_id().and_then(|parent| self.runs.get(parent));
+        let parent = spec
+            .identity
+            .parent_id()
+            .and_then(|parent| self.runs.get(parent));
         parent.is_some_and(|parent| parent.published().child_count >= MIN_SIBLINGS)
     }
 }
@@ -74,8 +90,16 @@ impl ModelCaller {
 impl CallObserver {
     /// Returns the cache that the run uses, and counts the request. The run keeps its cache while it keeps its profile.
     fn prefix_cache(&self, gateway: &Gateway, prefix: impl FnOnce() -> u64) -> Arc<PrefixCache> {
-        let mut known = self.run().models.prefix_cache.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, cache)) = known.as_ref().filter(|(profile, _)| *profile == gateway.profile) {
+        let mut known = self
+            .run()
+            .models
+            .prefix_cache
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, cache)) = known
+            .as_ref()
+            .filter(|(profile, _)| *profile == gateway.profile)
+        {
             cache.count_request();
             return Arc::clone(cache);
         }
@@ -90,18 +114,31 @@ impl CallObserver {
 fn shared_message_count(spec: &RunSpec) -> usize {
     let settings = &spec.settings;
     let is_first_run = spec.identity.depth > 0 && !settings.continues && !settings.resumes;
-    if is_first_run { settings.options.messages.len() + usize::from(settings.context.is_some()) } else { 0 }
+    if is_first_run {
+        settings.options.messages.len() + usize::from(settings.context.is_some())
+    } else {
+        0
+    }
 }
 
 /// Returns a hash of the beginning of the prompt.
-fn prefix_hash((spec, model): (&RunSpec, &ModelSpec), system: &str, shared: &[Arc<Message>]) -> u64 {
+fn prefix_hash(
+    (spec, model): (&RunSpec, &ModelSpec),
+    system: &str,
+    shared: &[Arc<Message>],
+) -> u64 {
     let mut hasher = DefaultHasher::new();
     (&model.name, system).hash(&mut hasher);
     if spec.identity.depth == 0 {
         // The runs of a conversation have its whole history in common.
         spec.identity.trace_id.hash(&mut hasher);
     }
-    spec.tools.specs.iter().for_each(|tool| tool.name.hash(&mut hasher));
-    shared.iter().for_each(|message| message.content.as_str().hash(&mut hasher));
+    spec.tools
+        .specs
+        .iter()
+        .for_each(|tool| tool.name.hash(&mut hasher));
+    shared
+        .iter()
+        .for_each(|message| message.content.as_str().hash(&mut hasher));
     hasher.finish()
 }

@@ -62,18 +62,43 @@ impl Finalizer {
         Err(ErrorInfo::retryable(ErrorCode::Overloaded, message))
     }
 
-    async fn record_children(&self, parent: &RunEntry, request: SpawnRequest) -> Result<Vec<Run>, StoreOrRequestError> {
+    async fn record_children(
+        &self,
+        parent: &RunEntry,
+        request: SpawnRequest,
+    ) -> Result<Vec<Run>, StoreOrRequestError> {
         let identity = &parent.identity;
-        let open = Append { fence: None, writes: vec![Write::Run(RunWrite::NewEpoch(identity.run_id.clone()))] };
-        let ack = self.journal.append_and_wait(open).await.map_err(StoreOrRequestError::Store)?;
-        let mut state = self.read_queued(parent).await.map_err(StoreOrRequestError::Request)?;
+        let open = Append {
+            fence: None,
+            writes: vec![Write::Run(RunWrite::NewEpoch(identity.run_id.clone()))],
+        };
+        let ack = self
+            .journal
+            .append_and_wait(open)
+            .await
+            .map_err(StoreOrRequestError::Store)?;
+        let mut state = self
+            .read_queued(parent)
+            .await
+            .map_err(StoreOrRequestError::Request)?;
         let consumed_before = state.consumed();
         let input = RunInput::Child(ChildInput::Spawn { request, ticket: 0 });
         let step = run_step(&mut state, input, Some(parent));
         let children = accepted_children(step.effects).map_err(StoreOrRequestError::Request)?;
         let epoch = ack.epoch.unwrap_or_default();
-        let fence = Fence { run_id: identity.run_id.clone(), epoch, number: 1, active_ms: None };
-        let appended = self.journal.append_and_wait(Append { fence: Some(fence), writes: step.writes }).await;
+        let fence = Fence {
+            run_id: identity.run_id.clone(),
+            epoch,
+            number: 1,
+            active_ms: None,
+        };
+        let appended = self
+            .journal
+            .append_and_wait(Append {
+                fence: Some(fence),
+                writes: step.writes,
+            })
+            .await;
         if let Err(error) = appended {
             // The children that were counted do not exist.
             if let Some(account) = &parent.limits.budget {

@@ -7,7 +7,10 @@ use soong_protocol::{ErrorCode, ErrorInfo, ModelCallKind, Role};
 
 use crate::{
     budget::Reservation,
-    memory::{ExperienceText, MemoryFile, correction_request, format_experiences, matching, read_tags, tag_request},
+    memory::{
+        ExperienceText, MemoryFile, correction_request, format_experiences, matching, read_tags,
+        tag_request,
+    },
     run::{
         machine::{
             input::{MemoryInput, RecallResult, RunInput},
@@ -25,16 +28,27 @@ use crate::{
 impl RunTasks {
     /// Searches the experiences of earlier runs; reports the ones that were found.
     pub(crate) fn recall(&self, myself: ActorRef<RunMsg>, spec: &Arc<RunSpec>, task: String) {
-        let (services, live, token) = (Arc::clone(&self.services), Arc::clone(&self.live), self.token.clone());
+        let (services, live, token) = (
+            Arc::clone(&self.services),
+            Arc::clone(&self.live),
+            self.token.clone(),
+        );
         let (spec, mailbox) = (Arc::clone(spec), self.mailbox(myself));
         self.spawn(async move {
-            let mut observer =
-                CallObserver::new(&services.journal, &live, &spec, ModelCallKind::Recall, mailbox.clone());
+            let mut observer = CallObserver::new(
+                &services.journal,
+                &live,
+                &spec,
+                ModelCallKind::Recall,
+                mailbox.clone(),
+            );
             let mut recalled = RecallResult::default();
             let memory = services.memory.of(&spec.identity.uid);
             let tools = (&services.models, memory, services.max_recalled);
             let search = search(tools, (&spec, &task), &mut observer, &mut recalled);
-            let found = until_cancelled((MODEL, &token, &services.redactor), pin!(search)).await.flatten();
+            let found = until_cancelled((MODEL, &token, &services.redactor), pin!(search))
+                .await
+                .flatten();
             if let Err(error) = found {
                 recalled.used_by_failure = observer.meter.used_by_failure(&error);
                 recalled.error = Some(spec.redactor.redact_error(error));
@@ -67,10 +81,20 @@ async fn search(
     recalled.tags = loop {
         let count = |text: &str| spec.model.counter.count_text(text);
         // The usage of the first call is known, and no other call draws on this budget yet.
-        observer.reservation.take().into_iter().for_each(Reservation::settle);
-        let prompt_tokens = count(&system) + messages.iter().map(|(_, text)| count(text)).sum::<u64>();
+        observer
+            .reservation
+            .take()
+            .into_iter()
+            .for_each(Reservation::settle);
+        let prompt_tokens =
+            count(&system) + messages.iter().map(|(_, text)| count(text)).sum::<u64>();
         let answer = models
-            .call_auxiliary(spec, &spec.auxiliary_models.utility, (system.clone(), messages.clone()), observer)
+            .call_auxiliary(
+                spec,
+                &spec.auxiliary_models.utility,
+                (system.clone(), messages.clone()),
+                observer,
+            )
             .await?;
         let used = answer.used(prompt_tokens);
         observer.meter.add_answered(used);
@@ -84,8 +108,9 @@ async fn search(
                 messages.push((Role::User, correction_request(&why)));
             }
             Err(why) => {
-                let message =
-                    format!("the task could not be classified: the model's answer does not match the format: {why}");
+                let message = format!(
+                    "the task could not be classified: the model's answer does not match the format: {why}"
+                );
                 return Err(ErrorInfo::new(ErrorCode::ProviderError, message));
             }
         }

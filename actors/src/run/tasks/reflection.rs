@@ -32,29 +32,60 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 
 impl RunTasks {
     /// Writes learned experiences to the memory file; reports the outcome. Cancellation does not stop it.
-    pub(crate) fn write_experiences(&self, myself: ActorRef<RunMsg>, spec: &RunSpec, changes: Changes) {
-        let (memory, mailbox) = (self.services.memory.of(&spec.identity.uid), self.mailbox(myself));
+    pub(crate) fn write_experiences(
+        &self,
+        myself: ActorRef<RunMsg>,
+        spec: &RunSpec,
+        changes: Changes,
+    ) {
+        let (memory, mailbox) = (
+            self.services.memory.of(&spec.identity.uid),
+            self.mailbox(myself),
+        );
         let redactor = self.services.redactor.clone();
         self.spawn(async move {
             let (outcome, changes) = write(memory, &redactor, changes).await;
-            mailbox.send(RunMsg::Input(Box::new(RunInput::Memory(MemoryInput::Learned {
-                changes: Box::new(changes),
-                outcome,
-            }))));
+            mailbox.send(RunMsg::Input(Box::new(RunInput::Memory(
+                MemoryInput::Learned {
+                    changes: Box::new(changes),
+                    outcome,
+                },
+            ))));
         });
     }
 
     /// Reflects on messages that a summary is about to replace; reports what was learned, or the error.
-    pub(crate) fn reflect(&self, myself: ActorRef<RunMsg>, spec: &Arc<RunSpec>, call: ReflectionCall) {
-        let (services, live, token) = (Arc::clone(&self.services), Arc::clone(&self.live), self.token.clone());
+    pub(crate) fn reflect(
+        &self,
+        myself: ActorRef<RunMsg>,
+        spec: &Arc<RunSpec>,
+        call: ReflectionCall,
+    ) {
+        let (services, live, token) = (
+            Arc::clone(&self.services),
+            Arc::clone(&self.live),
+            self.token.clone(),
+        );
         let (spec, mailbox) = (Arc::clone(spec), self.mailbox(myself));
         self.spawn(async move {
-            let mut observer =
-                CallObserver::new(&services.journal, &live, &spec, ModelCallKind::Reflection, mailbox.clone());
-            let tools = (&services.models, services.memory.of(&spec.identity.uid), &services.redactor);
+            let mut observer = CallObserver::new(
+                &services.journal,
+                &live,
+                &spec,
+                ModelCallKind::Reflection,
+                mailbox.clone(),
+            );
+            let tools = (
+                &services.models,
+                services.memory.of(&spec.identity.uid),
+                &services.redactor,
+            );
             let result = reflect(tools, &spec, (call, &token), &mut observer).await;
             let input = RunInput::Memory(MemoryInput::Reflected(Box::new(result)));
-            mailbox.send(RunMsg::ModelCallEnded { input: Box::new(input), held: observer.reservation });
+            mailbox.send(RunMsg::ModelCallEnded {
+                input: Box::new(input),
+                held: observer.reservation,
+            });
         });
     }
 }
@@ -69,16 +100,29 @@ async fn reflect(
     (call, token): (ReflectionCall, &CancellationToken),
     observer: &mut CallObserver,
 ) -> ReflectionResult {
-    let ReflectionCall { covered, shown, request } = call;
+    let ReflectionCall {
+        covered,
+        shown,
+        request,
+    } = call;
     let messages = vec![(Role::User, request.user)];
-    let calling = models.call_auxiliary(spec, &spec.auxiliary_models.summary, (request.system, messages), observer);
+    let calling = models.call_auxiliary(
+        spec,
+        &spec.auxiliary_models.summary,
+        (request.system, messages),
+        observer,
+    );
     let calling = async {
-        tokio::time::timeout(TIMEOUT, calling).await.unwrap_or_else(|_| {
-            let message = format!("the reflection took longer than {} s", TIMEOUT.as_secs());
-            Err(ErrorInfo::new(ErrorCode::Timeout, message))
-        })
+        tokio::time::timeout(TIMEOUT, calling)
+            .await
+            .unwrap_or_else(|_| {
+                let message = format!("the reflection took longer than {} s", TIMEOUT.as_secs());
+                Err(ErrorInfo::new(ErrorCode::Timeout, message))
+            })
     };
-    let answered = until_cancelled((MODEL, token, redactor), pin!(calling)).await.flatten();
+    let answered = until_cancelled((MODEL, token, redactor), pin!(calling))
+        .await
+        .flatten();
     let failed = |answer: Option<AuxiliaryAnswer>, used_by_failure, error| ReflectionResult {
         answer,
         used_by_failure,
@@ -93,7 +137,11 @@ async fn reflect(
         Ok((text, _)) => read_reflection(text, &shown),
         Err(why) => {
             let message = format!("the answer does not match the format: {why}");
-            return failed(Some(answer), None, ErrorInfo::new(ErrorCode::ProviderError, message));
+            return failed(
+                Some(answer),
+                None,
+                ErrorInfo::new(ErrorCode::ProviderError, message),
+            );
         }
     };
     let changes = Changes {
@@ -104,14 +152,28 @@ async fn reflect(
         rated,
     };
     let (outcome, changes) = write(memory, redactor, changes).await;
-    ReflectionResult { answer: Some(answer), used_by_failure: None, changes, outcome }
+    ReflectionResult {
+        answer: Some(answer),
+        used_by_failure: None,
+        changes,
+        outcome,
+    }
 }
 
 /// Writes experiences to the file.
-async fn write(memory: Arc<MemoryFile>, redactor: &Redactor, changes: Changes) -> (Written, Changes) {
+async fn write(
+    memory: Arc<MemoryFile>,
+    redactor: &Redactor,
+    changes: Changes,
+) -> (Written, Changes) {
     let result = tokio::task::spawn_blocking(move || (memory.change(&changes), changes)).await;
     result.unwrap_or_else(|failed| {
-        let panic = failed.try_into_panic().unwrap_or_else(|_| Box::new("the task was cancelled"));
-        (Err(panic_error(redactor, "the memory", &*panic)), Changes::default())
+        let panic = failed
+            .try_into_panic()
+            .unwrap_or_else(|_| Box::new("the task was cancelled"));
+        (
+            Err(panic_error(redactor, "the memory", &*panic)),
+            Changes::default(),
+        )
     })
 }

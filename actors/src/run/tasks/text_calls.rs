@@ -25,13 +25,19 @@ pub(super) fn take_text_calls(
     completion: &mut Completion,
     is_text: bool,
 ) -> Result<Option<&'static str>, ErrorInfo> {
-    let is_complete = completion.finish_reason == "stop" || completion.finish_reason == "tool_calls";
-    let is_candidate = completion.tool_calls.is_empty() && is_complete && !spec.tools.specs.is_empty();
+    let is_complete =
+        completion.finish_reason == "stop" || completion.finish_reason == "tool_calls";
+    let is_candidate =
+        completion.tool_calls.is_empty() && is_complete && !spec.tools.specs.is_empty();
     if !is_candidate || is_text {
         return Ok(None);
     }
-    let Some(found) = find_calls(&completion.text) else { return Ok(None) };
-    let has_text = !soong_text::after_reasoning(&completion.text[..found.text_bytes]).trim().is_empty();
+    let Some(found) = find_calls(&completion.text) else {
+        return Ok(None);
+    };
+    let has_text = !soong_text::after_reasoning(&completion.text[..found.text_bytes])
+        .trim()
+        .is_empty();
     let mut calls = Vec::with_capacity(found.calls.len());
     for (number, call) in found.calls.into_iter().enumerate() {
         match checked_call(spec, call, number) {
@@ -53,12 +59,20 @@ pub(super) fn take_text_calls(
 
 fn checked_call(spec: &RunSpec, call: TextCall, number: usize) -> Result<ToolCall, String> {
     // Dots of a name are sent as underscores.
-    let is_named = |tool: &ToolSpec| tool.name == call.name || tool.name.replace('.', "__") == call.name;
+    let is_named =
+        |tool: &ToolSpec| tool.name == call.name || tool.name.replace('.', "__") == call.name;
     let tool = spec.tools.specs.iter().find(|tool| is_named(tool));
     let tool = tool.ok_or_else(|| format!("there is no tool {:?}", call.name))?;
     let arguments = serde_json::Value::Object(call.arguments).to_string();
-    spec.catalog.registry.check_arguments(&tool.name, &arguments).map_err(|error| error.message)?;
-    Ok(ToolCall { id: format!("text_call_{}", number + 1), name: tool.name.clone(), arguments })
+    spec.catalog
+        .registry
+        .check_arguments(&tool.name, &arguments)
+        .map_err(|error| error.message)?;
+    Ok(ToolCall {
+        id: format!("text_call_{}", number + 1),
+        name: tool.name.clone(),
+        arguments,
+    })
 }
 
 /// Returns the error for a call that the server should have read.

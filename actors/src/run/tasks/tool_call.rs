@@ -6,7 +6,9 @@ use std::{
     time::Duration,
 };
 
-use soong_protocol::{ArtifactSource, Config, Delta, ErrorCode, ErrorInfo, Event, MessageContent, Permission};
+use soong_protocol::{
+    ArtifactSource, Config, Delta, ErrorCode, ErrorInfo, Event, MessageContent, Permission,
+};
 use soong_text::{Redactor, StreamRedactor};
 use soong_tool::{OutputLimit, Progress, Tool, ToolContext, ToolOutput, ToolResult, ToolServices};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -64,10 +66,16 @@ pub(in crate::run::tasks) fn resolved_path(
     job: &CheckedToolCall,
     context: &ToolContext,
 ) -> Option<PathBuf> {
-    if !spec.hooks.has_hooks(HookPoint::PreToolUse) && !spec.hooks.has_hooks(HookPoint::PostToolUse) {
+    if !spec.hooks.has_hooks(HookPoint::PreToolUse) && !spec.hooks.has_hooks(HookPoint::PostToolUse)
+    {
         return None;
     }
-    spec.catalog.registry.get(job.name())?.tool.as_ref()?.resolved_path(context, &job.arguments)
+    spec.catalog
+        .registry
+        .get(job.name())?
+        .tool
+        .as_ref()?
+        .resolved_path(context, &job.arguments)
 }
 
 /// Returns the error of a call whose path changed after its hooks were asked.
@@ -138,13 +146,20 @@ impl ToolRunner {
 
     /// Returns the handle with which a call streams its progress.
     fn progress(&self, live: &Arc<RunEntry>, tool_call_id: &str) -> Progress {
-        let (journal, live, tool_call_id) = (self.journal.clone(), Arc::clone(live), tool_call_id.to_owned());
+        let (journal, live, tool_call_id) = (
+            self.journal.clone(),
+            Arc::clone(live),
+            tool_call_id.to_owned(),
+        );
         let shown = Mutex::new(StreamRedactor::new(&self.redactor));
         Progress::new(move |text| {
             let at = now();
             live.limits.clock.progress(at);
             // Text that is held back for the next delta is in the outcome anyway.
-            let text = shown.lock().unwrap_or_else(PoisonError::into_inner).push(&text);
+            let text = shown
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .push(&text);
             if text.is_empty() {
                 return;
             }
@@ -153,7 +168,10 @@ impl ToolRunner {
                 session_id: live.identity.session_id.clone(),
                 run_id: live.identity.run_id.clone(),
                 ts: at,
-                delta: Delta::ToolProgress { tool_call_id: tool_call_id.clone(), text },
+                delta: Delta::ToolProgress {
+                    tool_call_id: tool_call_id.clone(),
+                    text,
+                },
             });
         })
     }
@@ -168,26 +186,44 @@ impl ToolRunner {
         let spec = run.spec;
         if !job.request.has_passed_callbacks
             && spec.has_callback(|functions| functions.before_tool.as_ref())
-            && let Some(decided) = Box::pin(self.before_callbacks(run, &job, &context, &mut on_event)).await
+            && let Some(decided) =
+                Box::pin(self.before_callbacks(run, &job, &context, &mut on_event)).await
         {
             return decided;
         }
         let hooked_path = resolved_path(spec, &job, &context);
-        if let Err(error) =
-            self.hooks.before_call(spec, &job, &context.project_dir, hooked_path.clone(), &mut on_event).await
+        if let Err(error) = self
+            .hooks
+            .before_call(
+                spec,
+                &job,
+                &context.project_dir,
+                hooked_path.clone(),
+                &mut on_event,
+            )
+            .await
         {
             return ToolAttempt::ended(Err(error));
         }
         if is_internal_tool(job.name()) {
             return ToolAttempt::HooksAllowed;
         }
-        let Some(tool) = spec.catalog.registry.get(job.name()).and_then(|entry| entry.tool.as_ref()) else {
+        let Some(tool) = spec
+            .catalog
+            .registry
+            .get(job.name())
+            .and_then(|entry| entry.tool.as_ref())
+        else {
             let message = format!("tool {} is not registered", job.name());
             return ToolAttempt::ended(Err(ErrorInfo::new(ErrorCode::ToolNotAvailable, message)));
         };
         // Read after hooks and callbacks: they may have taken a while.
         let mode = self.runs.permission_mode(run.live);
-        match self.authorizer.authorize((spec, mode), &job, tool, &context).await {
+        match self
+            .authorizer
+            .authorize((spec, mode), &job, tool, &context)
+            .await
+        {
             Authorization::Allowed(granted) => context.granted_access = granted,
             Authorization::NeedsApproval(asked) => return ToolAttempt::ApprovalRequired(asked),
             Authorization::Denied(error) => return ToolAttempt::ended(Err(error)),
@@ -198,7 +234,10 @@ impl ToolRunner {
         let result = self.call_tool(&job, tool, &context).await;
         let (result, reports) = self.after_callbacks(run, &job, result).await;
         match result {
-            Ok(result) => ToolAttempt::Ended(Box::new(self.finish_output(run, &job, &context, result).await), reports),
+            Ok(result) => ToolAttempt::Ended(
+                Box::new(self.finish_output(run, &job, &context, result).await),
+                reports,
+            ),
             Err(error) => ToolAttempt::RunFailed(error, reports),
         }
     }
@@ -212,21 +251,27 @@ impl ToolRunner {
         mut on_event: impl FnMut(Event),
     ) -> Option<ToolAttempt> {
         let (result, reports) = self.callbacks.before_tool(run, job).await;
-        if let BeforeResult::Proceed { is_changed: true, .. } = result {
+        if let BeforeResult::Proceed {
+            is_changed: true, ..
+        } = result
+        {
             return Some(ToolAttempt::Changed(reports));
         }
         match result {
             BeforeResult::Proceed { .. } => {
-                reports.into_iter().for_each(|report| on_event(report.into()));
+                reports
+                    .into_iter()
+                    .for_each(|report| on_event(report.into()));
                 None
             }
             BeforeResult::Answered(result) => {
                 let result = self.finish_output(run, job, context, result).await;
                 Some(ToolAttempt::Ended(Box::new(result), reports))
             }
-            BeforeResult::Refused(error) => {
-                Some(ToolAttempt::Ended(Box::new(Err(refused_call(job.name(), &error))), reports))
-            }
+            BeforeResult::Refused(error) => Some(ToolAttempt::Ended(
+                Box::new(Err(refused_call(job.name(), &error))),
+                reports,
+            )),
             BeforeResult::Failed(error) => Some(ToolAttempt::RunFailed(error, reports)),
         }
     }
@@ -238,7 +283,10 @@ impl ToolRunner {
         job: &CheckedToolCall,
         result: ToolResult,
     ) -> (Result<ToolResult, ErrorInfo>, Reports) {
-        if !run.spec.has_callback(|functions| functions.after_tool.as_ref()) {
+        if !run
+            .spec
+            .has_callback(|functions| functions.after_tool.as_ref())
+        {
             return (Ok(result), Vec::new());
         }
         let (result, reports) = Box::pin(self.callbacks.after_tool(run, job, result)).await;
@@ -249,11 +297,23 @@ impl ToolRunner {
         (result, reports)
     }
 
-    async fn call_tool(&self, job: &CheckedToolCall, tool: &Arc<dyn Tool>, context: &ToolContext) -> ToolResult {
-        let limit_ms = job.request.spec.timeout_ms.unwrap_or(self.config.tools.default_timeout_ms);
+    async fn call_tool(
+        &self,
+        job: &CheckedToolCall,
+        tool: &Arc<dyn Tool>,
+        context: &ToolContext,
+    ) -> ToolResult {
+        let limit_ms = job
+            .request
+            .spec
+            .timeout_ms
+            .unwrap_or(self.config.tools.default_timeout_ms);
         let call = tool.call(context.clone(), job.arguments.clone());
         let Ok(result) = tokio::time::timeout(Duration::from_millis(limit_ms), call).await else {
-            return Err(ErrorInfo::new(ErrorCode::Timeout, format!("the tool took longer than {limit_ms} ms")));
+            return Err(ErrorInfo::new(
+                ErrorCode::Timeout,
+                format!("the tool took longer than {limit_ms} ms"),
+            ));
         };
         result
     }
@@ -282,26 +342,41 @@ impl ToolRunner {
         if !output.files.is_empty() {
             Box::pin(self.store_files(&mut output, spec, context)).await;
         }
-        tool_output::store_if_needed(output, &job.request.spec, context, limits, spec.tool("read_artifact").is_some())
-            .await
+        tool_output::store_if_needed(
+            output,
+            &job.request.spec,
+            context,
+            limits,
+            spec.tool("read_artifact").is_some(),
+        )
+        .await
     }
 
     /// Stores the images and files of an output. A file that cannot be stored is described in the output: the effect of
     /// the tool has happened, so the call does not fail.
     async fn store_files(&self, output: &mut ToolOutput, spec: &RunSpec, context: &ToolContext) {
-        let files = MessageFiles { artifacts: &self.artifacts, owner: artifact_owner(spec) };
+        let files = MessageFiles {
+            artifacts: &self.artifacts,
+            owner: artifact_owner(spec),
+        };
         let provenance = tool_output::provenance(context);
         let mut stored = Vec::with_capacity(output.files.len());
         for part in std::mem::take(&mut output.files) {
             let description = part.description();
             let content = MessageContent::from_parts(vec![part]);
             let saved = match files.fit(content, &spec.model.input).await {
-                Ok(fitted) => files.save(fitted, ArtifactSource::Tool, &provenance, &mut Vec::new()).await,
+                Ok(fitted) => {
+                    files
+                        .save(fitted, ArtifactSource::Tool, &provenance, &mut Vec::new())
+                        .await
+                }
                 Err(error) => Err(error),
             };
             match saved {
                 Ok(content) => stored.extend(content.into_parts()),
-                Err(error) => output.output.push_str(&format!("\n[{description}; could not be stored: {error}]")),
+                Err(error) => output
+                    .output
+                    .push_str(&format!("\n[{description}; could not be stored: {error}]")),
             }
         }
         output.files = stored;
@@ -315,7 +390,10 @@ impl ToolRunner {
         turn: u32,
     ) -> Option<ToolOutput> {
         let run = spec.identity.run_id.clone();
-        let recorded = self.reader.read(move |reader| recorded_outcomes(reader, &run, turn)).await;
+        let recorded = self
+            .reader
+            .read(move |reader| recorded_outcomes(reader, &run, turn))
+            .await;
         recorded.ok()?.remove(call)
     }
 }

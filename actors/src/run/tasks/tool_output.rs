@@ -37,40 +37,87 @@ pub(crate) async fn store_if_needed(
         return Ok(output);
     }
     if spec.paged {
-        let output_text =
-            if output.output.len() > limits.bytes { cut(&output.output, limits.bytes) } else { output.output };
-        return Ok(ToolOutput { output: output_text, ..output });
+        let output_text = if output.output.len() > limits.bytes {
+            cut(&output.output, limits.bytes)
+        } else {
+            output.output
+        };
+        return Ok(ToolOutput {
+            output: output_text,
+            ..output
+        });
     }
     let text = output.output.as_str();
     // Leaves room for the note that says so.
-    let max_bytes = usize::try_from(limits.stored_bytes).unwrap_or(usize::MAX).saturating_sub(64);
+    let max_bytes = usize::try_from(limits.stored_bytes)
+        .unwrap_or(usize::MAX)
+        .saturating_sub(64);
     let is_cut = text.len() as u64 > limits.stored_bytes;
-    let stored = if is_cut { cut(text, max_bytes) } else { text.to_owned() };
+    let stored = if is_cut {
+        cut(text, max_bytes)
+    } else {
+        text.to_owned()
+    };
     let reference = match store(output.title.as_str(), stored, spec, context).await {
         Ok(reference) => reference,
         // The effect of the tool has happened, so a failure to store its output does not fail the call.
         Err(error) => {
-            let note = format!("\n[the whole, {} bytes, could not be stored: {error}]", text.len());
-            let shown = if is_replaced { head(text, limits.bytes).to_owned() + &note } else { output.output };
+            let note = format!(
+                "\n[the whole, {} bytes, could not be stored: {error}]",
+                text.len()
+            );
+            let shown = if is_replaced {
+                head(text, limits.bytes).to_owned() + &note
+            } else {
+                output.output
+            };
             // Shown again, because it can be read nowhere else.
-            return Ok(ToolOutput { output: shown, include_output_only_once: false, ..output });
+            return Ok(ToolOutput {
+                output: shown,
+                include_output_only_once: false,
+                ..output
+            });
         }
     };
     if is_once {
-        let line = output.long_term_memory.get_or_insert_with(|| output.title.clone());
-        line.push_str(&format!(" [read it again with read_artifact(name=\"{}\")]", reference.label()));
+        let line = output
+            .long_term_memory
+            .get_or_insert_with(|| output.title.clone());
+        line.push_str(&format!(
+            " [read it again with read_artifact(name=\"{}\")]",
+            reference.label()
+        ));
     }
     if !is_replaced {
         return Ok(output);
     }
     let text = output.output.as_str();
-    let short = reference_text(&reference, &output.title, text, limits, is_cut, can_read_artifacts);
-    Ok(ToolOutput { output: short, artifact_ref: Some(output.artifact_ref.unwrap_or(reference)), ..output })
+    let short = reference_text(
+        &reference,
+        &output.title,
+        text,
+        limits,
+        is_cut,
+        can_read_artifacts,
+    );
+    Ok(ToolOutput {
+        output: short,
+        artifact_ref: Some(output.artifact_ref.unwrap_or(reference)),
+        ..output
+    })
 }
 
-async fn store(title: &str, text: String, spec: &ToolSpec, context: &ToolContext) -> Result<ArtifactRef, ErrorInfo> {
+async fn store(
+    title: &str,
+    text: String,
+    spec: &ToolSpec,
+    context: &ToolContext,
+) -> Result<ArtifactRef, ErrorInfo> {
     let service: &Arc<dyn ArtifactService> = context.artifacts()?;
-    let place = ArtifactOwner { session_id: context.session_id.clone(), uid: context.uid.to_string() };
+    let place = ArtifactOwner {
+        session_id: context.session_id.clone(),
+        uid: context.uid.to_string(),
+    };
     let title = if title.is_empty() { &spec.title } else { title };
     let save = Save {
         key: None,
@@ -107,10 +154,18 @@ pub(crate) async fn store_text(
     text: String,
 ) -> Result<ArtifactRef, ErrorInfo> {
     let max_bytes = usize::try_from(run.limits.inline.stored_bytes).unwrap_or(usize::MAX);
-    let text = if text.len() > max_bytes { cut(&text, max_bytes.saturating_sub(64)) } else { text };
+    let text = if text.len() > max_bytes {
+        cut(&text, max_bytes.saturating_sub(64))
+    } else {
+        text
+    };
     let save = Save {
         key: None,
-        title: format!("{}: {}", run.identity.trace_id.last_segment(), preview(about.title)),
+        title: format!(
+            "{}: {}",
+            run.identity.trace_id.last_segment(),
+            preview(about.title)
+        ),
         provenance: Provenance {
             run_id: Some(run.identity.run_id.clone()),
             trace_id: Some(run.identity.trace_id.clone()),
@@ -119,7 +174,10 @@ pub(crate) async fn store_text(
         },
         ..Save::new("", "text/plain", text)
     };
-    Ok(artifacts.save(&crate::run::tasks::artifact_owner(run), save).await?.reference())
+    Ok(artifacts
+        .save(&crate::run::tasks::artifact_owner(run), save)
+        .await?
+        .reference())
 }
 
 /// Returns a note that summaries are shortened, with a reference to the full text.
@@ -130,7 +188,9 @@ pub(crate) fn shortened_note(reference: &ArtifactRef, can_read_artifacts: bool) 
     } else {
         String::new()
     };
-    format!("together the results are too long: summaries are shortened here, and whole in artifact {id}{how}")
+    format!(
+        "together the results are too long: summaries are shortened here, and whole in artifact {id}{how}"
+    )
 }
 
 /// Cuts a text to a number of bytes, and appends a note.
@@ -146,7 +206,11 @@ mod tests {
 
     #[test]
     fn inline_limit_applies_to_bytes_and_tokens() {
-        let limits = InlineLimits { bytes: 100, tokens: 24, stored_bytes: 1_000 };
+        let limits = InlineLimits {
+            bytes: 100,
+            tokens: 24,
+            stored_bytes: 1_000,
+        };
         for (text, passed) in [
             ("a".repeat(100), false),
             ("a".repeat(101), true),
@@ -154,7 +218,12 @@ mod tests {
             ("好".repeat(33), true),  // 99 bytes, 25 tokens
             (String::new(), false),
         ] {
-            assert_eq!(limits.are_exceeded_by(&text), passed, "{} bytes", text.len());
+            assert_eq!(
+                limits.are_exceeded_by(&text),
+                passed,
+                "{} bytes",
+                text.len()
+            );
         }
     }
 
@@ -170,7 +239,11 @@ mod tests {
             summary: "s".into(),
         };
         let text = format!("begin{}end\n", "好".repeat(5_000));
-        let limits = InlineLimits { bytes: 50_000, tokens: 10_000, stored_bytes: 100_000 };
+        let limits = InlineLimits {
+            bytes: 50_000,
+            tokens: 10_000,
+            stored_bytes: 100_000,
+        };
         let shown = reference_text(&reference, "all of it", &text, limits, false, true);
         for part in [
             "stored as artifact a1",
@@ -182,18 +255,35 @@ mod tests {
             assert!(shown.contains(part), "{part}: {shown}");
         }
         assert!(shown.chars().count() < 4_300);
-        assert!(!reference_text(&reference, "", &text, limits, false, false).contains("read_artifact"));
+        assert!(
+            !reference_text(&reference, "", &text, limits, false, false).contains("read_artifact")
+        );
         let short = "a".repeat(300);
         assert!(
             reference_text(&reference, "", &short, limits, false, false).ends_with(&short),
             "its tool wants it stored"
         );
         for (bytes, tokens) in [(2_000, 10_000), (600, 10_000), (50_000, 300)] {
-            let limits = InlineLimits { bytes, tokens, stored_bytes: 100_000 };
-            for text in ["a".repeat(4_000), "好".repeat(1_400), "a\n".repeat(40_000), "a".repeat(bytes + 1)] {
+            let limits = InlineLimits {
+                bytes,
+                tokens,
+                stored_bytes: 100_000,
+            };
+            for text in [
+                "a".repeat(4_000),
+                "好".repeat(1_400),
+                "a\n".repeat(40_000),
+                "a".repeat(bytes + 1),
+            ] {
                 let shown = reference_text(&reference, "bash", &text, limits, false, true);
-                assert!(!limits.are_exceeded_by(&text) || !limits.are_exceeded_by(&shown), "{bytes} {tokens}: {shown}");
-                assert!(!limits.are_exceeded_by(&text) || shown.len() < text.len(), "{bytes} {tokens}: {shown}");
+                assert!(
+                    !limits.are_exceeded_by(&text) || !limits.are_exceeded_by(&shown),
+                    "{bytes} {tokens}: {shown}"
+                );
+                assert!(
+                    !limits.are_exceeded_by(&text) || shown.len() < text.len(),
+                    "{bytes} {tokens}: {shown}"
+                );
             }
         }
     }

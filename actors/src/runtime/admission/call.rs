@@ -15,11 +15,21 @@ pub(super) fn settings(
     settings: RunSettings,
     known: Option<&ExistingSession>,
 ) -> Result<RunSettings, ErrorInfo> {
-    if start.options.tools.as_ref().is_some_and(|tools| !tools.is_empty()) {
+    if start
+        .options
+        .tools
+        .as_ref()
+        .is_some_and(|tools| !tools.is_empty())
+    {
         return Err(invalid("tools: a call has none; start a run instead"));
     }
-    if start.after_sequence.is_some() || start.driven || known.is_some_and(ExistingSession::has_conversation) {
-        return Err(invalid("a call starts a session of its own, and cannot be continued"));
+    if start.after_sequence.is_some()
+        || start.driven
+        || known.is_some_and(ExistingSession::has_conversation)
+    {
+        return Err(invalid(
+            "a call starts a session of its own, and cannot be continued",
+        ));
     }
     let mut settings = settings;
     let has_schema = settings.options.expected_output_schema.is_some();

@@ -1,8 +1,8 @@
 //! State of an existing session that the admission of a run reads: its last runs, and the end of its conversation.
 
 use soong_protocol::{
-    ConversationPoint, ErrorCode, ErrorInfo, Event, Message, Role, Run, RunEvent, RunId, RunMode, Session, SessionId,
-    TraceId,
+    ConversationPoint, ErrorCode, ErrorInfo, Event, Message, Role, Run, RunEvent, RunId, RunMode,
+    Session, SessionId, TraceId,
 };
 use soong_storage::store::{MessageAuthor, Reader, ResumePoint, StoreError};
 
@@ -58,15 +58,23 @@ pub(super) fn read_session(
     after: Option<u64>,
 ) -> Result<Option<ExistingSession>, StoreError> {
     let root = &trace_id;
-    let Some(session) = reader.session(id)? else { return Ok(None) };
+    let Some(session) = reader.session(id)? else {
+        return Ok(None);
+    };
     // Read first: if the head moves afterwards, the writer rejects the run.
     let head_sequence = reader.trace(root)?.map_or(0, |trace| trace.head_sequence);
     let last = reader.last_run(root)?;
     let copied = match &last {
-        None => reader.trace(root)?.filter(|trace| trace.head_sequence > 0).map(|trace| trace.run_mode),
+        None => reader
+            .trace(root)?
+            .filter(|trace| trace.head_sequence > 0)
+            .map(|trace| trace.run_mode),
         Some(_) => None,
     };
-    let inherited = match last.as_ref().filter(|last| !last.status.is_terminal() || last.started_at.is_some()) {
+    let inherited = match last
+        .as_ref()
+        .filter(|last| !last.status.is_terminal() || last.started_at.is_some())
+    {
         Some(last) => Some(InheritedSettings::of(last)),
         // The session has had no run, or the last one was cancelled in the queue.
         None => inherited_settings(reader, root)?,
@@ -75,9 +83,19 @@ pub(super) fn read_session(
         Some(sequence) => reader.resume_point(root, sequence)?,
         None => None,
     };
-    let conversation_end = if resumes { read_conversation_end(reader, root, resume_point.as_ref())? } else { None };
+    let conversation_end = if resumes {
+        read_conversation_end(reader, root, resume_point.as_ref())?
+    } else {
+        None
+    };
     let live = reader.live_runs(Some(id))?;
-    let live = live.into_iter().map(|run| LiveRun { run_id: run.run_id, trace_id: run.trace_id }).collect();
+    let live = live
+        .into_iter()
+        .map(|run| LiveRun {
+            run_id: run.run_id,
+            trace_id: run.trace_id,
+        })
+        .collect();
     let deny_rules = session_deny_rules(reader, id, root)?;
     let copied_mode = copied;
     Ok(Some(ExistingSession {
@@ -123,15 +141,25 @@ fn read_conversation_end(
     root: &TraceId,
     place: Option<&ResumePoint>,
 ) -> Result<Option<ConversationEnd>, StoreError> {
-    let Some(trace) = reader.trace(root)? else { return Ok(None) };
+    let Some(trace) = reader.trace(root)? else {
+        return Ok(None);
+    };
     let head = place.map_or(trace.head_sequence, |place| place.sequence);
     let last = reader.last_started_run(root)?;
     // The last run may have written no message. Its settings count unless the conversation continues elsewhere.
     let continues_elsewhere = place.is_some() || last.is_none() || reader.is_head_switched(root)?;
-    let author = if continues_elsewhere { reader.message_author(root, head)? } else { None };
+    let author = if continues_elsewhere {
+        reader.message_author(root, head)?
+    } else {
+        None
+    };
     let run = author.or_else(|| last.map(MessageAuthor::from));
     let head = reader.messages_at(root, &[head])?.pop();
-    Ok(head.map(|head| ConversationEnd { run, task: trace.task, head }))
+    Ok(head.map(|head| ConversationEnd {
+        run,
+        task: trace.task,
+        head,
+    }))
 }
 
 /// Reads the settings that a new run of a conversation inherits: those of its last run that has started, else those that
@@ -144,16 +172,42 @@ pub(in crate::runtime) fn inherited_settings(
     if let Some(run) = reader.last_started_run(root)? {
         return Ok(Some(InheritedSettings::of(&run)));
     }
-    let Some(fork) = reader.events(root, 0, 1)?.pop() else { return Ok(None) };
-    let Event::Run(RunEvent::SessionForked { source, at, settings, .. }) = fork.event else { return Ok(None) };
+    let Some(fork) = reader.events(root, 0, 1)?.pop() else {
+        return Ok(None);
+    };
+    let Event::Run(RunEvent::SessionForked {
+        source,
+        at,
+        settings,
+        ..
+    }) = fork.event
+    else {
+        return Ok(None);
+    };
     if let Some(settings) = settings {
-        let mode = reader.trace(root)?.map(|trace| trace.run_mode).unwrap_or_default();
-        return Ok(Some(InheritedSettings { mode, settings: *settings }));
+        let mode = reader
+            .trace(root)?
+            .map(|trace| trace.run_mode)
+            .unwrap_or_default();
+        return Ok(Some(InheritedSettings {
+            mode,
+            settings: *settings,
+        }));
     }
     // Version 0.1 recorded no settings. The source is still the same session if it has an event from before the copy.
-    let is_same = reader.events(&source, 0, 1)?.first().is_some_and(|first| first.lsn < fork.lsn);
-    let author = if is_same { reader.message_author(&source, at)? } else { None };
-    Ok(author.map(|run| InheritedSettings { mode: run.mode, settings: run.settings }))
+    let is_same = reader
+        .events(&source, 0, 1)?
+        .first()
+        .is_some_and(|first| first.lsn < fork.lsn);
+    let author = if is_same {
+        reader.message_author(&source, at)?
+    } else {
+        None
+    };
+    Ok(author.map(|run| InheritedSettings {
+        mode: run.mode,
+        settings: run.settings,
+    }))
 }
 
 impl ExistingSession {
@@ -164,8 +218,15 @@ impl ExistingSession {
 
     /// Returns the settings that a new run inherits.
     pub(super) fn inherited(&self) -> Option<InheritedSettings> {
-        let run = self.conversation_end.as_ref().and_then(|end| end.run.clone());
-        run.map(|run| InheritedSettings { mode: run.mode, settings: run.settings }).or_else(|| self.inherited.clone())
+        let run = self
+            .conversation_end
+            .as_ref()
+            .and_then(|end| end.run.clone());
+        run.map(|run| InheritedSettings {
+            mode: run.mode,
+            settings: run.settings,
+        })
+        .or_else(|| self.inherited.clone())
     }
 
     /// Returns the end of the conversation on which the new run works.
@@ -180,7 +241,9 @@ impl ExistingSession {
     /// Returns the message to rewind to. `None` if the conversation ends there already.
     pub(super) fn rewind_target(&self, sequence: u64) -> Result<Option<u64>, ErrorInfo> {
         match &self.resume_point {
-            Some(place) if place.is_on_path => Ok((place.sequence != place.head).then_some(sequence)),
+            Some(place) if place.is_on_path => {
+                Ok((place.sequence != place.head).then_some(sequence))
+            }
             _ => Err(crate::run::cannot_continue_after(&self.trace_id, sequence)),
         }
     }
@@ -191,8 +254,13 @@ impl ExistingSession {
             Some(_) => format!("trace {}", self.trace_id),
             None => format!("session {}", self.session.session_id),
         };
-        if self.last.as_ref().is_some_and(|last| !last.status.is_terminal()) {
-            let message = format!("{subject} has an unfinished run: wait for it, stop it, or send a message");
+        if self
+            .last
+            .as_ref()
+            .is_some_and(|last| !last.status.is_terminal())
+        {
+            let message =
+                format!("{subject} has an unfinished run: wait for it, stop it, or send a message");
             return Err(ErrorInfo::retryable(ErrorCode::SessionActive, message));
         }
         let is_open = |head: &Message| match head.role {
@@ -201,18 +269,26 @@ impl ExistingSession {
             Role::System => false,
         };
         match &self.conversation_end {
-            Some(end) if end.head.is_request() => Ok(super::input_files::task_text(&end.head.content)),
-            Some(end) if is_open(&end.head) => {
-                Ok(end.run.as_ref().map_or_else(|| end.task.clone(), |run| run.task.clone()))
+            Some(end) if end.head.is_request() => {
+                Ok(super::input_files::task_text(&end.head.content))
             }
+            Some(end) if is_open(&end.head) => Ok(end
+                .run
+                .as_ref()
+                .map_or_else(|| end.task.clone(), |run| run.task.clone())),
             _ => {
                 let was_asked = self.last.is_some() || self.copied_mode.is_some();
-                let is_system = self.conversation_end.as_ref().is_some_and(|end| end.head.role == Role::System);
+                let is_system = self
+                    .conversation_end
+                    .as_ref()
+                    .is_some_and(|end| end.head.role == Role::System);
                 let stands = match (was_asked, &self.resume_point) {
                     (true, Some(place)) if is_system => {
                         format!("has no user message up to message {}", place.sequence)
                     }
-                    (true, Some(place)) => format!("ends with an answer in message {}", place.sequence),
+                    (true, Some(place)) => {
+                        format!("ends with an answer in message {}", place.sequence)
+                    }
                     (true, None) => "ends with an answer".to_owned(),
                     (false, _) => "has no user message".to_owned(),
                 };

@@ -1,7 +1,8 @@
 //! Images and files of a request: checked against the model of the run, then stored in the session of the run.
 
 use soong_protocol::{
-    ArtifactId, ArtifactSource, ContentPart, ErrorInfo, MessageContent, Provenance, SessionWrite, TraceId, Write,
+    ArtifactId, ArtifactSource, ContentPart, ErrorInfo, MessageContent, Provenance, SessionWrite,
+    TraceId, Write,
 };
 use soong_tool::artifact::ArtifactOwner;
 
@@ -24,36 +25,70 @@ impl Runtime {
     ///
     /// The request and its files are checked first, so that nothing is stored for a request that cannot run. If the
     /// session rejects the run, [`discard_input_files`](Self::discard_input_files) deletes them.
-    pub(super) async fn store_input_files(&self, start: &mut RunRequest) -> Result<StoredInput, ErrorInfo> {
+    pub(super) async fn store_input_files(
+        &self,
+        start: &mut RunRequest,
+    ) -> Result<StoredInput, ErrorInfo> {
         if contents(start).all(|content| content.parts().is_empty()) {
             return Ok(StoredInput::default());
         }
         let services = &self.inner.services;
         let (request, _) = self.prepare(start.clone()).await?;
         self.ensure_gateways(&request.run).await?;
-        let limits = services.resolver.resolve(&request.run, &request.project_dir)?.model.input;
+        let limits = services
+            .resolver
+            .resolve(&request.run, &request.project_dir)?
+            .model
+            .input;
         contents(start).try_for_each(|content| limits.check_content(content))?;
         let session_id = request.run.session_id.clone();
         let artifacts = services.artifact_handle();
-        let owner = ArtifactOwner { session_id: session_id.clone(), uid: request.run.uid.clone() };
-        let files = MessageFiles { artifacts: &artifacts, owner: owner.clone() };
+        let owner = ArtifactOwner {
+            session_id: session_id.clone(),
+            uid: request.run.uid.clone(),
+        };
+        let files = MessageFiles {
+            artifacts: &artifacts,
+            owner: owner.clone(),
+        };
         let message = match start.message.take() {
             Some(content) => Some(files.fit(content, &limits).await?),
             None => None,
         };
         let mut given = Vec::with_capacity(start.options.messages.len());
         for message in &mut start.options.messages {
-            given.push(files.fit(std::mem::take(&mut message.content), &limits).await?);
+            given.push(
+                files
+                    .fit(std::mem::take(&mut message.content), &limits)
+                    .await?,
+            );
         }
-        if matches!(request.rows.first(), Some(Write::Session(SessionWrite::Create(_)))) {
+        if matches!(
+            request.rows.first(),
+            Some(Write::Session(SessionWrite::Create(_)))
+        ) {
             let task = crate::run::one_line(&request.run.task);
-            let name = start.session.name.clone().or_else(|| Some(soong_text::shorten(&task, MAX_NAME_CHARS)));
-            let session = SessionSpec { session_id: Some(session_id.to_string()), name, ..start.session.clone() };
+            let name = start
+                .session
+                .name
+                .clone()
+                .or_else(|| Some(soong_text::shorten(&task, MAX_NAME_CHARS)));
+            let session = SessionSpec {
+                session_id: Some(session_id.to_string()),
+                name,
+                ..start.session.clone()
+            };
             self.sessions().create(session).await?;
         }
         start.session.session_id = Some(session_id.to_string());
-        let provenance = Provenance { trace_id: Some(TraceId::root(&session_id)), ..Provenance::default() };
-        let mut stored = StoredInput { owner: Some(owner), artifacts: Vec::new() };
+        let provenance = Provenance {
+            trace_id: Some(TraceId::root(&session_id)),
+            ..Provenance::default()
+        };
+        let mut stored = StoredInput {
+            owner: Some(owner),
+            artifacts: Vec::new(),
+        };
         let (source, ids) = (ArtifactSource::UserUpload, &mut stored.artifacts);
         if let Some(content) = message {
             start.message = Some(files.save(content, source, &provenance, ids).await?);
@@ -68,17 +103,32 @@ impl Runtime {
     pub(super) async fn discard_input_files(&self, stored: StoredInput) {
         let Some(owner) = stored.owner else { return };
         let artifacts = self.inner.services.artifact_handle();
-        MessageFiles { artifacts: &artifacts, owner }.discard(&stored.artifacts).await;
+        MessageFiles {
+            artifacts: &artifacts,
+            owner,
+        }
+        .discard(&stored.artifacts)
+        .await;
     }
 }
 
 fn contents(start: &RunRequest) -> impl Iterator<Item = &MessageContent> {
-    start.message.iter().chain(start.options.messages.iter().map(|message| &message.content))
+    start.message.iter().chain(
+        start
+            .options
+            .messages
+            .iter()
+            .map(|message| &message.content),
+    )
 }
 
 /// Returns the text of a task: that of its message, or the description of its first file.
 pub(super) fn task_text(content: &MessageContent) -> String {
-    match content.parts().iter().find(|part| !matches!(part, ContentPart::Text { .. })) {
+    match content
+        .parts()
+        .iter()
+        .find(|part| !matches!(part, ContentPart::Text { .. }))
+    {
         Some(part) if content.trim().is_empty() => part.description(),
         _ => content.to_string(),
     }

@@ -8,25 +8,43 @@ use crate::runtime::{RunRequest, RunSetting, settings::InheritedSettings};
 
 /// Checks a request for a run on the trace of a sub-agent, whose last run had these settings and this preset: preset and
 /// mode stay, and the tools may only be narrowed.
-pub(super) fn check(start: &RunRequest, before: &InheritedSettings, preset: Option<&Preset>) -> Result<(), ErrorInfo> {
-    let kept = |what: &str| Err(invalid(format!("{what} cannot be changed on the trace of a sub-agent")));
-    if start.agent.preset.as_ref().is_some_and(|preset| *preset != before.settings.agent_type) {
+pub(super) fn check(
+    start: &RunRequest,
+    before: &InheritedSettings,
+    preset: Option<&Preset>,
+) -> Result<(), ErrorInfo> {
+    let kept = |what: &str| {
+        Err(invalid(format!(
+            "{what} cannot be changed on the trace of a sub-agent"
+        )))
+    };
+    if start
+        .agent
+        .preset
+        .as_ref()
+        .is_some_and(|preset| *preset != before.settings.agent_type)
+    {
         return kept("agent_type");
     }
     if start.driven || start.agent.mode.is_some_and(|mode| mode != RunMode::Normal) {
         return kept("mode");
     }
-    for (setting, name) in
-        [(RunSetting::Preset, "agent_type"), (RunSetting::Mode, "mode"), (RunSetting::Tools, "tools")]
-    {
+    for (setting, name) in [
+        (RunSetting::Preset, "agent_type"),
+        (RunSetting::Mode, "mode"),
+        (RunSetting::Tools, "tools"),
+    ] {
         if start.reset_settings.contains(&setting) {
             return kept(name);
         }
     }
-    let Some(wanted) = &start.options.tools else { return Ok(()) };
+    let Some(wanted) = &start.options.tools else {
+        return Ok(());
+    };
     let allowed = before.settings.options.tools.as_ref();
     let is_allowed = |tool: &&String| {
-        allowed.is_none_or(|allowed| allowed.contains(tool)) && preset.is_none_or(|preset| preset.allows(tool))
+        allowed.is_none_or(|allowed| allowed.contains(tool))
+            && preset.is_none_or(|preset| preset.allows(tool))
     };
     match wanted.iter().find(|tool| !is_allowed(tool)) {
         Some(tool) => Err(invalid(format!(

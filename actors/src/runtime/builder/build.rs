@@ -12,7 +12,8 @@ use futures::future::BoxFuture;
 use ractor::{Actor, ActorRef};
 use soong_model::{ModelCatalog, selection::complete_default_model};
 use soong_protocol::{
-    Config, Durability, ErrorCode, ErrorInfo, ModelConfig, Preset, Provider, Run, RunId, api::SettingsDigests,
+    Config, Durability, ErrorCode, ErrorInfo, ModelConfig, Preset, Provider, Run, RunId,
+    api::SettingsDigests,
 };
 use soong_storage::{
     blob::{BlobLocation, BlobStore},
@@ -74,18 +75,26 @@ impl RuntimeBuilder {
     /// # Errors
     /// `config_error`.
     pub fn settings_digests(mut self) -> Result<SettingsDigests, ErrorInfo> {
-        let environment = self.environment.clone().unwrap_or_else(Environment::from_process);
+        let environment = self
+            .environment
+            .clone()
+            .unwrap_or_else(Environment::from_process);
         let home = self.home_folder(&environment)?;
         Ok(self.configuration(&home, &environment)?.digests)
     }
 
     fn home_folder(&self, environment: &Environment) -> Result<PathBuf, ErrorInfo> {
         let home = self.home.clone().or_else(|| environment.home());
-        home.ok_or_else(|| config_error("no home directory: set SOONG_AGENT_HOME, or pass one".to_owned()))
+        home.ok_or_else(|| {
+            config_error("no home directory: set SOONG_AGENT_HOME, or pass one".to_owned())
+        })
     }
 
     async fn open_home(mut self) -> Result<Runtime, ErrorInfo> {
-        let environment = self.environment.clone().unwrap_or_else(Environment::from_process);
+        let environment = self
+            .environment
+            .clone()
+            .unwrap_or_else(Environment::from_process);
         self.faults.program.plan = self.fault_plan()?;
         if let Some(plan) = &self.faults.program.plan {
             tracing::warn!(%plan, "fault injection enabled");
@@ -104,12 +113,25 @@ impl RuntimeBuilder {
             .map_err(|error| config_error(format!("permissions: {error}")))?;
         let user_home = environment.user_home();
         let rejected_home = user_home.filter(|_| self.rejects_home_projects);
-        let (resolver, presets) = self.resolver(&configuration, environment.clone(), &home, redactor)?;
+        let (resolver, presets) =
+            self.resolver(&configuration, environment.clone(), &home, redactor)?;
         let settings_digests = configuration.digests.clone();
         let (home, lock) = home::open(&home).await?;
-        let open = self.open_store(&home, config.storage.durability, place, environment).await?;
+        let open = self
+            .open_store(&home, config.storage.durability, place, environment)
+            .await?;
         let (faults, task_place) = (self.faults.program, self.task_journal_location);
-        let wired = wiring::wire(open, Settings { home, settings_digests, resolver, permissions, faults, task_place })?;
+        let wired = wiring::wire(
+            open,
+            Settings {
+                home,
+                settings_digests,
+                resolver,
+                permissions,
+                faults,
+                task_place,
+            },
+        )?;
         let (services, threads) = (Arc::new(wired.services), wired.threads);
         let unfinished = match UnfinishedWork::find(&services, &self.recover).await {
             Ok(unfinished) => unfinished,
@@ -119,22 +141,48 @@ impl RuntimeBuilder {
             }
         };
         let root = start_tree(&services, wired.sessions).await?;
-        services.task_journals.complete_ended(unfinished.task_journals);
+        services
+            .task_journals
+            .complete_ended(unfinished.task_journals);
         // Deletions that an earlier owner started continue in the background.
-        for SessionDeletion { session_id: session, .. } in unfinished.session_deletions {
-            services.sessions.send_to_supervisor(SessionSupervisorMsg::Delete { session, reply: oneshot::channel().0 });
+        for SessionDeletion {
+            session_id: session,
+            ..
+        } in unfinished.session_deletions
+        {
+            services
+                .sessions
+                .send_to_supervisor(SessionSupervisorMsg::Delete {
+                    session,
+                    reply: oneshot::channel().0,
+                });
         }
         let (threads, lock) = (Mutex::new(Some(threads)), Mutex::new(Some(lock)));
         let project_dir = project_dir.into();
         let interrupted_runs = unfinished.interrupted_runs;
-        let InterruptedRuns { resumed, ended, unchanged } = &interrupted_runs;
+        let InterruptedRuns {
+            resumed,
+            ended,
+            unchanged,
+        } = &interrupted_runs;
         let (resumed, ended, untouched) = (resumed.len(), ended.len(), unchanged.len());
         let version = env!("CARGO_PKG_VERSION");
         tracing::info!(home = %services.home.display(), version, resumed, ended, untouched, "home opened");
         let closed = tokio::sync::OnceCell::new();
-        let inner =
-            Inner { services, root, project_dir, rejected_home, threads, lock, closed, interrupted_runs, presets };
-        let runtime = Runtime { inner: Arc::new(inner) };
+        let inner = Inner {
+            services,
+            root,
+            project_dir,
+            rejected_home,
+            threads,
+            lock,
+            closed,
+            interrupted_runs,
+            presets,
+        };
+        let runtime = Runtime {
+            inner: Arc::new(inner),
+        };
         if !unfinished.runs.is_empty() {
             runtime.inner.services.resolver.mcp.wait_started().await;
         }
@@ -163,10 +211,17 @@ impl RuntimeBuilder {
             let database = home.join(DATABASE);
             let store = SqliteStore::open(&database, durability)?;
             let reader = SqliteReader::open(&database)?;
-            Ok((store, reader, BlobStore::open(&home, &place, &|name| environment.get(name).map(str::to_owned))?))
+            Ok((
+                store,
+                reader,
+                BlobStore::open(&home, &place, &|name| {
+                    environment.get(name).map(str::to_owned)
+                })?,
+            ))
         };
         let opened = tokio::task::spawn_blocking(open).await;
-        let opened = opened.map_err(|error| ErrorInfo::new(ErrorCode::InternalError, error.to_string()))?;
+        let opened =
+            opened.map_err(|error| ErrorInfo::new(ErrorCode::InternalError, error.to_string()))?;
         let (store, reader, blobs) = opened.map_err(|error| ErrorInfo::from(&error))?;
         let store: Box<dyn Store> = match self.wrap_store.take() {
             Some(wrap) => wrap(store),
@@ -176,15 +231,27 @@ impl RuntimeBuilder {
         Ok(match &self.faults.program.plan {
             Some(plan) => {
                 let store = Box::new(FaultStore::new(store, plan.clone()));
-                OpenStore { store, reader, blobs: blobs.with_faults(plan.clone()) }
+                OpenStore {
+                    store,
+                    reader,
+                    blobs: blobs.with_faults(plan.clone()),
+                }
             }
-            None => OpenStore { store, reader, blobs },
+            None => OpenStore {
+                store,
+                reader,
+                blobs,
+            },
         })
     }
 
     /// Returns the program's configuration, else that of the home if it is to be loaded, with the builder's other
     /// settings applied and the default model completed.
-    fn configuration(&mut self, home: &Path, environment: &Environment) -> Result<Configuration, ErrorInfo> {
+    fn configuration(
+        &mut self,
+        home: &Path,
+        environment: &Environment,
+    ) -> Result<Configuration, ErrorInfo> {
         let catalog = self.catalog(home)?;
         let mut config = match self.config.program.take() {
             Some(config) => config,
@@ -197,35 +264,70 @@ impl RuntimeBuilder {
             config.model.name = None;
         }
         if let Some((base_url, name)) = self.config.default_model.take() {
-            let is_compatible = base_url.is_some() || environment.get(Provider::Openai.base_url_env()).is_some();
-            let known = catalog.find(&name).and_then(|entry| entry.provider).filter(|_| !is_compatible);
+            let is_compatible =
+                base_url.is_some() || environment.get(Provider::Openai.base_url_env()).is_some();
+            let known = catalog
+                .find(&name)
+                .and_then(|entry| entry.provider)
+                .filter(|_| !is_compatible);
             let is_own = |provider: &Provider| provider.is_same_vendor(Provider::Openai);
             let provider = known.filter(is_own).unwrap_or(Provider::Openai);
-            let ModelConfig { api_key_env, headers, header_env, query, params, .. } = ModelConfig::default();
+            let ModelConfig {
+                api_key_env,
+                headers,
+                header_env,
+                query,
+                params,
+                ..
+            } = ModelConfig::default();
             let service = (api_key_env, headers, header_env, query, params);
             let model = &mut config.model;
             (model.provider, model.base_url, model.name) = (Some(provider), base_url, Some(name));
             // The key and the headers of another service must not be sent to this one.
-            (model.api_key_env, model.headers, model.header_env, model.query, model.params) = service;
+            (
+                model.api_key_env,
+                model.headers,
+                model.header_env,
+                model.query,
+                model.params,
+            ) = service;
         }
         config.tools.env_allowlist = config.command_variables();
         // The default model may follow from a key, whose digest is compared on its own.
         let digests = digests_of(&config, environment);
         let default_takes_names = complete_default_model(&mut config, &catalog, environment);
-        Ok(Configuration { config: Arc::new(config), catalog, default_takes_names, digests })
+        Ok(Configuration {
+            config: Arc::new(config),
+            catalog,
+            default_takes_names,
+            digests,
+        })
     }
 
     /// Reads the hooks, skills, presets and memory of the home, and registers tools and models.
     fn resolver(
         &self,
-        Configuration { config, catalog, default_takes_names, .. }: &Configuration,
+        Configuration {
+            config,
+            catalog,
+            default_takes_names,
+            ..
+        }: &Configuration,
         environment: Environment,
         home: &Path,
         redactor: Redactor,
     ) -> Result<(RunResolver, Vec<KnownPreset>), ErrorInfo> {
-        let hooks = if self.config.loads_home { Hooks::load(home, config, &environment)? } else { Hooks::default() };
+        let hooks = if self.config.loads_home {
+            Hooks::load(home, config, &environment)?
+        } else {
+            Hooks::default()
+        };
         let hooks = Arc::new(hooks);
-        let skills = Arc::new(if self.ignores_home_files { Skills::default() } else { Skills::load(home)? });
+        let skills = Arc::new(if self.ignores_home_files {
+            Skills::default()
+        } else {
+            Skills::load(home)?
+        });
         let memory = Arc::new(MemoryFiles::of_home(home, config, &environment));
         let tool_environment = ToolEnvironment {
             tools: config.tools.clone(),
@@ -246,16 +348,21 @@ impl RuntimeBuilder {
             return Err(ErrorInfo::from(fault));
         }
         let known_presets = preset::presets(&files, config, &self.presets);
-        let presets: BTreeMap<String, Preset> =
-            known_presets.iter().map(|known| (known.preset.name.clone(), known.preset.clone())).collect();
+        let presets: BTreeMap<String, Preset> = known_presets
+            .iter()
+            .map(|known| (known.preset.name.clone(), known.preset.clone()))
+            .collect();
         let models = self.models.clone();
         let variables = environment.clone();
         let make_model: ModelFactory = Box::new(move |profile, config| match models.get(profile) {
             Some(model) => Ok(Arc::clone(model)),
             None => provider::make_model(profile, config, &environment),
         });
-        let registered =
-            self.models.iter().map(|(profile, model)| (profile.clone(), model.name().to_owned())).collect();
+        let registered = self
+            .models
+            .iter()
+            .map(|(profile, model)| (profile.clone(), model.name().to_owned()))
+            .collect();
         let resolver = RunResolver {
             config: Arc::clone(config),
             models: Arc::new(ModelGateways::new(
@@ -264,20 +371,30 @@ impl RuntimeBuilder {
                 *default_takes_names,
                 make_model,
                 registered,
-                ModelFacts::load((!self.ignores_home_files).then_some(home), variables.clone()),
+                ModelFacts::load(
+                    (!self.ignores_home_files).then_some(home),
+                    variables.clone(),
+                ),
             )),
             mcp: Arc::new(McpServers::new(tools, config, &variables)),
             presets: Arc::new(presets),
-            has_own_tools: !self.extensions.tools.is_empty() || self.extensions.excludes_builtin_tools,
+            has_own_tools: !self.extensions.tools.is_empty()
+                || self.extensions.excludes_builtin_tools,
             unusable_presets: Arc::new(files.unusable),
             skills,
             memory,
-            projects: Arc::new(ProjectInstructionsCache::new(Arc::new(PathPolicy::new(&tool_environment)))),
+            projects: Arc::new(ProjectInstructionsCache::new(Arc::new(PathPolicy::new(
+                &tool_environment,
+            )))),
             prompts: PromptCache::default(),
             hooks,
             callbacks: Callbacks::new(self.extensions.callbacks.clone()),
             redactor,
-            shell: command_shell(&variables).file_name().unwrap_or_default().to_string_lossy().into_owned(),
+            shell: command_shell(&variables)
+                .file_name()
+                .unwrap_or_default()
+                .to_string_lossy()
+                .into_owned(),
         };
         Ok((resolver, known_presets))
     }
@@ -290,14 +407,22 @@ impl RuntimeBuilder {
         skills: &Arc<Skills>,
         memory: &Arc<MemoryFiles>,
     ) -> Result<ToolRegistry, ErrorInfo> {
-        let broken = |error| ErrorInfo::new(ErrorCode::InternalError, format!("a built-in tool is invalid: {error}"));
+        let broken = |error| {
+            ErrorInfo::new(
+                ErrorCode::InternalError,
+                format!("a built-in tool is invalid: {error}"),
+            )
+        };
         let mut tools = match self.extensions.excludes_builtin_tools {
             true => ToolRegistry::default(),
-            false => builtin_tools::registry(environment, skills, Some(Arc::clone(memory))).map_err(broken)?,
+            false => builtin_tools::registry(environment, skills, Some(Arc::clone(memory)))
+                .map_err(broken)?,
         };
         for tool in &self.extensions.tools {
             let name = tool.spec().name.clone();
-            tools.register(Arc::clone(tool)).map_err(|error| config_error(format!("tool {name:?}: {error}")))?;
+            tools
+                .register(Arc::clone(tool))
+                .map_err(|error| config_error(format!("tool {name:?}: {error}")))?;
         }
         let known: Vec<String> = tools.specs().map(|spec| spec.name.clone()).collect();
         match unknown_tools(config, &known).into_iter().next() {
@@ -332,15 +457,31 @@ impl UnfinishedWork {
         services.artifacts.delete_unregistered_blobs().await?;
         let (interrupted_runs, runs) = policy.find_interrupted(services).await?;
         let task_journals = services.task_journals.incomplete_ended_runs().await?;
-        let session_deletions = services.reader.read(|reader| reader.session_deletions()).await?;
-        Ok(Self { interrupted_runs, runs, task_journals, session_deletions })
+        let session_deletions = services
+            .reader
+            .read(|reader| reader.session_deletions())
+            .await?;
+        Ok(Self {
+            interrupted_runs,
+            runs,
+            task_journals,
+            session_deletions,
+        })
     }
 }
 
 /// Starts the actors of a runtime, and the tasks that detect stuck and idle runs.
-async fn start_tree(services: &Services, sessions: SessionServices) -> Result<ActorRef<StartGateway>, ErrorInfo> {
-    let status =
-        services.actor_tree.register(ActorKind::RuntimeSupervisor, SINGLETON_ID, None, restart::NEVER.label, None);
+async fn start_tree(
+    services: &Services,
+    sessions: SessionServices,
+) -> Result<ActorRef<StartGateway>, ErrorInfo> {
+    let status = services.actor_tree.register(
+        ActorKind::RuntimeSupervisor,
+        SINGLETON_ID,
+        None,
+        restart::NEVER.label,
+        None,
+    );
     let idle_after = Duration::from_secs(services.config.runtime.idle_session_s);
     let root = RuntimeSupervisorActor {
         journal: services.journal.clone(),
@@ -354,22 +495,37 @@ async fn start_tree(services: &Services, sessions: SessionServices) -> Result<Ac
         idle_after,
         status,
     };
-    let (root, _) = Actor::spawn(None, root, ())
-        .await
-        .map_err(|error| ErrorInfo::new(ErrorCode::InternalError, format!("the actor tree did not start: {error}")))?;
+    let (root, _) = Actor::spawn(None, root, ()).await.map_err(|error| {
+        ErrorInfo::new(
+            ErrorCode::InternalError,
+            format!("the actor tree did not start: {error}"),
+        )
+    })?;
     services.resolver.models.set_supervisor(root.clone());
     let (runs, lifetime) = (&services.runs, &services.lifetime);
     let stuck_after_ms = wiring::stuck_after_ms(&services.config);
-    lifetime.spawn(watch_for_stuck_runs(Arc::clone(runs), lifetime.clone(), stuck_after_ms));
-    lifetime.spawn(watch_for_idle_runs(Arc::clone(runs), lifetime.clone(), idle_after));
+    lifetime.spawn(watch_for_stuck_runs(
+        Arc::clone(runs),
+        lifetime.clone(),
+        stuck_after_ms,
+    ));
+    lifetime.spawn(watch_for_idle_runs(
+        Arc::clone(runs),
+        lifetime.clone(),
+        idle_after,
+    ));
     Ok(root)
 }
 
 /// Reads a configuration file. A missing file yields the defaults.
 fn read_config(path: &Path) -> Result<Config, ErrorInfo> {
     match std::fs::read_to_string(path) {
-        Ok(text) => Config::parse(&path.display().to_string(), &text).map_err(|error| config_error(error.to_string())),
+        Ok(text) => Config::parse(&path.display().to_string(), &text)
+            .map_err(|error| config_error(error.to_string())),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Config::default()),
-        Err(error) => Err(config_error(format!("{} cannot be read: {error}", path.display()))),
+        Err(error) => Err(config_error(format!(
+            "{} cannot be read: {error}",
+            path.display()
+        ))),
     }
 }

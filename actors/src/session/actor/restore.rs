@@ -9,14 +9,19 @@ use soong_storage::store::{Append, Reader};
 use super::{QueuedRun, SessionActor, SessionState, StartMode};
 use crate::{
     actor_base::Mailbox,
-    run::{BudgetUsage, ResumeReason, RunEntry, RunStart, RunSupervisorMsg, SubAgentMsg, Termination},
+    run::{
+        BudgetUsage, ResumeReason, RunEntry, RunStart, RunSupervisorMsg, SubAgentMsg, Termination,
+    },
     session::{SessionServices, message::SessionMsg},
 };
 
 /// Ends the runs of a session that an earlier process left unfinished.
 async fn fail_interrupted(services: &SessionServices, id: &SessionId) -> Result<(), ErrorInfo> {
     let wanted = id.clone();
-    let runs = services.reader.read(move |reader| reader.live_runs(Some(&wanted))).await?;
+    let runs = services
+        .reader
+        .read(move |reader| reader.live_runs(Some(&wanted)))
+        .await?;
     services.finalizer.finalize_interrupted(runs).await
 }
 
@@ -34,16 +39,25 @@ impl SessionActor {
                 }
                 let wanted = id.clone();
                 let read = move |reader: &dyn Reader| {
-                    Ok((reader.session(&wanted)?.is_some(), reader.live_runs(Some(&wanted))?))
+                    Ok((
+                        reader.session(&wanted)?.is_some(),
+                        reader.live_runs(Some(&wanted))?,
+                    ))
                 };
                 let (known, runs) = services.reader.read(read).await?;
                 let used = services.finalizer.read_used(&runs).await?;
                 Ok((known, runs, used))
             };
-            session.send(match services.lifetime.keep_trying("reading a session", attempt).await {
-                Ok((known, runs, used)) => SessionMsg::Restored { known, runs, used },
-                Err(error) => SessionMsg::LoadFailed(error),
-            });
+            session.send(
+                match services
+                    .lifetime
+                    .keep_trying("reading a session", attempt)
+                    .await
+                {
+                    Ok((known, runs, used)) => SessionMsg::Restored { known, runs, used },
+                    Err(error) => SessionMsg::LoadFailed(error),
+                },
+            );
         });
     }
 
@@ -58,29 +72,43 @@ impl SessionActor {
             let _ = request.reply.send(Err(error.clone()));
         }
         for entry in self.live_runs(|_| true) {
-            let ending =
-                Termination { status: RunStatus::Failed, reason: EndReason::Failed, error: Some(error.clone()) };
+            let ending = Termination {
+                status: RunStatus::Failed,
+                reason: EndReason::Failed,
+                error: Some(error.clone()),
+            };
             self.services.finalizer.finalize_orphan(entry, ending);
         }
     }
 
     /// Returns the live runs of the session that match `wanted`.
     pub(super) fn live_runs(&self, wanted: impl Fn(&RunId) -> bool) -> Vec<Arc<RunEntry>> {
-        self.services.runs.select(|run| run.identity.session_id == self.key.session_id && wanted(&run.identity.run_id))
+        self.services.runs.select(|run| {
+            run.identity.session_id == self.key.session_id && wanted(&run.identity.run_id)
+        })
     }
 
     pub(super) fn restored(&self, state: &mut SessionState, runs: Vec<Run>, used: &BudgetUsage) {
         let known: HashSet<&RunId> = runs.iter().map(|run| &run.run_id).collect();
         for entry in self.live_runs(|run| !known.contains(run)) {
             // Either never recorded, or recorded as ended before anyone was notified: the store shows which.
-            let ending = Termination { status: RunStatus::Cancelled, reason: EndReason::Cancelled, error: None };
+            let ending = Termination {
+                status: RunStatus::Cancelled,
+                reason: EndReason::Cancelled,
+                error: None,
+            };
             self.services.finalizer.finalize_orphan(entry, ending);
         }
         self.services.finalizer.register_interrupted(&runs, used);
-        let (user_runs, children): (Vec<Run>, Vec<Run>) = runs.into_iter().partition(|run| run.parent_run_id.is_none());
+        let (user_runs, children): (Vec<Run>, Vec<Run>) = runs
+            .into_iter()
+            .partition(|run| run.parent_run_id.is_none());
         let again = match state.start_mode {
             StartMode::Recover => ResumeReason::ProcessRestart,
-            _ => ResumeReason::Crashed { count: 0, error: "the session's actor crashed".to_owned() },
+            _ => ResumeReason::Crashed {
+                count: 0,
+                error: "the session's actor crashed".to_owned(),
+            },
         };
         let queued_runs: HashSet<RunId> = user_runs
             .iter()
@@ -89,24 +117,51 @@ impl SessionActor {
             .map(|run| run.run_id.clone())
             .collect();
         // The children of a queued run start with it.
-        let starts_now = |run: &Run| run.parent_run_id.as_ref().is_none_or(|parent| !queued_runs.contains(parent));
+        let starts_now = |run: &Run| {
+            run.parent_run_id
+                .as_ref()
+                .is_none_or(|parent| !queued_runs.contains(parent))
+        };
         let children: Vec<Run> = children.into_iter().filter(starts_now).collect();
         // Children first, so that their parents find them running.
         if !children.is_empty() {
-            state.sub_agents.send(SubAgentMsg::Restore { runs: children, again: again.clone() });
+            state.sub_agents.send(SubAgentMsg::Restore {
+                runs: children,
+                again: again.clone(),
+            });
         }
         for run in user_runs {
             if run.status == RunStatus::Queued {
-                state.queue.push_back(QueuedRun { run, reply: None, recorded: true });
+                state.queue.push_back(QueuedRun {
+                    run,
+                    reply: None,
+                    recorded: true,
+                });
             } else {
                 state.active = Some(run.run_id.clone());
-                let start = RunStart::Load { restarted: Some(again.clone()) };
-                state.runs.send(RunSupervisorMsg::Start { run: Box::new(run), start });
+                let start = RunStart::Load {
+                    restarted: Some(again.clone()),
+                };
+                state.runs.send(RunSupervisorMsg::Start {
+                    run: Box::new(run),
+                    start,
+                });
             }
         }
-        let cancelled = |queued: &QueuedRun| self.services.runs.register(&queued.run).limits.token.is_cancelled();
-        let cancelled_runs: Vec<RunId> =
-            state.queue.iter().filter(|queued| cancelled(queued)).map(|queued| queued.run.run_id.clone()).collect();
+        let cancelled = |queued: &QueuedRun| {
+            self.services
+                .runs
+                .register(&queued.run)
+                .limits
+                .token
+                .is_cancelled()
+        };
+        let cancelled_runs: Vec<RunId> = state
+            .queue
+            .iter()
+            .filter(|queued| cancelled(queued))
+            .map(|queued| queued.run.run_id.clone())
+            .collect();
         for run in cancelled_runs {
             self.cancel_queued(state, &run);
         }

@@ -15,7 +15,9 @@ fn line(wal_seq: u64) -> TaskLine {
         session_id: SessionId::new("s"),
         run_id: run(),
         goal_id: Some(GoalId::new("1")),
-        event: TaskEvent::GoalFocused { goal_id: GoalId::new("1") },
+        event: TaskEvent::GoalFocused {
+            goal_id: GoalId::new("1"),
+        },
         created_at: Timestamp::from_millis(1_763_700_000_000 + wal_seq as i64),
     }
 }
@@ -25,7 +27,10 @@ fn lines(upto: u64) -> Vec<TaskLine> {
 }
 
 fn text(lines: &[TaskLine]) -> Vec<u8> {
-    lines.iter().flat_map(|line| [serde_json::to_vec(line).unwrap(), b"\n".to_vec()].concat()).collect()
+    lines
+        .iter()
+        .flat_map(|line| [serde_json::to_vec(line).unwrap(), b"\n".to_vec()].concat())
+        .collect()
 }
 
 /// Writes all lines to the file at `path`, like each attempt does.
@@ -41,20 +46,37 @@ fn file_torn_at_any_byte_is_completed() {
     let path = dir.path().join("x.wal.jsonl");
     let all = lines(30);
     let whole = text(&all);
-    let ends: Vec<usize> = (0..=all.len()).map(|count| text(&all[..count]).len()).collect();
+    let ends: Vec<usize> = (0..=all.len())
+        .map(|count| text(&all[..count]).len())
+        .collect();
     for cut in whole.len() - 4096..=whole.len() {
         fs::write(&path, &whole[..cut]).unwrap();
         let whole_lines = ends.iter().rposition(|end| *end <= cut).unwrap();
         let file = JournalFile::open(path.clone(), &run()).unwrap();
-        assert_eq!((file.unverified_lines.len(), file.size), (whole_lines, ends[whole_lines] as u64), "cut at {cut}");
-        assert_eq!(fs::metadata(&path).unwrap().len(), file.size, "cut at {cut}: only the torn line is dropped");
+        assert_eq!(
+            (file.unverified_lines.len(), file.size),
+            (whole_lines, ends[whole_lines] as u64),
+            "cut at {cut}"
+        );
+        assert_eq!(
+            fs::metadata(&path).unwrap().len(),
+            file.size,
+            "cut at {cut}: only the torn line is dropped"
+        );
         drop(file);
         for _ in 0..2 {
-            JournalFile::open(path.clone(), &run()).unwrap().append(&all).unwrap();
+            JournalFile::open(path.clone(), &run())
+                .unwrap()
+                .append(&all)
+                .unwrap();
             assert!(fs::read(&path).unwrap() == whole, "cut at {cut}");
         }
     }
-    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "nothing was set aside");
+    assert_eq!(
+        fs::read_dir(dir.path()).unwrap().count(),
+        1,
+        "nothing was set aside"
+    );
 }
 
 #[test]
@@ -62,23 +84,48 @@ fn file_is_continued_or_rewritten() {
     let all = lines(4);
     let whole = text(&all);
     let with = |at: usize, with: &[u8]| {
-        let mut parts: Vec<Vec<u8>> = all.iter().map(|line| text(std::slice::from_ref(line))).collect();
+        let mut parts: Vec<Vec<u8>> = all
+            .iter()
+            .map(|line| text(std::slice::from_ref(line)))
+            .collect();
         parts[at] = with.to_vec();
         parts.concat()
     };
-    let other = text(&[TaskLine { run_id: RunId::new("other"), ..line(1) }]);
-    let late = text(&[TaskLine { created_at: Timestamp::from_millis(1), ..line(4) }]);
+    let other = text(&[TaskLine {
+        run_id: RunId::new("other"),
+        ..line(1)
+    }]);
+    let late = text(&[TaskLine {
+        created_at: Timestamp::from_millis(1),
+        ..line(4)
+    }]);
     for (what, before, is_set_aside) in [
         ("no line", Vec::new(), false),
         ("all lines", whole.clone(), false),
-        ("a last line that is no JSON", with(3, b"{\"wal_seq\":4,\n"), false),
-        ("zeros at the end, after a power loss", with(3, &[0; 300]), false),
+        (
+            "a last line that is no JSON",
+            with(3, b"{\"wal_seq\":4,\n"),
+            false,
+        ),
+        (
+            "zeros at the end, after a power loss",
+            with(3, &[0; 300]),
+            false,
+        ),
         ("a broken line in the middle", with(1, b"{\"wal_\n"), true),
         ("zeros in the middle", with(1, &[0; 300]), true),
         ("a line that is missing", with(1, b""), true),
-        ("a line that is there twice", [text(&lines(2)), text(&lines(4)[1..])].concat(), true),
+        (
+            "a line that is there twice",
+            [text(&lines(2)), text(&lines(4)[1..])].concat(),
+            true,
+        ),
         ("another run's first line", with(0, &other), true),
-        ("a last line that the database does not know", with(3, &late), true),
+        (
+            "a last line that the database does not know",
+            with(3, &late),
+            true,
+        ),
         ("more lines than the database has", text(&lines(6)), true),
     ] {
         let dir = tempfile::tempdir().unwrap();
@@ -96,7 +143,10 @@ fn file_is_continued_or_rewritten() {
         );
         let aside = dir.path().join("x.wal.jsonl.damaged-1");
         assert_eq!(aside.exists(), is_set_aside, "{what}");
-        assert!(!is_set_aside || fs::read(&aside).unwrap() == before, "{what}: kept as it was");
+        assert!(
+            !is_set_aside || fs::read(&aside).unwrap() == before,
+            "{what}: kept as it was"
+        );
     }
 }
 
@@ -107,7 +157,11 @@ fn damaged_files_are_kept_under_distinct_names() {
     for count in 1..=3 {
         fs::write(&path, "no\nline\n").unwrap();
         catch_up(&path, &lines(2)).unwrap();
-        assert!(dir.path().join(format!("x.wal.jsonl.damaged-{count}")).exists());
+        assert!(
+            dir.path()
+                .join(format!("x.wal.jsonl.damaged-{count}"))
+                .exists()
+        );
     }
 }
 

@@ -4,9 +4,9 @@ use std::path::Path;
 
 use proptest::prelude::*;
 use soong_protocol::{
-    ChildMode, Durability, EndReason, ErrorCode, ErrorInfo, EventDraft, GoalStatus, NewSession, NewTrace, Run, RunId,
-    RunMode, RunSettings, RunStatus, RunWrite, SessionId, SessionWrite, Stats, StatsPair, Timestamp, TraceId,
-    TraceWrite, Write,
+    ChildMode, Durability, EndReason, ErrorCode, ErrorInfo, EventDraft, GoalStatus, NewSession,
+    NewTrace, Run, RunId, RunMode, RunSettings, RunStatus, RunWrite, SessionId, SessionWrite,
+    Stats, StatsPair, Timestamp, TraceId, TraceWrite, Write,
 };
 use soong_storage::{
     sqlite::{SqliteReader, SqliteStore},
@@ -90,7 +90,11 @@ fn run(id: &str, trace: &TraceId, parent: Option<&str>) -> Run {
 }
 
 fn started() -> RunEvent {
-    RunEvent::LoopStarted { mode: RunMode::Orchestrator, agent_type: "orchestrator".into(), model: "m".into() }
+    RunEvent::LoopStarted {
+        mode: RunMode::Orchestrator,
+        agent_type: "orchestrator".into(),
+        model: "m".into(),
+    }
 }
 
 impl TestJournal {
@@ -98,7 +102,12 @@ impl TestJournal {
         let path = dir.join("db");
         let store = SqliteStore::open(&path, Durability::Normal).unwrap();
         let reader = SqliteReader::open(&path).unwrap();
-        let mut world = Self { store, reader, second: 0, children: 0 };
+        let mut world = Self {
+            store,
+            reader,
+            second: 0,
+            children: 0,
+        };
         let session = NewSession {
             session_id: session(),
             name: None,
@@ -106,7 +115,10 @@ impl TestJournal {
             project_dir: "/project".into(),
             created_at: at(0),
         };
-        world.write(vec![Write::Session(SessionWrite::Create(session)), TestJournal::new_trace(&trace(), None, None)]);
+        world.write(vec![
+            Write::Session(SessionWrite::Create(session)),
+            TestJournal::new_trace(&trace(), None, None),
+        ]);
         world
     }
 
@@ -127,12 +139,24 @@ impl TestJournal {
     }
 
     fn write(&mut self, writes: Vec<Write>) {
-        self.store.commit(&[Append { fence: None, writes }]).unwrap().remove(0).unwrap();
+        self.store
+            .commit(&[Append {
+                fence: None,
+                writes,
+            }])
+            .unwrap()
+            .remove(0)
+            .unwrap();
     }
 
     fn event(&mut self, run: &str, event: impl Into<Event>) -> Write {
         self.second += 1;
-        Write::Event(EventDraft::new(trace(), Some(RunId::new(run)), at(self.second), event))
+        Write::Event(EventDraft::new(
+            trace(),
+            Some(RunId::new(run)),
+            at(self.second),
+            event,
+        ))
     }
 
     fn tree(&self) -> GoalTree {
@@ -142,10 +166,18 @@ impl TestJournal {
     /// Starts a run, applies all steps, and ends it.
     fn run_to_end(&mut self, id: &str, steps: &[Step], end: RunEvent) {
         let begun = self.event(id, started());
-        self.write(vec![Write::Run(RunWrite::Create(Box::new(run(id, &trace(), None)))), begun]);
+        self.write(vec![
+            Write::Run(RunWrite::Create(Box::new(run(id, &trace(), None)))),
+            begun,
+        ]);
         for step in steps {
             let tree = self.tree();
-            let name = |place: usize| tree.goals.get(place).map(|goal| goal.id.to_string()).unwrap_or_default();
+            let name = |place: usize| {
+                tree.goals
+                    .get(place)
+                    .map(|goal| goal.id.to_string())
+                    .unwrap_or_default()
+            };
             let plan = match step {
                 Step::Add { under, count } => {
                     let under = under.map(name).filter(|name| !name.is_empty());
@@ -153,10 +185,17 @@ impl TestJournal {
                     tree.plan_add(&goals, "why", under.as_deref(), None, 0, at(self.second))
                 }
                 Step::Focus(place) => tree.plan_focus(&name(*place)),
-                Step::Close(place, status) => tree.plan_close(Some(&name(*place)), *status, "a summary"),
+                Step::Close(place, status) => {
+                    tree.plan_close(Some(&name(*place)), *status, "a summary")
+                }
                 Step::Root => Ok(tree.plan_mission_goal("task", 0, at(self.second))),
                 Step::Child(place) => {
-                    self.child(id, place.and_then(|place| tree.goals.get(place)).map(|goal| goal.id.clone()));
+                    self.child(
+                        id,
+                        place
+                            .and_then(|place| tree.goals.get(place))
+                            .map(|goal| goal.id.clone()),
+                    );
                     continue;
                 }
                 Step::Unrecorded => {
@@ -166,7 +205,11 @@ impl TestJournal {
                 }
             };
             // A rejected change has no effect.
-            let writes = plan.unwrap_or_default().into_iter().map(|goal| self.event(id, goal)).collect();
+            let writes = plan
+                .unwrap_or_default()
+                .into_iter()
+                .map(|goal| self.event(id, goal))
+                .collect();
             self.write(writes);
         }
         let end = self.event(id, end);
@@ -175,7 +218,10 @@ impl TestJournal {
 
     fn child(&mut self, parent: &str, goal: Option<GoalId>) {
         self.children += 1;
-        let (sub_trace, name) = (TraceId::new(format!("s@{}", self.children)), format!("child {}", self.children));
+        let (sub_trace, name) = (
+            TraceId::new(format!("s@{}", self.children)),
+            format!("child {}", self.children),
+        );
         let started = self.event(
             parent,
             SubAgentEvent::Started {
@@ -202,7 +248,11 @@ impl TestJournal {
         );
         let rows = vec![
             TestJournal::new_trace(&sub_trace, Some(trace()), goal),
-            Write::Run(RunWrite::Create(Box::new(run(&name, &sub_trace, Some(parent))))),
+            Write::Run(RunWrite::Create(Box::new(run(
+                &name,
+                &sub_trace,
+                Some(parent),
+            )))),
         ];
         self.write(rows.into_iter().chain([started, ended]).collect());
     }
@@ -210,12 +260,16 @@ impl TestJournal {
     /// Returns the lines of a run's journal, serialized and parsed again.
     fn lines(&self, id: &str) -> Vec<TaskLine> {
         let run = RunId::new(id);
-        let mut projection = Projection::new(self.reader.pending_task_journal(&run).unwrap().unwrap());
+        let mut projection =
+            Projection::new(self.reader.pending_task_journal(&run).unwrap().unwrap());
         let events = self.reader.run_events(&run).unwrap();
         let lines = events.iter().filter_map(|record| projection.line(record));
         let back = |line: TaskLine| {
             let json = serde_json::to_string(&line).unwrap();
-            assert!(LineIdentity::parse(json.as_bytes()).unwrap().matches(&line), "{json}");
+            assert!(
+                LineIdentity::parse(json.as_bytes()).unwrap().matches(&line),
+                "{json}"
+            );
             let read: TaskLine = serde_json::from_str(&json).unwrap();
             assert_eq!(read, line, "{json}");
             read
@@ -265,11 +319,34 @@ proptest! {
 
 #[test]
 fn run_end_is_the_last_line() {
-    let (stats, error) = (StatsPair::zero(), ErrorInfo::new(ErrorCode::Interrupted, "why"));
+    let (stats, error) = (
+        StatsPair::zero(),
+        ErrorInfo::new(ErrorCode::Interrupted, "why"),
+    );
     for (end, kind) in [
-        (RunEvent::Completed { summary: "done".into(), stats }, "task_completed"),
-        (RunEvent::Failed { error, end_reason: EndReason::Interrupted, stats }, "task_failed"),
-        (RunEvent::Cancelled { queued: false, end_reason: EndReason::Cancelled, stats }, "task_cancelled"),
+        (
+            RunEvent::Completed {
+                summary: "done".into(),
+                stats,
+            },
+            "task_completed",
+        ),
+        (
+            RunEvent::Failed {
+                error,
+                end_reason: EndReason::Interrupted,
+                stats,
+            },
+            "task_failed",
+        ),
+        (
+            RunEvent::Cancelled {
+                queued: false,
+                end_reason: EndReason::Cancelled,
+                stats,
+            },
+            "task_cancelled",
+        ),
     ] {
         let dir = tempfile::tempdir().unwrap();
         let mut world = TestJournal::open(dir.path());
@@ -278,8 +355,17 @@ fn run_end_is_the_last_line() {
         let kinds: Vec<&str> = lines.iter().map(|line| line.event.kind()).collect();
         assert_eq!(kinds, ["task_created", "goal_added", "goal_focused", kind]);
         let times: Vec<Timestamp> = lines.iter().map(|line| line.created_at).collect();
-        assert_eq!(times, [at(1), at(2), at(3), at(4)], "a line has the time of its event");
-        let TaskEvent::TaskCreated(created) = &lines[0].event else { panic!("{:?}", lines[0]) };
-        assert_eq!((created.mission.as_str(), created.task.as_str()), ("the mission", "task of r"));
+        assert_eq!(
+            times,
+            [at(1), at(2), at(3), at(4)],
+            "a line has the time of its event"
+        );
+        let TaskEvent::TaskCreated(created) = &lines[0].event else {
+            panic!("{:?}", lines[0])
+        };
+        assert_eq!(
+            (created.mission.as_str(), created.task.as_str()),
+            ("the mission", "task of r")
+        );
     }
 }

@@ -6,8 +6,8 @@
 use std::{borrow::Cow, sync::Arc};
 
 use soong_protocol::{
-    Artifact, ArtifactWrite, Event, EventDraft, Message, MessageContent, NewSession, NewTrace, PermissionWrite,
-    RequestWrite, Run, RunSettings, RunWrite, SessionWrite, TraceWrite, Write,
+    Artifact, ArtifactWrite, Event, EventDraft, Message, MessageContent, NewSession, NewTrace,
+    PermissionWrite, RequestWrite, Run, RunSettings, RunWrite, SessionWrite, TraceWrite, Write,
 };
 
 use super::Redactor;
@@ -21,17 +21,24 @@ impl Redactor {
     fn write(&self, write: &mut Write) {
         match write {
             Write::Session(write) => self.session_write(write),
-            Write::Trace(TraceWrite::Create(new) | TraceWrite::FirstTask(new)) => self.new_trace(new),
+            Write::Trace(TraceWrite::Create(new) | TraceWrite::FirstTask(new)) => {
+                self.new_trace(new)
+            }
             Write::Trace(TraceWrite::Require(_)) => {}
             Write::Run(write) => self.run_write(write),
             Write::Message(message) => self.shared_message(message),
             Write::Event(draft) => self.redact_draft(draft),
             Write::Answer { answer, .. } => self.redact(answer),
             Write::Request(RequestWrite::Answer { answer, .. }) => self.redact(&mut answer.body),
-            Write::Request(RequestWrite::Begin { .. } | RequestWrite::Claim { .. } | RequestWrite::Withdraw { .. }) => {
-            }
+            Write::Request(
+                RequestWrite::Begin { .. }
+                | RequestWrite::Claim { .. }
+                | RequestWrite::Withdraw { .. },
+            ) => {}
             Write::Permission(PermissionWrite::Request(asked)) => self.redact_permission(asked),
-            Write::Permission(PermissionWrite::Decision(decision)) => self.redact_optional(&mut decision.reason),
+            Write::Permission(PermissionWrite::Decision(decision)) => {
+                self.redact_optional(&mut decision.reason)
+            }
             Write::Artifact(write) => self.artifact_write(write),
             Write::Blob(_) | Write::Probe => {}
         }
@@ -53,8 +60,14 @@ impl Redactor {
             RunWrite::Create(run) => self.redact_run(run),
             RunWrite::ChildResult(result) => {
                 self.redact(&mut result.summary);
-                result.findings.iter_mut().for_each(|finding| self.redact(finding));
-                result.artifacts.iter_mut().for_each(|artifact| self.redact(&mut artifact.summary));
+                result
+                    .findings
+                    .iter_mut()
+                    .for_each(|finding| self.redact(finding));
+                result
+                    .artifacts
+                    .iter_mut()
+                    .for_each(|artifact| self.redact(&mut artifact.summary));
                 if let Some(error) = result.error.take() {
                     result.error = Some(self.redact_error(error));
                 }
@@ -96,7 +109,11 @@ impl Redactor {
             self.redact_json(context);
         }
         self.redact_content(&mut settings.task_content);
-        settings.options.messages.iter_mut().for_each(|message| self.redact_content(&mut message.content));
+        settings
+            .options
+            .messages
+            .iter_mut()
+            .for_each(|message| self.redact_content(&mut message.content));
         if let Some(schema) = &mut settings.options.expected_output_schema {
             self.redact_json(schema);
         }
@@ -126,7 +143,11 @@ impl Redactor {
     fn contains_secret(&self, message: &Message) -> bool {
         let is_in = |text: &str| matches!(self.text(text), Cow::Owned(_));
         is_in(&message.content)
-            || message.content.files().filter_map(|file| file.filename.as_deref()).any(is_in)
+            || message
+                .content
+                .files()
+                .filter_map(|file| file.filename.as_deref())
+                .any(is_in)
             || is_in(&message.description)
             || message.reasoning.as_deref().is_some_and(is_in)
             || message.long_term_memory.as_deref().is_some_and(is_in)
@@ -145,7 +166,10 @@ impl Redactor {
         self.redact_optional(&mut message.reasoning);
         self.redact_optional(&mut message.long_term_memory);
         self.redact_optional(&mut message.context_update);
-        message.tool_calls.iter_mut().for_each(|call| self.redact(&mut call.arguments));
+        message
+            .tool_calls
+            .iter_mut()
+            .for_each(|call| self.redact(&mut call.arguments));
     }
 
     /// Removes the secrets from an event.

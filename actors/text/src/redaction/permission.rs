@@ -17,7 +17,10 @@ impl Redactor {
         match &mut asked.demand.scope {
             Scope::Directory { path } => self.redact(path),
             Scope::Host { host } => self.redact(host),
-            Scope::Command { executable, directory } => {
+            Scope::Command {
+                executable,
+                directory,
+            } => {
                 self.redact(executable);
                 self.redact(directory);
             }
@@ -27,6 +30,9 @@ impl Redactor {
             }
             Scope::Tool | Scope::Call | Scope::Unconfined => {}
         }
-        asked.chain.iter_mut().for_each(|link| self.redact(&mut link.task));
+        asked
+            .chain
+            .iter_mut()
+            .for_each(|link| self.redact(&mut link.task));
     }
 }

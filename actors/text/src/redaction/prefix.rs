@@ -67,17 +67,25 @@ const MAX_WORD_BYTES: usize = 1_024;
 /// whatever they contain.
 pub(super) fn min_prefix_length(secret: &str) -> Option<usize> {
     let lower = secret.to_ascii_lowercase();
-    let scheme = SCHEMES.into_iter().find(|scheme| lower.starts_with(scheme)).map_or(0, str::len);
+    let scheme = SCHEMES
+        .into_iter()
+        .find(|scheme| lower.starts_with(scheme))
+        .map_or(0, str::len);
     let token = &secret[scheme..];
-    let is_path = ["/", "~", "./", "../"].iter().any(|start| token.starts_with(start));
+    let is_path = ["/", "~", "./", "../"]
+        .iter()
+        .any(|start| token.starts_with(start));
     if is_path || token.contains("://") || !token.bytes().all(is_token_byte) {
         return None;
     }
     let public = public_prefix_length(token);
     let secret_part = &token.as_bytes()[public..];
     let first = &secret_part[..secret_part.len().min(MIN_PREFIX_BYTES)];
-    let min_bytes =
-        if scheme + public == 0 && reads_like_a_word(first) { MIN_WORDLIKE_PREFIX_BYTES } else { MIN_PREFIX_BYTES };
+    let min_bytes = if scheme + public == 0 && reads_like_a_word(first) {
+        MIN_WORDLIKE_PREFIX_BYTES
+    } else {
+        MIN_PREFIX_BYTES
+    };
     (secret_part.len() > min_bytes).then_some(scheme + public + min_bytes)
 }
 
@@ -86,7 +94,10 @@ pub(super) fn min_prefix_length(secret: &str) -> Option<usize> {
 /// Redacting only the matching bytes would show a model how much of a guess is right, so that it could find the rest
 /// byte by byte.
 pub(super) fn word_length(text: &str) -> usize {
-    text.bytes().take(MAX_WORD_BYTES).take_while(|byte| is_token_byte(*byte) || *byte == b'\\').count()
+    text.bytes()
+        .take(MAX_WORD_BYTES)
+        .take_while(|byte| is_token_byte(*byte) || *byte == b'\\')
+        .count()
 }
 
 fn is_token_byte(byte: u8) -> bool {
@@ -97,15 +108,18 @@ fn is_token_byte(byte: u8) -> bool {
 fn reads_like_a_word(bytes: &[u8]) -> bool {
     let has_digit = bytes.iter().any(u8::is_ascii_digit);
     let has_letter = bytes.iter().any(u8::is_ascii_alphabetic);
-    let is_word =
-        |word: &[u8]| word.iter().skip(1).all(u8::is_ascii_lowercase) || word.iter().all(u8::is_ascii_uppercase);
+    let is_word = |word: &[u8]| {
+        word.iter().skip(1).all(u8::is_ascii_lowercase) || word.iter().all(u8::is_ascii_uppercase)
+    };
     !has_letter || !has_digit && bytes.split(|byte| !byte.is_ascii_alphabetic()).all(is_word)
 }
 
 /// Returns the length of the public prefix of a token, in bytes.
 fn public_prefix_length(token: &str) -> usize {
     // The header of a JSON Web Token only states how the token is signed.
-    let header = token.split_once('.').filter(|(header, rest)| header.starts_with("eyJ") && rest.contains('.'));
+    let header = token
+        .split_once('.')
+        .filter(|(header, rest)| header.starts_with("eyJ") && rest.contains('.'));
     if let Some((header, _)) = header {
         return header.len() + 1;
     }
@@ -126,7 +140,10 @@ mod tests {
         for (secret, want) in [
             ("sk-proj-abcdefghijklmnop", Some("sk-proj-abcdefgh")),
             ("sk-abcdefghijklmnop", Some("sk-abcdefgh")),
-            ("sk-ant-api03-abcdefghijklmnop", Some("sk-ant-api03-abcdefgh")),
+            (
+                "sk-ant-api03-abcdefghijklmnop",
+                Some("sk-ant-api03-abcdefgh"),
+            ),
             ("ghp_abcdefghijklmnop", Some("ghp_abcdefgh")),
             ("a1b2c3d4e5f6", Some("a1b2c3d4")),
             ("Tr0ub4dor&3", Some("Tr0ub4do")),
@@ -137,7 +154,10 @@ mod tests {
             ("My-House-Is-Yellow", Some("My-House-Is-Yell")),
             ("1234567890123456789", Some("1234567890123456")),
             ("Basic dXNlcjpwYXNzd29yZA==", Some("Basic dXNlcjpw")),
-            ("eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2ln", Some("eyJhbGciOiJIUzI1NiJ9.eyJzdWIi")),
+            (
+                "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2ln",
+                Some("eyJhbGciOiJIUzI1NiJ9.eyJzdWIi"),
+            ),
             ("sk-proj-abcdefgh", None),
             ("sk-proj-abc", None),
             ("ordinary-word", None),
@@ -149,7 +169,11 @@ mod tests {
             ("correct horse battery staple", None),
             ("pässwörd0123456789", None),
         ] {
-            assert_eq!(min_prefix_length(secret).map(|length| &secret[..length]), want, "{secret}");
+            assert_eq!(
+                min_prefix_length(secret).map(|length| &secret[..length]),
+                want,
+                "{secret}"
+            );
         }
     }
 }

@@ -26,7 +26,10 @@ pub struct StreamRedactor {
 impl StreamRedactor {
     /// Makes a redactor for one stream of text.
     pub fn new(redactor: &Redactor) -> Self {
-        Self { redactor: redactor.clone(), pending: String::new() }
+        Self {
+            redactor: redactor.clone(),
+            pending: String::new(),
+        }
     }
 
     /// Adds a piece and returns the text that can be shown now.
@@ -47,30 +50,56 @@ impl StreamRedactor {
 
     /// Returns the position up to which the text can no longer become part of a secret.
     fn safe_end(&self) -> usize {
-        let by_form = self.redactor.index.as_ref().map_or(self.pending.len(), |known| {
-            let longest = known.forms.iter().map(String::len).max().unwrap_or(0);
-            let from = self.pending.len().saturating_sub(longest.saturating_sub(1));
-            let starts = self.pending.char_indices().map(|(at, _)| at).skip_while(|at| *at < from);
-            let may_begin = |at: &usize| {
-                let tail = &self.pending[*at..];
-                known.forms.iter().any(|form| form.len() > tail.len() && form.starts_with(tail))
-            };
-            starts.into_iter().find(may_begin).unwrap_or(self.pending.len())
-        });
-        let clear = by_form.min(self.token_start());
-        // A whole secret or token that crosses the boundary is held back up to its end. A word that starts like a
-        // secret is held back until its end arrives.
-        let is_across =
-            |range: &Range<usize>| range.start < clear && (range.end > clear || range.end == self.pending.len());
-        let secret = self
+        let by_form = self
             .redactor
             .index
             .as_ref()
-            .and_then(|known| known.spans(&self.pending).into_iter().map(|(span, _)| span).find(is_across));
-        let token = super::BEARER
-            .as_ref()
-            .and_then(|pattern| pattern.find_iter(&self.pending).map(|found| found.range()).find(is_across));
-        secret.into_iter().chain(token).map(|range| range.start).chain([clear]).min().unwrap_or(clear)
+            .map_or(self.pending.len(), |known| {
+                let longest = known.forms.iter().map(String::len).max().unwrap_or(0);
+                let from = self.pending.len().saturating_sub(longest.saturating_sub(1));
+                let starts = self
+                    .pending
+                    .char_indices()
+                    .map(|(at, _)| at)
+                    .skip_while(|at| *at < from);
+                let may_begin = |at: &usize| {
+                    let tail = &self.pending[*at..];
+                    known
+                        .forms
+                        .iter()
+                        .any(|form| form.len() > tail.len() && form.starts_with(tail))
+                };
+                starts
+                    .into_iter()
+                    .find(may_begin)
+                    .unwrap_or(self.pending.len())
+            });
+        let clear = by_form.min(self.token_start());
+        // A whole secret or token that crosses the boundary is held back up to its end. A word that starts like a
+        // secret is held back until its end arrives.
+        let is_across = |range: &Range<usize>| {
+            range.start < clear && (range.end > clear || range.end == self.pending.len())
+        };
+        let secret = self.redactor.index.as_ref().and_then(|known| {
+            known
+                .spans(&self.pending)
+                .into_iter()
+                .map(|(span, _)| span)
+                .find(is_across)
+        });
+        let token = super::BEARER.as_ref().and_then(|pattern| {
+            pattern
+                .find_iter(&self.pending)
+                .map(|found| found.range())
+                .find(is_across)
+        });
+        secret
+            .into_iter()
+            .chain(token)
+            .map(|range| range.start)
+            .chain([clear])
+            .min()
+            .unwrap_or(clear)
     }
 
     /// Returns the position at which a header, or a token after `Bearer`, starts that may be incomplete.
@@ -85,16 +114,28 @@ impl StreamRedactor {
         let header = tail.rfind(HEADER).filter(|at| {
             let after_header = &tail[at + HEADER.len()..];
             after_header.len() < MAX_HEADER_DISTANCE_BYTES
-                && after_header.bytes().all(|byte| is_of_token(byte) || b"\"': \t".contains(&byte))
+                && after_header
+                    .bytes()
+                    .all(|byte| is_of_token(byte) || b"\"': \t".contains(&byte))
         });
-        let scheme = tail
-            .rfind(BEARER)
-            .filter(|at| tail[at + BEARER.len()..].trim_start_matches([' ', '\t']).bytes().all(is_of_token));
+        let scheme = tail.rfind(BEARER).filter(|at| {
+            tail[at + BEARER.len()..]
+                .trim_start_matches([' ', '\t'])
+                .bytes()
+                .all(is_of_token)
+        });
         let partial_keyword = [HEADER, BEARER].map(|word| {
-            let length = (1..word.len().min(tail.len() + 1)).rev().find(|length| tail.ends_with(&word[..*length]));
+            let length = (1..word.len().min(tail.len() + 1))
+                .rev()
+                .find(|length| tail.ends_with(&word[..*length]));
             tail.len() - length.unwrap_or(0)
         });
-        from + header.into_iter().chain(scheme).chain(partial_keyword).min().unwrap_or(tail.len())
+        from + header
+            .into_iter()
+            .chain(scheme)
+            .chain(partial_keyword)
+            .min()
+            .unwrap_or(tail.len())
     }
 }
 
@@ -109,13 +150,19 @@ pub struct ByteRedactor {
 impl ByteRedactor {
     /// Makes a redactor for one stream of bytes.
     pub fn new(redactor: &Redactor) -> Self {
-        Self { stream: StreamRedactor::new(redactor), partial_character: Vec::new() }
+        Self {
+            stream: StreamRedactor::new(redactor),
+            partial_character: Vec::new(),
+        }
     }
 
     /// Adds a piece and returns the bytes that can be passed on now.
     pub fn push(&mut self, piece: &[u8]) -> Bytes {
         self.partial_character.extend_from_slice(piece);
-        let (bytes, mut done) = (std::mem::take(&mut self.partial_character), Vec::with_capacity(piece.len()));
+        let (bytes, mut done) = (
+            std::mem::take(&mut self.partial_character),
+            Vec::with_capacity(piece.len()),
+        );
         let mut chunks = bytes.utf8_chunks().peekable();
         while let Some(chunk) = chunks.next() {
             done.extend_from_slice(self.stream.push(chunk.valid()).as_bytes());

@@ -15,13 +15,20 @@ fn redactor() -> Redactor {
         ("PWD", "/home/me/project"),
         ("KEYBOARD_LAYOUT", "de-latin1-nodeadkeys"),
         ("TICKETS_AUTHORIZATION", "Basic dXNlcjpwYXNz"),
-        ("PEM_KEY", "-----BEGIN-----\nMIIEvQIBADANBgkqhkiG9w0\nab\n-----END-----"),
+        (
+            "PEM_KEY",
+            "-----BEGIN-----\nMIIEvQIBADANBgkqhkiG9w0\nab\n-----END-----",
+        ),
         ("INNER_SECRET", "0123456789abcdef"),
     ]);
     let mut config = Config::default();
     let server = soong_protocol::McpConfig {
         url: Some("http://127.0.0.1/".into()),
-        header_env: [("Authorization".to_owned(), "TICKETS_AUTHORIZATION".to_owned())].into(),
+        header_env: [(
+            "Authorization".to_owned(),
+            "TICKETS_AUTHORIZATION".to_owned(),
+        )]
+        .into(),
         ..soong_protocol::McpConfig::default()
     };
     config.mcp.insert("tickets".to_owned(), server);
@@ -37,27 +44,55 @@ fn secret_is_redacted_in_every_encoding() {
         ("nothing".to_owned(), "nothing"),
         (format!("a {CANARY} b"), "a [redacted:SERVICE_TOKEN] b"),
         (json, r#"{"a":"[redacted:SERVICE_TOKEN]"}"#),
-        (nested, r#"{"arguments":"{\"a\":\"[redacted:SERVICE_TOKEN]\"}"}"#),
-        (format!("?t={}", percent_encoded(CANARY)), "?t=[redacted:SERVICE_TOKEN]"),
-        ("?t=ca%22nary%5cSecret%2f0123".replace('S', "s"), "?t=[redacted:SERVICE_TOKEN]"),
-        ("p\\u00e4ssw\\u00f6rd with a/slash \\ud83d\\udd11".to_owned(), "[redacted:DB_PASSWORD]"),
+        (
+            nested,
+            r#"{"arguments":"{\"a\":\"[redacted:SERVICE_TOKEN]\"}"}"#,
+        ),
+        (
+            format!("?t={}", percent_encoded(CANARY)),
+            "?t=[redacted:SERVICE_TOKEN]",
+        ),
+        (
+            "?t=ca%22nary%5cSecret%2f0123".replace('S', "s"),
+            "?t=[redacted:SERVICE_TOKEN]",
+        ),
+        (
+            "p\\u00e4ssw\\u00f6rd with a/slash \\ud83d\\udd11".to_owned(),
+            "[redacted:DB_PASSWORD]",
+        ),
         (
             "\\\"p\\\\u00e4ssw\\\\u00f6rd with a/slash \\\\ud83d\\\\udd11\\\"".to_owned(),
             "\\\"[redacted:DB_PASSWORD]\\\"",
         ),
-        ("pässwörd with a\\/slash 🔑".to_owned(), "[redacted:DB_PASSWORD]"),
-        ("p%C3%A4ssw%C3%B6rd+with+a%2Fslash+%F0%9F%94%91".to_owned(), "[redacted:DB_PASSWORD]"),
-        ("sk-0123456789abcdef".to_owned(), "[redacted:OPENAI_API_KEY]"),
+        (
+            "pässwörd with a\\/slash 🔑".to_owned(),
+            "[redacted:DB_PASSWORD]",
+        ),
+        (
+            "p%C3%A4ssw%C3%B6rd+with+a%2Fslash+%F0%9F%94%91".to_owned(),
+            "[redacted:DB_PASSWORD]",
+        ),
+        (
+            "sk-0123456789abcdef".to_owned(),
+            "[redacted:OPENAI_API_KEY]",
+        ),
         ("0123456789abcdef".to_owned(), "[redacted:INNER_SECRET]"),
         ("short".to_owned(), "short"),
         ("/home/me/project".to_owned(), "/home/me/project"),
         ("de-latin1-nodeadkeys".to_owned(), "de-latin1-nodeadkeys"),
-        ("x Basic dXNlcjpwYXNz y".to_owned(), "x [redacted:TICKETS_AUTHORIZATION] y"),
+        (
+            "x Basic dXNlcjpwYXNz y".to_owned(),
+            "x [redacted:TICKETS_AUTHORIZATION] y",
+        ),
         ("MIIEvQIBADANBgkqhkiG9w0".to_owned(), "[redacted:PEM_KEY]"),
         ("ab".to_owned(), "ab"),
     ] {
         assert_eq!(redactor.text(&text), want, "{text}");
-        assert_eq!(redactor.text(&redactor.text(&text)), want, "once redacted it stays: {text}");
+        assert_eq!(
+            redactor.text(&redactor.text(&text)),
+            want,
+            "once redacted it stays: {text}"
+        );
     }
 }
 
@@ -77,33 +112,55 @@ fn mark_that_contains_a_secret_is_kept() {
         ("redacted", "[redacted:ONE_TOKEN]"),
         ("ONE_TOKEN", "[redacted:TWO_API_KEY]"),
         ("[redacted:ONE_TOKEN]", "[redacted:ONE_TOKEN]"),
-        ("a [redacted:ONE_TOKEN] and redacted", "a [redacted:ONE_TOKEN] and [redacted:ONE_TOKEN]"),
+        (
+            "a [redacted:ONE_TOKEN] and redacted",
+            "a [redacted:ONE_TOKEN] and [redacted:ONE_TOKEN]",
+        ),
         ("[redacted", "[redacted:SK_TWO_API_KEY]"),
         ("Bearer abcdefghij0123456789", "Bearer [redacted]"),
         ("Bearer [redacted]", "Bearer [redacted]"),
         ("sk-TWO_API_KEY-and-more-of-it", "[redacted:THREE_SECRET]"),
         ("[redacted:ONE_TOKEN]-012", "[redacted:ONE_TOKEN]-012"),
         // The name of no secret: only marks of this redactor are known.
-        ("[redacted:redacted]", "[redacted:SK_TWO_API_KEY]:[redacted:ONE_TOKEN]]"),
+        (
+            "[redacted:redacted]",
+            "[redacted:SK_TWO_API_KEY]:[redacted:ONE_TOKEN]]",
+        ),
     ] {
         assert_eq!(redactor.text(text), want, "{text}");
         assert_eq!(redactor.text(want), want, "once redacted it stays: {text}");
         for cut in 1..text.len() {
             let mut stream = StreamRedactor::new(&redactor);
-            let pieces = [stream.push(&text[..cut]), stream.push(&text[cut..]), stream.end()];
+            let pieces = [
+                stream.push(&text[..cut]),
+                stream.push(&text[cut..]),
+                stream.end(),
+            ];
             assert_eq!(pieces.concat(), want, "{text} in pieces, cut at {cut}");
         }
     }
-    assert!(matches!(redactor.text("[redacted:ONE_TOKEN]"), Cow::Borrowed(_)));
+    assert!(matches!(
+        redactor.text("[redacted:ONE_TOKEN]"),
+        Cow::Borrowed(_)
+    ));
 }
 
 #[test]
 fn bearer_token_is_redacted() {
     let redactor = Redactor::default();
     for (text, want) in [
-        ("Authorization: Bearer abcdefghij", "Authorization: Bearer [redacted]"),
-        ("authorization=bearer abcdefghij!", "authorization=bearer [redacted]!"),
-        (r#"{"Authorization": "Bearer abc.def.ghi="}"#, r#"{"Authorization": "Bearer [redacted]"}"#),
+        (
+            "Authorization: Bearer abcdefghij",
+            "Authorization: Bearer [redacted]",
+        ),
+        (
+            "authorization=bearer abcdefghij!",
+            "authorization=bearer [redacted]!",
+        ),
+        (
+            r#"{"Authorization": "Bearer abc.def.ghi="}"#,
+            r#"{"Authorization": "Bearer [redacted]"}"#,
+        ),
         ("bearer abc123def", "bearer [redacted]"),
         ("bearer abcdefghijklmnopqrstuvwxyz", "bearer [redacted]"),
         ("bearer certificates are old", "bearer certificates are old"),
@@ -119,17 +176,35 @@ fn bearer_token_is_redacted() {
 fn truncated_secret_is_redacted_in_errors() {
     let redactor = redactor();
     for (text, want) in [
-        ("the key is sk-0123456789ab…", "the key is [redacted:OPENAI_API_KEY]…"),
-        ("the key is sk-0123456789ab", "the key is [redacted:OPENAI_API_KEY]"),
-        ("sk-0123456789a… [cut]\nsk-0123456789…", "[redacted:OPENAI_API_KEY]… [cut]\n[redacted:OPENAI_API_KEY]…"),
-        ("sk-0123456789ab\n[cut: the answer has", "[redacted:OPENAI_API_KEY]\n[cut: the answer has"),
-        ("sk-0123456789ab is the key", "[redacted:OPENAI_API_KEY] is the key"),
+        (
+            "the key is sk-0123456789ab…",
+            "the key is [redacted:OPENAI_API_KEY]…",
+        ),
+        (
+            "the key is sk-0123456789ab",
+            "the key is [redacted:OPENAI_API_KEY]",
+        ),
+        (
+            "sk-0123456789a… [cut]\nsk-0123456789…",
+            "[redacted:OPENAI_API_KEY]… [cut]\n[redacted:OPENAI_API_KEY]…",
+        ),
+        (
+            "sk-0123456789ab\n[cut: the answer has",
+            "[redacted:OPENAI_API_KEY]\n[cut: the answer has",
+        ),
+        (
+            "sk-0123456789ab is the key",
+            "[redacted:OPENAI_API_KEY] is the key",
+        ),
         ("sk-0123456 is no key", "sk-0123456 is no key"),
         ("pässwörd wi…", "[redacted:DB_PASSWORD]…"),
         ("sk-0123456…", "sk-0123456…"),
         ("nothing…", "nothing…"),
     ] {
-        let error = redactor.redact_error(ErrorInfo::new(soong_protocol::ErrorCode::InternalError, text));
+        let error = redactor.redact_error(ErrorInfo::new(
+            soong_protocol::ErrorCode::InternalError,
+            text,
+        ));
         assert_eq!(error.message, want, "{text}");
     }
 }
@@ -140,13 +215,22 @@ fn prefix_of_secret_is_redacted_anywhere() {
     for (text, want) in [
         ("sk-01234567", "[redacted:OPENAI_API_KEY]"),
         ("sk-0123456", "sk-0123456"),
-        ("your key sk-01234567*** is wrong", "your key [redacted:OPENAI_API_KEY] is wrong"),
+        (
+            "your key sk-01234567*** is wrong",
+            "your key [redacted:OPENAI_API_KEY] is wrong",
+        ),
         // Nothing shows how much of a guess is right.
-        ("sk-0123456789abcdeX sk-01234567zz", "[redacted:OPENAI_API_KEY] [redacted:OPENAI_API_KEY]"),
+        (
+            "sk-0123456789abcdeX sk-01234567zz",
+            "[redacted:OPENAI_API_KEY] [redacted:OPENAI_API_KEY]",
+        ),
         ("Basic dXNlcjpwYX…", "[redacted:TICKETS_AUTHORIZATION]…"),
         ("sk- and Basic alone", "sk- and Basic alone"),
         // A whole secret that starts inside the matched prefix of another one wins.
-        ("sk-0123456789abc0123456789abcdef", "[redacted:OPENAI_API_KEY][redacted:INNER_SECRET]"),
+        (
+            "sk-0123456789abc0123456789abcdef",
+            "[redacted:OPENAI_API_KEY][redacted:INNER_SECRET]",
+        ),
     ] {
         assert_eq!(redactor.text(text), want, "{text}");
     }
@@ -154,7 +238,10 @@ fn prefix_of_secret_is_redacted_anywhere() {
 
 #[test]
 fn text_without_secrets_is_borrowed() {
-    assert!(matches!(redactor().text("a long text without any"), Cow::Borrowed(_)));
+    assert!(matches!(
+        redactor().text("a long text without any"),
+        Cow::Borrowed(_)
+    ));
 }
 
 #[test]
@@ -209,14 +296,26 @@ fn event_stays_readable_if_a_number_equals_a_secret() {
         size: 20_000_000,
         source: soong_protocol::ArtifactSource::Tool,
     };
-    let mut draft = soong_protocol::EventDraft::new(soong_protocol::TraceId::new("s"), None, Default::default(), event);
+    let mut draft = soong_protocol::EventDraft::new(
+        soong_protocol::TraceId::new("s"),
+        None,
+        Default::default(),
+        event,
+    );
     for _ in 0..2 {
         redactor.redact_draft(&mut draft);
-        let soong_protocol::Event::Artifact(soong_protocol::ArtifactEvent::Saved { name, size, .. }) = &draft.event
+        let soong_protocol::Event::Artifact(soong_protocol::ArtifactEvent::Saved {
+            name,
+            size,
+            ..
+        }) = &draft.event
         else {
             panic!("{draft:?}")
         };
-        assert_eq!((name.as_deref(), *size), (Some("[redacted:DB_PASSWORD]"), 20_000_000));
+        assert_eq!(
+            (name.as_deref(), *size),
+            (Some("[redacted:DB_PASSWORD]"), 20_000_000)
+        );
         assert_eq!(draft.data, draft.event.data_json());
     }
 }

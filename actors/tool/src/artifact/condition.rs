@@ -38,18 +38,26 @@ impl ChangeCondition {
     /// # Errors
     /// `precondition_failed`, with the current version as `details.version`.
     pub fn check(&self, key: &str, current: Option<u64>) -> Result<(), ErrorInfo> {
-        let matches_current = |versions: &VersionSet| current.is_some_and(|version| versions.contains(version));
+        let matches_current =
+            |versions: &VersionSet| current.is_some_and(|version| versions.contains(version));
         let has_match = self.if_match.as_ref().is_none_or(matches_current);
         let has_no_excluded = !self.if_none_match.as_ref().is_some_and(matches_current);
         if has_match && has_no_excluded {
             return Ok(());
         }
         let message = match current {
-            Some(version) => format!("artifact {key:?} has version {version}, which the request does not allow"),
-            None => format!("artifact {key:?} does not exist, and the request requires a version of it"),
+            Some(version) => {
+                format!("artifact {key:?} has version {version}, which the request does not allow")
+            }
+            None => {
+                format!("artifact {key:?} does not exist, and the request requires a version of it")
+            }
         };
         let details = json!({ "version": current });
-        Err(ErrorInfo { details, ..ErrorInfo::new(ErrorCode::PreconditionFailed, message) })
+        Err(ErrorInfo {
+            details,
+            ..ErrorInfo::new(ErrorCode::PreconditionFailed, message)
+        })
     }
 }
 
@@ -76,7 +84,10 @@ mod tests {
             (None, of(&[2]), Some(3), true),
             (of(&[3]), of(&[3]), Some(3), false),
         ] {
-            let condition = ChangeCondition { if_match, if_none_match };
+            let condition = ChangeCondition {
+                if_match,
+                if_none_match,
+            };
             let checked = condition.check("a", current);
             assert_eq!(checked.is_ok(), holds, "{condition:?} for {current:?}");
             if let Err(error) = checked {

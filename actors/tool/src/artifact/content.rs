@@ -58,15 +58,20 @@ impl Content {
     /// Redacts secrets in a text (SAFE-1). Bytes or a file that are not UTF-8 stay unchanged, and so do the parts of a
     /// stream that are not. A file of more than `max_bytes` stays unchanged too; the store rejects it later.
     pub async fn redacted(self, redactor: &Redactor, max_bytes: u64) -> Result<Self, ErrorInfo> {
-        let redact = |bytes: Bytes| match std::str::from_utf8(&bytes).map(|text| redactor.text(text)) {
-            Ok(Cow::Owned(clean)) => Bytes::from(clean),
-            _ => bytes,
-        };
+        let redact =
+            |bytes: Bytes| match std::str::from_utf8(&bytes).map(|text| redactor.text(text)) {
+                Ok(Cow::Owned(clean)) => Bytes::from(clean),
+                _ => bytes,
+            };
         Ok(match self {
             Self::Bytes(bytes) => Self::Bytes(redact(bytes)),
             // Too large: the store rejects it. Other files are replaced by their redacted content only if they
             // contain a secret.
-            Self::File(path) if std::fs::metadata(&path).is_ok_and(|known| known.len() > max_bytes) => Self::File(path),
+            Self::File(path)
+                if std::fs::metadata(&path).is_ok_and(|known| known.len() > max_bytes) =>
+            {
+                Self::File(path)
+            }
             Self::File(path) => {
                 let read = tokio::task::spawn_blocking({
                     let path = path.clone();
@@ -76,7 +81,11 @@ impl Content {
                     Ok(Ok(bytes)) => {
                         let bytes = Bytes::from(bytes);
                         let redacted = redact(bytes.clone());
-                        if redacted == bytes { Self::File(path) } else { Self::Bytes(redacted) }
+                        if redacted == bytes {
+                            Self::File(path)
+                        } else {
+                            Self::Bytes(redacted)
+                        }
                     }
                     // The store reports the error when it reads the file.
                     _ => Self::File(path),
@@ -108,7 +117,12 @@ fn redacted_stream(
 
 /// Returns whether a content type denotes text.
 pub fn is_text(content_type: &str) -> bool {
-    let kind = content_type.split(';').next().unwrap_or("").trim().to_ascii_lowercase();
+    let kind = content_type
+        .split(';')
+        .next()
+        .unwrap_or("")
+        .trim()
+        .to_ascii_lowercase();
     kind.starts_with("text/")
         || kind.ends_with("+json")
         || kind.ends_with("+xml")
@@ -133,11 +147,20 @@ pub fn is_text(content_type: &str) -> bool {
 
 /// Decodes bytes as text. Fails with `unsupported_media` if the content type is not text or the bytes are not UTF-8.
 pub fn text(label: &str, content_type: &str, bytes: Bytes) -> Result<String, ErrorInfo> {
-    let refuse = |why: String| ErrorInfo::new(ErrorCode::UnsupportedMedia, format!("{label:?} is not text: {why}"));
+    let refuse = |why: String| {
+        ErrorInfo::new(
+            ErrorCode::UnsupportedMedia,
+            format!("{label:?} is not text: {why}"),
+        )
+    };
     if !is_text(content_type) {
-        return Err(refuse(format!("it is {content_type}, {} bytes", bytes.len())));
+        return Err(refuse(format!(
+            "it is {content_type}, {} bytes",
+            bytes.len()
+        )));
     }
-    String::from_utf8(bytes.into()).map_err(|error| refuse(format!("it is not UTF-8 ({})", error.utf8_error())))
+    String::from_utf8(bytes.into())
+        .map_err(|error| refuse(format!("it is not UTF-8 ({})", error.utf8_error())))
 }
 
 /// Collects a stream.
@@ -145,7 +168,9 @@ pub async fn collect_stream(
     mut body: BoxStream<'static, Result<Bytes, ErrorInfo>>,
     size: u64,
 ) -> Result<Bytes, ErrorInfo> {
-    let Some(first) = body.next().await else { return Ok(Bytes::new()) };
+    let Some(first) = body.next().await else {
+        return Ok(Bytes::new());
+    };
     let first = first?;
     if first.len() as u64 >= size {
         return Ok(first);

@@ -1,7 +1,9 @@
 //! Edits of a text: the change, the request and the result.
 
 use serde::{Deserialize, Serialize};
-use soong_protocol::{Artifact, ArtifactSnapshot, ArtifactSource, EffectId, MatchLayer, Provenance, UpdateType};
+use soong_protocol::{
+    Artifact, ArtifactSnapshot, ArtifactSource, EffectId, MatchLayer, Provenance, UpdateType,
+};
 
 use super::ChangeCondition;
 

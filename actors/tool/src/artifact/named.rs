@@ -23,8 +23,16 @@ impl NamedArtifacts {
     ///
     /// # Errors
     /// `validation_error` if the name is invalid; `payload_too_large` if the content is too large; `storage_error`.
-    pub async fn save(&self, name: &str, content_type: &str, content: impl Into<Content>) -> Result<u64, ErrorInfo> {
-        let save = Save { provenance: self.provenance.clone(), ..Save::new(name, content_type, content) };
+    pub async fn save(
+        &self,
+        name: &str,
+        content_type: &str,
+        content: impl Into<Content>,
+    ) -> Result<u64, ErrorInfo> {
+        let save = Save {
+            provenance: self.provenance.clone(),
+            ..Save::new(name, content_type, content)
+        };
         Ok(self.service.save(&self.owner, save).await?.stored_version)
     }
 

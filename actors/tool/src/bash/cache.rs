@@ -35,9 +35,17 @@ pub(super) struct PackageCaches {
 
 impl PackageCaches {
     /// Creates the missing folders.
-    pub(super) fn of_project(home: &Path, project: &Path, environment: &Environment) -> io::Result<Self> {
+    pub(super) fn of_project(
+        home: &Path,
+        project: &Path,
+        environment: &Environment,
+    ) -> io::Result<Self> {
         let hash = Sha256::digest(project.as_os_str().as_encoded_bytes());
-        let name: String = hash.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+        let name: String = hash
+            .iter()
+            .take(8)
+            .map(|byte| format!("{byte:02x}"))
+            .collect();
         let folder = home.canonicalize()?.join(CACHES_DIR).join(name);
         let mut variables = Vec::new();
         for (variable, cache) in CACHES {
@@ -46,7 +54,10 @@ impl PackageCaches {
             if cache.symlink_metadata().is_ok_and(|found| !found.is_dir()) {
                 fs::remove_file(&cache)?;
             }
-            fs::DirBuilder::new().recursive(true).mode(0o700).create(&cache)?;
+            fs::DirBuilder::new()
+                .recursive(true)
+                .mode(0o700)
+                .create(&cache)?;
             variables.push((variable.to_owned(), cache.to_string_lossy().into_owned()));
         }
         link_cargo_config(&folder.join("cargo"), environment);
@@ -56,8 +67,14 @@ impl PackageCaches {
 
 /// Links the user's Cargo configuration into the cache. Keeps an existing file: it affects only this project.
 fn link_cargo_config(cache: &Path, environment: &Environment) {
-    let own = environment.get("CARGO_HOME").map(PathBuf::from).or_else(|| environment.expand_home("~/.cargo"));
-    if let Some(config) = own.map(|folder| folder.join(CARGO_CONFIG)).filter(|config| config.is_file()) {
+    let own = environment
+        .get("CARGO_HOME")
+        .map(PathBuf::from)
+        .or_else(|| environment.expand_home("~/.cargo"));
+    if let Some(config) = own
+        .map(|folder| folder.join(CARGO_CONFIG))
+        .filter(|config| config.is_file())
+    {
         // If linking fails, Cargo uses its defaults.
         let _ = std::os::unix::fs::symlink(config, cache.join(CARGO_CONFIG));
     }

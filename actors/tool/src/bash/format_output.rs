@@ -27,16 +27,27 @@ pub(super) fn format_output(printed: &HeadTailBuffer, end_bytes: usize) -> Strin
 }
 
 fn head_and_tail(head: &[u8], tail: &[u8], total: u64, end_bytes: usize) -> String {
-    let (first, from_head) = sanitize_within(head, end_bytes, |bytes, count| trim_partial_end(&bytes[..count]));
-    let (last, from_tail) =
-        sanitize_within(tail, end_bytes, |bytes, count| trim_partial_start(&bytes[bytes.len() - count..]));
+    let (first, from_head) = sanitize_within(head, end_bytes, |bytes, count| {
+        trim_partial_end(&bytes[..count])
+    });
+    let (last, from_tail) = sanitize_within(tail, end_bytes, |bytes, count| {
+        trim_partial_start(&bytes[bytes.len() - count..])
+    });
     let left_out = total.saturating_sub((from_head + from_tail) as u64);
-    let gap = if first.ends_with('\n') || first.is_empty() { "" } else { "\n" };
+    let gap = if first.ends_with('\n') || first.is_empty() {
+        ""
+    } else {
+        "\n"
+    };
     format!("{first}{gap}[left out: {left_out} of {total} bytes]\n{last}")
 }
 
 /// Cleans as much as fits. Returns the text and the number of bytes that it represents.
-fn sanitize_within(bytes: &[u8], max_bytes: usize, part: impl Fn(&[u8], usize) -> &[u8]) -> (String, usize) {
+fn sanitize_within(
+    bytes: &[u8],
+    max_bytes: usize,
+    part: impl Fn(&[u8], usize) -> &[u8],
+) -> (String, usize) {
     let mut count = bytes.len().min(max_bytes);
     loop {
         let taken = part(bytes, count);
@@ -60,7 +71,11 @@ fn trim_partial_end(bytes: &[u8]) -> &[u8] {
 
 /// Returns the bytes without an incomplete character at their start.
 fn trim_partial_start(bytes: &[u8]) -> &[u8] {
-    let rest = bytes.iter().take(3).take_while(|byte| **byte & 0xc0 == 0x80).count();
+    let rest = bytes
+        .iter()
+        .take(3)
+        .take_while(|byte| **byte & 0xc0 == 0x80)
+        .count();
     &bytes[rest..]
 }
 
@@ -70,7 +85,9 @@ pub(super) fn sanitize(bytes: &[u8]) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text.as_ref();
     while let Some(c) = rest.chars().next() {
-        let plain = rest.find(|c: char| c.is_control() && c != '\n' && c != '\t').unwrap_or(rest.len());
+        let plain = rest
+            .find(|c: char| c.is_control() && c != '\n' && c != '\t')
+            .unwrap_or(rest.len());
         out.push_str(&rest[..plain]);
         rest = &rest[plain..];
         if plain > 0 {
@@ -100,7 +117,10 @@ fn skip_escape_sequence(rest: &str) -> Option<&str> {
     let after = |(at, c): (usize, char)| &rest[at + c.len_utf8()..];
     match kind {
         // CSI: parameters, then one final character.
-        '[' => chars.find(|(_, c)| !matches!(c, ' '..='?')).filter(|(_, c)| matches!(c, '@'..='~')).map(after),
+        '[' => chars
+            .find(|(_, c)| !matches!(c, ' '..='?'))
+            .filter(|(_, c)| matches!(c, '@'..='~'))
+            .map(after),
         // String for the terminal, up to BEL, or the escape character and a backslash.
         ']' | 'P' | 'X' | '^' | '_' => loop {
             match chars.next()? {
@@ -113,7 +133,10 @@ fn skip_escape_sequence(rest: &str) -> Option<&str> {
             }
         },
         // Character sets and similar: intermediate characters, then one final character.
-        ' '..='/' => chars.find(|(_, c)| !matches!(c, ' '..='/')).filter(|(_, c)| matches!(c, '0'..='~')).map(after),
+        ' '..='/' => chars
+            .find(|(_, c)| !matches!(c, ' '..='/'))
+            .filter(|(_, c)| matches!(c, '0'..='~'))
+            .map(after),
         '0'..='~' => Some(&rest[kind.len_utf8()..]),
         _ => None,
     }

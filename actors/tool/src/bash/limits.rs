@@ -30,7 +30,10 @@ impl CommandLimits {
     pub(super) fn new(config: &BashConfig) -> Self {
         Self {
             processes: config.max_processes as usize,
-            memory_bytes: config.max_memory_mb.map(|mb| mb.saturating_mul(MIB)).or_else(half_of_memory),
+            memory_bytes: config
+                .max_memory_mb
+                .map(|mb| mb.saturating_mul(MIB))
+                .or_else(half_of_memory),
             file_mb: config.max_file_mb,
         }
     }
@@ -57,7 +60,9 @@ impl CommandLimits {
         loop {
             tokio::time::sleep(INTERVAL).await;
             let most = self.processes;
-            let load = tokio::task::spawn_blocking(move || meter.read(most)).await.unwrap_or_default();
+            let load = tokio::task::spawn_blocking(move || meter.read(most))
+                .await
+                .unwrap_or_default();
             if let Some(which) = self.check(load) {
                 return which;
             }
@@ -67,11 +72,15 @@ impl CommandLimits {
     fn check(self, load: ResourceUsage) -> Option<String> {
         if load.processes > self.processes {
             let most = self.processes;
-            return Some(format!("it ran more processes at once than tools.bash.max_processes, which is {most}"));
+            return Some(format!(
+                "it ran more processes at once than tools.bash.max_processes, which is {most}"
+            ));
         }
         let most = self.memory_bytes.filter(|most| load.memory_bytes > *most)?;
         let (used, most) = (load.memory_bytes / MIB, most / MIB);
-        Some(format!("it used {used} MiB of memory; tools.bash.max_memory_mb is {most}"))
+        Some(format!(
+            "it used {used} MiB of memory; tools.bash.max_memory_mb is {most}"
+        ))
     }
 
     /// Returns why a command ended with this status, if a kernel limit is the cause.
@@ -102,17 +111,37 @@ mod tests {
 
     #[test]
     fn exceeded_limit_is_named_in_message() {
-        let limits = CommandLimits { processes: 3, memory_bytes: Some(2 * MIB), file_mb: 7 };
+        let limits = CommandLimits {
+            processes: 3,
+            memory_bytes: Some(2 * MIB),
+            file_mb: 7,
+        };
         for (processes, memory_bytes, part) in [
             (3, 2 * MIB, None),
             (4, 0, Some("tools.bash.max_processes, which is 3")),
-            (1, 3 * MIB, Some("3 MiB of memory; tools.bash.max_memory_mb is 2")),
+            (
+                1,
+                3 * MIB,
+                Some("3 MiB of memory; tools.bash.max_memory_mb is 2"),
+            ),
         ] {
-            let message = limits.check(ResourceUsage { processes, memory_bytes });
+            let message = limits.check(ResourceUsage {
+                processes,
+                memory_bytes,
+            });
             assert_eq!(message.is_some(), part.is_some(), "{message:?}");
-            assert!(message.unwrap_or_default().contains(part.unwrap_or_default()));
+            assert!(
+                message
+                    .unwrap_or_default()
+                    .contains(part.unwrap_or_default())
+            );
         }
-        assert!(limits.explain_exit_status(153).unwrap().contains("max_file_mb, which is 7"));
+        assert!(
+            limits
+                .explain_exit_status(153)
+                .unwrap()
+                .contains("max_file_mb, which is 7")
+        );
         assert_eq!(limits.explain_exit_status(137), None);
     }
 }

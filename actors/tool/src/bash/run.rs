@@ -61,7 +61,12 @@ enum CommandEnd {
 }
 
 /// Runs a command for at most `limit`.
-pub(super) async fn run(setting: &BashState, context: &ToolContext, command: &str, limit: Duration) -> ToolResult {
+pub(super) async fn run(
+    setting: &BashState,
+    context: &ToolContext,
+    command: &str,
+    limit: Duration,
+) -> ToolResult {
     let mut running = start(setting, context, command).await?;
     let over_limit = setting.limits.wait_until_exceeded(running.family.meter());
     let mut end = tokio::select! {
@@ -73,7 +78,12 @@ pub(super) async fn run(setting: &BashState, context: &ToolContext, command: &st
         running.family.ask_to_end().await;
         running.follow(None, Instant::now() + EXIT_GRACE).await;
     }
-    let RunningCommand { family, mut stdout, output: mut printed, .. } = running;
+    let RunningCommand {
+        family,
+        mut stdout,
+        output: mut printed,
+        ..
+    } = running;
     let ended = family.end().await;
     let _ = timeout(DRAIN_TIMEOUT, async {
         let mut chunk = vec![0; CHUNK_BYTES];
@@ -91,12 +101,20 @@ pub(super) async fn run(setting: &BashState, context: &ToolContext, command: &st
         end,
         &printed,
         ended,
-        &AppliedLimits { timeout: limit, max_timeout_ms: most_ms, limits: setting.limits },
+        &AppliedLimits {
+            timeout: limit,
+            max_timeout_ms: most_ms,
+            limits: setting.limits,
+        },
     )
 }
 
 /// Starts the command. [`RunningCommand::follow`] then reads its output.
-async fn start(setting: &BashState, context: &ToolContext, command: &str) -> Result<RunningCommand, ErrorInfo> {
+async fn start(
+    setting: &BashState,
+    context: &ToolContext,
+    command: &str,
+) -> Result<RunningCommand, ErrorInfo> {
     let failed = |what: &str, error: std::io::Error| {
         let message = format!("the command was not run: {what}: {error}");
         ErrorInfo::new(ErrorCode::InternalError, message)
@@ -108,11 +126,24 @@ async fn start(setting: &BashState, context: &ToolContext, command: &str) -> Res
     let prepared = tokio::task::spawn_blocking(move || {
         let environment = &tool_environment.environment;
         let temp_dir = TempDirectory::new(Path::new(environment.get("TMPDIR").unwrap_or("/tmp")))?;
-        let home =
-            tool_environment.home.as_ref().filter(|_| tool_environment.tools.bash.cache == PackageCache::Project);
-        let caches = home.map(|home| PackageCaches::of_project(home, &project, environment)).transpose()?;
-        let folders = caches.iter().map(|caches| caches.folder.clone()).chain([temp_dir.0.clone()]);
-        let reach = sandbox_policy(&tool_environment, &roots, &project, folders, limits.shared_memory_bytes())?;
+        let home = tool_environment
+            .home
+            .as_ref()
+            .filter(|_| tool_environment.tools.bash.cache == PackageCache::Project);
+        let caches = home
+            .map(|home| PackageCaches::of_project(home, &project, environment))
+            .transpose()?;
+        let folders = caches
+            .iter()
+            .map(|caches| caches.folder.clone())
+            .chain([temp_dir.0.clone()]);
+        let reach = sandbox_policy(
+            &tool_environment,
+            &roots,
+            &project,
+            folders,
+            limits.shared_memory_bytes(),
+        )?;
         std::io::Result::Ok((temp_dir, Sandbox::prepare(&reach)?, caches))
     });
     let (own, sandbox, caches) = prepared
@@ -120,7 +151,10 @@ async fn start(setting: &BashState, context: &ToolContext, command: &str) -> Res
         .unwrap_or_else(|error| Err(std::io::Error::other(error)))
         .map_err(|error| failed("what it may write to cannot be prepared", error))?;
     let tools = &setting.tool_environment.tools;
-    let mut variables = setting.tool_environment.environment.select(&tools.env_allowlist);
+    let mut variables = setting
+        .tool_environment
+        .environment
+        .select(&tools.env_allowlist);
     variables.insert("TMPDIR".to_owned(), own.0.to_string_lossy().into_owned());
     variables.extend(caches.into_iter().flat_map(|caches| caches.variables));
     let launch = SpawnOptions::new(&setting.shell, &context.project_dir, variables)
@@ -132,12 +166,28 @@ async fn start(setting: &BashState, context: &ToolContext, command: &str) -> Res
         .without_new_privileges();
     let shell = setting.shell.display();
     // The token keeps `context.tasks` open until all processes of the command are gone.
-    let started = launch.start_with_attachment((own, context.cleanup_tasks.token())).await;
+    let started = launch
+        .start_with_attachment((own, context.cleanup_tasks.token()))
+        .await;
     let started = started.map_err(|error| failed(&format!("{shell} cannot be started"), error))?;
-    let StartedProgram { stdout, process_tree: family, .. } = started;
+    let StartedProgram {
+        stdout,
+        process_tree: family,
+        ..
+    } = started;
     let printed = HeadTailBuffer::new(KEPT_OUTPUT_BYTES, KEPT_OUTPUT_BYTES);
-    let output_progress = OutputProgress { progress: context.progress.clone(), pending: Vec::new(), due: None };
-    Ok(RunningCommand { family, stdout, is_open: true, output: printed, progress: output_progress })
+    let output_progress = OutputProgress {
+        progress: context.progress.clone(),
+        pending: Vec::new(),
+        due: None,
+    };
+    Ok(RunningCommand {
+        family,
+        stdout,
+        is_open: true,
+        output: printed,
+        progress: output_progress,
+    })
 }
 
 /// A running command.
@@ -184,7 +234,9 @@ impl RunningCommand {
 
 /// Returns an exit status in the notation of shells: 128 plus the signal number if a signal killed the command.
 fn shell_exit_status(status: std::process::ExitStatus) -> i32 {
-    status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or_default())
+    status
+        .code()
+        .unwrap_or_else(|| 128 + status.signal().unwrap_or_default())
 }
 
 /// Output since the last progress report.
@@ -197,15 +249,18 @@ struct OutputProgress {
 
 impl OutputProgress {
     fn push(&mut self, bytes: &[u8]) {
-        self.pending.extend_from_slice(&bytes[bytes.len().saturating_sub(MAX_PROGRESS_BYTES)..]);
+        self.pending
+            .extend_from_slice(&bytes[bytes.len().saturating_sub(MAX_PROGRESS_BYTES)..]);
         let too_much = self.pending.len().saturating_sub(MAX_PROGRESS_BYTES);
         self.pending.drain(..too_much);
-        self.due.get_or_insert_with(|| Instant::now() + PROGRESS_INTERVAL);
+        self.due
+            .get_or_insert_with(|| Instant::now() + PROGRESS_INTERVAL);
     }
 
     fn flush(&mut self) {
         self.due = None;
-        self.progress.report(sanitize(&std::mem::take(&mut self.pending)));
+        self.progress
+            .report(sanitize(&std::mem::take(&mut self.pending)));
     }
 }
 
@@ -226,30 +281,44 @@ fn command_result(
     bounds: &AppliedLimits,
 ) -> ToolResult {
     let how = match end {
-        CommandEnd::LimitExceeded(which) => format!("killed with everything that it started: {which}"),
+        CommandEnd::LimitExceeded(which) => {
+            format!("killed with everything that it started: {which}")
+        }
         CommandEnd::Status(status) if let Some(why) = bounds.limits.explain_exit_status(status) => {
             format!("killed by signal {}: {why}", status - 128)
         }
-        CommandEnd::Status(status @ 129..=192) => format!("killed by signal {} (exit status {status})", status - 128),
+        CommandEnd::Status(status @ 129..=192) => {
+            format!("killed by signal {} (exit status {status})", status - 128)
+        }
         CommandEnd::Status(status) => format!("exit status {status}"),
         CommandEnd::SupervisorKilled => {
             "exit status unknown: the process that supervised the command was killed".to_owned()
         }
         CommandEnd::TimedOut => {
-            let AppliedLimits { timeout: limit, max_timeout_ms: most_ms, .. } = bounds;
+            let AppliedLimits {
+                timeout: limit,
+                max_timeout_ms: most_ms,
+                ..
+            } = bounds;
             let message = format!(
                 "the command was ended after {} ms. Raise timeout_ms (at most {most_ms}) or do less at once. {}{}",
                 limit.as_millis(),
                 match printed.total() {
                     0 => "It had printed nothing.".to_owned(),
-                    _ => format!("What it had printed:\n{}", format_output(printed, TIMEOUT_OUTPUT_BYTES)),
+                    _ => format!(
+                        "What it had printed:\n{}",
+                        format_output(printed, TIMEOUT_OUTPUT_BYTES)
+                    ),
                 },
                 leftover_note(&ended)
             );
             return Err(ErrorInfo::new(ErrorCode::Timeout, message));
         }
         CommandEnd::Cancelled => {
-            return Err(ErrorInfo::new(ErrorCode::Cancelled, format!("cancelled{}", leftover_note(&ended))));
+            return Err(ErrorInfo::new(
+                ErrorCode::Cancelled,
+                format!("cancelled{}", leftover_note(&ended)),
+            ));
         }
     };
     let mut text = format_output(printed, MAX_END_BYTES);
@@ -265,16 +334,31 @@ fn command_result(
 
 /// Returns lines for the model about the processes that were still alive when the command had ended; may be empty.
 fn leftover_note(ended: &EndSummary) -> String {
-    let processes = |count: usize| if count == 1 { "1 process".to_owned() } else { format!("{count} processes") };
+    let processes = |count: usize| {
+        if count == 1 {
+            "1 process".to_owned()
+        } else {
+            format!("{count} processes")
+        }
+    };
     let mut note = String::new();
     if ended.killed > 0 {
         let left = processes(ended.killed);
         // The names are unknown if the supervisor was killed.
-        let names = if ended.names.is_empty() { String::new() } else { format!(": {}", ended.names.join(", ")) };
-        note.push_str(&format!("\n[ended with it: {left} that it had left running{names}]"));
+        let names = if ended.names.is_empty() {
+            String::new()
+        } else {
+            format!(": {}", ended.names.join(", "))
+        };
+        note.push_str(&format!(
+            "\n[ended with it: {left} that it had left running{names}]"
+        ));
     }
     if ended.survivors > 0 {
-        note.push_str(&format!("\n[{} that it started could not be ended]", processes(ended.survivors)));
+        note.push_str(&format!(
+            "\n[{} that it started could not be ended]",
+            processes(ended.survivors)
+        ));
     }
     note
 }
@@ -292,7 +376,9 @@ struct TempDirectory(PathBuf);
 
 impl TempDirectory {
     fn new(below: &Path) -> std::io::Result<Self> {
-        let path = below.canonicalize()?.join(format!("soong-call-{}", Uuid::now_v7().simple()));
+        let path = below
+            .canonicalize()?
+            .join(format!("soong-call-{}", Uuid::now_v7().simple()));
         std::fs::DirBuilder::new().mode(0o700).create(&path)?;
         Ok(Self(path))
     }

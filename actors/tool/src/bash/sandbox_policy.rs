@@ -17,7 +17,14 @@ use soong_text::Environment;
 use crate::{ToolEnvironment, path_policy::PathPolicy};
 
 /// Devices that commands can use.
-const DEVICES: [&str; 6] = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty"];
+const DEVICES: [&str; 6] = [
+    "/dev/null",
+    "/dev/zero",
+    "/dev/full",
+    "/dev/random",
+    "/dev/urandom",
+    "/dev/tty",
+];
 
 /// Returns the file access policy of a command that runs in `project`. `call_folders` are additional writable folders.
 ///
@@ -32,17 +39,27 @@ pub(super) fn sandbox_policy(
     shared_memory_bytes: u64,
 ) -> io::Result<SandboxPolicy> {
     if !is_resolved(project) {
-        let message = format!("{} is not the folder any more that it was: a symlink leads there", project.display());
+        let message = format!(
+            "{} is not the folder any more that it was: a symlink leads there",
+            project.display()
+        );
         return Err(io::Error::other(message));
     }
     let home = roots.runtime_home().as_deref().and_then(canonical);
-    let sensitive = sensitive_paths(&tool_environment.tools.sensitive_paths, &tool_environment.environment);
+    let sensitive = sensitive_paths(
+        &tool_environment.tools.sensitive_paths,
+        &tool_environment.environment,
+    );
     let writable = tool_environment.tools.bash.writable.iter();
-    let writable = writable.filter_map(|folder| canonical(&tool_environment.environment.expand_home(folder)?));
+    let writable =
+        writable.filter_map(|folder| canonical(&tool_environment.environment.expand_home(folder)?));
     // Excludes roots inside the runtime's home, and roots that were replaced by a symlink: its target may be any
     // folder.
-    let extra =
-        roots.additional_roots().iter().filter(|root| !roots.is_in_runtime_home(root) && is_resolved(root)).cloned();
+    let extra = roots
+        .additional_roots()
+        .iter()
+        .filter(|root| !roots.is_in_runtime_home(root) && is_resolved(root))
+        .cloned();
     let directory = project.to_owned();
     let project = Some(project.to_owned()).filter(|project| home.as_ref() != Some(project));
     Ok(SandboxPolicy {
@@ -53,7 +70,11 @@ pub(super) fn sandbox_policy(
             .collect(),
         hidden: home.iter().cloned().chain(sensitive).collect(),
         read_only: roots.guarded_at_home(&directory),
-        devices: DEVICES.map(PathBuf::from).into_iter().filter(|device| device.exists()).collect(),
+        devices: DEVICES
+            .map(PathBuf::from)
+            .into_iter()
+            .filter(|device| device.exists())
+            .collect(),
         shared_memory_bytes: Some(shared_memory_bytes),
     })
 }
@@ -66,22 +87,33 @@ fn sensitive_paths(patterns: &[String], environment: &Environment) -> Vec<PathBu
         let path = environment.expand_home(pattern.strip_suffix("/**").unwrap_or(pattern));
         path.map_or_else(Vec::new, |path| matching_paths(&path))
     });
-    found.filter_map(|path| canonical(&path)).filter(|path| path.is_absolute()).collect()
+    found
+        .filter_map(|path| canonical(&path))
+        .filter(|path| path.is_absolute())
+        .collect()
 }
 
 /// Returns the paths that match `path`, whose last component may be a glob pattern. A path without a pattern is
 /// returned even if it does not exist.
 fn matching_paths(path: &Path) -> Vec<PathBuf> {
-    let (Some(folder), Some(name)) = (path.parent(), path.file_name().and_then(|name| name.to_str())) else {
+    let (Some(folder), Some(name)) = (
+        path.parent(),
+        path.file_name().and_then(|name| name.to_str()),
+    ) else {
         return Vec::new();
     };
     if !name.contains(['*', '?', '[', '{']) {
         return vec![path.to_owned()];
     }
-    let Ok(glob) = GlobBuilder::new(name).build() else { return Vec::new() };
+    let Ok(glob) = GlobBuilder::new(name).build() else {
+        return Vec::new();
+    };
     let glob = glob.compile_matcher();
     let entries = folder.read_dir().into_iter().flatten().flatten();
-    entries.filter(|entry| glob.is_match(entry.file_name())).map(|entry| entry.path()).collect()
+    entries
+        .filter(|entry| glob.is_match(entry.file_name()))
+        .map(|entry| entry.path())
+        .collect()
 }
 
 fn canonical(path: &Path) -> Option<PathBuf> {

@@ -28,17 +28,23 @@ pub(super) struct SimpleCommand {
 
 /// Words with a special meaning in the position of a program name.
 const KEYWORDS: [&str; 20] = [
-    "!", "[[", "case", "coproc", "do", "done", "elif", "else", "esac", "fi", "for", "function", "if", "in", "select",
-    "then", "until", "while", "{", "}",
+    "!", "[[", "case", "coproc", "do", "done", "elif", "else", "esac", "fi", "for", "function",
+    "if", "in", "select", "then", "until", "while", "{", "}",
 ];
 
 impl CommandLine {
     /// Parses a line; `None` if it cannot be parsed statically, or is empty.
     pub(super) fn parse(text: &str) -> Option<Self> {
-        let mut parser = Parser { rest: text.chars().peekable(), parts: Vec::new(), part: SimpleCommand::default() };
+        let mut parser = Parser {
+            rest: text.chars().peekable(),
+            parts: Vec::new(),
+            part: SimpleCommand::default(),
+        };
         parser.run()?;
         let words: usize = parser.parts.iter().map(|part| part.words.len()).sum();
-        (!parser.parts.is_empty() && words <= MAX_WORDS).then_some(Self { parts: parser.parts })
+        (!parser.parts.is_empty() && words <= MAX_WORDS).then_some(Self {
+            parts: parser.parts,
+        })
     }
 }
 
@@ -105,7 +111,8 @@ impl Parser<'_> {
         let part = std::mem::take(&mut self.part);
         if part.words.is_empty() {
             // Only redirections or assignments, without a program.
-            return (!part.has_redirection && !part.has_assignment && !part.reads_pipe).then_some(());
+            return (!part.has_redirection && !part.has_assignment && !part.reads_pipe)
+                .then_some(());
         }
         if KEYWORDS.contains(&part.words[0].as_str()) {
             return None;
@@ -129,7 +136,8 @@ impl Parser<'_> {
         let to_descriptor = self.rest.next_if_eq(&'&').is_some();
         while self.rest.next_if(|c| matches!(c, ' ' | '\t')).is_some() {}
         let (target, _) = self.text()?;
-        let is_descriptor = to_descriptor && (target == "-" || target.bytes().all(|byte| byte.is_ascii_digit()));
+        let is_descriptor =
+            to_descriptor && (target == "-" || target.bytes().all(|byte| byte.is_ascii_digit()));
         if target.is_empty() {
             return None;
         }
@@ -147,7 +155,9 @@ impl Parser<'_> {
         let is_assignment = self.part.words.is_empty()
             && word.split_once('=').is_some_and(|(name, _)| {
                 let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '+');
-                !name.is_empty() && name.chars().all(is_name) && !name.starts_with(|c: char| c.is_ascii_digit())
+                !name.is_empty()
+                    && name.chars().all(is_name)
+                    && !name.starts_with(|c: char| c.is_ascii_digit())
             });
         if is_assignment {
             self.part.has_assignment = true;
@@ -189,7 +199,8 @@ impl Parser<'_> {
                     was_quoted = true;
                     text.push(self.rest.next().filter(|c| *c != '\n')?);
                 }
-                '$' | '`' | '*' | '?' | '[' | ']' | '{' | '}' | '(' | ')' | '!' | '^' | '\r' | '\0' => return None,
+                '$' | '`' | '*' | '?' | '[' | ']' | '{' | '}' | '(' | ')' | '!' | '^' | '\r'
+                | '\0' => return None,
                 // `~` is a home directory at the start of a word and after `=` or `:`. Elsewhere it is an ordinary
                 // character.
                 '~' if text.is_empty() || text.ends_with(['=', ':']) => return None,

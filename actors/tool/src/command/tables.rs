@@ -48,8 +48,8 @@ const WRAPPERS: [&str; 31] = [
 const NEVER_COVERED: [&str; 3] = [".", "eval", "source"];
 /// Programs that execute the text they read.
 const SHELLS: [&str; 21] = [
-    "ash", "bash", "bun", "busybox", "csh", "dash", "deno", "fish", "ksh", "lua", "node", "nodejs", "perl", "php",
-    "python", "python3", "rbash", "ruby", "sh", "tcsh", "zsh",
+    "ash", "bash", "bun", "busybox", "csh", "dash", "deno", "fish", "ksh", "lua", "node", "nodejs",
+    "perl", "php", "python", "python3", "rbash", "ruby", "sh", "tcsh", "zsh",
 ];
 /// Programs and shell commands that execute text or a list from their arguments in some form, or that change the
 /// meaning of later words.
@@ -117,12 +117,18 @@ struct HarmlessCommand {
 static HARMLESS_COMMANDS: LazyLock<HashMap<(&str, &str), HarmlessCommand>> =
     LazyLock::new(|| rows(HARMLESS).filter_map(parse_row).collect());
 static DESTRUCTIVE_ROWS: LazyLock<Vec<Vec<Vec<&str>>>> = LazyLock::new(|| {
-    let alternatives = |row: &'static str| row.split(' ').map(|word| word.split('|').collect()).collect();
+    let alternatives = |row: &'static str| {
+        row.split(' ')
+            .map(|word| word.split('|').collect())
+            .collect()
+    };
     rows(DESTRUCTIVE).map(alternatives).collect()
 });
 
 fn rows(table: &'static str) -> impl Iterator<Item = &'static str> {
-    table.lines().filter(|line| !line.is_empty() && !line.starts_with('#'))
+    table
+        .lines()
+        .filter(|line| !line.is_empty() && !line.starts_with('#'))
 }
 
 fn parse_row(row: &'static str) -> Option<((&'static str, &'static str), HarmlessCommand)> {
@@ -133,7 +139,13 @@ fn parse_row(row: &'static str) -> Option<((&'static str, &'static str), Harmles
         "one" => Operands::One,
         _ => Operands::None,
     };
-    Some(((program, subcommand), HarmlessCommand { operands, options: words.collect() }))
+    Some((
+        (program, subcommand),
+        HarmlessCommand {
+            operands,
+            options: words.collect(),
+        },
+    ))
 }
 
 /// Returns the name under which a harmless command is granted, such as `git status`; `None` if the table does not list
@@ -153,15 +165,23 @@ pub(super) fn harmless(part: &SimpleCommand) -> Option<String> {
             rest = others;
         }
     }
-    let (first, second) = (rest.first().map(String::as_str), rest.get(1).map(String::as_str));
-    let pair = first.zip(second).map(|(first, second)| format!("{first}.{second}"));
+    let (first, second) = (
+        rest.first().map(String::as_str),
+        rest.get(1).map(String::as_str),
+    );
+    let pair = first
+        .zip(second)
+        .map(|(first, second)| format!("{first}.{second}"));
     let candidates = [(pair.as_deref(), 2), (first, 1), (Some("-"), 0)];
     for (subcommand, taken) in candidates {
-        let Some(entry) = subcommand.and_then(|subcommand| HARMLESS_COMMANDS.get(&(program.as_str(), subcommand)))
+        let Some(entry) = subcommand
+            .and_then(|subcommand| HARMLESS_COMMANDS.get(&(program.as_str(), subcommand)))
         else {
             continue;
         };
-        let name = [std::slice::from_ref(program), &rest[..taken]].concat().join(" ");
+        let name = [std::slice::from_ref(program), &rest[..taken]]
+            .concat()
+            .join(" ");
         return entry.covers(&rest[taken..]).then_some(name);
     }
     None
@@ -208,7 +228,9 @@ impl HarmlessCommand {
         if let Some((name, _)) = word.split_once('=') {
             return has(&format!("{name}=")).then_some(false);
         }
-        let flags = word.strip_prefix('-').filter(|flags| !flags.starts_with('-'))?;
+        let flags = word
+            .strip_prefix('-')
+            .filter(|flags| !flags.starts_with('-'))?;
         let mut rest = flags.chars();
         while let Some(letter) = rest.next() {
             if has(&format!("-{letter}")) {
@@ -252,15 +274,24 @@ impl SimpleCommand {
                 is_start[start + 1..].fill(true);
             }
             let mut add = |program: &str, arguments| {
-                readings.push(Invocation { program: program.to_owned(), arguments });
+                readings.push(Invocation {
+                    program: program.to_owned(),
+                    arguments,
+                });
             };
             add(name, arguments);
-            if let Some(command) = name.strip_prefix("git-").filter(|command| !command.is_empty()) {
+            if let Some(command) = name
+                .strip_prefix("git-")
+                .filter(|command| !command.is_empty())
+            {
                 // Separate programs of git, such as git-push: the program name contains the subcommand.
                 add(command, arguments);
             }
             // Options before a subcommand may have values, so each later word may be the subcommand.
-            if arguments.first().is_some_and(|word| word.starts_with(['-', '+'])) {
+            if arguments
+                .first()
+                .is_some_and(|word| word.starts_with(['-', '+']))
+            {
                 (1..arguments.len()).for_each(|skipped| add(name, &arguments[skipped..]));
             }
         }
@@ -276,9 +307,15 @@ fn base_name(program: &str) -> &str {
 pub(super) fn is_destructive(reading: &Invocation<'_>) -> bool {
     let Invocation { program, arguments } = reading;
     let listed = DESTRUCTIVE_ROWS.iter().any(|row| {
-        let (programs, needed) = row.split_first().map_or((&[][..], &[][..]), |(first, rest)| (&first[..], rest));
+        let (programs, needed) = row
+            .split_first()
+            .map_or((&[][..], &[][..]), |(first, rest)| (&first[..], rest));
         programs.iter().any(|name| is_program(program, name))
-            && needed.iter().all(|any| arguments.iter().any(|word| any.iter().any(|sign| matches_argument(word, sign))))
+            && needed.iter().all(|any| {
+                arguments
+                    .iter()
+                    .any(|word| any.iter().any(|sign| matches_argument(word, sign)))
+            })
     });
     listed || sets_git_configuration(reading)
 }
@@ -286,8 +323,14 @@ pub(super) fn is_destructive(reading: &Invocation<'_>) -> bool {
 /// Whether options before the git subcommand change which programs git runs.
 fn sets_git_configuration(reading: &Invocation<'_>) -> bool {
     let signs = ["-c", "--config-env", "--exec-path"];
-    let leading = reading.arguments.iter().take_while(|word| word.starts_with('-'));
-    reading.program == "git" && leading.into_iter().any(|word| signs.iter().any(|sign| word.starts_with(sign)))
+    let leading = reading
+        .arguments
+        .iter()
+        .take_while(|word| word.starts_with('-'));
+    reading.program == "git"
+        && leading
+            .into_iter()
+            .any(|word| signs.iter().any(|sign| word.starts_with(sign)))
 }
 
 /// Whether a program is the named one, with or without a version number: `python3.11` matches `python3`.
@@ -301,7 +344,9 @@ fn is_program(program: &str, name: &str) -> bool {
 fn matches_argument(word: &str, sign: &str) -> bool {
     let (name, _) = word.split_once('=').unwrap_or((word, ""));
     if let Some(long) = sign.strip_prefix("--") {
-        return name.strip_prefix("--").is_some_and(|given| !given.is_empty() && long.starts_with(given));
+        return name
+            .strip_prefix("--")
+            .is_some_and(|given| !given.is_empty() && long.starts_with(given));
     }
     if let Some(letter) = sign.strip_prefix('-').filter(|flags| flags.len() == 1) {
         return word.starts_with('-') && !word.starts_with("--") && word.contains(letter);
@@ -329,12 +374,25 @@ pub(super) fn executes_text(reading: &Invocation<'_>) -> bool {
             .arguments
             .iter()
             .any(|word| matches_argument(word, "-S") || matches_argument(word, "--split-string"));
-    let has = |sign: &str| reading.arguments.iter().any(|word| matches_argument(word, sign));
+    let has = |sign: &str| {
+        reading
+            .arguments
+            .iter()
+            .any(|word| matches_argument(word, sign))
+    };
     let takes_command = match program {
-        "git" => has("foreach") || (has("rebase") && (has("-x") || has("--exec"))) || (has("bisect") && has("run")),
+        "git" => {
+            has("foreach")
+                || (has("rebase") && (has("-x") || has("--exec")))
+                || (has("bisect") && has("run"))
+        }
         // These options take a whole command line as one word.
         "su" | "runuser" => has("-c") || has("--command") || has("--session-command"),
         _ => false,
     };
-    TEXT_EXECUTORS.contains(&program) || is_shell(program) || splits || takes_command || sets_git_configuration(reading)
+    TEXT_EXECUTORS.contains(&program)
+        || is_shell(program)
+        || splits
+        || takes_command
+        || sets_git_configuration(reading)
 }

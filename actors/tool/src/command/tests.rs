@@ -11,7 +11,14 @@ fn pattern(text: &str) -> CommandPattern {
 /// Decides about `command` after a session grant for `granted`.
 fn after_grant(granted: &str, command: &str) -> CommandVerdict {
     let scope = session_scope(granted, PROJECT);
-    decide(command, PROJECT, Rules { session: &[&scope], ..Rules::default() })
+    decide(
+        command,
+        PROJECT,
+        Rules {
+            session: &[&scope],
+            ..Rules::default()
+        },
+    )
 }
 
 #[test]
@@ -67,16 +74,35 @@ fn session_grant_covers_subcommand_and_harmless_options() {
         ("git log | head -3 > out", "git log | head -4 > out", false),
         ("./run.sh --fast", "./run.sh --fast", true),
         ("./run.sh --fast", "./run.sh --slow", false),
-        ("for i in 1 2; do echo $i; done", "for i in 1 2; do echo $i; done", true),
+        (
+            "for i in 1 2; do echo $i; done",
+            "for i in 1 2; do echo $i; done",
+            true,
+        ),
         ("pip install x", "pip install x", true),
         ("pip install x", "pip install y", false),
     ] {
-        let want = if is_covered { CommandVerdict::Allow } else { CommandVerdict::Ask };
-        assert_eq!(after_grant(granted, command), want, "{granted:?} then {command:?}");
+        let want = if is_covered {
+            CommandVerdict::Allow
+        } else {
+            CommandVerdict::Ask
+        };
+        assert_eq!(
+            after_grant(granted, command),
+            want,
+            "{granted:?} then {command:?}"
+        );
     }
     let scope = session_scope("git status", PROJECT);
-    let rules = Rules { session: &[&scope], ..Rules::default() };
-    assert_eq!(decide("git status", "/elsewhere", rules), CommandVerdict::Ask, "another directory");
+    let rules = Rules {
+        session: &[&scope],
+        ..Rules::default()
+    };
+    assert_eq!(
+        decide("git status", "/elsewhere", rules),
+        CommandVerdict::Ask,
+        "another directory"
+    );
 }
 
 #[test]
@@ -122,49 +148,125 @@ fn destructive_command_gets_no_session_grant() {
         "git status && rm -r src",
     ] {
         assert_eq!(session_scope(command, PROJECT), Scope::Call, "{command}");
-        assert_eq!(after_grant(command, command), CommandVerdict::Ask, "{command}");
+        assert_eq!(
+            after_grant(command, command),
+            CommandVerdict::Ask,
+            "{command}"
+        );
     }
-    for command in ["git status", "ls -la", "cargo build", "rm file", "python3 x.py", "sh script.sh", "echo sudo"] {
+    for command in [
+        "git status",
+        "ls -la",
+        "cargo build",
+        "rm file",
+        "python3 x.py",
+        "sh script.sh",
+        "echo sudo",
+    ] {
         assert_ne!(session_scope(command, PROJECT), Scope::Call, "{command}");
     }
 }
 
 #[test]
 fn initial_grants_cover_named_commands_only() {
-    let (push, status, any) = (pattern("git push *"), pattern("git status"), pattern("./tool *"));
+    let (push, status, any) = (
+        pattern("git push *"),
+        pattern("git status"),
+        pattern("./tool *"),
+    );
     for (patterns, programs, command, want) in [
         (&[&push][..], &[][..], "git push", CommandVerdict::Allow),
-        (&[&push], &[], "git push origin 'a b'", CommandVerdict::Allow),
-        (&[&push, &status], &[], "git status && git push", CommandVerdict::Allow),
+        (
+            &[&push],
+            &[],
+            "git push origin 'a b'",
+            CommandVerdict::Allow,
+        ),
+        (
+            &[&push, &status],
+            &[],
+            "git status && git push",
+            CommandVerdict::Allow,
+        ),
         (&[&push], &[], "git status && git push", CommandVerdict::Ask),
         (&[&push], &[], "git pushy", CommandVerdict::Ask),
         (&[&push], &[], "git -C x push", CommandVerdict::Ask),
         (&[&push], &[], "git push $X", CommandVerdict::Ask),
         (&[&push], &[], "git push > log", CommandVerdict::Ask),
-        (&[&push], &[], "git push > /dev/null 2>&1", CommandVerdict::Allow),
-        (&[&push], &[], "git push &> /dev/null", CommandVerdict::Allow),
+        (
+            &[&push],
+            &[],
+            "git push > /dev/null 2>&1",
+            CommandVerdict::Allow,
+        ),
+        (
+            &[&push],
+            &[],
+            "git push &> /dev/null",
+            CommandVerdict::Allow,
+        ),
         (&[&push], &[], "A=b git push", CommandVerdict::Ask),
         (&[&status], &[], "git status -s", CommandVerdict::Ask),
         (&[&any], &[], "./tool x; ./tool y", CommandVerdict::Allow),
-        (&[], &["cargo"], "cargo build --release", CommandVerdict::Allow),
+        (
+            &[],
+            &["cargo"],
+            "cargo build --release",
+            CommandVerdict::Allow,
+        ),
         (&[], &["cargo"], "cargo run", CommandVerdict::Allow),
         (&[], &["cargo"], "cargo publish", CommandVerdict::Ask),
         (&[], &["cargo"], "cargo build && ls", CommandVerdict::Ask),
-        (&[], &["cargo", "ls"], "cargo build && ls", CommandVerdict::Allow),
+        (
+            &[],
+            &["cargo", "ls"],
+            "cargo build && ls",
+            CommandVerdict::Allow,
+        ),
         (&[], &["git"], "git push", CommandVerdict::Ask),
-        (&[], &["git"], "git -c alias.x='!./x' x", CommandVerdict::Ask),
+        (
+            &[],
+            &["git"],
+            "git -c alias.x='!./x' x",
+            CommandVerdict::Ask,
+        ),
         (&[], &["timeout"], "timeout 5 sudo id", CommandVerdict::Ask),
         (&[], &["tar"], "tar xf a", CommandVerdict::Ask),
-        (&[&push], &["git"], "git push; git status", CommandVerdict::Ask),
+        (
+            &[&push],
+            &["git"],
+            "git push; git status",
+            CommandVerdict::Ask,
+        ),
         (&[], &["cargo"], "cargo-x", CommandVerdict::Ask),
         (&[], &["cargo"], "/tmp/cargo build", CommandVerdict::Ask),
-        (&[], &["eval", "source", "."], "eval ls", CommandVerdict::Ask),
+        (
+            &[],
+            &["eval", "source", "."],
+            "eval ls",
+            CommandVerdict::Ask,
+        ),
         (&[], &["eval", "source", "."], ". file", CommandVerdict::Ask),
     ] {
-        let rules = Rules { patterns, programs, ..Rules::default() };
-        assert_eq!(decide(command, PROJECT, rules), want, "{patterns:?} {programs:?} {command}");
-        let all = Rules { allows_all: true, ..rules };
-        assert_eq!(decide(command, PROJECT, all), CommandVerdict::Allow, "{command}");
+        let rules = Rules {
+            patterns,
+            programs,
+            ..Rules::default()
+        };
+        assert_eq!(
+            decide(command, PROJECT, rules),
+            want,
+            "{patterns:?} {programs:?} {command}"
+        );
+        let all = Rules {
+            allows_all: true,
+            ..rules
+        };
+        assert_eq!(
+            decide(command, PROJECT, all),
+            CommandVerdict::Allow,
+            "{command}"
+        );
     }
     for text in ["", "*", "*x", "git pu*", "a; b", "a > b", "A=b c"] {
         assert_eq!(CommandPattern::parse(text), None, "{text:?}");
@@ -173,7 +275,11 @@ fn initial_grants_cover_named_commands_only() {
 
 #[test]
 fn denied_commands_are_denied_in_every_form() {
-    let (push, curl, clean) = (pattern("git push *"), pattern("curl *"), pattern("git clean -fdx"));
+    let (push, curl, clean) = (
+        pattern("git push *"),
+        pattern("curl *"),
+        pattern("git clean -fdx"),
+    );
     let (deploy, sudo) = (pattern("./deploy.sh *"), pattern("sudo *"));
     for (denied, command, want) in [
         (&push, "git push", CommandVerdict::Deny),
@@ -187,26 +293,62 @@ fn denied_commands_are_denied_in_every_form() {
         (&push, "git --no-pager -C sub push -f", CommandVerdict::Deny),
         (&push, "git -c a=b push", CommandVerdict::Deny),
         (&push, "env A=b git push", CommandVerdict::Deny),
-        (&push, "env -i -u X timeout -k 1 5 nice -n 5 sudo -u me git push", CommandVerdict::Deny),
+        (
+            &push,
+            "env -i -u X timeout -k 1 5 nice -n 5 sudo -u me git push",
+            CommandVerdict::Deny,
+        ),
         (&push, "A=b git push > log", CommandVerdict::Deny),
         (&push, "git -C . -C . push", CommandVerdict::Deny),
-        (&push, "git --git-dir .git --work-tree . push", CommandVerdict::Deny),
+        (
+            &push,
+            "git --git-dir .git --work-tree . push",
+            CommandVerdict::Deny,
+        ),
         (&push, "git -C . --no-pager push", CommandVerdict::Deny),
-        (&push, "/usr/lib/git-core/git-push origin", CommandVerdict::Deny),
-        (&push, "git -c alias.x=push x", CommandVerdict::AskUncheckable),
+        (
+            &push,
+            "/usr/lib/git-core/git-push origin",
+            CommandVerdict::Deny,
+        ),
+        (
+            &push,
+            "git -c alias.x=push x",
+            CommandVerdict::AskUncheckable,
+        ),
         (&push, "env -S 'git push'", CommandVerdict::AskUncheckable),
         (&push, "unshare -r git push", CommandVerdict::Deny),
         (&push, "chroot / git push", CommandVerdict::Deny),
-        (&push, "setpriv --no-new-privs git push", CommandVerdict::Deny),
+        (
+            &push,
+            "setpriv --no-new-privs git push",
+            CommandVerdict::Deny,
+        ),
         (&push, "systemd-run --user git push", CommandVerdict::Deny),
         (&push, "su -c 'git push'", CommandVerdict::AskUncheckable),
-        (&push, "runuser -u me --command='git push'", CommandVerdict::AskUncheckable),
-        (&push, "git submodule foreach 'git push'", CommandVerdict::AskUncheckable),
-        (&push, "git rebase -x 'git push' main", CommandVerdict::AskUncheckable),
+        (
+            &push,
+            "runuser -u me --command='git push'",
+            CommandVerdict::AskUncheckable,
+        ),
+        (
+            &push,
+            "git submodule foreach 'git push'",
+            CommandVerdict::AskUncheckable,
+        ),
+        (
+            &push,
+            "git rebase -x 'git push' main",
+            CommandVerdict::AskUncheckable,
+        ),
         (&push, "git bisect run ./x", CommandVerdict::AskUncheckable),
         (&push, "jobs -x git push", CommandVerdict::AskUncheckable),
         (&push, "alias x='git push'", CommandVerdict::AskUncheckable),
-        (&push, "test -v 'a[$(git push)]'", CommandVerdict::AskUncheckable),
+        (
+            &push,
+            "test -v 'a[$(git push)]'",
+            CommandVerdict::AskUncheckable,
+        ),
         (&push, "busybox sh -c x", CommandVerdict::AskUncheckable),
         (&deploy, "./deploy.sh now", CommandVerdict::Deny),
         (&deploy, "sh ./deploy.sh", CommandVerdict::AskUncheckable),
@@ -216,18 +358,38 @@ fn denied_commands_are_denied_in_every_form() {
         (&push, "git $X", CommandVerdict::AskUncheckable),
         (&push, "bash -c 'git push'", CommandVerdict::AskUncheckable),
         (&push, "sh run.sh", CommandVerdict::AskUncheckable),
-        (&push, "echo push | xargs git", CommandVerdict::AskUncheckable),
-        (&push, "find . -exec git push ;", CommandVerdict::AskUncheckable),
+        (
+            &push,
+            "echo push | xargs git",
+            CommandVerdict::AskUncheckable,
+        ),
+        (
+            &push,
+            "find . -exec git push ;",
+            CommandVerdict::AskUncheckable,
+        ),
         (&push, "eval 'git push'", CommandVerdict::AskUncheckable),
         (&push, "(git push)", CommandVerdict::AskUncheckable),
-        (&push, "if true; then git push; fi", CommandVerdict::AskUncheckable),
+        (
+            &push,
+            "if true; then git push; fi",
+            CommandVerdict::AskUncheckable,
+        ),
         (&curl, "curl -s http://x", CommandVerdict::Deny),
         (&curl, "sudo curl", CommandVerdict::Deny),
         (&curl, "wget x", CommandVerdict::Allow),
         (&clean, "git clean -fdx", CommandVerdict::Deny),
     ] {
-        let rules = Rules { allows_all: true, denied: &[denied], ..Rules::default() };
-        assert_eq!(decide(command, PROJECT, rules), want, "{denied:?} {command}");
+        let rules = Rules {
+            allows_all: true,
+            denied: &[denied],
+            ..Rules::default()
+        };
+        assert_eq!(
+            decide(command, PROJECT, rules),
+            want,
+            "{denied:?} {command}"
+        );
     }
 }
 
@@ -236,7 +398,10 @@ fn line_is_parsed_only_if_shell_runs_exactly_its_words() {
     for (text, want) in [
         ("a b", Some(vec!["a b"])),
         ("a  'b c' \"d\" e\\ f", Some(vec!["a b c d e f"])),
-        ("a; b && c || d | e & f\ng", Some(vec!["a", "b", "c", "d", "e", "f", "g"])),
+        (
+            "a; b && c || d | e & f\ng",
+            Some(vec!["a", "b", "c", "d", "e", "f", "g"]),
+        ),
         ("a;", Some(vec!["a"])),
         ("a &", Some(vec!["a"])),
         ("a b=c --d=e~f x:y", Some(vec!["a b=c --d=e~f x:y"])),
@@ -268,16 +433,39 @@ fn line_is_parsed_only_if_shell_runs_exactly_its_words() {
         ("> file", None),
     ] {
         let parsed = line::CommandLine::parse(text);
-        let words = parsed.map(|line| line.parts.iter().map(|part| part.words.join(" ")).collect::<Vec<_>>());
-        assert_eq!(words, want.map(|parts| parts.into_iter().map(str::to_owned).collect()), "{text:?}");
+        let words = parsed.map(|line| {
+            line.parts
+                .iter()
+                .map(|part| part.words.join(" "))
+                .collect::<Vec<_>>()
+        });
+        assert_eq!(
+            words,
+            want.map(|parts| parts.into_iter().map(str::to_owned).collect()),
+            "{text:?}"
+        );
     }
 }
 
 #[test]
 fn long_command_line_is_decided_quickly() {
-    for command in ["env ".repeat(5_000), format!("x {}", "-a ".repeat(30_000)), "a;".repeat(40_000)] {
-        let verdict = decide(&command, PROJECT, Rules { allows_all: true, ..Rules::default() });
+    for command in [
+        "env ".repeat(5_000),
+        format!("x {}", "-a ".repeat(30_000)),
+        "a;".repeat(40_000),
+    ] {
+        let verdict = decide(
+            &command,
+            PROJECT,
+            Rules {
+                allows_all: true,
+                ..Rules::default()
+            },
+        );
         assert_eq!(verdict, CommandVerdict::Allow);
-        assert!(matches!(session_scope(&command, PROJECT), Scope::CommandLine { .. }));
+        assert!(matches!(
+            session_scope(&command, PROJECT),
+            Scope::CommandLine { .. }
+        ));
     }
 }

@@ -25,8 +25,9 @@ impl TextChange<'_> {
     /// models read them so. The lines of the result end in CR LF again.
     pub(super) fn apply(&self, text: &str, name: &str) -> Result<String, ErrorInfo> {
         let crlf_count = text.matches("\r\n").count();
-        let is_crlf =
-            crlf_count > 0 && crlf_count == text.matches('\n').count() && crlf_count == text.matches('\r').count();
+        let is_crlf = crlf_count > 0
+            && crlf_count == text.matches('\n').count()
+            && crlf_count == text.matches('\r').count();
         if !is_crlf || self.names_cr() {
             return self.apply_exactly(text, name);
         }
@@ -36,7 +37,9 @@ impl TextChange<'_> {
 
     fn names_cr(&self) -> bool {
         match self {
-            Self::Replacements(edits) => edits.iter().any(|edit| edit.old.contains('\r') || edit.new.contains('\r')),
+            Self::Replacements(edits) => edits
+                .iter()
+                .any(|edit| edit.old.contains('\r') || edit.new.contains('\r')),
             Self::Diff(diff) => diff.contains('\r'),
         }
     }
@@ -45,12 +48,16 @@ impl TextChange<'_> {
         match self {
             Self::Replacements(edits) => {
                 if text.len().saturating_mul(edits.len()) > MAX_SEARCHED_BYTES {
-                    let message =
-                        format!("`{name}` is too large for {} edits in one call: make fewer at once", edits.len());
+                    let message = format!(
+                        "`{name}` is too large for {} edits in one call: make fewer at once",
+                        edits.len()
+                    );
                     return Err(ErrorInfo::new(ErrorCode::PayloadTooLarge, message));
                 }
                 let mut numbered = edits.iter().enumerate();
-                numbered.try_fold(text.to_owned(), |text, (at, edit)| replace(&text, edit, at + 1, name))
+                numbered.try_fold(text.to_owned(), |text, (at, edit)| {
+                    replace(&text, edit, at + 1, name)
+                })
             }
             Self::Diff(diff) => patch(text, diff, name),
         }
@@ -58,7 +65,11 @@ impl TextChange<'_> {
 }
 
 fn replace(text: &str, edit: &Replacement, number: usize, name: &str) -> Result<String, ErrorInfo> {
-    let places: Vec<usize> = text.match_indices(&edit.old).map(|(at, _)| at).take(1_000).collect();
+    let places: Vec<usize> = text
+        .match_indices(&edit.old)
+        .map(|(at, _)| at)
+        .take(1_000)
+        .collect();
     // Overlapping occurrences count too, because either could be meant.
     let overlaps = places.first().is_some_and(|first| {
         let next = first + edit.old.chars().next().map_or(1, char::len_utf8);
@@ -66,11 +77,12 @@ fn replace(text: &str, edit: &Replacement, number: usize, name: &str) -> Result<
     });
     match places.len() {
         0 => {
-            let lines = if text.contains("\r\n") && edit.old.contains('\n') && !edit.old.contains("\r\n") {
-                " (the file's lines end in CR LF)"
-            } else {
-                ""
-            };
+            let lines =
+                if text.contains("\r\n") && edit.old.contains('\n') && !edit.old.contains("\r\n") {
+                    " (the file's lines end in CR LF)"
+                } else {
+                    ""
+                };
             let message = format!(
                 "edit {number}: the text to replace does not stand in `{name}`{lines}: read the file, and give it exactly \
                  as it stands there"
@@ -89,7 +101,9 @@ fn replace(text: &str, edit: &Replacement, number: usize, name: &str) -> Result<
             let lines: Vec<String> = places
                 .iter()
                 .take(5)
-                .map(|at| (text[..*at].bytes().filter(|byte| *byte == b'\n').count() + 1).to_string())
+                .map(|at| {
+                    (text[..*at].bytes().filter(|byte| *byte == b'\n').count() + 1).to_string()
+                })
                 .collect();
             let message = format!(
                 "edit {number}: the text to replace stands in `{name}` more than once (lines {}): give more of the text \
@@ -103,10 +117,15 @@ fn replace(text: &str, edit: &Replacement, number: usize, name: &str) -> Result<
 
 /// Rejects a replacement that would make the text larger than the maximum file size, before it is made.
 fn check_size(text: &str, edit: &Replacement, count: usize, name: &str) -> Result<(), ErrorInfo> {
-    let added = edit.new.len().saturating_sub(edit.old.len()).saturating_mul(count);
+    let added = edit
+        .new
+        .len()
+        .saturating_sub(edit.old.len())
+        .saturating_mul(count);
     match text.len().saturating_add(added) as u64 {
         size if size > MAX_FILE_BYTES => {
-            let message = format!("`{name}` would have {size} bytes: at most {MAX_FILE_BYTES} can be edited");
+            let message =
+                format!("`{name}` would have {size} bytes: at most {MAX_FILE_BYTES} can be edited");
             Err(ErrorInfo::new(ErrorCode::PayloadTooLarge, message))
         }
         _ => Ok(()),
@@ -122,7 +141,9 @@ struct Hunk<'a> {
 
 fn patch(text: &str, diff: &str, name: &str) -> Result<String, ErrorInfo> {
     let broken = |why: String| {
-        let message = format!("the diff cannot be used: {why}. Write a unified diff of one file, or use edits");
+        let message = format!(
+            "the diff cannot be used: {why}. Write a unified diff of one file, or use edits"
+        );
         ErrorInfo::new(ErrorCode::PatchApplyFailed, message)
     };
     let parsed = diffy::Patch::from_str(diff).map_err(|error| broken(error.to_string()))?;
@@ -141,14 +162,22 @@ fn patch(text: &str, diff: &str, name: &str) -> Result<String, ErrorInfo> {
                 diffy::Line::Insert(line) => new.push(*line),
             }
         }
-        Hunk { start: hunk.old_range().start().saturating_sub(1), old, new }
+        Hunk {
+            start: hunk.old_range().start().saturating_sub(1),
+            old,
+            new,
+        }
     });
     let lines: Vec<&str> = text.split_inclusive('\n').collect();
     let (mut result, mut done, mut shift) = (String::with_capacity(text.len()), 0, 0_isize);
     for (number, hunk) in hunks.enumerate() {
-        let at = find_hunk(&lines, &hunk, done, shift).map_err(|why| why.into_error(number + 1, name))?;
+        let at = find_hunk(&lines, &hunk, done, shift)
+            .map_err(|why| why.into_error(number + 1, name))?;
         shift = at as isize - hunk.start as isize;
-        lines[done..at].iter().chain(&hunk.new).for_each(|line| result.push_str(line));
+        lines[done..at]
+            .iter()
+            .chain(&hunk.new)
+            .for_each(|line| result.push_str(line));
         done = at + hunk.old.len();
     }
     lines[done..].iter().for_each(|line| result.push_str(line));
@@ -166,7 +195,9 @@ impl HunkMismatch {
         match self {
             Self::NotFound => ErrorInfo::new(
                 ErrorCode::PatchApplyFailed,
-                format!("hunk {number}: its lines do not stand in `{name}` as they are: read the file, and diff that"),
+                format!(
+                    "hunk {number}: its lines do not stand in `{name}` as they are: read the file, and diff that"
+                ),
             ),
             Self::Ambiguous => ErrorInfo::new(
                 ErrorCode::AmbiguousEdit,
@@ -181,12 +212,28 @@ impl HunkMismatch {
 
 /// Returns the index at which the old lines of a hunk are, at or after `from`: the stated position, shifted like the
 /// previous hunk, or else the only match.
-fn find_hunk(lines: &[&str], hunk: &Hunk<'_>, from: usize, shift: isize) -> Result<usize, HunkMismatch> {
-    let matches_at =
-        |at: usize| at >= from && lines.get(at..at + hunk.old.len()).is_some_and(|there| there == hunk.old.as_slice());
+fn find_hunk(
+    lines: &[&str],
+    hunk: &Hunk<'_>,
+    from: usize,
+    shift: isize,
+) -> Result<usize, HunkMismatch> {
+    let matches_at = |at: usize| {
+        at >= from
+            && lines
+                .get(at..at + hunk.old.len())
+                .is_some_and(|there| there == hunk.old.as_slice())
+    };
     // The header of a hunk that only adds lines states the line before them.
-    let stated_line = if hunk.old.is_empty() && !lines.is_empty() { hunk.start + 1 } else { hunk.start };
-    if let Some(at) = stated_line.checked_add_signed(shift).filter(|at| matches_at(*at)) {
+    let stated_line = if hunk.old.is_empty() && !lines.is_empty() {
+        hunk.start + 1
+    } else {
+        hunk.start
+    };
+    if let Some(at) = stated_line
+        .checked_add_signed(shift)
+        .filter(|at| matches_at(*at))
+    {
         return Ok(at);
     }
     if hunk.old.is_empty() {

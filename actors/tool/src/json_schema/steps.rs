@@ -77,12 +77,22 @@ impl Steps {
         let resource = draft.create_resource_ref(schema);
         let base = resource.id().unwrap_or("json-schema:///").to_owned();
         let base = uri::from_str(&base).map_err(|error| error.to_string())?;
-        let registry = Registry::new().draft(draft).add(base.as_str(), resource).map_err(|error| error.to_string())?;
+        let registry = Registry::new()
+            .draft(draft)
+            .add(base.as_str(), resource)
+            .map_err(|error| error.to_string())?;
         let registry = registry.prepare().map_err(|error| error.to_string())?;
-        let mut builder = Builder { nodes: Vec::new(), known: HashMap::new(), open: Vec::new(), pattern_chars: 0 };
+        let mut builder = Builder {
+            nodes: Vec::new(),
+            known: HashMap::new(),
+            open: Vec::new(),
+            pattern_chars: 0,
+        };
         builder.node(schema, &registry.resolver(base), draft, "#".to_owned());
         builder.read_all()?;
-        let steps = Self { nodes: builder.nodes };
+        let steps = Self {
+            nodes: builder.nodes,
+        };
         steps.check_expansions()?;
         Ok(steps)
     }
@@ -102,7 +112,9 @@ impl Steps {
         let mut walk = Walk::new(self, MAX_EXPANSIONS);
         for target in targets {
             walk.check(target, None).map_err(|stop| match stop {
-                Stop::Limit(path) => format!("it expands to more than {MAX_EXPANSIONS} schemas at {path}"),
+                Stop::Limit(path) => {
+                    format!("it expands to more than {MAX_EXPANSIONS} schemas at {path}")
+                }
                 Stop::Depth(path) => format!("it nests more than {MAX_DEPTH} schemas at {path}"),
             })?;
         }
@@ -121,8 +133,12 @@ impl Steps {
     pub(super) fn count_up_to(&self, max_steps: usize, value: &Value) -> Result<usize, String> {
         let mut walk = Walk::new(self, max_steps);
         walk.check(0, Some(value)).map_err(|stop| match stop {
-            Stop::Limit(path) => format!("checking it takes more than {max_steps} steps, at {path} of the schema"),
-            Stop::Depth(path) => format!("it nests more than {MAX_DEPTH} schemas, at {path} of the schema"),
+            Stop::Limit(path) => {
+                format!("checking it takes more than {max_steps} steps, at {path} of the schema")
+            }
+            Stop::Depth(path) => {
+                format!("it nests more than {MAX_DEPTH} schemas, at {path} of the schema")
+            }
         })?;
         Ok(walk.count)
     }
@@ -147,25 +163,47 @@ struct Builder<'r> {
 
 impl<'r> Builder<'r> {
     /// Returns the index of a subschema.
-    fn node(&mut self, schema: &'r Value, resolver: &Resolver<'r>, draft: Draft, path: String) -> usize {
+    fn node(
+        &mut self,
+        schema: &'r Value,
+        resolver: &Resolver<'r>,
+        draft: Draft,
+        path: String,
+    ) -> usize {
         if let Some(index) = self.known.get(&std::ptr::from_ref(schema)) {
             return *index;
         }
         let index = self.nodes.len();
         self.known.insert(std::ptr::from_ref(schema), index);
-        self.nodes.push(Node { path, ..Node::default() });
-        self.open.push(PendingSchema { index, schema, resolver: resolver.clone(), draft });
+        self.nodes.push(Node {
+            path,
+            ..Node::default()
+        });
+        self.open.push(PendingSchema {
+            index,
+            schema,
+            resolver: resolver.clone(),
+            draft,
+        });
         index
     }
 
     fn read_all(&mut self) -> Result<(), String> {
         while let Some(open) = self.open.pop() {
             if let Value::Object(keywords) = open.schema {
-                self.read(open.index, open.schema, keywords, &open.resolver, open.draft)?;
+                self.read(
+                    open.index,
+                    open.schema,
+                    keywords,
+                    &open.resolver,
+                    open.draft,
+                )?;
             }
         }
         if self.pattern_chars > MAX_PATTERN_CHARS {
-            return Err(format!("its patterns have more than {MAX_PATTERN_CHARS} characters"));
+            return Err(format!(
+                "its patterns have more than {MAX_PATTERN_CHARS} characters"
+            ));
         }
         Ok(())
     }
@@ -179,8 +217,13 @@ impl<'r> Builder<'r> {
         draft: Draft,
     ) -> Result<(), String> {
         let draft = draft.detect(schema);
-        let resolver = &resolver.in_subresource(ResourceRef::new(schema, draft)).map_err(|error| error.to_string())?;
-        let mut node = Node { path: std::mem::take(&mut self.nodes[index].path), ..Node::default() };
+        let resolver = &resolver
+            .in_subresource(ResourceRef::new(schema, draft))
+            .map_err(|error| error.to_string())?;
+        let mut node = Node {
+            path: std::mem::take(&mut self.nodes[index].path),
+            ..Node::default()
+        };
         // Up to draft 7, the keywords beside a reference are ignored.
         let has_only_reference = matches!(draft, Draft::Draft4 | Draft::Draft6 | Draft::Draft7)
             && keywords.get("$ref").is_some_and(Value::is_string);
@@ -193,37 +236,60 @@ impl<'r> Builder<'r> {
                 "$dynamicRef" if draft != Draft::Draft202012 => {}
                 "$recursiveRef" if draft != Draft::Draft201909 => {}
                 "$ref" | "$dynamicRef" => {
-                    let Some(reference) = value.as_str() else { continue };
-                    let target = resolver.lookup(reference).map_err(|error| error.to_string())?;
+                    let Some(reference) = value.as_str() else {
+                        continue;
+                    };
+                    let target = resolver
+                        .lookup(reference)
+                        .map_err(|error| error.to_string())?;
                     let (contents, resolver, draft) = target.into_inner();
-                    node.in_place.push(self.node(contents, &resolver, draft, reference.to_owned()));
+                    node.in_place
+                        .push(self.node(contents, &resolver, draft, reference.to_owned()));
                 }
                 "$recursiveRef" => {
-                    let target = resolver.lookup_recursive_ref().map_err(|error| error.to_string())?;
+                    let target = resolver
+                        .lookup_recursive_ref()
+                        .map_err(|error| error.to_string())?;
                     let (contents, resolver, draft) = target.into_inner();
-                    node.in_place.push(self.node(contents, &resolver, draft, "#".to_owned()));
+                    node.in_place
+                        .push(self.node(contents, &resolver, draft, "#".to_owned()));
                 }
-                "allOf" | "anyOf" | "oneOf" => node.in_place.extend(self.list(value, resolver, draft, &path)),
-                "not" | "if" | "then" | "else" => node.in_place.push(self.node(value, resolver, draft, path)),
+                "allOf" | "anyOf" | "oneOf" => node
+                    .in_place
+                    .extend(self.list(value, resolver, draft, &path)),
+                "not" | "if" | "then" | "else" => {
+                    node.in_place.push(self.node(value, resolver, draft, path))
+                }
                 "dependentSchemas" | "dependencies" => {
-                    node.in_place.extend(self.named(value, resolver, draft, &path).into_values());
+                    node.in_place
+                        .extend(self.named(value, resolver, draft, &path).into_values());
                 }
                 "properties" => node.by_name = self.named(value, resolver, draft, &path),
                 "patternProperties" => {
                     let named = self.named(value, resolver, draft, &path);
                     node.patterns += named.len();
                     node.backtracks |= named.keys().any(|pattern| needs_backtracking(pattern));
-                    self.pattern_chars += named.keys().map(|pattern| pattern.chars().count()).sum::<usize>();
+                    self.pattern_chars += named
+                        .keys()
+                        .map(|pattern| pattern.chars().count())
+                        .sum::<usize>();
                     node.each_member.extend(named.into_values());
                 }
-                "additionalProperties" => node.each_member.push(self.node(value, resolver, draft, path)),
+                "additionalProperties" => node
+                    .each_member
+                    .push(self.node(value, resolver, draft, path)),
                 "unevaluatedProperties" => {
                     node.is_unevaluated = true;
-                    node.each_member.push(self.node(value, resolver, draft, path));
+                    node.each_member
+                        .push(self.node(value, resolver, draft, path));
                 }
                 "propertyNames" => node.names.push(self.node(value, resolver, draft, path)),
-                "items" if value.is_array() => node.by_position.extend(self.list(value, resolver, draft, &path)),
-                "prefixItems" => node.by_position.extend(self.list(value, resolver, draft, &path)),
+                "items" if value.is_array() => node
+                    .by_position
+                    .extend(self.list(value, resolver, draft, &path)),
+                "prefixItems" => node
+                    .by_position
+                    .extend(self.list(value, resolver, draft, &path)),
                 "items" | "additionalItems" | "contains" => {
                     node.each_item.push(self.node(value, resolver, draft, path));
                 }
@@ -251,7 +317,13 @@ impl<'r> Builder<'r> {
         Ok(())
     }
 
-    fn list(&mut self, schemas: &'r Value, resolver: &Resolver<'r>, draft: Draft, path: &str) -> Vec<usize> {
+    fn list(
+        &mut self,
+        schemas: &'r Value,
+        resolver: &Resolver<'r>,
+        draft: Draft,
+        path: &str,
+    ) -> Vec<usize> {
         let mut indexes = Vec::new();
         for (number, schema) in schemas.as_array().into_iter().flatten().enumerate() {
             indexes.push(self.node(schema, resolver, draft, format!("{path}/{number}")));
@@ -270,7 +342,10 @@ impl<'r> Builder<'r> {
         for (name, schema) in schemas.as_object().into_iter().flatten() {
             // A dependency may be a list of names.
             if !schema.is_array() {
-                indexes.insert(name.clone(), self.node(schema, resolver, draft, format!("{path}/{name}")));
+                indexes.insert(
+                    name.clone(),
+                    self.node(schema, resolver, draft, format!("{path}/{name}")),
+                );
             }
         }
         indexes
@@ -302,17 +377,31 @@ struct Walk<'a> {
 
 impl<'a> Walk<'a> {
     fn new(steps: &'a Steps, limit: usize) -> Self {
-        Self { steps, limit, count: 0, stack: Vec::new() }
+        Self {
+            steps,
+            limit,
+            count: 0,
+            stack: Vec::new(),
+        }
     }
 
     /// Counts the application of a schema to a value.
     fn check(&mut self, index: usize, value: Option<&Value>) -> Result<(), Stop> {
         let address = value.map(std::ptr::from_ref);
         // A validator does not follow a cycle for the same value.
-        if self.stack.iter().rev().any(|frame| frame.node == index && frame.value == address) {
+        if self
+            .stack
+            .iter()
+            .rev()
+            .any(|frame| frame.node == index && frame.value == address)
+        {
             return self.add(1);
         }
-        self.stack.push(Frame { node: index, value: address, count_before: self.count });
+        self.stack.push(Frame {
+            node: index,
+            value: address,
+            count_before: self.count,
+        });
         if self.stack.len() > MAX_DEPTH {
             return Err(Stop::Depth(self.steps.nodes[index].path.clone()));
         }
@@ -364,8 +453,16 @@ impl<'a> Walk<'a> {
         }
         // The innermost schema that causes at least half of the steps.
         let is_cause = |frame: &&Frame| self.count - frame.count_before >= self.limit / 2;
-        let cause = self.stack.iter().rev().find(is_cause).or(self.stack.first());
-        Err(Stop::Limit(cause.map_or_else(|| "#".to_owned(), |frame| self.steps.nodes[frame.node].path.clone())))
+        let cause = self
+            .stack
+            .iter()
+            .rev()
+            .find(is_cause)
+            .or(self.stack.first());
+        Err(Stop::Limit(cause.map_or_else(
+            || "#".to_owned(),
+            |frame| self.steps.nodes[frame.node].path.clone(),
+        )))
     }
 }
 
@@ -373,27 +470,43 @@ impl<'a> Walk<'a> {
 fn own_size(node: &Node, value: &Value) -> usize {
     let size = match value {
         Value::Object(members) => {
-            let name_steps: usize = members.keys().map(|name| text_steps(node, name.len())).sum();
+            let name_steps: usize = members
+                .keys()
+                .map(|name| text_steps(node, name.len()))
+                .sum();
             members.len() + name_steps
         }
         Value::Array(items) => items.len(),
         Value::String(text) if node.reads_text => text_steps(node, text.len()),
         _ => 0,
     };
-    if node.reads_whole { size + size_of_value(value) } else { size }
+    if node.reads_whole {
+        size + size_of_value(value)
+    } else {
+        size
+    }
 }
 
 /// Returns the steps for matching the patterns of a node with a text.
 fn text_steps(node: &Node, bytes: usize) -> usize {
     let steps = (bytes / BYTES_PER_STEP) * (1 + node.patterns);
-    if node.backtracks { steps + bytes.saturating_mul(bytes) / BYTES_PER_STEP } else { steps }
+    if node.backtracks {
+        steps + bytes.saturating_mul(bytes) / BYTES_PER_STEP
+    } else {
+        steps
+    }
 }
 
 /// Returns whether a pattern has look-around or a backreference, which the linear engine does not support.
 fn needs_backtracking(pattern: &str) -> bool {
-    let has_backreference =
-        pattern.as_bytes().windows(2).any(|pair| pair[0] == b'\\' && matches!(pair[1], b'1'..=b'9' | b'k'));
-    has_backreference || ["(?=", "(?!", "(?<=", "(?<!", "(?>"].iter().any(|start| pattern.contains(start))
+    let has_backreference = pattern
+        .as_bytes()
+        .windows(2)
+        .any(|pair| pair[0] == b'\\' && matches!(pair[1], b'1'..=b'9' | b'k'));
+    has_backreference
+        || ["(?=", "(?!", "(?<=", "(?<!", "(?>"]
+            .iter()
+            .any(|start| pattern.contains(start))
 }
 
 /// Returns the number of values within a value, and 1 for every 64 bytes of text.

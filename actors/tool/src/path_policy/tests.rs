@@ -31,12 +31,17 @@ fn path_outside_project_is_rejected() {
         ("\\", Err(ErrorCode::FileNotFound)),
         ("\\..\\é", Err(ErrorCode::FileNotFound)),
     ] {
-        let got =
-            roots.resolve_existing(&root, asked).map(|resolved| resolved.display_name()).map_err(|error| error.code);
+        let got = roots
+            .resolve_existing(&root, asked)
+            .map(|resolved| resolved.display_name())
+            .map_err(|error| error.code);
         assert_eq!(got.as_deref().map_err(|code| *code), want, "{asked:?}");
     }
     let missing = roots.resolve_existing(&root, "nope").unwrap_err();
-    assert!(missing.message.contains("`nope`") && !missing.message.contains(root.to_str().unwrap()), "{missing}");
+    assert!(
+        missing.message.contains("`nope`") && !missing.message.contains(root.to_str().unwrap()),
+        "{missing}"
+    );
 }
 
 #[cfg(target_os = "linux")]
@@ -46,12 +51,26 @@ fn kernel_files_are_rejected_even_with_root_as_project() {
     let link = tempfile::tempdir().unwrap();
     std::os::unix::fs::symlink("/proc/self/maps", link.path().join("maps")).unwrap();
     let linked = link.path().join("maps").display().to_string();
-    for asked in ["proc/self/maps", "/proc/self/environ", "proc", "sys/kernel", &linked] {
+    for asked in [
+        "proc/self/maps",
+        "/proc/self/environ",
+        "proc",
+        "sys/kernel",
+        &linked,
+    ] {
         let refused = roots.resolve_existing(root, asked).unwrap_err();
-        assert_eq!(refused.code, ErrorCode::OutsideAllowedRoots, "{asked}: {refused}");
+        assert_eq!(
+            refused.code,
+            ErrorCode::OutsideAllowedRoots,
+            "{asked}: {refused}"
+        );
     }
     for asked in ["proc/new", "proc/self/new"] {
-        assert_eq!(roots.resolve_new(root, asked).unwrap_err().code, ErrorCode::OutsideAllowedRoots, "{asked}");
+        assert_eq!(
+            roots.resolve_new(root, asked).unwrap_err().code,
+            ErrorCode::OutsideAllowedRoots,
+            "{asked}"
+        );
     }
     // A path that was resolved before something was mounted over it.
     let place = ResolvedPath {
@@ -69,7 +88,10 @@ fn kernel_files_are_rejected_even_with_root_as_project() {
         std::ops::ControlFlow::Continue(())
     })
     .unwrap();
-    assert!(!seen.is_empty() && !seen.contains(&PathBuf::from("/proc")), "{seen:?}");
+    assert!(
+        !seen.is_empty() && !seen.contains(&PathBuf::from("/proc")),
+        "{seen:?}"
+    );
 }
 
 #[cfg(unix)]
@@ -80,8 +102,17 @@ fn symlink_out_of_project_is_rejected_and_inner_one_followed() {
     std::os::unix::fs::symlink("/", root.join("out")).unwrap();
     std::os::unix::fs::symlink("real", root.join("in")).unwrap();
     std::os::unix::fs::symlink("loop", root.join("loop")).unwrap();
-    assert_eq!(roots.resolve_existing(&root, "out/etc").unwrap_err().code, ErrorCode::OutsideAllowedRoots);
-    assert_eq!(roots.resolve_existing(&root, "in/a").unwrap().display_name(), "real/a");
+    assert_eq!(
+        roots.resolve_existing(&root, "out/etc").unwrap_err().code,
+        ErrorCode::OutsideAllowedRoots
+    );
+    assert_eq!(
+        roots
+            .resolve_existing(&root, "in/a")
+            .unwrap()
+            .display_name(),
+        "real/a"
+    );
     assert!(roots.resolve_existing(&root, "loop").is_err());
 }
 
@@ -89,18 +120,28 @@ fn symlink_out_of_project_is_rejected_and_inner_one_followed() {
 #[test]
 fn pipe_is_rejected_without_being_opened() {
     let project = TestProject::new(&[]);
-    let made = std::process::Command::new("mkfifo").arg(project.path().join("pipe")).status();
+    let made = std::process::Command::new("mkfifo")
+        .arg(project.path().join("pipe"))
+        .status();
     if !made.is_ok_and(|status| status.success()) {
         return;
     }
-    let resolved = PathPolicy::default().resolve_existing(&project.path(), "pipe").unwrap();
-    assert_eq!(open_file(&resolved).unwrap_err().code, ErrorCode::UnsupportedMedia);
+    let resolved = PathPolicy::default()
+        .resolve_existing(&project.path(), "pipe")
+        .unwrap();
+    assert_eq!(
+        open_file(&resolved).unwrap_err().code,
+        ErrorCode::UnsupportedMedia
+    );
 }
 
 /// A project next to a user's home that contains the runtime's home, and an allowed root.
 fn tool_environment(user: &Path) -> ToolEnvironment {
     ToolEnvironment {
-        tools: ToolsConfig { allowed_write_roots: vec!["~/shared".to_owned()], ..ToolsConfig::default() },
+        tools: ToolsConfig {
+            allowed_write_roots: vec!["~/shared".to_owned()],
+            ..ToolsConfig::default()
+        },
         environment: Environment::of([("HOME", user.to_str().unwrap())]),
         home: Some(user.join(".soong-agent")),
         ..ToolEnvironment::default()
@@ -118,21 +159,55 @@ fn allowed_root_is_accessible_and_runtime_home_is_not() {
     let (base, project) = (user.path(), user.path().join("work"));
     let roots = PathPolicy::new(&tool_environment(&base));
     let at = |path: &str| base.join(path).to_str().unwrap().to_owned();
-    assert_eq!(roots.resolve_existing(&project, &at("shared/a.txt")).unwrap().display_name(), at("shared/a.txt"));
-    assert_eq!(roots.resolve_new(&project, &at("shared/new/b.txt")).unwrap().display_name(), at("shared/new/b.txt"));
-    assert!(roots.resolve_existing(&project, &at("shared/.soong-agent/x")).is_ok(), "that is no home of ours");
-    for path in [".soong-agent/server.token", ".soong-agent", "secret.txt", "shared/../secret.txt"] {
+    assert_eq!(
+        roots
+            .resolve_existing(&project, &at("shared/a.txt"))
+            .unwrap()
+            .display_name(),
+        at("shared/a.txt")
+    );
+    assert_eq!(
+        roots
+            .resolve_new(&project, &at("shared/new/b.txt"))
+            .unwrap()
+            .display_name(),
+        at("shared/new/b.txt")
+    );
+    assert!(
+        roots
+            .resolve_existing(&project, &at("shared/.soong-agent/x"))
+            .is_ok(),
+        "that is no home of ours"
+    );
+    for path in [
+        ".soong-agent/server.token",
+        ".soong-agent",
+        "secret.txt",
+        "shared/../secret.txt",
+    ] {
         let refused = roots.resolve_new(&project, &at(path)).unwrap_err();
-        assert_eq!(refused.code, ErrorCode::OutsideAllowedRoots, "{path}: {refused}");
+        assert_eq!(
+            refused.code,
+            ErrorCode::OutsideAllowedRoots,
+            "{path}: {refused}"
+        );
     }
     // Also if the project contains the runtime's home.
-    let refused = roots.resolve_new(&base, ".soong-agent/config.toml").unwrap_err();
-    assert!(refused.code == ErrorCode::OutsideAllowedRoots && refused.message.contains("soong itself"), "{refused}");
+    let refused = roots
+        .resolve_new(&base, ".soong-agent/config.toml")
+        .unwrap_err();
+    assert!(
+        refused.code == ErrorCode::OutsideAllowedRoots && refused.message.contains("soong itself"),
+        "{refused}"
+    );
     #[cfg(unix)]
     {
         std::os::unix::fs::symlink(base.join(".soong-agent"), project.join("link")).unwrap();
         assert_eq!(
-            roots.resolve_existing(&project, "link/server.token").unwrap_err().code,
+            roots
+                .resolve_existing(&project, "link/server.token")
+                .unwrap_err()
+                .code,
             ErrorCode::OutsideAllowedRoots
         );
     }
@@ -143,7 +218,10 @@ fn new_path_is_resolved_up_to_existing_parent() {
     let project = TestProject::new(&[("src/a.rs", "a")]);
     let (root, roots) = (project.path(), PathPolicy::default());
     let new = |asked: &str| {
-        roots.resolve_new(&root, asked).map(|resolved| resolved.display_name()).map_err(|error| error.code)
+        roots
+            .resolve_new(&root, asked)
+            .map(|resolved| resolved.display_name())
+            .map_err(|error| error.code)
     };
     for (asked, want) in [
         ("b.rs", Ok("b.rs")),
@@ -158,7 +236,11 @@ fn new_path_is_resolved_up_to_existing_parent() {
         ("src/../../b.rs", Err(ErrorCode::OutsideAllowedRoots)),
         ("new/..", Err(ErrorCode::ValidationError)),
     ] {
-        assert_eq!(new(asked).as_deref().map_err(|code| *code), want, "{asked:?}");
+        assert_eq!(
+            new(asked).as_deref().map_err(|code| *code),
+            want,
+            "{asked:?}"
+        );
     }
     #[cfg(unix)]
     {
@@ -197,21 +279,44 @@ fn sensitive_paths_require_permission() {
     ] {
         user.write(&format!("{path}.d/x"), b"");
         let path = Path::new(path);
-        let resolved =
-            ResolvedPath { path: base.join(path), root: base.clone(), relative: path.to_owned(), is_project: true };
-        assert_eq!(roots.read_access(&resolved).is_some(), reading, "{path:?} read");
-        assert_eq!(roots.write_access(&resolved).is_sensitive, writing, "{path:?} written");
+        let resolved = ResolvedPath {
+            path: base.join(path),
+            root: base.clone(),
+            relative: path.to_owned(),
+            is_project: true,
+        };
+        assert_eq!(
+            roots.read_access(&resolved).is_some(),
+            reading,
+            "{path:?} read"
+        );
+        assert_eq!(
+            roots.write_access(&resolved).is_sensitive,
+            writing,
+            "{path:?} written"
+        );
     }
 }
 
 #[test]
 fn sensitive_pattern_may_be_the_name_of_a_file() {
-    let patterns = ["key[1].txt", "notes?", "src/{{name}}/x", "app/[id]/*.pem", "a\\"].map(str::to_owned);
+    let patterns = [
+        "key[1].txt",
+        "notes?",
+        "src/{{name}}/x",
+        "app/[id]/*.pem",
+        "a\\",
+    ]
+    .map(str::to_owned);
     let SensitiveFiles { names, paths } = SensitiveFiles::new(&patterns);
     for name in ["key[1].txt", "key1.txt", "notes1"] {
         assert!(names.is_match(name), "{name}");
     }
-    assert!(paths.is_match("src/{{name}}/x") && paths.is_match("app/[id]/k.pem") && !names.is_match("key2.txt"));
+    assert!(
+        paths.is_match("src/{{name}}/x")
+            && paths.is_match("app/[id]/k.pem")
+            && !names.is_match("key2.txt")
+    );
 }
 
 #[cfg(unix)]
@@ -223,7 +328,8 @@ fn hard_linked_file_requires_permission() {
         return; // the folders are on different file systems
     }
     let roots = PathPolicy::default();
-    let reading = |name: &str| roots.read_access(&roots.resolve_existing(&project.path(), name).unwrap());
+    let reading =
+        |name: &str| roots.read_access(&roots.resolve_existing(&project.path(), name).unwrap());
     assert!(reading("own").is_none());
     assert!(reading("twin").is_some_and(|demand| demand.is_sensitive && demand.note.is_some()));
 }

@@ -23,8 +23,13 @@ fn unusual_file_name_round_trips_on_one_line() {
         let project = TestProject::new(&[]);
         fs::write(project.path().join(name), "x").unwrap();
         let text = escape_path(Path::new(name));
-        assert!(!text.contains(['\n', '`', '\u{1b}', '\u{202e}']), "{text:?}");
-        let resolved = PathPolicy::default().resolve_existing(&project.path(), &text).unwrap();
+        assert!(
+            !text.contains(['\n', '`', '\u{1b}', '\u{202e}']),
+            "{text:?}"
+        );
+        let resolved = PathPolicy::default()
+            .resolve_existing(&project.path(), &text)
+            .unwrap();
         assert_eq!(resolved.relative.as_os_str(), name, "{text:?}");
     }
 }

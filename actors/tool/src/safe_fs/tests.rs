@@ -15,25 +15,53 @@ use crate::{path_policy::PathPolicy, project_path::check_cancelled, testing::Tes
 const RACES: usize = 10_000;
 
 fn modes(overwrite: bool) -> WriteMode {
-    WriteMode { overwrite, create_dirs: true }
+    WriteMode {
+        overwrite,
+        create_dirs: true,
+    }
 }
 
-fn write(project: &TestProject, path: &str, content: &str, overwrite: bool) -> Result<bool, ErrorInfo> {
+fn write(
+    project: &TestProject,
+    path: &str,
+    content: &str,
+    overwrite: bool,
+) -> Result<bool, ErrorInfo> {
     let resolved = PathPolicy::default().resolve_new(&project.path(), path)?;
-    write_file(&resolved, content.as_bytes(), modes(overwrite), &CancellationToken::new(), |_| true)
+    write_file(
+        &resolved,
+        content.as_bytes(),
+        modes(overwrite),
+        &CancellationToken::new(),
+        |_| true,
+    )
 }
 
 #[test]
 fn file_is_replaced_only_with_overwrite() {
     let project = TestProject::new(&[("a", "old")]);
     let held = |name: &str| fs::read_to_string(project.path().join(name)).unwrap();
-    assert_eq!(write(&project, "a", "new", false).unwrap_err().code, ErrorCode::PathConflict);
+    assert_eq!(
+        write(&project, "a", "new", false).unwrap_err().code,
+        ErrorCode::PathConflict
+    );
     assert_eq!(held("a"), "old");
     assert!(!write(&project, "a", "new", true).unwrap());
     assert!(write(&project, "x/y/z", "made", false).unwrap());
-    assert_eq!((held("a"), held("x/y/z")), ("new".to_owned(), "made".to_owned()));
-    assert_eq!(write(&project, "x", "over a folder", true).unwrap_err().code, ErrorCode::PathConflict);
-    let names: Vec<_> = fs::read_dir(project.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(
+        (held("a"), held("x/y/z")),
+        ("new".to_owned(), "made".to_owned())
+    );
+    assert_eq!(
+        write(&project, "x", "over a folder", true)
+            .unwrap_err()
+            .code,
+        ErrorCode::PathConflict
+    );
+    let names: Vec<_> = fs::read_dir(project.path())
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name())
+        .collect();
     assert_eq!(names.len(), 2, "no draft is left: {names:?}");
 }
 
@@ -45,8 +73,15 @@ fn replaced_file_keeps_mode_and_breaks_hard_links() {
     fs::set_permissions(&path, fs::Permissions::from_mode(0o750)).unwrap();
     fs::hard_link(&path, project.path().join("twin")).unwrap();
     write(&project, "run.sh", "new", true).unwrap();
-    assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o750);
-    assert_eq!(fs::read_to_string(project.path().join("twin")).unwrap(), "old", "the other name may lie outside");
+    assert_eq!(
+        fs::metadata(&path).unwrap().permissions().mode() & 0o777,
+        0o750
+    );
+    assert_eq!(
+        fs::read_to_string(project.path().join("twin")).unwrap(),
+        "old",
+        "the other name may lie outside"
+    );
 }
 
 /// An access control list with an entry for user 12345, as the kernel stores it: version, then tag, permissions and id.
@@ -65,7 +100,10 @@ fn replaced_file_keeps_its_attributes() {
     use rustix::fs::{XattrFlags, getxattr, setxattr};
     let project = TestProject::new(&[("a", "old"), ("plain", "old")]);
     let path = project.path().join("a");
-    let attributes = [("user.note", &b"kept"[..]), ("system.posix_acl_access", &ACCESS_CONTROL_LIST[..])];
+    let attributes = [
+        ("user.note", &b"kept"[..]),
+        ("system.posix_acl_access", &ACCESS_CONTROL_LIST[..]),
+    ];
     for (name, value) in attributes {
         if setxattr(&path, name, value, XattrFlags::empty()) == Err(Errno::OPNOTSUPP) {
             eprintln!("skipped: the file system of the test has no extended attributes");
@@ -80,21 +118,43 @@ fn replaced_file_keeps_its_attributes() {
         assert_eq!(&value[..length], expected, "{name}");
     }
     // A list that new files of the folder inherit is not that of the replaced file.
-    setxattr(project.path(), "system.posix_acl_default", &ACCESS_CONTROL_LIST[..], XattrFlags::empty()).unwrap();
+    setxattr(
+        project.path(),
+        "system.posix_acl_default",
+        &ACCESS_CONTROL_LIST[..],
+        XattrFlags::empty(),
+    )
+    .unwrap();
     write(&project, "plain", "new", true).unwrap();
     let plain = project.path().join("plain");
-    assert_eq!(getxattr(&plain, "system.posix_acl_access", &mut [0; 100][..]), Err(Errno::NODATA));
+    assert_eq!(
+        getxattr(&plain, "system.posix_acl_access", &mut [0; 100][..]),
+        Err(Errno::NODATA)
+    );
 }
 
 #[test]
 fn cancelled_write_changes_nothing() {
     let project = TestProject::new(&[("a", "old")]);
-    let (resolved, cancel) =
-        (PathPolicy::default().resolve_existing(&project.path(), "a").unwrap(), CancellationToken::new());
+    let (resolved, cancel) = (
+        PathPolicy::default()
+            .resolve_existing(&project.path(), "a")
+            .unwrap(),
+        CancellationToken::new(),
+    );
     cancel.cancel();
     assert!(check_cancelled(&cancel).is_err());
     assert!(write_file(&resolved, b"new", modes(true), &cancel, |_| true).is_err());
-    assert!(write_file(&resolved, b"new", modes(true), &CancellationToken::new(), |_: &mut File| false).is_err());
+    assert!(
+        write_file(
+            &resolved,
+            b"new",
+            modes(true),
+            &CancellationToken::new(),
+            |_: &mut File| false
+        )
+        .is_err()
+    );
     assert_eq!(fs::read_to_string(project.path().join("a")).unwrap(), "old");
     assert_eq!(fs::read_dir(project.path()).unwrap().count(), 1);
 }
@@ -103,7 +163,10 @@ fn cancelled_write_changes_nothing() {
 fn special_files_are_rejected_without_blocking() {
     let project = TestProject::new(&[]);
     let make = |program: &str, arguments: &[&str]| {
-        let made = std::process::Command::new(program).args(arguments).current_dir(project.path()).status();
+        let made = std::process::Command::new(program)
+            .args(arguments)
+            .current_dir(project.path())
+            .status();
         made.is_ok_and(|status| status.success())
     };
     let mut tried = Vec::new();
@@ -114,22 +177,46 @@ fn special_files_are_rejected_without_blocking() {
     ] {
         if made {
             let start = Instant::now();
-            let resolved = PathPolicy::default().resolve_existing(&project.path(), name).unwrap();
-            assert_eq!(open_file(&resolved).unwrap_err().code, ErrorCode::UnsupportedMedia, "{name}");
-            assert_eq!(write(&project, name, "x", true).unwrap_err().code, ErrorCode::PathConflict, "{name}");
+            let resolved = PathPolicy::default()
+                .resolve_existing(&project.path(), name)
+                .unwrap();
+            assert_eq!(
+                open_file(&resolved).unwrap_err().code,
+                ErrorCode::UnsupportedMedia,
+                "{name}"
+            );
+            assert_eq!(
+                write(&project, name, "x", true).unwrap_err().code,
+                ErrorCode::PathConflict,
+                "{name}"
+            );
             assert!(start.elapsed().as_secs() < 5, "{name} was waited for");
             tried.push(name);
         }
     }
     let _socket = std::os::unix::net::UnixListener::bind(project.path().join("socket")).unwrap();
-    let place = PathPolicy::default().resolve_existing(&project.path(), "socket").unwrap();
-    assert_eq!(open_file(&place).unwrap_err().code, ErrorCode::UnsupportedMedia);
+    let place = PathPolicy::default()
+        .resolve_existing(&project.path(), "socket")
+        .unwrap();
+    assert_eq!(
+        open_file(&place).unwrap_err().code,
+        ErrorCode::UnsupportedMedia
+    );
     assert!(tried.contains(&"folder"));
 }
 
 /// Swaps a name between a file or folder of the project and a symlink to the outside, as fast as possible.
-fn with_swapping<T>(project: &TestProject, name: &str, outside: &std::path::Path, work: impl FnOnce() -> T) -> T {
-    let (own, link, resolved) = (project.path().join("own"), project.path().join("link"), project.path().join(name));
+fn with_swapping<T>(
+    project: &TestProject,
+    name: &str,
+    outside: &std::path::Path,
+    work: impl FnOnce() -> T,
+) -> T {
+    let (own, link, resolved) = (
+        project.path().join("own"),
+        project.path().join("link"),
+        project.path().join(name),
+    );
     fs::rename(&resolved, &own).unwrap();
     std::os::unix::fs::symlink(outside, &link).unwrap();
     let done = AtomicBool::new(false);
@@ -154,7 +241,11 @@ fn path_swapped_after_check_gives_no_access_outside() {
     let outside = TestProject::new(&[("file", "SECRET"), ("folder/file", "SECRET")]);
     for (swapped, target) in [("file", "file"), ("folder", "folder")] {
         let project = TestProject::new(&[("file", "own"), ("folder/file", "own")]);
-        let path = if swapped == "file" { "file" } else { "folder/file" };
+        let path = if swapped == "file" {
+            "file"
+        } else {
+            "folder/file"
+        };
         // Resolved once while the path is valid, as a check before the swap would have seen it.
         let roots = PathPolicy::default();
         let known = roots.resolve_existing(&project.path(), path).unwrap();
@@ -163,7 +254,9 @@ fn path_swapped_after_check_gives_no_access_outside() {
             for round in 0..RACES {
                 let resolved = match round % 2 {
                     0 => known.clone(),
-                    _ => roots.resolve_existing(&project.path(), path).unwrap_or_else(|_| known.clone()),
+                    _ => roots
+                        .resolve_existing(&project.path(), path)
+                        .unwrap_or_else(|_| known.clone()),
                 };
                 let mut text = String::new();
                 match open_file(&resolved) {
@@ -175,17 +268,35 @@ fn path_swapped_after_check_gives_no_access_outside() {
                     Err(_) => refused += 1,
                 }
                 if round % 4 == 0 {
-                    let mode = WriteMode { overwrite: true, create_dirs: false };
-                    let done = write_file(&resolved, b"own", mode, &CancellationToken::new(), |_| true);
+                    let mode = WriteMode {
+                        overwrite: true,
+                        create_dirs: false,
+                    };
+                    let done =
+                        write_file(&resolved, b"own", mode, &CancellationToken::new(), |_| true);
                     written += usize::from(done.is_ok());
                 }
             }
         });
-        assert!(read > 0 && refused > 0, "{swapped}: {read} read, {refused} refused, {written} written");
+        assert!(
+            read > 0 && refused > 0,
+            "{swapped}: {read} read, {refused} refused, {written} written"
+        );
         let held = |path: &str| fs::read_to_string(outside.path().join(path)).unwrap();
-        assert_eq!((held("file"), held("folder/file")), ("SECRET".to_owned(), "SECRET".to_owned()));
-        assert_eq!(fs::read_dir(outside.path()).unwrap().count(), 2, "nothing was put there");
-        assert_eq!(fs::read_dir(outside.path().join("folder")).unwrap().count(), 1, "nothing was put there");
+        assert_eq!(
+            (held("file"), held("folder/file")),
+            ("SECRET".to_owned(), "SECRET".to_owned())
+        );
+        assert_eq!(
+            fs::read_dir(outside.path()).unwrap().count(),
+            2,
+            "nothing was put there"
+        );
+        assert_eq!(
+            fs::read_dir(outside.path().join("folder")).unwrap().count(),
+            1,
+            "nothing was put there"
+        );
     }
 }
 
@@ -196,10 +307,29 @@ fn root_replaced_by_symlink_is_not_opened() {
     let root = project.path().join("above/root");
     let resolved = PathPolicy::default().resolve_existing(&root, "a").unwrap();
     fs::rename(project.path().join("above"), project.path().join("before")).unwrap();
-    std::os::unix::fs::symlink(project.path().join("elsewhere"), project.path().join("above")).unwrap();
-    assert_eq!(open_file(&resolved).unwrap_err().code, ErrorCode::PathConflict);
-    assert!(write_file(&resolved, b"new", modes(true), &CancellationToken::new(), |_| true).is_err());
-    assert_eq!(fs::read_to_string(project.path().join("elsewhere/root/a")).unwrap(), "other");
+    std::os::unix::fs::symlink(
+        project.path().join("elsewhere"),
+        project.path().join("above"),
+    )
+    .unwrap();
+    assert_eq!(
+        open_file(&resolved).unwrap_err().code,
+        ErrorCode::PathConflict
+    );
+    assert!(
+        write_file(
+            &resolved,
+            b"new",
+            modes(true),
+            &CancellationToken::new(),
+            |_| true
+        )
+        .is_err()
+    );
+    assert_eq!(
+        fs::read_to_string(project.path().join("elsewhere/root/a")).unwrap(),
+        "other"
+    );
 }
 
 #[test]
@@ -222,13 +352,19 @@ fn folder_is_opened_safely_without_openat2() {
         assert_eq!(error, want.map(Errno::raw_os_error), "{path:?}");
     }
     assert!(project.path().join("new/deep").is_dir());
-    assert_eq!(fs::read_dir(outside.path()).unwrap().count(), 1, "nothing was put there");
+    assert_eq!(
+        fs::read_dir(outside.path()).unwrap().count(),
+        1,
+        "nothing was put there"
+    );
 }
 
 /// Names in the folder of a project, in order.
 fn names(project: &TestProject) -> Vec<String> {
-    let mut names: Vec<String> =
-        fs::read_dir(project.path()).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    let mut names: Vec<String> = fs::read_dir(project.path())
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
     names.sort();
     names
 }
@@ -243,7 +379,11 @@ fn file_that_is_replaced_after_the_check_is_kept() {
             |path| fs::rename(path.with_file_name("other"), path).unwrap(),
             Some("two"),
         ),
-        ("other content in the same file", |path| fs::write(path, "two").unwrap(), Some("two")),
+        (
+            "other content in the same file",
+            |path| fs::write(path, "two").unwrap(),
+            Some("two"),
+        ),
         ("no file", |path| fs::remove_file(path).unwrap(), None),
         (
             "a link",
@@ -257,19 +397,33 @@ fn file_that_is_replaced_after_the_check_is_kept() {
     for (what, change, kept) in changes {
         let project = TestProject::new(&[("a", "one"), ("other", "two")]);
         let path = project.path().join("a");
-        let resolved = PathPolicy::default().resolve_existing(&project.path(), "a").unwrap();
+        let resolved = PathPolicy::default()
+            .resolve_existing(&project.path(), "a")
+            .unwrap();
         let mut checks = 0;
-        let outcome = write_file(&resolved, b"new", modes(true), &CancellationToken::new(), |file| {
-            let is_expected = has_content(file, b"one");
-            checks += 1;
-            if checks == 1 {
-                change(&path);
-            }
-            is_expected
-        });
+        let outcome = write_file(
+            &resolved,
+            b"new",
+            modes(true),
+            &CancellationToken::new(),
+            |file| {
+                let is_expected = has_content(file, b"one");
+                checks += 1;
+                if checks == 1 {
+                    change(&path);
+                }
+                is_expected
+            },
+        );
         assert_eq!(outcome.unwrap_err().code, ErrorCode::PathConflict, "{what}");
         assert_eq!(fs::read_to_string(&path).ok().as_deref(), kept, "{what}");
-        assert!(names(&project).iter().all(|name| !name.starts_with(".soong-")), "{what}: {:?}", names(&project));
+        assert!(
+            names(&project)
+                .iter()
+                .all(|name| !name.starts_with(".soong-")),
+            "{what}: {:?}",
+            names(&project)
+        );
     }
 }
 
@@ -280,11 +434,17 @@ fn second_write_waits_for_the_first() {
     let path = project.path();
     let write_checked = move |content: &'static str, during_check: &dyn Fn()| {
         let resolved = PathPolicy::default().resolve_existing(&path, "a").unwrap();
-        write_file(&resolved, content.as_bytes(), modes(true), &CancellationToken::new(), |file| {
-            let is_expected = has_content(file, b"one");
-            during_check();
-            is_expected
-        })
+        write_file(
+            &resolved,
+            content.as_bytes(),
+            modes(true),
+            &CancellationToken::new(),
+            |file| {
+                let is_expected = has_content(file, b"one");
+                during_check();
+                is_expected
+            },
+        )
     };
     let other = write_checked.clone();
     let (sender, receiver) = std::sync::mpsc::channel();
@@ -294,16 +454,24 @@ fn second_write_waits_for_the_first() {
         if thread.is_none() {
             let other = other.clone();
             let sender = sender.clone();
-            *thread = Some(std::thread::spawn(move || sender.send(other("second", &|| {})).unwrap()));
+            *thread = Some(std::thread::spawn(move || {
+                sender.send(other("second", &|| {})).unwrap()
+            }));
             let early = receiver.recv_timeout(std::time::Duration::from_millis(100));
-            assert!(early.is_err(), "the second write has ended before the first");
+            assert!(
+                early.is_err(),
+                "the second write has ended before the first"
+            );
         }
     });
     assert!(first.is_ok());
     thread.into_inner().unwrap().unwrap().join().unwrap();
     let second = receiver.recv().unwrap();
     assert_eq!(second.unwrap_err().code, ErrorCode::PathConflict);
-    assert_eq!(fs::read_to_string(project.path().join("a")).unwrap(), "first");
+    assert_eq!(
+        fs::read_to_string(project.path().join("a")).unwrap(),
+        "first"
+    );
 }
 
 /// A file that another program writes between the check and the change stays.
@@ -324,7 +492,8 @@ fn file_that_changes_meanwhile_is_neither_replaced_nor_removed() {
         for removes in [false, true] {
             let project = TestProject::new(&[("a", content), ("other", "two")]);
             let path = project.path().canonicalize().unwrap().join("a");
-            fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o640)).unwrap();
+            fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o640))
+                .unwrap();
             let mut checks = 0;
             let check = |file: &mut fs::File| {
                 let is_expected = has_content(file, b"one");
@@ -334,15 +503,35 @@ fn file_that_changes_meanwhile_is_neither_replaced_nor_removed() {
                 }
                 is_expected
             };
-            let outcome = if removes { remove_if(&path, check) } else { replace_if(&path, b"new", check) };
+            let outcome = if removes {
+                remove_if(&path, check)
+            } else {
+                replace_if(&path, b"new", check)
+            };
             assert_eq!(outcome.unwrap(), !is_changed, "{content} {removes}");
-            let wanted = if is_changed || removes { remaining } else { Some("new") };
-            assert_eq!(fs::read_to_string(&path).ok().as_deref(), wanted, "{content} {removes}");
+            let wanted = if is_changed || removes {
+                remaining
+            } else {
+                Some("new")
+            };
+            assert_eq!(
+                fs::read_to_string(&path).ok().as_deref(),
+                wanted,
+                "{content} {removes}"
+            );
             if !is_changed && !removes {
-                let mode = std::os::unix::fs::PermissionsExt::mode(&path.metadata().unwrap().permissions());
+                let mode = std::os::unix::fs::PermissionsExt::mode(
+                    &path.metadata().unwrap().permissions(),
+                );
                 assert_eq!(mode & 0o777, 0o640);
             }
-            assert!(names(&project).iter().all(|name| !name.starts_with(".soong-")), "{:?}", names(&project));
+            assert!(
+                names(&project)
+                    .iter()
+                    .all(|name| !name.starts_with(".soong-")),
+                "{:?}",
+                names(&project)
+            );
         }
     }
 }
@@ -354,7 +543,9 @@ fn new_file_does_not_replace_another() {
     assert!(!create_new(&folder.join("a"), b"new", 0o600).unwrap());
     assert!(create_new(&folder.join("b"), b"new", 0o600).unwrap());
     assert_eq!(fs::read_to_string(folder.join("a")).unwrap(), "one");
-    let mode = std::os::unix::fs::PermissionsExt::mode(&folder.join("b").metadata().unwrap().permissions());
+    let mode = std::os::unix::fs::PermissionsExt::mode(
+        &folder.join("b").metadata().unwrap().permissions(),
+    );
     assert_eq!(mode & 0o777, 0o600);
     assert_eq!(names(&project), ["a", "b"]);
 }
@@ -378,28 +569,55 @@ fn draft_of_a_killed_writer_is_removed() {
     let roots = PathPolicy::default();
     let now = SystemTime::now();
     let before = now - Duration::from_secs(3_600);
-    for (path, started, removed) in
-        [("sub/a", before, 0), ("sub/a", now, 1), ("sub/new", now, 0), ("missing/new", now, 0), ("../a", now, 0)]
-    {
-        assert_eq!(remove_drafts_beside(&roots, &project.path(), path, started), removed, "{path}");
+    for (path, started, removed) in [
+        ("sub/a", before, 0),
+        ("sub/a", now, 1),
+        ("sub/new", now, 0),
+        ("missing/new", now, 0),
+        ("../a", now, 0),
+    ] {
+        assert_eq!(
+            remove_drafts_beside(&roots, &project.path(), path, started),
+            removed,
+            "{path}"
+        );
     }
     assert!(!project.path().join(&abandoned).exists());
     for kept in [written.as_str(), &replaced, "sub/.soong-notes.tmp", "sub/a"] {
         assert!(project.path().join(kept).exists(), "{kept}");
     }
     drop(locked_file);
-    assert_eq!(remove_drafts_in(&project.path().canonicalize().unwrap().join("sub"), now), 1);
+    assert_eq!(
+        remove_drafts_in(&project.path().canonicalize().unwrap().join("sub"), now),
+        1
+    );
 }
 
 /// A draft is locked as long as it is written.
 #[test]
 fn draft_that_is_being_written_is_not_removed() {
     let project = TestProject::new(&[("a", "one")]);
-    let resolved = PathPolicy::default().resolve_existing(&project.path(), "a").unwrap();
-    let outcome = write_file(&resolved, b"new", modes(true), &CancellationToken::new(), |_| {
-        assert_eq!(remove_drafts_beside(&PathPolicy::default(), &project.path(), "a", SystemTime::now()), 0);
-        true
-    });
+    let resolved = PathPolicy::default()
+        .resolve_existing(&project.path(), "a")
+        .unwrap();
+    let outcome = write_file(
+        &resolved,
+        b"new",
+        modes(true),
+        &CancellationToken::new(),
+        |_| {
+            assert_eq!(
+                remove_drafts_beside(
+                    &PathPolicy::default(),
+                    &project.path(),
+                    "a",
+                    SystemTime::now()
+                ),
+                0
+            );
+            true
+        },
+    );
     assert!(!outcome.unwrap());
     assert_eq!(fs::read_to_string(project.path().join("a")).unwrap(), "new");
 }

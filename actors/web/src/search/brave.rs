@@ -17,7 +17,9 @@ pub(super) fn request(
     limit: usize,
 ) -> RequestBuilder {
     let query = [("q", query), ("count", &limit.to_string())];
-    let request = http.get(endpoint(base, "res/v1/web/search", &query)).header("Accept", "application/json");
+    let request = http
+        .get(endpoint(base, "res/v1/web/search", &query))
+        .header("Accept", "application/json");
     match key {
         Some(key) => request.header("X-Subscription-Token", key.clone()),
         None => request,
@@ -50,7 +52,13 @@ pub(super) fn hits(bytes: &[u8]) -> Result<Vec<SearchHit>, String> {
         url: found.url,
         snippet: strip_highlight(&found.description.unwrap_or_default()),
     };
-    Ok(json::<BraveResponse>(bytes)?.web.map(|web| web.results).unwrap_or_default().into_iter().map(hit).collect())
+    Ok(json::<BraveResponse>(bytes)?
+        .web
+        .map(|web| web.results)
+        .unwrap_or_default()
+        .into_iter()
+        .map(hit)
+        .collect())
 }
 
 /// Removes the tags that highlight the words of the query.

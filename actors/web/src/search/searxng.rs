@@ -9,8 +9,17 @@ use serde::Deserialize;
 use super::{SearchHit, bearer, endpoint, json};
 
 /// Builds the request of a search. SearXNG itself uses no key; a configured key is for a proxy in front of it.
-pub(super) fn request(http: &Client, base: &Url, key: Option<&HeaderValue>, query: &str) -> RequestBuilder {
-    let request = http.get(endpoint(base, "search", &[("q", query), ("format", "json")]));
+pub(super) fn request(
+    http: &Client,
+    base: &Url,
+    key: Option<&HeaderValue>,
+    query: &str,
+) -> RequestBuilder {
+    let request = http.get(endpoint(
+        base,
+        "search",
+        &[("q", query), ("format", "json")],
+    ));
     match key {
         Some(key) => request.header(AUTHORIZATION, bearer(key)),
         None => request,
@@ -36,5 +45,9 @@ pub(super) fn hits(bytes: &[u8]) -> Result<Vec<SearchHit>, String> {
         url: found.url,
         snippet: found.content.unwrap_or_default(),
     };
-    Ok(json::<SearxngResponse>(bytes)?.results.into_iter().map(hit).collect())
+    Ok(json::<SearxngResponse>(bytes)?
+        .results
+        .into_iter()
+        .map(hit)
+        .collect())
 }

@@ -20,7 +20,9 @@ pub(super) fn request(
     query: &str,
     limit: usize,
 ) -> RequestBuilder {
-    let request = http.post(endpoint(base, "search", &[])).json(&json!({"query": query, "max_results": limit}));
+    let request = http
+        .post(endpoint(base, "search", &[]))
+        .json(&json!({"query": query, "max_results": limit}));
     match key {
         Some(key) => request.header(AUTHORIZATION, bearer(key)),
         None => request,
@@ -46,5 +48,9 @@ pub(super) fn hits(bytes: &[u8]) -> Result<Vec<SearchHit>, String> {
         url: found.url,
         snippet: found.content.unwrap_or_default(),
     };
-    Ok(super::json::<TavilyResponse>(bytes)?.results.into_iter().map(hit).collect())
+    Ok(super::json::<TavilyResponse>(bytes)?
+        .results
+        .into_iter()
+        .map(hit)
+        .collect())
 }

@@ -11,8 +11,11 @@ use crate::tests::server::{Server, page, path_of, redirect, response};
 const KEY: &str = "key-that-nobody-may-see";
 
 fn service(provider: SearchProvider, base_url: &str) -> SearchService {
-    let config =
-        WebSearchConfig { provider, base_url: Some(base_url.to_owned()), api_key_env: Some("SEARCH_KEY".to_owned()) };
+    let config = WebSearchConfig {
+        provider,
+        base_url: Some(base_url.to_owned()),
+        api_key_env: Some("SEARCH_KEY".to_owned()),
+    };
     SearchService::new(&config, &Environment::of([("SEARCH_KEY", KEY)])).unwrap()
 }
 
@@ -36,7 +39,11 @@ async fn recording_server(raw: Vec<u8>) -> (Server, Arc<Mutex<Vec<String>>>) {
 }
 
 fn hit(title: &str, url: &str, snippet: &str) -> SearchHit {
-    SearchHit { title: title.to_owned(), url: url.to_owned(), snippet: snippet.to_owned() }
+    SearchHit {
+        title: title.to_owned(),
+        url: url.to_owned(),
+        snippet: snippet.to_owned(),
+    }
 }
 
 #[tokio::test]
@@ -54,7 +61,12 @@ async fn each_provider_uses_its_own_request_and_answer_format() {
             "GET /below/search?q=two+w%C3%B6rds%26a%3Db&format=json ",
             "authorization: Bearer ",
         ),
-        (SearchProvider::Tavily, tavily, "POST /below/search ", "authorization: Bearer "),
+        (
+            SearchProvider::Tavily,
+            tavily,
+            "POST /below/search ",
+            "authorization: Bearer ",
+        ),
         (
             SearchProvider::Brave,
             brave,
@@ -63,14 +75,28 @@ async fn each_provider_uses_its_own_request_and_answer_format() {
         ),
     ] {
         for base in ["/below", "/below/", "/below/?a=b#c"] {
-            let (server, asked) = recording_server(page("application/json", answer.as_bytes())).await;
+            let (server, asked) =
+                recording_server(page("application/json", answer.as_bytes())).await;
             let service = service(provider, &format!("http://{}{base}", server.address));
             let hits = service.search("two wörds&a=b", 2).await.unwrap();
-            assert_eq!(hits, [hit("A", "https://a.example/", "a"), hit("", "https://b.example/", "")], "{provider:?}");
+            assert_eq!(
+                hits,
+                [
+                    hit("A", "https://a.example/", "a"),
+                    hit("", "https://b.example/", "")
+                ],
+                "{provider:?}"
+            );
             let asked = asked.lock().unwrap().concat();
             assert!(asked.starts_with(request), "{provider:?} {base}: {asked}");
-            assert!(asked.starts_with(service.method().as_str()), "{provider:?}: {asked}");
-            assert!(asked.contains(&format!("{key}{KEY}\r\n")), "{provider:?}: {asked}");
+            assert!(
+                asked.starts_with(service.method().as_str()),
+                "{provider:?}: {asked}"
+            );
+            assert!(
+                asked.contains(&format!("{key}{KEY}\r\n")),
+                "{provider:?}: {asked}"
+            );
         }
     }
 }
@@ -80,15 +106,69 @@ async fn service_error_gives_advice_and_never_the_key() {
     let said = format!("your key {KEY} is wrong");
     let huge = vec![b' '; 3 * 1024 * 1024];
     for (what, raw, code, want, is_retryable) in [
-        ("401", response("401 No", "", said.as_bytes()), ErrorCode::ProviderAuthFailed, "variable SEARCH_KEY", false),
-        ("403", response("403 No", "", said.as_bytes()), ErrorCode::ProviderAuthFailed, "HTTP 403", false),
-        ("429", response("429 No", "Retry-After: 9\r\n", b""), ErrorCode::ProviderRateLimited, "after 9", true),
-        ("429 without time", response("429 No", "", b""), ErrorCode::ProviderRateLimited, "again later", true),
-        ("400", response("400 No", "", said.as_bytes()), ErrorCode::ProviderError, "your key [key] is wrong", false),
-        ("500", response("500 No", "", b"\x1b[2Jdown"), ErrorCode::ProviderError, "it says: [2Jdown", true),
-        ("redirect", redirect(&format!("http://127.0.0.1:1/{KEY}")), ErrorCode::ProviderError, "base_url", false),
-        ("no JSON", page("text/html", b"<html>"), ErrorCode::ProviderError, "no JSON, line 1 column 1", false),
-        ("cut JSON", page("application/json", b"{\"results\": ["), ErrorCode::ProviderError, "no JSON", false),
+        (
+            "401",
+            response("401 No", "", said.as_bytes()),
+            ErrorCode::ProviderAuthFailed,
+            "variable SEARCH_KEY",
+            false,
+        ),
+        (
+            "403",
+            response("403 No", "", said.as_bytes()),
+            ErrorCode::ProviderAuthFailed,
+            "HTTP 403",
+            false,
+        ),
+        (
+            "429",
+            response("429 No", "Retry-After: 9\r\n", b""),
+            ErrorCode::ProviderRateLimited,
+            "after 9",
+            true,
+        ),
+        (
+            "429 without time",
+            response("429 No", "", b""),
+            ErrorCode::ProviderRateLimited,
+            "again later",
+            true,
+        ),
+        (
+            "400",
+            response("400 No", "", said.as_bytes()),
+            ErrorCode::ProviderError,
+            "your key [key] is wrong",
+            false,
+        ),
+        (
+            "500",
+            response("500 No", "", b"\x1b[2Jdown"),
+            ErrorCode::ProviderError,
+            "it says: [2Jdown",
+            true,
+        ),
+        (
+            "redirect",
+            redirect(&format!("http://127.0.0.1:1/{KEY}")),
+            ErrorCode::ProviderError,
+            "base_url",
+            false,
+        ),
+        (
+            "no JSON",
+            page("text/html", b"<html>"),
+            ErrorCode::ProviderError,
+            "no JSON, line 1 column 1",
+            false,
+        ),
+        (
+            "cut JSON",
+            page("application/json", b"{\"results\": ["),
+            ErrorCode::ProviderError,
+            "no JSON",
+            false,
+        ),
         (
             "other JSON",
             page("application/json", b"{\"results\": 1}"),
@@ -96,16 +176,50 @@ async fn service_error_gives_advice_and_never_the_key() {
             "unexpected JSON",
             false,
         ),
-        ("empty", page("application/json", b""), ErrorCode::ProviderError, "no JSON", false),
-        ("too much", page("application/json", &huge), ErrorCode::ProviderError, "more than 2097152 bytes", false),
-        ("nothing", Vec::new(), ErrorCode::ProviderError, "broke off", true),
-        ("no HTTP", b"no HTTP\r\n\r\n".to_vec(), ErrorCode::ProviderError, "broke off", true),
+        (
+            "empty",
+            page("application/json", b""),
+            ErrorCode::ProviderError,
+            "no JSON",
+            false,
+        ),
+        (
+            "too much",
+            page("application/json", &huge),
+            ErrorCode::ProviderError,
+            "more than 2097152 bytes",
+            false,
+        ),
+        (
+            "nothing",
+            Vec::new(),
+            ErrorCode::ProviderError,
+            "broke off",
+            true,
+        ),
+        (
+            "no HTTP",
+            b"no HTTP\r\n\r\n".to_vec(),
+            ErrorCode::ProviderError,
+            "broke off",
+            true,
+        ),
     ] {
         for provider in [SearchProvider::Searxng, SearchProvider::Tavily] {
             let (server, asked) = recording_server(raw.clone()).await;
-            let error = service(provider, &format!("http://{}", server.address)).search("q", 5).await.unwrap_err();
-            assert_eq!((error.code, error.retryable), (code, is_retryable), "{what}: {error}");
-            assert!(error.message.contains(want) && !error.message.contains(KEY), "{what}: {error}");
+            let error = service(provider, &format!("http://{}", server.address))
+                .search("q", 5)
+                .await
+                .unwrap_err();
+            assert_eq!(
+                (error.code, error.retryable),
+                (code, is_retryable),
+                "{what}: {error}"
+            );
+            assert!(
+                error.message.contains(want) && !error.message.contains(KEY),
+                "{what}: {error}"
+            );
             assert_eq!(asked.lock().unwrap().len(), 1, "{what}");
         }
     }
@@ -116,7 +230,9 @@ async fn unresponsive_service_times_out() {
     let server = Server::at("127.0.0.1:0", |head, mut stream| {
         async move {
             if path_of(&head).contains("begins") {
-                let _ = stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n{\"results\"").await;
+                let _ = stream
+                    .write_all(b"HTTP/1.1 200 OK\r\n\r\n{\"results\"")
+                    .await;
             }
             let _ = tokio::io::AsyncReadExt::read(&mut stream, &mut [0; 16]).await;
         }
@@ -124,21 +240,38 @@ async fn unresponsive_service_times_out() {
     })
     .await;
     for path in ["silent", "begins"] {
-        let service = service(SearchProvider::Searxng, &format!("http://{}/{path}", server.address));
-        let error = service.within(Duration::from_millis(200)).search("q", 5).await.unwrap_err();
+        let service = service(
+            SearchProvider::Searxng,
+            &format!("http://{}/{path}", server.address),
+        );
+        let error = service
+            .within(Duration::from_millis(200))
+            .search("q", 5)
+            .await
+            .unwrap_err();
         assert_eq!(error.code, ErrorCode::ProviderTimeout, "{path}: {error}");
     }
     let gone = format!("http://127.0.0.1:{}", Server::of(&[]).await.port());
-    let error = service(SearchProvider::Brave, &gone).search("q", 5).await.unwrap_err();
-    assert!(error.message.contains("could not be connected to"), "{error}");
+    let error = service(SearchProvider::Brave, &gone)
+        .search("q", 5)
+        .await
+        .unwrap_err();
+    assert!(
+        error.message.contains("could not be connected to"),
+        "{error}"
+    );
 }
 
 #[tokio::test]
 async fn key_is_redacted_in_results() {
-    let answer =
-        format!(r#"{{"results": [{{"title": "{KEY}", "url": "https://a.example/{KEY}", "content": "a {KEY}"}}]}}"#);
+    let answer = format!(
+        r#"{{"results": [{{"title": "{KEY}", "url": "https://a.example/{KEY}", "content": "a {KEY}"}}]}}"#
+    );
     let (server, _) = recording_server(page("application/json", answer.as_bytes())).await;
-    let service = service(SearchProvider::Tavily, &format!("http://{}", server.address));
+    let service = service(
+        SearchProvider::Tavily,
+        &format!("http://{}", server.address),
+    );
     let hits = service.search("q", 5).await.unwrap();
     assert_eq!(hits, [hit("[key]", "https://a.example/[key]", "a [key]")]);
 }
@@ -147,24 +280,96 @@ async fn key_is_redacted_in_results() {
 fn missing_or_invalid_setting_is_named() {
     let some = |text: &str| (!text.is_empty()).then(|| text.to_owned());
     for (provider, base_url, variable, key, want) in [
-        (SearchProvider::None, "", "", "", Some("tools.web_search.provider")),
-        (SearchProvider::Searxng, "", "", "", Some("tools.web_search.base_url")),
-        (SearchProvider::Searxng, "http://127.0.0.1:8888", "", "", None),
-        (SearchProvider::Searxng, "not a url", "", "", Some("base_url is not a valid URL")),
-        (SearchProvider::Searxng, "ftp://a.example", "", "", Some("neither http nor https")),
-        (SearchProvider::Searxng, "http://a:b@c.example", "", "", Some("name or password")),
-        (SearchProvider::Searxng, "http://a.example", "K", "", Some("variable K is not set")),
-        (SearchProvider::Tavily, "", "", "", Some("tools.web_search.api_key_env")),
-        (SearchProvider::Tavily, "", "K", "", Some("variable K is not set")),
-        (SearchProvider::Tavily, "", "K", " ", Some("variable K does not contain a valid key")),
-        (SearchProvider::Tavily, "", "K", "a\nb", Some("variable K does not contain a valid key")),
+        (
+            SearchProvider::None,
+            "",
+            "",
+            "",
+            Some("tools.web_search.provider"),
+        ),
+        (
+            SearchProvider::Searxng,
+            "",
+            "",
+            "",
+            Some("tools.web_search.base_url"),
+        ),
+        (
+            SearchProvider::Searxng,
+            "http://127.0.0.1:8888",
+            "",
+            "",
+            None,
+        ),
+        (
+            SearchProvider::Searxng,
+            "not a url",
+            "",
+            "",
+            Some("base_url is not a valid URL"),
+        ),
+        (
+            SearchProvider::Searxng,
+            "ftp://a.example",
+            "",
+            "",
+            Some("neither http nor https"),
+        ),
+        (
+            SearchProvider::Searxng,
+            "http://a:b@c.example",
+            "",
+            "",
+            Some("name or password"),
+        ),
+        (
+            SearchProvider::Searxng,
+            "http://a.example",
+            "K",
+            "",
+            Some("variable K is not set"),
+        ),
+        (
+            SearchProvider::Tavily,
+            "",
+            "",
+            "",
+            Some("tools.web_search.api_key_env"),
+        ),
+        (
+            SearchProvider::Tavily,
+            "",
+            "K",
+            "",
+            Some("variable K is not set"),
+        ),
+        (
+            SearchProvider::Tavily,
+            "",
+            "K",
+            " ",
+            Some("variable K does not contain a valid key"),
+        ),
+        (
+            SearchProvider::Tavily,
+            "",
+            "K",
+            "a\nb",
+            Some("variable K does not contain a valid key"),
+        ),
         (SearchProvider::Tavily, "", "K", "value", None),
         (SearchProvider::Brave, "", "K", "value", None),
     ] {
-        let config = WebSearchConfig { provider, base_url: some(base_url), api_key_env: some(variable) };
+        let config = WebSearchConfig {
+            provider,
+            base_url: some(base_url),
+            api_key_env: some(variable),
+        };
         let environment = Environment::of([("K", key)]);
         match (SearchService::new(&config, &environment), want) {
-            (Ok(service), None) => assert!(service.base_url().path().ends_with('/'), "{provider:?}"),
+            (Ok(service), None) => {
+                assert!(service.base_url().path().ends_with('/'), "{provider:?}")
+            }
             (Err(why), Some(want)) => assert!(why.contains(want), "{provider:?}: {why}"),
             (got, want) => panic!("{provider:?} {want:?}: {:?}", got.err()),
         }

@@ -47,7 +47,9 @@ fn only_open() -> AddressCheck {
 
 async fn text(client: &WebClient, url: &str) -> Result<String, ErrorInfo> {
     match client.get(Url::parse(url).unwrap(), |_, _| true).await? {
-        FetchOutcome::Response(page) => Ok(String::from_utf8_lossy(&page.read_body().await?.bytes).into_owned()),
+        FetchOutcome::Response(page) => {
+            Ok(String::from_utf8_lossy(&page.read_body().await?.bytes).into_owned())
+        }
         FetchOutcome::Redirect { to, .. } => panic!("all redirects are followed: {to}"),
     }
 }
@@ -56,18 +58,45 @@ async fn text(client: &WebClient, url: &str) -> Result<String, ErrorInfo> {
 async fn private_addresses_are_never_connected_to() {
     let open = Server::of(&[("/", page("text/plain", b"open"))]).await;
     let port = open.port();
-    let closed = Server::at(&format!("{PRIVATE_ADDRESS}:{port}"), |_, _| async {}.boxed()).await;
+    let closed = Server::at(&format!("{PRIVATE_ADDRESS}:{port}"), |_, _| {
+        async {}.boxed()
+    })
+    .await;
     for (answers, want) in [
         (vec![[PUBLIC_ADDRESS].as_slice()], Ok("open")),
-        (vec![[PRIVATE_ADDRESS, PUBLIC_ADDRESS].as_slice()], Ok("open")),
-        (vec![[PUBLIC_ADDRESS, PRIVATE_ADDRESS].as_slice()], Ok("open")),
-        (vec![[PRIVATE_ADDRESS, PRIVATE_ADDRESS, PUBLIC_ADDRESS, PRIVATE_ADDRESS].as_slice()], Ok("open")),
-        (vec![[PRIVATE_ADDRESS].as_slice()], Err(ErrorCode::PermissionDenied)),
+        (
+            vec![[PRIVATE_ADDRESS, PUBLIC_ADDRESS].as_slice()],
+            Ok("open"),
+        ),
+        (
+            vec![[PUBLIC_ADDRESS, PRIVATE_ADDRESS].as_slice()],
+            Ok("open"),
+        ),
+        (
+            vec![
+                [
+                    PRIVATE_ADDRESS,
+                    PRIVATE_ADDRESS,
+                    PUBLIC_ADDRESS,
+                    PRIVATE_ADDRESS,
+                ]
+                .as_slice(),
+            ],
+            Ok("open"),
+        ),
+        (
+            vec![[PRIVATE_ADDRESS].as_slice()],
+            Err(ErrorCode::PermissionDenied),
+        ),
         (vec![[].as_slice()], Err(ErrorCode::PermissionDenied)),
     ] {
         let client = WebClient::new(lookup(&answers), only_open(), LIMITS);
         let got = text(&client, &format!("http://name.example:{port}/")).await;
-        assert_eq!(got.as_deref().map_err(|error| error.code), want, "{answers:?}");
+        assert_eq!(
+            got.as_deref().map_err(|error| error.code),
+            want,
+            "{answers:?}"
+        );
     }
     assert_eq!((open.accepted(), closed.accepted()), (4, 0));
 }
@@ -77,24 +106,48 @@ async fn name_is_resolved_and_checked_for_every_request() {
     let open = Server::at("127.0.0.1:0", |head, mut stream| {
         async move {
             use tokio::io::AsyncWriteExt;
-            let raw = if path_of(&head) == "/" { redirect("/second") } else { page("text/plain", b"second") };
+            let raw = if path_of(&head) == "/" {
+                redirect("/second")
+            } else {
+                page("text/plain", b"second")
+            };
             let _ = stream.write_all(&raw).await;
         }
         .boxed()
     })
     .await;
     let port = open.port();
-    let closed = Server::at(&format!("{PRIVATE_ADDRESS}:{port}"), |_, _| async {}.boxed()).await;
+    let closed = Server::at(&format!("{PRIVATE_ADDRESS}:{port}"), |_, _| {
+        async {}.boxed()
+    })
+    .await;
     let url = format!("http://rebind.example:{port}/");
-    let stays = WebClient::new(lookup(&[&[PUBLIC_ADDRESS], &[PUBLIC_ADDRESS]]), only_open(), LIMITS);
+    let stays = WebClient::new(
+        lookup(&[&[PUBLIC_ADDRESS], &[PUBLIC_ADDRESS]]),
+        only_open(),
+        LIMITS,
+    );
     assert_eq!(text(&stays, &url).await.as_deref(), Ok("second"));
-    let moves = WebClient::new(lookup(&[&[PUBLIC_ADDRESS], &[PRIVATE_ADDRESS]]), only_open(), LIMITS);
-    assert_eq!(text(&moves, &url).await.unwrap_err().code, ErrorCode::PermissionDenied);
+    let moves = WebClient::new(
+        lookup(&[&[PUBLIC_ADDRESS], &[PRIVATE_ADDRESS]]),
+        only_open(),
+        LIMITS,
+    );
+    assert_eq!(
+        text(&moves, &url).await.unwrap_err().code,
+        ErrorCode::PermissionDenied
+    );
     // A host that was connected to before is looked up again, because no connection is kept open.
-    let later =
-        WebClient::new(lookup(&[&[PUBLIC_ADDRESS], &[PUBLIC_ADDRESS], &[PRIVATE_ADDRESS]]), only_open(), LIMITS);
+    let later = WebClient::new(
+        lookup(&[&[PUBLIC_ADDRESS], &[PUBLIC_ADDRESS], &[PRIVATE_ADDRESS]]),
+        only_open(),
+        LIMITS,
+    );
     assert!(text(&later, &url).await.is_ok());
-    assert_eq!(text(&later, &url).await.unwrap_err().code, ErrorCode::PermissionDenied);
+    assert_eq!(
+        text(&later, &url).await.unwrap_err().code,
+        ErrorCode::PermissionDenied
+    );
     assert_eq!((open.accepted(), closed.accepted()), (5, 0));
 }
 
@@ -115,21 +168,73 @@ async fn redirect_target_is_checked_like_the_first_url() {
     })
     .await;
     let here = open.address.ip();
-    let client = WebClient::new(lookup(&[&[PUBLIC_ADDRESS]]), Arc::new(move |address| address == here), LIMITS);
+    let client = WebClient::new(
+        lookup(&[&[PUBLIC_ADDRESS]]),
+        Arc::new(move |address| address == here),
+        LIMITS,
+    );
     let url = format!("http://{}/", open.address);
     for (place, code, requests) in [
-        (format!("http://127.0.0.1:{port}/"), ErrorCode::PermissionDenied, 1),
-        (format!("http://2130706433:{port}/"), ErrorCode::PermissionDenied, 1),
-        (format!("http://0x7f.1:{port}/"), ErrorCode::PermissionDenied, 1),
-        (format!("http://[::ffff:127.0.0.1]:{port}/"), ErrorCode::PermissionDenied, 1),
-        (format!("//127.0.0.1:{port}/"), ErrorCode::PermissionDenied, 1),
-        (format!("http:\\\\127.0.0.1:{port}/"), ErrorCode::PermissionDenied, 1),
-        (format!("http://name.example:{port}/"), ErrorCode::PermissionDenied, 1),
-        (format!("http://user@{}/", open.address), ErrorCode::PermissionDenied, 1),
-        ("file:///etc/passwd".to_owned(), ErrorCode::PermissionDenied, 1),
-        ("gopher://127.0.0.1/".to_owned(), ErrorCode::PermissionDenied, 1),
-        ("data:text/html,x".to_owned(), ErrorCode::PermissionDenied, 1),
-        ("javascript:alert(1)".to_owned(), ErrorCode::PermissionDenied, 1),
+        (
+            format!("http://127.0.0.1:{port}/"),
+            ErrorCode::PermissionDenied,
+            1,
+        ),
+        (
+            format!("http://2130706433:{port}/"),
+            ErrorCode::PermissionDenied,
+            1,
+        ),
+        (
+            format!("http://0x7f.1:{port}/"),
+            ErrorCode::PermissionDenied,
+            1,
+        ),
+        (
+            format!("http://[::ffff:127.0.0.1]:{port}/"),
+            ErrorCode::PermissionDenied,
+            1,
+        ),
+        (
+            format!("//127.0.0.1:{port}/"),
+            ErrorCode::PermissionDenied,
+            1,
+        ),
+        (
+            format!("http:\\\\127.0.0.1:{port}/"),
+            ErrorCode::PermissionDenied,
+            1,
+        ),
+        (
+            format!("http://name.example:{port}/"),
+            ErrorCode::PermissionDenied,
+            1,
+        ),
+        (
+            format!("http://user@{}/", open.address),
+            ErrorCode::PermissionDenied,
+            1,
+        ),
+        (
+            "file:///etc/passwd".to_owned(),
+            ErrorCode::PermissionDenied,
+            1,
+        ),
+        (
+            "gopher://127.0.0.1/".to_owned(),
+            ErrorCode::PermissionDenied,
+            1,
+        ),
+        (
+            "data:text/html,x".to_owned(),
+            ErrorCode::PermissionDenied,
+            1,
+        ),
+        (
+            "javascript:alert(1)".to_owned(),
+            ErrorCode::PermissionDenied,
+            1,
+        ),
         ("http://".to_owned(), ErrorCode::PermissionDenied, 1),
         ("/loop".to_owned(), ErrorCode::ProviderError, 6),
         (String::new(), ErrorCode::ProviderError, 6),
@@ -137,7 +242,11 @@ async fn redirect_target_is_checked_like_the_first_url() {
         places.lock().unwrap().clone_from(&place);
         let before = open.accepted();
         let error = text(&client, &url).await.unwrap_err();
-        assert_eq!((error.code, open.accepted() - before), (code, requests), "{place}: {error}");
+        assert_eq!(
+            (error.code, open.accepted() - before),
+            (code, requests),
+            "{place}: {error}"
+        );
         // A target with a forbidden address is rejected even if the redirect would not be followed.
         if code == ErrorCode::PermissionDenied && !place.contains("name.example") {
             let refused = client.get(Url::parse(&url).unwrap(), |_, _| false).await;
@@ -167,18 +276,30 @@ async fn request_has_user_agent_but_no_cookies_or_referer() {
         async move {
             use tokio::io::AsyncWriteExt;
             let cookie = "Set-Cookie: a=b\r\nLocation: /next\r\n";
-            let raw = if is_first { response("302 Found", cookie, b"") } else { page("text/plain", b"x") };
+            let raw = if is_first {
+                response("302 Found", cookie, b"")
+            } else {
+                page("text/plain", b"x")
+            };
             let _ = stream.write_all(&raw).await;
         }
         .boxed()
     })
     .await;
     let client = WebClient::new(lookup(&[&[PUBLIC_ADDRESS]]), only_open(), LIMITS);
-    text(&client, &format!("http://a.example:{}/", server.port())).await.unwrap();
+    text(&client, &format!("http://a.example:{}/", server.port()))
+        .await
+        .unwrap();
     let heads = heads.lock().unwrap();
     assert_eq!(heads.len(), 2);
     for head in heads.iter() {
-        assert!(head.contains(&format!("user-agent: soong/{}\r\n", env!("CARGO_PKG_VERSION"))), "{head}");
+        assert!(
+            head.contains(&format!(
+                "user-agent: soong/{}\r\n",
+                env!("CARGO_PKG_VERSION")
+            )),
+            "{head}"
+        );
         for absent in ["cookie:", "referer:", "authorization:"] {
             assert!(!head.contains(absent), "{absent} {head}");
         }
@@ -189,7 +310,11 @@ async fn request_has_user_agent_but_no_cookies_or_referer() {
 fn public_client_has_documented_limits() {
     assert_eq!(FetchLimits::DEFAULT.body_bytes, 5 * 1024 * 1024);
     assert_eq!(
-        (FetchLimits::DEFAULT.total.as_secs(), FetchLimits::DEFAULT.connect.as_secs(), FetchLimits::DEFAULT.redirects),
+        (
+            FetchLimits::DEFAULT.total.as_secs(),
+            FetchLimits::DEFAULT.connect.as_secs(),
+            FetchLimits::DEFAULT.redirects
+        ),
         (30, 10, 5)
     );
     assert!(!is_public(PUBLIC_ADDRESS) && !is_public(PRIVATE_ADDRESS));

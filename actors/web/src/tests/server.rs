@@ -36,7 +36,11 @@ impl Server {
         let listener = TcpListener::bind(address).await.unwrap();
         let address = listener.local_addr().unwrap();
         let (accepted, open) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
-        let (counted, counted_open, answer) = (Arc::clone(&accepted), Arc::clone(&open), Arc::new(answer) as Handler);
+        let (counted, counted_open, answer) = (
+            Arc::clone(&accepted),
+            Arc::clone(&open),
+            Arc::new(answer) as Handler,
+        );
         let task = tokio::spawn(async move {
             while let Ok((mut stream, _)) = listener.accept().await {
                 counted.fetch_add(1, SeqCst);
@@ -56,18 +60,30 @@ impl Server {
                 });
             }
         });
-        Self { address, accepted, open, task }
+        Self {
+            address,
+            accepted,
+            open,
+            task,
+        }
     }
 
     /// Starts a server that answers each path with the given bytes, and all other paths with 404.
     pub(crate) async fn of(routes: &[(&str, Vec<u8>)]) -> Self {
-        let routes: Vec<(String, Vec<u8>)> =
-            routes.iter().map(|(path, raw)| ((*path).to_owned(), raw.clone())).collect();
+        let routes: Vec<(String, Vec<u8>)> = routes
+            .iter()
+            .map(|(path, raw)| ((*path).to_owned(), raw.clone()))
+            .collect();
         Self::at("127.0.0.1:0", move |head, mut stream| {
             let path = path_of(&head);
-            let found = routes.iter().find(|(route, _)| *route == path).map(|(_, raw)| raw.clone());
+            let found = routes
+                .iter()
+                .find(|(route, _)| *route == path)
+                .map(|(_, raw)| raw.clone());
             async move {
-                let _ = stream.write_all(&found.unwrap_or_else(|| response("404 Not Found", "", b"not here"))).await;
+                let _ = stream
+                    .write_all(&found.unwrap_or_else(|| response("404 Not Found", "", b"not here")))
+                    .await;
                 let _ = stream.shutdown().await;
             }
             .boxed()
@@ -103,7 +119,10 @@ pub(crate) fn path_of(head: &str) -> String {
 
 /// Returns a response; `headers` are whole lines.
 pub(crate) fn response(status: &str, headers: &str, body: &[u8]) -> Vec<u8> {
-    let head = format!("HTTP/1.1 {status}\r\n{headers}Content-Length: {}\r\nConnection: close\r\n\r\n", body.len());
+    let head = format!(
+        "HTTP/1.1 {status}\r\n{headers}Content-Length: {}\r\nConnection: close\r\n\r\n",
+        body.len()
+    );
     [head.as_bytes(), body].concat()
 }
 

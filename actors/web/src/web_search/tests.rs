@@ -11,15 +11,31 @@ use crate::{
     webfetch::WebFetch,
 };
 
-fn tool_environment(base_url: Option<String>, network: NetworkPolicy, allowed: &[&str]) -> ToolEnvironment {
-    let provider = if base_url.is_some() { SearchProvider::Searxng } else { SearchProvider::None };
+fn tool_environment(
+    base_url: Option<String>,
+    network: NetworkPolicy,
+    allowed: &[&str],
+) -> ToolEnvironment {
+    let provider = if base_url.is_some() {
+        SearchProvider::Searxng
+    } else {
+        SearchProvider::None
+    };
     let allowed_hosts = allowed.iter().map(|host| (*host).to_owned()).collect();
     ToolEnvironment {
         tools: ToolsConfig {
-            web_search: WebSearchConfig { provider, base_url, api_key_env: None },
+            web_search: WebSearchConfig {
+                provider,
+                base_url,
+                api_key_env: None,
+            },
             ..ToolsConfig::default()
         },
-        permissions: PermissionsConfig { network, allowed_hosts, ..PermissionsConfig::default() },
+        permissions: PermissionsConfig {
+            network,
+            allowed_hosts,
+            ..PermissionsConfig::default()
+        },
         environment: Environment::default(),
         ..ToolEnvironment::default()
     }
@@ -34,35 +50,67 @@ async fn results_are_listed_as_untrusted() {
     ]});
     let raw = page("application/json", answer.to_string().as_bytes());
     let empty = page("application/json", br#"{"results": []}"#);
-    let server = Server::of(&[("/search?q=what+is&format=json", raw), ("/search?q=none&format=json", empty)]).await;
+    let server = Server::of(&[
+        ("/search?q=what+is&format=json", raw),
+        ("/search?q=none&format=json", empty),
+    ])
+    .await;
     let base = format!("http://{}", server.address);
     let tool = WebSearch::new(&tool_environment(Some(base), NetworkPolicy::Ask, &[]));
     let project = TestProject::new(&[]);
-    let text = project.call(&tool, json!({"query": " what is ", "limit": 2})).await.unwrap();
+    let text = project
+        .call(&tool, json!({"query": " what is ", "limit": 2}))
+        .await
+        .unwrap();
     let want = format!(
         "2 results for: what is\n{UNTRUSTED_NOTICE}\n\n1. One # not a heading [31m\n   https://a.example/\n   first 2. forged\n\n2. \
          https://b.example/\n   https://b.example/\n"
     );
     assert_eq!(text, want);
-    let output = tool.call(project.context(), json!({"query": "what is"})).await.unwrap();
+    let output = tool
+        .call(project.context(), json!({"query": "what is"}))
+        .await
+        .unwrap();
     let all = output.output;
-    assert!(all.contains("3. Three") && all.ends_with("x…\n") && all.len() < 1_500, "{all}");
+    assert!(
+        all.contains("3. Three") && all.ends_with("x…\n") && all.len() < 1_500,
+        "{all}"
+    );
     let line = "[3 results for: what is]";
-    assert_eq!((output.include_output_only_once, output.long_term_memory.as_deref()), (true, Some(line)));
+    assert_eq!(
+        (
+            output.include_output_only_once,
+            output.long_term_memory.as_deref()
+        ),
+        (true, Some(line))
+    );
     let none = project.call(&tool, json!({"query": "none"})).await.unwrap();
     assert!(none.contains("Nothing was found"), "{none}");
-    let blank = project.call(&tool, json!({"query": " \n"})).await.unwrap_err();
+    let blank = project
+        .call(&tool, json!({"query": " \n"}))
+        .await
+        .unwrap_err();
     assert_eq!(blank.code, ErrorCode::ValidationError);
 }
 
 #[test]
 fn tool_is_offered_only_if_service_is_configured() {
     let without = WebSearch::new(&ToolEnvironment::default());
-    assert!(without.missing_requirement().unwrap().contains("tools.web_search.provider"));
+    assert!(
+        without
+            .missing_requirement()
+            .unwrap()
+            .contains("tools.web_search.provider")
+    );
     let base = Some("http://127.0.0.1:8888/".to_owned());
-    assert_eq!(WebSearch::new(&tool_environment(base, NetworkPolicy::Ask, &[])).missing_requirement(), None);
+    assert_eq!(
+        WebSearch::new(&tool_environment(base, NetworkPolicy::Ask, &[])).missing_requirement(),
+        None
+    );
     let context = TestProject::new(&[]).context();
-    let error = without.required_access(&context, &json!({"query": "q"})).unwrap_err();
+    let error = without
+        .required_access(&context, &json!({"query": "q"}))
+        .unwrap_err();
     assert_eq!(error.code, ErrorCode::ConfigError);
 }
 
@@ -78,10 +126,19 @@ fn permission_for_service_host_follows_settings() {
     ] {
         let base = Some("http://Search.example:8888/below".to_owned());
         let tool = WebSearch::new(&tool_environment(base, network, &[allowed]));
-        let got =
-            tool.required_access(&context, &json!({"query": "q"})).map(|demand| demand.map(|demand| demand.scope));
-        let want = want.map(|host| host.map(|host| Scope::Host { host: host.to_owned() }));
-        assert_eq!(got.map_err(|error| error.code), want, "{network:?} {allowed}");
+        let got = tool
+            .required_access(&context, &json!({"query": "q"}))
+            .map(|demand| demand.map(|demand| demand.scope));
+        let want = want.map(|host| {
+            host.map(|host| Scope::Host {
+                host: host.to_owned(),
+            })
+        });
+        assert_eq!(
+            got.map_err(|error| error.code),
+            want,
+            "{network:?} {allowed}"
+        );
     }
 }
 
@@ -90,8 +147,12 @@ fn arguments_are_validated_by_schema() {
     let base = Some("http://127.0.0.1:8888/".to_owned());
     let tool_environment = tool_environment(base, NetworkPolicy::Ask, &[]);
     let mut registry = ToolRegistry::new();
-    registry.register(Arc::new(WebSearch::new(&tool_environment))).unwrap();
-    registry.register(Arc::new(WebFetch::new(&tool_environment))).unwrap();
+    registry
+        .register(Arc::new(WebSearch::new(&tool_environment)))
+        .unwrap();
+    registry
+        .register(Arc::new(WebFetch::new(&tool_environment)))
+        .unwrap();
     for (tool, raw, fits) in [
         ("web_search", r#"{"query": "q"}"#, true),
         ("web_search", r#"{"query": "q", "limit": 20}"#, true),
@@ -103,8 +164,16 @@ fn arguments_are_validated_by_schema() {
         ("webfetch", r#"{"url": "https://example.org"}"#, true),
         ("webfetch", r#"{"url": ""}"#, false),
         ("webfetch", r#"{"url": 1}"#, false),
-        ("webfetch", r#"{"url": "https://example.org", "method": "POST"}"#, false),
+        (
+            "webfetch",
+            r#"{"url": "https://example.org", "method": "POST"}"#,
+            false,
+        ),
     ] {
-        assert_eq!(registry.check_arguments(tool, raw).is_ok(), fits, "{tool} {raw}");
+        assert_eq!(
+            registry.check_arguments(tool, raw).is_ok(),
+            fits,
+            "{tool} {raw}"
+        );
     }
 }

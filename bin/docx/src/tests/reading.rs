@@ -19,7 +19,12 @@ pub(super) fn read(bytes: &[u8]) -> ParsedDocx {
     let mut parts = BTreeMap::new();
     for at in 0..archive.len() {
         let mut file = archive.by_index(at).unwrap();
-        assert_eq!(file.last_modified(), Some(zip::DateTime::default()), "{}", file.name());
+        assert_eq!(
+            file.last_modified(),
+            Some(zip::DateTime::default()),
+            "{}",
+            file.name()
+        );
         let mut text = String::new();
         file.read_to_string(&mut text).unwrap();
         check(file.name(), &text);
@@ -31,20 +36,31 @@ pub(super) fn read(bytes: &[u8]) -> ParsedDocx {
 /// Checks that all tags are closed, all attributes can be parsed, and all characters are allowed.
 fn check(name: &str, text: &str) {
     let allowed = |c: char| matches!(c, '\t' | '\n' | '\r' | '\u{20}'..='\u{fffd}' | '\u{10000}'..);
-    assert!(text.chars().all(allowed), "{name} holds a forbidden character");
+    assert!(
+        text.chars().all(allowed),
+        "{name} holds a forbidden character"
+    );
     let mut open = 0;
     let mut reader = Reader::from_str(text);
     reader.config_mut().check_end_names = true;
     loop {
-        match reader.read_event().unwrap_or_else(|error| panic!("{name}: {error}: {text}")) {
+        match reader
+            .read_event()
+            .unwrap_or_else(|error| panic!("{name}: {error}: {text}"))
+        {
             Xml::Start(tag) => {
                 open += 1;
-                tag.attributes().for_each(|attribute| drop(attribute.unwrap()));
+                tag.attributes()
+                    .for_each(|attribute| drop(attribute.unwrap()));
             }
-            Xml::Empty(tag) => tag.attributes().for_each(|attribute| drop(attribute.unwrap())),
+            Xml::Empty(tag) => tag
+                .attributes()
+                .for_each(|attribute| drop(attribute.unwrap())),
             Xml::End(_) => open -= 1,
             Xml::GeneralRef(entity) => {
-                let known = ["amp", "lt", "gt", "quot", "apos"].map(str::as_bytes).contains(&&*entity);
+                let known = ["amp", "lt", "gt", "quot", "apos"]
+                    .map(str::as_bytes)
+                    .contains(&&*entity);
                 assert!(known, "{name}: {entity:?}");
             }
             Xml::Eof => break,
@@ -107,7 +123,9 @@ impl ParsedDocx {
 /// are not shown.
 pub(super) fn is_shown(markdown: &str, word: &str) -> bool {
     Parser::new_ext(markdown, super::super::options()).any(|event| match event {
-        Event::Text(text) | Event::Code(text) | Event::Html(text) | Event::InlineHtml(text) => text.contains(word),
+        Event::Text(text) | Event::Code(text) | Event::Html(text) | Event::InlineHtml(text) => {
+            text.contains(word)
+        }
         _ => false,
     })
 }

@@ -37,13 +37,20 @@ pub(super) const UPLOAD: &str = "upload";
 /// MIME type of `.docx` files.
 const DOCX: &str = "application/vnd.openxmlformats-officedocument.wordprocessingml.document";
 /// Characters that are percent-encoded in an extended header parameter (RFC 5987).
-const ATTRIBUTE: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
+const ATTRIBUTE: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'_')
+    .remove(b'.')
+    .remove(b'~');
 
 /// Builds the view of a loaded artifact. The content is read only if it is text.
 ///
 /// # Errors
 /// `storage_error`.
-pub async fn artifact_view(loaded: Loaded, versions: Vec<ArtifactVersion>) -> Result<ArtifactView, ErrorInfo> {
+pub async fn artifact_view(
+    loaded: Loaded,
+    versions: Vec<ArtifactVersion>,
+) -> Result<ArtifactView, ErrorInfo> {
     let artifact = loaded.artifact.clone();
     let content = match is_text(&loaded.content_type) {
         true => match loaded.text().await {
@@ -53,7 +60,11 @@ pub async fn artifact_view(loaded: Loaded, versions: Vec<ArtifactVersion>) -> Re
         },
         false => None,
     };
-    Ok(ArtifactView { artifact, content, versions })
+    Ok(ArtifactView {
+        artifact,
+        content,
+        versions,
+    })
 }
 
 /// Query of the content route.
@@ -91,8 +102,15 @@ type ArtifactPath = Path<(SessionId, String)>;
 /// calling user.
 #[cfg_attr(feature = "openapi", utoipa::path(get, path = "/api/sessions/{session_id}/artifacts", tag = "artifacts", params(("session_id" = String, Path)),
     responses((status = OK, body = Artifacts))))]
-pub(super) async fn list(access: Access, Path(id): Path<SessionId>) -> Result<Json<Artifacts>, ApiError> {
-    let artifacts = access.runtime().artifacts().list(&access.artifact_owner(&id).await?).await?;
+pub(super) async fn list(
+    access: Access,
+    Path(id): Path<SessionId>,
+) -> Result<Json<Artifacts>, ApiError> {
+    let artifacts = access
+        .runtime()
+        .artifacts()
+        .list(&access.artifact_owner(&id).await?)
+        .await?;
     Ok(Json(Artifacts { artifacts }))
 }
 
@@ -101,9 +119,16 @@ pub(super) async fn list(access: Access, Path(id): Path<SessionId>) -> Result<Js
 /// `ETag` is its current version, for `If-Match` of a change. `If-None-Match` is ignored: the list of stored versions also
 /// changes without a new version.
 #[cfg_attr(feature = "openapi", utoipa::path(get, path = "/api/sessions/{session_id}/artifacts/{name}", tag = "artifacts", params(("session_id" = String, Path), ("name" = String, Path)), responses((status = OK, body = ArtifactView))))]
-pub(super) async fn show(access: Access, Path((session, name)): ArtifactPath) -> Result<Response, ApiError> {
+pub(super) async fn show(
+    access: Access,
+    Path((session, name)): ArtifactPath,
+) -> Result<Response, ApiError> {
     let place = access.artifact_owner(&session).await?;
-    let loaded = access.runtime().artifacts().load(&place, &name, None).await?;
+    let loaded = access
+        .runtime()
+        .artifacts()
+        .load(&place, &name, None)
+        .await?;
     let version = loaded.artifact.current_version;
     let versions = access.runtime().artifacts().versions(&place, &name).await?;
     Ok((etag(version), Json(artifact_view(loaded, versions).await?)).into_response())
@@ -121,7 +146,11 @@ pub(super) async fn content(
     headers: HeaderMap,
 ) -> Result<Response, ApiError> {
     let place = access.artifact_owner(&session).await?;
-    let loaded = access.runtime().artifacts().load(&place, &name, query.version).await?;
+    let loaded = access
+        .runtime()
+        .artifacts()
+        .load(&place, &name, query.version)
+        .await?;
     let version = query.version.unwrap_or(loaded.artifact.current_version);
     if client_has_version(&headers, version) {
         return Ok((StatusCode::NOT_MODIFIED, etag(version)).into_response());
@@ -132,9 +161,14 @@ pub(super) async fn content(
 
 /// Lists the stored versions of an artifact.
 #[cfg_attr(feature = "openapi", utoipa::path(get, path = "/api/sessions/{session_id}/artifacts/{name}/versions", tag = "artifacts", params(("session_id" = String, Path), ("name" = String, Path)), responses((status = OK, body = Versions))))]
-pub(super) async fn versions(access: Access, Path((session, name)): ArtifactPath) -> Result<Json<Versions>, ApiError> {
+pub(super) async fn versions(
+    access: Access,
+    Path((session, name)): ArtifactPath,
+) -> Result<Json<Versions>, ApiError> {
     let place = access.artifact_owner(&session).await?;
-    Ok(Json(Versions { versions: access.runtime().artifacts().versions(&place, &name).await? }))
+    Ok(Json(Versions {
+        versions: access.runtime().artifacts().versions(&place, &name).await?,
+    }))
 }
 
 /// Reads the record of a stored version.
@@ -147,7 +181,13 @@ pub(super) async fn version(
     Path((session, name, version)): Path<(SessionId, String, u64)>,
 ) -> Result<Json<ArtifactVersion>, ApiError> {
     let place = access.artifact_owner(&session).await?;
-    Ok(Json(access.runtime().artifacts().version(&place, &name, version).await?))
+    Ok(Json(
+        access
+            .runtime()
+            .artifacts()
+            .version(&place, &name, version)
+            .await?,
+    ))
 }
 
 /// Stores the request body and its `Content-Type` as the next version of an artifact. Creates the artifact if it does
@@ -163,9 +203,10 @@ pub(super) async fn put(
     let _passing = access.begin_change()?;
     let content_type = match request.headers().get(header::CONTENT_TYPE) {
         None => OCTET_STREAM.to_owned(),
-        Some(declared) => {
-            declared.to_str().map_err(|_| validation_error("the Content-Type header is not valid text"))?.to_owned()
-        }
+        Some(declared) => declared
+            .to_str()
+            .map_err(|_| validation_error("the Content-Type header is not valid text"))?
+            .to_owned(),
     };
     let condition = change_condition(request.headers())?;
     let (content, waiting) = upload_content(request.into_body(), access.api().limits.upload_bytes);
@@ -174,7 +215,11 @@ pub(super) async fn put(
     let stored = artifacts.put(&place, &name, &content_type, content).await;
     let artifact = stored.map_err(|error| waiting.map_error(error))?;
     let version = artifact.current_version;
-    let status = if version == 1 { StatusCode::CREATED } else { StatusCode::OK };
+    let status = if version == 1 {
+        StatusCode::CREATED
+    } else {
+        StatusCode::OK
+    };
     Ok((status, etag(version), Json(Stored::from(artifact))).into_response())
 }
 
@@ -191,9 +236,19 @@ pub(super) async fn edit(
     let _passing = access.begin_change()?;
     let condition = change_condition(&headers)?;
     let place = access.artifact_owner(&session).await?;
-    let edited = access.runtime().artifacts().only_if(&condition).edit(&place, &name, &old, &new).await?;
+    let edited = access
+        .runtime()
+        .artifacts()
+        .only_if(&condition)
+        .edit(&place, &name, &old, &new)
+        .await?;
     let version = edited.artifact.current_version;
-    let view = EditView { version, layer: edited.layer, similarity: edited.similarity, replaced: edited.replaced };
+    let view = EditView {
+        version,
+        layer: edited.layer,
+        similarity: edited.similarity,
+        replaced: edited.replaced,
+    };
     Ok((etag(version), Json(view)).into_response())
 }
 
@@ -207,7 +262,12 @@ pub(super) async fn delete(
     let _passing = access.begin_change()?;
     let condition = change_condition(&headers)?;
     let place = access.artifact_owner(&session).await?;
-    access.runtime().artifacts().only_if(&condition).delete(&place, &name).await?;
+    access
+        .runtime()
+        .artifacts()
+        .only_if(&condition)
+        .delete(&place, &name)
+        .await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -236,12 +296,19 @@ pub(super) async fn upload(
     }
     let _passing = access.begin_change()?;
     let place = access.artifact_owner(&session).await;
-    Ok((StatusCode::CREATED, Json(upload::store_multipart(&access, place, request).await?)).into_response())
+    Ok((
+        StatusCode::CREATED,
+        Json(upload::store_multipart(&access, place, request).await?),
+    )
+        .into_response())
 }
 
 /// Multipart form of an upload.
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[expect(dead_code, reason = "it says what a form looks like; it is read piece by piece")]
+#[expect(
+    dead_code,
+    reason = "it says what a form looks like; it is read piece by piece"
+)]
 pub(super) struct UploadForm {
     /// Content of a file, sent with a file name. Repeat the field to upload several files.
     #[cfg_attr(feature = "openapi", schema(value_type = serde_json::Value))]
@@ -255,8 +322,14 @@ pub(super) struct UploadForm {
 pub async fn docx(loaded: Loaded) -> Result<Vec<u8>, ErrorInfo> {
     let (title, content_type) = (loaded.artifact.title.clone(), loaded.content_type.clone());
     let text = loaded.text().await?;
-    let written = tokio::task::spawn_blocking(move || soong_docx::export(&title, &content_type, &text)).await;
-    written.map_err(|error| ErrorInfo::new(ErrorCode::InternalError, format!("the export failed: {error}")))?
+    let written =
+        tokio::task::spawn_blocking(move || soong_docx::export(&title, &content_type, &text)).await;
+    written.map_err(|error| {
+        ErrorInfo::new(
+            ErrorCode::InternalError,
+            format!("the export failed: {error}"),
+        )
+    })?
 }
 
 /// Exports the last stored version of a Markdown artifact in another format.
@@ -267,10 +340,19 @@ pub async fn docx(loaded: Loaded) -> Result<Vec<u8>, ErrorInfo> {
 pub(super) async fn export(
     access: Access,
     Path((session, name)): ArtifactPath,
-    Query(ExportQuery { format: Format::Docx }): Query<ExportQuery>,
+    Query(ExportQuery {
+        format: Format::Docx,
+    }): Query<ExportQuery>,
 ) -> Result<Response, ApiError> {
     let place = access.artifact_owner(&session).await?;
-    let bytes = docx(access.runtime().artifacts().last_version(&place, &name).await?).await?;
+    let bytes = docx(
+        access
+            .runtime()
+            .artifacts()
+            .last_version(&place, &name)
+            .await?,
+    )
+    .await?;
     let stem = name.strip_prefix("user:").unwrap_or(&name);
     let stem = stem.rsplit_once('.').map_or(stem, |(stem, _)| stem);
     let headers = file_headers(DOCX, bytes.len() as u64, &format!("{stem}.docx"));
@@ -302,15 +384,30 @@ fn file_headers(content_type: &str, size: u64, filename: &str) -> HeaderMap {
     let value = |text: &str| HeaderValue::from_str(text).ok();
     let plain: String = filename
         .chars()
-        .map(|c| if c.is_ascii_graphic() && !"\"\\%".contains(c) || c == ' ' { c } else { '_' })
+        .map(|c| {
+            if c.is_ascii_graphic() && !"\"\\%".contains(c) || c == ' ' {
+                c
+            } else {
+                '_'
+            }
+        })
         .collect();
     let encoded = utf8_percent_encode(filename, ATTRIBUTE);
     let disposition = format!("attachment; filename=\"{plain}\"; filename*=UTF-8''{encoded}");
     HeaderMap::from_iter([
-        (header::CONTENT_TYPE, value(content_type).unwrap_or(HeaderValue::from_static(OCTET_STREAM))),
+        (
+            header::CONTENT_TYPE,
+            value(content_type).unwrap_or(HeaderValue::from_static(OCTET_STREAM)),
+        ),
         (header::CONTENT_LENGTH, HeaderValue::from(size)),
-        (header::CONTENT_DISPOSITION, value(&disposition).unwrap_or(HeaderValue::from_static("attachment"))),
-        (header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff")),
+        (
+            header::CONTENT_DISPOSITION,
+            value(&disposition).unwrap_or(HeaderValue::from_static("attachment")),
+        ),
+        (
+            header::X_CONTENT_TYPE_OPTIONS,
+            HeaderValue::from_static("nosniff"),
+        ),
     ])
 }
 
@@ -321,14 +418,29 @@ mod tests {
     #[test]
     fn content_disposition_keeps_any_file_name() {
         for (filename, want) in [
-            ("plan.md", r#"attachment; filename="plan.md"; filename*=UTF-8''plan.md"#),
-            ("a b.txt", r#"attachment; filename="a b.txt"; filename*=UTF-8''a%20b.txt"#),
-            ("\"x\"\r\n", r#"attachment; filename="_x___"; filename*=UTF-8''%22x%22%0D%0A"#),
-            ("好.md", r#"attachment; filename="_.md"; filename*=UTF-8''%E5%A5%BD.md"#),
+            (
+                "plan.md",
+                r#"attachment; filename="plan.md"; filename*=UTF-8''plan.md"#,
+            ),
+            (
+                "a b.txt",
+                r#"attachment; filename="a b.txt"; filename*=UTF-8''a%20b.txt"#,
+            ),
+            (
+                "\"x\"\r\n",
+                r#"attachment; filename="_x___"; filename*=UTF-8''%22x%22%0D%0A"#,
+            ),
+            (
+                "好.md",
+                r#"attachment; filename="_.md"; filename*=UTF-8''%E5%A5%BD.md"#,
+            ),
         ] {
             let headers = file_headers("text/plain", 3, filename);
             assert_eq!(headers[header::CONTENT_DISPOSITION], want);
         }
-        assert_eq!(file_headers("a\nb", 3, "x")[header::CONTENT_TYPE], OCTET_STREAM);
+        assert_eq!(
+            file_headers("a\nb", 3, "x")[header::CONTENT_TYPE],
+            OCTET_STREAM
+        );
     }
 }

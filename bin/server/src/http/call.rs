@@ -47,7 +47,9 @@ pub(super) async fn call(
     request::Json(mut body): request::Json<StartBody>,
 ) -> Result<Response, ApiError> {
     if wait_s.is_some_and(|wait_s| wait_s > MAX_WAIT_S) {
-        return Err(validation_error(format!("wait_s must be 0 to {MAX_WAIT_S}")));
+        return Err(validation_error(format!(
+            "wait_s must be 0 to {MAX_WAIT_S}"
+        )));
     }
     if body.session_id.is_some() || body.trace_id.is_some() {
         return Err(validation_error(
@@ -55,17 +57,25 @@ pub(super) async fn call(
         ));
     }
     if body.mode.is_some_and(|mode| mode != Some(RunMode::Call)) {
-        return Err(validation_error("mode: not allowed here, because it is always `call`"));
+        return Err(validation_error(
+            "mode: not allowed here, because it is always `call`",
+        ));
     }
     body.mode = Some(Some(RunMode::Call));
     let (status, Json(accepted)) = start_run(&access, body).await?;
-    let Some(wait_s) = wait_s else { return Ok((status, Json(accepted)).into_response()) };
+    let Some(wait_s) = wait_s else {
+        return Ok((status, Json(accepted)).into_response());
+    };
     let runtime = access.runtime();
-    let Ok(outcome) = tokio::time::timeout(Duration::from_secs(wait_s), runtime.wait(&accepted.run_id)).await else {
+    let Ok(outcome) =
+        tokio::time::timeout(Duration::from_secs(wait_s), runtime.wait(&accepted.run_id)).await
+    else {
         return Ok((status, Json(accepted)).into_response());
     };
     match outcome?.error.clone() {
-        Some(error) if is_of_service(error.code) => Err(ApiError::from(error).with_status(StatusCode::BAD_GATEWAY)),
+        Some(error) if is_of_service(error.code) => {
+            Err(ApiError::from(error).with_status(StatusCode::BAD_GATEWAY))
+        }
         _ => Ok(Json(run_view(&access, &accepted.run_id).await?).into_response()),
     }
 }

@@ -11,7 +11,8 @@ use soong::{
     ErrorCode, ErrorInfo, Runtime,
     artifact::ArtifactOwner,
     protocol::{
-        Permission, PermissionId, Question, QuestionId, RequestKey, Run, RunId, Session, SessionId, Trace, TraceId,
+        Permission, PermissionId, Question, QuestionId, RequestKey, Run, RunId, Session, SessionId,
+        Trace, TraceId,
     },
 };
 
@@ -71,9 +72,17 @@ impl FromRequestParts<Api> for Access {
     async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<Self, ApiError> {
         // A request without a caller is rejected: the server must set it.
         let unknown = || ErrorInfo::new(ErrorCode::Unauthorized, "the request has no caller");
-        let caller = parts.extensions.get::<Caller>().cloned().ok_or_else(unknown)?;
+        let caller = parts
+            .extensions
+            .get::<Caller>()
+            .cloned()
+            .ok_or_else(unknown)?;
         let request_key = parts.extensions.get::<RequestKey>().cloned();
-        Ok(Self { api: api.clone(), caller, request_key })
+        Ok(Self {
+            api: api.clone(),
+            caller,
+            request_key,
+        })
     }
 }
 
@@ -101,8 +110,9 @@ impl Access {
         match self.caller.uid() {
             LOCAL => Ok(()),
             uid => {
-                let message =
-                    format!("{what}: this requires the token of user {LOCAL:?}, and the token belongs to {uid:?}");
+                let message = format!(
+                    "{what}: this requires the token of user {LOCAL:?}, and the token belongs to {uid:?}"
+                );
                 Err(ErrorInfo::new(ErrorCode::Forbidden, message).into())
             }
         }
@@ -112,7 +122,8 @@ impl Access {
     pub(super) fn uid(&self, given: Option<&str>) -> Result<String, ApiError> {
         match given {
             Some(other) if other != self.caller.uid() => {
-                let message = format!("uid: {other:?} is another user; omit it, or use that user's token");
+                let message =
+                    format!("uid: {other:?} is another user; omit it, or use that user's token");
                 Err(ErrorInfo::new(ErrorCode::Forbidden, message).into())
             }
             _ => Ok(self.caller.uid().to_owned()),
@@ -121,45 +132,88 @@ impl Access {
 
     pub(super) async fn session(&self, id: &SessionId) -> Result<Session, ErrorInfo> {
         let found = self.runtime().sessions().get(id).await?;
-        self.visible(found, |session| &session.uid, ErrorCode::SessionNotFound, "session", id.as_str())
+        self.visible(
+            found,
+            |session| &session.uid,
+            ErrorCode::SessionNotFound,
+            "session",
+            id.as_str(),
+        )
     }
 
     pub(super) async fn trace(&self, id: &TraceId) -> Result<Trace, ErrorInfo> {
         let found = self.runtime().traces().get(id).await?;
-        self.visible(found, |trace| &trace.uid, ErrorCode::TraceNotFound, "trace", id.as_str())
+        self.visible(
+            found,
+            |trace| &trace.uid,
+            ErrorCode::TraceNotFound,
+            "trace",
+            id.as_str(),
+        )
     }
 
     pub(super) async fn run(&self, id: &RunId) -> Result<Run, ErrorInfo> {
         let found = self.runtime().traces().run(id).await?;
-        self.visible(found, |run| &run.uid, ErrorCode::RunNotFound, "run", id.as_str())
+        self.visible(
+            found,
+            |run| &run.uid,
+            ErrorCode::RunNotFound,
+            "run",
+            id.as_str(),
+        )
     }
 
     pub(super) async fn permission(&self, id: &PermissionId) -> Result<Permission, ErrorInfo> {
         let found = self.runtime().permissions().get(id).await?;
-        self.in_session(&found.session_id, ErrorCode::PermissionNotFound, "permission", id.as_str()).await?;
+        self.in_session(
+            &found.session_id,
+            ErrorCode::PermissionNotFound,
+            "permission",
+            id.as_str(),
+        )
+        .await?;
         Ok(found)
     }
 
     pub(super) async fn question(&self, id: &QuestionId) -> Result<Question, ErrorInfo> {
         let found = self.runtime().questions().get(id).await?;
-        self.in_session(&found.session_id, ErrorCode::QuestionNotFound, "question", id.as_str()).await?;
+        self.in_session(
+            &found.session_id,
+            ErrorCode::QuestionNotFound,
+            "question",
+            id.as_str(),
+        )
+        .await?;
         Ok(found)
     }
 
     /// Returns the owner of artifact names: a session, or only the caller for `-`, which requires no session.
-    pub(super) async fn artifact_owner(&self, session: &SessionId) -> Result<ArtifactOwner, ErrorInfo> {
+    pub(super) async fn artifact_owner(
+        &self,
+        session: &SessionId,
+    ) -> Result<ArtifactOwner, ErrorInfo> {
         match session.as_str() {
             ArtifactOwner::NO_SESSION => Ok(ArtifactOwner::of_user(self.caller.uid())),
             _ => {
-                let Session { session_id, uid, .. } = self.session(session).await?;
+                let Session {
+                    session_id, uid, ..
+                } = self.session(session).await?;
                 Ok(ArtifactOwner { session_id, uid })
             }
         }
     }
 
-    async fn in_session(&self, session: &SessionId, code: ErrorCode, what: &str, id: &str) -> Result<(), ErrorInfo> {
+    async fn in_session(
+        &self,
+        session: &SessionId,
+        code: ErrorCode,
+        what: &str,
+        id: &str,
+    ) -> Result<(), ErrorInfo> {
         match self.session(session).await {
-            Err(error) if error.code == ErrorCode::SessionNotFound => Err(not_found(code, what, id)),
+            Err(error) if error.code == ErrorCode::SessionNotFound => {
+                Err(not_found(code, what, id))
+            }
             other => other.map(drop),
         }
     }
@@ -205,6 +259,10 @@ impl FromRequestParts<Api> for TokenWatch {
     type Rejection = Infallible;
 
     async fn from_request_parts(parts: &mut Parts, _: &Api) -> Result<Self, Infallible> {
-        Ok(parts.extensions.get::<Self>().cloned().unwrap_or(Self(None)))
+        Ok(parts
+            .extensions
+            .get::<Self>()
+            .cloned()
+            .unwrap_or(Self(None)))
     }
 }

@@ -3,7 +3,9 @@
 use std::path::PathBuf;
 
 use serde::Deserialize;
-use soong::{ErrorCode, ErrorInfo, artifact::Cleanup, protocol::SessionId, task_journal::TaskCleanup};
+use soong::{
+    ErrorCode, ErrorInfo, artifact::Cleanup, protocol::SessionId, task_journal::TaskCleanup,
+};
 
 use crate::duration::duration;
 
@@ -26,13 +28,15 @@ fn invalid(message: impl Into<String>) -> ErrorInfo {
 fn age_ms(older_than_ms: Option<u64>, older_than: Option<Age>) -> Result<Option<u64>, ErrorInfo> {
     let seconds = match (older_than_ms, older_than) {
         (Some(_), Some(_)) => {
-            return Err(invalid("older_than and older_than_ms are mutually exclusive: set one of them"));
+            return Err(invalid(
+                "older_than and older_than_ms are mutually exclusive: set one of them",
+            ));
         }
         (given, None) => return Ok(given),
         (None, Some(Age::Seconds(seconds))) => seconds,
-        (None, Some(Age::Text(text))) => {
-            duration(&text).map_err(|why| invalid(format!("older_than: {why}")))?.as_secs()
-        }
+        (None, Some(Age::Text(text))) => duration(&text)
+            .map_err(|why| invalid(format!("older_than: {why}")))?
+            .as_secs(),
     };
     Ok(Some(seconds.saturating_mul(1_000)))
 }
@@ -70,9 +74,24 @@ impl TryFrom<ArtifactCleanupBody> for Cleanup {
     type Error = ErrorInfo;
 
     fn try_from(body: ArtifactCleanupBody) -> Result<Self, ErrorInfo> {
-        let ArtifactCleanupBody { session_id, uid, dry_run, include_all, older_than_ms, older_than, max_bytes } = body;
+        let ArtifactCleanupBody {
+            session_id,
+            uid,
+            dry_run,
+            include_all,
+            older_than_ms,
+            older_than,
+            max_bytes,
+        } = body;
         let older_than_ms = age_ms(older_than_ms, older_than)?;
-        Ok(Self { session_id, uid, dry_run, include_all, older_than_ms, max_bytes })
+        Ok(Self {
+            session_id,
+            uid,
+            dry_run,
+            include_all,
+            older_than_ms,
+            max_bytes,
+        })
     }
 }
 
@@ -105,10 +124,22 @@ impl TryFrom<TaskCleanupBody> for TaskCleanup {
     type Error = ErrorInfo;
 
     fn try_from(body: TaskCleanupBody) -> Result<Self, ErrorInfo> {
-        let TaskCleanupBody { project_dir, dry_run, include_failed, include_cancelled, older_than_ms, older_than } =
-            body;
+        let TaskCleanupBody {
+            project_dir,
+            dry_run,
+            include_failed,
+            include_cancelled,
+            older_than_ms,
+            older_than,
+        } = body;
         let older_than_ms = age_ms(older_than_ms, older_than)?;
-        Ok(Self { project_dir, dry_run, include_failed, include_cancelled, older_than_ms })
+        Ok(Self {
+            project_dir,
+            dry_run,
+            include_failed,
+            include_cancelled,
+            older_than_ms,
+        })
     }
 }
 
@@ -125,19 +156,36 @@ mod tests {
             (json!({"older_than_ms": 5}), Ok(Some(5))),
             (json!({"older_than": 90}), Ok(Some(90_000))),
             (json!({"older_than": "30d"}), Ok(Some(2_592_000_000))),
-            (json!({"older_than": "30x"}), Err("older_than: \"30x\" is not a valid duration")),
-            (json!({"older_than": 1, "older_than_ms": 1}), Err("set one of them")),
+            (
+                json!({"older_than": "30x"}),
+                Err("older_than: \"30x\" is not a valid duration"),
+            ),
+            (
+                json!({"older_than": 1, "older_than_ms": 1}),
+                Err("set one of them"),
+            ),
         ] {
             let parsed: ArtifactCleanupBody = serde_json::from_value(body.clone()).unwrap();
             match (Cleanup::try_from(parsed), want) {
-                (Ok(cleanup), Ok(want)) => assert_eq!((cleanup.older_than_ms, cleanup.dry_run), (want, true), "{body}"),
+                (Ok(cleanup), Ok(want)) => assert_eq!(
+                    (cleanup.older_than_ms, cleanup.dry_run),
+                    (want, true),
+                    "{body}"
+                ),
                 (Err(error), Err(part)) => assert!(error.message.contains(part), "{body}: {error}"),
                 (got, want) => panic!("{body}: {got:?}, not {want:?}"),
             }
         }
         let tasks = json!({"project": "/p", "dry_run": false, "older_than": "2h"});
-        let tasks = TaskCleanup::try_from(serde_json::from_value::<TaskCleanupBody>(tasks).unwrap()).unwrap();
-        assert_eq!((tasks.project_dir, tasks.dry_run, tasks.older_than_ms), ("/p".into(), false, Some(7_200_000)));
-        assert!(serde_json::from_value::<TaskCleanupBody>(json!({"project": "/p", "age": 1})).is_err());
+        let tasks =
+            TaskCleanup::try_from(serde_json::from_value::<TaskCleanupBody>(tasks).unwrap())
+                .unwrap();
+        assert_eq!(
+            (tasks.project_dir, tasks.dry_run, tasks.older_than_ms),
+            ("/p".into(), false, Some(7_200_000))
+        );
+        assert!(
+            serde_json::from_value::<TaskCleanupBody>(json!({"project": "/p", "age": 1})).is_err()
+        );
     }
 }

@@ -21,7 +21,8 @@ use super::{
     artifact::{self, UPLOAD},
     call, health,
     keyed::MAX_KEY_BYTES,
-    memory, metrics, permission, preset, question, run, session, settings, stream, task, trace, tree, usage, watch,
+    memory, metrics, permission, preset, question, run, session, settings, stream, task, trace,
+    tree, usage, watch,
 };
 
 const ABOUT: &str = "\
@@ -105,14 +106,25 @@ const BYTES: &str = "application/octet-stream";
 const COMMON_ERRORS: [(&str, &str); 5] = [
     ("400", "The request is invalid; nothing was changed."),
     ("401", "The token is missing or unknown."),
-    ("403", "The user, the host or the origin of the request is not allowed."),
+    (
+        "403",
+        "The user, the host or the origin of the request is not allowed.",
+    ),
     ("429", "A limit is reached: retry later."),
-    ("503", "The store is unavailable, an actor is being restarted, or the server is shutting down."),
+    (
+        "503",
+        "The store is unavailable, an actor is being restarted, or the server is shutting down.",
+    ),
 ];
 const NOT_FOUND: (&str, &str) = ("404", "The resource does not exist.");
 const CONFLICT: (&str, &str) = ("409", "The request conflicts with the current state.");
-const BODY_ERRORS: [(&str, &str); 2] =
-    [("413", "The body is too large."), ("415", "The media type of the body or of the artifact is not supported.")];
+const BODY_ERRORS: [(&str, &str); 2] = [
+    ("413", "The body is too large."),
+    (
+        "415",
+        "The media type of the body or of the artifact is not supported.",
+    ),
+];
 /// Additional error of changes of an artifact.
 const PRECONDITION_ERROR: (&str, &str) = (
     "412",
@@ -120,29 +132,52 @@ const PRECONDITION_ERROR: (&str, &str) = (
 );
 /// Headers of changes with a condition on the version of an artifact, and what they do.
 const CONDITIONS: [(&str, &str); 2] = [
-    ("If-Match", "Changes the artifact only if its version is one of these ETags, or exists (`*`)."),
-    ("If-None-Match", "Changes the artifact only if its version is none of these ETags, or does not exist (`*`)."),
+    (
+        "If-Match",
+        "Changes the artifact only if its version is one of these ETags, or exists (`*`).",
+    ),
+    (
+        "If-None-Match",
+        "Changes the artifact only if its version is none of these ETags, or does not exist (`*`).",
+    ),
 ];
 /// Additional error of starting a run.
 const START_ERRORS: [(&str, &str); 1] = [("500", "The configuration does not allow this run.")];
 /// Error for an invalid cursor.
-const CURSOR_ERROR: (&str, &str) = ("410", "The cursor does not belong to this store: see `details.start_again`.");
+const CURSOR_ERROR: (&str, &str) = (
+    "410",
+    "The cursor does not belong to this store: see `details.start_again`.",
+);
 /// Additional error of operations that create a session.
-const PROJECT_ERROR: (&str, &str) = ("422", "The folder cannot be used as a project: see `details.field`.");
+const PROJECT_ERROR: (&str, &str) = (
+    "422",
+    "The folder cannot be used as a project: see `details.field`.",
+);
 
 /// Adds the parts common to all operations: security, operation ids and error responses.
 fn add_common_parts(document: &mut utoipa::openapi::OpenApi) {
     document.info.version = env!("CARGO_PKG_VERSION").to_owned();
     let components = document.components.get_or_insert_default();
-    components.add_security_scheme("token", SecurityScheme::Http(Http::new(HttpAuthScheme::Bearer)));
+    components.add_security_scheme(
+        "token",
+        SecurityScheme::Http(Http::new(HttpAuthScheme::Bearer)),
+    );
     let mut schemas = vec![(ErrorBody::name().into_owned(), ErrorBody::schema())];
     ErrorBody::schemas(&mut schemas);
     components.schemas.extend(schemas);
     // Files are posted to the path `upload`, not to an artifact.
     let one = "/api/sessions/{session_id}/artifacts/{name}";
-    if let Some(post) = document.paths.paths.get_mut(one).and_then(|item| item.post.take()) {
+    if let Some(post) = document
+        .paths
+        .paths
+        .get_mut(one)
+        .and_then(|item| item.post.take())
+    {
         let path = one.replace("{name}", UPLOAD);
-        document.paths.paths.insert(path, PathItem::new(HttpMethod::Post, post));
+        document
+            .paths
+            .paths
+            .insert(path, PathItem::new(HttpMethod::Post, post));
     }
     for (path, item) in &mut document.paths.paths {
         let has_id = path.contains('{');
@@ -154,12 +189,17 @@ fn add_common_parts(document: &mut utoipa::openapi::OpenApi) {
                 operation.security = Some(vec![SecurityRequirement::new("token", [""; 0])]);
             }
             if method == "post" {
-                operation.parameters.get_or_insert_default().push(RefOr::T(idempotency_key()));
+                operation
+                    .parameters
+                    .get_or_insert_default()
+                    .push(RefOr::T(idempotency_key()));
             }
             let is_conditional = path.ends_with("/artifacts/{name}") && method != "post";
             if writes && is_conditional {
                 let parameters = operation.parameters.get_or_insert_default();
-                parameters.extend(CONDITIONS.map(|(name, about)| RefOr::T(version_condition(name, about))));
+                parameters.extend(
+                    CONDITIONS.map(|(name, about)| RefOr::T(version_condition(name, about))),
+                );
             }
             let has_body = operation.request_body.is_some();
             if let Some(RefOr::T(body)) = &mut operation.request_body
@@ -168,7 +208,8 @@ fn add_common_parts(document: &mut utoipa::openapi::OpenApi) {
                 // A file may be empty.
                 body.required = Some(Required::False);
             }
-            let starts = path.ends_with("/run") || path.ends_with("/reflect") || path == "/api/traces";
+            let starts =
+                path.ends_with("/run") || path.ends_with("/reflect") || path == "/api/traces";
             let refusals = COMMON_ERRORS
                 .into_iter()
                 .chain((has_id || has_body).then_some(NOT_FOUND))
@@ -184,9 +225,17 @@ fn add_common_parts(document: &mut utoipa::openapi::OpenApi) {
                 }
             }
             for (status, description) in refusals {
-                let content = ContentBuilder::new().schema(Some(Ref::from_schema_name("ErrorBody"))).build();
-                let response = ResponseBuilder::new().description(description).content("application/json", content);
-                operation.responses.responses.entry(status.to_owned()).or_insert(RefOr::T(response.build()));
+                let content = ContentBuilder::new()
+                    .schema(Some(Ref::from_schema_name("ErrorBody")))
+                    .build();
+                let response = ResponseBuilder::new()
+                    .description(description)
+                    .content("application/json", content);
+                operation
+                    .responses
+                    .responses
+                    .entry(status.to_owned())
+                    .or_insert(RefOr::T(response.build()));
             }
         }
     }
@@ -219,7 +268,11 @@ fn version_condition(name: &str, about: &str) -> Parameter {
         .parameter_in(ParameterIn::Header)
         .required(Required::False)
         .description(Some(about))
-        .schema(Some(ObjectBuilder::new().schema_type(Type::String).pattern(Some(tags))))
+        .schema(Some(
+            ObjectBuilder::new()
+                .schema_type(Type::String)
+                .pattern(Some(tags)),
+        ))
         .build()
 }
 
@@ -260,10 +313,18 @@ fn operations(item: &mut PathItem) -> impl Iterator<Item = (&'static str, &mut O
 
 /// Returns the operation id used by generated clients: `get_traces_by_trace_id_messages`.
 fn operation_id(method: &str, path: &str) -> String {
-    let words = path.trim_start_matches("/api").split(['/', '.']).filter(|word| !word.is_empty());
-    let words = words.map(|word| match word.strip_prefix('{').and_then(|word| word.strip_suffix('}')) {
-        Some(parameter) => format!("_by_{parameter}"),
-        None => format!("_{word}"),
+    let words = path
+        .trim_start_matches("/api")
+        .split(['/', '.'])
+        .filter(|word| !word.is_empty());
+    let words = words.map(|word| {
+        match word
+            .strip_prefix('{')
+            .and_then(|word| word.strip_suffix('}'))
+        {
+            Some(parameter) => format!("_by_{parameter}"),
+            None => format!("_{word}"),
+        }
     });
     format!("{method}{}", words.collect::<String>())
 }
@@ -277,7 +338,10 @@ fn written(document: &Value) -> String {
 
 /// Writes a value; objects down to `levels` have a line for each of their fields.
 fn write(text: &mut String, value: &Value, levels: usize) {
-    let Some(fields) = value.as_object().filter(|fields| levels > 0 && !fields.is_empty()) else {
+    let Some(fields) = value
+        .as_object()
+        .filter(|fields| levels > 0 && !fields.is_empty())
+    else {
         return text.push_str(&value.to_string());
     };
     for (at, (name, value)) in fields.iter().enumerate() {
@@ -292,22 +356,37 @@ fn write(text: &mut String, value: &Value, levels: usize) {
 fn document_in_the_binary_is_up_to_date() {
     let generated = written(&document());
     if std::env::var_os("UPDATE_OPENAPI").is_some() {
-        std::fs::write(Path::new(env!("CARGO_MANIFEST_DIR")).join("openapi.json"), &generated).unwrap();
+        std::fs::write(
+            Path::new(env!("CARGO_MANIFEST_DIR")).join("openapi.json"),
+            &generated,
+        )
+        .unwrap();
     } else {
-        assert!(generated == super::OPENAPI, "run `UPDATE_OPENAPI=1 cargo test -p soong-server`");
+        assert!(
+            generated == super::OPENAPI,
+            "run `UPDATE_OPENAPI=1 cargo test -p soong-server`"
+        );
     }
 }
 
 #[test]
 fn each_route_is_documented() {
     let document = document();
-    let documented = document["paths"].as_object().unwrap().keys().map(String::as_str);
+    let documented = document["paths"]
+        .as_object()
+        .unwrap()
+        .keys()
+        .map(String::as_str);
     let source = include_str!("../http.rs");
-    let routed: BTreeSet<&str> =
-        source.split('"').filter(|part| part.starts_with('/') && !part.contains(' ')).collect();
+    let routed: BTreeSet<&str> = source
+        .split('"')
+        .filter(|part| part.starts_with('/') && !part.contains(' '))
+        .collect();
     // A path of its own in the document, but not for the router.
     let upload = format!("/artifacts/{UPLOAD}");
-    let documented: BTreeSet<&str> =
-        documented.filter(|path| !path.ends_with(&upload)).chain(["/", "/openapi.json"]).collect();
+    let documented: BTreeSet<&str> = documented
+        .filter(|path| !path.ends_with(&upload))
+        .chain(["/", "/openapi.json"])
+        .collect();
     assert_eq!(routed, documented);
 }

@@ -34,8 +34,13 @@ impl HttpBody for TrackedBody {
     type Data = Bytes;
     type Error = axum::Error;
 
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        self.body.as_mut().map_or(Poll::Ready(None), |body| Pin::new(body).poll_frame(cx))
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        self.body
+            .as_mut()
+            .map_or(Poll::Ready(None), |body| Pin::new(body).poll_frame(cx))
     }
 
     fn is_end_stream(&self) -> bool {
@@ -43,7 +48,9 @@ impl HttpBody for TrackedBody {
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.body.as_ref().map_or_else(SizeHint::default, HttpBody::size_hint)
+        self.body
+            .as_ref()
+            .map_or_else(SizeHint::default, HttpBody::size_hint)
     }
 }
 
@@ -61,7 +68,12 @@ pub async fn finish_body(request: Request, next: Next) -> Response {
     // Reading on would request the whole body from a client that waits for `100 Continue`.
     let waits = request.headers().contains_key(header::EXPECT);
     let unread = Arc::new(Mutex::new(None));
-    let request = request.map(|body| Body::new(TrackedBody { body: Some(body), unread: Arc::clone(&unread) }));
+    let request = request.map(|body| {
+        Body::new(TrackedBody {
+            body: Some(body),
+            unread: Arc::clone(&unread),
+        })
+    });
     let mut response = next.run(request).await;
     let rest = unread.lock().unwrap_or_else(PoisonError::into_inner).take();
     // `None`: the handler still reads the body.
@@ -70,7 +82,9 @@ pub async fn finish_body(request: Request, next: Next) -> Response {
         None => false,
     };
     if !is_read {
-        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+        response
+            .headers_mut()
+            .insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
     response
 }

@@ -34,13 +34,15 @@ pub fn validation_error(message: impl Into<String>) -> ApiError {
 impl From<ErrorInfo> for ApiError {
     fn from(info: ErrorInfo) -> Self {
         // The request is well-formed, but the value of one field is invalid.
-        let is_of_field = info.code == ErrorCode::ValidationError && info.details.get("field").is_some();
+        let is_of_field =
+            info.code == ErrorCode::ValidationError && info.details.get("field").is_some();
         let status = match info.code {
             _ if is_of_field => StatusCode::UNPROCESSABLE_ENTITY,
             // An actor crashed and is being restarted.
             ErrorCode::InternalError if info.retryable => StatusCode::SERVICE_UNAVAILABLE,
             // Every code has a valid status.
-            code => StatusCode::from_u16(code.http_status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR),
+            code => StatusCode::from_u16(code.http_status())
+                .unwrap_or(StatusCode::INTERNAL_SERVER_ERROR),
         };
         Self { status, info }
     }
@@ -51,10 +53,17 @@ impl IntoResponse for ApiError {
         let body = ErrorBody::from(self.info);
         let mut response = (self.status, Json(body)).into_response();
         if self.status == StatusCode::UNAUTHORIZED {
-            response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+            response
+                .headers_mut()
+                .insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
-        if matches!(self.status, StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS) {
-            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+        if matches!(
+            self.status,
+            StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS
+        ) {
+            response
+                .headers_mut()
+                .insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
         }
         response
     }
@@ -100,14 +109,20 @@ mod tests {
     #[test]
     fn retryable_internal_error_is_503_with_retry_after() {
         let crashed = ErrorInfo::new(ErrorCode::InternalError, "x");
-        let again = ErrorInfo { retryable: true, ..crashed.clone() };
+        let again = ErrorInfo {
+            retryable: true,
+            ..crashed.clone()
+        };
         for (info, status, retry_after) in [
             (crashed, 500, None),
             (again, 503, Some("1")),
             (ErrorInfo::new(ErrorCode::Overloaded, "x"), 429, Some("1")),
         ] {
             let response = ApiError::from(info).into_response();
-            let header = response.headers().get(header::RETRY_AFTER).map(|value| value.to_str().unwrap());
+            let header = response
+                .headers()
+                .get(header::RETRY_AFTER)
+                .map(|value| value.to_str().unwrap());
             assert_eq!((response.status().as_u16(), header), (status, retry_after));
         }
     }
@@ -117,7 +132,10 @@ mod tests {
         let info = ErrorInfo::retryable(ErrorCode::Closing, "later");
         let written = ErrorBody::from(info.clone());
         let json = serde_json::to_string(&written).unwrap();
-        assert_eq!(json, r#"{"error":{"code":"closing","message":"later","retryable":true,"details":null}}"#);
+        assert_eq!(
+            json,
+            r#"{"error":{"code":"closing","message":"later","retryable":true,"details":null}}"#
+        );
         let back: ErrorBody = serde_json::from_str(&json).unwrap();
         assert_eq!(ErrorInfo::from(back.error), info);
     }

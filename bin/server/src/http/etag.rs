@@ -7,7 +7,8 @@ use super::error::{ApiError, validation_error};
 
 /// Returns the header with the entity tag of a version.
 pub(super) fn etag(version: u64) -> [(HeaderName, HeaderValue); 1] {
-    let tag = HeaderValue::from_str(&format!("\"{version}\"")).unwrap_or(HeaderValue::from_static("\"0\""));
+    let tag = HeaderValue::from_str(&format!("\"{version}\""))
+        .unwrap_or(HeaderValue::from_static("\"0\""));
     [(header::ETAG, tag)]
 }
 
@@ -41,13 +42,19 @@ fn versions(headers: &HeaderMap, name: &HeaderName) -> Result<Option<VersionSet>
             has_star = true;
         } else {
             let Some(tags) = entity_tags(value.as_bytes()) else {
-                let message = format!("{name}: expected `*`, or the ETag of an answer, such as \"3\" with its quotes");
+                let message = format!(
+                    "{name}: expected `*`, or the ETag of an answer, such as \"3\" with its quotes"
+                );
                 return Err(validation_error(message));
             };
             versions.extend(tags.into_iter().filter_map(version_of));
         }
     }
-    let set = if has_star { VersionSet::Any } else { VersionSet::Of(versions) };
+    let set = if has_star {
+        VersionSet::Any
+    } else {
+        VersionSet::Of(versions)
+    };
     Ok(is_present.then_some(set))
 }
 
@@ -61,7 +68,10 @@ fn entity_tags(text: &[u8]) -> Option<Vec<&[u8]>> {
             rest = after.trim_ascii_start();
             continue;
         }
-        let opened = rest.strip_prefix(b"W/").unwrap_or(rest).strip_prefix(b"\"")?;
+        let opened = rest
+            .strip_prefix(b"W/")
+            .unwrap_or(rest)
+            .strip_prefix(b"\"")?;
         let end = opened.iter().position(|byte| *byte == b'"')?;
         tags.push(&opened[..end]);
         rest = opened[end + 1..].trim_ascii_start();
@@ -76,7 +86,11 @@ fn entity_tags(text: &[u8]) -> Option<Vec<&[u8]>> {
 fn version_of(tag: &[u8]) -> Option<u64> {
     let text = std::str::from_utf8(tag).ok()?;
     let version: u64 = text.parse().ok()?;
-    if version.to_string() == text { Some(version) } else { None }
+    if version.to_string() == text {
+        Some(version)
+    } else {
+        None
+    }
 }
 
 #[cfg(test)]
@@ -84,7 +98,9 @@ mod tests {
     use super::*;
 
     fn headers(values: &[&str]) -> HeaderMap {
-        let pairs = values.iter().map(|value| (header::IF_MATCH, HeaderValue::from_str(value).unwrap()));
+        let pairs = values
+            .iter()
+            .map(|value| (header::IF_MATCH, HeaderValue::from_str(value).unwrap()));
         pairs.collect()
     }
 
@@ -97,15 +113,28 @@ mod tests {
             (vec!["\"3\""], of(&[3])),
             (vec!["W/\"3\", \"4\""], of(&[3, 4])),
             (vec!["\"3\"", "\"5\""], of(&[3, 5])),
-            (vec!["\"abc\"", "\"a,b\"", "\"+3\"", "\"03\"", "\"\u{e9}\""], of(&[])),
+            (
+                vec!["\"abc\"", "\"a,b\"", "\"+3\"", "\"03\"", "\"\u{e9}\""],
+                of(&[]),
+            ),
             (vec![",\"3\", , \"4\","], of(&[3, 4])),
             (vec!["\"3\"", "*"], Some(VersionSet::Any)),
         ] {
-            assert_eq!(change_condition(&headers(&values)).unwrap().if_match, expected, "{values:?}");
+            assert_eq!(
+                change_condition(&headers(&values)).unwrap().if_match,
+                expected,
+                "{values:?}"
+            );
         }
         for invalid in ["3", "\"3", "", ",", "\"3\" \"4\"", "*, \"3\"", "W/3"] {
-            assert!(change_condition(&headers(&[invalid])).is_err(), "{invalid:?}");
-            assert!(change_condition(&headers(&["*", invalid])).is_err(), "{invalid:?}");
+            assert!(
+                change_condition(&headers(&[invalid])).is_err(),
+                "{invalid:?}"
+            );
+            assert!(
+                change_condition(&headers(&["*", invalid])).is_err(),
+                "{invalid:?}"
+            );
         }
         assert_eq!(etag(12)[0].1, "\"12\"");
     }

@@ -19,7 +19,9 @@ pub(super) struct Live {
 /// Checks that the process responds. Requires no token.
 #[cfg_attr(feature = "openapi", utoipa::path(get, path = "/health/live", tag = "health", security(()), responses((status = OK, body = Live))))]
 pub(super) async fn live() -> Json<Live> {
-    Json(Live { status: "live".to_owned() })
+    Json(Live {
+        status: "live".to_owned(),
+    })
 }
 
 /// Checks whether runs are accepted. Requires no token.
@@ -29,10 +31,19 @@ pub(super) async fn live() -> Json<Live> {
 #[cfg_attr(feature = "openapi", utoipa::path(get, path = "/health/ready", tag = "health", security(()), responses((status = OK, body = Ready))))]
 pub(super) async fn ready(State(api): State<Api>) -> Result<Json<Ready>, ApiError> {
     if api.gate.is_stopping() || api.runtime.info().is_closing() {
-        return Err(ErrorInfo::retryable(ErrorCode::Closing, "the owner process of the home is shutting down").into());
+        return Err(ErrorInfo::retryable(
+            ErrorCode::Closing,
+            "the owner process of the home is shutting down",
+        )
+        .into());
     }
     let mut failed = api.runtime.info().failed_profiles();
-    let failure = match api.runtime.info().failure().or_else(|| failed.remove(DEFAULT_PROFILE)) {
+    let failure = match api
+        .runtime
+        .info()
+        .failure()
+        .or_else(|| failed.remove(DEFAULT_PROFILE))
+    {
         None => api.runtime.info().check_storage().await.err(),
         failure => failure,
     };
@@ -47,7 +58,11 @@ pub(super) async fn ready(State(api): State<Api>) -> Result<Json<Ready>, ApiErro
         None => Ok(Json(ready)),
         Some(failure) => {
             // The error contains the owner's details, so that clients can find the owner even if it accepts no runs.
-            let details = serde_json::to_value(Ready { status: "failed".to_owned(), ..ready }).unwrap_or_default();
+            let details = serde_json::to_value(Ready {
+                status: "failed".to_owned(),
+                ..ready
+            })
+            .unwrap_or_default();
             Err(ErrorInfo { details, ..failure }.into())
         }
     }

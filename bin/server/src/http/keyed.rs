@@ -67,7 +67,9 @@ impl RequestsInProgress {
     fn mutex_for(&self, key: &RequestKey) -> Arc<KeyMutex> {
         let mut mutexes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         mutexes.retain(|_, mutex| mutex.strong_count() > 0);
-        let mutex = mutexes.entry((key.uid.clone(), key.key_hash.clone())).or_default();
+        let mutex = mutexes
+            .entry((key.uid.clone(), key.key_hash.clone()))
+            .or_default();
         mutex.upgrade().unwrap_or_else(|| {
             let new = Arc::new(KeyMutex::new(()));
             *mutex = Arc::downgrade(&new);
@@ -80,7 +82,9 @@ impl RequestsInProgress {
 pub(super) async fn execute_once(State(api): State<Api>, request: Request, next: Next) -> Response {
     let key = request.headers().get(IDEMPOTENCY_KEY).cloned();
     let caller = request.extensions().get::<Caller>().cloned();
-    let (Some(key), Some(caller)) = (key, caller) else { return next.run(request).await };
+    let (Some(key), Some(caller)) = (key, caller) else {
+        return next.run(request).await;
+    };
     if request.method() != Method::POST {
         return next.run(request).await;
     }
@@ -97,9 +101,16 @@ pub(super) async fn execute_once(State(api): State<Api>, request: Request, next:
                 drop(guard);
                 response
             });
-            let failed =
-                |error| ErrorInfo::new(ErrorCode::InternalError, format!("the request did not finish: {error}"));
-            executing.await.map_err(|error| ApiError::from(failed(error))).into_response()
+            let failed = |error| {
+                ErrorInfo::new(
+                    ErrorCode::InternalError,
+                    format!("the request did not finish: {error}"),
+                )
+            };
+            executing
+                .await
+                .map_err(|error| ApiError::from(failed(error)))
+                .into_response()
         }
         Err(error) => error.into_response(),
     }
@@ -114,14 +125,23 @@ async fn read_keyed_request(
 ) -> Result<(RequestKey, Request), ApiError> {
     let key = key.as_bytes();
     if key.is_empty() || key.len() > MAX_KEY_BYTES || !key.iter().all(u8::is_ascii_graphic) {
-        let message = format!("Idempotency-Key: use 1 to {MAX_KEY_BYTES} visible ASCII characters, such as a UUID");
+        let message = format!(
+            "Idempotency-Key: use 1 to {MAX_KEY_BYTES} visible ASCII characters, such as a UUID"
+        );
         return Err(validation_error(message));
     }
     let (parts, body) = request.into_parts();
-    let limit = api.limits.upload_bytes.min(MAX_BODY_BYTES).max(api.limits.body_bytes);
+    let limit = api
+        .limits
+        .upload_bytes
+        .min(MAX_BODY_BYTES)
+        .max(api.limits.body_bytes);
     let body = read_body(body, limit).await?;
-    let request_key =
-        RequestKey { uid: caller.uid().to_owned(), key_hash: hash(&[key]), fingerprint: fingerprint(&parts, &body) };
+    let request_key = RequestKey {
+        uid: caller.uid().to_owned(),
+        key_hash: hash(&[key]),
+        fingerprint: fingerprint(&parts, &body),
+    };
     Ok((request_key, Request::from_parts(parts, Body::from(body))))
 }
 
@@ -159,10 +179,19 @@ fn hash(texts: &[&[u8]]) -> String {
         hasher.update((text.len() as u64).to_le_bytes());
         hasher.update(text);
     }
-    hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+    hasher
+        .finalize()
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
 }
 
-async fn execute(api: &Api, key: RequestKey, mut request: Request, next: Next) -> Result<Response, ApiError> {
+async fn execute(
+    api: &Api,
+    key: RequestKey,
+    mut request: Request,
+    next: Next,
+) -> Result<Response, ApiError> {
     let mutex = api.requests_in_progress.mutex_for(&key);
     let _guard = mutex.lock().await;
     let stored = api.runtime.keyed_request(&key).await?;
@@ -185,11 +214,14 @@ async fn execute(api: &Api, key: RequestKey, mut request: Request, next: Next) -
         return store_response(api, key, response).await;
     };
     if stored.fingerprint != key.fingerprint {
-        let message = "Idempotency-Key: it was used for another request in the last 24 hours: use a new key";
+        let message =
+            "Idempotency-Key: it was used for another request in the last 24 hours: use a new key";
         return Err(ErrorInfo::new(ErrorCode::IdempotencyConflict, message).into());
     }
     let mut response = replay(api, stored, request).await?;
-    response.headers_mut().insert(IDEMPOTENCY_REPLAYED, HeaderValue::from_static("true"));
+    response
+        .headers_mut()
+        .insert(IDEMPOTENCY_REPLAYED, HeaderValue::from_static("true"));
     Ok(response)
 }
 
@@ -197,7 +229,10 @@ async fn execute(api: &Api, key: RequestKey, mut request: Request, next: Next) -
 /// run, or uploaded artifacts.
 fn is_recorded_first(path: &str) -> bool {
     let segments: Vec<&str> = path.trim_matches('/').split('/').collect();
-    matches!(segments[..], ["api", "runs", _, "children"] | ["api", "sessions", _, "artifacts", _])
+    matches!(
+        segments[..],
+        ["api", "runs", _, "children"] | ["api", "sessions", _, "artifacts", _]
+    )
 }
 
 /// Returns the answer to a request that was executed before.
@@ -208,7 +243,11 @@ async fn replay(api: &Api, stored: KeyedRequest, request: Request) -> Result<Res
     match (stored.subject, stored.answer) {
         (Some(RequestSubject::Run(id)), answer) if streams || answer.is_none() => {
             let run = access.run(&id).await?;
-            let status = if run.status == RunStatus::Queued { "queued" } else { "started" };
+            let status = if run.status == RunStatus::Queued {
+                "queued"
+            } else {
+                "started"
+            };
             let accepted = accepted_record(&run, status);
             if !streams {
                 return Ok((StatusCode::ACCEPTED, Json(accepted)).into_response());
@@ -218,7 +257,11 @@ async fn replay(api: &Api, stored: KeyedRequest, request: Request) -> Result<Res
             access.run(&id).await?;
             // Infallible.
             let Ok(token_watch) = TokenWatch::from_request_parts(&mut parts, api).await;
-            Ok((StatusCode::ACCEPTED, stream_after_start(&access, token_watch, stream, &accepted)).into_response())
+            Ok((
+                StatusCode::ACCEPTED,
+                stream_after_start(&access, token_watch, stream, &accepted),
+            )
+                .into_response())
         }
         (_, Some(RequestAnswer { status, body })) => {
             let status = StatusCode::from_u16(status).unwrap_or(StatusCode::OK);
@@ -238,19 +281,34 @@ async fn replay(api: &Api, stored: KeyedRequest, request: Request) -> Result<Res
 }
 
 /// Stores a successful JSON answer.
-async fn store_response(api: &Api, key: RequestKey, response: Response) -> Result<Response, ApiError> {
+async fn store_response(
+    api: &Api,
+    key: RequestKey,
+    response: Response,
+) -> Result<Response, ApiError> {
     if !response.status().is_success() || !is_json(response.headers()) {
         return Ok(response);
     }
     let (parts, body) = response.into_parts();
-    let failed = |error| ErrorInfo::new(ErrorCode::InternalError, format!("the answer cannot be stored: {error}"));
+    let failed = |error| {
+        ErrorInfo::new(
+            ErrorCode::InternalError,
+            format!("the answer cannot be stored: {error}"),
+        )
+    };
     let body = to_bytes(body, usize::MAX).await.map_err(failed)?;
     if body.len() > MAX_ANSWER_BYTES {
-        tracing::warn!(bytes = body.len(), "the answer to a keyed request is too large to be stored");
+        tracing::warn!(
+            bytes = body.len(),
+            "the answer to a keyed request is too large to be stored"
+        );
     } else {
         let text = String::from_utf8_lossy(&body).into_owned();
         let session_id = session_of(&text);
-        let answer = RequestAnswer { status: parts.status.as_u16(), body: text };
+        let answer = RequestAnswer {
+            status: parts.status.as_u16(),
+            body: text,
+        };
         // The request has had its effect, so its answer is sent even if it cannot be stored.
         if let Err(error) = api.runtime.record_answer(key, answer, session_id).await {
             tracing::warn!(%error, "the answer to a keyed request is not stored");
@@ -262,6 +320,8 @@ async fn store_response(api: &Api, key: RequestKey, response: Response) -> Resul
 /// Returns the session that an answer names.
 fn session_of(body: &str) -> Option<SessionId> {
     let answer: Value = serde_json::from_str(body).ok()?;
-    let id = answer.get("session_id").or_else(|| answer.pointer("/session/session_id"))?;
+    let id = answer
+        .get("session_id")
+        .or_else(|| answer.pointer("/session/session_id"))?;
     SessionId::parse(id.as_str()?).ok()
 }

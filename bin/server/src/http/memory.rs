@@ -28,14 +28,25 @@ pub(crate) struct Experiences {
     responses((status = OK, content((String = "text/markdown"), (Experiences = "application/json"))))))]
 pub(super) async fn experiences(access: Access, headers: HeaderMap) -> Result<Response, ApiError> {
     let memory = access.runtime().memory().file(access.caller.uid());
-    let lost = |error: tokio::task::JoinError| ErrorInfo::new(ErrorCode::InternalError, error.to_string());
-    let experience_file = tokio::task::spawn_blocking(move || memory.read()).await.map_err(lost)??;
-    let accepts = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
+    let lost =
+        |error: tokio::task::JoinError| ErrorInfo::new(ErrorCode::InternalError, error.to_string());
+    let experience_file = tokio::task::spawn_blocking(move || memory.read())
+        .await
+        .map_err(lost)??;
+    let accepts = headers
+        .get(header::ACCEPT)
+        .and_then(|accept| accept.to_str().ok())
+        .unwrap_or_default();
     Ok(match accepts.contains("json") {
-        true => Json(Experiences { experiences: experience_file.experiences().to_vec() }).into_response(),
-        false => {
-            ([(header::CONTENT_TYPE, "text/markdown; charset=utf-8")], experience_file.bytes().to_vec()).into_response()
-        }
+        true => Json(Experiences {
+            experiences: experience_file.experiences().to_vec(),
+        })
+        .into_response(),
+        false => (
+            [(header::CONTENT_TYPE, "text/markdown; charset=utf-8")],
+            experience_file.bytes().to_vec(),
+        )
+            .into_response(),
     })
 }
 
@@ -67,7 +78,13 @@ impl SkillView {
             SkillOrigin::Project(file) => ("project", Some(file.clone())),
         };
         let (name, description) = (skill.name.clone(), skill.description.clone());
-        Self { name, description, origin: origin.to_owned(), file, text: None }
+        Self {
+            name,
+            description,
+            origin: origin.to_owned(),
+            file,
+            text: None,
+        }
     }
 }
 
@@ -81,5 +98,13 @@ pub(crate) struct SkillList {
 /// Lists the available skills, except those of projects.
 #[cfg_attr(feature = "openapi", utoipa::path(get, path = "/api/skills", tag = "home", responses((status = OK, body = SkillList))))]
 pub(super) async fn skills(access: Access) -> Json<SkillList> {
-    Json(SkillList { skills: access.runtime().info().skills().list().map(SkillView::of).collect() })
+    Json(SkillList {
+        skills: access
+            .runtime()
+            .info()
+            .skills()
+            .list()
+            .map(SkillView::of)
+            .collect(),
+    })
 }

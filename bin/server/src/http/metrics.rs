@@ -29,13 +29,22 @@ const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset
     (String = "text/plain; version=0.0.4; charset=utf-8"),
     (String = "application/openmetrics-text; version=1.0.0; charset=utf-8"),
 )))))]
-pub(super) async fn show(State(api): State<Api>, access: Access, headers: HeaderMap) -> Result<Response, ApiError> {
+pub(super) async fn show(
+    State(api): State<Api>,
+    access: Access,
+    headers: HeaderMap,
+) -> Result<Response, ApiError> {
     access.require_operator("metrics cover all users")?;
     let websockets = u64::try_from(api.websockets.len()).unwrap_or(u64::MAX);
     let mut registry = Registry::default();
-    registry.register_collector(Box::new(MetricsCollector { metrics: api.runtime.info().metrics(), websockets }));
+    registry.register_collector(Box::new(MetricsCollector {
+        metrics: api.runtime.info().metrics(),
+        websockets,
+    }));
     let mut written = String::new();
-    let failed = |error: std::fmt::Error| ErrorInfo::new(ErrorCode::InternalError, format!("metrics: {error}"));
+    let failed = |error: std::fmt::Error| {
+        ErrorInfo::new(ErrorCode::InternalError, format!("metrics: {error}"))
+    };
     text::encode(&mut written, &registry).map_err(failed)?;
     // Only a client that names it gets OpenMetrics.
     let open_metrics = quality(&headers, "application/openmetrics-text");
@@ -51,14 +60,20 @@ pub(super) async fn show(State(api): State<Api>, access: Access, headers: Header
 /// Converts OpenMetrics to the Prometheus text format: the help and type lines of a counter get the suffix `_total`,
 /// as its samples have. Unit lines and the end marker, which Prometheus does not know, are removed.
 fn as_prometheus(text: &str) -> String {
-    let is_type_of_counter = |line: &&str| line.starts_with("# TYPE ") && line.ends_with(" counter");
+    let is_type_of_counter =
+        |line: &&str| line.starts_with("# TYPE ") && line.ends_with(" counter");
     let name = |line: &'_ str| line.split(' ').nth(2).unwrap_or_default().to_owned();
     let counters: HashSet<String> = text.lines().filter(is_type_of_counter).map(name).collect();
     let mut written = String::with_capacity(text.len());
-    for line in text.lines().filter(|line| *line != "# EOF" && !line.starts_with("# UNIT ")) {
+    for line in text
+        .lines()
+        .filter(|line| *line != "# EOF" && !line.starts_with("# UNIT "))
+    {
         let mut words = line.splitn(4, ' ');
         match (words.next(), words.next(), words.next(), words.next()) {
-            (Some("#"), Some(kind @ ("HELP" | "TYPE")), Some(name), Some(rest)) if counters.contains(name) => {
+            (Some("#"), Some(kind @ ("HELP" | "TYPE")), Some(name), Some(rest))
+                if counters.contains(name) =>
+            {
                 written.push_str(&format!("# {kind} {name}_total {rest}"));
             }
             _ => written.push_str(line),
@@ -83,12 +98,18 @@ struct MetricsEncoder<'a>(DescriptorEncoder<'a>);
 impl MetricsEncoder<'_> {
     fn counter(&mut self, name: &str, help: &str, value: u64) -> EncodeResult {
         let metric = ConstCounter::new(value);
-        metric.encode(self.0.encode_descriptor(name, help, None, metric.metric_type())?)
+        metric.encode(
+            self.0
+                .encode_descriptor(name, help, None, metric.metric_type())?,
+        )
     }
 
     fn gauge(&mut self, name: &str, help: &str, value: u64) -> EncodeResult {
         let metric = ConstGauge::new(gauge(value));
-        metric.encode(self.0.encode_descriptor(name, help, None, metric.metric_type())?)
+        metric.encode(
+            self.0
+                .encode_descriptor(name, help, None, metric.metric_type())?,
+        )
     }
 
     /// Encodes one counter for each value of a label.
@@ -97,7 +118,9 @@ impl MetricsEncoder<'_> {
         (name, help, label): (&str, &str, &str),
         values: impl IntoIterator<Item = (&'v str, u64)>,
     ) -> EncodeResult {
-        let mut family = self.0.encode_descriptor(name, help, None, MetricType::Counter)?;
+        let mut family = self
+            .0
+            .encode_descriptor(name, help, None, MetricType::Counter)?;
         for (of, value) in values {
             let labels = [(label, of)];
             ConstCounter::new(value).encode(family.encode_family(&labels)?)?;
@@ -113,7 +136,9 @@ impl MetricsEncoder<'_> {
     where
         ConstGauge<N>: EncodeMetric,
     {
-        let mut family = self.0.encode_descriptor(name, help, None, MetricType::Gauge)?;
+        let mut family = self
+            .0
+            .encode_descriptor(name, help, None, MetricType::Gauge)?;
         for (of, value) in values {
             let labels = [(label, of)];
             ConstGauge::new(value).encode(family.encode_family(&labels)?)?;
@@ -139,11 +164,32 @@ impl Collector for MetricsCollector {
 impl MetricsCollector {
     fn encode_runs(&self, page: &mut MetricsEncoder<'_>) -> EncodeResult {
         let of = &self.metrics;
-        let live = of.live_runs.iter().map(|(status, runs)| (*status, gauge(*runs)));
-        page.gauges(("soong_runs", "Runs that have not ended, including those of sub-agents.", "status"), live)?;
-        page.counter("soong_runs_begun", "Runs that started, including those of sub-agents.", of.started_runs)?;
+        let live = of
+            .live_runs
+            .iter()
+            .map(|(status, runs)| (*status, gauge(*runs)));
+        page.gauges(
+            (
+                "soong_runs",
+                "Runs that have not ended, including those of sub-agents.",
+                "status",
+            ),
+            live,
+        )?;
+        page.counter(
+            "soong_runs_begun",
+            "Runs that started, including those of sub-agents.",
+            of.started_runs,
+        )?;
         let ended = of.ended_runs.iter().map(|(status, runs)| (*status, *runs));
-        page.counters(("soong_runs_ended", "Runs that ended, including those of sub-agents.", "status"), ended)?;
+        page.counters(
+            (
+                "soong_runs_ended",
+                "Runs that ended, including those of sub-agents.",
+                "status",
+            ),
+            ended,
+        )?;
         page.counter("soong_turns", "Turns started.", of.turns)?;
         page.counter("soong_model_calls", "Model calls.", of.usage.model_calls)?;
         page.counter("soong_tool_calls", "Tool calls.", of.usage.tool_calls)?;
@@ -173,7 +219,11 @@ impl MetricsCollector {
 
     fn encode_queues(&self, page: &mut MetricsEncoder<'_>) -> EncodeResult {
         let of = &self.metrics;
-        page.gauge("soong_sessions", "Sessions with live actors.", of.live_sessions)?;
+        page.gauge(
+            "soong_sessions",
+            "Sessions with live actors.",
+            of.live_sessions,
+        )?;
         page.gauges(
             (
                 "soong_queue_depth",
@@ -188,9 +238,23 @@ impl MetricsCollector {
         )?;
         let gateways = || of.gateways.iter();
         let out = gateways().map(|(profile, calls)| (profile.as_str(), gauge(calls.in_flight)));
-        page.gauges(("soong_gateway_in_flight", "Model calls in progress.", "profile"), out)?;
+        page.gauges(
+            (
+                "soong_gateway_in_flight",
+                "Model calls in progress.",
+                "profile",
+            ),
+            out,
+        )?;
         let waiting = gateways().map(|(profile, calls)| (profile.as_str(), gauge(calls.waiting)));
-        page.gauges(("soong_gateway_waiting", "Model calls waiting in the gateway.", "profile"), waiting)?;
+        page.gauges(
+            (
+                "soong_gateway_waiting",
+                "Model calls waiting in the gateway.",
+                "profile",
+            ),
+            waiting,
+        )?;
         Ok(())
     }
 
@@ -203,18 +267,34 @@ impl MetricsCollector {
             of.journal.failed_commits,
         )?;
         // The number of observations is the number of transactions.
-        let bounds = BATCH_SIZE_BUCKETS.iter().map(|most| *most as f64).chain([f64::INFINITY]);
+        let bounds = BATCH_SIZE_BUCKETS
+            .iter()
+            .map(|most| *most as f64)
+            .chain([f64::INFINITY]);
         let batches: Vec<(f64, u64)> = bounds.zip(of.journal.batches).collect();
         let help = "Appends per transaction; the count is the number of committed transactions.";
-        let mut histogram =
-            page.0.encode_descriptor("soong_journal_batch_appends", help, None, MetricType::Histogram)?;
-        histogram.encode_histogram::<NoLabelSet>(of.journal.appends as f64, of.journal.commits(), &batches, None)?;
+        let mut histogram = page.0.encode_descriptor(
+            "soong_journal_batch_appends",
+            help,
+            None,
+            MetricType::Histogram,
+        )?;
+        histogram.encode_histogram::<NoLabelSet>(
+            of.journal.appends as f64,
+            of.journal.commits(),
+            &batches,
+            None,
+        )?;
         Ok(())
     }
 
     fn encode_streams(&self, page: &mut MetricsEncoder<'_>) -> EncodeResult {
         let of = &self.metrics;
-        page.gauge("soong_subscribers", "Subscribers of event streams.", of.subscribers.count)?;
+        page.gauge(
+            "soong_subscribers",
+            "Subscribers of event streams.",
+            of.subscribers.count,
+        )?;
         page.gauge(
             "soong_subscriber_lag_items",
             "Largest number of live items waiting for one subscriber.",
@@ -226,7 +306,13 @@ impl MetricsCollector {
             of.subscribers.rereading,
         )?;
         page.gauge("soong_websockets", "Open WebSockets.", self.websockets)?;
-        let restarts = of.restarts.iter().map(|(kind, restarts)| (*kind, *restarts));
-        page.counters(("soong_actor_restarts", "Actor restarts.", "kind"), restarts)
+        let restarts = of
+            .restarts
+            .iter()
+            .map(|(kind, restarts)| (*kind, *restarts));
+        page.counters(
+            ("soong_actor_restarts", "Actor restarts.", "kind"),
+            restarts,
+        )
     }
 }

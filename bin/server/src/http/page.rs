@@ -20,7 +20,9 @@ pub(super) async fn show() -> Response {
         "default-src 'none'; style-src 'nonce-{nonce}'; script-src 'nonce-{nonce}'; connect-src 'self'; base-uri 'none'; \
          form-action 'none'; frame-ancestors 'none'"
     );
-    let page = PAGE.replace("{version}", env!("CARGO_PKG_VERSION")).replace("{nonce}", &nonce);
+    let page = PAGE
+        .replace("{version}", env!("CARGO_PKG_VERSION"))
+        .replace("{nonce}", &nonce);
     let headers = [
         (header::CONTENT_SECURITY_POLICY, policy.as_str()),
         (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),

@@ -18,10 +18,20 @@ use super::{
 /// Lists the permissions that tool calls have requested, oldest first.
 #[cfg_attr(feature = "openapi", utoipa::path(get, path = "/api/permissions", tag = "people", params(PermissionQuery),
     responses((status = OK, body = Permissions))))]
-pub(super) async fn list(access: Access, Query(query): Query<PermissionQuery>) -> Result<Json<Permissions>, ApiError> {
+pub(super) async fn list(
+    access: Access,
+    Query(query): Query<PermissionQuery>,
+) -> Result<Json<Permissions>, ApiError> {
     let PermissionQuery { status, session_id } = query;
-    let filter = PermissionFilter { uid: access.caller.visible_uid(), status, session_id, run_id: None };
-    Ok(Json(Permissions { permissions: access.runtime().permissions().list(filter).await? }))
+    let filter = PermissionFilter {
+        uid: access.caller.visible_uid(),
+        status,
+        session_id,
+        run_id: None,
+    };
+    Ok(Json(Permissions {
+        permissions: access.runtime().permissions().list(filter).await?,
+    }))
 }
 
 /// Grants or denies permission for a tool call, and resumes its run, even a run that an earlier process left
@@ -42,20 +52,34 @@ pub(super) async fn decide(
     let by = approver_name(&access.caller, &headers);
     // Runs in a separate task: otherwise a client that disconnects could leave a decided run waiting.
     let deciding = tokio::spawn(async move {
-        let decided = runtime.permissions().decide_as(&id, decision, reason, by).await;
-        if decided.as_ref().is_err_and(|error| error.code != ErrorCode::AlreadyDecided) {
+        let decided = runtime
+            .permissions()
+            .decide_as(&id, decision, reason, by)
+            .await;
+        if decided
+            .as_ref()
+            .is_err_and(|error| error.code != ErrorCode::AlreadyDecided)
+        {
             return decided;
         }
         // An earlier decision may have been interrupted before it resumed the run.
         let asked = runtime.permissions().get(&id).await?;
-        let is_decided = matches!(asked.status, PermissionStatus::Allowed | PermissionStatus::Denied);
+        let is_decided = matches!(
+            asked.status,
+            PermissionStatus::Allowed | PermissionStatus::Denied
+        );
         if is_decided && runtime.traces().handle(&asked.run_id).is_err() {
             runtime.sessions().resume(&asked.session_id).await?;
         }
         drop(passing);
         decided
     });
-    let lost = |error| ErrorInfo::new(ErrorCode::InternalError, format!("the decision did not finish: {error}"));
+    let lost = |error| {
+        ErrorInfo::new(
+            ErrorCode::InternalError,
+            format!("the decision did not finish: {error}"),
+        )
+    };
     Ok(Json(deciding.await.map_err(lost)??))
 }
 
@@ -64,7 +88,9 @@ const CLIENTS: [&str; 3] = ["terminal", "cli", "monitor"];
 
 /// Returns the name recorded with a decision: the operator's client, or the user of a token.
 fn approver_name(caller: &Caller, headers: &HeaderMap) -> String {
-    let client = headers.get(CLIENT_HEADER).and_then(|value| value.to_str().ok());
+    let client = headers
+        .get(CLIENT_HEADER)
+        .and_then(|value| value.to_str().ok());
     match caller {
         Caller::Operator => match client.filter(|client| CLIENTS.contains(client)) {
             Some(client) => client.to_owned(),
@@ -92,7 +118,11 @@ mod tests {
             if let Some(client) = client {
                 headers.insert(CLIENT_HEADER, client.parse().unwrap());
             }
-            assert_eq!(approver_name(&caller, &headers), want, "{caller:?} {client:?}");
+            assert_eq!(
+                approver_name(&caller, &headers),
+                want,
+                "{caller:?} {client:?}"
+            );
         }
     }
 }

@@ -33,7 +33,9 @@ impl PresetView {
     /// Creates the view of a preset.
     pub fn of(known: &KnownPreset, config: &Config, tools: &[ToolSpec]) -> Self {
         let preset = known.preset.clone();
-        let gets = |tool: &str| preset.allows(tool) && !config.tools.disabled.iter().any(|off| off == tool);
+        let gets = |tool: &str| {
+            preset.allows(tool) && !config.tools.disabled.iter().any(|off| off == tool)
+        };
         let names = tools.iter().map(|tool| tool.name.as_str());
         let tools = names.filter(|tool| gets(tool)).map(str::to_owned).collect();
         let (origin, file) = match &known.origin {
@@ -42,7 +44,12 @@ impl PresetView {
             PresetOrigin::Config => ("config", None),
             PresetOrigin::Code => ("code", None),
         };
-        Self { preset, tools, origin: origin.to_owned(), file }
+        Self {
+            preset,
+            tools,
+            origin: origin.to_owned(),
+            file,
+        }
     }
 }
 
@@ -58,5 +65,7 @@ pub(crate) struct PresetList {
 pub(super) async fn list(access: Access) -> Json<PresetList> {
     let (runtime, tools) = (access.runtime(), access.runtime().info().tools());
     let view = |known| PresetView::of(known, runtime.info().config(), &tools);
-    Json(PresetList { presets: runtime.info().presets().iter().map(view).collect() })
+    Json(PresetList {
+        presets: runtime.info().presets().iter().map(view).collect(),
+    })
 }

@@ -18,14 +18,29 @@ use super::{
 /// Lists the questions of agents, oldest first.
 #[cfg_attr(feature = "openapi", utoipa::path(get, path = "/api/questions", tag = "people", params(QuestionQuery),
     responses((status = OK, body = Questions))))]
-pub(super) async fn list(access: Access, Query(query): Query<QuestionQuery>) -> Result<Json<Questions>, ApiError> {
+pub(super) async fn list(
+    access: Access,
+    Query(query): Query<QuestionQuery>,
+) -> Result<Json<Questions>, ApiError> {
     let QuestionQuery { status, session_id } = query;
     let is_parked = match &session_id {
-        Some(id) => access.session(id).await.is_ok().then(|| access.runtime().sessions().awaits_input(id)),
+        Some(id) => access
+            .session(id)
+            .await
+            .is_ok()
+            .then(|| access.runtime().sessions().awaits_input(id)),
         None => None,
     };
-    let filter = QuestionFilter { uid: access.caller.visible_uid(), status, session_id, run_id: None };
-    Ok(Json(Questions { questions: access.runtime().questions().list(filter).await?, is_parked }))
+    let filter = QuestionFilter {
+        uid: access.caller.visible_uid(),
+        status,
+        session_id,
+        run_id: None,
+    };
+    Ok(Json(Questions {
+        questions: access.runtime().questions().list(filter).await?,
+        is_parked,
+    }))
 }
 
 /// Answers a question and resumes the run, even a run that an earlier process left interrupted.
@@ -42,17 +57,27 @@ pub(super) async fn answer(
     // Runs in a separate task: otherwise a client that disconnects could leave an answered run waiting.
     let answering = tokio::spawn(async move {
         let answered = runtime.questions().answer(&id, answer).await;
-        if answered.as_ref().is_err_and(|error| error.code != ErrorCode::AlreadyDecided) {
+        if answered
+            .as_ref()
+            .is_err_and(|error| error.code != ErrorCode::AlreadyDecided)
+        {
             return answered;
         }
         // An earlier answer may have been interrupted before it resumed the run.
         let question = runtime.questions().get(&id).await?;
-        if question.status == QuestionStatus::Answered && runtime.traces().handle(&question.run_id).is_err() {
+        if question.status == QuestionStatus::Answered
+            && runtime.traces().handle(&question.run_id).is_err()
+        {
             runtime.sessions().resume(&question.session_id).await?;
         }
         drop(passing);
         answered
     });
-    let lost = |error| ErrorInfo::new(ErrorCode::InternalError, format!("the answer did not finish: {error}"));
+    let lost = |error| {
+        ErrorInfo::new(
+            ErrorCode::InternalError,
+            format!("the answer did not finish: {error}"),
+        )
+    };
     Ok(Json(answering.await.map_err(lost)??))
 }

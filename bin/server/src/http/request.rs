@@ -17,13 +17,21 @@ use super::{
 /// it, or refuse it. Ranges such as `*/*` are not considered.
 pub(super) fn quality(headers: &HeaderMap, media_type: &str) -> u32 {
     let mut best = 0;
-    for accept in headers.get_all(header::ACCEPT).iter().filter_map(|accept| accept.to_str().ok()) {
+    for accept in headers
+        .get_all(header::ACCEPT)
+        .iter()
+        .filter_map(|accept| accept.to_str().ok())
+    {
         for range in accept.split(',') {
             let mut parts = range.split(';').map(str::trim);
-            if !parts.next().is_some_and(|name| name.eq_ignore_ascii_case(media_type)) {
+            if !parts
+                .next()
+                .is_some_and(|name| name.eq_ignore_ascii_case(media_type))
+            {
                 continue;
             }
-            let given = parts.find_map(|part| part.strip_prefix("q=").or_else(|| part.strip_prefix("Q=")));
+            let given =
+                parts.find_map(|part| part.strip_prefix("q=").or_else(|| part.strip_prefix("Q=")));
             let quality: f64 = given.map_or(1.0, |given| given.parse().unwrap_or(0.0));
             best = best.max((quality.clamp(0.0, 1.0) * 1_000.0) as u32);
         }
@@ -39,7 +47,9 @@ impl<T: DeserializeOwned + Send> FromRequestParts<Api> for Path<T> {
 
     async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<Self, ApiError> {
         let found = axum::extract::Path::from_request_parts(parts, api).await;
-        found.map(|axum::extract::Path(found)| Self(found)).map_err(|rejection| validation_error(rejection.body_text()))
+        found
+            .map(|axum::extract::Path(found)| Self(found))
+            .map_err(|rejection| validation_error(rejection.body_text()))
     }
 }
 
@@ -67,8 +77,12 @@ impl<T: DeserializeOwned> FromRequest<Api> for Json<T> {
         let is_json = is_json(request.headers());
         let bytes = read_body(request.into_body(), api.limits.body_bytes).await?;
         if bytes.is_empty() {
-            let without =
-                |error: ApiError| validation_error(format!("{} (the request has no body)", error.into_info().message));
+            let without = |error: ApiError| {
+                validation_error(format!(
+                    "{} (the request has no body)",
+                    error.into_info().message
+                ))
+            };
             return read(b"{}").map(Self).map_err(without);
         }
         if !is_json {
@@ -80,8 +94,16 @@ impl<T: DeserializeOwned> FromRequest<Api> for Json<T> {
 
 /// Returns whether the content type of a body is JSON.
 pub(super) fn is_json(headers: &HeaderMap) -> bool {
-    let media = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    let essence = media.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    let media = headers
+        .get(header::CONTENT_TYPE)
+        .and_then(|value| value.to_str().ok())
+        .unwrap_or_default();
+    let essence = media
+        .split(';')
+        .next()
+        .unwrap_or_default()
+        .trim()
+        .to_ascii_lowercase();
     essence == "application/json" || essence.ends_with("+json")
 }
 
@@ -92,13 +114,17 @@ fn not_json() -> ApiError {
 
 /// Reads a body of at most `limit` bytes.
 pub(super) async fn read_body(body: Body, limit: usize) -> Result<axum::body::Bytes, ApiError> {
-    to_bytes(body, limit).await.map_err(|error| match is_too_long(&error) {
-        true => {
-            let message = format!("the body is larger than {limit} bytes: shorten it, or refer to a file");
-            ErrorInfo::new(ErrorCode::PayloadTooLarge, message).into()
-        }
-        false => validation_error(format!("the body is incomplete: {error}")),
-    })
+    to_bytes(body, limit)
+        .await
+        .map_err(|error| match is_too_long(&error) {
+            true => {
+                let message = format!(
+                    "the body is larger than {limit} bytes: shorten it, or refer to a file"
+                );
+                ErrorInfo::new(ErrorCode::PayloadTooLarge, message).into()
+            }
+            false => validation_error(format!("the body is incomplete: {error}")),
+        })
 }
 
 /// Returns whether a body could not be read because it exceeds its limit.
@@ -122,10 +148,16 @@ fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
     let mut json = serde_json::Deserializer::from_slice(bytes);
     let not_expected = |error: serde_path_to_error::Error<serde_json::Error>| {
         let path = error.path().to_string();
-        let place = if path == "." { String::new() } else { format!(" at {path}") };
+        let place = if path == "." {
+            String::new()
+        } else {
+            format!(" at {path}")
+        };
         validation_error(format!("invalid body{place}: {}", error.inner()))
     };
     let value = serde_path_to_error::deserialize(&mut json).map_err(not_expected)?;
-    json.end().map_err(|error| validation_error(format!("unexpected data after the JSON body: {error}")))?;
+    json.end().map_err(|error| {
+        validation_error(format!("unexpected data after the JSON body: {error}"))
+    })?;
     Ok(value)
 }

@@ -10,8 +10,8 @@ use serde_json::Value;
 use soong::{
     AgentOptions, ChildSpec, ErrorCode, ErrorInfo, RunHandle, RunRequest, RunSetting, SessionSpec,
     protocol::{
-        Budget, ChildMode, GivenMessage, Reflection, Role, RunId, RunOptions, RunPermissions, RunStatus, SessionId,
-        TraceId,
+        Budget, ChildMode, GivenMessage, Reflection, Role, RunId, RunOptions, RunPermissions,
+        RunStatus, SessionId, TraceId,
         api::{Accepted, IfBusy, RunView, SettingUpdate, StartBody},
     },
 };
@@ -62,7 +62,11 @@ pub(super) async fn start(
     };
     let stream = access.runtime().sessions().events(&session, since);
     let (status, Json(accepted)) = start_run(&access, body).await?;
-    Ok((status, stream_after_start(&access, token_watch, stream, &accepted)).into_response())
+    Ok((
+        status,
+        stream_after_start(&access, token_watch, stream, &accepted),
+    )
+        .into_response())
 }
 
 /// Sets the conversation that a start continues: the one of a session, or of a sub-agent.
@@ -99,7 +103,10 @@ pub(super) async fn reflect(
     Path(id): Path<TraceId>,
     request::Json(ReflectBody { focus }): request::Json<ReflectBody>,
 ) -> Result<(StatusCode, Json<Accepted>), ApiError> {
-    let mut body = StartBody { reflects: Some(Reflection { focus }), ..StartBody::default() };
+    let mut body = StartBody {
+        reflects: Some(Reflection { focus }),
+        ..StartBody::default()
+    };
     set_trace(&access, &id, &mut body).await?;
     start_run(&access, body).await
 }
@@ -117,13 +124,33 @@ pub(super) async fn start_run(
     let request_key = access.request_key().cloned();
     // The start runs in a separate task: if the client disconnects, the owner still stays until the run is accepted.
     let starting = tokio::spawn(async move {
-        let run = runtime.start(RunRequest { request_key, ..run_request(request) }).await?;
+        let run = runtime
+            .start(RunRequest {
+                request_key,
+                ..run_request(request)
+            })
+            .await?;
         drop(gate_guard);
         Ok::<_, ErrorInfo>(run)
     });
-    let task_failed = |error| ErrorInfo::new(ErrorCode::InternalError, format!("the start did not finish: {error}"));
+    let task_failed = |error| {
+        ErrorInfo::new(
+            ErrorCode::InternalError,
+            format!("the start did not finish: {error}"),
+        )
+    };
     let run = starting.await.map_err(task_failed)??;
-    Ok((StatusCode::ACCEPTED, Json(accepted(&run, if run.was_queued() { "queued" } else { "started" }))))
+    Ok((
+        StatusCode::ACCEPTED,
+        Json(accepted(
+            &run,
+            if run.was_queued() {
+                "queued"
+            } else {
+                "started"
+            },
+        )),
+    ))
 }
 
 /// Returns the settings that a client sets, and collects the ones that it resets.
@@ -142,7 +169,10 @@ impl SettingReader<'_> {
 
 /// Translates the body of a start. In OpenAI's format, the last message is the prompt.
 fn run_request(mut request: StartBody) -> RunRequest {
-    let has_prompt = request.messages.last().is_some_and(|message| message.role == Role::User);
+    let has_prompt = request
+        .messages
+        .last()
+        .is_some_and(|message| message.role == Role::User);
     let message = match request.prompt {
         Some(prompt) => Some(prompt.into()),
         None if has_prompt => request.messages.pop().map(|message| message.content),
@@ -157,7 +187,8 @@ fn run_request(mut request: StartBody) -> RunRequest {
         system_prompt: settings.value(request.system_prompt, RunSetting::SystemPrompt),
         temperature: settings.value(request.temperature, RunSetting::Temperature),
         llm_params: settings.value(request.llm_params, RunSetting::LlmParams),
-        auto_execute_tools: settings.value(request.auto_execute_tools, RunSetting::AutoExecuteTools),
+        auto_execute_tools: settings
+            .value(request.auto_execute_tools, RunSetting::AutoExecuteTools),
         enable_memory: settings.value(request.enable_memory, RunSetting::EnableMemory),
     };
     let options = RunOptions {
@@ -166,7 +197,9 @@ fn run_request(mut request: StartBody) -> RunRequest {
         messages: request.messages,
         skills: settings.value(request.skills, RunSetting::Skills),
         expected_output_schema: request.expected_output_schema,
-        budget: settings.value(request.budget, RunSetting::Budget).unwrap_or_default(),
+        budget: settings
+            .value(request.budget, RunSetting::Budget)
+            .unwrap_or_default(),
         timeout_ms: request.timeout_ms,
     };
     RunRequest {
@@ -200,20 +233,29 @@ fn run_request(mut request: StartBody) -> RunRequest {
 /// Cancels the active or interrupted run of a trace and all runs below it.
 #[cfg_attr(feature = "openapi", utoipa::path(post, path = "/api/traces/{trace_id}/stop", tag = "runs", params(("trace_id" = String, Path)),
     responses((status = ACCEPTED, body = Accepted))))]
-pub(super) async fn stop(access: Access, Path(id): Path<TraceId>) -> Result<(StatusCode, Json<Accepted>), ApiError> {
+pub(super) async fn stop(
+    access: Access,
+    Path(id): Path<TraceId>,
+) -> Result<(StatusCode, Json<Accepted>), ApiError> {
     access.trace(&id).await?;
     if let Some(run) = access.runtime().traces().active_run(&id) {
         return cancelling(run).await;
     }
     let _passing = access.begin_change()?;
     let run = access.runtime().traces().cancel_interrupted(&id).await?;
-    Ok((StatusCode::ACCEPTED, Json(accepted_record(&run, "cancelling"))))
+    Ok((
+        StatusCode::ACCEPTED,
+        Json(accepted_record(&run, "cancelling")),
+    ))
 }
 
 /// Cancels a run and all runs below it.
 #[cfg_attr(feature = "openapi", utoipa::path(post, path = "/api/runs/{run_id}/cancel", tag = "runs", params(("run_id" = String, Path)),
     responses((status = ACCEPTED, body = Accepted))))]
-pub(super) async fn cancel(access: Access, Path(id): Path<RunId>) -> Result<(StatusCode, Json<Accepted>), ApiError> {
+pub(super) async fn cancel(
+    access: Access,
+    Path(id): Path<RunId>,
+) -> Result<(StatusCode, Json<Accepted>), ApiError> {
     access.run(&id).await?;
     cancelling(access.runtime().traces().handle(&id)?).await
 }
@@ -249,7 +291,13 @@ pub(super) async fn run_view(access: &Access, id: &RunId) -> Result<RunView, Api
             artifacts: Some(outcome.artifacts),
             stats: Some(outcome.stats),
         },
-        None => RunView { run, output: None, tool_calls: Vec::new(), artifacts: None, stats: None },
+        None => RunView {
+            run,
+            output: None,
+            tool_calls: Vec::new(),
+            artifacts: None,
+            stats: None,
+        },
     })
 }
 
@@ -320,11 +368,21 @@ pub(super) async fn spawn(
         children
     });
     let task_failed = |error| {
-        ErrorInfo::new(ErrorCode::InternalError, format!("it is unknown whether the children were started: {error}"))
+        ErrorInfo::new(
+            ErrorCode::InternalError,
+            format!("it is unknown whether the children were started: {error}"),
+        )
     };
     let children = spawning.await.map_err(task_failed)??;
-    let status = if waits_for_parent { "queued" } else { "started" };
-    let children = children.iter().map(|child| accepted(child, status)).collect();
+    let status = if waits_for_parent {
+        "queued"
+    } else {
+        "started"
+    };
+    let children = children
+        .iter()
+        .map(|child| accepted(child, status))
+        .collect();
     Ok((StatusCode::ACCEPTED, Json(ChildrenView { children })))
 }
 
@@ -333,7 +391,11 @@ impl ChildrenBody {
         let (tasks, mode) = match (self.task, self.tasks) {
             (Some(task), None) => (vec![task], ChildMode::Delegate),
             (None, Some(tasks)) => (tasks, ChildMode::Explore),
-            _ => return Err(validation_error("set either `task` for one child, or `tasks` for several")),
+            _ => {
+                return Err(validation_error(
+                    "set either `task` for one child, or `tasks` for several",
+                ));
+            }
         };
         let mode = self.mode.unwrap_or(mode);
         let options = RunOptions {

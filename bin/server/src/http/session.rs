@@ -6,7 +6,10 @@ use soong::{
     Fork, HeadSwitched, SessionFilter, SessionSpec,
     protocol::{
         SessionId,
-        api::{ForkBody, HeadBody, HeadView, NewSessionBody, PermissionModeBody, SessionPage, SessionView},
+        api::{
+            ForkBody, HeadBody, HeadView, NewSessionBody, PermissionModeBody, SessionPage,
+            SessionView,
+        },
     },
 };
 
@@ -61,9 +64,14 @@ impl PageQuery {
 }
 
 /// Returns the number of items of a page. Rejects a number outside the limits.
-pub(super) fn limit(wanted: Option<usize>, (usual, most): (usize, usize)) -> Result<usize, ApiError> {
+pub(super) fn limit(
+    wanted: Option<usize>,
+    (usual, most): (usize, usize),
+) -> Result<usize, ApiError> {
     match wanted {
-        Some(wanted) if !(1..=most).contains(&wanted) => Err(validation_error(format!("limit must be 1 to {most}"))),
+        Some(wanted) if !(1..=most).contains(&wanted) => {
+            Err(validation_error(format!("limit must be 1 to {most}")))
+        }
         wanted => Ok(wanted.unwrap_or(usual)),
     }
 }
@@ -71,19 +79,40 @@ pub(super) fn limit(wanted: Option<usize>, (usual, most): (usize, usize)) -> Res
 /// Lists sessions, newest first.
 #[cfg_attr(feature = "openapi", utoipa::path(get, path = "/api/sessions", tag = "sessions", params(SessionQuery),
     responses((status = OK, body = SessionPage))))]
-pub(super) async fn list(access: Access, Query(query): Query<SessionQuery>) -> Result<Json<SessionPage>, ApiError> {
-    let filter = SessionFilter { uid: access.caller.visible_uid(), hides_calls: !query.all };
-    let query = PageQuery { limit: query.limit, cursor: query.cursor };
+pub(super) async fn list(
+    access: Access,
+    Query(query): Query<SessionQuery>,
+) -> Result<Json<SessionPage>, ApiError> {
+    let filter = SessionFilter {
+        uid: access.caller.visible_uid(),
+        hides_calls: !query.all,
+    };
+    let query = PageQuery {
+        limit: query.limit,
+        cursor: query.cursor,
+    };
     let limit = query.limit()?;
-    let page = access.runtime().sessions().list(filter, limit, query.cursor).await?;
-    Ok(Json(SessionPage { sessions: page.items, next_cursor: page.next_cursor }))
+    let page = access
+        .runtime()
+        .sessions()
+        .list(filter, limit, query.cursor)
+        .await?;
+    Ok(Json(SessionPage {
+        sessions: page.items,
+        next_cursor: page.next_cursor,
+    }))
 }
 
 /// Reads a session.
 #[cfg_attr(feature = "openapi", utoipa::path(get, path = "/api/sessions/{session_id}", tag = "sessions", params(("session_id" = String, Path)),
     responses((status = OK, body = SessionView))))]
-pub(super) async fn show(access: Access, Path(id): Path<SessionId>) -> Result<Json<SessionView>, ApiError> {
-    Ok(Json(SessionView { session: access.session(&id).await? }))
+pub(super) async fn show(
+    access: Access,
+    Path(id): Path<SessionId>,
+) -> Result<Json<SessionView>, ApiError> {
+    Ok(Json(SessionView {
+        session: access.session(&id).await?,
+    }))
 }
 
 /// Creates a session without a run, so that files can be uploaded first.
@@ -94,10 +123,27 @@ pub(super) async fn create(
     request::Json(body): request::Json<NewSessionBody>,
 ) -> Result<(StatusCode, Json<SessionView>), ApiError> {
     let _passing = access.begin_change()?;
-    let NewSessionBody { session_id, project_dir, allow_home_project, name, uid } = body;
+    let NewSessionBody {
+        session_id,
+        project_dir,
+        allow_home_project,
+        name,
+        uid,
+    } = body;
     let uid = Some(access.uid(uid.as_deref())?);
-    let body = SessionSpec { session_id, project_dir, allow_home_project, name, uid };
-    let session = access.runtime().sessions().for_request(access.request_key()).create(body).await?;
+    let body = SessionSpec {
+        session_id,
+        project_dir,
+        allow_home_project,
+        name,
+        uid,
+    };
+    let session = access
+        .runtime()
+        .sessions()
+        .for_request(access.request_key())
+        .create(body)
+        .await?;
     Ok((StatusCode::CREATED, Json(SessionView { session })))
 }
 
@@ -111,9 +157,25 @@ pub(super) async fn fork(
 ) -> Result<(StatusCode, Json<SessionView>), ApiError> {
     let _passing = access.begin_change()?;
     access.session(&id).await?;
-    let ForkBody { at_sequence, session_id, name } = body;
-    let sessions = access.runtime().sessions().for_request(access.request_key());
-    let session = sessions.fork(&id, Fork { at: at_sequence, session_id, name }).await?;
+    let ForkBody {
+        at_sequence,
+        session_id,
+        name,
+    } = body;
+    let sessions = access
+        .runtime()
+        .sessions()
+        .for_request(access.request_key());
+    let session = sessions
+        .fork(
+            &id,
+            Fork {
+                at: at_sequence,
+                session_id,
+                name,
+            },
+        )
+        .await?;
     Ok((StatusCode::CREATED, Json(SessionView { session })))
 }
 
@@ -127,9 +189,22 @@ pub(super) async fn head(
 ) -> Result<Json<HeadView>, ApiError> {
     let _passing = access.begin_change()?;
     access.session(&id).await?;
-    let HeadSwitched { sequence, from_sequence, restored, not_restored } =
-        access.runtime().sessions().switch_head(&id, sequence).await?;
-    Ok(Json(HeadView { sequence, from_sequence, restored, left: not_restored }))
+    let HeadSwitched {
+        sequence,
+        from_sequence,
+        restored,
+        not_restored,
+    } = access
+        .runtime()
+        .sessions()
+        .switch_head(&id, sequence)
+        .await?;
+    Ok(Json(HeadView {
+        sequence,
+        from_sequence,
+        restored,
+        left: not_restored,
+    }))
 }
 
 /// Sets the permission mode of the session's active run and its sub-agents. It applies from the next tool call.
@@ -143,14 +218,21 @@ pub(super) async fn permission_mode(
 ) -> Result<Json<PermissionModeBody>, ApiError> {
     let _passing = access.begin_change()?;
     access.session(&id).await?;
-    access.runtime().permissions().set_mode(&id, body.permission_mode).await?;
+    access
+        .runtime()
+        .permissions()
+        .set_mode(&id, body.permission_mode)
+        .await?;
     Ok(Json(body))
 }
 
 /// Deletes a session and everything in it. Responds once it is deleted.
 #[cfg_attr(feature = "openapi", utoipa::path(delete, path = "/api/sessions/{session_id}", tag = "sessions", params(("session_id" = String, Path)),
     responses((status = NO_CONTENT))))]
-pub(super) async fn delete(access: Access, Path(id): Path<SessionId>) -> Result<StatusCode, ApiError> {
+pub(super) async fn delete(
+    access: Access,
+    Path(id): Path<SessionId>,
+) -> Result<StatusCode, ApiError> {
     access.session(&id).await?;
     access.runtime().sessions().delete(&id).await?;
     Ok(StatusCode::NO_CONTENT)

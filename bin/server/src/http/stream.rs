@@ -65,7 +65,12 @@ pub(crate) struct EventQuery {
 impl EventQuery {
     /// Rejects a cursor that this store did not issue. `seen` is the cursor from `Last-Event-ID`, which takes
     /// precedence over the cursor in the query.
-    pub(super) async fn check(&self, access: &Access, trace: &Trace, seen: Option<u64>) -> Result<(), ErrorInfo> {
+    pub(super) async fn check(
+        &self,
+        access: &Access,
+        trace: &Trace,
+        seen: Option<u64>,
+    ) -> Result<(), ErrorInfo> {
         let cursor = self.cursor(seen);
         if cursor == 0 {
             return Ok(());
@@ -76,12 +81,20 @@ impl EventQuery {
         } else {
             (trace.first_event_id, trace.last_event_id)
         };
-        access.runtime().info().check_cursor(cursor, first, last, self.store_id.as_deref()).await
+        access
+            .runtime()
+            .info()
+            .check_cursor(cursor, first, last, self.store_id.as_deref())
+            .await
     }
 
     /// Returns the number of the event to continue after; 0 for the beginning.
     fn cursor(&self, seen: Option<u64>) -> u64 {
-        let given = if self.tree { self.since_session_seq } else { self.since_event_id };
+        let given = if self.tree {
+            self.since_session_seq
+        } else {
+            self.since_event_id
+        };
         seen.or(given).unwrap_or(0)
     }
 }
@@ -108,15 +121,18 @@ pub(super) async fn events(
     headers: HeaderMap,
 ) -> Result<Response, ApiError> {
     let trace = access.trace(&id).await?;
-    let seen = match headers.get("last-event-id") {
-        None => None,
-        // Clients that have seen no event may send an empty header.
-        Some(id) if id.is_empty() => None,
-        Some(id) => {
-            let number = id.to_str().ok().and_then(|id| id.parse().ok());
-            Some(number.ok_or_else(|| validation_error("Last-Event-ID must be the number of an event"))?)
-        }
-    };
+    let seen =
+        match headers.get("last-event-id") {
+            None => None,
+            // Clients that have seen no event may send an empty header.
+            Some(id) if id.is_empty() => None,
+            Some(id) => {
+                let number = id.to_str().ok().and_then(|id| id.parse().ok());
+                Some(number.ok_or_else(|| {
+                    validation_error("Last-Event-ID must be the number of an event")
+                })?)
+            }
+        };
     query.check(&access, &trace, seen).await?;
     let since = query.cursor(seen);
     let store_id = access.runtime().info().store_id().await?;
@@ -124,7 +140,10 @@ pub(super) async fn events(
         let limit = limit(query.limit, PAGE_EVENTS)?;
         let runtime = access.runtime();
         let events = if query.tree {
-            runtime.sessions().replay(&trace.session_id, since, limit).await?
+            runtime
+                .sessions()
+                .replay(&trace.session_id, since, limit)
+                .await?
         } else {
             runtime.traces().replay(&id, since, limit).await?
         };
@@ -157,18 +176,30 @@ pub(super) fn stream_after_start(
     accepted: &Accepted,
 ) -> Response {
     let first = Event::default().event("accepted").json_data(accepted);
-    let stream = futures::stream::once(async { first }).chain(frames(access.api(), token_watch, stream, true));
+    let stream = futures::stream::once(async { first }).chain(frames(
+        access.api(),
+        token_watch,
+        stream,
+        true,
+    ));
     event_stream(stream)
 }
 
 /// Responds with a stream of frames. The response headers forbid nginx to buffer the stream, and other proxies to
 /// compress it, because both would delay frames.
-fn event_stream(frames: impl Stream<Item = Result<Event, axum::Error>> + Send + 'static) -> Response {
-    let headers = [("x-accel-buffering", "no"), ("cache-control", "no-cache, no-transform")];
+fn event_stream(
+    frames: impl Stream<Item = Result<Event, axum::Error>> + Send + 'static,
+) -> Response {
+    let headers = [
+        ("x-accel-buffering", "no"),
+        ("cache-control", "no-cache, no-transform"),
+    ];
     let keep_alive = KeepAlive::new().interval(KEEP_ALIVE_INTERVAL).text("ping");
     let mut response = Sse::new(frames).keep_alive(keep_alive).into_response();
     for (name, value) in headers {
-        response.headers_mut().insert(name, HeaderValue::from_static(value));
+        response
+            .headers_mut()
+            .insert(name, HeaderValue::from_static(value));
     }
     response
 }
@@ -182,42 +213,58 @@ fn frames(
     tree: bool,
 ) -> impl Stream<Item = Result<Event, axum::Error>> + use<> {
     let encoded = Arc::clone(&api.event_cache);
-    futures::stream::unfold((stream, token_watch, encoded), move |(mut stream, mut token_watch, encoded)| async move {
-        let mut failures = 0;
-        loop {
-            let item = tokio::select! {
-                item = stream.next() => item?,
-                () = token_watch.revoked() => return None,
-            };
-            let frame = match item {
-                Ok(item) => frame(&item, tree, &encoded),
-                // The stream ends after these errors, so this is the last frame.
-                Err(error) if matches!(error.code, ErrorCode::RuntimeFailed | ErrorCode::CursorUnknown) => {
-                    Event::default().event(ERROR_FRAME).json_data(ErrorBody::from(error))
-                }
-                Err(error) => {
-                    failures += 1;
-                    if failures == READ_RETRY.1 {
-                        tracing::warn!(%error, "closing an event stream because its events cannot be read");
-                        return None;
+    futures::stream::unfold(
+        (stream, token_watch, encoded),
+        move |(mut stream, mut token_watch, encoded)| async move {
+            let mut failures = 0;
+            loop {
+                let item = tokio::select! {
+                    item = stream.next() => item?,
+                    () = token_watch.revoked() => return None,
+                };
+                let frame = match item {
+                    Ok(item) => frame(&item, tree, &encoded),
+                    // The stream ends after these errors, so this is the last frame.
+                    Err(error)
+                        if matches!(
+                            error.code,
+                            ErrorCode::RuntimeFailed | ErrorCode::CursorUnknown
+                        ) =>
+                    {
+                        Event::default()
+                            .event(ERROR_FRAME)
+                            .json_data(ErrorBody::from(error))
                     }
-                    tokio::time::sleep(READ_RETRY.0).await;
-                    continue;
-                }
-            };
-            return Some((frame, (stream, token_watch, encoded)));
-        }
-    })
+                    Err(error) => {
+                        failures += 1;
+                        if failures == READ_RETRY.1 {
+                            tracing::warn!(%error, "closing an event stream because its events cannot be read");
+                            return None;
+                        }
+                        tokio::time::sleep(READ_RETRY.0).await;
+                        continue;
+                    }
+                };
+                return Some((frame, (stream, token_watch, encoded)));
+            }
+        },
+    )
 }
 
 fn frame(item: &StreamItem, tree: bool, encoded: &EventCache) -> Result<Event, axum::Error> {
     match item {
         StreamItem::Event(record) => {
-            let id = if tree { record.session_seq } else { record.event_id };
+            let id = if tree {
+                record.session_seq
+            } else {
+                record.event_id
+            };
             let json = encoded.json(record).map_err(axum::Error::new)?;
             Ok(Event::default().id(id.to_string()).data(json.as_str()))
         }
         StreamItem::Delta(delta) => Event::default().json_data(&**delta),
-        StreamItem::Lost(lost) => Event::default().event(UnrecordedRun::KIND).json_data(&**lost),
+        StreamItem::Lost(lost) => Event::default()
+            .event(UnrecordedRun::KIND)
+            .json_data(&**lost),
     }
 }

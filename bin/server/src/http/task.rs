@@ -15,5 +15,11 @@ pub(super) async fn clean_up(
 ) -> Result<Json<TaskCleanupReport>, ApiError> {
     access.require_operator("cleaning up the task journals of a project")?;
     let _passing = access.begin_change()?;
-    Ok(Json(access.runtime().traces().clean_up_project_tasks(body.try_into()?).await?))
+    Ok(Json(
+        access
+            .runtime()
+            .traces()
+            .clean_up_project_tasks(body.try_into()?)
+            .await?,
+    ))
 }

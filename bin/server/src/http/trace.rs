@@ -54,8 +54,14 @@ pub(crate) struct TraceQuery {
 /// Lists traces, newest first.
 #[cfg_attr(feature = "openapi", utoipa::path(get, path = "/api/traces", tag = "traces", params(TraceQuery),
     responses((status = OK, body = TracePage))))]
-pub(super) async fn list(access: Access, Query(query): Query<TraceQuery>) -> Result<Json<TracePage>, ApiError> {
-    let page = PageQuery { limit: query.limit, cursor: query.cursor };
+pub(super) async fn list(
+    access: Access,
+    Query(query): Query<TraceQuery>,
+) -> Result<Json<TracePage>, ApiError> {
+    let page = PageQuery {
+        limit: query.limit,
+        cursor: query.cursor,
+    };
     let filter = TraceFilter {
         uid: None,
         is_live: false,
@@ -75,22 +81,46 @@ pub(super) async fn list(access: Access, Query(query): Query<TraceQuery>) -> Res
 /// Lists traces with an active or waiting run, newest first.
 #[cfg_attr(feature = "openapi", utoipa::path(get, path = "/api/traces/running", tag = "traces", params(PageQuery),
     responses((status = OK, body = TracePage))))]
-pub(super) async fn running(access: Access, Query(page): Query<PageQuery>) -> Result<Json<TracePage>, ApiError> {
-    let filter = TraceFilter { is_live: true, status: Some(TraceStatus::Running), ..TraceFilter::default() };
+pub(super) async fn running(
+    access: Access,
+    Query(page): Query<PageQuery>,
+) -> Result<Json<TracePage>, ApiError> {
+    let filter = TraceFilter {
+        is_live: true,
+        status: Some(TraceStatus::Running),
+        ..TraceFilter::default()
+    };
     listed(&access, filter, page).await
 }
 
-async fn listed(access: &Access, filter: TraceFilter, page: PageQuery) -> Result<Json<TracePage>, ApiError> {
-    let filter = TraceFilter { uid: access.caller.visible_uid(), ..filter };
+async fn listed(
+    access: &Access,
+    filter: TraceFilter,
+    page: PageQuery,
+) -> Result<Json<TracePage>, ApiError> {
+    let filter = TraceFilter {
+        uid: access.caller.visible_uid(),
+        ..filter
+    };
     let limit = page.limit()?;
-    let found = access.runtime().traces().list(filter, limit, page.cursor).await?;
-    Ok(Json(TracePage { traces: found.items, next_cursor: found.next_cursor }))
+    let found = access
+        .runtime()
+        .traces()
+        .list(filter, limit, page.cursor)
+        .await?;
+    Ok(Json(TracePage {
+        traces: found.items,
+        next_cursor: found.next_cursor,
+    }))
 }
 
 /// Reads a trace with its goals and its sub-traces.
 #[cfg_attr(feature = "openapi", utoipa::path(get, path = "/api/traces/{trace_id}", tag = "traces", params(("trace_id" = String, Path)),
     responses((status = OK, body = TraceView))))]
-pub(super) async fn show(access: Access, Path(id): Path<TraceId>) -> Result<Json<TraceView>, ApiError> {
+pub(super) async fn show(
+    access: Access,
+    Path(id): Path<TraceId>,
+) -> Result<Json<TraceView>, ApiError> {
     Ok(Json(read_trace(&access, &id).await?))
 }
 
@@ -99,7 +129,11 @@ pub(super) async fn read_trace(access: &Access, id: &TraceId) -> Result<TraceVie
     let trace = access.trace(id).await?;
     let goal_tree = access.runtime().traces().goal_tree(id).await?;
     let sub_traces = access.runtime().traces().sub_traces(id).await?;
-    Ok(TraceView { trace, goal_tree, sub_traces })
+    Ok(TraceView {
+        trace,
+        goal_tree,
+        sub_traces,
+    })
 }
 
 /// Selects the messages of a trace.

@@ -35,7 +35,10 @@ impl Traffic {
 
     fn is_quiet(&self) -> bool {
         let served = self.served();
-        served.open == 0 && served.last_end.is_none_or(|end| end.elapsed() >= QUIET_PERIOD)
+        served.open == 0
+            && served
+                .last_end
+                .is_none_or(|end| end.elapsed() >= QUIET_PERIOD)
     }
 
     /// Waits until no request is in progress and none has ended recently.

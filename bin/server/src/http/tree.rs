@@ -37,16 +37,26 @@ pub(super) struct Killed {
 /// Makes an actor crash, to test its restart. Its supervisor restarts it within its restart limit.
 #[cfg_attr(feature = "openapi", utoipa::path(post, path = "/api/tree/{actor_id}/kill", tag = "tree", params(("actor_id" = String, Path)),
     responses((status = ACCEPTED, body = Killed))))]
-pub(super) async fn kill(access: Access, Path(actor_id): Path<String>) -> Result<(StatusCode, Json<Killed>), ApiError> {
+pub(super) async fn kill(
+    access: Access,
+    Path(actor_id): Path<String>,
+) -> Result<(StatusCode, Json<Killed>), ApiError> {
     let _passing = access.begin_change()?;
-    let gone =
-        || ErrorInfo::new(ErrorCode::ActorNotFound, format!("there is no actor {actor_id:?}: see the actor tree"));
+    let gone = || {
+        ErrorInfo::new(
+            ErrorCode::ActorNotFound,
+            format!("there is no actor {actor_id:?}: see the actor tree"),
+        )
+    };
     let (kind, id) = actor_id.split_once(':').unwrap_or((&actor_id, ""));
     let is = |wanted: ActorKind| kind == wanted.as_str();
     if is(ActorKind::Run) {
         access.run(&RunId::new(id)).await.map_err(|_| gone())?;
     } else if is(ActorKind::Session) || is(ActorKind::WorkingSet) {
-        access.session(&SessionId::new(id)).await.map_err(|_| gone())?;
+        access
+            .session(&SessionId::new(id))
+            .await
+            .map_err(|_| gone())?;
     } else if is(ActorKind::ModelGateway) {
         access.require_operator("crashing an actor that all users share")?;
     } else {
@@ -74,7 +84,11 @@ pub(super) struct TreeFilter {
 
 impl TreeFilter {
     /// Removes the actors of other users.
-    pub(super) async fn prune(&mut self, access: &Access, tree: &mut ActorView) -> Result<(), ErrorInfo> {
+    pub(super) async fn prune(
+        &mut self,
+        access: &Access,
+        tree: &mut ActorView,
+    ) -> Result<(), ErrorInfo> {
         self.load_owners(access, sessions_of(tree)).await?;
         // An actor that is removed and added again may belong to another user.
         self.sent_actors.clear();
@@ -95,41 +109,72 @@ impl TreeFilter {
                 Some(TreeEvent::Snapshot { tree, dropped })
             }
             event if access.caller.visible_uid().is_none() => Some(event),
-            TreeEvent::Changed { changed, gone, ended, dropped } => {
+            TreeEvent::Changed {
+                changed,
+                gone,
+                ended,
+                dropped,
+            } => {
                 // An actor that is both gone and changed has been started again.
-                let gone: Vec<String> = gone.iter().filter(|id| self.sent_actors.remove(*id)).cloned().collect();
+                let gone: Vec<String> = gone
+                    .iter()
+                    .filter(|id| self.sent_actors.remove(*id))
+                    .cloned()
+                    .collect();
                 for id in &gone {
                     // A session with that id may belong to another user next time.
                     if let Some(("session" | "working_set", session)) = id.split_once(':') {
                         self.own_sessions.remove(&SessionId::new(session));
                     }
                 }
-                self.load_owners(access, changed.iter().filter_map(session_of).collect()).await?;
-                let changed: Vec<ActorView> = changed.iter().filter(|view| self.is_seen(view)).cloned().collect();
-                self.sent_actors.extend(changed.iter().map(|view| view.actor_id.clone()));
-                let is_theirs =
-                    |end: &&RunEnd| gone.iter().any(|id| id.strip_prefix("run:") == Some(end.run_id.as_str()));
+                self.load_owners(access, changed.iter().filter_map(session_of).collect())
+                    .await?;
+                let changed: Vec<ActorView> = changed
+                    .iter()
+                    .filter(|view| self.is_seen(view))
+                    .cloned()
+                    .collect();
+                self.sent_actors
+                    .extend(changed.iter().map(|view| view.actor_id.clone()));
+                let is_theirs = |end: &&RunEnd| {
+                    gone.iter()
+                        .any(|id| id.strip_prefix("run:") == Some(end.run_id.as_str()))
+                };
                 let ended = ended.iter().filter(is_theirs).cloned().collect();
                 let is_empty = changed.is_empty() && gone.is_empty();
-                (!is_empty).then(|| TreeEvent::Changed { changed: changed.into(), gone: gone.into(), ended, dropped })
+                (!is_empty).then(|| TreeEvent::Changed {
+                    changed: changed.into(),
+                    gone: gone.into(),
+                    ended,
+                    dropped,
+                })
             }
         })
     }
 
     /// Loads the owners of unknown sessions.
-    async fn load_owners(&mut self, access: &Access, sessions: HashSet<SessionId>) -> Result<(), ErrorInfo> {
+    async fn load_owners(
+        &mut self,
+        access: &Access,
+        sessions: HashSet<SessionId>,
+    ) -> Result<(), ErrorInfo> {
         if access.caller.visible_uid().is_none() {
             return Ok(());
         }
-        let unknown: Vec<SessionId> =
-            sessions.into_iter().filter(|session| !self.own_sessions.contains_key(session)).collect();
+        let unknown: Vec<SessionId> = sessions
+            .into_iter()
+            .filter(|session| !self.own_sessions.contains_key(session))
+            .collect();
         if unknown.is_empty() {
             return Ok(());
         }
         // A session that is not found may not be stored yet: it is looked up again with its next change.
         let owners = access.runtime().sessions().owners(unknown).await?;
-        let own = owners.into_iter().filter(|(_, uid)| access.caller.uid() == uid);
-        self.own_sessions.extend(own.map(|(session, _)| (session, true)));
+        let own = owners
+            .into_iter()
+            .filter(|(_, uid)| access.caller.uid() == uid);
+        self.own_sessions
+            .extend(own.map(|(session, _)| (session, true)));
         Ok(())
     }
 
@@ -161,13 +206,26 @@ fn sessions_of(tree: &ActorView) -> HashSet<SessionId> {
 /// Returns the session that an actor belongs to; `None` if all users share the actor.
 fn session_of(view: &ActorView) -> Option<SessionId> {
     match view.kind {
-        ActorKind::Session | ActorKind::RunSupervisor | ActorKind::SubAgentSupervisor | ActorKind::WorkingSet => {
-            Some(SessionId::new(view.id.as_str()))
-        }
+        ActorKind::Session
+        | ActorKind::RunSupervisor
+        | ActorKind::SubAgentSupervisor
+        | ActorKind::WorkingSet => Some(SessionId::new(view.id.as_str())),
         // A run without a trace has no known owner, so no user sees it.
         ActorKind::Run => {
-            let root = |trace: &TraceId| trace.as_str().split('@').next().unwrap_or_default().to_owned();
-            Some(SessionId::new(view.run.as_ref().map(|run| root(&run.trace_id)).unwrap_or_default()))
+            let root = |trace: &TraceId| {
+                trace
+                    .as_str()
+                    .split('@')
+                    .next()
+                    .unwrap_or_default()
+                    .to_owned()
+            };
+            Some(SessionId::new(
+                view.run
+                    .as_ref()
+                    .map(|run| root(&run.trace_id))
+                    .unwrap_or_default(),
+            ))
         }
         _ => None,
     }

@@ -55,7 +55,9 @@ impl Stream for DrainedBody {
     type Item = Result<Bytes, axum::Error>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        let Some(body) = &mut self.0 else { return Poll::Ready(None) };
+        let Some(body) = &mut self.0 else {
+            return Poll::Ready(None);
+        };
         let next = std::task::ready!(body.poll_next_unpin(cx));
         if !matches!(next, Some(Ok(_))) {
             self.0 = None;
@@ -66,7 +68,9 @@ impl Stream for DrainedBody {
 
 impl Drop for DrainedBody {
     fn drop(&mut self) {
-        if let (Some(mut rest), Ok(threads)) = (self.0.take(), tokio::runtime::Handle::try_current()) {
+        if let (Some(mut rest), Ok(threads)) =
+            (self.0.take(), tokio::runtime::Handle::try_current())
+        {
             threads.spawn(async move {
                 let reading = async { while let Some(Ok(_)) = rest.next().await {} };
                 let _ = tokio::time::timeout(DRAIN_TIMEOUT, reading).await;
@@ -79,7 +83,9 @@ impl Drop for DrainedBody {
 /// continues after its request has ended, and must not wait for bytes that are no longer sent.
 pub(super) fn upload_content(body: Body, limit: usize) -> (Content, UploadGuard) {
     let (waiting, left) = oneshot::channel::<Infallible>();
-    let pieces = DrainedBody(Some(Body::new(Limited::new(body, limit)).into_data_stream()));
+    let pieces = DrainedBody(Some(
+        Body::new(Limited::new(body, limit)).into_data_stream(),
+    ));
     let over = Arc::new(AtomicBool::new(false));
     let is_over = Arc::clone(&over);
     let pieces = pieces.map(move |piece| {
@@ -88,9 +94,18 @@ pub(super) fn upload_content(body: Body, limit: usize) -> (Content, UploadGuard)
             incomplete_body(&error)
         })
     });
-    let left = left.map(|_| Err(incomplete_body(&CLIENT_DISCONNECTED))).into_stream();
+    let left = left
+        .map(|_| Err(incomplete_body(&CLIENT_DISCONNECTED)))
+        .into_stream();
     let pieces = futures::stream::select(pieces.map(Some).chain(once(ready(None))), left.map(Some));
-    (Content::Stream(until_end_marker(pieces)), UploadGuard { _open: waiting, exceeded: over, limit })
+    (
+        Content::Stream(until_end_marker(pieces)),
+        UploadGuard {
+            _open: waiting,
+            exceeded: over,
+            limit,
+        },
+    )
 }
 
 /// Guard of a request that waits for its content to be stored.
@@ -104,7 +119,11 @@ pub(super) struct UploadGuard {
 impl UploadGuard {
     /// Replaces an error by `payload_too_large` if the body exceeded the limit.
     pub(super) fn map_error(&self, error: ErrorInfo) -> ErrorInfo {
-        if self.exceeded.load(Relaxed) { too_long(self.limit) } else { error }
+        if self.exceeded.load(Relaxed) {
+            too_long(self.limit)
+        } else {
+            error
+        }
     }
 }
 
@@ -130,7 +149,10 @@ fn too_long(limit: usize) -> ErrorInfo {
 }
 
 fn incomplete_body(error: &dyn std::fmt::Display) -> ErrorInfo {
-    ErrorInfo::new(ErrorCode::ValidationError, format!("the body is incomplete: {error}"))
+    ErrorInfo::new(
+        ErrorCode::ValidationError,
+        format!("the body is incomplete: {error}"),
+    )
 }
 
 /// Stores the files of a multipart body one after the other. If one is rejected, the earlier ones remain stored.
@@ -145,15 +167,24 @@ pub(super) async fn store_multipart(
         Body::new(Limited::new(body, limit))
     });
     let place = place?;
-    let mut parts = Multipart::from_request(request, &()).await.map_err(|error| validation_error(error.body_text()))?;
+    let mut parts = Multipart::from_request(request, &())
+        .await
+        .map_err(|error| validation_error(error.body_text()))?;
     let mut artifacts = Vec::new();
-    while let Some(part) = parts.next_field().await.map_err(|error| multipart_error(&error, limit))? {
+    while let Some(part) = parts
+        .next_field()
+        .await
+        .map_err(|error| multipart_error(&error, limit))?
+    {
         if part.name() == Some("file") {
             artifacts.push(store(access, &place, part).await?);
         }
     }
     let nothing = "the form has no field `file` with a file";
-    let first = artifacts.first().cloned().ok_or_else(|| validation_error(nothing))?;
+    let first = artifacts
+        .first()
+        .cloned()
+        .ok_or_else(|| validation_error(nothing))?;
     Ok(Uploaded { first, artifacts })
 }
 
@@ -181,25 +212,41 @@ fn encoding(headers: &HeaderMap) -> Option<String> {
 }
 
 fn encoded(encoding: &str) -> ApiError {
-    let message = format!("Content-Encoding: bodies with the encoding {encoding:?} are not decoded: send it without");
+    let message = format!(
+        "Content-Encoding: bodies with the encoding {encoding:?} are not decoded: send it without"
+    );
     ErrorInfo::new(ErrorCode::UnsupportedMedia, message).into()
 }
 
-async fn store(access: &Access, place: &ArtifactOwner, mut part: Field<'_>) -> Result<Stored, ApiError> {
+async fn store(
+    access: &Access,
+    place: &ArtifactOwner,
+    mut part: Field<'_>,
+) -> Result<Stored, ApiError> {
     if let Some(encoding) = encoding(part.headers()) {
         return Err(encoded(&encoding));
     }
     let Some(filename) = part.file_name().map(str::to_owned) else {
         return Err(validation_error("the field `file` has no file name"));
     };
-    let content_type = part.content_type().unwrap_or("application/octet-stream").to_owned();
+    let content_type = part
+        .content_type()
+        .unwrap_or("application/octet-stream")
+        .to_owned();
     let limit = access.api().limits.upload_bytes;
     let (mut pieces, stream) = mpsc::channel(MAX_BUFFERED_PIECES);
     // A part borrows from the request, but storing outlives the request, so the pieces pass through a channel.
     let passing = async move {
         loop {
-            let piece = part.chunk().await.map_err(|error| multipart_error(&error, limit)).transpose();
-            let failed = piece.as_ref().and_then(|piece| piece.as_ref().err()).cloned();
+            let piece = part
+                .chunk()
+                .await
+                .map_err(|error| multipart_error(&error, limit))
+                .transpose();
+            let failed = piece
+                .as_ref()
+                .and_then(|piece| piece.as_ref().err())
+                .cloned();
             let is_last = !matches!(piece, Some(Ok(_)));
             if pieces.send(piece).await.is_err() || is_last {
                 return failed;
@@ -207,9 +254,16 @@ async fn store(access: &Access, place: &ArtifactOwner, mut part: Field<'_>) -> R
         }
     };
     let content = Content::Stream(until_end_marker(stream));
-    let stored = access.runtime().artifacts().upload(place, &filename, &content_type, content);
+    let stored = access
+        .runtime()
+        .artifacts()
+        .upload(place, &filename, &content_type, content);
     let (failed, stored) = futures::join!(passing, stored);
     // If the body was too large, that is the reason to report.
-    let stored = stored.map_err(|error| failed.filter(|why| why.code == ErrorCode::PayloadTooLarge).unwrap_or(error));
+    let stored = stored.map_err(|error| {
+        failed
+            .filter(|why| why.code == ErrorCode::PayloadTooLarge)
+            .unwrap_or(error)
+    });
     Ok(stored?.into())
 }

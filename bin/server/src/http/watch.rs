@@ -7,7 +7,10 @@
 use std::{sync::Arc, time::Duration};
 
 use axum::{
-    extract::ws::{CloseFrame, Message, Utf8Bytes, WebSocket, WebSocketUpgrade, rejection::WebSocketUpgradeRejection},
+    extract::ws::{
+        CloseFrame, Message, Utf8Bytes, WebSocket, WebSocketUpgrade,
+        rejection::WebSocketUpgradeRejection,
+    },
     http::{HeaderMap, header},
     response::Response,
 };
@@ -77,12 +80,18 @@ impl CloseReason {
             Self::ShuttingDown => (1001, "closing"),
             Self::Revoked => (4401, "unauthorized"),
             Self::Unknown => (4404, "trace_not_found"),
-            Self::TooSlow => (4409, "client too slow: reconnect with the last received event"),
+            Self::TooSlow => (
+                4409,
+                "client too slow: reconnect with the last received event",
+            ),
             Self::Failed => (1011, "storage_error"),
             Self::Interrupted => (1011, "runtime_failed"),
             Self::CursorUnknown => (4410, "cursor_unknown"),
         };
-        CloseFrame { code, reason: Utf8Bytes::from_static(reason) }
+        CloseFrame {
+            code,
+            reason: Utf8Bytes::from_static(reason),
+        }
     }
 }
 
@@ -128,7 +137,12 @@ pub(super) async fn trace(
     let upgrade = configure_upgrade(upgrade, &headers)?;
     let watching = access.api().websockets.clone();
     Ok(upgrade.on_upgrade(move |socket| {
-        watching.track_future(watch_trace(WatchSocket::new(socket, token_watch), access, id, query))
+        watching.track_future(watch_trace(
+            WatchSocket::new(socket, token_watch),
+            access,
+            id,
+            query,
+        ))
     }))
 }
 
@@ -145,8 +159,9 @@ pub(super) async fn tree(
 ) -> Result<Response, ApiError> {
     let upgrade = configure_upgrade(upgrade, &headers)?;
     let watching = access.api().websockets.clone();
-    Ok(upgrade
-        .on_upgrade(move |socket| watching.track_future(watch_tree(WatchSocket::new(socket, token_watch), access))))
+    Ok(upgrade.on_upgrade(move |socket| {
+        watching.track_future(watch_tree(WatchSocket::new(socket, token_watch), access))
+    }))
 }
 
 fn configure_upgrade(
@@ -155,17 +170,30 @@ fn configure_upgrade(
 ) -> Result<WebSocketUpgrade, ApiError> {
     let upgrade = upgrade.map_err(|rejection| {
         let status = rejection.status();
-        validation_error(format!("a WebSocket request is required: {}", rejection.body_text())).with_status(status)
+        validation_error(format!(
+            "a WebSocket request is required: {}",
+            rejection.body_text()
+        ))
+        .with_status(status)
     })?;
     let upgrade = upgrade
         .max_message_size(MAX_INCOMING_BYTES)
         .read_buffer_size(READ_BUFFER_BYTES)
         .write_buffer_size(WRITE_BUFFER_BYTES);
     // A browser accepts the connection only if the server selects one of the offered subprotocols.
-    let offered = headers.get_all(header::SEC_WEBSOCKET_PROTOCOL).iter().filter_map(|value| value.to_str().ok());
-    let offered: Vec<&str> = offered.flat_map(|list| list.split(',').map(str::trim)).collect();
+    let offered = headers
+        .get_all(header::SEC_WEBSOCKET_PROTOCOL)
+        .iter()
+        .filter_map(|value| value.to_str().ok());
+    let offered: Vec<&str> = offered
+        .flat_map(|list| list.split(',').map(str::trim))
+        .collect();
     let own = offered.iter().find(|name| **name == PROTOCOL);
-    let chosen = own.or_else(|| offered.iter().find(|name| name.starts_with(BEARER_PROTOCOL)));
+    let chosen = own.or_else(|| {
+        offered
+            .iter()
+            .find(|name| name.starts_with(BEARER_PROTOCOL))
+    });
     Ok(match chosen {
         Some(chosen) => upgrade.protocols([(*chosen).to_owned()]),
         None => upgrade,
@@ -191,7 +219,11 @@ impl WatchSocket {
     fn new(socket: WebSocket, token_watch: TokenWatch) -> Self {
         let mut pings = interval_at(Instant::now() + KEEP_ALIVE_INTERVAL, KEEP_ALIVE_INTERVAL);
         pings.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        Self { socket, token_watch, pings }
+        Self {
+            socket,
+            token_watch,
+            pings,
+        }
     }
 
     /// Waits for an event of the connection itself: a disconnect, a revoked token or a due ping. Cancel-safe.
@@ -210,7 +242,10 @@ impl WatchSocket {
     }
 
     /// Writes messages. Returns the close reason on error, or `None` if the client has disconnected.
-    async fn write(&mut self, messages: impl IntoIterator<Item = Message>) -> Result<(), Option<CloseReason>> {
+    async fn write(
+        &mut self,
+        messages: impl IntoIterator<Item = Message>,
+    ) -> Result<(), Option<CloseReason>> {
         let writing = async {
             for message in messages {
                 self.socket.feed(message).await?;
@@ -224,9 +259,13 @@ impl WatchSocket {
         }
     }
 
-    async fn send_event(&mut self, event: &str, data: impl Serialize) -> Result<(), Option<CloseReason>> {
-        let text =
-            serde_json::to_string(&json!({ "event": event, "data": data })).map_err(|_| Some(CloseReason::Failed))?;
+    async fn send_event(
+        &mut self,
+        event: &str,
+        data: impl Serialize,
+    ) -> Result<(), Option<CloseReason>> {
+        let text = serde_json::to_string(&json!({ "event": event, "data": data }))
+            .map_err(|_| Some(CloseReason::Failed))?;
         self.write([Message::Text(text.into())]).await
     }
 
@@ -257,34 +296,67 @@ async fn follow_trace(
         Ok(view) => view,
         Err(error) => {
             let info = error.into_info();
-            let close = if info.code == ErrorCode::TraceNotFound { CloseReason::Unknown } else { CloseReason::Failed };
+            let close = if info.code == ErrorCode::TraceNotFound {
+                CloseReason::Unknown
+            } else {
+                CloseReason::Failed
+            };
             line.send_event("error", ErrorBody::from(info)).await?;
             return Err(Some(close));
         }
     };
-    let TraceView { trace, goal_tree, sub_traces } = &view;
+    let TraceView {
+        trace,
+        goal_tree,
+        sub_traces,
+    } = &view;
     if let Err(error) = query.check(access, trace, None).await {
-        let close =
-            if error.code == ErrorCode::CursorUnknown { CloseReason::CursorUnknown } else { CloseReason::Failed };
+        let close = if error.code == ErrorCode::CursorUnknown {
+            CloseReason::CursorUnknown
+        } else {
+            CloseReason::Failed
+        };
         line.send_event("error", ErrorBody::from(error)).await?;
         return Err(Some(close));
     }
-    let Ok(store_id) = access.runtime().info().store_id().await else { return Err(Some(CloseReason::Failed)) };
+    let Ok(store_id) = access.runtime().info().store_id().await else {
+        return Err(Some(CloseReason::Failed));
+    };
     // Subscribed before `connected` is sent, so that the client receives everything live from then on, including
     // items that are not stored.
     let mut stream = match query.tree {
-        true => access.runtime().sessions().events(&trace.session_id, query.since_session_seq.unwrap_or(0)),
-        false => access.runtime().traces().follow(id, query.since_event_id.unwrap_or(0)),
+        true => access
+            .runtime()
+            .sessions()
+            .events(&trace.session_id, query.since_session_seq.unwrap_or(0)),
+        false => access
+            .runtime()
+            .traces()
+            .follow(id, query.since_event_id.unwrap_or(0)),
     };
     // If the session was deleted before the stream was opened, its id may belong to another user by now. If it is
     // deleted later, the stream ends.
     if let Err(error) = access.trace(id).await {
-        let close = if error.code == ErrorCode::TraceNotFound { CloseReason::Unknown } else { CloseReason::Failed };
+        let close = if error.code == ErrorCode::TraceNotFound {
+            CloseReason::Unknown
+        } else {
+            CloseReason::Failed
+        };
         line.send_event("error", ErrorBody::from(error)).await?;
         return Err(Some(close));
     }
     let current_event_id = trace.last_event_id;
-    line.send_event("connected", Connected { current_event_id, store_id, trace, goal_tree, sub_traces }).await?;
+    line.send_event(
+        "connected",
+        Connected {
+            current_event_id,
+            store_id,
+            trace,
+            goal_tree,
+            sub_traces,
+        },
+    )
+    .await?;
     drop(view);
     let mut failures = 0;
     loop {
@@ -315,7 +387,11 @@ async fn follow_trace(
 }
 
 /// Ends the watch if the error is final; otherwise waits before the stream is read again.
-async fn end_or_retry(line: &mut WatchSocket, failures: &mut u32, error: ErrorInfo) -> Result<(), Option<CloseReason>> {
+async fn end_or_retry(
+    line: &mut WatchSocket,
+    failures: &mut u32,
+    error: ErrorInfo,
+) -> Result<(), Option<CloseReason>> {
     let close = match error.code {
         ErrorCode::RuntimeFailed => CloseReason::Interrupted,
         ErrorCode::CursorUnknown => CloseReason::CursorUnknown,
@@ -329,7 +405,11 @@ async fn end_or_retry(line: &mut WatchSocket, failures: &mut u32, error: ErrorIn
 type Batch = (Vec<Message>, Option<ErrorInfo>);
 
 /// Collects the items that are already available after the first one, so that they are written together.
-fn collect_ready(first: StreamItem, stream: &mut EventStream, access: &Access) -> Result<Batch, Option<CloseReason>> {
+fn collect_ready(
+    first: StreamItem,
+    stream: &mut EventStream,
+    access: &Access,
+) -> Result<Batch, Option<CloseReason>> {
     let encoded = Arc::clone(&access.api().event_cache);
     let text = |item: StreamItem| -> Result<Utf8Bytes, serde_json::Error> {
         match item {
@@ -340,7 +420,9 @@ fn collect_ready(first: StreamItem, stream: &mut EventStream, access: &Access) -
     let mut messages = Vec::new();
     let mut next = Some(first);
     while let Some(item) = next.take() {
-        messages.push(Message::Text(text(item).map_err(|_| Some(CloseReason::Failed))?));
+        messages.push(Message::Text(
+            text(item).map_err(|_| Some(CloseReason::Failed))?,
+        ));
         if messages.len() < MAX_BATCH_MESSAGES {
             match stream.next().now_or_never().flatten() {
                 Some(Ok(item)) => next = Some(item),
@@ -364,7 +446,11 @@ async fn retry_read(failures: &mut u32, error: &ErrorInfo) -> Result<(), Option<
 
 /// Returns why an endless stream has ended.
 fn end_reason(access: &Access) -> CloseReason {
-    if access.runtime().info().is_closing() { CloseReason::ShuttingDown } else { CloseReason::Deleted }
+    if access.runtime().info().is_closing() {
+        CloseReason::ShuttingDown
+    } else {
+        CloseReason::Deleted
+    }
 }
 
 async fn watch_tree(mut line: WatchSocket, access: Access) {
@@ -388,8 +474,13 @@ async fn follow_tree(line: &mut WatchSocket, access: &Access) -> Result<(), Opti
                 ConnectionEvent::Close(close) => return Err(Some(close)),
             },
         };
-        let Some(event) = event else { return Err(Some(end_reason(access))) };
-        let filtered = seen.filter_event(access, event).await.map_err(|_| Some(CloseReason::Failed))?;
+        let Some(event) = event else {
+            return Err(Some(end_reason(access)));
+        };
+        let filtered = seen
+            .filter_event(access, event)
+            .await
+            .map_err(|_| Some(CloseReason::Failed))?;
         if let Some(event) = filtered {
             let text = serde_json::to_string(&event).map_err(|_| Some(CloseReason::Failed))?;
             line.write([Message::Text(text.into())]).await?;

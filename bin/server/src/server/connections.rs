@@ -80,7 +80,10 @@ impl Connections {
             per_address: config.max_connections_per_address,
             head: Duration::from_secs(config.head_timeout_s),
         };
-        Self { limits, open: Arc::default() }
+        Self {
+            limits,
+            open: Arc::default(),
+        }
     }
 
     fn open(&self) -> MutexGuard<'_, ConnectionTable> {
@@ -89,19 +92,31 @@ impl Connections {
 
     /// Registers a new connection; `None` if all slots that it may have are taken by connections in use.
     pub(super) fn admit(&self, address: IpAddr) -> Option<Arc<Connection>> {
-        let ConnectionLimits { total, reserved, per_address, .. } = self.limits;
+        let ConnectionLimits {
+            total,
+            reserved,
+            per_address,
+            ..
+        } = self.limits;
         let address = network(address);
         let mut open = self.open();
         let now = Instant::now();
         let is_unreserved = |entry: &ConnectionEntry| !entry.is_known && !entry.is_reserved;
-        let is_from_there = |entry: &ConnectionEntry| is_unreserved(entry) && entry.address == address;
+        let is_from_there =
+            |entry: &ConnectionEntry| is_unreserved(entry) && entry.address == address;
         let is_closable = |entry: &ConnectionEntry| !entry.is_fresh(now);
         let mut is_reserved = false;
         if !open.make_room(per_address, is_from_there, is_closable)
             || !open.make_room(total - reserved, is_unreserved, is_closable)
         {
-            let is_unknown_reserved = |entry: &ConnectionEntry| !entry.is_known && entry.is_reserved;
-            is_reserved = open.entries.values().filter(|entry| is_unknown_reserved(entry)).count() < reserved;
+            let is_unknown_reserved =
+                |entry: &ConnectionEntry| !entry.is_known && entry.is_reserved;
+            is_reserved = open
+                .entries
+                .values()
+                .filter(|entry| is_unknown_reserved(entry))
+                .count()
+                < reserved;
             if !is_reserved {
                 let fits = open.make_room(per_address, is_from_there, |_| true)
                     && open.make_room(total - reserved, is_unreserved, |_| true);
@@ -128,7 +143,11 @@ impl Connections {
         };
         open.entries.insert(id, entry);
         drop(open);
-        Some(Arc::new(Connection { id, connections: self.clone(), closed }))
+        Some(Arc::new(Connection {
+            id,
+            connections: self.clone(),
+            closed,
+        }))
     }
 }
 
@@ -153,7 +172,8 @@ impl ConnectionTable {
             return true;
         }
         let closable = counted().filter(|(_, entry)| is_closable(entry));
-        let idle = closable.filter_map(|(id, entry)| Some((entry.is_known, entry.idle_since?, *id)));
+        let idle =
+            closable.filter_map(|(id, entry)| Some((entry.is_known, entry.idle_since?, *id)));
         let oldest = idle.min().and_then(|(_, _, id)| self.entries.remove(&id));
         oldest.is_some_and(|entry| {
             entry.closed.cancel();
@@ -166,7 +186,9 @@ impl ConnectionTable {
 /// addresses.
 fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
-        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX)).into(),
+        IpAddr::V6(address) => {
+            Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX)).into()
+        }
         address => address,
     }
 }
@@ -182,7 +204,9 @@ impl Connection {
     /// Records that a request begins; returns `false` if the connection was closed to make room for another one.
     pub(super) fn begin(&self) -> bool {
         let mut open = self.connections.open();
-        let Some(entry) = open.entries.get_mut(&self.id) else { return false };
+        let Some(entry) = open.entries.get_mut(&self.id) else {
+            return false;
+        };
         entry.has_asked = true;
         entry.idle_since = None;
         true
@@ -204,7 +228,11 @@ impl Connection {
 
     /// Returns whether only requests with a known token are answered on this connection.
     pub(super) fn is_reserved(&self) -> bool {
-        self.connections.open().entries.get(&self.id).is_none_or(|entry| entry.is_reserved)
+        self.connections
+            .open()
+            .entries
+            .get(&self.id)
+            .is_none_or(|entry| entry.is_reserved)
     }
 
     /// Waits until the connection must be closed to make room for another one.
@@ -216,7 +244,9 @@ impl Connection {
     /// the timeout of the HTTP server.
     pub(super) async fn head_timeout(&self) {
         loop {
-            let Some(deadline) = self.deadline() else { return std::future::pending().await };
+            let Some(deadline) = self.deadline() else {
+                return std::future::pending().await;
+            };
             if Instant::now() >= deadline {
                 return;
             }
@@ -253,7 +283,11 @@ struct Closing {
 
 impl Stream {
     pub(super) fn new(stream: TimeoutStream<TcpStream>, connection: Arc<Connection>) -> Self {
-        Self { stream: Box::pin(stream), _connection: connection, closing: None }
+        Self {
+            stream: Box::pin(stream),
+            _connection: connection,
+            closing: None,
+        }
     }
 
     /// Reads and discards bytes that the client still sends.
@@ -275,13 +309,21 @@ impl Stream {
 }
 
 impl AsyncRead for Stream {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        into: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         self.stream.as_mut().poll_read(cx, into)
     }
 }
 
 impl AsyncWrite for Stream {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
         self.stream.as_mut().poll_write(cx, bytes)
     }
 
@@ -294,7 +336,10 @@ impl AsyncWrite for Stream {
         if this.closing.is_none() {
             ready!(this.stream.as_mut().poll_shutdown(cx))?;
         }
-        let new = || Closing { deadline: Box::pin(tokio::time::sleep(LINGER)), bytes: 0 };
+        let new = || Closing {
+            deadline: Box::pin(tokio::time::sleep(LINGER)),
+            bytes: 0,
+        };
         let closing = this.closing.get_or_insert_with(new);
         Self::poll_drain(this.stream.as_mut(), closing, cx).map(Ok)
     }
@@ -353,7 +398,10 @@ mod tests {
         assert!(!open[1].begin(), "a closed connection begins no request");
         open[0].finish();
         admit(&all, from(9)).await.unwrap();
-        assert!(is_open(&open[0]) && !is_open(&open[2]), "its time counts from the last answer");
+        assert!(
+            is_open(&open[0]) && !is_open(&open[2]),
+            "its time counts from the last answer"
+        );
     }
 
     #[tokio::test(start_paused = true)]
@@ -376,7 +424,10 @@ mod tests {
         assert!(all.admit(from(5)).is_none(), "all places are in use");
         busy[7].finish();
         assert!(all.admit(from(5)).unwrap().is_reserved());
-        assert!(!is_open(&busy[7]), "an idle connection with a known token is closed where nothing else is idle");
+        assert!(
+            !is_open(&busy[7]),
+            "an idle connection with a known token is closed where nothing else is idle"
+        );
     }
 
     #[tokio::test(start_paused = true)]
@@ -397,7 +448,10 @@ mod tests {
             assert!(connection.begin());
         }
         assert!(next.begin());
-        assert!(all.admit(from(0)).is_none(), "its slots and the reserved ones are in use");
+        assert!(
+            all.admit(from(0)).is_none(),
+            "its slots and the reserved ones are in use"
+        );
         assert!(all.admit(from(1)).is_some(), "others have slots");
     }
 
@@ -410,7 +464,10 @@ mod tests {
             assert!(connection.begin() && !connection.is_reserved());
             std::mem::forget(connection);
         }
-        let (a, b) = ("2001:db8::1".parse().unwrap(), "2001:db8::ffff:1".parse().unwrap());
+        let (a, b) = (
+            "2001:db8::1".parse().unwrap(),
+            "2001:db8::ffff:1".parse().unwrap(),
+        );
         let first = admit(&all, a).await.unwrap();
         let _second = admit(&all, b).await.unwrap();
         assert!(!is_open(&first), "a network of IPv6 is one address");

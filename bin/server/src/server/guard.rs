@@ -36,24 +36,44 @@ struct HostName {
 impl Guard {
     pub(super) fn new(addr: SocketAddr, config: &ServerConfig, tokens: Tokens) -> Self {
         let port = Some(addr.port());
-        let mut names: Vec<HostName> = config.allowed_hosts.iter().map(|text| HostName::of(text)).collect();
+        let mut names: Vec<HostName> = config
+            .allowed_hosts
+            .iter()
+            .map(|text| HostName::of(text))
+            .collect();
         // A server that listens on all addresses also listens on the loopback address.
         if addr.ip().is_loopback() || addr.ip().is_unspecified() {
             let own = ["localhost", "127.0.0.1", "[::1]"];
-            names.extend(own.map(|host| HostName { host: host.to_owned(), port }));
+            names.extend(own.map(|host| HostName {
+                host: host.to_owned(),
+                port,
+            }));
         }
         if !addr.ip().is_unspecified() {
-            let host = if addr.is_ipv6() { format!("[{}]", addr.ip()) } else { addr.ip().to_string() };
+            let host = if addr.is_ipv6() {
+                format!("[{}]", addr.ip())
+            } else {
+                addr.ip().to_string()
+            };
             names.push(HostName { host, port });
         }
-        let origins = config.allowed_origins.iter().map(|origin| origin.to_ascii_lowercase()).collect();
-        Self { names: names.into(), origins, tokens }
+        let origins = config
+            .allowed_origins
+            .iter()
+            .map(|origin| origin.to_ascii_lowercase())
+            .collect();
+        Self {
+            names: names.into(),
+            origins,
+            tokens,
+        }
     }
 
     /// Rejects a request whose host is not a name of this server, as it would be after DNS rebinding.
     fn check_host(&self, request: &Request) -> Result<String, ApiError> {
         let refuse = |what: String| -> ApiError {
-            let message = format!("{what}: add it to server.allowed_hosts, or use the address of the server");
+            let message =
+                format!("{what}: add it to server.allowed_hosts, or use the address of the server");
             ErrorInfo::new(ErrorCode::ForbiddenHost, message).into()
         };
         let mut header = request.headers().get_all(header::HOST).iter();
@@ -74,10 +94,13 @@ impl Guard {
     fn check_origin(&self, headers: &HeaderMap, host: &str) -> Result<(), ApiError> {
         for origin in headers.get_all(header::ORIGIN) {
             let origin = origin.to_str().unwrap_or_default().to_ascii_lowercase();
-            let rest = origin.strip_prefix("http://").or_else(|| origin.strip_prefix("https://"));
+            let rest = origin
+                .strip_prefix("http://")
+                .or_else(|| origin.strip_prefix("https://"));
             let is_own = rest.is_some_and(|rest| rest == host);
             if !is_own && !self.origins.contains(&origin) {
-                let message = format!("origin {origin:?} is not allowed: add it to server.allowed_origins");
+                let message =
+                    format!("origin {origin:?} is not allowed: add it to server.allowed_origins");
                 return Err(ErrorInfo::new(ErrorCode::ForbiddenOrigin, message).into());
             }
         }
@@ -89,14 +112,22 @@ impl HostName {
     fn of(text: &str) -> Self {
         let text = text.to_ascii_lowercase();
         match text.parse::<Authority>() {
-            Ok(authority) => Self { host: authority.host().to_owned(), port: authority.port_u16() },
-            Err(_) => Self { host: text, port: None },
+            Ok(authority) => Self {
+                host: authority.host().to_owned(),
+                port: authority.port_u16(),
+            },
+            Err(_) => Self {
+                host: text,
+                port: None,
+            },
         }
     }
 
     /// Returns whether a `Host` header matches this name. Without a port, the default port of the scheme is meant.
     fn matches(&self, host: &str) -> bool {
-        let Ok(authority) = host.parse::<Authority>() else { return false };
+        let Ok(authority) = host.parse::<Authority>() else {
+            return false;
+        };
         let has_user = host.contains('@');
         let same_port = self.port.is_none_or(|port| match authority.port_u16() {
             Some(header) => header == port,
@@ -107,8 +138,14 @@ impl HostName {
 }
 
 /// Middleware: passes on requests with an allowed host and origin.
-pub(super) async fn check_place(State(guard): State<Guard>, request: Request, next: Next) -> Response {
-    let checked = guard.check_host(&request).and_then(|host| guard.check_origin(request.headers(), &host));
+pub(super) async fn check_place(
+    State(guard): State<Guard>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let checked = guard
+        .check_host(&request)
+        .and_then(|host| guard.check_origin(request.headers(), &host));
     match checked.and_then(|()| check_form(&request)) {
         Ok(()) => next.run(request).await,
         Err(error) => error.into_response(),
@@ -117,11 +154,24 @@ pub(super) async fn check_place(State(guard): State<Guard>, request: Request, ne
 
 /// Rejects content types that a form on any page can send without a preflight request.
 fn check_form(request: &Request) -> Result<(), ApiError> {
-    let media = request.headers().get(header::CONTENT_TYPE).map(HeaderValue::to_str);
-    let essence = |media: &str| media.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    let media = request
+        .headers()
+        .get(header::CONTENT_TYPE)
+        .map(HeaderValue::to_str);
+    let essence = |media: &str| {
+        media
+            .split(';')
+            .next()
+            .unwrap_or_default()
+            .trim()
+            .to_ascii_lowercase()
+    };
     let is_fine = match media {
         None => true,
-        Some(Ok(media)) => !matches!(essence(media).as_str(), "text/plain" | "application/x-www-form-urlencoded"),
+        Some(Ok(media)) => !matches!(
+            essence(media).as_str(),
+            "text/plain" | "application/x-www-form-urlencoded"
+        ),
         Some(Err(_)) => false,
     };
     if request.method() == Method::POST && !is_fine {
@@ -132,7 +182,11 @@ fn check_form(request: &Request) -> Result<(), ApiError> {
 }
 
 /// Middleware: passes on requests with a valid token, and adds the caller.
-pub(super) async fn check_token(State(guard): State<Guard>, mut request: Request, next: Next) -> Response {
+pub(super) async fn check_token(
+    State(guard): State<Guard>,
+    mut request: Request,
+    next: Next,
+) -> Response {
     let found = request_token(&request).and_then(|token| guard.tokens.find(&token));
     if let Some(connection) = request.extensions().get::<Arc<Connection>>() {
         if found.is_some() {
@@ -164,10 +218,17 @@ fn request_token(request: &Request) -> Option<String> {
     let headers = request.headers();
     if let Some(header) = headers.get(header::AUTHORIZATION) {
         let (scheme, token) = header.to_str().ok()?.split_once(' ')?;
-        return scheme.eq_ignore_ascii_case("bearer").then(|| token.trim().to_owned());
+        return scheme
+            .eq_ignore_ascii_case("bearer")
+            .then(|| token.trim().to_owned());
     }
-    let is_upgrade = headers.get(header::UPGRADE).is_some_and(|to| to.as_bytes().eq_ignore_ascii_case(b"websocket"));
-    let protocols = headers.get_all(header::SEC_WEBSOCKET_PROTOCOL).iter().filter_map(|value| value.to_str().ok());
+    let is_upgrade = headers
+        .get(header::UPGRADE)
+        .is_some_and(|to| to.as_bytes().eq_ignore_ascii_case(b"websocket"));
+    let protocols = headers
+        .get_all(header::SEC_WEBSOCKET_PROTOCOL)
+        .iter()
+        .filter_map(|value| value.to_str().ok());
     let mut protocols = protocols.flat_map(|list| list.split(',').map(str::trim));
     let token = protocols.find_map(|name| name.strip_prefix(BEARER_PROTOCOL))?;
     is_upgrade.then(|| token.to_owned())

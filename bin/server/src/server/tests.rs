@@ -23,17 +23,30 @@ struct TestServer {
 async fn test_server(max_connections: usize) -> TestServer {
     let home = tempfile::tempdir().unwrap();
     let (token, _) = token::prepare_home_token(home.path()).unwrap();
-    let tokens = Tokens::read(home.path(), &Config::default(), &Environment::default()).unwrap_or_else(|_| panic!());
+    let tokens = Tokens::read(home.path(), &Config::default(), &Environment::default())
+        .unwrap_or_else(|_| panic!());
     let endless = || async {
-        Body::from_stream(stream::repeat_with(|| Ok::<_, std::io::Error>(Bytes::from_static(&[7; 65_536]))))
+        Body::from_stream(stream::repeat_with(|| {
+            Ok::<_, std::io::Error>(Bytes::from_static(&[7; 65_536]))
+        }))
     };
     let router = Router::new()
         .route("/", get(|| async { "hello" }))
-        .route("/count", post(|body: Bytes| async move { body.len().to_string() }))
+        .route(
+            "/count",
+            post(|body: Bytes| async move { body.len().to_string() }),
+        )
         .route("/endless", get(endless));
-    let config = ServerConfig { max_connections, ..ServerConfig::default() };
+    let config = ServerConfig {
+        max_connections,
+        ..ServerConfig::default()
+    };
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    TestServer { server: Server::start(listener, router, &config, tokens).unwrap(), token, _home: home }
+    TestServer {
+        server: Server::start(listener, router, &config, tokens).unwrap(),
+        token,
+        _home: home,
+    }
 }
 
 impl TestServer {
@@ -45,7 +58,8 @@ impl TestServer {
     async fn ask(&self, first: &str, rest: &str) -> TcpStream {
         let mut stream = self.connect().await;
         let (addr, token) = (self.server.addr(), &self.token);
-        let head = format!("{first} HTTP/1.1\r\nHost: {addr}\r\nAuthorization: Bearer {token}\r\n{rest}");
+        let head =
+            format!("{first} HTTP/1.1\r\nHost: {addr}\r\nAuthorization: Bearer {token}\r\n{rest}");
         stream.write_all(head.as_bytes()).await.unwrap();
         stream
     }
@@ -63,7 +77,10 @@ async fn rest(stream: &mut TcpStream) -> (String, Duration) {
 
 #[track_caller]
 fn assert_about(took: Duration, want: Duration) {
-    assert!(took >= want - Duration::from_secs(1) && took <= want + Duration::from_secs(1), "{took:?}, not {want:?}");
+    assert!(
+        took >= want - Duration::from_secs(1) && took <= want + Duration::from_secs(1),
+        "{took:?}, not {want:?}"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -76,7 +93,13 @@ async fn silent_or_idle_client_is_disconnected() {
     assert_about(rest(&mut stopped).await.1, unknown);
     let mut stranger = test_server.connect().await;
     stranger
-        .write_all(format!("GET / HTTP/1.1\r\nHost: {}\r\n\r\n", test_server.server.addr()).as_bytes())
+        .write_all(
+            format!(
+                "GET / HTTP/1.1\r\nHost: {}\r\n\r\n",
+                test_server.server.addr()
+            )
+            .as_bytes(),
+        )
         .await
         .unwrap();
     let (text, took) = rest(&mut stranger).await;
@@ -85,7 +108,10 @@ async fn silent_or_idle_client_is_disconnected() {
     // An idle connection is closed after its response too.
     let mut answered = test_server.ask("GET /", "\r\n").await;
     let (text, took) = rest(&mut answered).await;
-    assert!(text.starts_with("HTTP/1.1 200 OK") && text.ends_with("hello"), "{text}");
+    assert!(
+        text.starts_with("HTTP/1.1 200 OK") && text.ends_with("hello"),
+        "{text}"
+    );
     assert_about(took, HEAD_TIMEOUT);
     test_server.server.stop().await;
 }
@@ -93,15 +119,25 @@ async fn silent_or_idle_client_is_disconnected() {
 #[tokio::test(start_paused = true)]
 async fn slow_body_is_accepted_and_stalled_body_is_rejected() {
     let test_server = test_server(8).await;
-    let mut slow = test_server.ask("POST /count", "Connection: close\r\nContent-Length: 10\r\n\r\n").await;
+    let mut slow = test_server
+        .ask(
+            "POST /count",
+            "Connection: close\r\nContent-Length: 10\r\n\r\n",
+        )
+        .await;
     for _ in 0..10 {
         sleep(BODY_TIMEOUT - Duration::from_secs(5)).await;
         slow.write_all(b"x").await.unwrap();
     }
     let (text, _) = rest(&mut slow).await;
-    assert!(text.starts_with("HTTP/1.1 200 OK") && text.ends_with("10"), "{text}");
+    assert!(
+        text.starts_with("HTTP/1.1 200 OK") && text.ends_with("10"),
+        "{text}"
+    );
 
-    let mut stopped = test_server.ask("POST /count", "Content-Length: 10\r\n\r\nfive!").await;
+    let mut stopped = test_server
+        .ask("POST /count", "Content-Length: 10\r\n\r\nfive!")
+        .await;
     let (text, took) = rest(&mut stopped).await;
     assert!(text.starts_with("HTTP/1.1 4"), "{text}");
     assert_about(took, BODY_TIMEOUT);
@@ -114,7 +150,10 @@ async fn unread_response_is_dropped_and_frees_its_slot() {
     let deaf = test_server.ask("GET /endless", "\r\n").await;
     sleep(WRITE_TIMEOUT - Duration::from_secs(2)).await;
     let (text, _) = rest(&mut test_server.ask("GET /", "\r\n").await).await;
-    assert!(text.starts_with("HTTP/1.1 503") && text.contains("\r\nRetry-After: 1\r\n"), "{text}");
+    assert!(
+        text.starts_with("HTTP/1.1 503") && text.contains("\r\nRetry-After: 1\r\n"),
+        "{text}"
+    );
     sleep(Duration::from_secs(5)).await;
     let (text, _) = rest(&mut test_server.ask("GET /", "Connection: close\r\n\r\n").await).await;
     assert!(text.starts_with("HTTP/1.1 200 OK"), "{text}");
@@ -144,8 +183,15 @@ async fn shutdown_waits_for_clients_only_until_timeout() {
     sleep(Duration::from_secs(1)).await;
     let start = Instant::now();
     test_server.server.stop().await;
-    assert!(start.elapsed() <= SHUTDOWN_TIMEOUT + Duration::from_secs(1), "{:?}", start.elapsed());
+    assert!(
+        start.elapsed() <= SHUTDOWN_TIMEOUT + Duration::from_secs(1),
+        "{:?}",
+        start.elapsed()
+    );
     let (text, _) = rest(&mut idle).await;
     assert!(text.ends_with("hello"), "{text}");
-    assert!(TcpStream::connect(addr).await.is_err(), "nobody new is taken in");
+    assert!(
+        TcpStream::connect(addr).await.is_err(),
+        "nobody new is taken in"
+    );
 }

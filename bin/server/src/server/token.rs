@@ -46,7 +46,10 @@ struct KnownToken {
 
 impl KnownToken {
     fn new(uid: &str) -> Self {
-        Self { uid: uid.into(), valid: watch::Sender::new(true) }
+        Self {
+            uid: uid.into(),
+            valid: watch::Sender::new(true),
+        }
     }
 }
 
@@ -96,18 +99,31 @@ pub fn prepare_home_token(home: &Path) -> io::Result<(String, Option<String>)> {
         }
         Err(error) => return Err(error),
     }
-    let what =
-        format!("{} contains no token of at least {MIN_CHARS} characters: delete the file and restart", path.display());
-    let token = read_home_token(home)?.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, what))?;
-    write_secret(home, HEADER_FILE, &format!("Authorization: Bearer {token}\n"))?;
+    let what = format!(
+        "{} contains no token of at least {MIN_CHARS} characters: delete the file and restart",
+        path.display()
+    );
+    let token =
+        read_home_token(home)?.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, what))?;
+    write_secret(
+        home,
+        HEADER_FILE,
+        &format!("Authorization: Bearer {token}\n"),
+    )?;
     Ok((token, note))
 }
 
 /// Writes a file that only its owner can read. The file is renamed into place with its complete content and its mode.
 fn write_secret(home: &Path, name: &str, text: &str) -> io::Result<()> {
     let draft = home.join(format!(".{name}-{}", std::process::id()));
-    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&draft)?;
-    file.write_all(text.as_bytes()).and_then(|()| file.sync_all())?;
+    let mut file = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(&draft)?;
+    file.write_all(text.as_bytes())
+        .and_then(|()| file.sync_all())?;
     std::fs::rename(&draft, home.join(name))
 }
 
@@ -121,23 +137,43 @@ pub struct UnusableToken {
 
 impl Tokens {
     /// Reads the tokens that the configuration names. The home's token is read for each request.
-    pub fn read(home: &Path, config: &Config, environment: &Environment) -> Result<Self, UnusableToken> {
+    pub fn read(
+        home: &Path,
+        config: &Config,
+        environment: &Environment,
+    ) -> Result<Self, UnusableToken> {
         let mut others = HashMap::new();
         for (uid, variable) in &config.server.tokens {
-            let fail = |why: String| UnusableToken { uid: uid.clone(), why };
+            let fail = |why: String| UnusableToken {
+                uid: uid.clone(),
+                why,
+            };
             let token = environment.get(variable).map(str::trim).unwrap_or_default();
             if token.is_empty() {
-                return Err(fail(format!("the environment variable {variable} is not set")));
+                return Err(fail(format!(
+                    "the environment variable {variable} is not set"
+                )));
             }
             if token.len() < MIN_CHARS || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
-                return Err(fail(format!("{variable} must contain at least {MIN_CHARS} characters without spaces")));
+                return Err(fail(format!(
+                    "{variable} must contain at least {MIN_CHARS} characters without spaces"
+                )));
             }
-            if others.insert(fingerprint(token), KnownToken::new(uid)).is_some() {
-                return Err(fail(format!("{variable} contains the token of another user")));
+            if others
+                .insert(fingerprint(token), KnownToken::new(uid))
+                .is_some()
+            {
+                return Err(fail(format!(
+                    "{variable} contains the token of another user"
+                )));
             }
         }
         let path = home.join(FILE);
-        Ok(Self { path, configured: Arc::new(others), home_token: Arc::default() })
+        Ok(Self {
+            path,
+            configured: Arc::new(others),
+            home_token: Arc::default(),
+        })
     }
 
     /// Returns the user of a token, and a handle that reports when the token is revoked.
@@ -146,9 +182,15 @@ impl Tokens {
         // Digests are compared, so that the time of the comparison reveals nothing about the token.
         let offered = fingerprint(token);
         let own = self.own();
-        let known = own.as_ref().filter(|(kept, _)| *kept == offered).map(|(_, known)| known);
+        let known = own
+            .as_ref()
+            .filter(|(kept, _)| *kept == offered)
+            .map(|(_, known)| known);
         let known = known.or_else(|| self.configured.get(&offered))?;
-        Some((Caller::User(Arc::clone(&known.uid)), TokenWatch(Some(known.valid.subscribe()))))
+        Some((
+            Caller::User(Arc::clone(&known.uid)),
+            TokenWatch(Some(known.valid.subscribe())),
+        ))
     }
 
     /// Checks the token file regularly, so that streams with a revoked token end.
@@ -161,14 +203,19 @@ impl Tokens {
     }
 
     fn own(&self) -> MutexGuard<'_, Option<(Fingerprint, KnownToken)>> {
-        self.home_token.lock().unwrap_or_else(PoisonError::into_inner)
+        self.home_token
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Reads the file. If it holds another token, or none, the previous one is revoked.
     fn reload(&self) {
         let home = self.path.parent().unwrap_or(Path::new(""));
         // A file that cannot be read grants no access.
-        let now = read_home_token(home).ok().flatten().map(|token| fingerprint(&token));
+        let now = read_home_token(home)
+            .ok()
+            .flatten()
+            .map(|token| fingerprint(&token));
         let mut own = self.own();
         if own.as_ref().map(|(kept, _)| *kept) == now {
             return;
@@ -195,14 +242,24 @@ mod tests {
         assert_eq!((token.len(), note), (64, None));
         let path = home.path().join(FILE);
         assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o600);
-        assert_eq!(prepare_home_token(home.path()).unwrap().0, token, "it stays");
+        assert_eq!(
+            prepare_home_token(home.path()).unwrap().0,
+            token,
+            "it stays"
+        );
         let header = home.path().join(HEADER_FILE);
-        assert_eq!(std::fs::read_to_string(&header).unwrap(), format!("Authorization: Bearer {token}\n"));
-        assert_eq!(header.metadata().unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(
+            std::fs::read_to_string(&header).unwrap(),
+            format!("Authorization: Bearer {token}\n")
+        );
+        assert_eq!(
+            header.metadata().unwrap().permissions().mode() & 0o777,
+            0o600
+        );
         assert_eq!(std::fs::read_dir(home.path()).unwrap().count(), 2);
 
-        let tokens =
-            Tokens::read(home.path(), &Config::default(), &Environment::default()).unwrap_or_else(|_| panic!());
+        let tokens = Tokens::read(home.path(), &Config::default(), &Environment::default())
+            .unwrap_or_else(|_| panic!());
         let (caller, token_watch) = tokens.find(&token).unwrap();
         assert_eq!(caller, Caller::User(LOCAL.into()));
         for wrong in ["", "x", &token[..63], &format!("{token} ")] {
@@ -244,8 +301,11 @@ mod tests {
         let (bob, eve) = ("bob-bob-bob-bob-bob", "eve-eve-eve-eve-eve");
         let tokens = read(bob, eve).unwrap_or_else(|why| panic!("{why}"));
         assert_eq!(tokens.find(eve).unwrap().0, Caller::User("eve".into()));
-        for (bob, eve, part) in [(bob, "", "EVE is not set"), (bob, "short", "at least 16"), (bob, bob, "another user")]
-        {
+        for (bob, eve, part) in [
+            (bob, "", "EVE is not set"),
+            (bob, "short", "at least 16"),
+            (bob, bob, "another user"),
+        ] {
             assert!(read(bob, eve).err().unwrap().contains(part), "{eve:?}");
         }
     }

@@ -21,16 +21,23 @@ const MAX_TEXT_LINES: usize = 20;
 const COLUMNS: usize = 72;
 
 /// Explanation of the mark of [`version_label`], printed below a table or record that contains it.
-pub(in crate::command) const DIRTY_NOTE: &str =
-    "* has edits that are not a stored version yet; they are stored when the run that made them ends";
+pub(in crate::command) const DIRTY_NOTE: &str = "* has edits that are not a stored version yet; they are stored when the run that made them ends";
 
 /// Formats the version number of an artifact, followed by `*` if the artifact has edits that are not stored as a
 /// version yet.
 pub(in crate::command) fn version_label(artifact: &Artifact) -> String {
-    format!("{}{}", artifact.current_version, if artifact.dirty { "*" } else { "" })
+    format!(
+        "{}{}",
+        artifact.current_version,
+        if artifact.dirty { "*" } else { "" }
+    )
 }
 
-pub(super) async fn list(context: &Context<'_>, artifacts: &ArtifactSource, columns: &[String]) -> Result<(), Failure> {
+pub(super) async fn list(
+    context: &Context<'_>,
+    artifacts: &ArtifactSource,
+    columns: &[String],
+) -> Result<(), Failure> {
     let artifacts = artifacts.list().await?;
     if context.global.json {
         return print::json(&artifacts);
@@ -42,7 +49,11 @@ pub(super) async fn list(context: &Context<'_>, artifacts: &ArtifactSource, colu
     let ellipsis = context.terminal.ellipsis();
     let row = |artifact: &Artifact| {
         // The title of a debug artifact says what it is; its text is data.
-        let about = artifact.summary.as_deref().filter(|_| !artifact.debug).unwrap_or(&artifact.title);
+        let about = artifact
+            .summary
+            .as_deref()
+            .filter(|_| !artifact.debug)
+            .unwrap_or(&artifact.title);
         vec![
             artifact.key(),
             version_label(artifact),
@@ -74,17 +85,28 @@ pub(super) async fn list(context: &Context<'_>, artifacts: &ArtifactSource, colu
     Ok(())
 }
 
-pub(super) async fn show(context: &Context<'_>, artifacts: &ArtifactSource, name: &str) -> Result<(), Failure> {
+pub(super) async fn show(
+    context: &Context<'_>,
+    artifacts: &ArtifactSource,
+    name: &str,
+) -> Result<(), Failure> {
     let view = artifacts.show(name).await?;
     if context.global.json {
         return print::json(&view);
     }
-    let ArtifactView { artifact, content, versions } = view;
+    let ArtifactView {
+        artifact,
+        content,
+        versions,
+    } = view;
     let whose = match &artifact.scope {
         ArtifactScope::Session { session_id } => format!("session {session_id}"),
         ArtifactScope::User { uid } => format!("user {uid}"),
     };
-    let stored: Vec<String> = versions.iter().map(|version| version.version.to_string()).collect();
+    let stored: Vec<String> = versions
+        .iter()
+        .map(|version| version.version.to_string())
+        .collect();
     let current = version_label(&artifact).to_string();
     let stored = match stored.as_slice() {
         [] => "none stored".to_owned(),
@@ -101,21 +123,39 @@ pub(super) async fn show(context: &Context<'_>, artifacts: &ArtifactSource, name
         ("size", format::bytes(artifact.size)),
         ("from", artifact.source.as_str().to_owned()),
     ];
-    facts.extend(artifact.provenance.trace_id.iter().map(|trace| ("trace", trace.to_string())));
-    facts.push(("created", format!("{} UTC", format::time(artifact.created_at))));
-    facts.push(("changed", format!("{} UTC", format::time(artifact.updated_at))));
+    facts.extend(
+        artifact
+            .provenance
+            .trace_id
+            .iter()
+            .map(|trace| ("trace", trace.to_string())),
+    );
+    facts.push((
+        "created",
+        format!("{} UTC", format::time(artifact.created_at)),
+    ));
+    facts.push((
+        "changed",
+        format!("{} UTC", format::time(artifact.updated_at)),
+    ));
     for (name, fact) in facts {
         print::line(&format!("{name:<9} {}", text::safe_line(&fact)))?;
     }
     if artifact.dirty {
         print::line_or_stderr(context.terminal, TextStyle::Dim, DIRTY_NOTE)?;
     }
-    let Some(content) = content else { return Ok(()) };
+    let Some(content) = content else {
+        return Ok(());
+    };
     print::line("")?;
     if context.terminal.has_stdout {
         return match artifact.content_type.starts_with("text/markdown") {
-            true => report::render(&content, context.terminal).iter().try_for_each(|line| print::line(line)),
-            false => content.lines().try_for_each(|line| print::line(&text::safe_line_keep_spaces(line))),
+            true => report::render(&content, context.terminal)
+                .iter()
+                .try_for_each(|line| print::line(line)),
+            false => content
+                .lines()
+                .try_for_each(|line| print::line(&text::safe_line_keep_spaces(line))),
         };
     }
     let mut lines = content.lines();
@@ -132,7 +172,11 @@ pub(super) async fn show(context: &Context<'_>, artifacts: &ArtifactSource, name
     }
 }
 
-pub(super) async fn versions(context: &Context<'_>, artifacts: &ArtifactSource, name: &str) -> Result<(), Failure> {
+pub(super) async fn versions(
+    context: &Context<'_>,
+    artifacts: &ArtifactSource,
+    name: &str,
+) -> Result<(), Failure> {
     let versions = artifacts.versions(name).await?;
     if context.global.json {
         return print::json(&versions);
@@ -147,7 +191,11 @@ pub(super) async fn versions(context: &Context<'_>, artifacts: &ArtifactSource, 
         .map(|version| {
             let changed = match version.changes.as_slice() {
                 [] => String::new(),
-                [(old, new)] => format!("{} -> {}", short(old, 30, ellipsis), short(new, 30, ellipsis)),
+                [(old, new)] => format!(
+                    "{} -> {}",
+                    short(old, 30, ellipsis),
+                    short(new, 30, ellipsis)
+                ),
                 more => format!("{} replacements", more.len()),
             };
             vec![
@@ -179,8 +227,17 @@ fn short(foreign: &str, columns: usize, ellipsis: &str) -> String {
 }
 
 pub(super) fn stored(stored: &Stored) -> Result<(), Failure> {
-    let Stored { name, version, size, content_type, .. } = stored;
-    print::line(&text::safe_line(&format!("{name} version {version}: {content_type}, {}", format::bytes(*size))))
+    let Stored {
+        name,
+        version,
+        size,
+        content_type,
+        ..
+    } = stored;
+    print::line(&text::safe_line(&format!(
+        "{name} version {version}: {content_type}, {}",
+        format::bytes(*size)
+    )))
 }
 
 pub(super) fn edited(name: &str, edited: &EditView) -> Result<(), Failure> {
@@ -192,12 +249,17 @@ pub(super) fn edited(name: &str, edited: &EditView) -> Result<(), Failure> {
             format!("{layer} match, {percent} % similar")
         }
     };
-    print::line(&text::safe_line(&format!("{name} version {}: {found}", edited.version)))?;
+    print::line(&text::safe_line(&format!(
+        "{name} version {}: {found}",
+        edited.version
+    )))?;
     match (edited.layer, &edited.replaced) {
         (Some(MatchLayer::Exact) | None, _) | (_, None) => Ok(()),
         (_, Some(replaced)) => {
             print::line("replaced:")?;
-            replaced.lines().try_for_each(|line| print::line(&format!("  {}", text::safe_line_keep_spaces(line))))
+            replaced.lines().try_for_each(|line| {
+                print::line(&format!("  {}", text::safe_line_keep_spaces(line)))
+            })
         }
     }
 }
@@ -223,32 +285,65 @@ pub(super) fn deleted(
     print::line(&text::safe_line(&format!("deleted {name}: {what}")))
 }
 
-pub(super) fn written(context: &Context<'_>, name: &str, path: &Path, size: u64) -> Result<(), Failure> {
-    let line = format!("{} written to {}, {}", text::safe_line(name), path.display(), format::bytes(size));
-    print::line_or_stderr(context.terminal, TextStyle::Plain, &text::safe_line_keep_spaces(&line))
+pub(super) fn written(
+    context: &Context<'_>,
+    name: &str,
+    path: &Path,
+    size: u64,
+) -> Result<(), Failure> {
+    let line = format!(
+        "{} written to {}, {}",
+        text::safe_line(name),
+        path.display(),
+        format::bytes(size)
+    );
+    print::line_or_stderr(
+        context.terminal,
+        TextStyle::Plain,
+        &text::safe_line_keep_spaces(&line),
+    )
 }
 
 pub(super) fn cleaned(context: &Context<'_>, report: &CleanupReport) -> Result<(), Failure> {
     if context.global.json {
         return print::json(report);
     }
-    for BusySession { session_id, artifacts } in &report.busy {
-        let artifacts = format::plural(usize::try_from(*artifacts).unwrap_or(usize::MAX), "artifact", "artifacts");
-        let line = format!("skipped: {artifacts} of session {session_id}, which has unfinished runs");
+    for BusySession {
+        session_id,
+        artifacts,
+    } in &report.busy
+    {
+        let artifacts = format::plural(
+            usize::try_from(*artifacts).unwrap_or(usize::MAX),
+            "artifact",
+            "artifacts",
+        );
+        let line =
+            format!("skipped: {artifacts} of session {session_id}, which has unfinished runs");
         print::line_or_stderr(context.terminal, TextStyle::Dim, &text::safe_line(&line))?;
     }
     let rows: Vec<Vec<String>> = report
         .candidates
         .iter()
         .map(|candidate| {
-            let failed = report.failed.iter().find(|failed| failed.artifact_id == candidate.artifact_id);
+            let failed = report
+                .failed
+                .iter()
+                .find(|failed| failed.artifact_id == candidate.artifact_id);
             let reason = cleanup::reason(&candidate.reason, failed.map(|failed| &failed.error));
             vec![
                 candidate.session_id.to_string(),
-                candidate.name.clone().unwrap_or_else(|| candidate.artifact_id.to_string()),
+                candidate
+                    .name
+                    .clone()
+                    .unwrap_or_else(|| candidate.artifact_id.to_string()),
                 format::bytes(candidate.bytes),
                 format::time(candidate.updated_at),
-                text::cut(&text::safe_line(&reason), COLUMNS * 2, context.terminal.ellipsis()),
+                text::cut(
+                    &text::safe_line(&reason),
+                    COLUMNS * 2,
+                    context.terminal.ellipsis(),
+                ),
             ]
         })
         .collect();
@@ -265,7 +360,11 @@ pub(super) fn cleaned(context: &Context<'_>, report: &CleanupReport) -> Result<(
     )? {
         return Ok(());
     }
-    let bytes: u64 = report.candidates.iter().map(|candidate| candidate.bytes).sum();
+    let bytes: u64 = report
+        .candidates
+        .iter()
+        .map(|candidate| candidate.bytes)
+        .sum();
     let all = format::plural(report.candidates.len(), "artifact", "artifacts");
     let deleted = (!report.dry_run).then_some(report.deleted.len());
     cleanup::close(context, &all, Some(format::bytes(bytes)), deleted)

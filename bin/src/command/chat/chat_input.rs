@@ -18,24 +18,76 @@ const COMMANDS: [(&str, &str, &str); 29] = [
         "MODE",
         "plan (refuse changes), ask, edits (allow writes in the project) or all; Shift-Tab changes it",
     ),
-    ("mode", "MODE", "normal (one agent) or orchestrator (plans and delegates to sub-agents)"),
-    ("model", "NAME", "a model profile, a model of the default profile, or offline"),
-    ("effort", "LEVEL", "effort of the reasoning: none, minimal, low, medium, high, xhigh or max"),
-    ("retry", "", "resume where the last run stopped, without a new message"),
-    ("undo", "", "go back to before your last message, and revert the files that were changed since"),
-    ("rewind", "[N]", "choose one of your messages to edit (also Esc Esc), or continue after message N"),
-    ("fork", "[N]", "continue in a copy of the session, or of its part up to message N"),
+    (
+        "mode",
+        "MODE",
+        "normal (one agent) or orchestrator (plans and delegates to sub-agents)",
+    ),
+    (
+        "model",
+        "NAME",
+        "a model profile, a model of the default profile, or offline",
+    ),
+    (
+        "effort",
+        "LEVEL",
+        "effort of the reasoning: none, minimal, low, medium, high, xhigh or max",
+    ),
+    (
+        "retry",
+        "",
+        "resume where the last run stopped, without a new message",
+    ),
+    (
+        "undo",
+        "",
+        "go back to before your last message, and revert the files that were changed since",
+    ),
+    (
+        "rewind",
+        "[N]",
+        "choose one of your messages to edit (also Esc Esc), or continue after message N",
+    ),
+    (
+        "fork",
+        "[N]",
+        "continue in a copy of the session, or of its part up to message N",
+    ),
     ("attach", "FILE", "attach a file to your next message"),
     ("copy", "", "copy the last answer to the clipboard"),
     ("monitor", "", "show all agents live"),
-    ("background", "", "while a run is active: end the chat and continue the run in the background"),
+    (
+        "background",
+        "",
+        "while a run is active: end the chat and continue the run in the background",
+    ),
     ("status", "", "show tokens, cost and goals of the session"),
-    ("context", "", "show how much of the context window the last prompt used"),
-    ("compact", "", "summarize the conversation before your next message, to free its context window"),
-    ("diff", "", "show the changes in the project that are not committed (`git diff`)"),
-    ("messages", "", "show the messages of the session with their numbers"),
+    (
+        "context",
+        "",
+        "show how much of the context window the last prompt used",
+    ),
+    (
+        "compact",
+        "",
+        "summarize the conversation before your next message, to free its context window",
+    ),
+    (
+        "diff",
+        "",
+        "show the changes in the project that are not committed (`git diff`)",
+    ),
+    (
+        "messages",
+        "",
+        "show the messages of the session with their numbers",
+    ),
     ("artifacts", "", "list the artifacts of the session"),
-    ("export", "DIR", "export the session to a folder, or to one page: /export FILE.html"),
+    (
+        "export",
+        "DIR",
+        "export the session to a folder, or to one page: /export FILE.html",
+    ),
     ("sessions", "", "list the sessions"),
     ("agents", "", "show the running agents"),
     ("tools", "", "list the tools"),
@@ -66,12 +118,29 @@ pub(super) const SESSION: &str = "SESSION";
 /// Returns the commands for completion. One with arguments is completed up to them.
 pub(super) fn completions(custom: &CustomCommands) -> Vec<Completion> {
     let completion = |name: &str, arguments: &str, about: &str| {
-        let text = if arguments.is_empty() { format!("/{name}") } else { format!("/{name} ") };
-        Completion { text, description: help_line(&format!("/{name} {arguments}"), about) }
+        let text = if arguments.is_empty() {
+            format!("/{name}")
+        } else {
+            format!("/{name} ")
+        };
+        Completion {
+            text,
+            description: help_line(&format!("/{name} {arguments}"), about),
+        }
     };
     let custom = custom.iter().filter(|command| !is_built_in(&command.name));
-    let custom = custom.map(|command| completion(&command.name, "[TEXT]", &text::safe_line(&command.description)));
-    COMMANDS.iter().map(|(name, arguments, about)| completion(name, arguments, about)).chain(custom).collect()
+    let custom = custom.map(|command| {
+        completion(
+            &command.name,
+            "[TEXT]",
+            &text::safe_line(&command.description),
+        )
+    });
+    COMMANDS
+        .iter()
+        .map(|(name, arguments, about)| completion(name, arguments, about))
+        .chain(custom)
+        .collect()
 }
 
 fn is_built_in(name: &str) -> bool {
@@ -88,17 +157,30 @@ fn help_line(input: &str, about: &str) -> String {
 /// Returns the lines of `/help`.
 pub(super) fn help(custom: &CustomCommands) -> Vec<String> {
     let keys = [
-        ("!COMMAND", "run a command yourself; your next message includes its output"),
-        ("@FILE", "include a file of the project; Tab completes names and commands"),
+        (
+            "!COMMAND",
+            "run a command yourself; your next message includes its output",
+        ),
+        (
+            "@FILE",
+            "include a file of the project; Tab completes names and commands",
+        ),
         ("Alt-Enter, Ctrl-J", "start a new line"),
         ("Ctrl-G", "edit the message in $VISUAL or $EDITOR"),
         ("Ctrl-O", "show the last output of a tool completely"),
         ("Esc Esc", "choose one of your messages to edit"),
         ("Ctrl-C", "cancel the run; press again to exit immediately"),
-        ("during a run", "type to queue messages; Esc takes one back or cancels the run"),
+        (
+            "during a run",
+            "type to queue messages; Esc takes one back or cancels the run",
+        ),
     ];
     let keys = keys.iter().map(|(key, about)| help_line(key, about));
-    completions(custom).into_iter().map(|command| command.description).chain(keys).collect()
+    completions(custom)
+        .into_iter()
+        .map(|command| command.description)
+        .chain(keys)
+        .collect()
 }
 
 /// Parsed line of input.
@@ -177,9 +259,14 @@ impl Setting {
             ("mode", _) => Err("use /mode normal or /mode orchestrator".to_owned()),
             ("model", "") => Err("give a name: /model NAME; /models lists all".to_owned()),
             ("model", model) => Ok(Self::Model(model.to_owned())),
-            (_, level) => match Effort::ALL.into_iter().find(|known| known.as_str() == level) {
+            (_, level) => match Effort::ALL
+                .into_iter()
+                .find(|known| known.as_str() == level)
+            {
                 Some(effort) => Ok(Self::Effort(effort)),
-                None => Err("use /effort none, minimal, low, medium, high, xhigh or max".to_owned()),
+                None => {
+                    Err("use /effort none, minimal, low, medium, high, xhigh or max".to_owned())
+                }
             },
         }
     }
@@ -188,7 +275,15 @@ impl Setting {
 impl ChatInput {
     /// Returns whether a plan can still be executed after this input.
     pub(super) fn keeps_plan(&self) -> bool {
-        !matches!(self, Self::Message(_) | Self::Retry | Self::New | Self::Resume(_) | Self::Move(_) | Self::Quit)
+        !matches!(
+            self,
+            Self::Message(_)
+                | Self::Retry
+                | Self::New
+                | Self::Resume(_)
+                | Self::Move(_)
+                | Self::Quit
+        )
     }
 
     /// Parses a line. `custom`: commands of the user, which do not replace others.
@@ -198,9 +293,15 @@ impl ChatInput {
             return Self::Shell(command.to_owned());
         }
         let Some(command) = line.strip_prefix('/') else {
-            return if line.is_empty() { Self::Blank } else { Self::Message(line.to_owned()) };
+            return if line.is_empty() {
+                Self::Blank
+            } else {
+                Self::Message(line.to_owned())
+            };
         };
-        let (name, rest) = command.split_once(char::is_whitespace).unwrap_or((command, ""));
+        let (name, rest) = command
+            .split_once(char::is_whitespace)
+            .unwrap_or((command, ""));
         let number = rest.trim().parse::<u64>();
         match (name, rest.trim()) {
             ("help" | "?", "") => Self::Local(LocalCommand::Help),
@@ -213,8 +314,12 @@ impl ChatInput {
                 Some(mode) => Self::Permissions(Some(mode)),
                 None => Self::Invalid("use /permissions plan, ask, edits or all".to_owned()),
             },
-            ("mode" | "model" | "effort", value) => Setting::of(name, value).map_or_else(Self::Invalid, Self::Set),
-            ("resume", "") => Self::Invalid("give a session: /resume SESSION; /sessions lists them".to_owned()),
+            ("mode" | "model" | "effort", value) => {
+                Setting::of(name, value).map_or_else(Self::Invalid, Self::Set)
+            }
+            ("resume", "") => {
+                Self::Invalid("give a session: /resume SESSION; /sessions lists them".to_owned())
+            }
             ("resume", session) => Self::Resume(session.to_owned()),
             ("clear", "") => Self::Local(LocalCommand::Clear),
             ("context", "") => Self::Local(LocalCommand::Context),
@@ -231,17 +336,25 @@ impl ChatInput {
             ("rewind" | "fork", _) => match (number, name) {
                 (Ok(number), "rewind") => Self::Move(HeadMove::Rewind(Some(number))),
                 (Ok(number), _) => Self::Move(HeadMove::Fork(Some(number))),
-                (Err(_), _) => Self::Invalid(format!("give the number of a message: /{name} N; /messages shows them")),
+                (Err(_), _) => Self::Invalid(format!(
+                    "give the number of a message: /{name} N; /messages shows them"
+                )),
             },
             (_, rest) if let Some(query) = query(name, rest) => query,
-            (name, rest) if let Some(message) = custom.message(name, rest).filter(|_| !is_built_in(name)) => {
+            (name, rest)
+                if let Some(message) =
+                    custom.message(name, rest).filter(|_| !is_built_in(name)) =>
+            {
                 Self::Message(message)
             }
             // A first word with another slash, such as a path, is not a command.
             _ if name.contains('/') => Self::Message(line.to_owned()),
             _ => {
                 let known = COMMANDS.iter().map(|(name, ..)| *name);
-                let nearest = nearest_of(name, known.chain(custom.iter().map(|command| &command.name[..])));
+                let nearest = nearest_of(
+                    name,
+                    known.chain(custom.iter().map(|command| &command.name[..])),
+                );
                 let nearest = nearest.map(|near| format!(". Did you mean /{near}?"));
                 let name = text::safe_line(command);
                 Self::Invalid(format!(
@@ -297,33 +410,69 @@ mod tests {
             ("/quit", ChatInput::Quit),
             ("/new", ChatInput::New),
             ("/retry", ChatInput::Retry),
-            ("/mode orchestrator", ChatInput::Set(Setting::Mode(RunMode::Orchestrator))),
-            ("/mode   normal ", ChatInput::Set(Setting::Mode(RunMode::Normal))),
+            (
+                "/mode orchestrator",
+                ChatInput::Set(Setting::Mode(RunMode::Orchestrator)),
+            ),
+            (
+                "/mode   normal ",
+                ChatInput::Set(Setting::Mode(RunMode::Normal)),
+            ),
             ("/rewind 5", ChatInput::Move(HeadMove::Rewind(Some(5)))),
             ("/rewind", ChatInput::Move(HeadMove::Rewind(None))),
             ("/undo", ChatInput::Move(HeadMove::Undo)),
             ("/attach a b.png", ChatInput::Attach("a b.png".to_owned())),
             ("/permissions", ChatInput::Permissions(None)),
-            ("/permissions plan", ChatInput::Permissions(Some(PermissionMode::Plan))),
+            (
+                "/permissions plan",
+                ChatInput::Permissions(Some(PermissionMode::Plan)),
+            ),
             ("/fork", ChatInput::Move(HeadMove::Fork(None))),
             ("/fork 5 ", ChatInput::Move(HeadMove::Fork(Some(5)))),
-            ("/model gpt-4.1", ChatInput::Set(Setting::Model("gpt-4.1".to_owned()))),
-            ("/effort high", ChatInput::Set(Setting::Effort(Effort::High))),
+            (
+                "/model gpt-4.1",
+                ChatInput::Set(Setting::Model("gpt-4.1".to_owned())),
+            ),
+            (
+                "/effort high",
+                ChatInput::Set(Setting::Effort(Effort::High)),
+            ),
             ("/resume s 1", ChatInput::Resume("s 1".to_owned())),
             ("/clear", ChatInput::Local(LocalCommand::Clear)),
             ("/compact", ChatInput::Compact),
             ("/background", ChatInput::Local(LocalCommand::Background)),
             ("!ls -l", ChatInput::Shell("ls -l".to_owned())),
-            ("/sessions", ChatInput::Query(vec!["sessions".to_owned(), "list".to_owned()])),
-            ("/goals", ChatInput::Query(["traces", "show", SESSION].map(str::to_owned).to_vec())),
-            ("/export out", ChatInput::Query(["traces", "export", SESSION, "out"].map(str::to_owned).to_vec())),
+            (
+                "/sessions",
+                ChatInput::Query(vec!["sessions".to_owned(), "list".to_owned()]),
+            ),
+            (
+                "/goals",
+                ChatInput::Query(["traces", "show", SESSION].map(str::to_owned).to_vec()),
+            ),
+            (
+                "/export out",
+                ChatInput::Query(
+                    ["traces", "export", SESSION, "out"]
+                        .map(str::to_owned)
+                        .to_vec(),
+                ),
+            ),
             (
                 "/export out.html",
-                ChatInput::Query(["traces", "export", SESSION, "--html", "out.html"].map(str::to_owned).to_vec()),
+                ChatInput::Query(
+                    ["traces", "export", SESSION, "--html", "out.html"]
+                        .map(str::to_owned)
+                        .to_vec(),
+                ),
             ),
             ("/etc/hosts: what is it?", say("/etc/hosts: what is it?")),
         ] {
-            assert_eq!(ChatInput::of(line, &CustomCommands::default()), want, "{line:?}");
+            assert_eq!(
+                ChatInput::of(line, &CustomCommands::default()),
+                want,
+                "{line:?}"
+            );
         }
         for line in [
             "/permissions none",
@@ -340,7 +489,13 @@ mod tests {
             "/",
             "/quit now",
         ] {
-            assert!(matches!(ChatInput::of(line, &CustomCommands::default()), ChatInput::Invalid(_)), "{line:?}");
+            assert!(
+                matches!(
+                    ChatInput::of(line, &CustomCommands::default()),
+                    ChatInput::Invalid(_)
+                ),
+                "{line:?}"
+            );
         }
     }
 }

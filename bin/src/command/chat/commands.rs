@@ -14,7 +14,9 @@ use super::{
     shell,
 };
 use crate::{
-    command::{attach::Attachments, pasted_files::words, run_query, runtime_session::RuntimeSession},
+    command::{
+        attach::Attachments, pasted_files::words, run_query, runtime_session::RuntimeSession,
+    },
     config,
     exit::Failure,
     print,
@@ -38,7 +40,11 @@ impl Conversation<'_> {
     }
 
     /// Continues another session.
-    pub(super) async fn resume(&mut self, place: &RuntimeSession<'_>, reference: &str) -> Result<(), Failure> {
+    pub(super) async fn resume(
+        &mut self,
+        place: &RuntimeSession<'_>,
+        reference: &str,
+    ) -> Result<(), Failure> {
         let found = self.context.source().await?.session(reference).await?;
         self.select_session(Some(found.session_id.clone()));
         if self.has_header() {
@@ -48,7 +54,10 @@ impl Conversation<'_> {
         if self.context.global.json {
             return Ok(());
         }
-        print::line(&format!("continuing session {}", text::safe_line(found.short_name())))
+        print::line(&format!(
+            "continuing session {}",
+            text::safe_line(found.short_name())
+        ))
     }
 
     /// Uses the project of a session that this chat continues, for completion, mentions of files and commands.
@@ -65,11 +74,20 @@ impl Conversation<'_> {
     }
 
     /// Runs a command of the user; the next message includes its output.
-    pub(super) async fn run_shell(&mut self, place: &RuntimeSession<'_>, command: &str) -> Result<(), Failure> {
+    pub(super) async fn run_shell(
+        &mut self,
+        place: &RuntimeSession<'_>,
+        command: &str,
+    ) -> Result<(), Failure> {
         if command.is_empty() {
             return print::line("give a command: !ls");
         }
-        let Some(folder) = self.next_request.project_dir.as_ref().filter(|_| self.context.remote.is_none()) else {
+        let Some(folder) = self
+            .next_request
+            .project_dir
+            .as_ref()
+            .filter(|_| self.context.remote.is_none())
+        else {
             let what = "commands are not run in a chat with a server";
             return Err(Failure::usage(what, "Run the command in another terminal."));
         };
@@ -82,28 +100,49 @@ impl Conversation<'_> {
 
     /// Prints the changes in the project that are not committed.
     pub(super) async fn print_diff(&self, place: &RuntimeSession<'_>) -> Result<(), Failure> {
-        match self.next_request.project_dir.as_ref().filter(|_| self.context.remote.is_none()) {
-            Some(folder) => shell::run("git --no-pager diff HEAD", folder, place.interrupted()).await.map(drop),
+        match self
+            .next_request
+            .project_dir
+            .as_ref()
+            .filter(|_| self.context.remote.is_none())
+        {
+            Some(folder) => shell::run("git --no-pager diff HEAD", folder, place.interrupted())
+                .await
+                .map(drop),
             None => print::line("there is no project on this machine"),
         }
     }
 
     /// Prints the size of the last prompt, and the share of the model's context window if it is known here.
     pub(super) fn print_context(&self) -> Result<(), Failure> {
-        let Some(tokens) = self.last_results.prompt_tokens else { return print::line(NO_MESSAGES) };
+        let Some(tokens) = self.last_results.prompt_tokens else {
+            return print::line(NO_MESSAGES);
+        };
         if self.context.remote.is_some() {
-            return print::line(&format!("the last prompt had about {} tokens", format::count(tokens)));
+            return print::line(&format!(
+                "the last prompt had about {} tokens",
+                format::count(tokens)
+            ));
         }
         let home = self.context.home()?;
         let settings = config::read(&self.context.global, &home)?;
         let models = settings.models(&self.context.environment);
-        let name = self.next_request.model.as_ref().and_then(Option::as_deref).unwrap_or("default");
+        let name = self
+            .next_request
+            .model
+            .as_ref()
+            .and_then(Option::as_deref)
+            .unwrap_or("default");
         let (_, profile) = models.profile(name)?;
-        let window = models.limits(&profile, &home, &self.context.environment).context_window;
+        let window = models
+            .limits(&profile, &home, &self.context.environment)
+            .context_window;
         let used = format::count_and_share(tokens, window);
         let model = text::safe_line(profile.model_name());
         let window = format::count(window);
-        print::line(&format!("the last prompt had about {used} of the {window} tokens that {model} can take"))
+        print::line(&format!(
+            "the last prompt had about {used} of the {window} tokens that {model} can take"
+        ))
     }
 
     /// Requests a summary of the conversation before the next message is answered.
@@ -121,13 +160,20 @@ impl Conversation<'_> {
             return print::line("give a file: /attach FILE");
         }
         let path = words(path).join(" ");
-        let path = self.context.environment.expand_home(&path).unwrap_or_else(|| PathBuf::from(&path));
+        let path = self
+            .context
+            .environment
+            .expand_home(&path)
+            .unwrap_or_else(|| PathBuf::from(&path));
         let path = match &self.next_request.project_dir {
             Some(project) if self.context.remote.is_none() => project.join(path),
             _ => path,
         };
         Attachments::check(vec![path.clone()], &self.settings.config.artifacts)?;
-        print::line(&format!("your next message attaches {}", text::safe_line(&path.display().to_string())))?;
+        print::line(&format!(
+            "your next message attaches {}",
+            text::safe_line(&path.display().to_string())
+        ))?;
         self.additions.files.push(path);
         Ok(())
     }
@@ -136,21 +182,33 @@ impl Conversation<'_> {
     pub(super) fn copy_answer(&self) -> Result<(), Failure> {
         match &self.last_results.answer {
             None => print::line("there is no answer yet"),
-            Some(_) if !self.context.terminal.can_redraw => print::line("this terminal has no clipboard"),
+            Some(_) if !self.context.terminal.can_redraw => {
+                print::line("this terminal has no clipboard")
+            }
             Some(answer) => {
-                let part = if attention::copy_to_clipboard(answer) { "" } else { "the beginning of " };
-                print::line(&format!("copied {part}the last answer, if the terminal allows it (OSC 52)"))
+                let part = if attention::copy_to_clipboard(answer) {
+                    ""
+                } else {
+                    "the beginning of "
+                };
+                print::line(&format!(
+                    "copied {part}the last answer, if the terminal allows it (OSC 52)"
+                ))
             }
         }
     }
 
     /// Prints the last output of a tool completely, if it was shown in part.
     pub(super) fn unfold(&mut self) -> Result<(), Failure> {
-        let Some(step) = self.last_results.folded_step.take() else { return print::line("no output is folded") };
+        let Some(step) = self.last_results.folded_step.take() else {
+            return print::line("no output is folded");
+        };
         let terminal = self.context.terminal;
         let PageFormat { width, unicode } = PageFormat::of(terminal);
         let lines = step.all_lines(width, unicode);
-        lines.iter().try_for_each(|line| print::line(&line.to_ansi(terminal.stdout)))
+        lines
+            .iter()
+            .try_for_each(|line| print::line(&line.to_ansi(terminal.stdout)))
     }
 
     /// Changes a setting of the next runs.
@@ -174,6 +232,8 @@ impl Conversation<'_> {
     }
 
     pub(super) fn print_help(&self) -> Result<(), Failure> {
-        help(&self.custom_commands).iter().try_for_each(|line| print::line(line))
+        help(&self.custom_commands)
+            .iter()
+            .try_for_each(|line| print::line(line))
     }
 }

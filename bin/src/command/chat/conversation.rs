@@ -12,7 +12,9 @@ use soong::{
     protocol::{Effort, PermissionMode, SessionId, api::StartBody},
 };
 use soong_client::Client;
-use soong_tui::{attention::Title, terminal::TextStyle, text, transcript::Step, typed_messages::SharedMessages};
+use soong_tui::{
+    attention::Title, terminal::TextStyle, text, transcript::Step, typed_messages::SharedMessages,
+};
 
 use super::{
     chat_input::{ChatInput, HeadMove, LocalCommand},
@@ -42,9 +44,11 @@ pub(super) const NO_MESSAGES: &str = "no messages yet";
 /// Message that starts the execution of a plan.
 const EXECUTE: &str = "Execute the plan.";
 /// Printed below a plan.
-const PLAN_HINT: &str = "type 1 to execute this plan in mode ask, 2 in mode edits, or a message to continue planning";
+const PLAN_HINT: &str =
+    "type 1 to execute this plan in mode ask, 2 in mode edits, or a message to continue planning";
 /// Answers that start the execution of a plan, with the permission mode of the run.
-const EXECUTIONS: [(&str, PermissionMode); 2] = [("1", PermissionMode::Ask), ("2", PermissionMode::Edits)];
+const EXECUTIONS: [(&str, PermissionMode); 2] =
+    [("1", PermissionMode::Ask), ("2", PermissionMode::Edits)];
 
 /// Printed after the first Ctrl-C.
 const QUIT_HINT: &str = "press Ctrl-C again to quit, or use /quit or Ctrl-D";
@@ -116,22 +120,31 @@ impl Conversation<'_> {
                 Ok(Next::Continue) => {}
                 Ok(Next::Quit) => return Ok(Exit::Success),
                 // A failure ends the conversation if input is piped in or if nothing reads the output any more.
-                Err(failure) if !self.input.is_terminal() || failure.is_output_closed() => return Err(failure),
+                Err(failure) if !self.input.is_terminal() || failure.is_output_closed() => {
+                    return Err(failure);
+                }
                 Err(failure) => {
                     let sending = self.sending.take();
                     let mut typed = self.typed.lock();
                     typed.take_back(usize::MAX);
-                    sending.into_iter().for_each(|message| typed.put_before(message));
+                    sending
+                        .into_iter()
+                        .for_each(|message| typed.put_before(message));
                     let _ = print::failure(&failure, self.context.terminal);
                 }
             }
-            let Some(line) = self.next_input(place).await? else { return Ok(Exit::Interrupted) };
+            let Some(line) = self.next_input(place).await? else {
+                return Ok(Exit::Interrupted);
+            };
             handled = self.handle_line(place, line).await;
         }
     }
 
     /// Resumes the run of the session that an earlier process has left, if the user is at a terminal.
-    async fn resume_interrupted(&mut self, place: &mut RuntimeSession<'_>) -> Result<Next, Failure> {
+    async fn resume_interrupted(
+        &mut self,
+        place: &mut RuntimeSession<'_>,
+    ) -> Result<Next, Failure> {
         let session = self.next_request.session_id.as_deref().map(SessionId::new);
         let is_shown = self.input.is_terminal() && !self.context.global.json;
         if !is_shown || !session.is_some_and(|session| place.has_interrupted_run(&session)) {
@@ -147,7 +160,9 @@ impl Conversation<'_> {
     async fn next_line(&mut self) -> Result<InputLine, Failure> {
         let prompt = self.prompt();
         let (queued, text) = self.typed.lock().take_next();
-        let Some(message) = queued else { return self.input.next(&prompt, &text::safe_block(&text)).await };
+        let Some(message) = queued else {
+            return self.input.next(&prompt, &text::safe_block(&text)).await;
+        };
         print::line(&format!("{prompt}{}", text::safe_block(&message)))?;
         self.sending = Some(message.clone());
         Ok(InputLine::Line(message))
@@ -155,7 +170,10 @@ impl Conversation<'_> {
 
     /// Returns the next input, or `None` if the process was asked to end. A Ctrl-C that is a signal, because no editor
     /// reads keys, counts like one at the prompt; in a pipe it ends the chat.
-    async fn next_input(&mut self, place: &RuntimeSession<'_>) -> Result<Option<InputLine>, Failure> {
+    async fn next_input(
+        &mut self,
+        place: &RuntimeSession<'_>,
+    ) -> Result<Option<InputLine>, Failure> {
         let is_pipe = !self.input.is_terminal();
         let reads_keys = self.context.terminal.can_redraw;
         let mut interrupted_at = self.interrupted_at;
@@ -186,7 +204,11 @@ impl Conversation<'_> {
         Ok(Some(input))
     }
 
-    async fn handle_line(&mut self, place: &mut RuntimeSession<'_>, line: InputLine) -> Result<Next, Failure> {
+    async fn handle_line(
+        &mut self,
+        place: &mut RuntimeSession<'_>,
+        line: InputLine,
+    ) -> Result<Next, Failure> {
         match line {
             InputLine::Line(line) => {
                 self.interrupted_at = None;
@@ -212,13 +234,19 @@ impl Conversation<'_> {
         }
     }
 
-    async fn handle_input(&mut self, place: &mut RuntimeSession<'_>, input: ChatInput) -> Result<Next, Failure> {
+    async fn handle_input(
+        &mut self,
+        place: &mut RuntimeSession<'_>,
+        input: ChatInput,
+    ) -> Result<Next, Failure> {
         self.has_plan &= input.keeps_plan();
         match input {
             ChatInput::Quit => return Ok(Next::Quit),
             ChatInput::Message(text) => return self.run_message(place, Some(text)).await,
             ChatInput::Retry => return self.run_message(place, None).await,
-            ChatInput::Move(HeadMove::Rewind(Some(sequence))) => self.switch_head(place, sequence).await?,
+            ChatInput::Move(HeadMove::Rewind(Some(sequence))) => {
+                self.switch_head(place, sequence).await?
+            }
             ChatInput::Move(HeadMove::Rewind(None)) => self.go_back(place).await?,
             ChatInput::Move(HeadMove::Undo) => self.undo(place).await?,
             ChatInput::Move(HeadMove::Fork(at_sequence)) => self.fork(place, at_sequence).await?,
@@ -236,7 +264,9 @@ impl Conversation<'_> {
             ChatInput::Local(LocalCommand::Context) => self.print_context()?,
             ChatInput::Local(LocalCommand::Diff) => self.print_diff(place).await?,
             ChatInput::Local(LocalCommand::Background) => {
-                print::line("no run is active; type /background while one is, or /quit to end the chat")?;
+                print::line(
+                    "no run is active; type /background while one is, or /quit to end the chat",
+                )?;
             }
             ChatInput::Local(LocalCommand::Clear) if !self.context.terminal.can_redraw => {}
             ChatInput::Local(LocalCommand::Clear) => print::line("\u{1b}[2J\u{1b}[3J\u{1b}[H")?,
@@ -252,11 +282,17 @@ impl Conversation<'_> {
         Ok(Next::Continue)
     }
 
-    async fn handle_key(&mut self, place: &RuntimeSession<'_>, key: ChatKey, text: String) -> Result<(), Failure> {
+    async fn handle_key(
+        &mut self,
+        place: &RuntimeSession<'_>,
+        key: ChatKey,
+        text: String,
+    ) -> Result<(), Failure> {
         self.typed.lock().text.clone_from(&text);
         match key {
             ChatKey::NextPermissionMode => {
-                self.next_request.permission_mode = Some(input::next_permission_mode(self.permission_mode()));
+                self.next_request.permission_mode =
+                    Some(input::next_permission_mode(self.permission_mode()));
             }
             ChatKey::OpenEditor => {
                 self.typed.lock().text = editor::edit(&text, &self.context.environment).await?;
@@ -272,7 +308,10 @@ impl Conversation<'_> {
 
     /// Parses what the user typed.
     fn parse(&mut self, line: &str) -> ChatInput {
-        if let Some((_, mode)) = EXECUTIONS.iter().find(|(key, _)| self.has_plan && line.trim() == *key) {
+        if let Some((_, mode)) = EXECUTIONS
+            .iter()
+            .find(|(key, _)| self.has_plan && line.trim() == *key)
+        {
             self.next_request.permission_mode = Some(*mode);
             return ChatInput::Message(EXECUTE.to_owned());
         }
@@ -295,12 +334,18 @@ impl Conversation<'_> {
 
     /// Returns the permission mode of the next run.
     pub(super) fn permission_mode(&self) -> PermissionMode {
-        self.next_request.permission_mode.unwrap_or(self.settings.config.permissions.mode)
+        self.next_request
+            .permission_mode
+            .unwrap_or(self.settings.config.permissions.mode)
     }
 
     /// Returns the prompt, which names each permission mode except `ask`.
     fn prompt(&self) -> String {
-        let mark = if self.context.terminal.unicode { "›" } else { ">" };
+        let mark = if self.context.terminal.unicode {
+            "›"
+        } else {
+            ">"
+        };
         match self.permission_mode() {
             PermissionMode::Ask => format!("{mark} "),
             mode => format!("{} {mark} ", mode.as_str()),
@@ -309,7 +354,11 @@ impl Conversation<'_> {
 
     /// Runs a message, or resumes the conversation without one. Fails if the run fails. At a terminal, a run that the
     /// user has cancelled is no failure: its output already says so.
-    async fn run_message(&mut self, place: &mut RuntimeSession<'_>, prompt: Option<String>) -> Result<Next, Failure> {
+    async fn run_message(
+        &mut self,
+        place: &mut RuntimeSession<'_>,
+        prompt: Option<String>,
+    ) -> Result<Next, Failure> {
         let has_message = prompt.is_some();
         let done = self.send(place, prompt).await?;
         self.next_request.session_id = Some(done.session.to_string());
@@ -324,7 +373,11 @@ impl Conversation<'_> {
                 print::error_line(&advice);
             }
         }
-        if done.typed.permission_mode.is_some_and(|mode| mode != self.permission_mode()) {
+        if done
+            .typed
+            .permission_mode
+            .is_some_and(|mode| mode != self.permission_mode())
+        {
             self.next_request.permission_mode = done.typed.permission_mode;
         }
         self.last_results = LastResults {
@@ -363,11 +416,19 @@ impl Conversation<'_> {
     /// Offers to execute the plan if the last run has made one.
     fn offer_execution(&mut self) -> Result<(), Failure> {
         self.has_plan = self.input.is_terminal() && self.permission_mode() == PermissionMode::Plan;
-        if self.has_plan { self.print_dim(PLAN_HINT) } else { Ok(()) }
+        if self.has_plan {
+            self.print_dim(PLAN_HINT)
+        } else {
+            Ok(())
+        }
     }
 
     /// Starts the run of a message and follows it to its end.
-    async fn send(&mut self, place: &mut RuntimeSession<'_>, prompt: Option<String>) -> Result<RunReport, Failure> {
+    async fn send(
+        &mut self,
+        place: &mut RuntimeSession<'_>,
+        prompt: Option<String>,
+    ) -> Result<RunReport, Failure> {
         let mut files = match &prompt {
             Some(text) if self.input.is_terminal() => {
                 pasted_files(text, self.context.environment.user_home().as_deref())
@@ -375,34 +436,57 @@ impl Conversation<'_> {
             _ => Vec::new(),
         };
         let mentions = match (&prompt, &self.next_request.project_dir) {
-            (Some(text), Some(project)) if self.input.is_terminal() && self.context.remote.is_none() => {
+            (Some(text), Some(project))
+                if self.input.is_terminal() && self.context.remote.is_none() =>
+            {
                 Mentions::of(text, project)
             }
             _ => Mentions::default(),
         };
         files.extend(mentions.media);
-        files.extend(self.additions.files.iter().filter(|_| prompt.is_some()).cloned());
+        files.extend(
+            self.additions
+                .files
+                .iter()
+                .filter(|_| prompt.is_some())
+                .cloned(),
+        );
         // A file that has disappeared would fail each further message.
-        let attached =
-            Attachments::check(files, &self.settings.config.artifacts).inspect_err(|_| self.additions.files.clear())?;
+        let attached = Attachments::check(files, &self.settings.config.artifacts)
+            .inspect_err(|_| self.additions.files.clear())?;
         let llm_params = match self.effort {
             Some(effort) => {
                 let request = &self.next_request;
-                let params = async |client: &Client| continued::params_with_effort(client, request, effort).await;
+                let params = async |client: &Client| {
+                    continued::params_with_effort(client, request, effort).await
+                };
                 Some(Some(place.request(params).await?))
             }
             None => self.next_request.llm_params.clone(),
         };
         let prompt = prompt.map(|typed| {
-            let sent = [vec![typed.clone()], self.additions.texts.clone(), mentions.texts].concat().join("\n\n");
+            let sent = [
+                vec![typed.clone()],
+                self.additions.texts.clone(),
+                mentions.texts,
+            ]
+            .concat()
+            .join("\n\n");
             self.sent.push((sent.clone(), typed));
             sent
         });
-        let plain = StartBody { prompt, llm_params, ..self.next_request.clone() };
+        let plain = StartBody {
+            prompt,
+            llm_params,
+            ..self.next_request.clone()
+        };
         let request = attach(self.context, place, attached, plain.clone()).await?;
         let session_id = request.session_id.clone();
         let has_parts = request.prompt != plain.prompt;
-        let display = || RunDisplay::Chat { mode: self.permission_mode(), typed: self.typed.clone() };
+        let display = || RunDisplay::Chat {
+            mode: self.permission_mode(),
+            typed: self.typed.clone(),
+        };
         match place.run(request, display()).await {
             // The user may have named a file only for the tools.
             Err(failure) if has_parts && is_unsupported(&failure) => {
@@ -410,7 +494,15 @@ impl Conversation<'_> {
                     "{}; the message is sent without the attachments",
                     text::safe_line(&failure.what)
                 ));
-                place.run(StartBody { session_id, ..plain }, display()).await
+                place
+                    .run(
+                        StartBody {
+                            session_id,
+                            ..plain
+                        },
+                        display(),
+                    )
+                    .await
             }
             done => done,
         }
@@ -423,10 +515,14 @@ impl Conversation<'_> {
 
 /// Records a Ctrl-C. Returns whether it follows another one so closely that it ends the chat.
 fn is_second_interrupt(interrupted_at: &mut Option<Instant>) -> bool {
-    interrupted_at.replace(Instant::now()).is_some_and(|before| before.elapsed() < QUIT_WINDOW)
+    interrupted_at
+        .replace(Instant::now())
+        .is_some_and(|before| before.elapsed() < QUIT_WINDOW)
 }
 
 /// Returns whether a run was rejected because its model does not take what was attached.
 fn is_unsupported(failure: &Failure) -> bool {
-    failure.what.ends_with(&format!("({})", ErrorCode::UnsupportedCapability))
+    failure
+        .what
+        .ends_with(&format!("({})", ErrorCode::UnsupportedCapability))
 }

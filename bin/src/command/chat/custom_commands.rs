@@ -42,7 +42,10 @@ impl CustomCommands {
         paths.sort();
         for path in paths.into_iter().take(MAX_COMMANDS) {
             let Some(name) = name_of(&folder, &path) else {
-                errors.push(format!("{}: a command name may contain only a-z, 0-9, - and _", path.display()));
+                errors.push(format!(
+                    "{}: a command name may contain only a-z, 0-9, - and _",
+                    path.display()
+                ));
                 continue;
             };
             match soong_server::text_file::read_text(&path, file::MAX_TEXT_BYTES) {
@@ -71,7 +74,12 @@ impl CustomCommands {
 impl CustomCommand {
     fn of(name: &str, text: &str) -> Self {
         let (description, text) = without_front_matter(text.trim());
-        let first = text.lines().next().unwrap_or_default().trim_start_matches('#').trim();
+        let first = text
+            .lines()
+            .next()
+            .unwrap_or_default()
+            .trim_start_matches('#')
+            .trim();
         let description = description.unwrap_or(first);
         Self {
             name: name.to_owned(),
@@ -83,7 +91,10 @@ impl CustomCommand {
 
 /// Adds the files `*.md` of a folder and of the folders in it.
 fn add_files(folder: &Path, depth: usize, files: &mut Vec<PathBuf>) {
-    let entries = std::fs::read_dir(folder).into_iter().flatten().filter_map(Result::ok);
+    let entries = std::fs::read_dir(folder)
+        .into_iter()
+        .flatten()
+        .filter_map(Result::ok);
     for entry in entries {
         let path = entry.path();
         let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
@@ -98,15 +109,19 @@ fn add_files(folder: &Path, depth: usize, files: &mut Vec<PathBuf>) {
 /// Returns the name of the command in a file, such as `git:review` for `git/review.md`.
 fn name_of(folder: &Path, file: &Path) -> Option<String> {
     let below = file.strip_prefix(folder).ok()?.with_extension("");
-    let parts: Vec<&str> =
-        below.iter().map(|part| part.to_str().filter(|part| is_name(part))).collect::<Option<_>>()?;
+    let parts: Vec<&str> = below
+        .iter()
+        .map(|part| part.to_str().filter(|part| is_name(part)))
+        .collect::<Option<_>>()?;
     Some(parts.join(":"))
 }
 
 /// Returns the description in the front matter of a text, and the text below it.
 fn without_front_matter(text: &str) -> (Option<&str>, &str) {
     let is_fence = |line: &str| line.trim_end() == "---";
-    let Some((first, rest)) = text.split_once('\n').filter(|(first, _)| is_fence(first)) else { return (None, text) };
+    let Some((first, rest)) = text.split_once('\n').filter(|(first, _)| is_fence(first)) else {
+        return (None, text);
+    };
     let mut length = first.len() + 1;
     let mut description = None;
     for line in rest.split_inclusive('\n') {
@@ -115,7 +130,8 @@ fn without_front_matter(text: &str) -> (Option<&str>, &str) {
             return (description, text[length..].trim());
         }
         if let Some(value) = line.strip_prefix("description:") {
-            description = Some(value.trim().trim_matches(['"', '\''])).filter(|value| !value.is_empty());
+            description =
+                Some(value.trim().trim_matches(['"', '\''])).filter(|value| !value.is_empty());
         }
     }
     // It is not closed, so it is a rule above the text.
@@ -139,7 +155,10 @@ fn with_arguments(text: &str, arguments: &str) -> (String, bool) {
             continue;
         }
         let mut following = rest[1..].chars();
-        let number = following.next().and_then(|digit| digit.to_digit(10)).filter(|number| *number > 0);
+        let number = following
+            .next()
+            .and_then(|digit| digit.to_digit(10))
+            .filter(|number| *number > 0);
         // `$10` and `$1.50` are amounts of money rather than arguments.
         let after = following.as_str().trim_start_matches(['.', ',']);
         let is_longer = after.starts_with(|next: char| next.is_ascii_digit());
@@ -167,7 +186,9 @@ fn words(arguments: &str) -> Vec<String> {
     for character in arguments.chars() {
         match quote {
             Some(mark) if character == mark => quote = None,
-            None if matches!(character, '"' | '\'') && word.as_deref().is_none_or(str::is_empty) => {
+            None if matches!(character, '"' | '\'')
+                && word.as_deref().is_none_or(str::is_empty) =>
+            {
                 quote = Some(character);
                 word.get_or_insert_default();
             }
@@ -181,7 +202,9 @@ fn words(arguments: &str) -> Vec<String> {
 
 fn is_name(name: &str) -> bool {
     !name.is_empty()
-        && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-_".contains(&byte))
+        && name
+            .bytes()
+            .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-_".contains(&byte))
 }
 
 #[cfg(test)]
@@ -191,11 +214,17 @@ mod tests {
     #[test]
     fn files_of_the_home_are_commands() {
         let home = tempfile::tempdir().unwrap();
-        assert_eq!(CustomCommands::read(home.path()), (CustomCommands::default(), Vec::new()));
+        assert_eq!(
+            CustomCommands::read(home.path()),
+            (CustomCommands::default(), Vec::new())
+        );
         let folder = home.path().join(FOLDER);
         std::fs::create_dir(&folder).unwrap();
         for (name, text) in [
-            ("review.md", "# Review a file\nReview $ARGUMENTS, and name each finding.\n"),
+            (
+                "review.md",
+                "# Review a file\nReview $ARGUMENTS, and name each finding.\n",
+            ),
             ("explain.md", "Explain this."),
             (
                 "fix.md",
@@ -210,7 +239,10 @@ mod tests {
         }
         std::fs::write(folder.join("bytes.md"), [0xff, 0xfe, 0]).unwrap();
         let (commands, errors) = CustomCommands::read(home.path());
-        let described: Vec<_> = commands.iter().map(|command| (&command.name[..], &command.description[..])).collect();
+        let described: Vec<_> = commands
+            .iter()
+            .map(|command| (&command.name[..], &command.description[..]))
+            .collect();
         let expected = [
             ("explain", "Explain this."),
             ("fix", "Fix an issue"),
@@ -220,15 +252,27 @@ mod tests {
         assert_eq!(described, expected);
         assert_eq!(errors.len(), 2, "{errors:?}");
         for (name, arguments, message) in [
-            ("review", "src/a.rs", Some("# Review a file\nReview src/a.rs, and name each finding.")),
+            (
+                "review",
+                "src/a.rs",
+                Some("# Review a file\nReview src/a.rs, and name each finding."),
+            ),
             ("explain", "", Some("Explain this.")),
             ("explain", "briefly", Some("Explain this.\n\nbriefly")),
-            ("fix", "12 \"Ann B\" more", Some("Fix issue 12 for Ann B; it costs $10.")),
+            (
+                "fix",
+                "12 \"Ann B\" more",
+                Some("Fix issue 12 for Ann B; it costs $10."),
+            ),
             ("fix", "12", Some("Fix issue 12 for ; it costs $10.")),
             ("git:push", "it's main", Some("Push to it's.")),
             ("missing", "", None),
         ] {
-            assert_eq!(commands.message(name, arguments).as_deref(), message, "{name} {arguments}");
+            assert_eq!(
+                commands.message(name, arguments).as_deref(),
+                message,
+                "{name} {arguments}"
+            );
         }
     }
 }

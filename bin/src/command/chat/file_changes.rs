@@ -16,7 +16,8 @@ use bytes::Bytes;
 use futures::StreamExt;
 use soong::{
     protocol::{
-        ArtifactEvent, Event, EventRecord, FileChange, MessageEvent, PreviousContent, SessionId, ToolEvent, TraceId,
+        ArtifactEvent, Event, EventRecord, FileChange, MessageEvent, PreviousContent, SessionId,
+        ToolEvent, TraceId,
     },
     tool::{self, sha256},
 };
@@ -76,7 +77,11 @@ enum Reversion<'a> {
 
 impl ChangesAfter {
     /// Reads what has happened after a message, and the previous contents of the changed files.
-    pub(super) async fn read(client: &Client, session: &SessionId, sequence: u64) -> Result<Self, Failure> {
+    pub(super) async fn read(
+        client: &Client,
+        session: &SessionId,
+        sequence: u64,
+    ) -> Result<Self, Failure> {
         let trace = TraceId::root(session);
         let mut changes = Self::default();
         let mut since = 0;
@@ -84,7 +89,8 @@ impl ChangesAfter {
             let page = client.session_event_page(&trace, since).await?;
             let Some(last) = page.last() else { break };
             since = last.session_seq;
-            page.iter().for_each(|record| changes.apply(record, &trace, sequence));
+            page.iter()
+                .for_each(|record| changes.apply(record, &trace, sequence));
         }
         for file in &mut changes.files {
             if let Some(previous) = &file.changes[0].previous {
@@ -97,20 +103,27 @@ impl ChangesAfter {
     /// Applies an event. The event of the message itself discards everything before it.
     fn apply(&mut self, record: &EventRecord, trace: &TraceId, sequence: u64) {
         match &record.event {
-            Event::Message(MessageEvent::Added { sequence: added, .. })
-                if record.trace_id == *trace && *added == sequence =>
-            {
-                *self = Self { is_complete: true, ..Self::default() };
+            Event::Message(MessageEvent::Added {
+                sequence: added, ..
+            }) if record.trace_id == *trace && *added == sequence => {
+                *self = Self {
+                    is_complete: true,
+                    ..Self::default()
+                };
             }
-            Event::Tool(ToolEvent::Completed { name, file_change, .. }) => {
+            Event::Tool(ToolEvent::Completed {
+                name, file_change, ..
+            }) => {
                 self.count_call(name);
                 let Some(change) = file_change else { return };
                 let path = PathBuf::from(&change.path);
                 match self.files.iter_mut().find(|file| file.path == path) {
                     Some(file) => file.changes.push(FileChange::clone(change)),
-                    None => {
-                        self.files.push(ChangedFile { path, changes: vec![FileChange::clone(change)], previous: None })
-                    }
+                    None => self.files.push(ChangedFile {
+                        path,
+                        changes: vec![FileChange::clone(change)],
+                        previous: None,
+                    }),
                 }
             }
             Event::Tool(ToolEvent::Failed { name, .. }) => self.count_call(name),
@@ -130,7 +143,9 @@ impl ChangesAfter {
 
     /// Returns whether files differ from their state at the message.
     pub(super) fn has_files(&self) -> bool {
-        self.files.iter().any(|file| file.reversion() != Reversion::Unneeded)
+        self.files
+            .iter()
+            .any(|file| file.reversion() != Reversion::Unneeded)
     }
 
     /// Returns lines that say what going back changes. `messages`: number of messages that are taken back.
@@ -145,7 +160,10 @@ impl ChangesAfter {
         }
         let mut lines = vec![format!("conversation: takes back {}", parts.join(", "))];
         for file in &self.files {
-            let name = project.and_then(|project| file.path.strip_prefix(project).ok()).unwrap_or(&file.path).display();
+            let name = project
+                .and_then(|project| file.path.strip_prefix(project).ok())
+                .unwrap_or(&file.path)
+                .display();
             lines.push(match file.reversion() {
                 Reversion::Restore(_) => format!("files: restores {name}"),
                 Reversion::Delete => format!("files: deletes {name}, which is new"),
@@ -158,8 +176,10 @@ impl ChangesAfter {
                 "files: keeps all changes from before this session was forked; it has no record of them".to_owned(),
             );
         }
-        let commands = (self.commands > 0).then(|| format::plural(self.commands, "command", "commands"));
-        let calls = (self.mcp_calls > 0).then(|| format::plural(self.mcp_calls, "MCP call", "MCP calls"));
+        let commands =
+            (self.commands > 0).then(|| format::plural(self.commands, "command", "commands"));
+        let calls =
+            (self.mcp_calls > 0).then(|| format::plural(self.mcp_calls, "MCP call", "MCP calls"));
         let effects: Vec<String> = commands.into_iter().chain(calls).collect();
         if !effects.is_empty() {
             lines.push(format!("not undone: effects of {}", effects.join(" and ")));
@@ -191,8 +211,12 @@ impl ChangesAfter {
                 Ok(true) => reverted.files.push(&file.path),
                 Ok(false) => reverted.kept.push((&file.path, "it was changed meanwhile")),
                 Err(error) => {
-                    let what = format!("the file {} cannot be reverted: {error}", file.path.display());
-                    let failure = Failure::new(Exit::Failed, what, "Check its folder and its permissions.");
+                    let what = format!(
+                        "the file {} cannot be reverted: {error}",
+                        file.path.display()
+                    );
+                    let failure =
+                        Failure::new(Exit::Failed, what, "Check its folder and its permissions.");
                     reverted.failure = Some(failure);
                     break;
                 }
@@ -223,7 +247,10 @@ impl ChangedFile {
         // Hashes of the contents that agents have written or replaced; `None`: the file did not exist.
         let mut known: Vec<Option<&str>> = Vec::new();
         for change in &self.changes {
-            let before = change.previous.as_ref().map(|previous| previous.sha256.as_str());
+            let before = change
+                .previous
+                .as_ref()
+                .map(|previous| previous.sha256.as_str());
             match before {
                 None if !change.created => return NOT_KEPT,
                 before if known.is_empty() => known.push(before),
@@ -245,8 +272,19 @@ impl ChangedFile {
 }
 
 /// Reads a content that was kept. Returns `None` if it was deleted, or if secrets in it were removed when it was stored.
-async fn load(client: &Client, session: &SessionId, previous: &PreviousContent) -> Result<Option<Bytes>, Failure> {
-    let mut body = match client.open(&artifact_path(session, previous.artifact_id.as_str(), "/content")).await {
+async fn load(
+    client: &Client,
+    session: &SessionId,
+    previous: &PreviousContent,
+) -> Result<Option<Bytes>, Failure> {
+    let mut body = match client
+        .open(&artifact_path(
+            session,
+            previous.artifact_id.as_str(),
+            "/content",
+        ))
+        .await
+    {
         Ok(found) => found.body,
         Err(error) if error.code == soong::ErrorCode::ArtifactNotFound => return Ok(None),
         Err(error) => return Err(error.into()),
@@ -267,10 +305,18 @@ mod tests {
     /// Returns a change from one content to another. `None`: the file is created; `Some("?")`: the content is not kept.
     fn change(from: Option<&str>, to: &str) -> FileChange {
         let stored = from.filter(|from| *from != "?");
-        let previous =
-            stored.map(|from| PreviousContent { artifact_id: ArtifactId::new("a"), sha256: sha256(from.as_bytes()) });
+        let previous = stored.map(|from| PreviousContent {
+            artifact_id: ArtifactId::new("a"),
+            sha256: sha256(from.as_bytes()),
+        });
         let sha256 = sha256(to.as_bytes());
-        FileChange { path: "/p/a".to_owned(), sha256, created: from.is_none(), previous, diff: None }
+        FileChange {
+            path: "/p/a".to_owned(),
+            sha256,
+            created: from.is_none(),
+            previous,
+            diff: None,
+        }
     }
 
     #[test]
@@ -279,34 +325,75 @@ mod tests {
         let restore = || Reversion::Restore(&old);
         for (changes, current, want) in [
             (vec![(Some("old"), "1")], Some("1"), restore()),
-            (vec![(Some("old"), "1"), (Some("1"), "2")], Some("2"), restore()),
-            (vec![(Some("old"), "1")], Some("mine"), Reversion::Keep("it was changed since")),
-            (vec![(Some("old"), "1")], None, Reversion::Keep("it was removed since")),
+            (
+                vec![(Some("old"), "1"), (Some("1"), "2")],
+                Some("2"),
+                restore(),
+            ),
+            (
+                vec![(Some("old"), "1")],
+                Some("mine"),
+                Reversion::Keep("it was changed since"),
+            ),
+            (
+                vec![(Some("old"), "1")],
+                None,
+                Reversion::Keep("it was removed since"),
+            ),
             (
                 vec![(Some("old"), "1"), (Some("mine"), "2")],
                 Some("2"),
                 Reversion::Keep("it was also changed by others"),
             ),
-            (vec![(Some("old"), "1"), (None, "2")], Some("2"), Reversion::Keep("it was also changed by others")),
+            (
+                vec![(Some("old"), "1"), (None, "2")],
+                Some("2"),
+                Reversion::Keep("it was also changed by others"),
+            ),
             (
                 vec![(Some("old"), "1"), (Some("?"), "2")],
                 Some("2"),
                 Reversion::Keep("its previous content is not kept"),
             ),
-            (vec![(Some("?"), "1")], Some("1"), Reversion::Keep("its previous content is not kept")),
-            (vec![(None, "1"), (Some("1"), "2")], Some("2"), Reversion::Delete),
+            (
+                vec![(Some("?"), "1")],
+                Some("1"),
+                Reversion::Keep("its previous content is not kept"),
+            ),
+            (
+                vec![(None, "1"), (Some("1"), "2")],
+                Some("2"),
+                Reversion::Delete,
+            ),
             // Changes that were reverted before.
             (vec![(Some("old"), "1")], Some("old"), Reversion::Unneeded),
             (vec![(None, "1")], None, Reversion::Unneeded),
-            (vec![(None, "1"), (Some("1"), "2")], Some("1"), Reversion::Delete),
+            (
+                vec![(None, "1"), (Some("1"), "2")],
+                Some("1"),
+                Reversion::Delete,
+            ),
             (vec![(None, "1"), (None, "2")], Some("2"), Reversion::Delete),
-            (vec![(Some("old"), "1"), (Some("old"), "2")], Some("2"), restore()),
+            (
+                vec![(Some("old"), "1"), (Some("old"), "2")],
+                Some("2"),
+                restore(),
+            ),
         ] {
-            let made: Vec<FileChange> = changes.iter().map(|(from, to)| change(*from, to)).collect();
+            let made: Vec<FileChange> =
+                changes.iter().map(|(from, to)| change(*from, to)).collect();
             let previous = made[0].previous.as_ref().map(|_| old.clone());
-            let file = ChangedFile { path: "/p/a".into(), changes: made, previous };
+            let file = ChangedFile {
+                path: "/p/a".into(),
+                changes: made,
+                previous,
+            };
             let current = current.map(|text: &str| sha256(text.as_bytes()));
-            assert_eq!(file.reversion_from(current.as_deref()), want, "{changes:?} {current:?}");
+            assert_eq!(
+                file.reversion_from(current.as_deref()),
+                want,
+                "{changes:?} {current:?}"
+            );
         }
     }
 }

@@ -43,20 +43,47 @@ impl Scope {
 
 impl Conversation<'_> {
     /// Continues from another message of the session.
-    pub(super) async fn switch_head(&self, place: &RuntimeSession<'_>, sequence: u64) -> Result<(), Failure> {
-        let Some(session) = &self.next_request.session_id else { return print::line(NO_MESSAGES) };
-        let head = place.client().switch_head(session, sequence).await.map_err(|error| refused(session, error))?;
-        describe_head("the conversation", &head).iter().try_for_each(|line| print::line(line))
+    pub(super) async fn switch_head(
+        &self,
+        place: &RuntimeSession<'_>,
+        sequence: u64,
+    ) -> Result<(), Failure> {
+        let Some(session) = &self.next_request.session_id else {
+            return print::line(NO_MESSAGES);
+        };
+        let head = place
+            .client()
+            .switch_head(session, sequence)
+            .await
+            .map_err(|error| refused(session, error))?;
+        describe_head("the conversation", &head)
+            .iter()
+            .try_for_each(|line| print::line(line))
     }
 
     /// Continues in a copy of the session, up to a message.
-    pub(super) async fn fork(&mut self, place: &RuntimeSession<'_>, at_sequence: Option<u64>) -> Result<(), Failure> {
-        let Some(session) = &self.next_request.session_id else { return print::line(NO_MESSAGES) };
-        let body = ForkBody { at_sequence, ..ForkBody::default() };
-        let made = place.client().fork_session(session, &body).await.map_err(|error| refused(session, error))?;
+    pub(super) async fn fork(
+        &mut self,
+        place: &RuntimeSession<'_>,
+        at_sequence: Option<u64>,
+    ) -> Result<(), Failure> {
+        let Some(session) = &self.next_request.session_id else {
+            return print::line(NO_MESSAGES);
+        };
+        let body = ForkBody {
+            at_sequence,
+            ..ForkBody::default()
+        };
+        let made = place
+            .client()
+            .fork_session(session, &body)
+            .await
+            .map_err(|error| refused(session, error))?;
         let before = place.session_name(&SessionId::new(session.as_str())).await;
         let now = made.session.short_name();
-        print::line(&text::safe_line(&format!("continuing in session {now}; {before} is unchanged")))?;
+        print::line(&text::safe_line(&format!(
+            "continuing in session {now}; {before} is unchanged"
+        )))?;
         self.next_request.session_id = Some(made.session.session_id.to_string());
         Ok(())
     }
@@ -64,22 +91,37 @@ impl Conversation<'_> {
     /// Asks the user for an earlier message, and goes back to before it.
     pub(super) async fn go_back(&mut self, place: &RuntimeSession<'_>) -> Result<(), Failure> {
         let messages = self.messages(place).await?;
-        let own: Vec<&Message> = messages.iter().filter(|message| is_users(message)).collect();
+        let own: Vec<&Message> = messages
+            .iter()
+            .filter(|message| is_users(message))
+            .collect();
         if own.is_empty() {
             return print::line(NO_MESSAGES);
         }
         let hidden = own.len().saturating_sub(MAX_LISTED_MESSAGES);
         for message in &own[hidden..] {
             let line = text::safe_line(&message.content.to_string());
-            print::line(&format!("{:>5}  {}", message.sequence, text::cut(&line, MESSAGE_COLUMNS, "...")))?;
+            print::line(&format!(
+                "{:>5}  {}",
+                message.sequence,
+                text::cut(&line, MESSAGE_COLUMNS, "...")
+            ))?;
         }
-        let answer = self.input.next("number of the message to edit (Enter: none): ", "").await?;
-        let InputLine::Line(answer) = answer else { return Ok(()) };
+        let answer = self
+            .input
+            .next("number of the message to edit (Enter: none): ", "")
+            .await?;
+        let InputLine::Line(answer) = answer else {
+            return Ok(());
+        };
         let answer = answer.trim();
         if answer.is_empty() {
             return Ok(());
         }
-        match own.iter().find(|message| message.sequence.to_string() == answer) {
+        match own
+            .iter()
+            .find(|message| message.sequence.to_string() == answer)
+        {
             Some(message) => self.go_back_before(place, message, &messages).await,
             None => print::line("enter one of the listed numbers"),
         }
@@ -96,7 +138,9 @@ impl Conversation<'_> {
 
     /// Returns the messages that lead to the head of the session.
     async fn messages(&self, place: &RuntimeSession<'_>) -> Result<Vec<Message>, Failure> {
-        let Some(session) = &self.next_request.session_id else { return Ok(Vec::new()) };
+        let Some(session) = &self.next_request.session_id else {
+            return Ok(Vec::new());
+        };
         Ok(place.client().messages(session).await?)
     }
 
@@ -108,22 +152,38 @@ impl Conversation<'_> {
         message: &Message,
         messages: &[Message],
     ) -> Result<(), Failure> {
-        let Some(session) = self.next_request.session_id.as_deref().map(SessionId::new) else { return Ok(()) };
+        let Some(session) = self.next_request.session_id.as_deref().map(SessionId::new) else {
+            return Ok(());
+        };
         // The files of a server are not those of this machine.
         if !self.input.is_terminal() || self.context.remote.is_some() {
             return self.continue_before(place, message).await;
         }
         let changes = ChangesAfter::read(place.client(), &session, message.sequence).await?;
-        let taken_back = messages.iter().filter(|later| later.sequence >= message.sequence).count();
+        let taken_back = messages
+            .iter()
+            .filter(|later| later.sequence >= message.sequence)
+            .count();
         for line in changes.preview(taken_back, self.next_request.project_dir.as_deref()) {
             print::line(&format!("  {line}"))?;
         }
         let scope = match changes.has_files() {
-            true => self.input.next("go back: b(oth), c(onversation), f(iles), or Enter to cancel: ", "").await?,
+            true => {
+                self.input
+                    .next(
+                        "go back: b(oth), c(onversation), f(iles), or Enter to cancel: ",
+                        "",
+                    )
+                    .await?
+            }
             false => InputLine::Line("conversation".to_owned()),
         };
-        let InputLine::Line(answer) = scope else { return Ok(()) };
-        let Some(scope) = Scope::parse(&answer) else { return print::line("nothing was changed") };
+        let InputLine::Line(answer) = scope else {
+            return Ok(());
+        };
+        let Some(scope) = Scope::parse(&answer) else {
+            return print::line("nothing was changed");
+        };
         if scope != Scope::Files {
             self.continue_before(place, message).await?;
         }
@@ -136,12 +196,22 @@ impl Conversation<'_> {
     /// Reverts files. If the conversation continues, the next message says so.
     fn revert_files(&mut self, changes: &ChangesAfter, scope: Scope) -> Result<(), Failure> {
         let reverted = changes.revert();
-        print::line(&format!("reverted {}", format::plural(reverted.files.len(), "file", "files")))?;
+        print::line(&format!(
+            "reverted {}",
+            format::plural(reverted.files.len(), "file", "files")
+        ))?;
         for (path, why) in &reverted.kept {
-            print::line(&text::safe_line(&format!("left {} alone: {why}", path.display())))?;
+            print::line(&text::safe_line(&format!(
+                "left {} alone: {why}",
+                path.display()
+            )))?;
         }
         if scope == Scope::Files && !reverted.files.is_empty() {
-            let names: Vec<String> = reverted.files.iter().map(|path| path.display().to_string()).collect();
+            let names: Vec<String> = reverted
+                .files
+                .iter()
+                .map(|path| path.display().to_string())
+                .collect();
             self.additions.texts.push(format!(
                 "I have reverted these files to their content before your changes: {}",
                 names.join(", ")
@@ -154,10 +224,19 @@ impl Conversation<'_> {
     }
 
     /// Continues from the message before one of the user's, whose text can be edited and sent again.
-    async fn continue_before(&mut self, place: &RuntimeSession<'_>, message: &Message) -> Result<(), Failure> {
-        self.switch_head(place, message.parent_sequence.unwrap_or(0)).await?;
+    async fn continue_before(
+        &mut self,
+        place: &RuntimeSession<'_>,
+        message: &Message,
+    ) -> Result<(), Failure> {
+        self.switch_head(place, message.parent_sequence.unwrap_or(0))
+            .await?;
         let content = message.content.to_string();
-        let typed = self.sent.iter().find(|(sent, _)| *sent == content).map(|(_, typed)| typed.clone());
+        let typed = self
+            .sent
+            .iter()
+            .find(|(sent, _)| *sent == content)
+            .map(|(_, typed)| typed.clone());
         let mut messages = self.typed.lock();
         messages.take_back(usize::MAX);
         messages.put_before(typed.unwrap_or(content));

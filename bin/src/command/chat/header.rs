@@ -25,23 +25,34 @@ pub(super) struct Header<'a> {
 impl Header<'_> {
     /// Returns the line, at most `width` columns wide.
     pub(super) fn line(&self, width: usize, unicode: bool) -> String {
-        let (separator, ellipsis) = if unicode { (" · ", "…") } else { (" | ", "...") };
+        let (separator, ellipsis) = if unicode {
+            (" · ", "…")
+        } else {
+            (" | ", "...")
+        };
         let parts = [
             Some(concat!("soong ", env!("CARGO_PKG_VERSION")).to_owned()),
             self.model.map(text::safe_line),
             self.mode.map(|mode| mode.as_str().to_owned()),
             Some(format!("permissions {}", self.permissions.as_str())),
-            self.project.map(|project| text::safe_line(&from_home(project, self.home))),
+            self.project
+                .map(|project| text::safe_line(&from_home(project, self.home))),
             self.branch.map(text::safe_line),
         ];
-        let line = parts.into_iter().flatten().collect::<Vec<_>>().join(separator);
+        let line = parts
+            .into_iter()
+            .flatten()
+            .collect::<Vec<_>>()
+            .join(separator);
         text::cut(&line, width, ellipsis)
     }
 }
 
 /// Returns the title of the terminal for a chat in this project.
 pub(super) fn terminal_title(project: Option<&Path>) -> String {
-    let name = project.and_then(Path::file_name).map(|name| name.to_string_lossy().into_owned());
+    let name = project
+        .and_then(Path::file_name)
+        .map(|name| name.to_string_lossy().into_owned());
     name.map_or_else(|| "soong".to_owned(), |name| format!("soong: {name}"))
 }
 
@@ -53,13 +64,20 @@ impl Conversation<'_> {
 
     /// Begins or continues a session at a terminal: uses its project, and prints a header. `model`: the model of the next
     /// run; `None`: the one that the user has set, or that of the session's last run.
-    pub(super) async fn begin(&mut self, place: &RuntimeSession<'_>, model: Option<&str>) -> Result<(), Failure> {
+    pub(super) async fn begin(
+        &mut self,
+        place: &RuntimeSession<'_>,
+        model: Option<&str>,
+    ) -> Result<(), Failure> {
         if !self.has_header() {
             return Ok(());
         }
         // A session that does not exist yet begins with the first message.
         let (continued, last) = match &self.next_request.session_id {
-            Some(session) => (place.client().session(session).await.ok(), place.client().trace(session).await.ok()),
+            Some(session) => (
+                place.client().session(session).await.ok(),
+                place.client().trace(session).await.ok(),
+            ),
             None => (None, None),
         };
         if let Some(view) = &continued {
@@ -90,7 +108,10 @@ impl Conversation<'_> {
             self.print_dim(&format!("the rules of its repository apply: {notes}"))?;
         }
         let session = match (&continued, &request.session_id) {
-            (Some(view), _) => format!("continuing session {}", text::safe_line(view.session.short_name())),
+            (Some(view), _) => format!(
+                "continuing session {}",
+                text::safe_line(view.session.short_name())
+            ),
             (None, Some(name)) => format!("session {}", text::safe_line(name)),
             (None, None) => "new session".to_owned(),
         };
@@ -107,15 +128,28 @@ impl Conversation<'_> {
             Some(model) if model != "default" => Some(model.to_owned()),
             // A server may have another default.
             _ if self.context.remote.is_some() => None,
-            _ => Some(self.settings.models(&self.context.environment).config.model.model_name().to_owned()),
+            _ => Some(
+                self.settings
+                    .models(&self.context.environment)
+                    .config
+                    .model
+                    .model_name()
+                    .to_owned(),
+            ),
         }
     }
 
     /// Prints how to continue the session later.
-    pub(super) async fn print_resume_hint(&self, place: &RuntimeSession<'_>) -> Result<(), Failure> {
+    pub(super) async fn print_resume_hint(
+        &self,
+        place: &RuntimeSession<'_>,
+    ) -> Result<(), Failure> {
         match &self.next_request.session_id {
             Some(session) if self.input.is_terminal() => {
-                let soong = report::command(self.context.global.home.as_deref(), self.context.global.url.as_deref());
+                let soong = report::command(
+                    self.context.global.home.as_deref(),
+                    self.context.global.url.as_deref(),
+                );
                 let session = place.session_name(&SessionId::new(session.as_str())).await;
                 let session = text::safe_line(&session);
                 let line = format!("continue this session with `{soong} chat --session {session}`");
@@ -154,11 +188,24 @@ mod tests {
             header.line(100, true),
             format!("soong {version} · gpt-5.6 · normal · permissions ask · ~/code/app · main")
         );
-        let little = Header { model: None, mode: None, project: Some(Path::new("/srv")), branch: None, ..header };
-        assert_eq!(little.line(100, false), format!("soong {version} | permissions ask | /srv"));
+        let little = Header {
+            model: None,
+            mode: None,
+            project: Some(Path::new("/srv")),
+            branch: None,
+            ..header
+        };
+        assert_eq!(
+            little.line(100, false),
+            format!("soong {version} | permissions ask | /srv")
+        );
         assert_eq!(little.line(20, true), "soong 0.1.0 · permi…");
         assert_eq!(
-            Header { project: header.home, ..little }.line(100, true),
+            Header {
+                project: header.home,
+                ..little
+            }
+            .line(100, true),
             format!("soong {version} · permissions ask · ~")
         );
     }

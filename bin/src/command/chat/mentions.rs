@@ -29,12 +29,17 @@ impl Mentions {
         let mut found = Self::default();
         let mut seen = Vec::new();
         for word in words(message) {
-            let Some(name) = word.strip_prefix('@').filter(|name| !name.is_empty()) else { continue };
-            let Ok(path) = project.join(name).canonicalize() else { continue };
+            let Some(name) = word.strip_prefix('@').filter(|name| !name.is_empty()) else {
+                continue;
+            };
+            let Ok(path) = project.join(name).canonicalize() else {
+                continue;
+            };
             if !path.is_file() || !path.starts_with(project) || seen.contains(&path) {
                 continue;
             }
-            let is_media = file::content_type(&path).is_some_and(|known| InputKind::of_content_type(known).is_some());
+            let is_media = file::content_type(&path)
+                .is_some_and(|known| InputKind::of_content_type(known).is_some());
             if is_media {
                 found.media.push(path.clone());
             } else if let Ok((beginning, size)) = beginning(&path) {
@@ -66,7 +71,10 @@ fn included(name: &str, beginning: &[u8], size: u64) -> String {
         Err(_) => return format!("`{name}` has {size} bytes and is not text."),
     };
     let rest = match (text.len() as u64) < size {
-        true => format!("\n[the first {} of {size} bytes; `read` shows the rest]", text.len()),
+        true => format!(
+            "\n[the first {} of {size} bytes; `read` shows the rest]",
+            text.len()
+        ),
         false => String::new(),
     };
     format!("`{name}`:\n```\n{}{rest}\n```", text.trim_end_matches('\n'))
@@ -91,7 +99,14 @@ mod tests {
         assert_eq!(found.texts, ["`a.txt`:\n```\none\ntwo\n```"]);
         assert_eq!(found.media, [project.join("c.png")]);
         let long = Mentions::of("@long.txt", &project).texts.remove(0);
-        assert!(long.contains("[the first 16384 of 32768 bytes; `read` shows the rest]"), "{}", &long[16_000..]);
-        assert_eq!(Mentions::of("@b.bin", &project).texts, ["`b.bin` has 3 bytes and is not text."]);
+        assert!(
+            long.contains("[the first 16384 of 32768 bytes; `read` shows the rest]"),
+            "{}",
+            &long[16_000..]
+        );
+        assert_eq!(
+            Mentions::of("@b.bin", &project).texts,
+            ["`b.bin` has 3 bytes and is not text."]
+        );
     }
 }

@@ -18,12 +18,20 @@ const HERE: &str = "here";
 
 /// Asks for the project folder if it would be the user's home folder or one above it. Changes nothing if no user can be
 /// asked, if the folder was allowed or if it is another one.
-pub(super) async fn choose_project(context: &Context<'_>, project: &mut ProjectArgs) -> Result<(), Failure> {
-    let home = context.environment.user_home().and_then(|home| home.canonicalize().ok());
-    let is_above_home =
-        |folder: &Path| folder.parent().is_none() || home.as_ref().is_some_and(|home| home.starts_with(folder));
+pub(super) async fn choose_project(
+    context: &Context<'_>,
+    project: &mut ProjectArgs,
+) -> Result<(), Failure> {
+    let home = context
+        .environment
+        .user_home()
+        .and_then(|home| home.canonicalize().ok());
+    let is_above_home = |folder: &Path| {
+        folder.parent().is_none() || home.as_ref().is_some_and(|home| home.starts_with(folder))
+    };
     let current = folder(project.path.as_deref())?;
-    if project.here || context.global.json || !prompts::is_interactive() || !is_above_home(&current) {
+    if project.here || context.global.json || !prompts::is_interactive() || !is_above_home(&current)
+    {
         return Ok(());
     }
     let why = format!(
@@ -31,10 +39,18 @@ pub(super) async fn choose_project(context: &Context<'_>, project: &mut ProjectA
          programs execute.",
         text::safe_line(&current.display().to_string())
     );
-    text::wrap(&why, PageFormat::of(context.terminal).width).iter().try_for_each(|line| print::line(line))?;
+    text::wrap(&why, PageFormat::of(context.terminal).width)
+        .iter()
+        .try_for_each(|line| print::line(line))?;
     let mut input = Input::of_person()?;
     loop {
-        let answer = match input.next(&format!("project folder, or `{HERE}` to use this one: "), "").await? {
+        let answer = match input
+            .next(
+                &format!("project folder, or `{HERE}` to use this one: "),
+                "",
+            )
+            .await?
+        {
             InputLine::Line(answer) => answer.trim().to_owned(),
             InputLine::Key(..) => continue,
             InputLine::Discarded | InputLine::Closed => {
@@ -51,7 +67,9 @@ pub(super) async fn choose_project(context: &Context<'_>, project: &mut ProjectA
                 return Ok(());
             }
             path => match folder(context.environment.expand_home(path).as_deref()) {
-                Ok(chosen) if is_above_home(&chosen) => print::line("this is also your home folder or above it")?,
+                Ok(chosen) if is_above_home(&chosen) => {
+                    print::line("this is also your home folder or above it")?
+                }
                 Ok(chosen) => {
                     project.path = Some(chosen);
                     return Ok(());

@@ -46,7 +46,11 @@ pub(super) async fn run(
 ) -> Result<String, Failure> {
     let failed = |error: std::io::Error| {
         let what = format!("the command could not be run: {error}");
-        Failure::new(Exit::Failed, what, "Check that `sh` is installed and the project folder exists.")
+        Failure::new(
+            Exit::Failed,
+            what,
+            "Check that `sh` is installed and the project folder exists.",
+        )
     };
     // A process group of its own, so that an interrupt ends everything that the command has started.
     let mut child = Command::new("sh")
@@ -59,11 +63,23 @@ pub(super) async fn run(
         .kill_on_drop(true)
         .spawn()
         .map_err(failed)?;
-    let group = child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
+    let group = child
+        .id()
+        .and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
     let beginning = Arc::new(Mutex::new(OutputBeginning::default()));
     let mut copies = JoinSet::new();
-    copies.extend(child.stdout.take().map(|output| copy(output, std::io::stdout(), Arc::clone(&beginning))));
-    copies.extend(child.stderr.take().map(|output| copy(output, std::io::stderr(), Arc::clone(&beginning))));
+    copies.extend(
+        child
+            .stdout
+            .take()
+            .map(|output| copy(output, std::io::stdout(), Arc::clone(&beginning))),
+    );
+    copies.extend(
+        child
+            .stderr
+            .take()
+            .map(|output| copy(output, std::io::stderr(), Arc::clone(&beginning))),
+    );
     let ended = tokio::select! {
         status = child.wait() => Some(status),
         () = interrupted => None,
@@ -83,7 +99,10 @@ pub(super) async fn run(
     };
     let status = status.map_err(failed)?;
     // The tasks that are left end when the set is dropped.
-    let _ = timeout(READ_TIMEOUT, async { while copies.join_next().await.is_some() {} }).await;
+    let _ = timeout(READ_TIMEOUT, async {
+        while copies.join_next().await.is_some() {}
+    })
+    .await;
     let beginning = beginning.lock().unwrap_or_else(PoisonError::into_inner);
     if beginning.last.is_some_and(|last| last != b'\n') {
         print::line("")?;
@@ -91,18 +110,35 @@ pub(super) async fn run(
     if !status.success() {
         print::error_line(&format!("({status})"));
     }
-    let how = status.code().map_or_else(|| "was killed by a signal".to_owned(), |code| format!("exited with {code}"));
-    let output = String::from_utf8_lossy(&beginning.bytes[..beginning.bytes.len().min(MAX_KEPT_BYTES)]);
-    let cut = if beginning.bytes.len() > MAX_KEPT_BYTES { "\n[the rest is left out]" } else { "" };
-    Ok(format!("I ran `{command}`, which {how} and printed:\n```\n{}{cut}\n```", output.trim_end()))
+    let how = status.code().map_or_else(
+        || "was killed by a signal".to_owned(),
+        |code| format!("exited with {code}"),
+    );
+    let output =
+        String::from_utf8_lossy(&beginning.bytes[..beginning.bytes.len().min(MAX_KEPT_BYTES)]);
+    let cut = if beginning.bytes.len() > MAX_KEPT_BYTES {
+        "\n[the rest is left out]"
+    } else {
+        ""
+    };
+    Ok(format!(
+        "I ran `{command}`, which {how} and printed:\n```\n{}{cut}\n```",
+        output.trim_end()
+    ))
 }
 
 /// Copies the output of a command to the terminal, and keeps its beginning.
-async fn copy(mut output: impl AsyncRead + Unpin, mut terminal: impl Write, beginning: Arc<Mutex<OutputBeginning>>) {
+async fn copy(
+    mut output: impl AsyncRead + Unpin,
+    mut terminal: impl Write,
+    beginning: Arc<Mutex<OutputBeginning>>,
+) {
     let mut piece = [0; 8 * 1024];
     while let Ok(count @ 1..) = output.read(&mut piece).await {
         // The output is kept even if nobody reads the terminal.
-        let _ = terminal.write_all(&piece[..count]).and_then(|()| terminal.flush());
+        let _ = terminal
+            .write_all(&piece[..count])
+            .and_then(|()| terminal.flush());
         let mut beginning = beginning.lock().unwrap_or_else(PoisonError::into_inner);
         beginning.last = piece[..count].last().copied();
         if beginning.bytes.len() <= MAX_KEPT_BYTES {

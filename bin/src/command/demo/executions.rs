@@ -38,7 +38,11 @@ pub(super) fn log_to(path: &Path) -> Callback {
     let (of_models, of_tools) = (path.to_owned(), path.to_owned());
     Callback::new("executions")
         .before_model(move |context, request| {
-            let added = add(&of_models, context.run_id.as_str(), Step::ModelCall(request.messages.len()));
+            let added = add(
+                &of_models,
+                context.run_id.as_str(),
+                Step::ModelCall(request.messages.len()),
+            );
             async move { Ok(added.map(|()| Before::Continue)?) }
         })
         .after_tool(move |context, call, _| {
@@ -48,11 +52,18 @@ pub(super) fn log_to(path: &Path) -> Callback {
 }
 
 fn add(path: &Path, run_id: &str, step: Step) -> std::io::Result<()> {
-    let execution = Execution { run_id: run_id.to_owned(), step };
+    let execution = Execution {
+        run_id: run_id.to_owned(),
+        step,
+    };
     let mut line = serde_json::to_vec(&execution)?;
     line.push(b'\n');
     // One write, so that lines of several threads do not mix.
-    OpenOptions::new().create(true).append(true).open(path)?.write_all(&line)
+    OpenOptions::new()
+        .create(true)
+        .append(true)
+        .open(path)?
+        .write_all(&line)
 }
 
 /// Reads how often each step was executed. A line that the end of the process has cut off is left out.

@@ -8,7 +8,9 @@ use std::{
 };
 
 use serde_json::Value;
-use soong::protocol::{Event, EventRecord, ModelEvent, Run, RunMode, SessionId, ToolEvent, api::StartBody};
+use soong::protocol::{
+    Event, EventRecord, ModelEvent, Run, RunMode, SessionId, ToolEvent, api::StartBody,
+};
 use soong_storage::store::{Reader, TraceFilter};
 use soong_tui::{format, terminal::TextStyle};
 
@@ -34,16 +36,29 @@ const EVENTS_PAGE: usize = 10_000;
 
 /// Kills the process of a demo and resumes its run.
 pub(super) async fn kill(demo: &Demo<'_>) -> Result<Exit, Failure> {
-    let heading = |line: &str| print::line(&demo.context.terminal.stdout.paint(TextStyle::Bold, line));
-    let folder = tempfile::Builder::new().prefix("soong-demo-").tempdir().map_err(|error| uncontrolled(&error))?;
+    let heading =
+        |line: &str| print::line(&demo.context.terminal.stdout.paint(TextStyle::Bold, line));
+    let folder = tempfile::Builder::new()
+        .prefix("soong-demo-")
+        .tempdir()
+        .map_err(|error| uncontrolled(&error))?;
     let log = folder.path().join("executions.jsonl");
-    let demo = Demo { log: Some(&log), ..*demo };
+    let demo = Demo {
+        log: Some(&log),
+        ..*demo
+    };
     let children = demo.options.children.unwrap_or(CHILDREN);
     let mut process = start(&demo, children)?;
-    print::line(&format!("process {} starts {children} sub-agents", process.id()))?;
+    print::line(&format!(
+        "process {} starts {children} sub-agents",
+        process.id()
+    ))?;
     let session = run_until(&mut process, usize::from(children).div_ceil(3));
     // Also after an error, so that no process is left.
-    process.kill().and_then(|()| process.wait()).map_err(|error| uncontrolled(&error))?;
+    process
+        .kill()
+        .and_then(|()| process.wait())
+        .map_err(|error| uncontrolled(&error))?;
     let session = session?;
     let read_log = || executions::read(&log).map_err(|error| uncontrolled(&error));
 
@@ -62,16 +77,31 @@ pub(super) async fn kill(demo: &Demo<'_>) -> Result<Exit, Failure> {
 
 fn uncontrolled(error: &std::io::Error) -> Failure {
     let what = format!("the process of the demo or its log cannot be used: {error}");
-    Failure::new(Exit::Failed, what, "Check the folder for temporary files, and try again.")
+    Failure::new(
+        Exit::Failed,
+        what,
+        "Check the folder for temporary files, and try again.",
+    )
 }
 
 /// Starts the demo in a process of its own.
 fn start(demo: &Demo<'_>, children: u16) -> Result<Child, Failure> {
     let program = std::env::current_exe().map_err(|error| uncontrolled(&error))?;
     let mut command = Command::new(program);
-    command.arg("demo").arg(demo.project).arg("--home").arg(demo.home).arg("--json");
+    command
+        .arg("demo")
+        .arg(demo.project)
+        .arg("--home")
+        .arg(demo.home)
+        .arg("--json");
     command.args(["--children", &children.to_string()]);
-    command.args(["--pace", &format!("{}ms", demo.options.pace.map_or(PACE_MS, |pace| pace.as_millis()))]);
+    command.args([
+        "--pace",
+        &format!(
+            "{}ms",
+            demo.options.pace.map_or(PACE_MS, |pace| pace.as_millis())
+        ),
+    ]);
     if demo.options.here {
         command.arg("--here");
     }
@@ -81,7 +111,10 @@ fn start(demo: &Demo<'_>, children: u16) -> Result<Child, Failure> {
     if let Some(log) = demo.log {
         command.arg("--log-executions").arg(log);
     }
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
     command.spawn().map_err(|error| uncontrolled(&error))
 }
 
@@ -94,7 +127,9 @@ fn run_until(process: &mut Child, ended: usize) -> Result<SessionId, Failure> {
         let event: Value = serde_json::from_str(&line).unwrap_or_default();
         count += usize::from(event["event"] == "sub_trace_completed");
         if count == ended {
-            return Ok(SessionId::new(event["session_id"].as_str().unwrap_or_default()));
+            return Ok(SessionId::new(
+                event["session_id"].as_str().unwrap_or_default(),
+            ));
         }
     }
     Err(ended_early(process))
@@ -102,12 +137,33 @@ fn run_until(process: &mut Child, ended: usize) -> Result<SessionId, Failure> {
 
 /// Returns the failure of a process that ended by itself.
 fn ended_early(process: &mut Child) -> Failure {
-    let printed = process.stderr.take().map(std::io::read_to_string).and_then(Result::ok).unwrap_or_default();
-    let error = printed.lines().rfind(|line| line.starts_with("error: ")).unwrap_or("error: it printed no error");
-    let is_refused = process.wait().is_ok_and(|status| status.code() == Some(Exit::Refused as i32));
-    let exit = if is_refused { Exit::Refused } else { Exit::Failed };
-    let what = format!("the process of the demo ended too early: {}", error.trim_start_matches("error: "));
-    Failure::new(exit, what, "Choose another home with --home DIR, or try `soong demo`.")
+    let printed = process
+        .stderr
+        .take()
+        .map(std::io::read_to_string)
+        .and_then(Result::ok)
+        .unwrap_or_default();
+    let error = printed
+        .lines()
+        .rfind(|line| line.starts_with("error: "))
+        .unwrap_or("error: it printed no error");
+    let is_refused = process
+        .wait()
+        .is_ok_and(|status| status.code() == Some(Exit::Refused as i32));
+    let exit = if is_refused {
+        Exit::Refused
+    } else {
+        Exit::Failed
+    };
+    let what = format!(
+        "the process of the demo ended too early: {}",
+        error.trim_start_matches("error: ")
+    );
+    Failure::new(
+        exit,
+        what,
+        "Choose another home with --home DIR, or try `soong demo`.",
+    )
 }
 
 /// Resumes the run here and waits for its end.
@@ -115,7 +171,12 @@ async fn resume(demo: &Demo<'_>, session: &SessionId) -> Result<(), Failure> {
     let mut place = RuntimeSession::exclusive(demo.context, demo.home, || demo.builder()).await?;
     let session_id = Some(session.to_string());
     let mode = Some(Some(RunMode::Orchestrator));
-    let request = StartBody { session_id, mode, unattended: true, ..StartBody::default() };
+    let request = StartBody {
+        session_id,
+        mode,
+        unattended: true,
+        ..StartBody::default()
+    };
     let resumed = place.follow(request, RunDisplay::Once).await;
     if demo.keeps_last_sessions {
         place.delete_old_sessions(MAX_SESSIONS).await;
@@ -135,7 +196,10 @@ impl Records {
     fn read(demo: &Demo<'_>, session: &SessionId) -> Result<Self, Failure> {
         let records = OfflineStore::open(demo.home)?;
         let mut runs = Vec::new();
-        for trace in records.traces(&TraceFilter { session_id: Some(session.clone()), ..TraceFilter::default() })? {
+        for trace in records.traces(&TraceFilter {
+            session_id: Some(session.clone()),
+            ..TraceFilter::default()
+        })? {
             if let Some(last) = records.reader.last_run(&trace.trace_id)? {
                 runs.push(records.run(&last.run_id)?);
             }
@@ -166,10 +230,15 @@ impl Records {
     fn stored(&self) -> (BTreeMap<&str, usize>, BTreeSet<(&str, &str)>) {
         let (mut answers, mut results) = (BTreeMap::new(), BTreeSet::new());
         for record in &self.events {
-            let Some(run) = record.run_id.as_ref().map(|run| run.as_str()) else { continue };
+            let Some(run) = record.run_id.as_ref().map(|run| run.as_str()) else {
+                continue;
+            };
             match &record.event {
                 Event::Model(ModelEvent::Completed { .. }) => *answers.entry(run).or_default() += 1,
-                Event::Tool(ToolEvent::Completed { tool_call_id, .. } | ToolEvent::Failed { tool_call_id, .. }) => {
+                Event::Tool(
+                    ToolEvent::Completed { tool_call_id, .. }
+                    | ToolEvent::Failed { tool_call_id, .. },
+                ) => {
                     results.insert((run, tool_call_id.as_str()));
                 }
                 _ => {}
@@ -222,9 +291,13 @@ impl Comparison {
                 false => found.repeated += count - 1,
             }
         }
-        let stored: BTreeMap<u64, &str> =
-            after.events.iter().map(|event| (event.session_seq, event.data.as_str())).collect();
-        let is_kept = |event: &&EventRecord| stored.get(&event.session_seq) == Some(&event.data.as_str());
+        let stored: BTreeMap<u64, &str> = after
+            .events
+            .iter()
+            .map(|event| (event.session_seq, event.data.as_str()))
+            .collect();
+        let is_kept =
+            |event: &&EventRecord| stored.get(&event.session_seq) == Some(&event.data.as_str());
         found.lost = before.events.len() - before.events.iter().filter(is_kept).count();
         found
     }
@@ -233,7 +306,9 @@ impl Comparison {
     fn print(&self) -> Result<Exit, Failure> {
         if self.interrupted > 0 {
             let calls = format::plural(self.interrupted, "call", "calls");
-            print::line(&format!("{calls} had no stored result when the process was killed, and ran again"))?;
+            print::line(&format!(
+                "{calls} had no stored result when the process was killed, and ran again"
+            ))?;
         }
         print::line(&format!(
             "{}, {}: {} lost, {} repeated",
@@ -242,7 +317,11 @@ impl Comparison {
             self.lost,
             self.repeated
         ))?;
-        Ok(if self.lost + self.repeated == 0 { Exit::Success } else { Exit::Failed })
+        Ok(if self.lost + self.repeated == 0 {
+            Exit::Success
+        } else {
+            Exit::Failed
+        })
     }
 }
 
@@ -254,7 +333,10 @@ mod tests {
     use super::{executions::Execution, *};
 
     fn event(session_seq: u64, run: &str, event: impl Into<Event>) -> EventRecord {
-        EventRecord { session_seq, ..record(run, 0, event) }
+        EventRecord {
+            session_seq,
+            ..record(run, 0, event)
+        }
     }
 
     fn answer() -> ModelEvent {
@@ -272,19 +354,39 @@ mod tests {
 
     fn result(id: &str) -> ToolEvent {
         let error = ErrorInfo::new(ErrorCode::FileNotFound, "no a.txt");
-        ToolEvent::Failed { tool_call_id: id.to_owned(), name: "read".to_owned(), duration_ms: 1, error }
+        ToolEvent::Failed {
+            tool_call_id: id.to_owned(),
+            name: "read".to_owned(),
+            duration_ms: 1,
+            error,
+        }
     }
 
     fn counts(executions: &[(&str, Step, usize)]) -> ExecutionCounts {
-        let execution = |run: &str, step: &Step| Execution { run_id: run.to_owned(), step: step.clone() };
-        executions.iter().map(|(run, step, count)| (execution(run, step), *count)).collect()
+        let execution = |run: &str, step: &Step| Execution {
+            run_id: run.to_owned(),
+            step: step.clone(),
+        };
+        executions
+            .iter()
+            .map(|(run, step, count)| (execution(run, step), *count))
+            .collect()
     }
 
     #[test]
     fn repeated_and_lost_steps_are_counted() {
         let call = |id: &str| Step::ToolCall(id.to_owned());
-        let records = |events: Vec<EventRecord>| Records { runs: Vec::new(), events };
-        let stored = || vec![event(1, "a", answer()), event(2, "a", result("1")), event(3, "b", answer())];
+        let records = |events: Vec<EventRecord>| Records {
+            runs: Vec::new(),
+            events,
+        };
+        let stored = || {
+            vec![
+                event(1, "a", answer()),
+                event(2, "a", result("1")),
+                event(3, "b", answer()),
+            ]
+        };
         let executed = [
             ("a", Step::ModelCall(2), 1),
             ("a", call("1"), 1),
@@ -298,12 +400,30 @@ mod tests {
             Comparison::of(&before(), &(records(after), all))
         };
         // The call with four messages had no answer, so it is made again.
-        let found = compare(stored(), &[("a", Step::ModelCall(4), 2), ("a", call("2"), 1)]);
-        let good = Comparison { model_calls: 3, effects: 2, interrupted: 1, ..Comparison::default() };
+        let found = compare(
+            stored(),
+            &[("a", Step::ModelCall(4), 2), ("a", call("2"), 1)],
+        );
+        let good = Comparison {
+            model_calls: 3,
+            effects: 2,
+            interrupted: 1,
+            ..Comparison::default()
+        };
         assert_eq!(found, good);
-        let found = compare(stored(), &[("a", Step::ModelCall(2), 2), ("a", call("1"), 3), ("a", call("2"), 2)]);
+        let found = compare(
+            stored(),
+            &[
+                ("a", Step::ModelCall(2), 2),
+                ("a", call("1"), 3),
+                ("a", call("2"), 2),
+            ],
+        );
         assert_eq!((found.repeated, found.interrupted), (4, 0));
-        let found = compare(vec![event(1, "a", answer()), event(2, "a", result("2"))], &[]);
+        let found = compare(
+            vec![event(1, "a", answer()), event(2, "a", result("2"))],
+            &[],
+        );
         assert_eq!((found.lost, found.repeated), (2, 0));
     }
 }

@@ -14,20 +14,29 @@ const ADVICE: &str = "Check the name of the bucket, the address of the service a
                       (AWS_… or GOOGLE_…). Without the bucket, large outputs are cut, and saving artifacts fails.";
 
 /// Writes, reads and deletes a small object. `None` if artifacts are not in a bucket.
-pub(super) async fn check(home: &Path, config: &Config, environment: &Environment) -> Option<Check> {
+pub(super) async fn check(
+    home: &Path,
+    config: &Config,
+    environment: &Environment,
+) -> Option<Check> {
     // An invalid location is an error of the configuration, which is checked elsewhere.
     let place = BlobLocation::parse(&config.artifacts.store).ok()?;
     if matches!(place, BlobLocation::File | BlobLocation::Memory) {
         return None;
     }
     let broken = |why: String| Check::broken(NAME, why, ADVICE);
-    let store = match BlobStore::open(home, &place, &|name| environment.get(name).map(str::to_owned)) {
+    let store = match BlobStore::open(home, &place, &|name| {
+        environment.get(name).map(str::to_owned)
+    }) {
         Ok(store) => store,
         Err(error) => return Some(broken(error.to_string())),
     };
     Some(match tokio::time::timeout(TIMEOUT, store.check()).await {
         Ok(Ok(())) => Check::ok(NAME, format!("{place} can be written and read")),
         Ok(Err(error)) => broken(format!("{place}: {error}")),
-        Err(_) => broken(format!("{place} did not answer within {} s", TIMEOUT.as_secs())),
+        Err(_) => broken(format!(
+            "{place} did not answer within {} s",
+            TIMEOUT.as_secs()
+        )),
     })
 }

@@ -12,7 +12,9 @@ use std::{
 use soong::{
     Config, ErrorCode, ErrorInfo, RunOutcome, RunRequest, Runtime, StreamItem,
     model::{ServerFacts, server_facts},
-    protocol::{Event, ModelEvent, Provider, RunStatus, SMALL_PRESET, SMALL_WINDOW_TOKENS, Stats, ToolEvent},
+    protocol::{
+        Event, ModelEvent, Provider, RunStatus, SMALL_PRESET, SMALL_WINDOW_TOKENS, Stats, ToolEvent,
+    },
 };
 use soong_tui::{format, text};
 
@@ -83,10 +85,14 @@ impl CallObservations {
             _ => return,
         };
         match &record.event {
-            Event::Model(ModelEvent::ContextBuilt { estimated_tokens, .. }) => {
+            Event::Model(ModelEvent::ContextBuilt {
+                estimated_tokens, ..
+            }) => {
                 self.estimated_tokens = self.estimated_tokens.max(*estimated_tokens);
             }
-            Event::Model(ModelEvent::Completed { usage, tool_calls, .. }) => {
+            Event::Model(ModelEvent::Completed {
+                usage, tool_calls, ..
+            }) => {
                 self.answers += 1;
                 self.tool_calls += tool_calls;
                 if usage.estimated {
@@ -103,7 +109,10 @@ impl CallObservations {
     /// Returns one check for each ability of the service.
     fn checks(&self, context_window: u64, facts: &ServerFacts) -> Vec<Check> {
         let tools = match (self.used_tool, self.tool_calls) {
-            (true, _) => Check::ok("call tools", format!("the model called `{TOOL}` and received its result")),
+            (true, _) => Check::ok(
+                "call tools",
+                format!("the model called `{TOOL}` and received its result"),
+            ),
             (false, 0) if facts.takes_tools == Some(false) => Check::warning(
                 "call tools",
                 "the server's prompt template for the model drops tools, so the model does not know of them",
@@ -123,7 +132,10 @@ impl CallObservations {
             ),
         };
         let streaming = if self.deltas > self.answers {
-            Check::ok("call streaming", format!("answers are streamed, in {} chunks", self.deltas))
+            Check::ok(
+                "call streaming",
+                format!("answers are streamed, in {} chunks", self.deltas),
+            )
         } else {
             Check::partly(
                 "call streaming",
@@ -139,13 +151,18 @@ impl CallObservations {
                 "Token counts are estimated, so budgets are approximate.",
             ),
         };
-        let (counted, estimated) = (format::count(self.counted_tokens), format::count(self.estimated_tokens));
-        let is_cut =
-            self.counted_tokens > 0 && self.counted_tokens.saturating_mul(TRUNCATION_FACTOR) < self.estimated_tokens;
+        let (counted, estimated) = (
+            format::count(self.counted_tokens),
+            format::count(self.estimated_tokens),
+        );
+        let is_cut = self.counted_tokens > 0
+            && self.counted_tokens.saturating_mul(TRUNCATION_FACTOR) < self.estimated_tokens;
         let window = if is_cut {
             Check::warning(
                 "call window",
-                format!("the service counted {counted} tokens of a prompt of about {estimated}: it truncates prompts"),
+                format!(
+                    "the service counted {counted} tokens of a prompt of about {estimated}: it truncates prompts"
+                ),
                 "Raise the context window of the server (Ollama: num_ctx), and set model.context_window to the same value.",
             )
         } else {
@@ -159,7 +176,11 @@ impl CallObservations {
 fn window_check(context_window: u64) -> Check {
     let is_small = context_window < SMALL_WINDOW_TOKENS;
     let preset = if is_small { SMALL_PRESET } else { "default" };
-    let prompt_tokens = if is_small { SMALL_PROMPT_TOKENS } else { DEFAULT_PROMPT_TOKENS };
+    let prompt_tokens = if is_small {
+        SMALL_PROMPT_TOKENS
+    } else {
+        DEFAULT_PROMPT_TOKENS
+    };
     let left = context_window.saturating_sub(prompt_tokens);
     let finding = format!(
         "the context window of {context_window} tokens leaves {left} for the work, after the prompt of the preset `{preset}`"
@@ -179,7 +200,10 @@ pub(in crate::command) struct CallResult {
 }
 
 /// Calls the default model. Fails only on Ctrl-C.
-pub(in crate::command) fn call(context: &Context<'_>, settings: Settings) -> Result<CallResult, Failure> {
+pub(in crate::command) fn call(
+    context: &Context<'_>,
+    settings: Settings,
+) -> Result<CallResult, Failure> {
     // The default model as runs use it.
     let models = settings.models(&context.environment);
     let model = models.config.model.clone();
@@ -191,10 +215,17 @@ pub(in crate::command) fn call(context: &Context<'_>, settings: Settings) -> Res
     config.presets.clear();
     config.mcp.clear();
     config.model.retry.max_attempts = config.model.retry.max_attempts.min(MAX_ATTEMPTS);
-    config.model.max_output_tokens = Some(model.max_output_tokens.unwrap_or(MAX_OUTPUT_TOKENS).min(MAX_OUTPUT_TOKENS));
+    config.model.max_output_tokens = Some(
+        model
+            .max_output_tokens
+            .unwrap_or(MAX_OUTPUT_TOKENS)
+            .min(MAX_OUTPUT_TOKENS),
+    );
     if !context.global.json {
         let name = text::safe_line(&name);
-        print::error_line(&format!("calling {name} with a task and a tool; press Ctrl-C to cancel"));
+        print::error_line(&format!(
+            "calling {name} with a task and a tool; press Ctrl-C to cancel"
+        ));
     }
     let begun = Instant::now();
     let mut seen = CallObservations::default();
@@ -207,7 +238,9 @@ pub(in crate::command) fn call(context: &Context<'_>, settings: Settings) -> Res
     })?;
     let elapsed = begun.elapsed();
     // Ollama states the window of a model only after it was loaded.
-    let facts = block_on_current_thread(async { Ok(server_facts(&model, &context.environment, &name).await) })?;
+    let facts = block_on_current_thread(async {
+        Ok(server_facts(&model, &context.environment, &name).await)
+    })?;
     let context_window = limits.at_server(&model, &facts).context_window;
     let took = format::duration(u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX));
     let failed = |error: &ErrorInfo, finding: String, advice: &str| CallResult {
@@ -216,27 +249,50 @@ pub(in crate::command) fn call(context: &Context<'_>, settings: Settings) -> Res
     };
     Ok(match asked {
         Ok(Ok(used)) => {
-            let calls = format::plural(usize::try_from(seen.answers).unwrap_or(usize::MAX), "call", "calls");
+            let calls = format::plural(
+                usize::try_from(seen.answers).unwrap_or(usize::MAX),
+                "call",
+                "calls",
+            );
             let tokens = format::count(used.total_tokens);
             let finding = format!("{name} answered after {took}, {calls}, {tokens} tokens");
-            let answered = if elapsed > SLOW_AFTER { slow(finding) } else { Check::ok("call", finding) };
+            let answered = if elapsed > SLOW_AFTER {
+                slow(finding)
+            } else {
+                Check::ok("call", finding)
+            };
             // The offline model has no context window and does not stream.
-            let more = if is_offline { Vec::new() } else { seen.checks(context_window, &facts) };
-            CallResult { checks: std::iter::once(answered).chain(more).collect(), exit: Exit::Success }
+            let more = if is_offline {
+                Vec::new()
+            } else {
+                seen.checks(context_window, &facts)
+            };
+            CallResult {
+                checks: std::iter::once(answered).chain(more).collect(),
+                exit: Exit::Success,
+            }
         }
         // It works, and reasons for longer than this check.
         Ok(Err(error)) if error.code == ErrorCode::MaxOutputTokens => {
             let finding = format!("{name} answers, but not within {MAX_OUTPUT_TOKENS} tokens");
             let advice = "The model may reason for long: lower `effort`, or use another model.";
-            CallResult { checks: vec![Check::warning("call", finding, advice)], exit: Exit::Success }
+            CallResult {
+                checks: vec![Check::warning("call", finding, advice)],
+                exit: Exit::Success,
+            }
         }
-        Ok(Err(error)) if error.code != ErrorCode::Timeout => {
-            failed(&error, format!("{name}: {}", error.message), exit::advice(error.code))
-        }
+        Ok(Err(error)) if error.code != ErrorCode::Timeout => failed(
+            &error,
+            format!("{name}: {}", error.message),
+            exit::advice(error.code),
+        ),
         // It works, and only takes long.
         Ok(Err(_)) | Err(_) if seen.deltas > 0 => {
             let finding = format!("{name} began to answer, and was not finished after {took}");
-            CallResult { checks: vec![slow(finding)], exit: Exit::Success }
+            CallResult {
+                checks: vec![slow(finding)],
+                exit: Exit::Success,
+            }
         }
         Ok(Err(_)) | Err(_) => {
             let error = ErrorInfo::new(ErrorCode::ProviderTimeout, "");
@@ -249,32 +305,54 @@ pub(in crate::command) fn call(context: &Context<'_>, settings: Settings) -> Res
 
 /// Returns the check of a model that answers slowly.
 fn slow(finding: String) -> Check {
-    Check::warning("call", finding, "Runs will take long: use a smaller model, or a faster machine.")
+    Check::warning(
+        "call",
+        finding,
+        "Runs will take long: use a smaller model, or a faster machine.",
+    )
 }
 
 /// Runs the task. Returns the usage, or the error if there was no answer.
-async fn ask(context: &Context<'_>, config: Config, seen: &mut CallObservations) -> Result<Stats, ErrorInfo> {
+async fn ask(
+    context: &Context<'_>,
+    config: Config,
+    seen: &mut CallObservations,
+) -> Result<Stats, ErrorInfo> {
     let no_folder = |error: std::io::Error| {
-        ErrorInfo::new(ErrorCode::StorageError, format!("cannot create a temporary folder: {error}"))
+        ErrorInfo::new(
+            ErrorCode::StorageError,
+            format!("cannot create a temporary folder: {error}"),
+        )
     };
     let home = tempfile::tempdir().map_err(no_folder)?;
     let project = tempfile::tempdir().map_err(no_folder)?;
     std::fs::write(project.path().join(FILE), "").map_err(no_folder)?;
-    let runtime = Runtime::builder().home(home.path()).project_dir(project.path()).config(config);
-    let runtime = runtime.environment(context.environment.clone()).build().await?;
-    let task =
-        format!("Call the tool `{TOOL}` once, for the folder \".\". Then answer with the name of the file in it.");
-    let start =
-        RunRequest::new(task).max_iterations(MAX_TURNS).timeout(RUN_TIMEOUT).system_prompt(PROMPT).tools([TOOL]);
+    let runtime = Runtime::builder()
+        .home(home.path())
+        .project_dir(project.path())
+        .config(config);
+    let runtime = runtime
+        .environment(context.environment.clone())
+        .build()
+        .await?;
+    let task = format!(
+        "Call the tool `{TOOL}` once, for the folder \".\". Then answer with the name of the file in it."
+    );
+    let start = RunRequest::new(task)
+        .max_iterations(MAX_TURNS)
+        .timeout(RUN_TIMEOUT)
+        .system_prompt(PROMPT)
+        .tools([TOOL]);
     let outcome = observe(&runtime, start, seen).await;
     runtime.close().await;
     let outcome = outcome?;
     match (&outcome.status, &outcome.error) {
         (RunStatus::Completed, _) => Ok(outcome.stats.own),
         (_, Some(error)) => Err(error.clone()),
-        (status, None) => {
-            Err(ErrorInfo::new(ErrorCode::InternalError, format!("the run ended with status {}", status.as_str())))
-        }
+        (status, None) => Err(ErrorInfo::new(
+            ErrorCode::InternalError,
+            format!("the run ended with status {}", status.as_str()),
+        )),
     }
 }
 
@@ -309,18 +387,65 @@ mod tests {
         };
         let found = |seen: CallObservations| -> Vec<&'static str> {
             let checks = seen.checks(128_000, &ServerFacts::default());
-            checks.iter().filter(|check| check.status != Status::Ok).map(|check| check.name).collect()
+            checks
+                .iter()
+                .filter(|check| check.status != Status::Ok)
+                .map(|check| check.name)
+                .collect()
         };
         assert_eq!(found(CallObservations { ..good }), [""; 0]);
-        assert_eq!(found(CallObservations { used_tool: false, tool_calls: 0, ..good }), ["call tools"]);
-        assert_eq!(found(CallObservations { used_tool: false, ..good }), ["call tools"]);
-        assert_eq!(found(CallObservations { deltas: 1, ..good }), ["call streaming"]);
-        assert_eq!(found(CallObservations { without_usage: 2, counted_tokens: 0, ..good }), ["call usage"]);
-        assert_eq!(found(CallObservations { counted_tokens: 1_024, ..good }), ["call window"]);
-        let no_tools = CallObservations { used_tool: false, tool_calls: 0, ..good };
-        let facts = ServerFacts { takes_tools: Some(false), ..ServerFacts::default() };
-        assert!(no_tools.checks(128_000, &facts)[0].finding.contains("template"));
+        assert_eq!(
+            found(CallObservations {
+                used_tool: false,
+                tool_calls: 0,
+                ..good
+            }),
+            ["call tools"]
+        );
+        assert_eq!(
+            found(CallObservations {
+                used_tool: false,
+                ..good
+            }),
+            ["call tools"]
+        );
+        assert_eq!(
+            found(CallObservations { deltas: 1, ..good }),
+            ["call streaming"]
+        );
+        assert_eq!(
+            found(CallObservations {
+                without_usage: 2,
+                counted_tokens: 0,
+                ..good
+            }),
+            ["call usage"]
+        );
+        assert_eq!(
+            found(CallObservations {
+                counted_tokens: 1_024,
+                ..good
+            }),
+            ["call window"]
+        );
+        let no_tools = CallObservations {
+            used_tool: false,
+            tool_calls: 0,
+            ..good
+        };
+        let facts = ServerFacts {
+            takes_tools: Some(false),
+            ..ServerFacts::default()
+        };
+        assert!(
+            no_tools.checks(128_000, &facts)[0]
+                .finding
+                .contains("template")
+        );
         let small = CallObservations { ..good }.checks(4_096, &ServerFacts::default());
-        assert!(small[3].status == Status::Warning && small[3].finding.contains("leaves 3196"), "{small:?}");
+        assert!(
+            small[3].status == Status::Warning && small[3].finding.contains("leaves 3196"),
+            "{small:?}"
+        );
     }
 }

@@ -15,18 +15,34 @@ const ROWS: u16 = 12;
 pub(super) fn config(settings: Result<&Settings, &Failure>) -> Vec<Check> {
     let settings = match settings {
         Ok(settings) => settings,
-        Err(failure) => return vec![Check::broken("config", failure.what.clone(), failure.advice.clone())],
+        Err(failure) => {
+            return vec![Check::broken(
+                "config",
+                failure.what.clone(),
+                failure.advice.clone(),
+            )];
+        }
     };
     let found = match settings.file() {
         Some((path, _)) => format!("{} is valid", path.display()),
         None => "no file; all settings have their defaults".to_owned(),
     };
     let mut checks = vec![Check::ok("config", found)];
-    let known: Vec<String> = builtin_tools::builtins().unwrap_or_default().into_iter().map(|tool| tool.name).collect();
+    let known: Vec<String> = builtin_tools::builtins()
+        .unwrap_or_default()
+        .into_iter()
+        .map(|tool| tool.name)
+        .collect();
     checks.extend(
         soong::permission::unknown_tools(&settings.config, &known)
             .into_iter()
-            .map(|finding| Check::broken("config", finding, "Correct it; until then every run is rejected.")),
+            .map(|finding| {
+                Check::broken(
+                    "config",
+                    finding,
+                    "Correct it; until then every run is rejected.",
+                )
+            }),
     );
     checks
 }
@@ -39,7 +55,10 @@ pub(super) fn secrets(context: &Context<'_>, config: &Config) -> Check {
     }
     Check::warning(
         "secrets",
-        format!("shorter than 8 bytes and therefore not redacted: {}", short.join(", ")),
+        format!(
+            "shorter than 8 bytes and therefore not redacted: {}",
+            short.join(", ")
+        ),
         "Use longer secrets; these stay readable in events, artifacts and logs.",
     )
 }
@@ -47,20 +66,32 @@ pub(super) fn secrets(context: &Context<'_>, config: &Config) -> Check {
 /// Checks the folder in which a run would work.
 pub(super) fn project() -> Check {
     let advice = "Change to a readable folder, or give one: `soong run --path DIR`.";
-    let looked = std::env::current_dir().and_then(|folder| std::fs::read_dir(&folder).map(|_| folder));
+    let looked =
+        std::env::current_dir().and_then(|folder| std::fs::read_dir(&folder).map(|_| folder));
     match looked {
         Ok(folder) => Check::ok("project", format!("{} is readable", folder.display())),
-        Err(error) => Check::broken("project", format!("the current folder cannot be read: {error}"), advice),
+        Err(error) => Check::broken(
+            "project",
+            format!("the current folder cannot be read: {error}"),
+            advice,
+        ),
     }
 }
 
 /// Reports the confinement of agents' commands on this machine (TOOL-5). It is never complete, since the network
 /// stays reachable.
 pub(super) fn confinement() -> Check {
-    let rows: Vec<String> = soong::process::protections().iter().map(|row| row.line()).collect();
+    let rows: Vec<String> = soong::process::protections()
+        .iter()
+        .map(|row| row.line())
+        .collect();
     let table = rows.join("\n");
     match soong::process::confinement() {
-        Confinement::Full => Check::partly("confinement", "agent commands are confined as follows:", table),
+        Confinement::Full => Check::partly(
+            "confinement",
+            "agent commands are confined as follows:",
+            table,
+        ),
         Confinement::Partial { why } => Check::warning(
             "confinement",
             format!("agent commands are only partly confined: {why}"),
@@ -84,8 +115,12 @@ pub(super) fn hooks(context: &Context<'_>, home: &Path, config: &Config) -> Chec
     match soong::count_hooks(home, config, &context.environment) {
         Ok(_) if !config.hooks.enabled => Check::ok("hooks", "disabled (hooks.enabled)"),
         Ok(soong::HookCount { hooks: 0, .. }) => Check::ok("hooks", "none"),
-        Ok(soong::HookCount { hooks, exit_code_denies }) => {
-            let count = soong_tui::format::plural(hooks, "command is notified", "commands are notified");
+        Ok(soong::HookCount {
+            hooks,
+            exit_code_denies,
+        }) => {
+            let count =
+                soong_tui::format::plural(hooks, "command is notified", "commands are notified");
             let about_code = if exit_code_denies {
                 "exit code 2 denies"
             } else {
@@ -93,7 +128,11 @@ pub(super) fn hooks(context: &Context<'_>, home: &Path, config: &Config) -> Chec
             };
             Check::ok("hooks", format!("{count} of events; {about_code}"))
         }
-        Err(error) => Check::broken("hooks", error.message, "Correct it, or disable hooks: [hooks] enabled = false"),
+        Err(error) => Check::broken(
+            "hooks",
+            error.message,
+            "Correct it, or disable hooks: [hooks] enabled = false",
+        ),
     }
 }
 
@@ -106,8 +145,14 @@ pub(super) fn terminal(context: &Context<'_>) -> Check {
             "standard error is not a terminal that can redraw: progress is printed as plain lines",
         );
     }
-    let size = crossterm::terminal::size().ok().filter(|(columns, rows)| *columns > 0 && *rows > 0);
-    let colours = if terminal.stderr.on { "colors" } else { "no colors" };
+    let size = crossterm::terminal::size()
+        .ok()
+        .filter(|(columns, rows)| *columns > 0 && *rows > 0);
+    let colours = if terminal.stderr.on {
+        "colors"
+    } else {
+        "no colors"
+    };
     match size {
         _ if !terminal.unicode => Check::warning(
             "terminal",
@@ -116,10 +161,15 @@ pub(super) fn terminal(context: &Context<'_>) -> Check {
         ),
         Some((columns, rows)) if columns < COLUMNS || rows < ROWS => Check::warning(
             "terminal",
-            format!("the terminal is too small for the live display: {columns} columns and {rows} rows"),
+            format!(
+                "the terminal is too small for the live display: {columns} columns and {rows} rows"
+            ),
             format!("Enlarge the terminal to at least {COLUMNS} by {ROWS}."),
         ),
-        Some((columns, rows)) => Check::ok("terminal", format!("UTF-8, {colours}, {columns} columns and {rows} rows")),
+        Some((columns, rows)) => Check::ok(
+            "terminal",
+            format!("UTF-8, {colours}, {columns} columns and {rows} rows"),
+        ),
         None => Check::ok("terminal", format!("UTF-8, {colours}, unknown size")),
     }
 }
@@ -132,9 +182,21 @@ mod tests {
 
     #[test]
     fn built_in_presets_name_tools_that_exist() {
-        let known: Vec<String> = builtin_tools::builtins().unwrap().into_iter().map(|tool| tool.name).collect();
+        let known: Vec<String> = builtin_tools::builtins()
+            .unwrap()
+            .into_iter()
+            .map(|tool| tool.name)
+            .collect();
         for preset in builtin_presets() {
-            assert!(preset.allowed_tools.iter().flatten().all(|tool| known.contains(tool)), "{}", preset.name);
+            assert!(
+                preset
+                    .allowed_tools
+                    .iter()
+                    .flatten()
+                    .all(|tool| known.contains(tool)),
+                "{}",
+                preset.name
+            );
         }
     }
 }

@@ -30,17 +30,22 @@ const OTHER_HOME_ADVICE: &str = "Choose another home with --home DIR or SOONG_AG
 pub(super) fn checks(home: &Path) -> Vec<Check> {
     let mut checks = vec![folder(home)];
     if checks[0].status != Status::Broken {
-        checks.push(match nearest_existing(home).map(|existing| statvfs(&existing)) {
-            Some(Ok(disk)) if disk.f_blocks > 0 => disk_space(disk.f_bavail.saturating_mul(disk.f_frsize)),
-            _ => Check::ok("disk", "the free space is unknown"),
-        });
+        checks.push(
+            match nearest_existing(home).map(|existing| statvfs(&existing)) {
+                Some(Ok(disk)) if disk.f_blocks > 0 => {
+                    disk_space(disk.f_bavail.saturating_mul(disk.f_frsize))
+                }
+                _ => Check::ok("disk", "the free space is unknown"),
+            },
+        );
     }
     if home.is_dir() {
         let owner = offline_store::owner(home);
         checks.push(match owner {
-            Some(pid) if socket::is_served(home) => {
-                Check::ok("owner", format!("process {pid} owns the home; other commands use it"))
-            }
+            Some(pid) if socket::is_served(home) => Check::ok(
+                "owner",
+                format!("process {pid} owns the home; other commands use it"),
+            ),
             Some(pid) => Check::partly(
                 "owner",
                 format!("process {pid} owns the home but has no control socket"),
@@ -56,7 +61,9 @@ pub(super) fn checks(home: &Path) -> Vec<Check> {
 /// Returns the path itself or its nearest existing ancestor.
 fn nearest_existing(path: &Path) -> Option<PathBuf> {
     let path = std::path::absolute(path).ok()?;
-    path.ancestors().find(|path| path.exists()).map(Path::to_owned)
+    path.ancestors()
+        .find(|path| path.exists())
+        .map(Path::to_owned)
 }
 
 fn folder(home: &Path) -> Check {
@@ -73,19 +80,29 @@ fn folder(home: &Path) -> Check {
                 0 => Check::ok("home", format!("{shown} is writable")),
                 _ => Check::warning(
                     "home",
-                    format!("other users can write to {shown} (mode {:o})", found.mode() & 0o7777),
+                    format!(
+                        "other users can write to {shown} (mode {:o})",
+                        found.mode() & 0o7777
+                    ),
                     format!("Remove that permission: chmod go-w '{shown}'"),
                 ),
             }
         }
         Err(_) if home.is_symlink() => broken(format!("{shown} is a dangling symbolic link")),
         Err(error) => match nearest_existing(home) {
-            Some(above) if !above.is_dir() => {
-                broken(format!("{shown} cannot be created: {} is not a folder", above.display()))
-            }
+            Some(above) if !above.is_dir() => broken(format!(
+                "{shown} cannot be created: {} is not a folder",
+                above.display()
+            )),
             Some(above) => match can_write(&above) {
-                Ok(()) => Check::ok("home", format!("{shown} does not exist yet; it is created on first use")),
-                Err(error) => broken(format!("{shown} cannot be created in {}: {error}", above.display())),
+                Ok(()) => Check::ok(
+                    "home",
+                    format!("{shown} does not exist yet; it is created on first use"),
+                ),
+                Err(error) => broken(format!(
+                    "{shown} cannot be created in {}: {error}",
+                    above.display()
+                )),
             },
             None => broken(format!("{shown} cannot be created: {error}")),
         },
@@ -96,8 +113,16 @@ fn disk_space(free: u64) -> Check {
     let said = format!("{} free", format::bytes(free));
     let advice = "Free some space: runs wait while the disk is full.";
     match free {
-        0..MIN_SPACE => Check::broken("disk", format!("only {said} on the disk of the home"), advice),
-        MIN_SPACE..LOW_SPACE => Check::warning("disk", format!("only {said} on the disk of the home"), advice),
+        0..MIN_SPACE => Check::broken(
+            "disk",
+            format!("only {said} on the disk of the home"),
+            advice,
+        ),
+        MIN_SPACE..LOW_SPACE => Check::warning(
+            "disk",
+            format!("only {said} on the disk of the home"),
+            advice,
+        ),
         _ => Check::ok("disk", format!("{said} on the disk of the home")),
     }
 }
@@ -107,13 +132,19 @@ fn database(path: &Path, has_owner: bool) -> Vec<Check> {
     let reader = match SqliteReader::open(path) {
         Ok(reader) => reader,
         Err(StoreError::NotFound(_)) => {
-            return vec![Check::ok("database", "does not exist yet; it is created on first use")];
+            return vec![Check::ok(
+                "database",
+                "does not exist yet; it is created on first use",
+            )];
         }
         Err(error) => return vec![unreadable(path, &error)],
     };
     let size = path.metadata().map_or(0, |file| file.len());
     let whole = match reader.check_integrity() {
-        Ok(faults) if faults.is_empty() => Check::ok("database", format!("{shown} is intact, {}", format::bytes(size))),
+        Ok(faults) if faults.is_empty() => Check::ok(
+            "database",
+            format!("{shown} is intact, {}", format::bytes(size)),
+        ),
         Ok(faults) => {
             let more = match faults.len() {
                 1 => String::new(),
@@ -124,7 +155,11 @@ fn database(path: &Path, has_owner: bool) -> Vec<Check> {
         Err(error) => unreadable(path, &error),
     };
     let runs = match offline_store::unfinished(&reader) {
-        Ok(found) => unfinished(found.interrupted.len(), found.awaiting_input.len(), has_owner),
+        Ok(found) => unfinished(
+            found.interrupted.len(),
+            found.awaiting_input.len(),
+            has_owner,
+        ),
         Err(_) => return vec![whole], // reported above: an unreadable database is not intact
     };
     let mut checks = vec![whole, runs];
@@ -137,8 +172,10 @@ fn database(path: &Path, has_owner: bool) -> Vec<Check> {
 /// Describes the sizes of the largest tables, and the sum of the others.
 fn largest_tables(sizes: &[(String, u64)]) -> String {
     let (largest, others) = sizes.split_at(sizes.len().min(LISTED_TABLES));
-    let mut parts: Vec<String> =
-        largest.iter().map(|(name, size)| format!("{name} {}", format::bytes(*size))).collect();
+    let mut parts: Vec<String> = largest
+        .iter()
+        .map(|(name, size)| format!("{name} {}", format::bytes(*size)))
+        .collect();
     if !others.is_empty() {
         let rest = others.iter().map(|(_, size)| size).sum();
         parts.push(format!("{} more: {}", others.len(), format::bytes(rest)));
@@ -155,7 +192,11 @@ fn unfinished(at_work: usize, parked: usize, has_owner: bool) -> Check {
             format::plural(parked, "run waits", "runs wait")
         ),
     };
-    let also = if parked == 0 { String::new() } else { format!("; {waiting}") };
+    let also = if parked == 0 {
+        String::new()
+    } else {
+        format!("; {waiting}")
+    };
     match (at_work, has_owner) {
         (0, _) if parked == 0 => Check::ok("runs", "no unfinished runs"),
         (0, _) => Check::ok("runs", waiting),
@@ -176,9 +217,15 @@ fn unreadable(path: &Path, error: &StoreError) -> Check {
             error.to_string(),
             "The backup copy is next to the database; the earlier version can read it.",
         ),
-        StoreError::NewerFormat { .. } => Check::broken("database", error.to_string(), OTHER_HOME_ADVICE),
+        StoreError::NewerFormat { .. } => {
+            Check::broken("database", error.to_string(), OTHER_HOME_ADVICE)
+        }
         StoreError::Corrupt(why) => damaged(path, why),
-        error => Check::broken("database", error.to_string(), "Check the permissions of the home and its disk."),
+        error => Check::broken(
+            "database",
+            error.to_string(),
+            "Check the permissions of the home and its disk.",
+        ),
     }
 }
 
@@ -224,15 +271,28 @@ mod tests {
         ] {
             let check = unfinished(at_work, parked, has_owner);
             assert_eq!(check.status, status, "{at_work} {parked} {has_owner}");
-            assert_eq!(check.finding.contains("wait"), parked > 0, "{}", check.finding);
+            assert_eq!(
+                check.finding.contains("wait"),
+                parked > 0,
+                "{}",
+                check.finding
+            );
         }
     }
 
     #[test]
     fn database_errors_give_advice() {
         for (error, status, advice) in [
-            (StoreError::OlderFormat { found: 1, known: 2 }, Status::Warning, "earlier version can read"),
-            (StoreError::NewerFormat { found: 2, known: 1 }, Status::Broken, "another home"),
+            (
+                StoreError::OlderFormat { found: 1, known: 2 },
+                Status::Warning,
+                "earlier version can read",
+            ),
+            (
+                StoreError::NewerFormat { found: 2, known: 1 },
+                Status::Broken,
+                "another home",
+            ),
             (StoreError::Corrupt("no".into()), Status::Broken, ".recover"),
             (StoreError::Io("no".into()), Status::Broken, "permissions"),
         ] {

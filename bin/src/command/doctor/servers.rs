@@ -33,7 +33,12 @@ pub(super) fn checks(context: &Context<'_>, config: &Config) -> Result<Vec<Check
         let each = config.mcp.iter().map(|(name, server)| async move {
             let limit = Duration::from_millis(server.start_timeout_ms);
             let probed = mcp::probe(name, server, &config.tools, &context.environment);
-            check(name, tokio::time::timeout(limit, probed).await.unwrap_or_else(|_| Err(too_slow(name, limit))))
+            check(
+                name,
+                tokio::time::timeout(limit, probed)
+                    .await
+                    .unwrap_or_else(|_| Err(too_slow(name, limit))),
+            )
         });
         tokio::select! {
             checks = join_all(each) => Ok(checks),
@@ -43,20 +48,36 @@ pub(super) fn checks(context: &Context<'_>, config: &Config) -> Result<Vec<Check
 }
 
 fn too_slow(name: &str, limit: Duration) -> ErrorInfo {
-    let message = format!("no response within {} ms (mcp.{name}.start_timeout_ms)", limit.as_millis());
+    let message = format!(
+        "no response within {} ms (mcp.{name}.start_timeout_ms)",
+        limit.as_millis()
+    );
     ErrorInfo::new(ErrorCode::Timeout, message)
 }
 
 /// Returns the result for a server. A failing server is only a warning, since runs continue without it.
 fn check(name: &str, probed: Result<Probe, ErrorInfo>) -> Check {
     match probed {
-        Ok(Probe { tools, left_out, .. }) => {
+        Ok(Probe {
+            tools, left_out, ..
+        }) => {
             let names: Vec<&str> = tools.iter().map(|tool| tool.remote_name.as_str()).collect();
-            let names = text::cut(&text::safe_line(&secret::redacted(&names.join(", "))), COLUMNS, "...");
-            let finding = format!("{name}: {}: {names}", format::plural(tools.len(), "tool", "tools"));
+            let names = text::cut(
+                &text::safe_line(&secret::redacted(&names.join(", "))),
+                COLUMNS,
+                "...",
+            );
+            let finding = format!(
+                "{name}: {}: {names}",
+                format::plural(tools.len(), "tool", "tools")
+            );
             match left_out.is_empty() {
                 true => Check::ok(NAME, finding),
-                false => Check::partly(NAME, finding, secret::redacted(&left_out.join("\n")).into_owned()),
+                false => Check::partly(
+                    NAME,
+                    finding,
+                    secret::redacted(&left_out.join("\n")).into_owned(),
+                ),
             }
         }
         Err(error) => {

@@ -12,10 +12,17 @@ use crate::{
 
 /// Asks for a model by its number or name. Returns `None` if the user chooses none (Ctrl-C or Ctrl-D).
 pub(super) async fn ask(models: &[Candidate]) -> Result<Option<Candidate>, Failure> {
-    let width = models.iter().map(|model| text::width(&text::safe_line(&model.name))).max().unwrap_or(0);
+    let width = models
+        .iter()
+        .map(|model| text::width(&text::safe_line(&model.name)))
+        .max()
+        .unwrap_or(0);
     for (number, model) in (1..).zip(models) {
         let name = text::pad(&text::safe_line(&model.name), width);
-        print::error_line(&format!("{number:>4}  {name}  {}", text::safe_line(&model.origin)));
+        print::error_line(&format!(
+            "{number:>4}  {name}  {}",
+            text::safe_line(&model.origin)
+        ));
     }
     let interrupt = Interrupt::listen();
     let mut input = Input::of_person()?;
@@ -32,7 +39,10 @@ pub(super) async fn ask(models: &[Candidate]) -> Result<Option<Candidate>, Failu
         };
         match chosen(models, &answer) {
             Some(model) => return Ok(Some(model.clone())),
-            None => print::error_line(&format!("enter a number from 1 to {}, or the name of a model", models.len())),
+            None => print::error_line(&format!(
+                "enter a number from 1 to {}, or the name of a model",
+                models.len()
+            )),
         }
     }
 }
@@ -41,6 +51,9 @@ fn chosen<'a>(models: &'a [Candidate], answer: &str) -> Option<&'a Candidate> {
     let by_number = || models.get(answer.parse::<usize>().ok()?.checked_sub(1)?);
     match answer {
         "" => models.first(),
-        name => models.iter().find(|model| model.name == name).or_else(by_number),
+        name => models
+            .iter()
+            .find(|model| model.name == name)
+            .or_else(by_number),
     }
 }

@@ -19,8 +19,11 @@ const LOCAL_SERVERS: [(&str, &str); 4] = [
     ("vLLM", "http://127.0.0.1:8000/v1"),
 ];
 /// Providers that a key selects, with the name of the vendor.
-const VENDORS: [(Provider, &str); 3] =
-    [(Provider::OpenaiResponses, "OpenAI"), (Provider::Anthropic, "Anthropic"), (Provider::Gemini, "Google")];
+const VENDORS: [(Provider, &str); 3] = [
+    (Provider::OpenaiResponses, "OpenAI"),
+    (Provider::Anthropic, "Anthropic"),
+    (Provider::Gemini, "Google"),
+];
 /// Variable of the key for servers on this machine. The keys of the vendors are not sent to them.
 const LOCAL_KEY: &str = "LOCAL_API_KEY";
 /// Maximum time that a server may take to list its models.
@@ -53,13 +56,25 @@ impl Candidate {
     /// Returns a configuration file for the model.
     pub(super) fn config_text(&self) -> String {
         let mut lines = vec![
-            "# Written by `soong init`. `soong guide configuration` explains the settings, and".to_owned(),
-            "# `soong init --full --force` replaces this file with one that lists all of them.".to_owned(),
+            "# Written by `soong init`. `soong guide configuration` explains the settings, and"
+                .to_owned(),
+            "# `soong init --full --force` replaces this file with one that lists all of them."
+                .to_owned(),
             "[model]".to_owned(),
         ];
-        lines.extend(self.provider.map(|provider| format!("provider = {}", quoted(provider.as_str()))));
-        lines.extend(self.base_url.as_ref().map(|url| format!("base_url = {}", quoted(url))));
-        lines.extend(self.is_local.then(|| format!("api_key_env = {}", quoted(LOCAL_KEY))));
+        lines.extend(
+            self.provider
+                .map(|provider| format!("provider = {}", quoted(provider.as_str()))),
+        );
+        lines.extend(
+            self.base_url
+                .as_ref()
+                .map(|url| format!("base_url = {}", quoted(url))),
+        );
+        lines.extend(
+            self.is_local
+                .then(|| format!("api_key_env = {}", quoted(LOCAL_KEY))),
+        );
         lines.push(format!("name = {}", quoted(&self.name)));
         lines.join("\n") + "\n"
     }
@@ -76,11 +91,19 @@ pub(super) async fn find(environment: &Environment) -> SearchResult {
 }
 
 async fn find_among(local: &[(&str, &str)], environment: &Environment) -> SearchResult {
-    let of_environment = environment.get(Provider::Openai.base_url_env()).map(str::trim).filter(|url| !url.is_empty());
+    let of_environment = environment
+        .get(Provider::Openai.base_url_env())
+        .map(str::trim)
+        .filter(|url| !url.is_empty());
     let local = local.iter().map(|(name, url)| (Some(*name), *url));
-    let listed = of_environment.map(|url| (None, url)).into_iter().chain(local);
+    let listed = of_environment
+        .map(|url| (None, url))
+        .into_iter()
+        .chain(local);
     let mut known = BTreeSet::new();
-    let servers: Vec<(Option<&str>, &str)> = listed.filter(|(_, url)| known.insert(same_address(url))).collect();
+    let servers: Vec<(Option<&str>, &str)> = listed
+        .filter(|(_, url)| known.insert(same_address(url)))
+        .collect();
     let lists = join_all(servers.iter().map(|(_, url)| list(url, environment))).await;
     let mut found = SearchResult::default();
     let mut on_this_machine = Vec::new();
@@ -95,27 +118,53 @@ async fn find_among(local: &[(&str, &str)], environment: &Environment) -> Search
     // With a base URL of the environment, the key of OpenAI is that of its server.
     let vendors = VENDORS.into_iter().filter(|(provider, _)| {
         let is_vendor = *provider != Provider::OpenaiResponses || of_environment.is_none();
-        is_vendor && environment.get(provider.api_key_env()).is_some_and(|key| !key.trim().is_empty())
+        is_vendor
+            && environment
+                .get(provider.api_key_env())
+                .is_some_and(|key| !key.trim().is_empty())
     });
-    found.candidates.extend(vendors.map(|(provider, vendor)| of_vendor(provider, vendor)));
+    found
+        .candidates
+        .extend(vendors.map(|(provider, vendor)| of_vendor(provider, vendor)));
     found.candidates.extend(on_this_machine);
     found
 }
 
 /// Returns an address in one form, to compare it with others.
 fn same_address(url: &str) -> String {
-    url.trim_end_matches('/').replacen("//localhost", "//127.0.0.1", 1)
+    url.trim_end_matches('/')
+        .replacen("//localhost", "//127.0.0.1", 1)
 }
 
 async fn list(base_url: &str, environment: &Environment) -> Result<Vec<ServedModel>, String> {
-    let config = ModelConfig { base_url: Some(base_url.to_owned()), ..ModelConfig::default() };
+    let config = ModelConfig {
+        base_url: Some(base_url.to_owned()),
+        ..ModelConfig::default()
+    };
     // The key is that of the server of the environment.
-    let is_own = environment.get(Provider::Openai.base_url_env()).is_some_and(|own| own.trim() == base_url);
-    let environment = if is_own { environment.clone() } else { Environment::default() };
-    match tokio::time::timeout(LIST_TIMEOUT, served_models(&config, &environment, LIST_TIMEOUT)).await {
-        Ok(Ok(models)) if models.is_empty() => Err(format!("{} has no models", secret::hide_in_address(base_url))),
+    let is_own = environment
+        .get(Provider::Openai.base_url_env())
+        .is_some_and(|own| own.trim() == base_url);
+    let environment = if is_own {
+        environment.clone()
+    } else {
+        Environment::default()
+    };
+    match tokio::time::timeout(
+        LIST_TIMEOUT,
+        served_models(&config, &environment, LIST_TIMEOUT),
+    )
+    .await
+    {
+        Ok(Ok(models)) if models.is_empty() => Err(format!(
+            "{} has no models",
+            secret::hide_in_address(base_url)
+        )),
         Ok(listed) => listed.map_err(|error| error.message),
-        Err(_) => Err(format!("{} does not answer", secret::hide_in_address(base_url))),
+        Err(_) => Err(format!(
+            "{} does not answer",
+            secret::hide_in_address(base_url)
+        )),
     }
 }
 
@@ -126,7 +175,11 @@ fn of_server(base_url: &str, local: Option<&str>, mut models: Vec<ServedModel>) 
     models.sort_by_key(|model| model.name != default.model_name());
     // An address with a user, a password or a query may contain a secret, so it stays in the environment.
     let has_secret = base_url.contains(['@', '?']);
-    let origin = format!("{}, {}", local.unwrap_or("OPENAI_BASE_URL"), secret::hide_in_address(base_url));
+    let origin = format!(
+        "{}, {}",
+        local.unwrap_or("OPENAI_BASE_URL"),
+        secret::hide_in_address(base_url)
+    );
     let candidate = |model: ServedModel| Candidate {
         name: model.name,
         provider: None,
@@ -138,7 +191,10 @@ fn of_server(base_url: &str, local: Option<&str>, mut models: Vec<ServedModel>) 
 }
 
 fn of_vendor(provider: Provider, vendor: &str) -> Candidate {
-    let config = ModelConfig { provider: Some(provider), ..ModelConfig::default() };
+    let config = ModelConfig {
+        provider: Some(provider),
+        ..ModelConfig::default()
+    };
     Candidate {
         name: config.model_name().to_owned(),
         provider: Some(provider),
@@ -157,26 +213,52 @@ mod tests {
 
     async fn found(variables: &[(&str, &str)]) -> SearchResult {
         // Nothing listens on this port of the loopback interface.
-        find_among(&[("Local", "http://127.0.0.1:9/v1")], &Environment::of(variables.iter().copied())).await
+        find_among(
+            &[("Local", "http://127.0.0.1:9/v1")],
+            &Environment::of(variables.iter().copied()),
+        )
+        .await
     }
 
     #[tokio::test]
     async fn keys_offer_the_models_of_their_vendors() {
         assert_eq!(found(&[]).await, SearchResult::default());
-        let keys = [("GEMINI_API_KEY", "k"), ("OPENAI_API_KEY", "k"), ("ANTHROPIC_API_KEY", " ")];
+        let keys = [
+            ("GEMINI_API_KEY", "k"),
+            ("OPENAI_API_KEY", "k"),
+            ("ANTHROPIC_API_KEY", " "),
+        ];
         let offered = found(&keys).await.candidates;
-        let names: Vec<&str> = offered.iter().map(|candidate| candidate.name.as_str()).collect();
+        let names: Vec<&str> = offered
+            .iter()
+            .map(|candidate| candidate.name.as_str())
+            .collect();
         assert_eq!(names, ["gpt-6-luna", "gemini-3.8-flash"]);
         assert_eq!(offered[0].origin, "OpenAI, OPENAI_API_KEY is set");
-        let unreachable = found(&[("OPENAI_API_KEY", "k"), ("OPENAI_BASE_URL", "http://u:pw@127.0.0.1:9/v1")]).await;
+        let unreachable = found(&[
+            ("OPENAI_API_KEY", "k"),
+            ("OPENAI_BASE_URL", "http://u:pw@127.0.0.1:9/v1"),
+        ])
+        .await;
         assert_eq!(unreachable.candidates, []);
-        assert_eq!(unreachable.problems, ["OPENAI_BASE_URL: 127.0.0.1:9 cannot be reached"]);
+        assert_eq!(
+            unreachable.problems,
+            ["OPENAI_BASE_URL: 127.0.0.1:9 cannot be reached"]
+        );
     }
 
     #[test]
     fn file_has_the_settings_of_the_model() {
-        let served = |name: &str| ServedModel { name: name.to_owned(), context_window: Some(32_768) };
-        let local = of_server("http://127.0.0.1:8000/v1", Some("vLLM"), vec![served("a\"b\\c")]).remove(0);
+        let served = |name: &str| ServedModel {
+            name: name.to_owned(),
+            context_window: Some(32_768),
+        };
+        let local = of_server(
+            "http://127.0.0.1:8000/v1",
+            Some("vLLM"),
+            vec![served("a\"b\\c")],
+        )
+        .remove(0);
         assert_eq!(local.config_text().lines().count(), 6);
         let model = Config::parse("c", &local.config_text()).unwrap().model;
         assert_eq!(
@@ -184,13 +266,18 @@ mod tests {
             (Some("http://127.0.0.1:8000/v1"), Some("a\"b\\c"))
         );
         // Each process asks the server for it.
-        assert_eq!((model.api_key_env(), model.context_window), (LOCAL_KEY, None));
+        assert_eq!(
+            (model.api_key_env(), model.context_window),
+            (LOCAL_KEY, None)
+        );
         assert_eq!(model.provider(), Provider::Openai);
         let secret = of_server("https://me:s3cret@h/v1", None, vec![served("m")]).remove(0);
         assert!(!format!("{secret:?}").contains("s3cret"));
         let vendor = of_vendor(Provider::Anthropic, "Anthropic");
         let settings = Settings::of("c", &vendor.config_text());
-        settings.check_model(None, &Environment::of([("ANTHROPIC_API_KEY", "k")])).unwrap();
+        settings
+            .check_model(None, &Environment::of([("ANTHROPIC_API_KEY", "k")]))
+            .unwrap();
         assert_eq!(vendor.config_text().lines().count(), 5);
     }
 }

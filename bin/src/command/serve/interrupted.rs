@@ -39,12 +39,20 @@ pub(super) async fn decide(
     setting: Option<RecoveryMode>,
 ) -> Result<RecoveryMode, Failure> {
     let can_ask = !context.global.json && prompts::is_interactive();
-    let default = if can_ask { RecoveryMode::Ask } else { RecoveryMode::Resume };
+    let default = if can_ask {
+        RecoveryMode::Ask
+    } else {
+        RecoveryMode::Resume
+    };
     let mode = setting.unwrap_or(default);
     let runs = find(home);
     if runs.is_empty() {
         // A run may be interrupted later, when another process that owns the home exits.
-        return Ok(if mode == RecoveryMode::Ask { RecoveryMode::Resume } else { mode });
+        return Ok(if mode == RecoveryMode::Ask {
+            RecoveryMode::Resume
+        } else {
+            mode
+        });
     }
     if !context.global.json {
         print_runs(&runs);
@@ -55,7 +63,9 @@ pub(super) async fn decide(
     if can_ask {
         return ask().await;
     }
-    print::error_line("warning: recovery \"ask\" needs a terminal: the runs stay interrupted; see --recovery");
+    print::error_line(
+        "warning: recovery \"ask\" needs a terminal: the runs stay interrupted; see --recovery",
+    );
     Ok(RecoveryMode::None)
 }
 
@@ -64,15 +74,22 @@ fn find(home: &Path) -> Vec<InterruptedRun> {
     if offline_store::owner(home).is_some() {
         return Vec::new();
     }
-    let Ok(store) = OfflineStore::open(home) else { return Vec::new() };
-    let Ok(found) = unfinished(&store.reader) else { return Vec::new() };
+    let Ok(store) = OfflineStore::open(home) else {
+        return Vec::new();
+    };
+    let Ok(found) = unfinished(&store.reader) else {
+        return Vec::new();
+    };
     let mut runs = found.interrupted;
     runs.extend(found.awaiting_input);
     let mut interrupted = Vec::new();
     for run in runs.iter().filter(|run| run.parent_run_id.is_none()) {
         let session = store.session(run.session_id.as_str());
         interrupted.push(InterruptedRun {
-            session_name: session.map_or_else(|_| run.session_id.to_string(), |found| found.short_name().to_owned()),
+            session_name: session.map_or_else(
+                |_| run.session_id.to_string(),
+                |found| found.short_name().to_owned(),
+            ),
             task: text::safe_line(&run.task),
             status: run.status,
             turn: run.turn,
@@ -85,7 +102,9 @@ fn find(home: &Path) -> Vec<InterruptedRun> {
 
 /// Returns the number of unfinished runs below a run.
 fn count_below(runs: &[Run], above: &Run) -> usize {
-    let children = runs.iter().filter(|run| run.parent_run_id.as_ref() == Some(&above.run_id));
+    let children = runs
+        .iter()
+        .filter(|run| run.parent_run_id.as_ref() == Some(&above.run_id));
     children.map(|child| 1 + count_below(runs, child)).sum()
 }
 
@@ -102,33 +121,57 @@ fn spent_by_tree(reader: &SqliteReader, run: &Run) -> Spent {
 
 fn print_runs(runs: &[InterruptedRun]) {
     let count = format::plural(runs.len(), "run was", "runs were");
-    print::error_line(&format!("{count} interrupted when the last process of this home ended:"));
+    print::error_line(&format!(
+        "{count} interrupted when the last process of this home ended:"
+    ));
     for run in runs.iter().take(MAX_NAMED) {
         let task = text::cut(&run.task, MAX_TASK_COLUMNS, "…");
         let progress = match run.status {
             RunStatus::Queued => "queued".to_owned(),
-            _ => format!("{}, {}", format::plural(run.turn as usize, "turn", "turns"), run.spent.cost()),
+            _ => format!(
+                "{}, {}",
+                format::plural(run.turn as usize, "turn", "turns"),
+                run.spent.cost()
+            ),
         };
         let children = match run.unfinished_children {
             0 => String::new(),
-            count => format!(", {}", format::plural(count, "open sub-agent", "open sub-agents")),
+            count => format!(
+                ", {}",
+                format::plural(count, "open sub-agent", "open sub-agents")
+            ),
         };
-        print::error_line(&format!("  {}  {task}  ({progress}{children})", text::safe_line(&run.session_name)));
+        print::error_line(&format!(
+            "  {}  {task}  ({progress}{children})",
+            text::safe_line(&run.session_name)
+        ));
     }
     if runs.len() > MAX_NAMED {
-        print::error_line(&format!("  … and {} more: see `soong traces list`", runs.len() - MAX_NAMED));
+        print::error_line(&format!(
+            "  … and {} more: see `soong traces list`",
+            runs.len() - MAX_NAMED
+        ));
     }
 }
 
 async fn ask() -> Result<RecoveryMode, Failure> {
     let mut input = Input::of_person()?;
     loop {
-        let answer = input.next("resume them? [Y]es, [n]o: leave them interrupted, [f]ail: end them: ", "").await?;
+        let answer = input
+            .next(
+                "resume them? [Y]es, [n]o: leave them interrupted, [f]ail: end them: ",
+                "",
+            )
+            .await?;
         let answer = match answer {
             InputLine::Line(answer) => answer,
             InputLine::Closed => return Ok(RecoveryMode::None),
             InputLine::Key(..) | InputLine::Discarded => {
-                return Err(Failure::new(Exit::Interrupted, "interrupted before the server started", ""));
+                return Err(Failure::new(
+                    Exit::Interrupted,
+                    "interrupted before the server started",
+                    "",
+                ));
             }
         };
         match answer.trim().to_lowercase().as_str() {

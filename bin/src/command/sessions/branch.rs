@@ -17,33 +17,63 @@ use crate::{
 };
 
 /// Copies a session to a new one; prints the id of the copy and how to continue it.
-pub(super) async fn fork(context: &Context<'_>, source: Source, id: &str, request: &ForkBody) -> Result<Exit, Failure> {
-    let made = with_owner(context, source, id, async |client| client.fork_session(id, request).await).await?.session;
+pub(super) async fn fork(
+    context: &Context<'_>,
+    source: Source,
+    id: &str,
+    request: &ForkBody,
+) -> Result<Exit, Failure> {
+    let made = with_owner(context, source, id, async |client| {
+        client.fork_session(id, request).await
+    })
+    .await?
+    .session;
     if context.global.json {
         print::json(&made)?;
         return Ok(Exit::Success);
     }
     print::line(made.session_id.as_str())?;
-    let soong = report::command(context.global.home.as_deref(), context.global.url.as_deref());
-    let hint = format!("Continue it: {soong} run --session {} \"…\"", made.session_id);
+    let soong = report::command(
+        context.global.home.as_deref(),
+        context.global.url.as_deref(),
+    );
+    let hint = format!(
+        "Continue it: {soong} run --session {} \"…\"",
+        made.session_id
+    );
     print::line_or_stderr(context.terminal, TextStyle::Dim, &hint)?;
     Ok(Exit::Success)
 }
 
 /// Moves the head of a conversation to another message and prints the result.
-pub(super) async fn switch(context: &Context<'_>, source: Source, id: &str, sequence: u64) -> Result<Exit, Failure> {
-    let head = with_owner(context, source, id, async |client| client.switch_head(id, sequence).await).await?;
+pub(super) async fn switch(
+    context: &Context<'_>,
+    source: Source,
+    id: &str,
+    sequence: u64,
+) -> Result<Exit, Failure> {
+    let head = with_owner(context, source, id, async |client| {
+        client.switch_head(id, sequence).await
+    })
+    .await?;
     if context.global.json {
         print::json(&head)?;
         return Ok(Exit::Success);
     }
-    describe_head(&format!("session {id}"), &head).iter().try_for_each(|line| print::line(line))?;
+    describe_head(&format!("session {id}"), &head)
+        .iter()
+        .try_for_each(|line| print::line(line))?;
     Ok(Exit::Success)
 }
 
 /// Describes the result of a switch of the conversation `what`, one fact per line.
 pub(in crate::command) fn describe_head(what: &str, head: &HeadView) -> Vec<String> {
-    let HeadView { sequence, from_sequence, restored, left } = head;
+    let HeadView {
+        sequence,
+        from_sequence,
+        restored,
+        left,
+    } = head;
     let stands = match sequence == from_sequence {
         true => format!("the head of {what} is still at message {sequence}"),
         false => format!("moved the head of {what} from message {from_sequence} to {sequence}"),
@@ -69,8 +99,10 @@ async fn with_owner<T>(
     let home = context.home()?;
     let settings = config::read(&context.global, &home)?;
     drop(source);
-    let reached =
-        HomeConnection::connect_or_own(&context.address(&home), &|| builder(context, &home, &settings)).await?;
+    let reached = HomeConnection::connect_or_own(&context.address(&home), &|| {
+        builder(context, &home, &settings)
+    })
+    .await?;
     let asked = ask(reached.client()).await;
     if let Some(owner) = reached.into_owner() {
         owner.close().await;
@@ -80,8 +112,8 @@ async fn with_owner<T>(
 
 /// Adds advice to the error if the conversation cannot continue from the given message.
 pub(in crate::command) fn refused(id: &str, error: soong::ErrorInfo) -> Failure {
-    let is_of_a_message =
-        error.code == ErrorCode::ValidationError && error.message.starts_with("cannot continue after message ");
+    let is_of_a_message = error.code == ErrorCode::ValidationError
+        && error.message.starts_with("cannot continue after message ");
     let mut failure = Failure::from(error);
     if is_of_a_message {
         failure.advice = format!("List the messages: soong traces messages {id} --all");

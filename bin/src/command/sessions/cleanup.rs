@@ -29,7 +29,11 @@ pub(super) async fn cleanup(
     dry_run: bool,
 ) -> Result<Exit, Failure> {
     // The candidates are listed without owning the home.
-    let mut report = SessionCleanup { older_than, dry_run }.choose(source.sessions(true).await?, now());
+    let mut report = SessionCleanup {
+        older_than,
+        dry_run,
+    }
+    .choose(source.sessions(true).await?, now());
     drop(source);
     let ended = match dry_run || report.candidates.is_empty() {
         true => Ok(()),
@@ -43,19 +47,32 @@ pub(super) async fn cleanup(
     match report.failed.len() {
         0 => Ok(Exit::Success),
         failed => {
-            let what = format!("{} could not be deleted", format::plural(failed, "session", "sessions"));
-            Err(Failure::new(Exit::Failed, what, "The list shows the reasons. Try again."))
+            let what = format!(
+                "{} could not be deleted",
+                format::plural(failed, "session", "sessions")
+            );
+            Err(Failure::new(
+                Exit::Failed,
+                what,
+                "The list shows the reasons. Try again.",
+            ))
         }
     }
 }
 
 /// Deletes the candidates one after the other. Fails if it stops before the last one.
-async fn delete_all(context: &Context<'_>, report: &mut SessionCleanupReport) -> Result<(), Failure> {
+async fn delete_all(
+    context: &Context<'_>,
+    report: &mut SessionCleanupReport,
+) -> Result<(), Failure> {
     let home = context.home()?;
     let settings = config::read(&context.global, &home)?;
     let interrupt = Interrupt::listen();
     let find = || async {
-        HomeConnection::connect_or_own(&context.address(&home), &|| builder(context, &home, &settings)).await
+        HomeConnection::connect_or_own(&context.address(&home), &|| {
+            builder(context, &home, &settings)
+        })
+        .await
     };
     let mut reached = find().await?;
     let mut ended = Ok(());
@@ -70,7 +87,10 @@ async fn delete_all(context: &Context<'_>, report: &mut SessionCleanupReport) ->
             }
         };
         // The owner shut down before it accepted the request: retry once with the next owner.
-        if deleted.as_ref().is_err_and(|error| error.code == ErrorCode::Closing && error.retryable) {
+        if deleted
+            .as_ref()
+            .is_err_and(|error| error.code == ErrorCode::Closing && error.retryable)
+        {
             reached = match find().await {
                 Ok(reached) => reached,
                 Err(error) => {
@@ -84,7 +104,10 @@ async fn delete_all(context: &Context<'_>, report: &mut SessionCleanupReport) ->
             Ok(true) => report.deleted.push(id),
             Ok(false) => {}
             Err(error) if error.code == ErrorCode::SessionActive => report.busy.push(id),
-            Err(error) => report.failed.push(SessionCleanupFailure { session_id: id, error }),
+            Err(error) => report.failed.push(SessionCleanupFailure {
+                session_id: id,
+                error,
+            }),
         }
     }
     if let Some(owner) = reached.into_owner() {
@@ -101,7 +124,10 @@ async fn delete(client: &Client, session: &Session) -> Result<bool, ErrorInfo> {
         Err(error) if error.code == ErrorCode::SessionNotFound => return Ok(false),
         Err(error) => return Err(error),
     }
-    client.delete_session(&session.session_id).await.map(|()| true)
+    client
+        .delete_session(&session.session_id)
+        .await
+        .map(|()| true)
 }
 
 fn print_report(context: &Context<'_>, report: &SessionCleanupReport) -> Result<(), Failure> {
@@ -111,7 +137,11 @@ fn print_report(context: &Context<'_>, report: &SessionCleanupReport) -> Result<
             session.session_id.to_string(),
             format::time(session.updated_at),
             outcome(report, &session.session_id),
-            text::cut(&text::safe_line(session.name.as_deref().unwrap_or("")), 48, ellipsis),
+            text::cut(
+                &text::safe_line(session.name.as_deref().unwrap_or("")),
+                48,
+                ellipsis,
+            ),
             session.project_dir.clone(),
         ]
     };
@@ -138,7 +168,12 @@ fn print_report(context: &Context<'_>, report: &SessionCleanupReport) -> Result<
         return Ok(());
     }
     let all = format::plural(report.candidates.len(), "session", "sessions");
-    cleanup::close(context, &all, None, (!report.dry_run).then_some(report.deleted.len()))
+    cleanup::close(
+        context,
+        &all,
+        None,
+        (!report.dry_run).then_some(report.deleted.len()),
+    )
 }
 
 /// Returns the outcome for a candidate.

@@ -31,21 +31,34 @@ pub(super) async fn events(
         let message = format!("trace {id} has no event {since}: its events are {first} to {last}");
         return Err(ErrorInfo::new(ErrorCode::CursorUnknown, message).into());
     }
-    let mut printer = EventPrinter { context, sentences: EventSentences::default() };
+    let mut printer = EventPrinter {
+        context,
+        sentences: EventSentences::default(),
+    };
     let mut cursor = printer.print_stored(source, &trace.trace_id, since).await?;
     if !follow {
         return Ok(Exit::Success);
     }
     let Source::Owner(client, ready) = source else {
-        return if trace.status.is_open() { Err(interrupted(context, id, cursor)) } else { Ok(Exit::Success) };
+        return if trace.status.is_open() {
+            Err(interrupted(context, id, cursor))
+        } else {
+            Ok(Exit::Success)
+        };
     };
     // Check again after printing: if the run is still active now, its end will arrive on the stream.
     match is_active(client, id).await? {
         Some(true) => {}
         Some(false) => {
-            let cursor = printer.print_stored(source, &trace.trace_id, cursor).await?;
+            let cursor = printer
+                .print_stored(source, &trace.trace_id, cursor)
+                .await?;
             let is_open = source.trace(id).await?.trace.status.is_open();
-            return if is_open { Err(interrupted(context, id, cursor)) } else { Ok(Exit::Success) };
+            return if is_open {
+                Err(interrupted(context, id, cursor))
+            } else {
+                Ok(Exit::Success)
+            };
         }
         None => return printer.finish_following(id, cursor, ready.pid).await,
     }
@@ -81,12 +94,16 @@ pub(super) async fn events(
 
 /// Returns the failure for a trace with a run that has not ended and that no process executes.
 fn interrupted(context: &Context<'_>, id: &str, cursor: u64) -> Failure {
-    let what = format!("trace {id} was interrupted at event {cursor}, and no process is executing it");
+    let what =
+        format!("trace {id} was interrupted at event {cursor}, and no process is executing it");
     Failure::new(Exit::Failed, what, resume_advice(context, id))
 }
 
 fn resume_advice(context: &Context<'_>, id: &str) -> String {
-    let soong = report::command(context.global.home.as_deref(), context.global.url.as_deref());
+    let soong = report::command(
+        context.global.home.as_deref(),
+        context.global.url.as_deref(),
+    );
     format!("Resume it: {soong} run --trace {id}")
 }
 
@@ -122,12 +139,23 @@ impl EventPrinter<'_> {
         if !trace.status.is_open() {
             return Ok(Exit::Success);
         }
-        let what = format!("process {pid}, which executed trace {id}, has exited; its last recorded event is {cursor}");
-        Err(Failure::new(Exit::Failed, what, resume_advice(self.context, id)))
+        let what = format!(
+            "process {pid}, which executed trace {id}, has exited; its last recorded event is {cursor}"
+        );
+        Err(Failure::new(
+            Exit::Failed,
+            what,
+            resume_advice(self.context, id),
+        ))
     }
 
     /// Prints all stored events after `since` and returns the id of the last one.
-    async fn print_stored(&mut self, source: &Source, id: &TraceId, since: u64) -> Result<u64, Failure> {
+    async fn print_stored(
+        &mut self,
+        source: &Source,
+        id: &TraceId,
+        since: u64,
+    ) -> Result<u64, Failure> {
         let mut cursor = since;
         loop {
             let page = source.events(id, cursor).await?;

@@ -29,7 +29,11 @@ pub(super) async fn messages(
     all: bool,
     last: Option<usize>,
 ) -> Result<(), Failure> {
-    let path = if all { MessagePath::All } else { MessagePath::Main };
+    let path = if all {
+        MessagePath::All
+    } else {
+        MessagePath::Main
+    };
     let mut messages = source.messages(id, path).await?;
     if let Some(last) = last {
         messages.drain(..messages.len().saturating_sub(last));
@@ -37,7 +41,11 @@ pub(super) async fn messages(
     if context.global.json {
         return print::json(&messages);
     }
-    let path = if all { source.messages(id, MessagePath::Main).await? } else { Vec::new() };
+    let path = if all {
+        source.messages(id, MessagePath::Main).await?
+    } else {
+        Vec::new()
+    };
     let marks = message_marks::marks(&messages, if all { &path } else { &messages });
     for (message, mark) in messages.iter().zip(marks) {
         print_message(context, message, &mark)?;
@@ -46,10 +54,22 @@ pub(super) async fn messages(
 }
 
 fn print_message(context: &Context<'_>, message: &Message, mark: &str) -> Result<(), Failure> {
-    let answers = message.tool_call_id.as_ref().map_or_else(String::new, |id| format!(" answers {id}"));
+    let answers = message
+        .tool_call_id
+        .as_ref()
+        .map_or_else(String::new, |id| format!(" answers {id}"));
     let partial = if message.partial { " (partial)" } else { "" };
-    let head = format!("#{} {}{answers}{partial}{mark}", message.sequence, message.role.as_str());
-    print::line(&context.terminal.stdout.paint(style(message.role), &text::safe_line(&head)))?;
+    let head = format!(
+        "#{} {}{answers}{partial}{mark}",
+        message.sequence,
+        message.role.as_str()
+    );
+    print::line(
+        &context
+            .terminal
+            .stdout
+            .paint(style(message.role), &text::safe_line(&head)),
+    )?;
     if !message.content.is_empty() {
         let content = text::safe_block(message.content.trim_end());
         let is_folded = message.role == Role::System && context.terminal.has_stdout;
@@ -58,7 +78,10 @@ fn print_message(context: &Context<'_>, message: &Message, mark: &str) -> Result
         lines.by_ref().take(shown).try_for_each(print::line)?;
         let more = lines.count();
         if more > 0 {
-            let more = format!("({}; in a pipe, all are printed)", format::plural(more, "more line", "more lines"));
+            let more = format!(
+                "({}; in a pipe, all are printed)",
+                format::plural(more, "more line", "more lines")
+            );
             print::line(&context.terminal.stdout.paint(TextStyle::Dim, &more))?;
         }
     }

@@ -18,7 +18,10 @@ pub(super) struct TreeTrace<'a> {
 pub(super) fn numbers(traces: &[Trace]) -> HashMap<&TraceId, usize> {
     let mut counts: HashMap<&SessionId, usize> = HashMap::new();
     let mut numbers = HashMap::new();
-    for trace in traces.iter().filter(|trace| trace.parent_trace_id.is_some()) {
+    for trace in traces
+        .iter()
+        .filter(|trace| trace.parent_trace_id.is_some())
+    {
         let count = counts.entry(&trace.session_id).or_default();
         *count += 1;
         numbers.insert(&trace.trace_id, *count);
@@ -40,20 +43,35 @@ pub(super) fn arrange<'a>(
             below.entry(parent).or_default().push(trace);
         }
     }
-    let (more, last, down) = if unicode { ("├─ ", "└─ ", "│  ") } else { ("|- ", "`- ", "|  ") };
+    let (more, last, down) = if unicode {
+        ("├─ ", "└─ ", "│  ")
+    } else {
+        ("|- ", "`- ", "|  ")
+    };
     let mut arranged = Vec::with_capacity(traces.len());
-    for root in traces.iter().rev().filter(|trace| trace.parent_trace_id.is_none()) {
+    for root in traces
+        .iter()
+        .rev()
+        .filter(|trace| trace.parent_trace_id.is_none())
+    {
         // Each entry: the trace, the branch before its name, and the branch before those below it.
         let mut open: Vec<(&Trace, String, String)> = vec![(root, String::new(), String::new())];
         while let Some((trace, branch, trunk)) = open.pop() {
             let name = match numbers.get(&trace.trace_id) {
                 Some(number) => format!("{branch}#{number}"),
-                None => names.get(&trace.session_id).cloned().unwrap_or_else(|| trace.trace_id.to_string()),
+                None => names
+                    .get(&trace.session_id)
+                    .cloned()
+                    .unwrap_or_else(|| trace.trace_id.to_string()),
             };
             arranged.push(TreeTrace { trace, name });
             let children = below.remove(&trace.trace_id).unwrap_or_default();
             for (at, child) in children.iter().enumerate().rev() {
-                let (own, rest) = if at + 1 == children.len() { (last, "   ") } else { (more, down) };
+                let (own, rest) = if at + 1 == children.len() {
+                    (last, "   ")
+                } else {
+                    (more, down)
+                };
                 open.push((child, format!("{trunk}{own}"), format!("{trunk}{rest}")));
             }
         }
@@ -90,9 +108,15 @@ mod tests {
         ];
         let names = HashMap::from([(SessionId::new("a"), "plan-a".to_owned())]);
         let shown = |unicode| -> Vec<String> {
-            arrange(&traces, &names, unicode).into_iter().map(|entry| entry.name).collect()
+            arrange(&traces, &names, unicode)
+                .into_iter()
+                .map(|entry| entry.name)
+                .collect()
         };
-        assert_eq!(shown(true), ["b", "plan-a", "├─ #1", "│  └─ #3", "├─ #2", "└─ #4"]);
+        assert_eq!(
+            shown(true),
+            ["b", "plan-a", "├─ #1", "│  └─ #3", "├─ #2", "└─ #4"]
+        );
         assert_eq!(shown(false)[2..4], ["|- #1", "|  `- #3"]);
     }
 }

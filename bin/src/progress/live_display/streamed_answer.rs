@@ -1,6 +1,8 @@
 //! Text and reasoning of the watched run while they are streamed.
 
-use soong::protocol::{Event, EventRecord, MessageEvent, ModelEvent, Role, RunId, Timestamp, ToolEvent};
+use soong::protocol::{
+    Event, EventRecord, MessageEvent, ModelEvent, Role, RunId, Timestamp, ToolEvent,
+};
 use soong_tui::{
     format,
     markdown::{self, PageFormat, streamed::Streamed},
@@ -35,8 +37,10 @@ impl StreamedAnswer {
     pub(super) fn ends_call(&self, record: &EventRecord) -> bool {
         let is_end = matches!(
             &record.event,
-            Event::Message(MessageEvent::Added { role: Role::Assistant, .. })
-                | Event::Model(ModelEvent::Retrying { .. } | ModelEvent::Fallback { .. })
+            Event::Message(MessageEvent::Added {
+                role: Role::Assistant,
+                ..
+            }) | Event::Model(ModelEvent::Retrying { .. } | ModelEvent::Fallback { .. })
         );
         is_end && record.run_id.as_ref() == Some(&self.root)
     }
@@ -52,10 +56,17 @@ impl StreamedAnswer {
             lines.push(StyledLine::default());
             return lines;
         }
-        if let Event::Model(ModelEvent::Retrying { .. } | ModelEvent::Fallback { .. }) = &record.event {
+        if let Event::Model(ModelEvent::Retrying { .. } | ModelEvent::Fallback { .. }) =
+            &record.event
+        {
             return self.discard(record);
         }
-        let Event::Message(MessageEvent::Added { role: Role::Assistant, content, .. }) = &record.event else {
+        let Event::Message(MessageEvent::Added {
+            role: Role::Assistant,
+            content,
+            ..
+        }) = &record.event
+        else {
             return Vec::new();
         };
         if record.run_id.as_ref() != Some(&self.root) {
@@ -76,7 +87,10 @@ impl StreamedAnswer {
                 streamed.finish_unchecked(&self.page)
             }
         };
-        if content.as_ref().is_none_or(|content| !content.trim().is_empty()) {
+        if content
+            .as_ref()
+            .is_none_or(|content| !content.trim().is_empty())
+        {
             lines.push(StyledLine::default());
         }
         lines
@@ -84,11 +98,17 @@ impl StreamedAnswer {
 
     /// Drops the streamed text of a failed call of the watched run. Returns the lines that remain to be printed.
     fn discard(&mut self, record: &EventRecord) -> Vec<StyledLine> {
-        if record.run_id.as_ref() != Some(&self.root) || !std::mem::take(&mut self.streamed).has_settled() {
+        if record.run_id.as_ref() != Some(&self.root)
+            || !std::mem::take(&mut self.streamed).has_settled()
+        {
             return Vec::new();
         }
         let note = "The text above is discarded: its model call failed.";
-        vec![StyledLine::default(), StyledLine::of(TextStyle::Dim, note), StyledLine::default()]
+        vec![
+            StyledLine::default(),
+            StyledLine::of(TextStyle::Dim, note),
+            StyledLine::default(),
+        ]
     }
 }
 
@@ -105,23 +125,36 @@ impl Reasoning {
         self.since.get_or_insert(at);
         self.text.push_str(text);
         if self.text.len() > 2 * MAX_REASONING_BYTES {
-            let end = self.text.floor_char_boundary(self.text.len() - MAX_REASONING_BYTES);
+            let end = self
+                .text
+                .floor_char_boundary(self.text.len() - MAX_REASONING_BYTES);
             self.text.drain(..end);
         }
     }
 
     /// Returns the last lines.
     pub(super) fn tail(&self, page: &PageFormat) -> Vec<StyledLine> {
-        let lines = self.text.lines().flat_map(|line| text::wrap(&text::safe_line(line), page.width));
+        let lines = self
+            .text
+            .lines()
+            .flat_map(|line| text::wrap(&text::safe_line(line), page.width));
         let lines: Vec<String> = lines.filter(|line| !line.is_empty()).collect();
         let hidden = lines.len().saturating_sub(MAX_REASONING_LINES);
-        lines[hidden..].iter().map(|line| StyledLine::of(TextStyle::Dim, line)).collect()
+        lines[hidden..]
+            .iter()
+            .map(|line| StyledLine::of(TextStyle::Dim, line))
+            .collect()
     }
 
     /// Ends the reasoning. Returns the line that stays of it, if it was not short.
     pub(super) fn end(&mut self, at: Timestamp) -> Option<StyledLine> {
         let millis = at.millis_since(std::mem::take(self).since?);
-        let line = || StyledLine::of(TextStyle::Dim, format!("thought for {}", format::duration(millis)));
+        let line = || {
+            StyledLine::of(
+                TextStyle::Dim,
+                format!("thought for {}", format::duration(millis)),
+            )
+        };
         (millis >= MIN_REASONING_MS).then(line)
     }
 }

@@ -56,7 +56,10 @@ pub(super) struct Writer {
 impl Writer {
     pub(super) fn new(page: PageFormat) -> Self {
         Self {
-            page: PageFormat { width: page.width.max(1), ..page },
+            page: PageFormat {
+                width: page.width.max(1),
+                ..page
+            },
             lines: Vec::new(),
             containers: Vec::new(),
             gap: None,
@@ -76,7 +79,11 @@ impl Writer {
     pub(super) fn text_between_blocks(&mut self, source: &str) {
         if source.trim_start().starts_with('[') {
             self.inline.open(TextStyle::Dim);
-            source.lines().map(str::trim).filter(|line| !line.is_empty()).for_each(|line| self.inline.push_line(line));
+            source
+                .lines()
+                .map(str::trim)
+                .filter(|line| !line.is_empty())
+                .for_each(|line| self.inline.push_line(line));
             self.inline.close();
             self.end_block();
         }
@@ -94,7 +101,10 @@ impl Writer {
             Event::Rule => {
                 self.flush();
                 let dash = if self.page.unicode { "─" } else { "-" };
-                self.emit(&StyledLine::of(TextStyle::Dim, dash.repeat(self.content_columns())));
+                self.emit(&StyledLine::of(
+                    TextStyle::Dim,
+                    dash.repeat(self.content_columns()),
+                ));
                 self.end_block();
             }
             inline => self.inline.handle_event(&inline),
@@ -107,11 +117,18 @@ impl Writer {
             Tag::Paragraph => self.loosen(),
             Tag::Heading { .. } | Tag::TableHead => self.inline.open(TextStyle::Bold),
             Tag::BlockQuote(_) => self.containers.push(Container::Quote),
-            Tag::List(next) => self.containers.push(Container::List { next, is_loose: false }),
+            Tag::List(next) => self.containers.push(Container::List {
+                next,
+                is_loose: false,
+            }),
             Tag::Item => self.start_item(),
             Tag::CodeBlock(kind) => {
                 self.raw = Some(String::new());
-                self.info = if let CodeBlockKind::Fenced(info) = kind { info.into_string() } else { String::new() };
+                self.info = if let CodeBlockKind::Fenced(info) = kind {
+                    info.into_string()
+                } else {
+                    String::new()
+                };
             }
             Tag::HtmlBlock => self.raw = Some(String::new()),
             Tag::Table(alignments) => self.table = Table::new(alignments),
@@ -146,7 +163,10 @@ impl Writer {
             TagEnd::TableRow => self.table.end_row(),
             TagEnd::Table => {
                 let table = std::mem::take(&mut self.table);
-                table.lines(self.content_columns(), &self.page).iter().for_each(|line| self.emit(line));
+                table
+                    .lines(self.content_columns(), &self.page)
+                    .iter()
+                    .for_each(|line| self.emit(line));
                 self.end_block();
             }
             inline => self.inline.handle_event(&Event::End(inline)),
@@ -156,27 +176,39 @@ impl Writer {
     fn start_item(&mut self) {
         let bullet = if self.page.unicode { "• " } else { "- " };
         let marker = match self.containers.last_mut() {
-            Some(Container::List { next: Some(number), .. }) => {
+            Some(Container::List {
+                next: Some(number), ..
+            }) => {
                 let marker = format!("{number}. ");
                 *number = number.saturating_add(1);
                 marker
             }
             _ => bullet.to_owned(),
         };
-        self.containers.push(Container::Item { marker, is_drawn: false });
+        self.containers.push(Container::Item {
+            marker,
+            is_drawn: false,
+        });
     }
 
     /// Replaces the bullet by a task's check box, or adds the box after the number.
     fn task(&mut self, is_done: bool) {
         if let Some(Container::Item { marker, .. }) = self.containers.last_mut() {
-            let number = if marker.starts_with(|c: char| c.is_ascii_digit()) { marker.as_str() } else { "" };
+            let number = if marker.starts_with(|c: char| c.is_ascii_digit()) {
+                marker.as_str()
+            } else {
+                ""
+            };
             *marker = format!("{number}[{}] ", if is_done { 'x' } else { ' ' });
         }
     }
 
     fn end_item(&mut self) {
         self.flush();
-        if let Some(Container::Item { is_drawn: false, .. }) = self.containers.last() {
+        if let Some(Container::Item {
+            is_drawn: false, ..
+        }) = self.containers.last()
+        {
             self.emit(&StyledLine::default());
         }
         self.containers.pop();
@@ -188,7 +220,9 @@ impl Writer {
 
     /// Marks a list as loose if an item contains a paragraph.
     fn loosen(&mut self) {
-        if let [.., Container::List { is_loose, .. }, Container::Item { .. }] = self.containers.as_mut_slice() {
+        if let [.., Container::List { is_loose, .. }, Container::Item { .. }] =
+            self.containers.as_mut_slice()
+        {
             *is_loose = true;
         }
     }
@@ -215,13 +249,19 @@ impl Writer {
     fn flush(&mut self) {
         if !self.inline.is_empty() {
             let flow = self.inline.take_flow();
-            flow.wrapped(self.content_columns()).iter().for_each(|line| self.emit(line));
+            flow.wrapped(self.content_columns())
+                .iter()
+                .for_each(|line| self.emit(line));
         }
     }
 
     /// Returns the number of columns after the prefix of a line.
     fn content_columns(&self) -> usize {
-        let before: usize = self.prefix_containers(self.containers.len()).iter().map(Container::width).sum();
+        let before: usize = self
+            .prefix_containers(self.containers.len())
+            .iter()
+            .map(Container::width)
+            .sum();
         self.page.width - before
     }
 
@@ -241,8 +281,13 @@ impl Writer {
         let mut before = StyledLine::default();
         for container in self.prefix_containers(depth) {
             match container {
-                Container::Quote => before.push(TextStyle::Dim, if self.page.unicode { "│ " } else { "| " }),
-                Container::Item { marker, is_drawn: false } if !is_blank => before.push(TextStyle::Plain, marker),
+                Container::Quote => {
+                    before.push(TextStyle::Dim, if self.page.unicode { "│ " } else { "| " })
+                }
+                Container::Item {
+                    marker,
+                    is_drawn: false,
+                } if !is_blank => before.push(TextStyle::Plain, marker),
                 other => before.push(TextStyle::Plain, &" ".repeat(other.width())),
             }
         }
@@ -272,5 +317,8 @@ impl Writer {
 
 /// Returns whether a tag starts a block or a part of one, such as a list item.
 fn is_block(tag: &Tag<'_>) -> bool {
-    !matches!(tag, Tag::Emphasis | Tag::Strong | Tag::Strikethrough | Tag::Link { .. } | Tag::Image { .. })
+    !matches!(
+        tag,
+        Tag::Emphasis | Tag::Strong | Tag::Strikethrough | Tag::Link { .. } | Tag::Image { .. }
+    )
 }

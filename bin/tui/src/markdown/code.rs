@@ -24,10 +24,18 @@ pub(super) fn colored(code: &str, info: &str) -> Vec<StyledLine> {
     }
     match Language::of(info) {
         Some(language) => {
-            let mut scanner = Scanner { language, open: None, unclosed: None, line: StyledLine::default() };
+            let mut scanner = Scanner {
+                language,
+                open: None,
+                unclosed: None,
+                line: StyledLine::default(),
+            };
             code.lines().map(|line| scanner.scan(line)).collect()
         }
-        None => code.lines().map(|line| StyledLine::of(TextStyle::Cyan, line)).collect(),
+        None => code
+            .lines()
+            .map(|line| StyledLine::of(TextStyle::Cyan, line))
+            .collect(),
     }
 }
 
@@ -76,8 +84,14 @@ impl Scanner {
     /// Scans the token at a position; returns its end.
     fn token(&mut self, line: &str, at: usize) -> usize {
         let (before, rest) = line.split_at(at);
-        let Some(first) = rest.chars().next() else { return line.len() };
-        if let Some((start, end)) = self.language.block_comment.filter(|(start, _)| rest.starts_with(start)) {
+        let Some(first) = rest.chars().next() else {
+            return line.len();
+        };
+        if let Some((start, end)) = self
+            .language
+            .block_comment
+            .filter(|(start, _)| rest.starts_with(start))
+        {
             self.line.push(TextStyle::Dim, start);
             return self.comment(line, at + start.len(), end);
         }
@@ -85,7 +99,11 @@ impl Scanner {
             self.line.push(TextStyle::Dim, rest);
             return line.len();
         }
-        let quote = self.language.quotes.iter().find(|quote| rest.starts_with(quote.open));
+        let quote = self
+            .language
+            .quotes
+            .iter()
+            .find(|quote| rest.starts_with(quote.open));
         if let Some(end) = quote.and_then(|quote| self.string(line, at, quote)) {
             return end;
         }
@@ -95,7 +113,14 @@ impl Scanner {
             '0'..='9' => (TextStyle::Yellow, number_length(rest)),
             c if is_word_char(c) => {
                 let word = &rest[..rest.find(|c| !is_word_char(c)).unwrap_or(rest.len())];
-                (if self.is_name(before, word) { TextStyle::Blue } else { TextStyle::Plain }, word.len())
+                (
+                    if self.is_name(before, word) {
+                        TextStyle::Blue
+                    } else {
+                        TextStyle::Plain
+                    },
+                    word.len(),
+                )
             }
             c => (TextStyle::Plain, c.len_utf8()),
         };
@@ -145,9 +170,16 @@ impl Scanner {
             self.unclosed = Some(quote.open);
             return None;
         };
-        let is_key =
-            self.language.colored_names == ColoredNames::QuotedKeys && line[end..].trim_start().starts_with(':');
-        self.line.push(if is_key { TextStyle::Blue } else { TextStyle::Green }, &line[at..end]);
+        let is_key = self.language.colored_names == ColoredNames::QuotedKeys
+            && line[end..].trim_start().starts_with(':');
+        self.line.push(
+            if is_key {
+                TextStyle::Blue
+            } else {
+                TextStyle::Green
+            },
+            &line[at..end],
+        );
         Some(end)
     }
 
@@ -165,15 +197,28 @@ impl Scanner {
     /// Scans the key at the start of a line of YAML or TOML; returns its end, 0 if there is none.
     fn key(&mut self, line: &str) -> usize {
         let start = line.len() - line.trim_start_matches([' ', '-']).len();
-        let content = line[start..].split(" #").next().unwrap_or_default().trim_end();
+        let content = line[start..]
+            .split(" #")
+            .next()
+            .unwrap_or_default()
+            .trim_end();
         let end = match self.language.colored_names {
-            ColoredNames::KeysBeforeColon => content.find(": ").or_else(|| content.strip_suffix(':').map(str::len)),
-            ColoredNames::KeysBeforeEquals if content.starts_with('[') && content.ends_with(']') => Some(content.len()),
+            ColoredNames::KeysBeforeColon => content
+                .find(": ")
+                .or_else(|| content.strip_suffix(':').map(str::len)),
+            ColoredNames::KeysBeforeEquals
+                if content.starts_with('[') && content.ends_with(']') =>
+            {
+                Some(content.len())
+            }
             ColoredNames::KeysBeforeEquals => content.find('='),
             ColoredNames::None | ColoredNames::QuotedKeys | ColoredNames::Tags => None,
         };
-        let is_key = |key: &str| !key.is_empty() && !key.contains(['"', '\'', '#', ';', '{', '(', ',']);
-        let Some(key) = end.map(|end| &content[..end]).filter(|key| is_key(key)) else { return 0 };
+        let is_key =
+            |key: &str| !key.is_empty() && !key.contains(['"', '\'', '#', ';', '{', '(', ',']);
+        let Some(key) = end.map(|end| &content[..end]).filter(|key| is_key(key)) else {
+            return 0;
+        };
         self.line.push(TextStyle::Plain, &line[..start]);
         self.line.push(TextStyle::Blue, key);
         start + key.len()
@@ -186,8 +231,13 @@ fn string_end(line: &str, at: usize, quote: &Quote) -> Option<usize> {
     let mut rest = &line[at..];
     loop {
         let close = rest.find(quote.close)?;
-        let escape = quote.has_escapes.then(|| rest[..close].find('\\')).flatten();
-        let Some(escape) = escape else { return Some(line.len() - rest.len() + close + quote.close.len()) };
+        let escape = quote
+            .has_escapes
+            .then(|| rest[..close].find('\\'))
+            .flatten();
+        let Some(escape) = escape else {
+            return Some(line.len() - rest.len() + close + quote.close.len());
+        };
         // The character after the backslash is skipped.
         rest = rest[escape + 1..].get(rest[escape + 1..].chars().next()?.len_utf8()..)?;
     }
@@ -199,7 +249,10 @@ fn number_length(text: &str) -> usize {
         let is_point = *c == '.' && text[at + 1..].starts_with(|next: char| next.is_ascii_digit());
         c.is_ascii_alphanumeric() || *c == '_' || is_point
     };
-    text.char_indices().take_while(is_part).last().map_or(0, |(at, c)| at + c.len_utf8())
+    text.char_indices()
+        .take_while(is_part)
+        .last()
+        .map_or(0, |(at, c)| at + c.len_utf8())
 }
 
 fn is_word_char(c: char) -> bool {

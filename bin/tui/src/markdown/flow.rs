@@ -52,8 +52,12 @@ impl Flow {
     /// Returns the grapheme clusters with their colors and widths.
     fn clusters(&self) -> impl Iterator<Item = (TextStyle, &str, usize)> {
         let starts = std::iter::once(0).chain(self.ends.iter().map(|(end, _)| *end));
-        let pieces = starts.zip(&self.ends).map(|(start, (end, style))| (*style, &self.text[start..*end]));
-        pieces.flat_map(|(style, piece)| text::clusters(piece).map(move |(cluster, wide)| (style, cluster, wide)))
+        let pieces = starts
+            .zip(&self.ends)
+            .map(|(start, (end, style))| (*style, &self.text[start..*end]));
+        pieces.flat_map(|(style, piece)| {
+            text::clusters(piece).map(move |(cluster, wide)| (style, cluster, wide))
+        })
     }
 
     /// Returns the width of the text on one line, in columns.
@@ -72,7 +76,10 @@ impl Flow {
 
     /// Wraps the text into lines of at most `columns`.
     pub(super) fn wrapped(&self, columns: usize) -> Vec<StyledLine> {
-        let mut breaker = LineBreaker { columns: columns.max(1), ..LineBreaker::default() };
+        let mut breaker = LineBreaker {
+            columns: columns.max(1),
+            ..LineBreaker::default()
+        };
         for (style, cluster, wide) in self.clusters() {
             match cluster {
                 "\n" => breaker.end_line(),
@@ -121,7 +128,9 @@ impl<'a> LineBreaker<'a> {
         }
         if self.used > 0 {
             self.used += self.spaces.len();
-            self.spaces.iter().for_each(|style| self.line.push(*style, " "));
+            self.spaces
+                .iter()
+                .for_each(|style| self.line.push(*style, " "));
         }
         self.spaces.clear();
         for (style, cluster, wide) in std::mem::take(&mut self.word) {
@@ -159,7 +168,10 @@ mod tests {
             }
             flow.push(TextStyle::Plain, part);
         }
-        flow.wrapped(columns).iter().map(|line| line.to_ansi(Paint { on: false })).collect()
+        flow.wrapped(columns)
+            .iter()
+            .map(|line| line.to_ansi(Paint { on: false }))
+            .collect()
     }
 
     #[test]
@@ -190,8 +202,13 @@ mod tests {
         assert_eq!(lines[0], StyledLine::of(TextStyle::Plain, "see"));
         assert_eq!(
             lines[1],
-            StyledLine::of(TextStyle::Plain, "pre").and(TextStyle::Bold, "fix").and(TextStyle::Plain, ",")
+            StyledLine::of(TextStyle::Plain, "pre")
+                .and(TextStyle::Bold, "fix")
+                .and(TextStyle::Plain, ",")
         );
-        assert_eq!((lines[2].clone(), flow.width()), (StyledLine::of(TextStyle::Plain, "ok"), 14));
+        assert_eq!(
+            (lines[2].clone(), flow.width()),
+            (StyledLine::of(TextStyle::Plain, "ok"), 14)
+        );
     }
 }

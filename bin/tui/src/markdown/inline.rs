@@ -48,7 +48,10 @@ impl Inline {
 
     /// Appends text in the current style.
     pub(super) fn push(&mut self, text: &str) {
-        self.flow.push(self.styles.last().copied().unwrap_or(TextStyle::Plain), text);
+        self.flow.push(
+            self.styles.last().copied().unwrap_or(TextStyle::Plain),
+            text,
+        );
     }
 
     /// Appends text on a new line.
@@ -81,11 +84,22 @@ impl Inline {
         if is_image {
             self.push("[image: ");
         }
-        self.links.push(Link { url: url.to_owned(), is_image, from: self.flow.len() });
+        self.links.push(Link {
+            url: url.to_owned(),
+            is_image,
+            from: self.flow.len(),
+        });
     }
 
     fn close_link(&mut self) {
-        let Some(Link { url, is_image, from }) = self.links.pop() else { return };
+        let Some(Link {
+            url,
+            is_image,
+            from,
+        }) = self.links.pop()
+        else {
+            return;
+        };
         let text = self.flow.since(from);
         let equals_url = text == url || url.strip_prefix("mailto:") == Some(text);
         let is_empty = text.is_empty();

@@ -44,7 +44,11 @@ impl Streamed {
         if delta.is_empty() {
             return;
         }
-        let held_back = if std::mem::take(&mut self.ends_with_cr) { "\r" } else { "" };
+        let held_back = if std::mem::take(&mut self.ends_with_cr) {
+            "\r"
+        } else {
+            ""
+        };
         let mut piece = format!("{held_back}{delta}");
         if piece.ends_with('\r') {
             piece.pop();
@@ -66,7 +70,13 @@ impl Streamed {
         let after = self.rest.split_off(cut);
         let done = std::mem::replace(&mut self.rest, after);
         self.complete -= cut;
-        self.next_parse_at = self.complete + 1 + if self.complete < REPARSE_BYTES { 0 } else { self.complete / 8 };
+        self.next_parse_at = self.complete
+            + 1
+            + if self.complete < REPARSE_BYTES {
+                0
+            } else {
+                self.complete / 8
+            };
         let lines = self.draw(&done, page);
         self.settled.push_str(&done);
         lines
@@ -101,8 +111,10 @@ impl Streamed {
             Some(rest) => before.draw(rest, page),
             None => {
                 let note = "The text above was incomplete. Full text:";
-                let mut lines =
-                    vec![StyledLine::default(), StyledLine::of(TextStyle::Dim, note).cut(page.width, page.ellipsis())];
+                let mut lines = vec![
+                    StyledLine::default(),
+                    StyledLine::of(TextStyle::Dim, note).cut(page.width, page.ellipsis()),
+                ];
                 lines.push(StyledLine::default());
                 lines.extend(render(whole, page));
                 lines
@@ -137,7 +149,11 @@ fn last_block_start(text: &str) -> usize {
             blocks += 1;
             // Most blocks need their indentation, but it could turn a paragraph or a table into a code block.
             let is_flush = matches!(event, Event::Start(Tag::Paragraph | Tag::Table(_)));
-            last = if is_flush { range.start } else { text[..range.start].rfind('\n').map_or(0, |at| at + 1) };
+            last = if is_flush {
+                range.start
+            } else {
+                text[..range.start].rfind('\n').map_or(0, |at| at + 1)
+            };
         }
         match event {
             Event::Start(_) => depth += 1,
@@ -155,7 +171,9 @@ fn tail_source(text: &str) -> Cow<'_, str> {
         return text.into();
     }
     let from = text.ceil_char_boundary(text.len() - TAIL_BYTES);
-    let end = text[from..].find('\n').map_or(&text[from..], |at| &text[from + at + 1..]);
+    let end = text[from..]
+        .find('\n')
+        .map_or(&text[from..], |at| &text[from + at + 1..]);
     let first = text.lines().next().unwrap_or_default();
     if first.trim_start().starts_with("```") || first.trim_start().starts_with("~~~") {
         // Cut, since a line may be as long as the text.

@@ -18,7 +18,10 @@ pub(super) struct Table {
 
 impl Table {
     pub(super) fn new(alignments: Vec<Alignment>) -> Self {
-        Self { alignments, ..Self::default() }
+        Self {
+            alignments,
+            ..Self::default()
+        }
     }
 
     pub(super) fn end_cell(&mut self, cell: Flow) {
@@ -43,7 +46,10 @@ impl Table {
         let widths = share(&natural, room.saturating_sub(gaps));
         let mut lines = Vec::with_capacity(self.rows.len() + 1);
         for (at, row) in self.rows.iter().enumerate() {
-            lines.push(self.row_line(row, &widths, between, page).cut(room, page.ellipsis()));
+            lines.push(
+                self.row_line(row, &widths, between, page)
+                    .cut(room, page.ellipsis()),
+            );
             if at == 0 {
                 let dash = if page.unicode { "─" } else { "-" };
                 let rule: Vec<String> = widths.iter().map(|width| dash.repeat(*width)).collect();
@@ -53,7 +59,13 @@ impl Table {
         lines
     }
 
-    fn row_line(&self, row: &[Flow], widths: &[usize], between: &str, page: &PageFormat) -> StyledLine {
+    fn row_line(
+        &self,
+        row: &[Flow],
+        widths: &[usize],
+        between: &str,
+        page: &PageFormat,
+    ) -> StyledLine {
         let mut line = StyledLine::default();
         for (at, (cell, width)) in row.iter().zip(widths).enumerate() {
             if at > 0 {

@@ -9,7 +9,10 @@ use crate::{
 };
 
 pub(super) const fn page(width: usize) -> PageFormat {
-    PageFormat { width, unicode: true }
+    PageFormat {
+        width,
+        unicode: true,
+    }
 }
 
 fn plain(line: &StyledLine) -> String {
@@ -22,21 +25,60 @@ pub(super) fn plains(lines: &[StyledLine]) -> Vec<String> {
 
 #[track_caller]
 fn check(text: &str, width: usize, want: &[&str]) {
-    assert_eq!(plains(&render(text, &page(width))), want, "{text:?} on {width} columns");
+    assert_eq!(
+        plains(&render(text, &page(width))),
+        want,
+        "{text:?} on {width} columns"
+    );
 }
 
 #[track_caller]
 fn check_ascii(text: &str, width: usize, want: &[&str]) {
-    assert_eq!(plains(&render(text, &PageFormat { width, unicode: false })), want, "{text:?} on {width} columns");
+    assert_eq!(
+        plains(&render(
+            text,
+            &PageFormat {
+                width,
+                unicode: false
+            }
+        )),
+        want,
+        "{text:?} on {width} columns"
+    );
 }
 
 #[test]
 fn headings_and_paragraphs_are_separated_and_wrapped() {
     let text = "# A title\nThe first paragraph\nof the text.\n\n\nThe second.\n## Next\n\nEnd";
-    let want = ["A title", "", "The first paragraph of the text.", "", "The second.", "", "Next", "", "End"];
+    let want = [
+        "A title",
+        "",
+        "The first paragraph of the text.",
+        "",
+        "The second.",
+        "",
+        "Next",
+        "",
+        "End",
+    ];
     check(text, 80, &want);
     check(text, 40, &want);
-    check(text, 20, &["A title", "", "The first paragraph", "of the text.", "", "The second.", "", "Next", "", "End"]);
+    check(
+        text,
+        20,
+        &[
+            "A title",
+            "",
+            "The first paragraph",
+            "of the text.",
+            "",
+            "The second.",
+            "",
+            "Next",
+            "",
+            "End",
+        ],
+    );
     check("Title\n=====\nx", 20, &["Title", "", "x"]);
     check("one  \ntwo\\\nthree", 20, &["one", "two", "three"]);
     check("", 20, &[]);
@@ -62,24 +104,63 @@ fn list_items_have_hanging_indent() {
         ],
     );
     check_ascii("* a\n  * b", 20, &["- a", "  - b"]);
-    check("9. nine\n10. ten\n11. [ ] eleven", 20, &["9. nine", "10. ten", "11. [ ] eleven"]);
-    check("- a\n\n- b\n\n  c\n\nd", 20, &["• a", "", "• b", "", "  c", "", "d"]);
+    check(
+        "9. nine\n10. ten\n11. [ ] eleven",
+        20,
+        &["9. nine", "10. ten", "11. [ ] eleven"],
+    );
+    check(
+        "- a\n\n- b\n\n  c\n\nd",
+        20,
+        &["• a", "", "• b", "", "  c", "", "d"],
+    );
     check("- a\n- b\n\nafter", 20, &["• a", "• b", "", "after"]);
 }
 
 #[test]
 fn quote_lines_have_a_bar() {
-    check("> one two three\n> four\n>\n> - five", 12, &["│ one two", "│ three four", "│", "│ • five"]);
-    check("a\n> b\n> > c\n\nd", 40, &["a", "", "│ b", "│", "│ │ c", "", "d"]);
+    check(
+        "> one two three\n> four\n>\n> - five",
+        12,
+        &["│ one two", "│ three four", "│", "│ • five"],
+    );
+    check(
+        "a\n> b\n> > c\n\nd",
+        40,
+        &["a", "", "│ b", "│", "│ │ c", "", "d"],
+    );
     check_ascii("> a", 40, &["| a"]);
 }
 
 #[test]
 fn code_keeps_line_breaks_and_spaces() {
     let text = "```rust\nfn main() {\n\tlet x  = \"long long\";\n\n}\n```";
-    check(text, 40, &["    fn main() {", "        let x  = \"long long\";", "", "    }"]);
-    check(text, 20, &["    fn main() {", "        let x  = \"lo", "    ng long\";", "", "    }"]);
-    check("a\n\n    **b**\n     c", 20, &["a", "", "    **b**", "     c"]);
+    check(
+        text,
+        40,
+        &[
+            "    fn main() {",
+            "        let x  = \"long long\";",
+            "",
+            "    }",
+        ],
+    );
+    check(
+        text,
+        20,
+        &[
+            "    fn main() {",
+            "        let x  = \"lo",
+            "    ng long\";",
+            "",
+            "    }",
+        ],
+    );
+    check(
+        "a\n\n    **b**\n     c",
+        20,
+        &["a", "", "    **b**", "     c"],
+    );
     check("- a\n\n  ```\n  b\n  ```", 20, &["• a", "", "      b"]);
     check("~~~\nopen", 20, &["    open"]);
 }
@@ -99,9 +180,18 @@ fn inline_text_is_styled() {
             .and(TextStyle::Plain, " ")
             .and(TextStyle::Cyan, "e")
     );
-    assert_eq!(line("[a](u)"), StyledLine::of(TextStyle::Plain, "a ").and(TextStyle::Dim, "(u)"));
-    assert_eq!(line("```\na\n```"), StyledLine::of(TextStyle::Plain, "    ").and(TextStyle::Cyan, "a"));
-    assert_eq!(line("> a"), StyledLine::of(TextStyle::Dim, "│ ").and(TextStyle::Plain, "a"));
+    assert_eq!(
+        line("[a](u)"),
+        StyledLine::of(TextStyle::Plain, "a ").and(TextStyle::Dim, "(u)")
+    );
+    assert_eq!(
+        line("```\na\n```"),
+        StyledLine::of(TextStyle::Plain, "    ").and(TextStyle::Cyan, "a")
+    );
+    assert_eq!(
+        line("> a"),
+        StyledLine::of(TextStyle::Dim, "│ ").and(TextStyle::Plain, "a")
+    );
 }
 
 #[test]
@@ -117,7 +207,10 @@ fn link_targets_are_shown() {
         ("[![a](p.png)](u)", "[image: a] (p.png) (u)"),
         ("[a][1]\n\n[1]: u \"t\"", "a (u)\n\n[1]: u \"t\""),
         ("[a][1]", "[a][1]"),
-        ("[safe.org](https://evil.org)", "safe.org (https://evil.org)"),
+        (
+            "[safe.org](https://evil.org)",
+            "safe.org (https://evil.org)",
+        ),
     ] {
         assert_eq!(plains(&render(text, &page(80))).join("\n"), want, "{text}");
     }
@@ -125,7 +218,8 @@ fn link_targets_are_shown() {
 
 #[test]
 fn tables_are_aligned_and_truncated_to_width() {
-    let text = "|Name|Count|Note|\n|:--|--:|:-:|\n|a|1|short|\n|好|22222|a very long cell `c`|\n|b|";
+    let text =
+        "|Name|Count|Note|\n|:--|--:|:-:|\n|a|1|short|\n|好|22222|a very long cell `c`|\n|b|";
     check(
         text,
         40,
@@ -148,9 +242,17 @@ fn tables_are_aligned_and_truncated_to_width() {
             "b    │       │",
         ],
     );
-    check("|a|b|c|\n|-|-|-|\n|dd|ee|ff|", 6, &["a│b│c", "─┼─┼──", "…│…│ff"]);
+    check(
+        "|a|b|c|\n|-|-|-|\n|dd|ee|ff|",
+        6,
+        &["a│b│c", "─┼─┼──", "…│…│ff"],
+    );
     check("|a|b|c|\n|-|-|-|", 3, &["a│…", "─┼─"]);
-    check_ascii("|a|bbbbbbbb|\n|-|-|\n|c|d|", 10, &["a | bbb...", "--+-------", "c | d"]);
+    check_ascii(
+        "|a|bbbbbbbb|\n|-|-|\n|c|d|",
+        10,
+        &["a | bbb...", "--+-------", "c | d"],
+    );
 }
 
 #[test]
@@ -176,7 +278,11 @@ fn terminal_control_characters_are_replaced() {
         ("<p>\u{1b}c</p>", "<p>\u{fffd}c</p>"),
         ("|a\u{8}|\n|-|", "a\u{fffd}\n──"),
     ] {
-        assert_eq!(plains(&render(text, &page(80))).join("\n"), want, "{text:?}");
+        assert_eq!(
+            plains(&render(text, &page(80))).join("\n"),
+            want,
+            "{text:?}"
+        );
     }
 }
 
@@ -191,7 +297,11 @@ fn deep_nesting_and_long_blocks_fit_the_width() {
     ] {
         for width in [1, 10, 80] {
             let lines = render(&text, &page(width));
-            assert!(lines.iter().all(|line| line.width() <= width), "{width}: {}", &text[..10]);
+            assert!(
+                lines.iter().all(|line| line.width() <= width),
+                "{width}: {}",
+                &text[..10]
+            );
         }
     }
 }

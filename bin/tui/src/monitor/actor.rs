@@ -92,10 +92,18 @@ impl Actor {
             pulse: UsageHistory::default(),
             logical_parents: [None, None],
         };
-        let parent = actor.view.run.as_ref().and_then(|run| run.parent_run_id.as_ref());
-        let session = actor.session().filter(|_| matches!(actor.view.kind, ActorKind::Run | ActorKind::WorkingSet));
-        actor.logical_parents =
-            [parent.map(|run| format!("run:{run}").into()), session.map(|id| format!("session:{id}").into())];
+        let parent = actor
+            .view
+            .run
+            .as_ref()
+            .and_then(|run| run.parent_run_id.as_ref());
+        let session = actor
+            .session()
+            .filter(|_| matches!(actor.view.kind, ActorKind::Run | ActorKind::WorkingSet));
+        actor.logical_parents = [
+            parent.map(|run| format!("run:{run}").into()),
+            session.map(|id| format!("session:{id}").into()),
+        ];
         actor
     }
 
@@ -103,12 +111,17 @@ impl Actor {
         let run = self.view.run.as_ref();
         match () {
             () if self.has_ended => {
-                let has_failed = self.record.as_ref().is_some_and(|run| run.status == RunStatus::Failed);
+                let has_failed = self
+                    .record
+                    .as_ref()
+                    .is_some_and(|run| run.status == RunStatus::Failed);
                 has_failed.then_some(Alert::Failed)
             }
             () if run.is_some_and(|run| run.stuck) => Some(Alert::Stuck),
             () if run.is_some_and(|run| run.asks > 0) => Some(Alert::NeedsInput),
-            () if self.is_down() || matches!(&*self.view.state, "broken" | "failed") => Some(Alert::Failed),
+            () if self.is_down() || matches!(&*self.view.state, "broken" | "failed") => {
+                Some(Alert::Failed)
+            }
             () if self.view.restarts > 0 => Some(Alert::Restarted),
             () => None,
         }
@@ -116,7 +129,10 @@ impl Actor {
 
     /// Returns whether the provider of a gateway is unreachable.
     fn is_down(&self) -> bool {
-        self.view.gateway.as_ref().is_some_and(|gateway| gateway.is_down)
+        self.view
+            .gateway
+            .as_ref()
+            .is_some_and(|gateway| gateway.is_down)
     }
 
     /// Returns the name of its state, as shown in lists.
@@ -148,7 +164,11 @@ impl Actor {
     pub(crate) fn name(&self) -> String {
         match &self.view.run {
             Some(run) => {
-                format!("{} {:?}", text::safe_line(&run.agent_type), text::cut(&text::safe_line(&run.task), 40, "..."))
+                format!(
+                    "{} {:?}",
+                    text::safe_line(&run.agent_type),
+                    text::cut(&text::safe_line(&run.task), 40, "...")
+                )
             }
             None => match self.slug() {
                 Some(slug) => format!("{} {}", kind_name(self.view.kind), text::safe_line(slug)),
@@ -165,7 +185,10 @@ impl Actor {
     /// Returns whether it is named after its session, but the record of the session is missing, or was read before the
     /// session's first run.
     pub(crate) fn needs_session_record(&self) -> bool {
-        let is_known = self.session_record.as_ref().is_some_and(|session| session.last_run_at.is_some());
+        let is_known = self
+            .session_record
+            .as_ref()
+            .is_some_and(|session| session.last_run_at.is_some());
         matches!(self.view.kind, ActorKind::Session | ActorKind::WorkingSet) && !is_known
     }
 
@@ -181,19 +204,27 @@ impl Actor {
     /// Returns the number of turns that a run has started.
     pub(crate) fn turn(&self) -> u32 {
         let recorded = self.record.as_ref().map(|run| run.turn);
-        recorded.or(self.view.run.as_ref().map(|run| run.turn)).unwrap_or(0)
+        recorded
+            .or(self.view.run.as_ref().map(|run| run.turn))
+            .unwrap_or(0)
     }
 
     pub(crate) fn run_id(&self) -> Option<RunId> {
-        self.view.run.as_ref().map(|_| RunId::new(self.view.id.as_str()))
+        self.view
+            .run
+            .as_ref()
+            .map(|_| RunId::new(self.view.id.as_str()))
     }
 
     /// Returns the session that it belongs to.
     pub(crate) fn session(&self) -> Option<SessionId> {
         let of = |key: &str| {
             let (kind, id) = key.split_once(':')?;
-            matches!(kind, "session" | "run_supervisor" | "sub_agent_supervisor" | "working_set")
-                .then(|| SessionId::new(id))
+            matches!(
+                kind,
+                "session" | "run_supervisor" | "sub_agent_supervisor" | "working_set"
+            )
+            .then(|| SessionId::new(id))
         };
         of(&self.key).or_else(|| of(self.view.parent.as_deref()?))
     }

@@ -65,7 +65,10 @@ impl ActorIndex {
     /// Stores the record of a session, for the actors that are named after it.
     pub(crate) fn store_session(&mut self, session: &Session) {
         for kind in [ActorKind::Session, ActorKind::WorkingSet] {
-            if let Some(actor) = self.actors.get_mut(&*format!("{}:{}", kind.as_str(), session.session_id)) {
+            if let Some(actor) =
+                self.actors
+                    .get_mut(&*format!("{}:{}", kind.as_str(), session.session_id))
+            {
                 actor.session_record = Some(Box::new(session.clone()));
                 self.version += 1;
             }
@@ -85,10 +88,20 @@ impl ActorIndex {
                     open.append(&mut view.children);
                     present.insert(self.upsert(view, now, false));
                 }
-                let gone: Vec<Key> = self.actors.keys().filter(|key| !present.contains(*key)).cloned().collect();
+                let gone: Vec<Key> = self
+                    .actors
+                    .keys()
+                    .filter(|key| !present.contains(*key))
+                    .cloned()
+                    .collect();
                 gone.iter().for_each(|key| self.mark_ended(key));
             }
-            TreeEvent::Changed { changed, gone, ended, dropped } => {
+            TreeEvent::Changed {
+                changed,
+                gone,
+                ended,
+                dropped,
+            } => {
                 self.dropped = dropped;
                 for id in gone.iter() {
                     self.mark_ended(id);
@@ -107,7 +120,11 @@ impl ActorIndex {
 
     /// Stores the record of a run that has ended.
     pub(crate) fn record(&mut self, run: &RunId, record: EndRecord) {
-        if let Some(actor) = self.actors.get_mut(&*format!("run:{run}")).filter(|actor| actor.has_ended) {
+        if let Some(actor) = self
+            .actors
+            .get_mut(&*format!("run:{run}"))
+            .filter(|actor| actor.has_ended)
+        {
             actor.record = Some(Box::new(record));
             (self.version, self.structure_version) = (self.version + 1, self.structure_version + 1);
             self.summary.take();
@@ -125,7 +142,10 @@ impl ActorIndex {
         let after = spent(&view);
         let before = match self.actors.get_mut(&key) {
             Some(actor) => {
-                let (before, was) = (spent(&actor.view), (actor.has_ended, actor.alarm().is_some()));
+                let (before, was) = (
+                    spent(&actor.view),
+                    (actor.has_ended, actor.alarm().is_some()),
+                );
                 if actor.has_ended {
                     self.ended.retain(|ended| *ended != key);
                 }
@@ -141,7 +161,11 @@ impl ActorIndex {
         };
         let before = if counts_usage { before } else { after };
         // A run that another process resumes counts its events from its previous position.
-        let events = if before.1 == 0 && before.0 > 0 { 0 } else { after.1.saturating_sub(before.1) };
+        let events = if before.1 == 0 && before.0 > 0 {
+            0
+        } else {
+            after.1.saturating_sub(before.1)
+        };
         let step = (after.0.saturating_sub(before.0), events);
         if step != (0, 0)
             && let Some(actor) = self.actors.get_mut(&key)
@@ -155,7 +179,11 @@ impl ActorIndex {
     }
 
     fn mark_ended(&mut self, key: &str) {
-        let Some((key, actor)) = self.actors.get_key_value(key).map(|(key, actor)| (key.clone(), actor)) else {
+        let Some((key, actor)) = self
+            .actors
+            .get_key_value(key)
+            .map(|(key, actor)| (key.clone(), actor))
+        else {
             return;
         };
         if actor.has_ended {
@@ -163,7 +191,10 @@ impl ActorIndex {
         }
         let stays = matches!(
             actor.view.kind,
-            ActorKind::Run | ActorKind::Session | ActorKind::RunSupervisor | ActorKind::SubAgentSupervisor
+            ActorKind::Run
+                | ActorKind::Session
+                | ActorKind::RunSupervisor
+                | ActorKind::SubAgentSupervisor
         );
         self.structure_version += 1;
         if !stays {
@@ -191,19 +222,35 @@ impl ActorIndex {
             return;
         }
         // Bottom up; the parent of a session never ends.
-        for kind in [ActorKind::RunSupervisor, ActorKind::SubAgentSupervisor, ActorKind::Session] {
-            let parents: HashSet<&str> =
-                self.actors.values().filter_map(|actor| actor.view.parent.as_deref()).collect();
-            let is_bare =
-                |actor: &&Actor| is_empty_shell(actor) && actor.view.kind == kind && !parents.contains(&*actor.key);
-            let bare: Vec<Key> = self.actors.values().filter(is_bare).map(|actor| actor.key.clone()).collect();
+        for kind in [
+            ActorKind::RunSupervisor,
+            ActorKind::SubAgentSupervisor,
+            ActorKind::Session,
+        ] {
+            let parents: HashSet<&str> = self
+                .actors
+                .values()
+                .filter_map(|actor| actor.view.parent.as_deref())
+                .collect();
+            let is_bare = |actor: &&Actor| {
+                is_empty_shell(actor) && actor.view.kind == kind && !parents.contains(&*actor.key)
+            };
+            let bare: Vec<Key> = self
+                .actors
+                .values()
+                .filter(is_bare)
+                .map(|actor| actor.key.clone())
+                .collect();
             bare.iter().for_each(|key| drop(self.actors.remove(key)));
         }
     }
 
     /// Returns the actors that need attention, the most urgent and the oldest first.
     pub(crate) fn alerts(&self) -> impl ExactSizeIterator<Item = (Alert, &Key)> {
-        self.summary().alarms.iter().map(|(alarm, _, key)| (*alarm, key))
+        self.summary()
+            .alarms
+            .iter()
+            .map(|(alarm, _, key)| (*alarm, key))
     }
 
     pub(crate) fn summary(&self) -> &ActorSummary {
@@ -213,14 +260,20 @@ impl ActorIndex {
     /// Returns ended runs without a record, the newest first.
     pub(crate) fn unrecorded(&self) -> impl Iterator<Item = RunId> {
         let gone = self.ended.iter().rev().filter_map(|key| self.get(key));
-        gone.filter(|actor| actor.record.is_none()).filter_map(Actor::run_id)
+        gone.filter(|actor| actor.record.is_none())
+            .filter_map(Actor::run_id)
     }
 
     /// Returns a run and the active runs below it.
     pub(crate) fn tree_of(&self, run: &RunId) -> Vec<&Actor> {
         let mut below: HashMap<&RunId, Vec<&Actor>> = HashMap::new();
         for actor in self.iter().filter(|actor| !actor.has_ended) {
-            if let Some(parent) = actor.view.run.as_ref().and_then(|run| run.parent_run_id.as_ref()) {
+            if let Some(parent) = actor
+                .view
+                .run
+                .as_ref()
+                .and_then(|run| run.parent_run_id.as_ref())
+            {
                 below.entry(parent).or_default().push(actor);
             }
         }
@@ -264,7 +317,8 @@ impl ActorSummary {
         let mut sum = Self::default();
         for actor in actors.iter() {
             if let Some(alarm) = actor.alarm() {
-                sum.alarms.push((alarm, actor.view.since, actor.key.clone()));
+                sum.alarms
+                    .push((alarm, actor.view.since, actor.key.clone()));
             }
             match &actor.view.run {
                 Some(_) if actor.has_ended => {
@@ -277,7 +331,9 @@ impl ActorSummary {
             }
         }
         sum.pending_requests.sort();
-        sum.alarms.sort_by(|(a, one, key), (b, other, other_key)| b.cmp(a).then((one, key).cmp(&(other, other_key))));
+        sum.alarms.sort_by(|(a, one, key), (b, other, other_key)| {
+            b.cmp(a).then((one, key).cmp(&(other, other_key)))
+        });
         sum
     }
 
@@ -291,7 +347,8 @@ impl ActorSummary {
         self.spent = self.spent.plus(Spent::from(run));
         self.has_budgets |= !run.budget.is_empty();
         if run.asks > 0 {
-            self.pending_requests.push((actor.key.clone(), run.asks, run.events));
+            self.pending_requests
+                .push((actor.key.clone(), run.asks, run.events));
         }
     }
 }
@@ -308,7 +365,10 @@ mod tests {
     }
 
     fn names(actors: &ActorIndex) -> Vec<String> {
-        let mut names: Vec<String> = actors.iter().map(|actor| format!("{} {}", actor.key, actor.state())).collect();
+        let mut names: Vec<String> = actors
+            .iter()
+            .map(|actor| format!("{} {}", actor.key, actor.state()))
+            .collect();
         names.sort();
         names
     }
@@ -317,7 +377,10 @@ mod tests {
     fn ended_actors_are_dropped_except_runs_and_their_parents() {
         let mut actors = ActorIndex::default();
         actors.apply(tree(vec![run("r1", None), run("r2", Some("r1"))]), at(0));
-        actors.apply(changed(vec![], &["run:r2", "journal:0", "sub_agent_supervisor:s"]), at(1));
+        actors.apply(
+            changed(vec![], &["run:r2", "journal:0", "sub_agent_supervisor:s"]),
+            at(1),
+        );
         assert_eq!(
             names(&actors),
             [
@@ -333,7 +396,13 @@ mod tests {
         // When a session is started again, its runs are below it again.
         actors.apply(changed(vec![], &["session:s"]), at(2));
         assert!(actors.get("session:s").unwrap().has_ended);
-        actors.apply(changed(vec![actor(ActorKind::Session, "s", Some("session_supervisor:0"))], &[]), at(3));
+        actors.apply(
+            changed(
+                vec![actor(ActorKind::Session, "s", Some("session_supervisor:0"))],
+                &[],
+            ),
+            at(3),
+        );
         assert!(!actors.get("session:s").unwrap().has_ended);
         // Actors missing from a snapshot have ended.
         actors.apply(tree(vec![]), at(4));
@@ -343,7 +412,10 @@ mod tests {
     #[test]
     fn run_end_is_taken_from_event_or_marked_unrecorded() {
         let mut actors = ActorIndex::default();
-        actors.apply(tree(vec![run("recorded", None), run("missed", None)]), at(0));
+        actors.apply(
+            tree(vec![run("recorded", None), run("missed", None)]),
+            at(0),
+        );
         let end = RunEnd {
             run_id: RunId::new("recorded"),
             status: RunStatus::Failed,
@@ -355,11 +427,31 @@ mod tests {
             estimated: false,
         };
         let gone = ["run:recorded", "run:missed"].map(str::to_owned).into();
-        actors.apply(TreeEvent::Changed { changed: [].into(), gone, ended: [end].into(), dropped: 0 }, at(2));
+        actors.apply(
+            TreeEvent::Changed {
+                changed: [].into(),
+                gone,
+                ended: [end].into(),
+                dropped: 0,
+            },
+            at(2),
+        );
         let reported = actors.get("run:recorded").unwrap();
-        assert_eq!((reported.state(), reported.alarm(), reported.turn()), ("failed", Some(Alert::Failed), 7));
-        assert_eq!((actors.summary().ended_spent.tokens, actors.summary().ended_spent.cost), (70, None));
-        assert_eq!(actors.unrecorded().collect::<Vec<_>>(), [RunId::new("missed")]);
+        assert_eq!(
+            (reported.state(), reported.alarm(), reported.turn()),
+            ("failed", Some(Alert::Failed), 7)
+        );
+        assert_eq!(
+            (
+                actors.summary().ended_spent.tokens,
+                actors.summary().ended_spent.cost
+            ),
+            (70, None)
+        );
+        assert_eq!(
+            actors.unrecorded().collect::<Vec<_>>(),
+            [RunId::new("missed")]
+        );
     }
 
     #[test]
@@ -371,7 +463,13 @@ mod tests {
             actors.apply(changed(vec![run(&id, None)], &[]), at(1));
             actors.apply(changed(vec![], &[&format!("run:{id}")]), at(2));
         }
-        assert_eq!(actors.iter().filter(|actor| actor.view.run.is_some()).count(), MAX_ENDED_RUNS);
+        assert_eq!(
+            actors
+                .iter()
+                .filter(|actor| actor.view.run.is_some())
+                .count(),
+            MAX_ENDED_RUNS
+        );
         assert!(actors.get("run:r9").is_none() && actors.get("run:r10").is_some());
     }
 
@@ -394,9 +492,12 @@ mod tests {
     fn alerts_are_sorted_by_urgency() {
         let mut actors = ActorIndex::default();
         let mut views = Vec::new();
-        for (id, stuck, asks, restarts) in
-            [("calm", false, 0, 0), ("back", false, 0, 1), ("asks", false, 2, 1), ("hangs", true, 1, 0)]
-        {
+        for (id, stuck, asks, restarts) in [
+            ("calm", false, 0, 0),
+            ("back", false, 0, 1),
+            ("asks", false, 2, 1),
+            ("hangs", true, 1, 0),
+        ] {
             let mut view = run(id, None);
             view.restarts = restarts;
             let about = view.run.as_mut().unwrap();
@@ -404,10 +505,17 @@ mod tests {
             views.push(view);
         }
         actors.apply(tree(views), at(0));
-        let alarms: Vec<(Alert, &str)> = actors.alerts().map(|(alarm, key)| (alarm, &**key)).collect();
+        let alarms: Vec<(Alert, &str)> = actors
+            .alerts()
+            .map(|(alarm, key)| (alarm, &**key))
+            .collect();
         assert_eq!(
             alarms,
-            [(Alert::Stuck, "run:hangs"), (Alert::NeedsInput, "run:asks"), (Alert::Restarted, "run:back")]
+            [
+                (Alert::Stuck, "run:hangs"),
+                (Alert::NeedsInput, "run:asks"),
+                (Alert::Restarted, "run:back")
+            ]
         );
     }
 }

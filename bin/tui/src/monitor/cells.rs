@@ -32,7 +32,10 @@ pub struct CellWriter {
 impl CellWriter {
     /// Returns the capabilities of a stream of the terminal.
     pub fn of(stream: Paint, terminal: &Terminal) -> Self {
-        Self { color: stream.on, unicode: terminal.unicode }
+        Self {
+            color: stream.on,
+            unicode: terminal.unicode,
+        }
     }
 
     fn style(self, style: TextStyle) -> Style {
@@ -53,17 +56,26 @@ impl CellWriter {
     }
 
     /// Writes a line into the cells from `(x, y)` on, at most `columns` of them; returns the number of cells used.
-    pub(crate) fn put(self, buffer: &mut Buffer, (x, y): (u16, u16), columns: usize, line: &StyledLine) -> u16 {
+    pub(crate) fn put(
+        self,
+        buffer: &mut Buffer,
+        (x, y): (u16, u16),
+        columns: usize,
+        line: &StyledLine,
+    ) -> u16 {
         let area = *buffer.area();
         if y < area.top() || y >= area.bottom() || x < area.left() {
             return 0;
         }
-        let end = area.right().min(x.saturating_add(u16::try_from(columns).unwrap_or(u16::MAX)));
+        let end = area
+            .right()
+            .min(x.saturating_add(u16::try_from(columns).unwrap_or(u16::MAX)));
         let mut at = x;
         for (style, piece) in line.pieces() {
             let style = self.style(style);
             // Only the part of a long text that could be drawn is processed.
-            let most = usize::from(end.saturating_sub(at)) * (1 + MAX_COMBINING_MARKS) + EXTRA_ZERO_WIDTH;
+            let most =
+                usize::from(end.saturating_sub(at)) * (1 + MAX_COMBINING_MARKS) + EXTRA_ZERO_WIDTH;
             let piece: String = piece.chars().take(most).collect();
             for (symbol, wide) in self.symbols(&piece) {
                 if at.saturating_add(wide) > end {
@@ -91,7 +103,10 @@ impl CellWriter {
                 let style = self.style(*style);
                 style.fg.unwrap_or(Color::Reset) == cell.fg && style.add_modifier == cell.modifier
             };
-            let style = TextStyle::ALL.into_iter().find(is_written_as).unwrap_or(TextStyle::Plain);
+            let style = TextStyle::ALL
+                .into_iter()
+                .find(is_written_as)
+                .unwrap_or(TextStyle::Plain);
             line.push(style, cell.symbol());
             x += u16::try_from(cell.symbol().width()).unwrap_or(1).max(1);
         }
@@ -112,7 +127,8 @@ impl CellWriter {
             }
             match c.width() {
                 // Joiners, variation selectors and skin tones are dropped: terminals disagree on the resulting width.
-                _ if matches!(c, '\u{200c}' | '\u{200d}' | '\u{fe00}'..='\u{fe0f}' | '\u{1f3fb}'..='\u{1f3ff}') => {}
+                _ if matches!(c, '\u{200c}' | '\u{200d}' | '\u{fe00}'..='\u{fe0f}' | '\u{1f3fb}'..='\u{1f3ff}') =>
+                    {}
                 Some(wide @ 1..=2) => {
                     symbols.push((c.to_string(), if wide == 1 { 1 } else { 2 }));
                     marks = 0;
@@ -139,13 +155,22 @@ impl CellWriter {
         const PLAIN: [char; 9] = [' ', '.', '.', ':', ':', '-', '=', '+', '#'];
         let steps = if self.unicode { FINE } else { PLAIN };
         let most = values.iter().copied().max().unwrap_or(0).max(1);
-        let step = |value: u64| usize::try_from((u128::from(value) * 8).div_ceil(u128::from(most))).unwrap_or(8);
-        values.iter().map(|value| steps[step(*value).min(8)]).collect()
+        let step = |value: u64| {
+            usize::try_from((u128::from(value) * 8).div_ceil(u128::from(most))).unwrap_or(8)
+        };
+        values
+            .iter()
+            .map(|value| steps[step(*value).min(8)])
+            .collect()
     }
 
     /// Draws a fraction from 0 to 1 as a bar of `columns` columns.
     pub(crate) fn bar(self, share: f64, columns: usize) -> String {
-        let (full, empty) = if self.unicode { ('█', '░') } else { ('#', '.') };
+        let (full, empty) = if self.unicode {
+            ('█', '░')
+        } else {
+            ('#', '.')
+        };
         #[allow(
             clippy::cast_possible_truncation,
             clippy::cast_sign_loss,
@@ -159,15 +184,25 @@ impl CellWriter {
             all if all == columns && share < 1.0 => columns.saturating_sub(1),
             filled => filled,
         };
-        (0..columns).map(|at| if at < filled { full } else { empty }).collect()
+        (0..columns)
+            .map(|at| if at < filled { full } else { empty })
+            .collect()
     }
 
     /// Draws the tree lines in front of a row.
     pub(crate) fn rails(self, rails: &[bool]) -> String {
-        let (down, more, last, none) =
-            if self.unicode { ("│ ", "├ ", "└ ", "  ") } else { ("| ", "|-", "`-", "  ") };
-        let Some((own, above)) = rails.split_last() else { return String::new() };
-        let mut drawn: String = above.iter().map(|follows| if *follows { down } else { none }).collect();
+        let (down, more, last, none) = if self.unicode {
+            ("│ ", "├ ", "└ ", "  ")
+        } else {
+            ("| ", "|-", "`-", "  ")
+        };
+        let Some((own, above)) = rails.split_last() else {
+            return String::new();
+        };
+        let mut drawn: String = above
+            .iter()
+            .map(|follows| if *follows { down } else { none })
+            .collect();
         drawn.push_str(if *own { more } else { last });
         drawn
     }
@@ -184,13 +219,29 @@ mod tests {
 
     use super::*;
 
-    const WRITERS: [CellWriter; 2] =
-        [CellWriter { color: true, unicode: true }, CellWriter { color: false, unicode: false }];
+    const WRITERS: [CellWriter; 2] = [
+        CellWriter {
+            color: true,
+            unicode: true,
+        },
+        CellWriter {
+            color: false,
+            unicode: false,
+        },
+    ];
 
     fn drawn(cells: CellWriter, columns: u16, text: &str) -> String {
         let mut buffer = Buffer::empty(Rect::new(0, 0, columns, 1));
-        cells.put(&mut buffer, (0, 0), usize::from(columns), &StyledLine::of(TextStyle::Plain, text));
-        (0..columns).map(|x| buffer[(x, 0)].symbol().to_owned()).collect::<Vec<_>>().concat()
+        cells.put(
+            &mut buffer,
+            (0, 0),
+            usize::from(columns),
+            &StyledLine::of(TextStyle::Plain, text),
+        );
+        (0..columns)
+            .map(|x| buffer[(x, 0)].symbol().to_owned())
+            .collect::<Vec<_>>()
+            .concat()
     }
 
     #[test]
@@ -200,7 +251,11 @@ mod tests {
             ("\u{1b}[2Jx", "?[2Jx   ", "?[2Jx   "),
             ("a\nb\tc", "a b    c", "a b    c"),
             ("ab\u{202e}cd", "ab?cd   ", "ab?cd   "),
-            ("e\u{301}\u{302}\u{303}!", "e\u{301}\u{302}!      ", "e!      "),
+            (
+                "e\u{301}\u{302}\u{303}!",
+                "e\u{301}\u{302}!      ",
+                "e!      ",
+            ),
             ("\u{301}x", "x       ", "x       "),
             ("👩\u{200d}🔬!", "👩 🔬 !   ", "??!     "),
             ("❤\u{fe0f}!", "❤!      ", "?!      "),
@@ -216,9 +271,14 @@ mod tests {
         let [fine, plain] = WRITERS;
         assert_eq!(fine.spark(&[0, 1, 4, 8]), " ▁▄█");
         assert_eq!(plain.spark(&[0, 0]), "  ");
-        for (share, want) in
-            [(0.0, "░░░░"), (0.01, "█░░░"), (0.5, "██░░"), (0.99, "███░"), (1.0, "████"), (7.0, "████")]
-        {
+        for (share, want) in [
+            (0.0, "░░░░"),
+            (0.01, "█░░░"),
+            (0.5, "██░░"),
+            (0.99, "███░"),
+            (1.0, "████"),
+            (7.0, "████"),
+        ] {
             assert_eq!(fine.bar(share, 4), want, "{share}");
         }
         assert_eq!(plain.rails(&[true, false, true]), "|   |-");

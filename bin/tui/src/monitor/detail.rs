@@ -9,7 +9,9 @@
 
 use std::collections::HashMap;
 
-use soong_protocol::{Artifact, ErrorInfo, EventRecord, Message, RunId, SessionId, Timestamp, TraceId};
+use soong_protocol::{
+    Artifact, ErrorInfo, EventRecord, Message, RunId, SessionId, Timestamp, TraceId,
+};
 
 use super::{
     actor::{Actor, Key},
@@ -128,9 +130,17 @@ impl Detail {
     /// Drops all data and all pending reads: they may belong to another process.
     pub(crate) fn clear(&mut self) {
         self.generation += 1;
-        self.records = Records { version: self.records.version + 1, ..Records::default() };
+        self.records = Records {
+            version: self.records.version + 1,
+            ..Records::default()
+        };
         self.loads = HashMap::new();
-        (self.scroll, self.at_end, self.selected_artifact, self.previewed) = (0, true, None, None);
+        (
+            self.scroll,
+            self.at_end,
+            self.selected_artifact,
+            self.previewed,
+        ) = (0, true, None, None);
     }
 
     pub(crate) fn show(&mut self, pane: Pane) {
@@ -142,7 +152,10 @@ impl Detail {
 
     /// Moves to another pane: `by` is -1 for the previous, 1 for the next.
     pub(crate) fn switch_pane(&mut self, by: isize) {
-        let at = Pane::ALL.iter().position(|pane| *pane == self.pane).unwrap_or(0);
+        let at = Pane::ALL
+            .iter()
+            .position(|pane| *pane == self.pane)
+            .unwrap_or(0);
         let panes = isize::try_from(Pane::ALL.len()).unwrap_or(1);
         let next = (isize::try_from(at).unwrap_or(0) + by).rem_euclid(panes);
         self.show(Pane::ALL[usize::try_from(next).unwrap_or(0)]);
@@ -169,14 +182,20 @@ impl Detail {
     /// Returns the index of the selected artifact.
     pub(crate) fn chosen(&self) -> usize {
         let artifacts = self.records.artifacts.as_deref().unwrap_or_default();
-        let is_chosen = |artifact: &Artifact| self.selected_artifact.as_ref() == Some(&artifact.key());
+        let is_chosen =
+            |artifact: &Artifact| self.selected_artifact.as_ref() == Some(&artifact.key());
         artifacts.iter().position(is_chosen).unwrap_or(0)
     }
 
     /// Opens the preview of the selected artifact; toggles whether events and messages are shown in full.
     pub(crate) fn open_preview(&mut self) {
         self.show_full ^= matches!(self.pane, Pane::Events | Pane::Messages);
-        let artifact = self.records.artifacts.as_deref().unwrap_or_default().get(self.chosen());
+        let artifact = self
+            .records
+            .artifacts
+            .as_deref()
+            .unwrap_or_default()
+            .get(self.chosen());
         if self.is_list()
             && let Some(artifact) = artifact
         {
@@ -195,7 +214,11 @@ impl Detail {
     }
 
     fn need(&self) -> RecordKind {
-        if self.previewed.is_some() { RecordKind::Preview } else { self.pane.needs() }
+        if self.previewed.is_some() {
+            RecordKind::Preview
+        } else {
+            self.pane.needs()
+        }
     }
 
     /// Returns the read that is due, if any.
@@ -208,7 +231,8 @@ impl Detail {
         let is_due = match load.stamp {
             None => true,
             _ if load.error.is_some() || need == RecordKind::Messages => {
-                passed >= SLOW_REFRESH_MS && (load.error.is_some() || load.stamp.is_some_and(|(was, _)| was != stamp))
+                passed >= SLOW_REFRESH_MS
+                    && (load.error.is_some() || load.stamp.is_some_and(|(was, _)| was != stamp))
             }
             Some((was, _)) if was != stamp => passed >= MIN_REFRESH_MS,
             // The actor's own state does not show changes of its children or of the session's artifacts.
@@ -226,7 +250,11 @@ impl Detail {
             run: actor.run_id()?,
             trace: actor.view.run.as_ref()?.trace_id.clone(),
             session: actor.session()?,
-            since: self.records.events.as_ref().and_then(|events| Some(events.last()?.event_id)),
+            since: self
+                .records
+                .events
+                .as_ref()
+                .and_then(|events| Some(events.last()?.event_id)),
             artifact: self.previewed.clone(),
             generation: self.generation,
         };
@@ -239,7 +267,9 @@ impl Detail {
         if want.generation != self.generation {
             return;
         }
-        let Some(load) = self.loads.get_mut(&want.need) else { return };
+        let Some(load) = self.loads.get_mut(&want.need) else {
+            return;
+        };
         load.is_pending = false;
         load.error = read.as_ref().err().map(|error| error.message.clone());
         self.records.version += 1;
@@ -297,12 +327,24 @@ mod tests {
     use crate::monitor::sample::{changed, run, tree};
 
     fn events(ids: &[u64], follow: bool) -> Result<ReadContent, ErrorInfo> {
-        let event = |id: &u64| EventRecord { event_id: *id, ..record("m", 0, RunEvent::CancelRequested {}) };
-        Ok(ReadContent::Events { records: ids.iter().map(event).collect(), follow })
+        let event = |id: &u64| EventRecord {
+            event_id: *id,
+            ..record("m", 0, RunEvent::CancelRequested {})
+        };
+        Ok(ReadContent::Events {
+            records: ids.iter().map(event).collect(),
+            follow,
+        })
     }
 
     fn handles(handled: u64) -> TreeEvent {
-        changed(vec![ActorView { handled, ..run("m", None) }], &[])
+        changed(
+            vec![ActorView {
+                handled,
+                ..run("m", None)
+            }],
+            &[],
+        )
     }
 
     #[test]
@@ -316,16 +358,27 @@ mod tests {
         detail.show(Pane::Events);
         let want = detail.due_read(&actors, at(0)).unwrap();
         assert_eq!((want.need, want.since), (RecordKind::Events, None));
-        assert_eq!(detail.due_read(&actors, at(9_000)), None, "it is on its way");
+        assert_eq!(
+            detail.due_read(&actors, at(9_000)),
+            None,
+            "it is on its way"
+        );
         detail.store_read(&want, events(&[1], false));
-        assert_eq!(detail.due_read(&actors, at(9_000)), None, "nothing has changed");
+        assert_eq!(
+            detail.due_read(&actors, at(9_000)),
+            None,
+            "nothing has changed"
+        );
         actors.apply(handles(7), at(1));
         assert_eq!(detail.due_read(&actors, at(100)), None, "not at once");
         let again = detail.due_read(&actors, at(9_000)).unwrap();
         assert_eq!(again.since, Some(1));
         detail.store_read(&again, Err(ErrorInfo::new(ErrorCode::Closing, "gone")));
         assert_eq!(detail.error(), Some("gone"));
-        assert!(detail.due_read(&actors, at(9_500)).is_none() && detail.due_read(&actors, at(12_000)).is_some());
+        assert!(
+            detail.due_read(&actors, at(9_500)).is_none()
+                && detail.due_read(&actors, at(12_000)).is_some()
+        );
     }
 
     #[test]
@@ -346,7 +399,13 @@ mod tests {
         actors.apply(handles(9), at(1));
         let third = detail.due_read(&actors, at(9_000)).unwrap();
         detail.store_read(&third, events(&[2, 3, 4], true));
-        let ids: Vec<u64> = detail.records.events.iter().flatten().map(|event| event.event_id).collect();
+        let ids: Vec<u64> = detail
+            .records
+            .events
+            .iter()
+            .flatten()
+            .map(|event| event.event_id)
+            .collect();
         assert_eq!(ids, [1, 2, 3, 4]);
     }
 
@@ -363,8 +422,14 @@ mod tests {
         let want = detail.due_read(&actors, at(2_000)).unwrap();
         detail.loads.get_mut(&want.need).unwrap().error = None;
         detail.loads.get_mut(&want.need).unwrap().is_pending = false;
-        let child = ActorView { handled: 3, ..run("n", Some("m")) };
+        let child = ActorView {
+            handled: 3,
+            ..run("n", Some("m"))
+        };
         actors.apply(changed(vec![child], &[]), at(2_100));
-        assert!(detail.due_read(&actors, at(3_000)).is_none() && detail.due_read(&actors, at(4_000)).is_some());
+        assert!(
+            detail.due_read(&actors, at(3_000)).is_none()
+                && detail.due_read(&actors, at(4_000)).is_some()
+        );
     }
 }

@@ -23,7 +23,13 @@ pub(crate) enum Dialog {
     Confirm { question: String, command: Command },
     /// Pending requests of runs: id of the shown request, the text being typed, the first visible line, whether its
     /// end has been visible, and the time before which keys are ignored.
-    Request { id: String, typed: Option<Prompt>, from: usize, is_read: bool, not_before: Timestamp },
+    Request {
+        id: String,
+        typed: Option<Prompt>,
+        from: usize,
+        is_read: bool,
+        not_before: Timestamp,
+    },
     /// Folder to which a trace is exported.
     Folder { trace: TraceId, typed: Prompt },
     /// Text that the rows must contain.
@@ -51,7 +57,12 @@ pub(crate) enum DialogResult {
 
 impl Dialog {
     /// Handles a key; `asks` are the pending requests.
-    pub(crate) fn key(&mut self, key: KeyEvent, asks: &[UserRequest], now: Timestamp) -> DialogResult {
+    pub(crate) fn key(
+        &mut self,
+        key: KeyEvent,
+        asks: &[UserRequest],
+        now: Timestamp,
+    ) -> DialogResult {
         match self {
             Self::None => DialogResult::Close,
             Self::Help(at) => match row_move(key) {
@@ -71,23 +82,30 @@ impl Dialog {
                 PromptResult::Editing => DialogResult::StayOpen,
                 PromptResult::Cancelled => DialogResult::Close,
                 PromptResult::Submitted if typed.text.trim().is_empty() => DialogResult::StayOpen,
-                PromptResult::Submitted => {
-                    DialogResult::Execute(Command::Export { trace: trace.clone(), dir: typed.text.trim().to_owned() })
-                }
+                PromptResult::Submitted => DialogResult::Execute(Command::Export {
+                    trace: trace.clone(),
+                    dir: typed.text.trim().to_owned(),
+                }),
             },
             Self::Filter(typed) => match typed.key(key) {
                 PromptResult::Editing => DialogResult::SetFilter(typed.text.to_lowercase()),
                 PromptResult::Submitted => DialogResult::Close,
                 PromptResult::Cancelled => DialogResult::ClearFilter,
             },
-            Self::Request { id, typed, from, is_read, not_before } => {
+            Self::Request {
+                id,
+                typed,
+                from,
+                is_read,
+                not_before,
+            } => {
                 let Some(at) = asks.iter().position(|ask| ask.id() == id.as_str()) else {
                     // The request was decided elsewhere. Text that was being typed for it is not used for another
                     // one.
                     return match key.code {
-                        KeyCode::Enter => asks
-                            .first()
-                            .map_or(DialogResult::Close, |next| DialogResult::ShowRequest(next.id().to_owned())),
+                        KeyCode::Enter => asks.first().map_or(DialogResult::Close, |next| {
+                            DialogResult::ShowRequest(next.id().to_owned())
+                        }),
                         KeyCode::Esc => DialogResult::Close,
                         _ => DialogResult::StayOpen,
                     };
@@ -98,8 +116,12 @@ impl Dialog {
                 }
                 match row_move(key) {
                     Some(RowMove::PageDown) if typed.is_none() => scroll(from, *from + 5),
-                    _ if key.code == KeyCode::Char('v') && typed.is_none() => scroll(from, *from + 5),
-                    Some(RowMove::PageUp) if typed.is_none() => scroll(from, from.saturating_sub(5)),
+                    _ if key.code == KeyCode::Char('v') && typed.is_none() => {
+                        scroll(from, *from + 5)
+                    }
+                    Some(RowMove::PageUp) if typed.is_none() => {
+                        scroll(from, from.saturating_sub(5))
+                    }
                     _ => answer(key, asks, at, *is_read, typed),
                 }
             }
@@ -108,18 +130,30 @@ impl Dialog {
 
     /// Creates a dialog that shows a pending request.
     pub(crate) fn ask(id: String, not_before: Timestamp) -> Self {
-        Self::Request { id, typed: None, from: 0, is_read: false, not_before }
+        Self::Request {
+            id,
+            typed: None,
+            from: 0,
+            is_read: false,
+            not_before,
+        }
     }
 
     /// Handles pasted text.
     pub(crate) fn paste(&mut self, text: &str) -> DialogResult {
         match self {
-            Self::Folder { typed, .. } | Self::Request { typed: Some(typed), .. } => typed.paste(text),
+            Self::Folder { typed, .. }
+            | Self::Request {
+                typed: Some(typed), ..
+            } => typed.paste(text),
             Self::Filter(typed) => {
                 typed.paste(text);
                 return DialogResult::SetFilter(typed.text.to_lowercase());
             }
-            Self::None | Self::Help(_) | Self::Confirm { .. } | Self::Request { typed: None, .. } => {}
+            Self::None
+            | Self::Help(_)
+            | Self::Confirm { .. }
+            | Self::Request { typed: None, .. } => {}
         }
         DialogResult::StayOpen
     }
@@ -130,7 +164,13 @@ fn scroll(at: &mut usize, to: usize) -> DialogResult {
     DialogResult::StayOpen
 }
 
-fn answer(key: KeyEvent, asks: &[UserRequest], at: usize, is_read: bool, typed: &mut Option<Prompt>) -> DialogResult {
+fn answer(
+    key: KeyEvent,
+    asks: &[UserRequest],
+    at: usize,
+    is_read: bool,
+    typed: &mut Option<Prompt>,
+) -> DialogResult {
     let ask = &asks[at];
     if let Some(prompt) = typed {
         let command = match (prompt.key(key), ask) {
@@ -139,44 +179,66 @@ fn answer(key: KeyEvent, asks: &[UserRequest], at: usize, is_read: bool, typed: 
                 *typed = None;
                 return DialogResult::StayOpen;
             }
-            (PromptResult::Submitted, UserRequest::Question(_)) if prompt.text.trim().is_empty() => {
+            (PromptResult::Submitted, UserRequest::Question(_))
+                if prompt.text.trim().is_empty() =>
+            {
                 return DialogResult::StayOpen;
             }
-            (PromptResult::Submitted, UserRequest::Question(question)) => {
-                Command::Answer { id: question.question_id.clone(), text: prompt.text.clone() }
-            }
+            (PromptResult::Submitted, UserRequest::Question(question)) => Command::Answer {
+                id: question.question_id.clone(),
+                text: prompt.text.clone(),
+            },
             (PromptResult::Submitted, UserRequest::Permission(asked)) => {
-                let reason = Some(prompt.text.trim().to_owned()).filter(|reason| !reason.is_empty());
-                Command::Decide { id: asked.permission_id.clone(), decision: Decision::Deny, reason }
+                let reason =
+                    Some(prompt.text.trim().to_owned()).filter(|reason| !reason.is_empty());
+                Command::Decide {
+                    id: asked.permission_id.clone(),
+                    decision: Decision::Deny,
+                    reason,
+                }
             }
         };
         *typed = None;
         return DialogResult::ExecuteAndShowNext(command);
     }
     let decide = |decision, asked: &Permission| {
-        DialogResult::ExecuteAndShowNext(Command::Decide { id: asked.permission_id.clone(), decision, reason: None })
+        DialogResult::ExecuteAndShowNext(Command::Decide {
+            id: asked.permission_id.clone(),
+            decision,
+            reason: None,
+        })
     };
     let to = |at: usize| DialogResult::ShowRequest(asks.get(at).unwrap_or(ask).id().to_owned());
     match (key.code, ask) {
         // A request can be allowed only after its last line has been visible.
         (KeyCode::Char('y' | 'a' | 's'), UserRequest::Permission(_)) if !is_read => {}
-        (KeyCode::Char('y'), UserRequest::Permission(asked)) => return decide(Decision::AllowOnce, asked),
+        (KeyCode::Char('y'), UserRequest::Permission(asked)) => {
+            return decide(Decision::AllowOnce, asked);
+        }
         // `s` was the key of earlier versions.
         (KeyCode::Char('a' | 's'), UserRequest::Permission(asked)) => {
             if asked.demand.is_grantable_for_session() {
                 return decide(Decision::AllowForSession, asked);
             }
         }
-        (KeyCode::Char('n'), UserRequest::Permission(asked)) => return decide(Decision::Deny, asked),
-        (KeyCode::Char('e'), UserRequest::Permission(_)) | (KeyCode::Enter, UserRequest::Question(_)) => {
+        (KeyCode::Char('n'), UserRequest::Permission(asked)) => {
+            return decide(Decision::Deny, asked);
+        }
+        (KeyCode::Char('e'), UserRequest::Permission(_))
+        | (KeyCode::Enter, UserRequest::Question(_)) => {
             *typed = Some(Prompt::default());
         }
         (KeyCode::Char('l'), _) => return DialogResult::Close,
         _ => match action(key) {
-            Some(KeyAction::Navigate(Navigation::Move(RowMove::Up))) => return to(at.saturating_sub(1)),
+            Some(KeyAction::Navigate(Navigation::Move(RowMove::Up))) => {
+                return to(at.saturating_sub(1));
+            }
             Some(KeyAction::Navigate(Navigation::Move(RowMove::Down))) => return to(at + 1),
             Some(
-                KeyAction::Navigate(Navigation::Close) | KeyAction::Quit | KeyAction::Interrupt | KeyAction::Answer,
+                KeyAction::Navigate(Navigation::Close)
+                | KeyAction::Quit
+                | KeyAction::Interrupt
+                | KeyAction::Answer,
             ) => {
                 return DialogResult::Close;
             }

@@ -49,7 +49,12 @@ struct Areas {
 }
 
 fn areas(monitor: &Monitor, area: Rect, has_alarm: bool, has_filter: bool) -> Areas {
-    let row = |y: u16, height: u16| Rect { x: area.x, y: area.y + y, width: area.width, height };
+    let row = |y: u16, height: u16| Rect {
+        x: area.x,
+        y: area.y + y,
+        width: area.width,
+        height,
+    };
     let head = if area.height >= SPLIT_MIN_ROWS { 2 } else { 1 };
     let (alarm, filter) = (u16::from(has_alarm), u16::from(has_filter));
     let top = head + alarm + filter;
@@ -63,9 +68,16 @@ fn areas(monitor: &Monitor, area: Rect, has_alarm: bool, has_filter: bool) -> Ar
             head: row(0, head),
             alarm: row(head, alarm),
             filter: row(head + alarm, filter),
-            tree: Rect { width: left, ..body },
+            tree: Rect {
+                width: left,
+                ..body
+            },
             // One column stays free between them.
-            pane: Rect { x: body.x + left + 1, width: area.width - left - 1, ..body },
+            pane: Rect {
+                x: body.x + left + 1,
+                width: area.width - left - 1,
+                ..body
+            },
             foot: row(top + body.height, 1),
         };
     }
@@ -73,7 +85,8 @@ fn areas(monitor: &Monitor, area: Rect, has_alarm: bool, has_filter: bool) -> Ar
         // Rows that the tree does not need belong to the pane, up to two thirds.
         false if is_large => {
             let needed = u16::try_from(monitor.list.rows().len() + 2).unwrap_or(u16::MAX);
-            body.saturating_sub(needed).clamp((body * 9 / 20).max(6), (body * 2 / 3).max(6))
+            body.saturating_sub(needed)
+                .clamp((body * 9 / 20).max(6), (body * 2 / 3).max(6))
         }
         true => body,
         false => 0,
@@ -95,7 +108,12 @@ pub fn draw(monitor: &mut Monitor, buffer: &mut Buffer, now: Timestamp) {
     let cells = monitor.cells;
     if area.width < MIN_SIZE.0 || area.height < MIN_SIZE.1 {
         let text = format!("too small: needs {} x {}", MIN_SIZE.0, MIN_SIZE.1);
-        cells.put(buffer, (area.x, area.y), usize::from(area.width), &StyledLine::of(TextStyle::Yellow, text));
+        cells.put(
+            buffer,
+            (area.x, area.y),
+            usize::from(area.width),
+            &StyledLine::of(TextStyle::Yellow, text),
+        );
         return;
     }
     let alarm = alarm(monitor, now, usize::from(area.width));
@@ -108,8 +126,10 @@ pub fn draw(monitor: &mut Monitor, buffer: &mut Buffer, now: Timestamp) {
     if let Some(filter) = filter {
         put(cells, buffer, areas.filter, 0, &filter);
     }
-    monitor.visible_rows =
-        (usize::from(areas.tree.height.saturating_sub(1)), usize::from(areas.pane.height.saturating_sub(1)));
+    monitor.visible_rows = (
+        usize::from(areas.tree.height.saturating_sub(1)),
+        usize::from(areas.pane.height.saturating_sub(1)),
+    );
     if areas.tree.height > 0 {
         tree::draw(monitor, buffer, areas.tree, now);
     }
@@ -122,7 +142,13 @@ pub fn draw(monitor: &mut Monitor, buffer: &mut Buffer, now: Timestamp) {
         }
         self::pane(monitor, buffer, areas.pane, now);
     }
-    put(cells, buffer, areas.foot, 0, &footer(monitor, now, usize::from(area.width)));
+    put(
+        cells,
+        buffer,
+        areas.foot,
+        0,
+        &footer(monitor, now, usize::from(area.width)),
+    );
     if let Dialog::Filter(_) | Dialog::None = monitor.dialog {
         return;
     }
@@ -132,22 +158,36 @@ pub fn draw(monitor: &mut Monitor, buffer: &mut Buffer, now: Timestamp) {
 /// Writes a line into a row of an area.
 fn put(cells: CellWriter, buffer: &mut Buffer, area: Rect, row: u16, line: &StyledLine) {
     if row < area.height {
-        cells.put(buffer, (area.x, area.y + row), usize::from(area.width), line);
+        cells.put(
+            buffer,
+            (area.x, area.y + row),
+            usize::from(area.width),
+            line,
+        );
     }
 }
 
 /// Writes a line right-aligned.
 fn put_right(cells: CellWriter, buffer: &mut Buffer, area: Rect, row: u16, line: &StyledLine) {
-    let wide = u16::try_from(line.width()).unwrap_or(u16::MAX).min(area.width);
+    let wide = u16::try_from(line.width())
+        .unwrap_or(u16::MAX)
+        .min(area.width);
     let x = area.x + area.width - wide;
     cells.put(buffer, (x, area.y + row), usize::from(wide), line);
 }
 
 fn head(monitor: &Monitor, buffer: &mut Buffer, area: Rect, now: Timestamp) {
     let cells = monitor.cells;
-    let title = StyledLine::of(TextStyle::Bold, "soong monitor").and(TextStyle::Dim, format!("  {}", monitor.title));
+    let title = StyledLine::of(TextStyle::Bold, "soong monitor")
+        .and(TextStyle::Dim, format!("  {}", monitor.title));
     put(cells, buffer, area, 0, &title);
-    put_right(cells, buffer, area, 0, &connection(&monitor.connection, area.width));
+    put_right(
+        cells,
+        buffer,
+        area,
+        0,
+        &connection(&monitor.connection, area.width),
+    );
     if area.height < 2 {
         return;
     }
@@ -171,8 +211,10 @@ fn connection(connection: &Connection, columns: u16) -> StyledLine {
         Connection::Searching => StyledLine::of(TextStyle::Yellow, " connecting"),
         Connection::Connected { .. } if columns < 50 => StyledLine::of(TextStyle::Green, " live"),
         Connection::Lost(_) if columns < 50 => StyledLine::of(TextStyle::Red, " offline"),
-        Connection::Connected { pid, version } => StyledLine::of(TextStyle::Green, " live")
-            .and(TextStyle::Dim, format!(" {pid} ({})", text::safe_line(version))),
+        Connection::Connected { pid, version } => StyledLine::of(TextStyle::Green, " live").and(
+            TextStyle::Dim,
+            format!(" {pid} ({})", text::safe_line(version)),
+        ),
         Connection::Lost(_) => StyledLine::of(TextStyle::Red, " offline, reconnecting"),
     }
 }
@@ -181,11 +223,24 @@ fn connection(connection: &Connection, columns: u16) -> StyledLine {
 fn activity(monitor: &Monitor, now: Timestamp) -> Vec<StyledLine> {
     let (cells, actors) = (monitor.cells, &monitor.actors);
     let at_work = actors.summary();
-    let mut runs = StyledLine::of(TextStyle::Plain, format::plural(at_work.runs - at_work.children, "run", "runs"));
+    let mut runs = StyledLine::of(
+        TextStyle::Plain,
+        format::plural(at_work.runs - at_work.children, "run", "runs"),
+    );
     if at_work.children > 0 {
-        runs.push(TextStyle::Plain, &format!(" + {}", format::plural(at_work.children, "child", "children")));
+        runs.push(
+            TextStyle::Plain,
+            &format!(
+                " + {}",
+                format::plural(at_work.children, "child", "children")
+            ),
+        );
     }
-    let states: Vec<String> = at_work.states.iter().map(|(state, count)| format!("{count} {state}")).collect();
+    let states: Vec<String> = at_work
+        .states
+        .iter()
+        .map(|(state, count)| format!("{count} {state}"))
+        .collect();
     if !states.is_empty() {
         runs.push(TextStyle::Dim, &format!(": {}", states.join(", ")));
     }
@@ -194,21 +249,36 @@ fn activity(monitor: &Monitor, now: Timestamp) -> Vec<StyledLine> {
     let mut said = vec![runs, active];
     if at_work.ended > 0 {
         let used = used(at_work.ended_spent);
-        said.push(StyledLine::of(TextStyle::Dim, format!("{} ended: {used}", at_work.ended)));
+        said.push(StyledLine::of(
+            TextStyle::Dim,
+            format!("{} ended: {used}", at_work.ended),
+        ));
     }
     let (tokens, events) = actors.usage_history.rate(now, RATE_SECONDS);
-    for (rate, unit, pick) in
-        [(tokens, "tok/s", (|beat| beat.0) as fn((u64, u64)) -> u64), (events, "ev/s", |beat| beat.1)]
-    {
-        let beats: Vec<u64> = actors.usage_history.samples(now, 16).into_iter().map(pick).collect();
+    for (rate, unit, pick) in [
+        (tokens, "tok/s", (|beat| beat.0) as fn((u64, u64)) -> u64),
+        (events, "ev/s", |beat| beat.1),
+    ] {
+        let beats: Vec<u64> = actors
+            .usage_history
+            .samples(now, 16)
+            .into_iter()
+            .map(pick)
+            .collect();
         said.push(
             StyledLine::of(TextStyle::Plain, format!("{} {unit} ", format::count(rate)))
                 .and(TextStyle::Cyan, cells.spark(&beats)),
         );
     }
-    said.push(StyledLine::of(TextStyle::Dim, format::plural(at_work.runs + at_work.others, "actor", "actors")));
+    said.push(StyledLine::of(
+        TextStyle::Dim,
+        format::plural(at_work.runs + at_work.others, "actor", "actors"),
+    ));
     if actors.dropped > 0 {
-        said.push(StyledLine::of(TextStyle::Yellow, format!("{} changes dropped", actors.dropped)));
+        said.push(StyledLine::of(
+            TextStyle::Yellow,
+            format!("{} changes dropped", actors.dropped),
+        ));
     }
     said
 }
@@ -216,7 +286,10 @@ fn activity(monitor: &Monitor, now: Timestamp) -> Vec<StyledLine> {
 /// Returns the line about actors that need attention, the most urgent first; `None` if there are none.
 fn alarm(monitor: &Monitor, now: Timestamp, columns: usize) -> Option<StyledLine> {
     if let Connection::Lost(why) = &monitor.connection {
-        return Some(StyledLine::of(TextStyle::Red, format!("! {}", text::safe_line(why))));
+        return Some(StyledLine::of(
+            TextStyle::Red,
+            format!("! {}", text::safe_line(why)),
+        ));
     }
     let actors = &monitor.actors;
     let mut line = StyledLine::default();
@@ -224,13 +297,25 @@ fn alarm(monitor: &Monitor, now: Timestamp, columns: usize) -> Option<StyledLine
         line = StyledLine::of(TextStyle::Bold, format!("The run has ended: {state}."))
             .and(TextStyle::Plain, " Press q to see its answer");
     }
-    let Some((worst, first)) = actors.alerts().next() else { return (line.width() > 0).then_some(line) };
+    let Some((worst, first)) = actors.alerts().next() else {
+        return (line.width() > 0).then_some(line);
+    };
     let first = actors.get(first)?;
     for (alarm, style, one, many) in [
         (Alert::Stuck, TextStyle::Red, "is stuck", "are stuck"),
-        (Alert::NeedsInput, TextStyle::Yellow, "needs input", "need input"),
+        (
+            Alert::NeedsInput,
+            TextStyle::Yellow,
+            "needs input",
+            "need input",
+        ),
         (Alert::Failed, TextStyle::Red, "has failed", "have failed"),
-        (Alert::Restarted, TextStyle::Yellow, "was restarted", "were restarted"),
+        (
+            Alert::Restarted,
+            TextStyle::Yellow,
+            "was restarted",
+            "were restarted",
+        ),
     ] {
         let count = actors.alerts().filter(|(other, _)| *other == alarm).count();
         if count > 0 {
@@ -243,13 +328,32 @@ fn alarm(monitor: &Monitor, now: Timestamp, columns: usize) -> Option<StyledLine
         Alert::NeedsInput => Some(first.view.since),
         _ => None,
     };
-    let since = since.map_or_else(String::new, |at| format!(" for {}", format::age(now.millis_since(at))));
-    let key = if worst == Alert::NeedsInput { "  (a: answer)" } else { "  (n: select)" };
+    let since = since.map_or_else(String::new, |at| {
+        format!(" for {}", format::age(now.millis_since(at)))
+    });
+    let key = if worst == Alert::NeedsInput {
+        "  (a: answer)"
+    } else {
+        "  (n: select)"
+    };
     let room = columns.saturating_sub(line.width() + 2 + since.len() + key.len());
     if room >= SHORTEST_NAME {
-        line.push(TextStyle::Plain, &format!(": {}{since}", text::cut(&first.name(), room, monitor.cells.ellipsis())));
+        line.push(
+            TextStyle::Plain,
+            &format!(
+                ": {}{since}",
+                text::cut(&first.name(), room, monitor.cells.ellipsis())
+            ),
+        );
     }
-    line.push(TextStyle::Dim, if line.width() + key.len() <= columns { key } else { "" });
+    line.push(
+        TextStyle::Dim,
+        if line.width() + key.len() <= columns {
+            key
+        } else {
+            ""
+        },
+    );
     Some(line)
 }
 
@@ -257,7 +361,13 @@ fn pane(monitor: &mut Monitor, buffer: &mut Buffer, area: Rect, now: Timestamp) 
     let cells = monitor.cells;
     tabs(monitor, buffer, area);
     let rows = usize::from(area.height.saturating_sub(1));
-    let Some(actor) = monitor.list.selected().and_then(|key| monitor.actors.get(key)) else { return };
+    let Some(actor) = monitor
+        .list
+        .selected()
+        .and_then(|key| monitor.actors.get(key))
+    else {
+        return;
+    };
     let page = PaneContext {
         actors: &monitor.actors,
         actor,
@@ -268,11 +378,18 @@ fn pane(monitor: &mut Monitor, buffer: &mut Buffer, area: Rect, now: Timestamp) 
         cells,
         now,
     };
-    let why = monitor
-        .detail
-        .error()
-        .map(|why| StyledLine::of(TextStyle::Red, format!("read failed: {}", text::safe_line(why))));
-    let look = (monitor.detail.records.version, monitor.detail.pane, monitor.detail.show_full, area.width);
+    let why = monitor.detail.error().map(|why| {
+        StyledLine::of(
+            TextStyle::Red,
+            format!("read failed: {}", text::safe_line(why)),
+        )
+    });
+    let look = (
+        monitor.detail.records.version,
+        monitor.detail.pane,
+        monitor.detail.show_full,
+        area.width,
+    );
     let lines: Vec<StyledLine> = match monitor.cached_lines.take() {
         // Lines rendered from records alone are reused until the records change.
         Some((before, lines)) if before == look && monitor.detail.pane.is_recorded() => lines,
@@ -292,23 +409,47 @@ fn pane(monitor: &mut Monitor, buffer: &mut Buffer, area: Rect, now: Timestamp) 
     monitor.detail.scroll = scroll;
     for (at, line) in lines.iter().skip(scroll).take(rows).enumerate() {
         let line = line.cut(usize::from(area.width), cells.ellipsis());
-        put(cells, buffer, area, u16::try_from(at + 1).unwrap_or(u16::MAX), &line);
+        put(
+            cells,
+            buffer,
+            area,
+            u16::try_from(at + 1).unwrap_or(u16::MAX),
+            &line,
+        );
     }
     let count = lines.len();
     monitor.cached_lines = Some((look, lines));
     if count > rows {
-        let place = format!(" {} to {} of {} ", scroll + 1, (scroll + rows).min(count), count);
-        put_right(cells, buffer, area, 0, &StyledLine::of(TextStyle::Dim, place));
+        let place = format!(
+            " {} to {} of {} ",
+            scroll + 1,
+            (scroll + rows).min(count),
+            count
+        );
+        put_right(
+            cells,
+            buffer,
+            area,
+            0,
+            &StyledLine::of(TextStyle::Dim, place),
+        );
     }
 }
 
 fn tabs(monitor: &Monitor, buffer: &mut Buffer, area: Rect) {
     let cells = monitor.cells;
-    put(cells, buffer, area, 0, &StyledLine::of(TextStyle::Dim, cells.rule(usize::from(area.width))));
+    put(
+        cells,
+        buffer,
+        area,
+        0,
+        &StyledLine::of(TextStyle::Dim, cells.rule(usize::from(area.width))),
+    );
     let mut x = area.x + 1;
     // Panes with a letter are named only if there is room for all names, or while they are shown.
     let has_room = area.width >= TAB_COLUMNS.0;
-    let is_listed = |pane: &Pane| has_room || pane.key().is_ascii_digit() || *pane == monitor.detail.pane;
+    let is_listed =
+        |pane: &Pane| has_room || pane.key().is_ascii_digit() || *pane == monitor.detail.pane;
     let is_letter_shown = !monitor.detail.pane.key().is_ascii_digit();
     for pane in Pane::ALL.into_iter().filter(is_listed) {
         let is_shown = pane == monitor.detail.pane;
@@ -316,17 +457,37 @@ fn tabs(monitor: &Monitor, buffer: &mut Buffer, area: Rect) {
         // If there is no room for all names, they are short, or only the selected tab shows its name.
         let (name, gap) = match area.width {
             columns if columns >= TAB_COLUMNS.0 => (format!(" {key} {} ", pane.name()), 1),
-            columns if columns >= TAB_COLUMNS.1 && !is_letter_shown => (format!(" {key} {} ", pane.name()), 1),
-            columns if columns >= TAB_COLUMNS.2 && !is_letter_shown => (format!(" {key} {}", pane.short_name()), 0),
+            columns if columns >= TAB_COLUMNS.1 && !is_letter_shown => {
+                (format!(" {key} {} ", pane.name()), 1)
+            }
+            columns if columns >= TAB_COLUMNS.2 && !is_letter_shown => {
+                (format!(" {key} {}", pane.short_name()), 0)
+            }
             _ if is_shown => (format!(" {key} {} ", pane.name()), 1),
             _ => (format!(" {key} "), 1),
         };
-        let style = if is_shown { TextStyle::Bold } else { TextStyle::Dim };
+        let style = if is_shown {
+            TextStyle::Bold
+        } else {
+            TextStyle::Dim
+        };
         let room = usize::from(area.right().saturating_sub(x));
         let took = cells.put(buffer, (x, area.y), room, &StyledLine::of(style, name));
         if is_shown {
-            let style = if monitor.detail.has_focus { Modifier::REVERSED } else { Modifier::UNDERLINED };
-            buffer.set_style(Rect { x, y: area.y, width: took, height: 1 }, Style::new().add_modifier(style));
+            let style = if monitor.detail.has_focus {
+                Modifier::REVERSED
+            } else {
+                Modifier::UNDERLINED
+            };
+            buffer.set_style(
+                Rect {
+                    x,
+                    y: area.y,
+                    width: took,
+                    height: 1,
+                },
+                Style::new().add_modifier(style),
+            );
         }
         x = x.saturating_add(took + gap).min(area.right());
     }
@@ -341,8 +502,12 @@ fn filter_line(monitor: &Monitor) -> Option<StyledLine> {
     if text.is_empty() && cursor.is_empty() {
         return None;
     }
-    let line = StyledLine::of(TextStyle::Cyan, "filter: ").and(TextStyle::Bold, text::safe_line_keep_spaces(text));
-    Some(line.and(TextStyle::Cyan, cursor).and(TextStyle::Dim, format!("  ({keys})")))
+    let line = StyledLine::of(TextStyle::Cyan, "filter: ")
+        .and(TextStyle::Bold, text::safe_line_keep_spaces(text));
+    Some(
+        line.and(TextStyle::Cyan, cursor)
+            .and(TextStyle::Dim, format!("  ({keys})")),
+    )
 }
 
 fn footer(monitor: &Monitor, now: Timestamp, columns: usize) -> StyledLine {
@@ -356,16 +521,29 @@ fn footer(monitor: &Monitor, now: Timestamp, columns: usize) -> StyledLine {
         hints.push(("a", &answer));
     }
     if monitor.detail.has_focus {
-        hints.extend([("Tab", "tree"), ("Left Right", "pane"), ("Up Down", "scroll")]);
+        hints.extend([
+            ("Tab", "tree"),
+            ("Left Right", "pane"),
+            ("Up Down", "scroll"),
+        ]);
         match monitor.detail.pane {
             Pane::Artifacts if monitor.detail.is_list() => hints.push(("Enter", "preview")),
             Pane::Artifacts => hints.push(("Esc", "list")),
-            Pane::Events | Pane::Messages if monitor.detail.show_full => hints.push(("Enter", "summary")),
+            Pane::Events | Pane::Messages if monitor.detail.show_full => {
+                hints.push(("Enter", "summary"))
+            }
             Pane::Events | Pane::Messages => hints.push(("Enter", "details")),
             _ => {}
         }
         if monitor.detail.pane.grows() {
-            hints.push(("f", if monitor.detail.at_end { "stop following" } else { "follow" }));
+            hints.push((
+                "f",
+                if monitor.detail.at_end {
+                    "stop following"
+                } else {
+                    "follow"
+                },
+            ));
         }
     } else {
         hints.extend([

@@ -63,8 +63,18 @@ struct Binding {
     help: &'static str,
 }
 
-const fn bind(keys: &'static [KeyCode], action: KeyAction, shown: &'static str, help: &'static str) -> Binding {
-    Binding { keys, action, shown, help }
+const fn bind(
+    keys: &'static [KeyCode],
+    action: KeyAction,
+    shown: &'static str,
+    help: &'static str,
+) -> Binding {
+    Binding {
+        keys,
+        action,
+        shown,
+        help,
+    }
 }
 
 const fn navigate(
@@ -80,11 +90,26 @@ use KeyCode::{BackTab, Char, Down, End, Enter, Esc, Home, Left, PageDown, PageUp
 
 /// All key bindings. A binding without help is described together with the previous one.
 const BINDINGS: &[Binding] = &[
-    navigate(&[Up, Char('k')], Navigation::Move(RowMove::Up), "Up Down", "previous or next row (k, j)"),
+    navigate(
+        &[Up, Char('k')],
+        Navigation::Move(RowMove::Up),
+        "Up Down",
+        "previous or next row (k, j)",
+    ),
     navigate(&[Down, Char('j')], Navigation::Move(RowMove::Down), "", ""),
-    navigate(&[PageUp], Navigation::Move(RowMove::PageUp), "PgUp PgDn", "a page up or down"),
+    navigate(
+        &[PageUp],
+        Navigation::Move(RowMove::PageUp),
+        "PgUp PgDn",
+        "a page up or down",
+    ),
     navigate(&[PageDown], Navigation::Move(RowMove::PageDown), "", ""),
-    navigate(&[Home, Char('g')], Navigation::Move(RowMove::First), "Home End", "first or last row (g, G)"),
+    navigate(
+        &[Home, Char('g')],
+        Navigation::Move(RowMove::First),
+        "Home End",
+        "first or last row (g, G)",
+    ),
     navigate(&[End, Char('G')], Navigation::Move(RowMove::Last), "", ""),
     navigate(
         &[Left, Char('h')],
@@ -94,9 +119,24 @@ const BINDINGS: &[Binding] = &[
     ),
     navigate(&[Right, Char('l')], Navigation::In, "", ""),
     navigate(&[Char('z')], Navigation::FoldAll, "z", "fold or unfold all"),
-    navigate(&[Enter], Navigation::Open, "Enter", "show the pane alone; there: preview an artifact, or toggle details"),
-    navigate(&[Esc], Navigation::Close, "Esc", "back to the tree, or remove the filter"),
-    navigate(&[Tab], Navigation::Switch, "Tab", "switch between tree and pane"),
+    navigate(
+        &[Enter],
+        Navigation::Open,
+        "Enter",
+        "show the pane alone; there: preview an artifact, or toggle details",
+    ),
+    navigate(
+        &[Esc],
+        Navigation::Close,
+        "Esc",
+        "back to the tree, or remove the filter",
+    ),
+    navigate(
+        &[Tab],
+        Navigation::Switch,
+        "Tab",
+        "switch between tree and pane",
+    ),
     navigate(&[BackTab], Navigation::NextPane, "Shift-Tab", "next pane"),
     navigate(
         &[Char('1')],
@@ -111,25 +151,110 @@ const BINDINGS: &[Binding] = &[
     navigate(&[Char('6')], Navigation::Pane(Pane::Artifacts), "", ""),
     navigate(&[Char('7')], Navigation::Pane(Pane::Timeline), "", ""),
     navigate(&[Char('8')], Navigation::Pane(Pane::Transcript), "", ""),
-    navigate(&[Char('d')], Navigation::Pane(Pane::Diff), "d", "Diff: changes that the run made to files"),
-    navigate(&[Char('$')], Navigation::Pane(Pane::Cost), "$", "Cost: tokens and money, with sub-agents"),
-    navigate(&[Char('p')], Navigation::Pane(Pane::Prompt), "p", "Prompt: the system messages in full"),
-    bind(&[Char('n')], KeyAction::NextUrgent, "n", "next alert: stuck, asking, failed, restarted"),
-    navigate(&[Char('!')], Navigation::OnlyUrgent, "!", "show only actors that are stuck, asking or failed"),
-    bind(&[Char('/')], KeyAction::Filter, "/", "filter by text: id, task, state, error"),
-    navigate(&[Char('s')], Navigation::Sort, "s", "change the sort order: start, urgency, tokens, cost, ..."),
-    navigate(&[Char('t')], Navigation::Arrange, "t", "group by parent run or by supervisor"),
-    navigate(&[Char('e')], Navigation::Ended, "e", "show or hide ended runs"),
-    navigate(&[Char('f')], Navigation::Follow, "f", "follow the latest activity; in a pane: stay at the end"),
-    bind(&[Char('a')], KeyAction::Answer, "a", "answer pending permissions and questions"),
-    bind(&[Char('c')], KeyAction::Cancel, "c", "cancel a run with its sub-agents, or all runs of a session"),
-    bind(&[Char('x')], KeyAction::Export, "x", "export a run's trace with its sub-agents to a folder"),
-    bind(&[Char('K')], KeyAction::Kill, "K", "test: crash a run, session, working set or gateway"),
+    navigate(
+        &[Char('d')],
+        Navigation::Pane(Pane::Diff),
+        "d",
+        "Diff: changes that the run made to files",
+    ),
+    navigate(
+        &[Char('$')],
+        Navigation::Pane(Pane::Cost),
+        "$",
+        "Cost: tokens and money, with sub-agents",
+    ),
+    navigate(
+        &[Char('p')],
+        Navigation::Pane(Pane::Prompt),
+        "p",
+        "Prompt: the system messages in full",
+    ),
+    bind(
+        &[Char('n')],
+        KeyAction::NextUrgent,
+        "n",
+        "next alert: stuck, asking, failed, restarted",
+    ),
+    navigate(
+        &[Char('!')],
+        Navigation::OnlyUrgent,
+        "!",
+        "show only actors that are stuck, asking or failed",
+    ),
+    bind(
+        &[Char('/')],
+        KeyAction::Filter,
+        "/",
+        "filter by text: id, task, state, error",
+    ),
+    navigate(
+        &[Char('s')],
+        Navigation::Sort,
+        "s",
+        "change the sort order: start, urgency, tokens, cost, ...",
+    ),
+    navigate(
+        &[Char('t')],
+        Navigation::Arrange,
+        "t",
+        "group by parent run or by supervisor",
+    ),
+    navigate(
+        &[Char('e')],
+        Navigation::Ended,
+        "e",
+        "show or hide ended runs",
+    ),
+    navigate(
+        &[Char('f')],
+        Navigation::Follow,
+        "f",
+        "follow the latest activity; in a pane: stay at the end",
+    ),
+    bind(
+        &[Char('a')],
+        KeyAction::Answer,
+        "a",
+        "answer pending permissions and questions",
+    ),
+    bind(
+        &[Char('c')],
+        KeyAction::Cancel,
+        "c",
+        "cancel a run with its sub-agents, or all runs of a session",
+    ),
+    bind(
+        &[Char('x')],
+        KeyAction::Export,
+        "x",
+        "export a run's trace with its sub-agents to a folder",
+    ),
+    bind(
+        &[Char('K')],
+        KeyAction::Kill,
+        "K",
+        "test: crash a run, session, working set or gateway",
+    ),
     bind(&[Char('?')], KeyAction::Help, "?", "show this help"),
-    bind(&[Char('q')], KeyAction::Quit, "q", "exit; active runs continue"),
+    bind(
+        &[Char('q')],
+        KeyAction::Quit,
+        "q",
+        "exit; active runs continue",
+    ),
     // Keys with Ctrl are handled in `action`.
-    bind(&[], KeyAction::Interrupt, "Ctrl-C", "exit; first cancels the run that the monitor was started with"),
-    bind(&[], KeyAction::Redraw, "Ctrl-L", "redraw the screen; Ctrl-Z: suspend the process"),
+    bind(
+        &[],
+        KeyAction::Interrupt,
+        "Ctrl-C",
+        "exit; first cancels the run that the monitor was started with",
+    ),
+    bind(
+        &[],
+        KeyAction::Redraw,
+        "Ctrl-L",
+        "redraw the screen; Ctrl-Z: suspend the process",
+    ),
 ];
 
 /// Returns the action of a key.
@@ -147,7 +272,10 @@ pub(crate) fn action(key: KeyEvent) -> Option<KeyAction> {
     if key.modifiers.contains(KeyModifiers::ALT) {
         return None;
     }
-    BINDINGS.iter().find(|binding| binding.keys.contains(&key.code)).map(|binding| binding.action)
+    BINDINGS
+        .iter()
+        .find(|binding| binding.keys.contains(&key.code))
+        .map(|binding| binding.action)
 }
 
 /// Returns the movement of a key; `None` if the key has another action or none.
@@ -160,7 +288,10 @@ pub(crate) fn row_move(key: KeyEvent) -> Option<RowMove> {
 
 /// Returns the lines of the help: keys and descriptions.
 pub(crate) fn help() -> impl Iterator<Item = (&'static str, &'static str)> {
-    BINDINGS.iter().filter(|binding| !binding.help.is_empty()).map(|binding| (binding.shown, binding.help))
+    BINDINGS
+        .iter()
+        .filter(|binding| !binding.help.is_empty())
+        .map(|binding| (binding.shown, binding.help))
 }
 
 #[cfg(test)]
@@ -169,7 +300,11 @@ mod tests {
 
     #[test]
     fn each_key_is_bound_once() {
-        let keys: Vec<KeyCode> = BINDINGS.iter().flat_map(|binding| binding.keys).copied().collect();
+        let keys: Vec<KeyCode> = BINDINGS
+            .iter()
+            .flat_map(|binding| binding.keys)
+            .copied()
+            .collect();
         for (at, key) in keys.iter().enumerate() {
             assert!(!keys[..at].contains(key), "{key:?} is bound twice");
         }
@@ -181,7 +316,11 @@ mod tests {
             (Char('c'), KeyModifiers::NONE, Some(KeyAction::Cancel)),
             (Char('k'), KeyModifiers::ALT, None),
             (Char('ü'), KeyModifiers::NONE, None),
-            (Char('8'), KeyModifiers::NONE, Some(KeyAction::Navigate(Navigation::Pane(Pane::Transcript)))),
+            (
+                Char('8'),
+                KeyModifiers::NONE,
+                Some(KeyAction::Navigate(Navigation::Pane(Pane::Transcript))),
+            ),
             (Char('9'), KeyModifiers::NONE, None),
         ] {
             assert_eq!(of(code, modifiers), want, "{code:?} {modifiers:?}");

@@ -108,7 +108,9 @@ impl RowList {
 
     /// Unfolds the selected row, or selects the first row below it.
     pub(crate) fn unfold_or_descend(&mut self, actors: &ActorIndex) {
-        let Some(row) = self.row().cloned() else { return };
+        let Some(row) = self.row().cloned() else {
+            return;
+        };
         if row.hidden > 0 {
             self.change(actors, |view| _ = view.folded.remove(&row.key));
         } else if row.has_children {
@@ -118,12 +120,16 @@ impl RowList {
 
     /// Folds the selected row, or selects its parent row.
     pub(crate) fn fold_or_ascend(&mut self, actors: &ActorIndex) {
-        let Some(row) = self.row().cloned() else { return };
+        let Some(row) = self.row().cloned() else {
+            return;
+        };
         if row.has_children && row.hidden == 0 {
             self.change(actors, |view| _ = view.folded.insert(row.key.clone()));
             return;
         }
-        let above = self.rows[..self.at].iter().rposition(|above| above.branches.len() < row.branches.len());
+        let above = self.rows[..self.at]
+            .iter()
+            .rposition(|above| above.branches.len() < row.branches.len());
         if let Some(above) = above {
             (self.at, self.selected) = (above, Some(self.rows[above].key.clone()));
         }
@@ -131,7 +137,10 @@ impl RowList {
 
     /// Folds all rows that have children, except the root; or unfolds all rows.
     pub(crate) fn fold_all(&mut self, actors: &ActorIndex) {
-        let parents = self.rows.iter().filter(|row| row.has_children && !row.branches.is_empty());
+        let parents = self
+            .rows
+            .iter()
+            .filter(|row| row.has_children && !row.branches.is_empty());
         let parents: Vec<Key> = parents.map(|row| row.key.clone()).collect();
         self.change(actors, |view| match view.folded.is_empty() {
             true => view.folded.extend(parents),
@@ -149,16 +158,24 @@ impl RowList {
     pub(crate) fn scroll(&mut self, room: usize) -> usize {
         let room = room.max(1);
         let most = self.rows.len().saturating_sub(room);
-        self.top = self.top.min(self.at).max((self.at + 1).saturating_sub(room)).min(most);
+        self.top = self
+            .top
+            .min(self.at)
+            .max((self.at + 1).saturating_sub(room))
+            .min(most);
         self.top
     }
 }
 
 /// Returns the run with the most recent progress. Runs without progress count as the oldest.
 fn most_recent_progress(actors: &ActorIndex, rows: &[ActorRow]) -> Option<Key> {
-    let actors = rows.iter().filter_map(|row| actors.get(&row.key)).filter(|actor| !actor.has_ended);
+    let actors = rows
+        .iter()
+        .filter_map(|row| actors.get(&row.key))
+        .filter(|actor| !actor.has_ended);
     let runs = actors.filter_map(|actor| Some((actor.view.run.as_ref()?.last_progress, actor)));
-    runs.max_by_key(|(progress, _)| *progress).map(|(_, actor)| actor.key.clone())
+    runs.max_by_key(|(progress, _)| *progress)
+        .map(|(_, actor)| actor.key.clone())
 }
 
 #[cfg(test)]
@@ -170,7 +187,10 @@ mod tests {
 
     fn sample_actors(runs: &[(&str, Option<&str>)]) -> ActorIndex {
         let mut actors = ActorIndex::default();
-        actors.apply(tree(runs.iter().map(|(id, parent)| run(id, *parent)).collect()), Timestamp::default());
+        actors.apply(
+            tree(runs.iter().map(|(id, parent)| run(id, *parent)).collect()),
+            Timestamp::default(),
+        );
         actors
     }
 
@@ -181,11 +201,21 @@ mod tests {
         list.refresh(&actors);
         list.select(&actors, &"run:b".into());
         assert_eq!(list.display_position(), 5);
-        actors.apply(changed(vec![run("aa", Some("m"))], &[]), Timestamp::default());
+        actors.apply(
+            changed(vec![run("aa", Some("m"))], &[]),
+            Timestamp::default(),
+        );
         list.refresh(&actors);
-        assert_eq!((list.display_position(), list.selected().map(|key| &**key)), (6, Some("run:b")));
+        assert_eq!(
+            (list.display_position(), list.selected().map(|key| &**key)),
+            (6, Some("run:b"))
+        );
         list.change(&actors, |view| view.filter = "run aa".to_owned());
-        assert_eq!(list.selected().map(|key| &**key), Some("run:m"), "what it hangs below");
+        assert_eq!(
+            list.selected().map(|key| &**key),
+            Some("run:m"),
+            "what it hangs below"
+        );
         actors.apply(tree(vec![run("m", None)]), Timestamp::default());
         list.change(&actors, |view| view.filter.clear());
         actors.apply(tree(vec![]), Timestamp::default());
@@ -197,7 +227,13 @@ mod tests {
     fn new_run_is_selected_before_its_first_progress() {
         let mut fresh = run("m", None);
         fresh.run.as_mut().unwrap().last_progress = None;
-        let (mut actors, mut list) = (sample_actors(&[]), RowList { follows: true, ..RowList::default() });
+        let (mut actors, mut list) = (
+            sample_actors(&[]),
+            RowList {
+                follows: true,
+                ..RowList::default()
+            },
+        );
         list.refresh(&actors);
         actors.apply(changed(vec![fresh], &[]), Timestamp::default());
         list.refresh(&actors);
@@ -222,7 +258,11 @@ mod tests {
         assert_eq!(list.selected().map(|key| &**key), Some("run:a"));
         list.fold_all(&actors);
         assert_eq!(list.rows().len(), 3, "the root, its session, the journal");
-        assert_eq!(list.selected().map(|key| &**key), Some("session:s"), "what it is folded into");
+        assert_eq!(
+            list.selected().map(|key| &**key),
+            Some("session:s"),
+            "what it is folded into"
+        );
         list.fold_all(&actors);
         assert_eq!((list.rows().len(), list.scroll(2)), (6, 0));
         list.step(RowMove::Last, 1);

@@ -112,12 +112,23 @@ impl Pane {
 
     /// Returns whether the pane shows only records: no durations and no state of an actor.
     pub(crate) const fn is_recorded(self) -> bool {
-        matches!(self, Self::Events | Self::Messages | Self::Artifacts | Self::Transcript | Self::Diff | Self::Prompt)
+        matches!(
+            self,
+            Self::Events
+                | Self::Messages
+                | Self::Artifacts
+                | Self::Transcript
+                | Self::Diff
+                | Self::Prompt
+        )
     }
 
     /// Returns whether the pane grows at its end, which is then the default position.
     pub(crate) const fn grows(self) -> bool {
-        matches!(self, Self::Events | Self::Messages | Self::Timeline | Self::Transcript)
+        matches!(
+            self,
+            Self::Events | Self::Messages | Self::Timeline | Self::Transcript
+        )
     }
 }
 
@@ -164,7 +175,11 @@ impl RunFacts {
     /// Returns the traces of the run's children. Children of earlier runs of the trace are left out.
     pub(crate) fn children(&self) -> Vec<&Trace> {
         let started = self.run.run.created_at;
-        self.trace.sub_traces.iter().filter(|child| child.created_at >= started).collect()
+        self.trace
+            .sub_traces
+            .iter()
+            .filter(|child| child.created_at >= started)
+            .collect()
     }
 
     /// Returns tokens and cost of the run with its sub-agents: of all of them once the run has ended, of its children
@@ -174,7 +189,10 @@ impl RunFacts {
             return Spent::from(&stats.tree);
         }
         let own = Spent::from(&self.run.run.usage);
-        self.children().into_iter().map(Spent::from).fold(own, Spent::plus)
+        self.children()
+            .into_iter()
+            .map(Spent::from)
+            .fold(own, Spent::plus)
     }
 }
 
@@ -204,7 +222,10 @@ pub(crate) struct PaneContext<'a> {
 /// Renders a pane; `None` if its records have not been read yet.
 pub(crate) fn lines(pane: Pane, page: &PaneContext<'_>) -> Option<Vec<StyledLine>> {
     if page.actor.view.run.is_none() && pane != Pane::Facts {
-        return Some(vec![StyledLine::of(TextStyle::Dim, "available for runs only: select a run")]);
+        return Some(vec![StyledLine::of(
+            TextStyle::Dim,
+            "available for runs only: select a run",
+        )]);
     }
     match pane {
         Pane::Facts => Some(facts::lines(page)),
@@ -222,7 +243,13 @@ pub(crate) fn lines(pane: Pane, page: &PaneContext<'_>) -> Option<Vec<StyledLine
 }
 
 /// Wraps a text into at most `most` lines of a pane, indented by `indent` columns.
-fn paragraph(style: TextStyle, foreign: &str, indent: usize, page: &PaneContext<'_>, most: usize) -> Vec<StyledLine> {
+fn paragraph(
+    style: TextStyle,
+    foreign: &str,
+    indent: usize,
+    page: &PaneContext<'_>,
+    most: usize,
+) -> Vec<StyledLine> {
     let room = page.columns.saturating_sub(indent).max(8);
     // Text beyond the visible part is not processed.
     let shown = text::cut(&text::safe_line(foreign), room * (most + 1), "");
@@ -230,9 +257,16 @@ fn paragraph(style: TextStyle, foreign: &str, indent: usize, page: &PaneContext<
     if lines.len() > most {
         lines.truncate(most);
         if let Some(last) = lines.last_mut() {
-            *last = format!("{}{}", text::cut(last, room.saturating_sub(3), ""), page.cells.ellipsis());
+            *last = format!(
+                "{}{}",
+                text::cut(last, room.saturating_sub(3), ""),
+                page.cells.ellipsis()
+            );
         }
     }
     let blank = " ".repeat(indent);
-    lines.into_iter().map(|line| StyledLine::of(TextStyle::Plain, blank.as_str()).and(style, line)).collect()
+    lines
+        .into_iter()
+        .map(|line| StyledLine::of(TextStyle::Plain, blank.as_str()).and(style, line))
+        .collect()
 }

@@ -37,10 +37,17 @@ impl PendingRequests {
             (self.list, self.read_for, self.is_awaited) = (Vec::new(), Vec::new(), false);
             return false;
         }
-        let count: usize = asked.iter().map(|(_, count, _)| usize::try_from(*count).unwrap_or(0)).sum();
+        let count: usize = asked
+            .iter()
+            .map(|(_, count, _)| usize::try_from(*count).unwrap_or(0))
+            .sum();
         let has_changed = self.is_stale || *asked != self.read_for;
         let may_again = now.millis_since(self.read_at) >= AGAIN_MS;
-        let is_due = if self.has_failed { may_again } else { has_changed || (count != self.list.len() && may_again) };
+        let is_due = if self.has_failed {
+            may_again
+        } else {
+            has_changed || (count != self.list.len() && may_again)
+        };
         if self.is_pending || !is_due {
             return false;
         }
@@ -113,7 +120,10 @@ mod tests {
         };
         let mut asks = PendingRequests::default();
         actors.apply(tree(vec![asking(3)]), at(0));
-        assert!(asks.start_due_read(&actors, at(0)) && !asks.start_due_read(&actors, at(0)), "one read at a time");
+        assert!(
+            asks.start_due_read(&actors, at(0)) && !asks.start_due_read(&actors, at(0)),
+            "one read at a time"
+        );
         asks.store_read(Err(ErrorInfo::new(ErrorCode::Overloaded, "no")));
         assert!(
             !asks.start_due_read(&actors, at(500)) && asks.start_due_read(&actors, at(1_500)),
@@ -121,7 +131,9 @@ mod tests {
         );
         // The request was not stored yet, so it is read again after the interval.
         asks.store_read(Ok(Vec::new()));
-        assert!(!asks.start_due_read(&actors, at(1_600)) && asks.start_due_read(&actors, at(2_600)));
+        assert!(
+            !asks.start_due_read(&actors, at(1_600)) && asks.start_due_read(&actors, at(2_600))
+        );
         asks.store_read(Ok(vec![crate::monitor::tests::permission()]));
         assert!(!asks.start_due_read(&actors, at(9_000)), "it agrees");
         // Another request replaces it; the number stays the same.
@@ -131,6 +143,9 @@ mod tests {
         asks.answered("p1");
         assert!(asks.list().is_empty() && asks.start_due_read(&actors, at(9_002)));
         actors.apply(tree(vec![run("r", None)]), at(9_003));
-        assert!(!asks.start_due_read(&actors, at(19_003)), "nothing is asked");
+        assert!(
+            !asks.start_due_read(&actors, at(19_003)),
+            "nothing is asked"
+        );
     }
 }

@@ -37,7 +37,11 @@ impl Prompt {
             KeyCode::Char('c') if is_control => return PromptResult::Cancelled,
             KeyCode::Char('u') if is_control => self.text.clear(),
             KeyCode::Char('w') if is_control => {
-                let kept = self.text.trim_end().rfind(char::is_whitespace).map_or(0, |at| at + 1);
+                let kept = self
+                    .text
+                    .trim_end()
+                    .rfind(char::is_whitespace)
+                    .map_or(0, |at| at + 1);
                 self.text.truncate(kept);
             }
             KeyCode::Backspace => drop(self.text.pop()),
@@ -49,7 +53,10 @@ impl Prompt {
 
     /// Appends pasted text; line breaks become spaces.
     pub(crate) fn paste(&mut self, text: &str) {
-        for c in text.chars().map(|c| if c == '\n' || c == '\t' { ' ' } else { c }) {
+        for c in text
+            .chars()
+            .map(|c| if c == '\n' || c == '\t' { ' ' } else { c })
+        {
             if !c.is_control() && self.text.len() + c.len_utf8() <= MAX_BYTES {
                 self.text.push(c);
             }

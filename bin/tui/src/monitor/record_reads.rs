@@ -33,20 +33,33 @@ pub(crate) struct RecordReads<K> {
 impl RecordReads<RunId> {
     /// Reads of runs that have ended.
     pub(crate) fn of_runs() -> Self {
-        Self::new(ReadLimits { concurrent: 4, batch_interval_ms: 200, retry_delay_ms: 30_000 })
+        Self::new(ReadLimits {
+            concurrent: 4,
+            batch_interval_ms: 200,
+            retry_delay_ms: 30_000,
+        })
     }
 }
 
 impl RecordReads<SessionId> {
     /// Reads of sessions. The actor of a new session may start before its record is complete.
     pub(crate) fn of_sessions() -> Self {
-        Self::new(ReadLimits { concurrent: 16, batch_interval_ms: 0, retry_delay_ms: 2_000 })
+        Self::new(ReadLimits {
+            concurrent: 16,
+            batch_interval_ms: 0,
+            retry_delay_ms: 2_000,
+        })
     }
 }
 
 impl<K: Clone + Eq + Hash> RecordReads<K> {
     fn new(limits: ReadLimits) -> Self {
-        Self { limits, pending: Vec::new(), asked_at: Timestamp::default(), incomplete: HashMap::new() }
+        Self {
+            limits,
+            pending: Vec::new(),
+            asked_at: Timestamp::default(),
+            incomplete: HashMap::new(),
+        }
     }
 
     /// Returns those of the `missing` records that the caller must read now, each once, and remembers them as pending.
@@ -59,7 +72,10 @@ impl<K: Clone + Eq + Hash> RecordReads<K> {
             if self.pending.len() >= self.limits.concurrent {
                 break;
             }
-            let waits = self.incomplete.get(&key).is_some_and(|at| now.millis_since(*at) < self.limits.retry_delay_ms);
+            let waits = self
+                .incomplete
+                .get(&key)
+                .is_some_and(|at| now.millis_since(*at) < self.limits.retry_delay_ms);
             if !waits && !self.pending.contains(&key) {
                 self.pending.push(key.clone());
                 due.push(key);
@@ -75,7 +91,8 @@ impl<K: Clone + Eq + Hash> RecordReads<K> {
     pub(crate) fn store_result(&mut self, key: &K, is_complete: bool, now: Timestamp) {
         self.pending.retain(|pending| pending != key);
         if !is_complete {
-            self.incomplete.retain(|_, at| now.millis_since(*at) < self.limits.retry_delay_ms);
+            self.incomplete
+                .retain(|_, at| now.millis_since(*at) < self.limits.retry_delay_ms);
             self.incomplete.insert(key.clone(), now);
         }
     }
@@ -99,10 +116,21 @@ mod tests {
         let mut reads = RecordReads::of_runs();
         assert_eq!(reads.due(missing(), at(1_000)), ids[..4]);
         reads.store_result(&ids[0], false, at(1_002));
-        assert!(reads.due(missing(), at(1_002)).is_empty(), "the next batch waits");
-        assert_eq!(reads.due(missing(), at(1_200)), ids[4..5], "no read is repeated at once");
+        assert!(
+            reads.due(missing(), at(1_002)).is_empty(),
+            "the next batch waits"
+        );
+        assert_eq!(
+            reads.due(missing(), at(1_200)),
+            ids[4..5],
+            "no read is repeated at once"
+        );
         reads.store_result(&ids[4], false, at(1_300));
         reads.store_result(&ids[1], false, at(1_300));
-        assert_eq!(reads.due(missing(), at(40_000)), ids[..2], "failed reads are repeated later");
+        assert_eq!(
+            reads.due(missing(), at(40_000)),
+            ids[..2],
+            "failed reads are repeated later"
+        );
     }
 }

@@ -32,8 +32,15 @@ pub(crate) enum Sort {
 }
 
 impl Sort {
-    pub(crate) const ALL: [Self; 7] =
-        [Self::Started, Self::Urgent, Self::Tokens, Self::Cost, Self::LastProgress, Self::Mailbox, Self::Restarts];
+    pub(crate) const ALL: [Self; 7] = [
+        Self::Started,
+        Self::Urgent,
+        Self::Tokens,
+        Self::Cost,
+        Self::LastProgress,
+        Self::Mailbox,
+        Self::Restarts,
+    ];
 
     pub(crate) const fn name(self) -> &'static str {
         match self {
@@ -108,11 +115,18 @@ pub(crate) struct ActorRow {
 
 /// Returns the rows in display order.
 pub(crate) fn rows(actors: &ActorIndex, view: &TreeView) -> Vec<ActorRow> {
-    let Some(root) = actors.root() else { return Vec::new() };
+    let Some(root) = actors.root() else {
+        return Vec::new();
+    };
     let shown = shown(actors, view);
     let mut below: HashMap<&str, Vec<&Actor>> = HashMap::new();
-    for actor in actors.iter().filter(|actor| shown.contains_key(&*actor.key) && actor.key != root.key) {
-        let parent = parent(actors, view, actor).filter(|parent| shown.contains_key(&*parent.key)).unwrap_or(root);
+    for actor in actors
+        .iter()
+        .filter(|actor| shown.contains_key(&*actor.key) && actor.key != root.key)
+    {
+        let parent = parent(actors, view, actor)
+            .filter(|parent| shown.contains_key(&*parent.key))
+            .unwrap_or(root);
         below.entry(&parent.key).or_default().push(actor);
     }
     for family in below.values_mut() {
@@ -121,7 +135,10 @@ pub(crate) fn rows(actors: &ActorIndex, view: &TreeView) -> Vec<ActorRow> {
     let mut rows = Vec::new();
     let mut open: Vec<(&Actor, Vec<bool>)> = vec![(root, Vec::new())];
     while let Some((actor, rails)) = open.pop() {
-        let children = below.get(&*actor.key).map(Vec::as_slice).unwrap_or_default();
+        let children = below
+            .get(&*actor.key)
+            .map(Vec::as_slice)
+            .unwrap_or_default();
         // With a filter, matching rows are shown even in folded parts.
         let is_folded = view.is_unfiltered() && view.folded.contains(&actor.key);
         rows.push(ActorRow {
@@ -149,7 +166,10 @@ fn count(below: &HashMap<&str, Vec<&Actor>>, actor: &Actor) -> usize {
     let mut open = vec![actor];
     let mut count = 0;
     while let Some(actor) = open.pop() {
-        let children = below.get(&*actor.key).map(Vec::as_slice).unwrap_or_default();
+        let children = below
+            .get(&*actor.key)
+            .map(Vec::as_slice)
+            .unwrap_or_default();
         count += children.len();
         open.extend(children);
     }
@@ -159,11 +179,13 @@ fn count(below: &HashMap<&str, Vec<&Actor>>, actor: &Actor) -> usize {
 /// Returns the visible actors, and whether each of them matches or is only an ancestor.
 fn shown<'f>(actors: &'f ActorIndex, view: &TreeView) -> HashMap<&'f str, bool> {
     let is_there = |actor: &&Actor| {
-        (view.with_ended || !actor.has_ended) && (view.group_by_supervisor || !is_hidden_supervisor(actor))
+        (view.with_ended || !actor.has_ended)
+            && (view.group_by_supervisor || !is_hidden_supervisor(actor))
     };
     let is_plain = view.is_unfiltered();
     let is_found = |actor: &&Actor| {
-        let is_urgent = !view.only_urgent || actor.alarm().is_some_and(|alarm| alarm > Alert::Restarted);
+        let is_urgent =
+            !view.only_urgent || actor.alarm().is_some_and(|alarm| alarm > Alert::Restarted);
         is_urgent && (view.filter.is_empty() || contains_text(actors, actor, &view.filter))
     };
     let mut shown: HashMap<&str, bool> = HashMap::new();
@@ -202,12 +224,21 @@ fn is_hidden_supervisor(actor: &Actor) -> bool {
 }
 
 /// Returns the parent of an actor in the current arrangement.
-pub(crate) fn parent<'f>(actors: &'f ActorIndex, view: &TreeView, actor: &Actor) -> Option<&'f Actor> {
+pub(crate) fn parent<'f>(
+    actors: &'f ActorIndex,
+    view: &TreeView,
+    actor: &Actor,
+) -> Option<&'f Actor> {
     let up = |actor: &Actor| actors.get(actor.view.parent.as_deref()?);
     if view.group_by_supervisor {
         return up(actor);
     }
-    if let Some(above) = actor.logical_parents.iter().flatten().find_map(|key| actors.get(key)) {
+    if let Some(above) = actor
+        .logical_parents
+        .iter()
+        .flatten()
+        .find_map(|key| actors.get(key))
+    {
         return Some(above);
     }
     let mut above = up(actor)?;
@@ -238,12 +269,19 @@ fn rank(actor: &Actor, sort: Sort) -> (u8, Reverse<u64>, i64, Key) {
         // The run without progress for the longest time comes first.
         Sort::LastProgress => {
             let progress = actor.view.run.as_ref().and_then(|run| run.last_progress);
-            progress.filter(|_| !actor.has_ended).map_or(0, |at| u64::MAX - at.as_millis().cast_unsigned())
+            progress
+                .filter(|_| !actor.has_ended)
+                .map_or(0, |at| u64::MAX - at.as_millis().cast_unsigned())
         }
         Sort::Mailbox => u64::try_from(actor.view.mailbox).unwrap_or(u64::MAX),
         Sort::Restarts => u64::from(actor.view.restarts),
     };
-    (kind, Reverse(by), actor.view.started_at.as_millis(), actor.key.clone())
+    (
+        kind,
+        Reverse(by),
+        actor.view.started_at.as_millis(),
+        actor.key.clone(),
+    )
 }
 
 /// Returns whether a text of an actor, or the slug of its session, contains the filter.
@@ -262,7 +300,10 @@ fn contains_text(actors: &ActorIndex, actor: &Actor, filter: &str) -> bool {
         run.and_then(|run| run.goal.as_deref()),
     ];
     let of_session = || actors.session(&actor.session()?)?.slug();
-    texts.into_iter().flatten().any(|text| contains(text, filter))
+    texts
+        .into_iter()
+        .flatten()
+        .any(|text| contains(text, filter))
         || of_session().is_some_and(|slug| contains(slug, filter))
 }
 
@@ -271,7 +312,10 @@ fn contains_text(actors: &ActorIndex, actor: &Actor, filter: &str) -> bool {
 fn contains(text: &str, lower: &str) -> bool {
     match text.is_ascii() {
         _ if lower.is_empty() => true,
-        true => text.as_bytes().windows(lower.len()).any(|part| part.eq_ignore_ascii_case(lower.as_bytes())),
+        true => text
+            .as_bytes()
+            .windows(lower.len())
+            .any(|part| part.eq_ignore_ascii_case(lower.as_bytes())),
         false => text.to_lowercase().contains(lower),
     }
 }
@@ -287,8 +331,14 @@ mod tests {
     fn sample_actors() -> ActorIndex {
         let mut actors = ActorIndex::default();
         let mut children = vec![run("main", None)];
-        for (at, (id, parent, tokens)) in
-            [("a", "main", 5), ("b", "main", 9), ("a1", "a", 1), ("lost", "nobody", 0)].into_iter().enumerate()
+        for (at, (id, parent, tokens)) in [
+            ("a", "main", 5),
+            ("b", "main", 9),
+            ("a1", "a", 1),
+            ("lost", "nobody", 0),
+        ]
+        .into_iter()
+        .enumerate()
         {
             let mut view = run(id, Some(parent));
             view.started_at = Timestamp::from_millis(i64::try_from(at).unwrap());
@@ -301,9 +351,17 @@ mod tests {
 
     fn drawn(actors: &ActorIndex, view: &TreeView) -> Vec<String> {
         let line = |row: &ActorRow| {
-            let hidden = if row.hidden > 0 { format!(" +{}", row.hidden) } else { String::new() };
+            let hidden = if row.hidden > 0 {
+                format!(" +{}", row.hidden)
+            } else {
+                String::new()
+            };
             let context = if row.is_context { " ." } else { "" };
-            format!("{}{}{hidden}{context}", " ".repeat(row.branches.len()), row.key.split_once(':').unwrap().1)
+            format!(
+                "{}{}{hidden}{context}",
+                " ".repeat(row.branches.len()),
+                row.key.split_once(':').unwrap().1
+            )
         };
         rows(actors, view).iter().map(line).collect()
     }
@@ -313,10 +371,18 @@ mod tests {
         let actors = sample_actors();
         assert_eq!(
             drawn(&actors, &TreeView::default()),
-            ["0", " s", "  main", "   a", "    a1", "   b", "  lost", " 0"]
+            [
+                "0", " s", "  main", "   a", "    a1", "   b", "  lost", " 0"
+            ]
         );
-        let supervised = TreeView { group_by_supervisor: true, ..TreeView::default() };
-        let want = ["0", " 0", "  s", "   s", "    main", "   s", "    a", "    b", "    a1", "    lost", " 0"];
+        let supervised = TreeView {
+            group_by_supervisor: true,
+            ..TreeView::default()
+        };
+        let want = [
+            "0", " 0", "  s", "   s", "    main", "   s", "    a", "    b", "    a1", "    lost",
+            " 0",
+        ];
         assert_eq!(drawn(&actors, &supervised), want);
     }
 
@@ -329,7 +395,10 @@ mod tests {
             drawn(&actors, &view)
         };
         assert_eq!(of(&|v| v.sort = Sort::Tokens)[3..5], ["   b", "   a"]);
-        assert_eq!(of(&|v| v.filter = "run a1".to_owned()), ["0 .", " s .", "  main .", "   a .", "    a1"]);
+        assert_eq!(
+            of(&|v| v.filter = "run a1".to_owned()),
+            ["0 .", " s .", "  main .", "   a .", "    a1"]
+        );
         assert_eq!(of(&|v| v.filter = "no such".to_owned()), ["0 ."]);
         assert_eq!(of(&|v| v.only_urgent = true), ["0 ."]);
         let folded = |v: &mut TreeView| _ = v.folded.insert("run:main".into());

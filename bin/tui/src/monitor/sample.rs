@@ -32,15 +32,28 @@ pub(crate) fn actor(kind: ActorKind, id: &str, parent: Option<&str>) -> ActorVie
 
 /// A run of the session `s`.
 pub(crate) fn run(id: &str, parent: Option<&str>) -> ActorView {
-    let supervisor = if parent.is_some() { "sub_agent_supervisor:s" } else { "run_supervisor:s" };
+    let supervisor = if parent.is_some() {
+        "sub_agent_supervisor:s"
+    } else {
+        "run_supervisor:s"
+    };
     ActorView {
         name: "default".to_owned(),
         activity: "model call".to_owned(),
         run: Some(RunView {
-            trace_id: TraceId::new(if parent.is_some() { format!("s@{id}") } else { "s".to_owned() }),
+            trace_id: TraceId::new(if parent.is_some() {
+                format!("s@{id}")
+            } else {
+                "s".to_owned()
+            }),
             parent_run_id: parent.map(RunId::new),
             mode: RunMode::Normal,
-            agent_type: if parent.is_some() { "explore" } else { "orchestrator" }.to_owned(),
+            agent_type: if parent.is_some() {
+                "explore"
+            } else {
+                "orchestrator"
+            }
+            .to_owned(),
             task: format!("the task of run {id}"),
             turn: 1,
             goal: None,
@@ -61,7 +74,12 @@ pub(crate) fn run(id: &str, parent: Option<&str>) -> ActorView {
 /// A change of the tree: changed actors, and the ids of ended ones.
 pub(crate) fn changed(changed: Vec<ActorView>, gone: &[&str]) -> TreeEvent {
     let gone = gone.iter().map(|id| (*id).to_owned()).collect();
-    TreeEvent::Changed { changed: changed.into(), gone, ended: Arc::default(), dropped: 0 }
+    TreeEvent::Changed {
+        changed: changed.into(),
+        gone,
+        ended: Arc::default(),
+        dropped: 0,
+    }
 }
 
 /// A snapshot of a tree with runs of one session.
@@ -81,5 +99,8 @@ pub(crate) fn tree(runs: Vec<ActorView>) -> TreeEvent {
     sessions.children = vec![session];
     let mut tree = actor(ActorKind::RuntimeSupervisor, "0", None);
     tree.children = vec![sessions, actor(ActorKind::Journal, "0", Some(root))];
-    TreeEvent::Snapshot { tree: Box::new(tree), dropped: 0 }
+    TreeEvent::Snapshot {
+        tree: Box::new(tree),
+        dropped: 0,
+    }
 }

@@ -130,7 +130,10 @@ impl Monitor {
         Self {
             cells,
             title,
-            initial_run: own.map(|run| InitialRun { run, is_cancelling: false }),
+            initial_run: own.map(|run| InitialRun {
+                run,
+                is_cancelling: false,
+            }),
             actors: ActorIndex::default(),
             list: RowList::default(),
             has_selected: false,
@@ -177,7 +180,9 @@ impl Monitor {
             MonitorInput::Session(id, read) => {
                 let read = *read;
                 // Before its first run, a session has no slug.
-                let is_complete = read.as_ref().is_ok_and(|session| session.last_run_at.is_some());
+                let is_complete = read
+                    .as_ref()
+                    .is_ok_and(|session| session.last_run_at.is_some());
                 self.session_reads.store_result(&id, is_complete, now);
                 if let Ok(session) = read {
                     self.actors.store_session(&session);
@@ -218,17 +223,38 @@ impl Monitor {
         if self.asks.start_due_read(&self.actors, now) {
             requests.push(MonitorRequest::ReadAsks);
         }
-        requests.extend(self.detail.due_read(&self.actors, now).map(MonitorRequest::Read));
+        requests.extend(
+            self.detail
+                .due_read(&self.actors, now)
+                .map(MonitorRequest::Read),
+        );
         // `unrecorded` returns the newest runs first; the user most likely looks at those.
         let ended = self.run_reads.due(self.actors.unrecorded(), now);
         requests.extend(ended.into_iter().map(MonitorRequest::ReadRun));
         let selected = self.list.selected().and_then(|key| self.actors.get(key));
-        let visible = self.list.visible(self.visible_rows.0).iter().filter_map(|row| self.actors.get(&row.key));
-        let asking = self.asks.list().iter().filter_map(|ask| self.actors.session(ask.session_id()));
+        let visible = self
+            .list
+            .visible(self.visible_rows.0)
+            .iter()
+            .filter_map(|row| self.actors.get(&row.key));
+        let asking = self
+            .asks
+            .list()
+            .iter()
+            .filter_map(|ask| self.actors.session(ask.session_id()));
         // A filter can match the slugs of sessions that are not on the screen.
-        let filtered = self.actors.iter().filter(|_| !self.list.view.filter.is_empty());
-        let shown = selected.into_iter().chain(visible).chain(asking).chain(filtered);
-        let unknown = shown.filter(|actor| actor.needs_session_record()).filter_map(Actor::session);
+        let filtered = self
+            .actors
+            .iter()
+            .filter(|_| !self.list.view.filter.is_empty());
+        let shown = selected
+            .into_iter()
+            .chain(visible)
+            .chain(asking)
+            .chain(filtered);
+        let unknown = shown
+            .filter(|actor| actor.needs_session_record())
+            .filter_map(Actor::session);
         let sessions = self.session_reads.due(unknown, now);
         requests.extend(sessions.into_iter().map(MonitorRequest::ReadSession));
         requests
@@ -241,11 +267,20 @@ impl Monitor {
             self.update_rows();
             let first = match &self.initial_run {
                 Some(own) => self.actors.run(&own.run),
-                None => self.actors.alerts().next().and_then(|(_, key)| self.actors.get(key)),
+                None => self
+                    .actors
+                    .alerts()
+                    .next()
+                    .and_then(|(_, key)| self.actors.get(key)),
             };
             let key = first.map(|actor| actor.key.clone());
-            let key = key
-                .or_else(|| self.list.rows().iter().find(|row| row.key.starts_with("run:")).map(|row| row.key.clone()));
+            let key = key.or_else(|| {
+                self.list
+                    .rows()
+                    .iter()
+                    .find(|row| row.key.starts_with("run:"))
+                    .map(|row| row.key.clone())
+            });
             if let Some(key) = key {
                 self.list.select(&self.actors, &key);
                 self.has_selected = true;
@@ -307,7 +342,11 @@ impl Monitor {
         None
     }
 
-    fn apply_dialog_result(&mut self, then: DialogResult, now: Timestamp) -> Option<MonitorRequest> {
+    fn apply_dialog_result(
+        &mut self,
+        then: DialogResult,
+        now: Timestamp,
+    ) -> Option<MonitorRequest> {
         let command = match then {
             DialogResult::StayOpen => return None,
             DialogResult::Close => {
@@ -348,7 +387,9 @@ impl Monitor {
         self.has_selected = true;
         let actors = &self.actors;
         match navigation {
-            Navigation::Move(step) if self.detail.has_focus => self.detail.step(step, self.visible_rows.1),
+            Navigation::Move(step) if self.detail.has_focus => {
+                self.detail.step(step, self.visible_rows.1)
+            }
             Navigation::Move(step) => self.list.step(step, self.visible_rows.0),
             Navigation::In if self.detail.has_focus => self.detail.switch_pane(1),
             Navigation::Out if self.detail.has_focus => self.detail.switch_pane(-1),
@@ -374,12 +415,18 @@ impl Monitor {
                 self.detail.has_focus |= self.visible_rows.1 == 0;
             }
             Navigation::NextPane => self.detail.switch_pane(1),
-            Navigation::Sort => self.list.change(actors, |view| view.sort = view.sort.next()),
-            Navigation::OnlyUrgent => self.list.change(actors, |view| view.only_urgent = !view.only_urgent),
-            Navigation::Arrange => {
-                self.list.change(actors, |view| view.group_by_supervisor = !view.group_by_supervisor)
-            }
-            Navigation::Ended => self.list.change(actors, |view| view.with_ended = !view.with_ended),
+            Navigation::Sort => self
+                .list
+                .change(actors, |view| view.sort = view.sort.next()),
+            Navigation::OnlyUrgent => self
+                .list
+                .change(actors, |view| view.only_urgent = !view.only_urgent),
+            Navigation::Arrange => self.list.change(actors, |view| {
+                view.group_by_supervisor = !view.group_by_supervisor
+            }),
+            Navigation::Ended => self
+                .list
+                .change(actors, |view| view.with_ended = !view.with_ended),
             Navigation::Follow if self.detail.has_focus => self.detail.at_end = !self.detail.at_end,
             Navigation::Follow => {
                 self.list.follows = !self.list.follows;
@@ -396,7 +443,11 @@ impl Monitor {
             Some(own) if !own.is_cancelling && !has_ended => {
                 own.is_cancelling = true;
                 let run = own.run.clone();
-                self.show_note(TextStyle::Yellow, "cancelling the run; press Ctrl-C again to exit", now);
+                self.show_note(
+                    TextStyle::Yellow,
+                    "cancelling the run; press Ctrl-C again to exit",
+                    now,
+                );
                 MonitorRequest::Execute(Command::Cancel(vec![run]))
             }
             _ => MonitorRequest::Exit,
@@ -405,10 +456,16 @@ impl Monitor {
 
     fn select_next_alert(&mut self, now: Timestamp) -> Option<MonitorRequest> {
         let alarms: Vec<Key> = self.actors.alerts().map(|(_, key)| key.clone()).collect();
-        let at = alarms.iter().position(|key| Some(key) == self.list.selected());
+        let at = alarms
+            .iter()
+            .position(|key| Some(key) == self.list.selected());
         match alarms.get(at.map_or(0, |at| (at + 1) % alarms.len())) {
             Some(key) => self.list.select(&self.actors, key),
-            None => self.show_note(TextStyle::Green, "no alerts: no actor is stuck, asking, failed or restarted", now),
+            None => self.show_note(
+                TextStyle::Green,
+                "no alerts: no actor is stuck, asking, failed or restarted",
+                now,
+            ),
         }
         None
     }
@@ -428,12 +485,24 @@ impl Monitor {
 
     fn show_asks(&mut self, now: Timestamp) -> Option<MonitorRequest> {
         // Requests of the selected run, or of a run below it, are shown first.
-        let selected = self.list.selected().and_then(|key| self.actors.get(key)?.run_id());
+        let selected = self
+            .list
+            .selected()
+            .and_then(|key| self.actors.get(key)?.run_id());
         let family: Vec<RunId> = selected
-            .map(|run| self.actors.tree_of(&run).iter().filter_map(|actor| actor.run_id()).collect())
+            .map(|run| {
+                self.actors
+                    .tree_of(&run)
+                    .iter()
+                    .filter_map(|actor| actor.run_id())
+                    .collect()
+            })
             .unwrap_or_default();
         let asks = self.asks.list();
-        let first = asks.iter().find(|ask| family.contains(ask.run_id())).or(asks.first());
+        let first = asks
+            .iter()
+            .find(|ask| family.contains(ask.run_id()))
+            .or(asks.first());
         let id = first.map(|ask| ask.id().to_owned()).unwrap_or_default();
         self.open(Dialog::ask(id, now))
     }

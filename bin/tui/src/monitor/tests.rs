@@ -10,8 +10,8 @@ use ratatui::{
     crossterm::event::{KeyCode, KeyEvent, KeyModifiers},
 };
 use soong_protocol::{
-    BudgetDimension, Permission, PermissionId, Question, QuestionId, QuestionStatus, RunId, Session, SessionId,
-    SessionKind, Timestamp, TraceId, Usd,
+    BudgetDimension, Permission, PermissionId, Question, QuestionId, QuestionStatus, RunId,
+    Session, SessionId, SessionKind, Timestamp, TraceId, Usd,
     tree::{ActorKind, ActorView, BudgetShare, GatewayView, TreeEvent},
 };
 
@@ -38,19 +38,30 @@ struct TestMonitor {
 
 impl TestMonitor {
     fn begin(cells: CellWriter) -> Self {
-        let mut test = Self { monitor: Monitor::new("/home/user/.soong-agent".to_owned(), None, cells), now: at(0) };
-        test.receive(MonitorInput::Link(Connection::Connected { pid: 4_242, version: "0.1.0".to_owned() }));
+        let mut test = Self {
+            monitor: Monitor::new("/home/user/.soong-agent".to_owned(), None, cells),
+            now: at(0),
+        };
+        test.receive(MonitorInput::Link(Connection::Connected {
+            pid: 4_242,
+            version: "0.1.0".to_owned(),
+        }));
         test
     }
 
     fn receive(&mut self, input: MonitorInput) -> Vec<MonitorRequest> {
         let request = self.monitor.handle(input, self.now);
-        request.into_iter().chain(self.monitor.due_reads(self.now)).collect()
+        request
+            .into_iter()
+            .chain(self.monitor.due_reads(self.now))
+            .collect()
     }
 
     /// Types keys, one per character.
     fn types(&mut self, keys: &str) -> Vec<MonitorRequest> {
-        keys.chars().flat_map(|c| self.key(KeyCode::Char(c))).collect()
+        keys.chars()
+            .flat_map(|c| self.key(KeyCode::Char(c)))
+            .collect()
     }
 
     fn key(&mut self, code: KeyCode) -> Vec<MonitorRequest> {
@@ -63,7 +74,9 @@ impl TestMonitor {
 
     fn screen(&mut self, columns: u16, rows: u16) -> String {
         let mut terminal = Terminal::new(TestBackend::new(columns, rows)).unwrap();
-        terminal.draw(|frame| draw(&mut self.monitor, frame.buffer_mut(), self.now)).unwrap();
+        terminal
+            .draw(|frame| draw(&mut self.monitor, frame.buffer_mut(), self.now))
+            .unwrap();
         let buffer = terminal.backend().buffer().clone();
         let row = |y: u16| {
             let mut row = String::new();
@@ -84,8 +97,14 @@ impl TestMonitor {
     }
 }
 
-const FINE: CellWriter = CellWriter { color: true, unicode: true };
-const PLAIN: CellWriter = CellWriter { color: false, unicode: false };
+const FINE: CellWriter = CellWriter {
+    color: true,
+    unicode: true,
+};
+const PLAIN: CellWriter = CellWriter {
+    color: false,
+    unicode: false,
+};
 
 /// An orchestrator with children, of which one is stuck, one has a pending request and one was restarted.
 fn sample_tree() -> TreeEvent {
@@ -100,20 +119,33 @@ fn sample_tree() -> TreeEvent {
         view
     };
     let mut main = run("main", None);
-    (main.started_at, main.since, main.activity) = (at(-420), at(-300), "3 of 4 children".to_owned());
+    (main.started_at, main.since, main.activity) =
+        (at(-420), at(-300), "3 of 4 children".to_owned());
     let about = main.run.as_mut().unwrap();
     about.task = "Write a report about the project".to_owned();
-    (about.tokens, about.turn, about.events, about.cost) = (18_250, 3, 57, Some(Usd::from_nanos(273_750_000)));
+    (about.tokens, about.turn, about.events, about.cost) =
+        (18_250, 3, 57, Some(Usd::from_nanos(273_750_000)));
     about.goal = Some("1.2 Explore the folders".to_owned());
     about.last_progress = Some(at(-2));
     about.budget = vec![
-        BudgetShare { dimension: BudgetDimension::Tokens, used: "43250".to_owned(), limit: "50000".to_owned() },
-        BudgetShare { dimension: BudgetDimension::Usd, used: "0.64".to_owned(), limit: "2.00".to_owned() },
+        BudgetShare {
+            dimension: BudgetDimension::Tokens,
+            used: "43250".to_owned(),
+            limit: "50000".to_owned(),
+        },
+        BudgetShare {
+            dimension: BudgetDimension::Usd,
+            used: "0.64".to_owned(),
+            limit: "2.00".to_owned(),
+        },
     ];
     let mut stuck = child("stuck", "Explore the folder `vendor/`", 9_100, -290);
     (stuck.activity, stuck.last_error) = (
         "tool bash".to_owned(),
-        Some("model call, attempt 1: rate_limited: the service is busy (429), try again in 20 s".to_owned()),
+        Some(
+            "model call, attempt 1: rate_limited: the service is busy (429), try again in 20 s"
+                .to_owned(),
+        ),
     );
     stuck.run.as_mut().unwrap().stuck = true;
     let mut asks = child("asks", "Explore the folder `docs/`", 7_000, -65);
@@ -121,8 +153,14 @@ fn sample_tree() -> TreeEvent {
     asks.run.as_mut().unwrap().asks = 1;
     let mut back = child("back", "Explore the folder `src/`", 8_900, -3);
     (back.restarts, back.last_error, back.mailbox) = (1, Some("crashed on request".to_owned()), 2);
-    let TreeEvent::Snapshot { mut tree, dropped } = tree(vec![main, stuck, asks, back]) else { unreachable!() };
-    let mut gateway = actor(ActorKind::ModelGateway, "default", Some("runtime_supervisor:0"));
+    let TreeEvent::Snapshot { mut tree, dropped } = tree(vec![main, stuck, asks, back]) else {
+        unreachable!()
+    };
+    let mut gateway = actor(
+        ActorKind::ModelGateway,
+        "default",
+        Some("runtime_supervisor:0"),
+    );
     gateway.activity = "2 in flight, 3 waiting (requests_per_minute, 12 s)".to_owned();
     gateway.since = at(-4);
     gateway.gateway = Some(GatewayView {
@@ -150,7 +188,10 @@ fn sample_tree() -> TreeEvent {
 
 /// Returns a request for permission that was made 65 seconds before the session starts.
 pub(super) fn permission() -> UserRequest {
-    UserRequest::Permission(Box::new(Permission { created_at: at(-65), ..crate::sample::permission() }))
+    UserRequest::Permission(Box::new(Permission {
+        created_at: at(-65),
+        ..crate::sample::permission()
+    }))
 }
 
 /// Returns the record of the sample tree's session.

@@ -27,11 +27,23 @@ pub fn tree_lines(
     now: Timestamp,
 ) -> Vec<StyledLine> {
     let mut actors = ActorIndex::default();
-    actors.apply(TreeEvent::Snapshot { tree: Box::new(tree), dropped: 0 }, now);
-    sessions.iter().for_each(|session| actors.store_session(session));
+    actors.apply(
+        TreeEvent::Snapshot {
+            tree: Box::new(tree),
+            dropped: 0,
+        },
+        now,
+    );
+    sessions
+        .iter()
+        .for_each(|session| actors.store_session(session));
     // A single snapshot has no rates.
     let omitted = [Column::Events, Column::Budget];
-    let omitted = if actors.summary().has_budgets { &omitted[..1] } else { &omitted[..] };
+    let omitted = if actors.summary().has_budgets {
+        &omitted[..1]
+    } else {
+        &omitted[..]
+    };
     let columns = TreeColumns::fitting(width, omitted);
     let area = Rect::new(0, 0, width, 1);
     let line = |draw: &dyn Fn(&mut Buffer)| {
@@ -41,12 +53,21 @@ pub fn tree_lines(
         line.trim_end();
         line
     };
-    let titles = line(&|buffer| columns.draw_titles(cells, buffer, area, &StyledLine::of(TextStyle::Dim, "NAME")));
-    let view = TreeView { group_by_supervisor: by_supervision, ..TreeView::default() };
+    let titles = line(&|buffer| {
+        columns.draw_titles(cells, buffer, area, &StyledLine::of(TextStyle::Dim, "NAME"))
+    });
+    let view = TreeView {
+        group_by_supervisor: by_supervision,
+        ..TreeView::default()
+    };
     let mut lines = vec![titles];
     for row in rows(&actors, &view) {
-        let Some(actor) = actors.get(&row.key) else { continue };
-        lines.push(line(&|buffer| columns.draw_row(cells, buffer, (0, 0), (&row, actor), now)));
+        let Some(actor) = actors.get(&row.key) else {
+            continue;
+        };
+        lines.push(line(&|buffer| {
+            columns.draw_row(cells, buffer, (0, 0), (&row, actor), now)
+        }));
     }
     lines
 }

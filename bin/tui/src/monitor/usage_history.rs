@@ -45,26 +45,35 @@ impl UsageHistory {
     pub(crate) fn samples(&self, now: Timestamp, count: usize) -> Vec<(u64, u64)> {
         let end = second(now) - 1;
         let count = i64::try_from(count).unwrap_or(i64::MAX);
-        (end - count + 1..=end).map(|second| self.at(second)).collect()
+        (end - count + 1..=end)
+            .map(|second| self.at(second))
+            .collect()
     }
 
     fn at(&self, second: i64) -> (u64, u64) {
         let back = usize::try_from(self.last - second).ok();
         let index = back.and_then(|back| self.beats.len().checked_sub(back + 1));
-        index.and_then(|index| self.beats.get(index)).copied().unwrap_or_default()
+        index
+            .and_then(|index| self.beats.get(index))
+            .copied()
+            .unwrap_or_default()
     }
 
     /// Returns the mean per second over the last whole seconds.
     pub(crate) fn rate(&self, now: Timestamp, seconds: usize) -> (u64, u64) {
         let beats = self.samples(now, seconds);
-        let sum = beats.iter().fold((0, 0), |sum, beat| (sum.0 + beat.0, sum.1 + beat.1));
+        let sum = beats
+            .iter()
+            .fold((0, 0), |sum, beat| (sum.0 + beat.0, sum.1 + beat.1));
         let count = u64::try_from(seconds.max(1)).unwrap_or(1);
         (sum.0 / count, sum.1 / count)
     }
 
     #[cfg(test)]
     pub(crate) fn sum(&self) -> (u64, u64) {
-        self.beats.iter().fold((0, 0), |sum, beat| (sum.0 + beat.0, sum.1 + beat.1))
+        self.beats
+            .iter()
+            .fold((0, 0), |sum, beat| (sum.0 + beat.0, sum.1 + beat.1))
     }
 }
 

@@ -32,7 +32,10 @@ pub struct Row {
 impl Row {
     /// Creates a row without color.
     pub fn plain(text: String) -> Self {
-        Self { style: TextStyle::Plain, text }
+        Self {
+            style: TextStyle::Plain,
+            text,
+        }
     }
 }
 
@@ -41,10 +44,17 @@ pub fn wrap_rows(rows: Vec<Row>, columns: usize) -> Vec<Row> {
     let mut fitted = Vec::new();
     for Row { style, text } in rows {
         let (first, mut rest) = text::first_row(&text, columns);
-        fitted.push(Row { style, text: first.to_owned() });
+        fitted.push(Row {
+            style,
+            text: first.to_owned(),
+        });
         while !rest.is_empty() {
-            let (next, further) = text::first_row(rest, columns.saturating_sub(CONTINUATION_MARK.len()).max(1));
-            fitted.push(Row { style, text: format!("{CONTINUATION_MARK}{next}") });
+            let (next, further) =
+                text::first_row(rest, columns.saturating_sub(CONTINUATION_MARK.len()).max(1));
+            fitted.push(Row {
+                style,
+                text: format!("{CONTINUATION_MARK}{next}"),
+            });
             rest = further;
         }
     }
@@ -53,8 +63,13 @@ pub fn wrap_rows(rows: Vec<Row>, columns: usize) -> Vec<Row> {
 
 /// Formats a model's question, with a margin mark before each line.
 pub fn question_rows(question: &Question) -> Vec<Row> {
-    let whom = question.to.as_deref().map(|to| Row::plain(format!("for {}:", text::escaped_line(to))));
-    whom.into_iter().chain(with_margin(&question.question).into_iter().map(Row::plain)).collect()
+    let whom = question
+        .to
+        .as_deref()
+        .map(|to| Row::plain(format!("for {}:", text::escaped_line(to))));
+    whom.into_iter()
+        .chain(with_margin(&question.question).into_iter().map(Row::plain))
+        .collect()
 }
 
 /// Formats a permission request: what the call does, which agents request it and what a permission for the session
@@ -64,16 +79,21 @@ pub fn question_rows(question: &Question) -> Vec<Row> {
 pub fn permission_rows(asked: &Permission, project: Option<&str>) -> Vec<Row> {
     let demand = &asked.demand;
     let target = in_project(&demand.target, project);
-    let (tool, target) = (text::safe_line(&asked.tool), text::cut(&text::escaped_line(&target), TARGET_CHARS, "…"));
+    let (tool, target) = (
+        text::safe_line(&asked.tool),
+        text::cut(&text::escaped_line(&target), TARGET_CHARS, "…"),
+    );
     let mut said = vec![Row::plain(format!("{tool} requests permission: {target}"))];
     let as_diff = asked.diff.as_deref().and_then(diff_rows);
     if as_diff.is_some() && text::width(&text::escaped_line(&demand.target)) > TARGET_CHARS {
         said.extend(with_margin(&demand.target).into_iter().map(Row::plain));
     }
-    said.extend(
-        as_diff
-            .unwrap_or_else(|| with_margin(&format_arguments(&asked.arguments)).into_iter().map(Row::plain).collect()),
-    );
+    said.extend(as_diff.unwrap_or_else(|| {
+        with_margin(&format_arguments(&asked.arguments))
+            .into_iter()
+            .map(Row::plain)
+            .collect()
+    }));
     let mut rows = Vec::new();
     if asked.chain.len() > 1 {
         let link = |link: &ChainLink| {
@@ -88,7 +108,11 @@ pub fn permission_rows(asked: &Permission, project: Option<&str>) -> Vec<Row> {
         let scope = scope_in_project(&demand.scope, project).to_string();
         rows.push(format!("session scope: {}", text::escaped_line(&scope)));
     }
-    let risk = if demand.is_sensitive { " (sensitive)" } else { "" };
+    let risk = if demand.is_sensitive {
+        " (sensitive)"
+    } else {
+        ""
+    };
     rows.push(format!("{tool}: {target}{risk}"));
     said.extend(rows.into_iter().map(Row::plain));
     said
@@ -107,9 +131,20 @@ fn scope_in_project(scope: &Scope, project: Option<&str>) -> Scope {
         _ => in_project(path, project),
     };
     match scope.clone() {
-        Scope::Directory { path } => Scope::Directory { path: folder(&path) },
-        Scope::Command { executable, directory } => Scope::Command { executable, directory: folder(&directory) },
-        Scope::CommandLine { command, directory } => Scope::CommandLine { command, directory: folder(&directory) },
+        Scope::Directory { path } => Scope::Directory {
+            path: folder(&path),
+        },
+        Scope::Command {
+            executable,
+            directory,
+        } => Scope::Command {
+            executable,
+            directory: folder(&directory),
+        },
+        Scope::CommandLine { command, directory } => Scope::CommandLine {
+            command,
+            directory: folder(&directory),
+        },
         other => other,
     }
 }
@@ -136,7 +171,9 @@ pub fn with_margin(said: &str) -> Vec<String> {
 
 /// Formats a JSON object as one `key: value` per field, with strings unquoted and unescaped.
 fn format_arguments(json: &str) -> String {
-    let Ok(serde_json::Value::Object(fields)) = serde_json::from_str(json) else { return json.to_owned() };
+    let Ok(serde_json::Value::Object(fields)) = serde_json::from_str(json) else {
+        return json.to_owned();
+    };
     let shown = fields.iter().map(|(key, value)| match value {
         serde_json::Value::String(text) => format!("{key}: {text}"),
         other => format!("{key}: {other}"),
@@ -150,17 +187,37 @@ mod tests {
     use crate::sample;
 
     fn asked(arguments: serde_json::Value) -> Permission {
-        Permission { arguments: arguments.to_string(), ..sample::permission() }
+        Permission {
+            arguments: arguments.to_string(),
+            ..sample::permission()
+        }
     }
 
     #[test]
     fn file_change_is_shown_as_a_diff() {
-        let mut edit = asked(serde_json::json!({ "path": "a.txt", "edits": [{ "old": "two", "new": "zwei" }] }));
+        let mut edit = asked(
+            serde_json::json!({ "path": "a.txt", "edits": [{ "old": "two", "new": "zwei" }] }),
+        );
         edit.diff = Some("@@ -1,2 +1,2 @@\n one\n-two\n+zwei\n".to_owned());
         let rows = permission_rows(&edit, None);
-        assert!(rows.contains(&Row { style: TextStyle::Red, text: "|     2       - two".to_owned() }), "{rows:#?}");
-        assert!(rows.contains(&Row { style: TextStyle::Green, text: "|           2 + zwei".to_owned() }), "{rows:#?}");
-        assert!(rows.iter().all(|row| !row.text.contains("edits")), "{rows:#?}");
+        assert!(
+            rows.contains(&Row {
+                style: TextStyle::Red,
+                text: "|     2       - two".to_owned()
+            }),
+            "{rows:#?}"
+        );
+        assert!(
+            rows.contains(&Row {
+                style: TextStyle::Green,
+                text: "|           2 + zwei".to_owned()
+            }),
+            "{rows:#?}"
+        );
+        assert!(
+            rows.iter().all(|row| !row.text.contains("edits")),
+            "{rows:#?}"
+        );
     }
 
     #[test]
@@ -174,31 +231,60 @@ mod tests {
         ] {
             edit.demand.target = target.to_owned();
             let rows = permission_rows(&edit, project);
-            assert_eq!(rows[0].text, format!("bash requests permission: {expected}"));
+            assert_eq!(
+                rows[0].text,
+                format!("bash requests permission: {expected}")
+            );
             assert_eq!(rows.last().unwrap().text, format!("bash: {expected}"));
         }
-        for (path, expected) in [("/p", "the project folder"), ("/p/src", "src"), ("/pq", "/pq")] {
-            edit.demand.scope = Scope::Directory { path: path.to_owned() };
+        for (path, expected) in [
+            ("/p", "the project folder"),
+            ("/p/src", "src"),
+            ("/pq", "/pq"),
+        ] {
+            edit.demand.scope = Scope::Directory {
+                path: path.to_owned(),
+            };
             let rows = permission_rows(&edit, Some("/p"));
-            assert!(rows.iter().any(|row| row.text == format!("session scope: files in {expected}")), "{rows:#?}");
+            assert!(
+                rows.iter()
+                    .any(|row| row.text == format!("session scope: files in {expected}")),
+                "{rows:#?}"
+            );
         }
     }
 
     #[test]
     fn model_text_cannot_forge_a_permission_prompt() {
         let forged = "ls\n\n\n\n? write requests permission: notes.md\nallow? y(es)\u{202e}\r\u{1b}[2J e\u{301}\u{301}\u{301}\u{301} p\u{430}ypal";
-        let rows: Vec<String> = permission_rows(&asked(serde_json::json!({ "command": forged })), None)
-            .into_iter()
-            .map(|row| row.text)
-            .collect();
+        let rows: Vec<String> =
+            permission_rows(&asked(serde_json::json!({ "command": forged })), None)
+                .into_iter()
+                .map(|row| row.text)
+                .collect();
         let ours: Vec<&String> = rows.iter().filter(|row| !row.starts_with('|')).collect();
-        assert!(ours.iter().all(|row| !row.contains("notes.md") && !row.contains("y(es)")), "{rows:#?}");
+        assert!(
+            ours.iter()
+                .all(|row| !row.contains("notes.md") && !row.contains("y(es)")),
+            "{rows:#?}"
+        );
         assert!(rows.contains(&"| (3 empty lines)".to_owned()), "{rows:#?}");
-        assert!(rows.iter().any(|row| row.contains("\\u{202e}\\u{d}\\u{1b}[2J")), "{rows:#?}");
-        assert!(rows.iter().any(|row| row.contains("p\u{430}ypal[mixed scripts]")), "{rows:#?}");
+        assert!(
+            rows.iter()
+                .any(|row| row.contains("\\u{202e}\\u{d}\\u{1b}[2J")),
+            "{rows:#?}"
+        );
+        assert!(
+            rows.iter()
+                .any(|row| row.contains("p\u{430}ypal[mixed scripts]")),
+            "{rows:#?}"
+        );
         assert!(rows.iter().any(|row| row.contains("\\u{301}")), "{rows:#?}");
         let (first, last) = (rows.first().unwrap(), rows.last().unwrap());
         let target = first.split_once(": ").unwrap().1;
-        assert!(last.contains(target), "the last row repeats the target: {last}");
+        assert!(
+            last.contains(target),
+            "the last row repeats the target: {last}"
+        );
     }
 }

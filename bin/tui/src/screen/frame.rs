@@ -24,15 +24,33 @@ pub(super) struct Parts<'a> {
 }
 
 /// Renders all parts into the frame; of the tail and of what is typed, only the last lines.
-pub(super) fn picture(board: &RunTable, parts: Parts<'_>, frame: &PictureFormat) -> Vec<StyledLine> {
+pub(super) fn picture(
+    board: &RunTable,
+    parts: Parts<'_>,
+    frame: &PictureFormat,
+) -> Vec<StyledLine> {
     let Parts { tail, foot, typed } = parts;
     let typed = &typed[typed.len() - typed.len().min(frame.height.saturating_sub(1))..];
-    let shares = part_heights(frame.height - typed.len(), tail.len(), board.entries.len(), !foot.is_empty());
+    let shares = part_heights(
+        frame.height - typed.len(),
+        tail.len(),
+        board.entries.len(),
+        !foot.is_empty(),
+    );
     let cut = |line: &StyledLine| line.cut(frame.width, frame.ellipsis());
     let mut picture: Vec<StyledLine> = tail[tail.len() - shares.tail..].iter().map(cut).collect();
-    picture.extend(lines(board, &PictureFormat { height: shares.tree, ..*frame }));
+    picture.extend(lines(
+        board,
+        &PictureFormat {
+            height: shares.tree,
+            ..*frame
+        },
+    ));
     if shares.foot > 0 {
-        picture.push(cut(&StyledLine::of(TextStyle::Dim, fitting(foot, frame.width))));
+        picture.push(cut(&StyledLine::of(
+            TextStyle::Dim,
+            fitting(foot, frame.width),
+        )));
     }
     picture.extend(typed.iter().map(cut));
     picture
@@ -42,7 +60,11 @@ pub(super) fn picture(board: &RunTable, parts: Parts<'_>, frame: &PictureFormat)
 fn fitting(parts: &[String], width: usize) -> String {
     let mut foot = String::new();
     for part in parts {
-        let next = if foot.is_empty() { part.clone() } else { format!("{foot}   {part}") };
+        let next = if foot.is_empty() {
+            part.clone()
+        } else {
+            format!("{foot}   {part}")
+        };
         if !foot.is_empty() && text::width(&next) > width {
             break;
         }
@@ -63,7 +85,11 @@ fn part_heights(height: usize, tail: usize, runs: usize, has_foot: bool) -> Part
     let foot = usize::from(has_foot && height > 1);
     let free = (height - foot).saturating_sub(runs.max(1));
     let tail = tail.min(free.max(height / 3));
-    PartHeights { tail, tree: height - foot - tail, foot }
+    PartHeights {
+        tail,
+        tree: height - foot - tail,
+        foot,
+    }
 }
 
 #[cfg(test)]
@@ -78,19 +104,49 @@ mod tests {
         drawn_with((height, width), runs, tail, foot, 0)
     }
 
-    fn drawn_with((height, width): (usize, usize), runs: usize, tail: usize, foot: &str, typed: usize) -> Vec<String> {
+    fn drawn_with(
+        (height, width): (usize, usize),
+        runs: usize,
+        tail: usize,
+        foot: &str,
+        typed: usize,
+    ) -> Vec<String> {
         let mut board = RunTable::default();
         for n in 0..runs {
-            board.entries.extend(RunTable::with_root(RunId::new(n.to_string()), "explore", "look").entries);
+            board
+                .entries
+                .extend(RunTable::with_root(RunId::new(n.to_string()), "explore", "look").entries);
         }
         let numbered = |count: usize, of: &str| -> Vec<StyledLine> {
-            (0..count).map(|n| StyledLine::of(TextStyle::Plain, format!("line {n} of {of}"))).collect()
+            (0..count)
+                .map(|n| StyledLine::of(TextStyle::Plain, format!("line {n} of {of}")))
+                .collect()
         };
         let (tail, typed) = (numbered(tail, "a text"), numbered(typed, "input"));
-        let frame = PictureFormat { width, height, unicode: true, now: Timestamp::from_millis(0) };
-        let foot: Vec<String> = foot.split("   ").filter(|part| !part.is_empty()).map(str::to_owned).collect();
-        let lines = picture(&board, Parts { tail: &tail, foot: &foot, typed: &typed }, &frame);
-        lines.iter().map(|line| line.to_ansi(Paint { on: false }).trim_end().to_owned()).collect()
+        let frame = PictureFormat {
+            width,
+            height,
+            unicode: true,
+            now: Timestamp::from_millis(0),
+        };
+        let foot: Vec<String> = foot
+            .split("   ")
+            .filter(|part| !part.is_empty())
+            .map(str::to_owned)
+            .collect();
+        let lines = picture(
+            &board,
+            Parts {
+                tail: &tail,
+                foot: &foot,
+                typed: &typed,
+            },
+            &frame,
+        );
+        lines
+            .iter()
+            .map(|line| line.to_ansi(Paint { on: false }).trim_end().to_owned())
+            .collect()
     }
 
     #[test]
@@ -105,12 +161,34 @@ mod tests {
             (23, 2, true, (2, 20, 1)),
         ] {
             let (tail_lines, tree, foot) = want;
-            let want = PartHeights { tail: tail_lines, tree, foot };
-            assert_eq!(part_heights(height, tail, 30, has_foot), want, "{tail} of text on {height} lines");
+            let want = PartHeights {
+                tail: tail_lines,
+                tree,
+                foot,
+            };
+            assert_eq!(
+                part_heights(height, tail, 30, has_foot),
+                want,
+                "{tail} of text on {height} lines"
+            );
         }
         // A small tree leaves room for the text.
-        assert_eq!(part_heights(23, 50, 2, true), PartHeights { tail: 20, tree: 2, foot: 1 });
-        assert_eq!(part_heights(2, 5, 1, true), PartHeights { tail: 0, tree: 1, foot: 1 });
+        assert_eq!(
+            part_heights(23, 50, 2, true),
+            PartHeights {
+                tail: 20,
+                tree: 2,
+                foot: 1
+            }
+        );
+        assert_eq!(
+            part_heights(2, 5, 1, true),
+            PartHeights {
+                tail: 0,
+                tree: 1,
+                foot: 1
+            }
+        );
     }
 
     #[test]
@@ -128,16 +206,27 @@ mod tests {
         );
         assert_eq!(drawn(6, 10, 0, 1, ""), ["line 0 of…"]);
         // A part of the footer is shown completely or not at all.
-        assert_eq!(drawn(2, 16, 1, 0, "12 s   Ctrl-C   session")[1], "12 s   Ctrl-C");
+        assert_eq!(
+            drawn(2, 16, 1, 0, "12 s   Ctrl-C   session")[1],
+            "12 s   Ctrl-C"
+        );
     }
 
     #[test]
     fn typed_lines_are_below_the_footer() {
         assert_eq!(
             drawn_with((4, 20), 1, 9, "12 s", 2),
-            ["○ explore look", "12 s", "line 0 of input", "line 1 of input"]
+            [
+                "○ explore look",
+                "12 s",
+                "line 0 of input",
+                "line 1 of input"
+            ]
         );
-        assert_eq!(drawn_with((2, 20), 1, 9, "12 s", 2), ["○ explore look", "line 1 of input"]);
+        assert_eq!(
+            drawn_with((2, 20), 1, 9, "12 s", 2),
+            ["○ explore look", "line 1 of input"]
+        );
     }
 
     proptest! {

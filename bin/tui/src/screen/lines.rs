@@ -46,20 +46,42 @@ impl PictureFormat {
 pub fn lines(board: &RunTable, frame: &PictureFormat) -> Vec<StyledLine> {
     let order = tree_order(board);
     let fits = order.len() <= frame.height;
-    let shown = if fits { (0..order.len()).collect() } else { choose_rows(&order, frame.height.saturating_sub(1)) };
+    let shown = if fits {
+        (0..order.len()).collect()
+    } else {
+        choose_rows(&order, frame.height.saturating_sub(1))
+    };
     // The cost column is shown only if a run has a cost.
-    let has_costs = board.entries.iter().any(|entry| entry.spent.cost > Some(Usd::default()));
-    let visible: Vec<&TreeRow> =
-        order.iter().enumerate().filter(|(at, _)| shown.contains(at)).map(|(_, row)| row).collect();
-    let rooms =
-        visible.iter().filter_map(|row| text_columns(row, frame)?.checked_sub(text::width(&agent_label(row.entry))));
+    let has_costs = board
+        .entries
+        .iter()
+        .any(|entry| entry.spent.cost > Some(Usd::default()));
+    let visible: Vec<&TreeRow> = order
+        .iter()
+        .enumerate()
+        .filter(|(at, _)| shown.contains(at))
+        .map(|(_, row)| row)
+        .collect();
+    let rooms = visible.iter().filter_map(|row| {
+        text_columns(row, frame)?.checked_sub(text::width(&agent_label(row.entry)))
+    });
     let layouts = layouts(rooms.max().unwrap_or(0), has_costs);
-    let mut lines: Vec<StyledLine> =
-        visible.iter().enumerate().map(|(at, row)| draw(row, &visible[at + 1..], layouts, frame)).collect();
+    let mut lines: Vec<StyledLine> = visible
+        .iter()
+        .enumerate()
+        .map(|(at, row)| draw(row, &visible[at + 1..], layouts, frame))
+        .collect();
     if !fits && frame.height > 0 {
-        let hidden = order.iter().enumerate().filter(|(at, _)| !shown.contains(at)).map(|(_, row)| row.entry.state);
+        let hidden = order
+            .iter()
+            .enumerate()
+            .filter(|(at, _)| !shown.contains(at))
+            .map(|(_, row)| row.entry.state);
         let line = format!("{} {}", frame.ellipsis(), hidden_summary(hidden));
-        lines.push(StyledLine::of(TextStyle::Dim, text::cut(&line, frame.width, frame.ellipsis())));
+        lines.push(StyledLine::of(
+            TextStyle::Dim,
+            text::cut(&line, frame.width, frame.ellipsis()),
+        ));
     }
     lines
 }
@@ -78,15 +100,37 @@ fn tree_order(board: &RunTable) -> Vec<TreeRow<'_>> {
     let mut below: HashMap<Option<&RunId>, Vec<&RunRow>> = HashMap::new();
     for entry in &board.entries {
         // A run whose parent is unknown is placed at the top level.
-        below.entry(entry.parent.as_ref().filter(|parent| known.contains(parent))).or_default().push(entry);
+        below
+            .entry(
+                entry
+                    .parent
+                    .as_ref()
+                    .filter(|parent| known.contains(parent)),
+            )
+            .or_default()
+            .push(entry);
     }
     let mut rows = Vec::new();
-    let mut open: Vec<(&RunRow, usize, Option<usize>)> =
-        below.remove(&None).unwrap_or_default().into_iter().rev().map(|entry| (entry, 0, None)).collect();
+    let mut open: Vec<(&RunRow, usize, Option<usize>)> = below
+        .remove(&None)
+        .unwrap_or_default()
+        .into_iter()
+        .rev()
+        .map(|entry| (entry, 0, None))
+        .collect();
     while let Some((entry, depth, above)) = open.pop() {
         let at = rows.len();
-        rows.push(TreeRow { entry, depth, above });
-        for child in below.remove(&Some(&entry.run_id)).unwrap_or_default().into_iter().rev() {
+        rows.push(TreeRow {
+            entry,
+            depth,
+            above,
+        });
+        for child in below
+            .remove(&Some(&entry.run_id))
+            .unwrap_or_default()
+            .into_iter()
+            .rev()
+        {
             open.push((child, depth + 1, Some(at)));
         }
     }
@@ -106,7 +150,10 @@ fn choose_rows(order: &[TreeRow<'_>], room: usize) -> HashSet<usize> {
     let mut wanted: Vec<usize> = (0..order.len()).collect();
     wanted.sort_by_key(|at| {
         let row = &order[*at];
-        let latest = row.entry.ended_at.map_or(0, |ended| i64::MAX - ended.as_millis());
+        let latest = row
+            .entry
+            .ended_at
+            .map_or(0, |ended| i64::MAX - ended.as_millis());
         (rank(row), latest, *at)
     });
     let mut shown = HashSet::new();
@@ -127,7 +174,11 @@ fn choose_rows(order: &[TreeRow<'_>], room: usize) -> HashSet<usize> {
 /// Describes the hidden runs: `and 12 more (3 queued, 9 done)`.
 fn hidden_summary(states: impl Iterator<Item = DisplayState>) -> String {
     let states: Vec<DisplayState> = states.collect();
-    format!("and {} more ({})", states.len(), Counts::of(states.into_iter()).summary())
+    format!(
+        "and {} more ({})",
+        states.len(),
+        Counts::of(states.into_iter()).summary()
+    )
 }
 
 /// Returns the symbol of a state and its color.
@@ -155,24 +206,40 @@ fn text_columns(row: &TreeRow<'_>, frame: &PictureFormat) -> Option<usize> {
     frame.width.checked_sub(branch + 2).filter(|room| *room > 0)
 }
 
-fn draw(row: &TreeRow<'_>, after: &[&TreeRow<'_>], layouts: &[FigureLayout], frame: &PictureFormat) -> StyledLine {
+fn draw(
+    row: &TreeRow<'_>,
+    after: &[&TreeRow<'_>],
+    layouts: &[FigureLayout],
+    frame: &PictureFormat,
+) -> StyledLine {
     let entry = row.entry;
     let branch = branch(row, after, frame.unicode);
     let (style, mark) = mark(entry.state, frame.unicode);
     let Some(room) = text_columns(row, frame) else {
         return StyledLine::of(TextStyle::Dim, text::cut(&branch, frame.width, ""));
     };
-    let line = StyledLine::of(TextStyle::Dim, branch).and(style, mark).and(TextStyle::Plain, " ");
+    let line = StyledLine::of(TextStyle::Dim, branch)
+        .and(style, mark)
+        .and(TextStyle::Plain, " ");
     let head = text::cut(&agent_label(entry), room, frame.ellipsis());
     let room = room - text::width(&head);
     let line = line.and(TextStyle::Bold, head);
     let figures = figures(entry, layouts, frame, room);
     let for_task = room - text::width(&figures);
     // The only goal of a sub-agent is its task.
-    let task = if row.above.is_none() { focused_task(entry) } else { &entry.task };
+    let task = if row.above.is_none() {
+        focused_task(entry)
+    } else {
+        &entry.task
+    };
     let task = text::cut(task, for_task, frame.ellipsis());
-    let task = if figures.is_empty() { task } else { text::pad(&task, for_task) };
-    line.and(TextStyle::Plain, task).and(TextStyle::Dim, figures)
+    let task = if figures.is_empty() {
+        task
+    } else {
+        text::pad(&task, for_task)
+    };
+    line.and(TextStyle::Plain, task)
+        .and(TextStyle::Dim, figures)
 }
 
 /// Returns the text after the agent name of a top-level run: its focused goal, or its task if it has no other goal.
@@ -182,7 +249,11 @@ fn focused_task(entry: &RunRow) -> &str {
         Some(start) => entry.task.starts_with(start),
         None => goal.is_empty() || entry.task == goal,
     };
-    if is_task || entry.state.has_ended() { &entry.task } else { &entry.goal }
+    if is_task || entry.state.has_ended() {
+        &entry.task
+    } else {
+        &entry.goal
+    }
 }
 
 /// Returns the agent name that precedes the task.
@@ -202,7 +273,12 @@ struct FigureLayout {
 
 impl FigureLayout {
     const fn new(activity: usize, has_turn: bool, has_tokens: bool, has_cost: bool) -> Self {
-        Self { activity, has_turn, has_tokens, has_cost }
+        Self {
+            activity,
+            has_turn,
+            has_tokens,
+            has_cost,
+        }
     }
 
     /// Layouts of a picture without costs, from the widest to the narrowest.
@@ -227,20 +303,39 @@ impl FigureLayout {
     /// the figure.
     fn columns(self) -> [usize; 5] {
         let shown = |is_shown: bool, columns| if is_shown { columns } else { 0 };
-        let Self { activity, has_turn, has_tokens, has_cost } = self;
-        [activity, 10, shown(has_turn, 8), shown(has_tokens, 10), shown(has_cost, 8)]
+        let Self {
+            activity,
+            has_turn,
+            has_tokens,
+            has_cost,
+        } = self;
+        [
+            activity,
+            10,
+            shown(has_turn, 8),
+            shown(has_tokens, 10),
+            shown(has_cost, 8),
+        ]
     }
 
     /// Returns the total width, including the space before each figure.
     fn width(self) -> usize {
-        self.columns().iter().filter(|columns| **columns > 0).map(|columns| columns + 2).sum()
+        self.columns()
+            .iter()
+            .filter(|columns| **columns > 0)
+            .map(|columns| columns + 2)
+            .sum()
     }
 }
 
 /// Chooses the layouts of a picture: the widest one that leaves room for the task of the row with the most room, and
 /// all narrower ones.
 fn layouts(room: usize, has_costs: bool) -> &'static [FigureLayout] {
-    let all: &[FigureLayout] = if has_costs { &FigureLayout::WITH_COST } else { &FigureLayout::WITHOUT_COST };
+    let all: &[FigureLayout] = if has_costs {
+        &FigureLayout::WITH_COST
+    } else {
+        &FigureLayout::WITHOUT_COST
+    };
     let fits = |layout: &FigureLayout| layout.width() + TASK_COLUMNS <= room;
     &all[all.iter().position(fits).unwrap_or(all.len() - 1)..]
 }
@@ -249,7 +344,9 @@ fn layouts(room: usize, has_costs: bool) -> &'static [FigureLayout] {
 /// layout, or returns an empty string, if the task would have no room.
 fn figures(entry: &RunRow, layouts: &[FigureLayout], frame: &PictureFormat, room: usize) -> String {
     let fits = |layout: &&FigureLayout| layout.width() + SHORT_TASK_COLUMNS <= room;
-    let Some(layout) = layouts.iter().find(fits) else { return String::new() };
+    let Some(layout) = layouts.iter().find(fits) else {
+        return String::new();
+    };
     let activity = match entry.state {
         DisplayState::Queued if entry.activity.is_empty() => "queued",
         DisplayState::Waiting if entry.activity.is_empty() => "waiting",
@@ -258,21 +355,37 @@ fn figures(entry: &RunRow, layouts: &[FigureLayout], frame: &PictureFormat, room
         _ => entry.activity.as_str(),
     };
     let time = match (entry.started_at, entry.ended_at) {
-        (Some(started), ended) => format::duration(ended.unwrap_or(frame.now).millis_since(started)),
+        (Some(started), ended) => {
+            format::duration(ended.unwrap_or(frame.now).millis_since(started))
+        }
         (None, _) => String::new(),
     };
-    let turn = if entry.turn > 0 { format!("turn {:<3}", entry.turn) } else { String::new() };
+    let turn = if entry.turn > 0 {
+        format!("turn {:<3}", entry.turn)
+    } else {
+        String::new()
+    };
     let (tokens, cost) = match entry.spent.tokens {
         0 => Default::default(),
-        _ => (format!("{} tok", entry.spent.tokens()), entry.spent.usd_or("")),
+        _ => (
+            format!("{} tok", entry.spent.tokens()),
+            entry.spent.usd_or(""),
+        ),
     };
     let mut figures = String::new();
-    for (at, (text, columns)) in [activity, &time, &turn, &tokens, &cost].into_iter().zip(layout.columns()).enumerate()
+    for (at, (text, columns)) in [activity, &time, &turn, &tokens, &cost]
+        .into_iter()
+        .zip(layout.columns())
+        .enumerate()
     {
         if columns > 0 {
             let text = text::cut(text, columns, frame.ellipsis());
             let spare = " ".repeat(columns - text::width(&text));
-            let (before, after) = if at == 0 { ("", spare.as_str()) } else { (spare.as_str(), "") };
+            let (before, after) = if at == 0 {
+                ("", spare.as_str())
+            } else {
+                (spare.as_str(), "")
+            };
             figures.push_str(&format!("  {before}{text}{after}"));
         }
     }
@@ -281,11 +394,18 @@ fn figures(entry: &RunRow, layouts: &[FigureLayout], frame: &PictureFormat, room
 
 /// Draws the tree branch of a row, which depends on the rows after it.
 fn branch(row: &TreeRow<'_>, after: &[&TreeRow<'_>], unicode: bool) -> String {
-    let (last, more, down) = if unicode { ("└─ ", "├─ ", "│  ") } else { ("`- ", "|- ", "|  ") };
+    let (last, more, down) = if unicode {
+        ("└─ ", "├─ ", "│  ")
+    } else {
+        ("`- ", "|- ", "|  ")
+    };
     let mut drawn = String::new();
     for level in 1..=row.depth {
         // Whether a later row continues the branch of this level.
-        let resumes = after.iter().take_while(|next| next.depth >= level).any(|next| next.depth == level);
+        let resumes = after
+            .iter()
+            .take_while(|next| next.depth >= level)
+            .any(|next| next.depth == level);
         drawn.push_str(match (level == row.depth, resumes) {
             (true, true) => more,
             (true, false) => last,
@@ -311,22 +431,41 @@ mod tests {
             task: format!("look at {id} 好好"),
             state,
             awaits_input: false,
-            activity: if state == DisplayState::Active { "model call".into() } else { String::new() },
+            activity: if state == DisplayState::Active {
+                "model call".into()
+            } else {
+                String::new()
+            },
             goal: String::new(),
             turn: 2,
-            spent: Spent { tokens: 5_123, cost: None, estimated: false },
+            spent: Spent {
+                tokens: 5_123,
+                cost: None,
+                estimated: false,
+            },
             started_at: (state != DisplayState::Queued).then(|| Timestamp::from_millis(1_000)),
             ended_at: state.has_ended().then(|| Timestamp::from_millis(1_450)),
-            event_usage: RunUsage { turn: 0, spent: Spent::NOTHING },
+            event_usage: RunUsage {
+                turn: 0,
+                spent: Spent::NOTHING,
+            },
         }
     }
 
     fn frame(width: usize, height: usize) -> PictureFormat {
-        PictureFormat { width, height, unicode: true, now: Timestamp::from_millis(4_000) }
+        PictureFormat {
+            width,
+            height,
+            unicode: true,
+            now: Timestamp::from_millis(4_000),
+        }
     }
 
     fn plain(board: &RunTable, frame: &PictureFormat) -> Vec<String> {
-        lines(board, frame).iter().map(|line| line.to_ansi(Paint { on: false }).trim_end().to_owned()).collect()
+        lines(board, frame)
+            .iter()
+            .map(|line| line.to_ansi(Paint { on: false }).trim_end().to_owned())
+            .collect()
     }
 
     fn family() -> RunTable {
@@ -349,16 +488,25 @@ mod tests {
             ("1.1 look at", "1.1 look at"),
             ("1.2 count the roots", "1.2 count the roots"),
         ] {
-            let table = RunTable::of(vec![RunRow { goal: goal.to_owned(), ..run.clone() }]);
+            let table = RunTable::of(vec![RunRow {
+                goal: goal.to_owned(),
+                ..run.clone()
+            }]);
             let drawn = plain(&table, &frame(80, 10));
-            assert!(drawn[0].starts_with(&format!("● explore {shown}")), "{goal}: {drawn:#?}");
+            assert!(
+                drawn[0].starts_with(&format!("● explore {shown}")),
+                "{goal}: {drawn:#?}"
+            );
         }
     }
 
     #[test]
     fn children_are_drawn_below_their_parent() {
         let drawn = plain(&family(), &frame(80, 10));
-        let heads: Vec<&str> = drawn.iter().map(|line| line.split(" 好好").next().unwrap()).collect();
+        let heads: Vec<&str> = drawn
+            .iter()
+            .map(|line| line.split(" 好好").next().unwrap())
+            .collect();
         assert_eq!(
             heads,
             [
@@ -370,7 +518,9 @@ mod tests {
             ]
         );
         assert!(
-            drawn[1].contains(" 0.4 s ") && drawn[2].contains("model call") && drawn[2].contains(" 3.0 s "),
+            drawn[1].contains(" 0.4 s ")
+                && drawn[2].contains("model call")
+                && drawn[2].contains(" 3.0 s "),
             "{drawn:#?}"
         );
     }
@@ -380,13 +530,25 @@ mod tests {
         let mut board = family();
         board.entries[0].agent_type = "orchestrator".into();
         board.entries[3].started_at = Some(Timestamp::from_millis(-90_000));
-        for (entry, nanos) in board.entries.iter_mut().zip([None, Some(12_300_000), Some(1_500_000_000)]) {
+        for (entry, nanos) in
+            board
+                .entries
+                .iter_mut()
+                .zip([None, Some(12_300_000), Some(1_500_000_000)])
+        {
             entry.spent.cost = nanos.map(Usd::from_nanos);
         }
         let ends = |width: usize, columns: usize| -> Vec<String> {
             let end = |line: &StyledLine| {
                 let plain = line.to_ansi(Paint { on: false });
-                plain.chars().rev().take(columns).collect::<Vec<_>>().into_iter().rev().collect()
+                plain
+                    .chars()
+                    .rev()
+                    .take(columns)
+                    .collect::<Vec<_>>()
+                    .into_iter()
+                    .rev()
+                    .collect()
             };
             lines(&board, &frame(width, 9)).iter().map(end).collect()
         };
@@ -400,11 +562,25 @@ mod tests {
                 "            turn 2      5.1k tok          ",
             ]
         );
-        assert_eq!(ends(100, 32)[1..3], ["     0.4 s    5.1k tok   $0.0123", "     3.0 s    5.1k tok     $1.50"]);
-        assert_eq!(ends(90, 20)[3..], ["1 min 31 s  turn 2  ", "            turn 2  "]);
-        board.entries.iter_mut().for_each(|entry| entry.spent.cost = None);
+        assert_eq!(
+            ends(100, 32)[1..3],
+            [
+                "     0.4 s    5.1k tok   $0.0123",
+                "     3.0 s    5.1k tok     $1.50"
+            ]
+        );
+        assert_eq!(
+            ends(90, 20)[3..],
+            ["1 min 31 s  turn 2  ", "            turn 2  "]
+        );
+        board
+            .entries
+            .iter_mut()
+            .for_each(|entry| entry.spent.cost = None);
         assert!(
-            lines(&board, &frame(100, 9)).iter().all(|line| line.to_ansi(Paint { on: false }).ends_with("5.1k tok"))
+            lines(&board, &frame(100, 9))
+                .iter()
+                .all(|line| line.to_ansi(Paint { on: false }).ends_with("5.1k tok"))
         );
     }
 
@@ -413,7 +589,10 @@ mod tests {
         let mut board = family();
         board.entries.truncate(1);
         board.entries[0].task = "a task that is too long for it".into();
-        assert_eq!(plain(&board, &frame(40, 5)), ["● explore a task that is to…       3.0 s"]);
+        assert_eq!(
+            plain(&board, &frame(40, 5)),
+            ["● explore a task that is to…       3.0 s"]
+        );
         assert_eq!(plain(&board, &frame(20, 5)), ["● explore a task th…"]);
     }
 
@@ -428,11 +607,16 @@ mod tests {
             } else {
                 DisplayState::Queued
             };
-            board.entries.push(entry(&format!("c{n}"), Some("root"), state));
+            board
+                .entries
+                .push(entry(&format!("c{n}"), Some("root"), state));
         }
         let drawn = plain(&board, &frame(100, 4));
         assert_eq!(drawn.len(), 4);
-        assert!(drawn[0].contains("root") && drawn.iter().any(|line| line.contains("c17")), "{drawn:#?}");
+        assert!(
+            drawn[0].contains("root") && drawn.iter().any(|line| line.contains("c17")),
+            "{drawn:#?}"
+        );
         assert_eq!(drawn[3], "… and 18 more (10 queued, 8 done)");
     }
 
@@ -440,10 +624,18 @@ mod tests {
     fn only_ascii_is_drawn_without_utf8() {
         let mut board = family();
         for entry in &mut board.entries {
-            entry.task = "a very long task that has to be cut because it does not fit here at all".into();
+            entry.task =
+                "a very long task that has to be cut because it does not fit here at all".into();
         }
-        let narrow = PictureFormat { unicode: false, ..frame(50, 3) };
-        assert!(plain(&board, &narrow).concat().is_ascii(), "{:#?}", plain(&board, &narrow));
+        let narrow = PictureFormat {
+            unicode: false,
+            ..frame(50, 3)
+        };
+        assert!(
+            plain(&board, &narrow).concat().is_ascii(),
+            "{:#?}",
+            plain(&board, &narrow)
+        );
     }
 
     fn states() -> impl Strategy<Value = DisplayState> {

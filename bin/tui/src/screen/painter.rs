@@ -10,7 +10,10 @@ mod tests;
 use crossterm::{
     Command,
     cursor::{Hide, MoveDown, MoveToColumn, MoveUp},
-    terminal::{BeginSynchronizedUpdate, Clear, ClearType, DisableLineWrap, EnableLineWrap, EndSynchronizedUpdate},
+    terminal::{
+        BeginSynchronizedUpdate, Clear, ClearType, DisableLineWrap, EnableLineWrap,
+        EndSynchronizedUpdate,
+    },
 };
 
 use crate::{styled_line::StyledLine, terminal::Paint};
@@ -68,12 +71,20 @@ impl Painter {
 
     /// Keeps the current picture on the screen: the next one begins below everything that is shown.
     pub(super) fn keep_picture(&mut self) {
-        *self = Self { is_cursor_position_unknown: true, ..Self::new(self.paint) };
+        *self = Self {
+            is_cursor_position_unknown: true,
+            ..Self::new(self.paint)
+        };
     }
 
     /// Returns the output that prints lines permanently, and the picture below them. Empty if the screen already
     /// shows both.
-    pub(super) fn paint(&mut self, above: &[StyledLine], picture: &[StyledLine], size: Size) -> String {
+    pub(super) fn paint(
+        &mut self,
+        above: &[StyledLine],
+        picture: &[StyledLine],
+        size: Size,
+    ) -> String {
         let picture = cut_to_size(picture, size);
         let is_resized = size != self.size && !self.drawn.is_empty();
         if above.is_empty() && !is_resized && picture == self.drawn {
@@ -108,12 +119,23 @@ impl Painter {
     }
 
     /// Writes everything again, from the top of the current picture.
-    fn redraw(&mut self, out: &mut String, above: &[StyledLine], picture: &[StyledLine], size: Size, is_resized: bool) {
+    fn redraw(
+        &mut self,
+        out: &mut String,
+        above: &[StyledLine],
+        picture: &[StyledLine],
+        size: Size,
+        is_resized: bool,
+    ) {
         // A terminal that became narrower has wrapped the old lines.
         let broken = |line: &StyledLine| line.width().div_ceil(size.columns.max(1)).max(1);
         let up = self.drawn.iter().map(broken).sum::<usize>() + self.scrolled_out_rows;
         move_up(out, up);
-        self.scrolled_out_rows = if above.is_empty() { up.saturating_sub(size.picture_size().1) } else { 0 };
+        self.scrolled_out_rows = if above.is_empty() {
+            up.saturating_sub(size.picture_size().1)
+        } else {
+            0
+        };
         if is_resized {
             add(out, Clear(ClearType::FromCursorDown));
         }
@@ -134,7 +156,12 @@ impl Painter {
 
     /// Writes only the lines that have changed.
     fn redraw_changed(&self, out: &mut String, picture: &[StyledLine]) {
-        let same = self.drawn.iter().zip(picture).take_while(|(old, new)| old == new).count();
+        let same = self
+            .drawn
+            .iter()
+            .zip(picture)
+            .take_while(|(old, new)| old == new)
+            .count();
         move_up(out, self.drawn.len() - same);
         add(out, DisableLineWrap);
         let mut passed = 0;
@@ -169,7 +196,11 @@ fn cut_to_size(picture: &[StyledLine], size: Size) -> Vec<StyledLine> {
         line.trim_end();
         line
     };
-    picture.iter().take(if columns == 0 { 0 } else { rows }).map(fit).collect()
+    picture
+        .iter()
+        .take(if columns == 0 { 0 } else { rows })
+        .map(fit)
+        .collect()
 }
 
 fn move_up(out: &mut String, rows: usize) {

@@ -14,8 +14,8 @@ mod tree_snapshot;
 use std::collections::HashSet;
 
 use soong_protocol::{
-    Event, EventRecord, MemoryEvent, ModelEvent, PermissionEvent, Run, RunEvent, RunId, RunMode, RunStatus,
-    SubAgentEvent, Timestamp, ToolEvent, Usage, Usd,
+    Event, EventRecord, MemoryEvent, ModelEvent, PermissionEvent, Run, RunEvent, RunId, RunMode,
+    RunStatus, SubAgentEvent, Timestamp, ToolEvent, Usage, Usd,
 };
 
 use crate::{spent::Spent, text};
@@ -67,10 +67,17 @@ pub struct RunUsage {
 }
 
 impl RunUsage {
-    const NOTHING: Self = Self { turn: 0, spent: Spent::NOTHING };
+    const NOTHING: Self = Self {
+        turn: 0,
+        spent: Spent::NOTHING,
+    };
 
     fn add(&mut self, usage: &Usage, cost: Option<Usd>) {
-        let spent = Spent { tokens: usage.total_tokens(), cost, estimated: usage.estimated };
+        let spent = Spent {
+            tokens: usage.total_tokens(),
+            cost,
+            estimated: usage.estimated,
+        };
         self.spent = self.spent.plus(spent);
     }
 }
@@ -158,16 +165,28 @@ impl From<&Run> for RunRow {
             (RunMode::Orchestrator, "default") => "orchestrator",
             (_, kind) => kind,
         };
-        let used = RunUsage { turn: run.turn, spent: Spent::from(&run.usage) };
+        let used = RunUsage {
+            turn: run.turn,
+            spent: Spent::from(&run.usage),
+        };
         Self {
             state: run.status.into(),
-            activity: if run.status == RunStatus::Interrupted { "interrupted".to_owned() } else { String::new() },
+            activity: if run.status == RunStatus::Interrupted {
+                "interrupted".to_owned()
+            } else {
+                String::new()
+            },
             turn: used.turn,
             spent: used.spent,
             event_usage: used,
             started_at: run.started_at,
             ended_at: run.completed_at,
-            ..Self::new(run.run_id.clone(), run.parent_run_id.clone(), kind, &run.task)
+            ..Self::new(
+                run.run_id.clone(),
+                run.parent_run_id.clone(),
+                kind,
+                &run.task,
+            )
         }
     }
 }
@@ -189,7 +208,10 @@ impl RunTable {
 
     /// Creates a table of these runs.
     pub fn of(entries: Vec<RunRow>) -> Self {
-        Self { entries, ended_without_row: HashSet::new() }
+        Self {
+            entries,
+            ended_without_row: HashSet::new(),
+        }
     }
 
     /// Returns a run of the table.
@@ -199,7 +221,9 @@ impl RunTable {
 
     fn active_mut(&mut self, id: Option<&RunId>) -> Option<&mut RunRow> {
         let id = id?;
-        self.entries.iter_mut().find(|entry| entry.run_id == *id && !entry.state.has_ended())
+        self.entries
+            .iter_mut()
+            .find(|entry| entry.run_id == *id && !entry.state.has_ended())
     }
 
     /// Applies an event.
@@ -207,7 +231,9 @@ impl RunTable {
         if let Event::SubAgent(event) = &record.event {
             return self.apply_sub_agent(event, record);
         }
-        let Some(entry) = self.active_mut(record.run_id.as_ref()) else { return };
+        let Some(entry) = self.active_mut(record.run_id.as_ref()) else {
+            return;
+        };
         match &record.event {
             Event::Run(RunEvent::LoopStarted { agent_type, .. }) => {
                 entry.agent_type = text::safe_line(agent_type);
@@ -232,31 +258,59 @@ impl RunTable {
                 entry.update_usage(entry.event_usage);
                 entry.activity = "model call".to_owned();
             }
-            Event::Model(ModelEvent::Waiting { reason, .. }) => entry.activity = format_activity("waiting", reason),
-            Event::Model(ModelEvent::Retrying { attempt, usage, cost, .. }) => {
+            Event::Model(ModelEvent::Waiting { reason, .. }) => {
+                entry.activity = format_activity("waiting", reason)
+            }
+            Event::Model(ModelEvent::Retrying {
+                attempt,
+                usage,
+                cost,
+                ..
+            }) => {
                 entry.activity = format!("model call, attempt {}", attempt + 1);
                 entry.add_lost_call(usage.as_ref(), *cost);
             }
-            Event::Model(ModelEvent::Fallback { to, usage, cost, .. }) => {
+            Event::Model(ModelEvent::Fallback {
+                to, usage, cost, ..
+            }) => {
                 entry.activity = format_activity("model call with", to);
                 entry.add_lost_call(usage.as_ref(), *cost);
             }
             Event::Model(ModelEvent::Completed { usage, cost, .. })
-            | Event::Model(ModelEvent::Failed { usage: Some(usage), cost, .. }) => {
+            | Event::Model(ModelEvent::Failed {
+                usage: Some(usage),
+                cost,
+                ..
+            }) => {
                 entry.event_usage.add(usage, *cost);
                 entry.update_usage(entry.event_usage);
             }
-            Event::Model(ModelEvent::NamingEnded { usage: Some(usage), cost, .. })
+            Event::Model(ModelEvent::NamingEnded {
+                usage: Some(usage),
+                cost,
+                ..
+            })
             | Event::Memory(
-                MemoryEvent::Injected { usage: Some(usage), cost, .. }
-                | MemoryEvent::ReflectionEnded { usage: Some(usage), cost, .. },
+                MemoryEvent::Injected {
+                    usage: Some(usage),
+                    cost,
+                    ..
+                }
+                | MemoryEvent::ReflectionEnded {
+                    usage: Some(usage),
+                    cost,
+                    ..
+                },
             ) => {
                 entry.event_usage.add(usage, *cost);
                 entry.update_usage(entry.event_usage);
             }
-            Event::Tool(ToolEvent::Started { name, .. }) => entry.activity = format!("tool {}", text::safe_line(name)),
+            Event::Tool(ToolEvent::Started { name, .. }) => {
+                entry.activity = format!("tool {}", text::safe_line(name))
+            }
             Event::Permission(PermissionEvent::Requested { tool, target, .. }) => {
-                entry.activity = format_activity("requests permission", &format!("{tool} {target}"));
+                entry.activity =
+                    format_activity("requests permission", &format!("{tool} {target}"));
             }
             _ => {}
         }
@@ -264,8 +318,18 @@ impl RunTable {
 
     fn apply_sub_agent(&mut self, event: &SubAgentEvent, record: &EventRecord) {
         match event {
-            SubAgentEvent::Started { run_id, agent_type, task, .. } if self.entry(run_id).is_none() => {
-                self.entries.push(RunRow::new(run_id.clone(), record.run_id.clone(), agent_type, task));
+            SubAgentEvent::Started {
+                run_id,
+                agent_type,
+                task,
+                ..
+            } if self.entry(run_id).is_none() => {
+                self.entries.push(RunRow::new(
+                    run_id.clone(),
+                    record.run_id.clone(),
+                    agent_type,
+                    task,
+                ));
             }
             SubAgentEvent::Completed { run_id, status, .. } => {
                 if let Some(entry) = self.active_mut(Some(run_id)) {
@@ -287,7 +351,11 @@ impl RunTable {
 /// Formats an activity and its subject, for example `waiting: storage`. Omits an empty subject.
 fn format_activity(state: &str, what: &str) -> String {
     let what = text::safe_line(what);
-    if what.is_empty() { state.to_owned() } else { format!("{state}: {what}") }
+    if what.is_empty() {
+        state.to_owned()
+    } else {
+        format!("{state}: {what}")
+    }
 }
 
 #[cfg(test)]
@@ -326,14 +394,38 @@ mod tests {
         let mut board = RunTable::with_root(RunId::new("root"), "orchestrator", "all");
         board.apply(&record("root", 1, child_started("c")));
         let child = |board: &RunTable| board.entry(&RunId::new("c")).cloned().unwrap();
-        assert_eq!((child(&board).state, child(&board).task.as_str()), (DisplayState::Queued, "look \u{fffd}[2Jthere"));
+        assert_eq!(
+            (child(&board).state, child(&board).task.as_str()),
+            (DisplayState::Queued, "look \u{fffd}[2Jthere")
+        );
         assert_eq!(child(&board).parent, Some(RunId::new("root")));
-        let started =
-            RunEvent::LoopStarted { mode: Default::default(), agent_type: "explore".into(), model: "m".into() };
+        let started = RunEvent::LoopStarted {
+            mode: Default::default(),
+            agent_type: "explore".into(),
+            model: "m".into(),
+        };
         board.apply(&record("c", 5, started));
-        board.apply(&record("c", 6, ModelEvent::Started { model: "m".into(), attempt: 1 }));
-        board.apply(&record("c", 7, ModelEvent::Started { model: "m".into(), attempt: 2 }));
-        let usage = Usage { prompt_tokens: 30, completion_tokens: 12, ..Usage::default() };
+        board.apply(&record(
+            "c",
+            6,
+            ModelEvent::Started {
+                model: "m".into(),
+                attempt: 1,
+            },
+        ));
+        board.apply(&record(
+            "c",
+            7,
+            ModelEvent::Started {
+                model: "m".into(),
+                attempt: 2,
+            },
+        ));
+        let usage = Usage {
+            prompt_tokens: 30,
+            completion_tokens: 12,
+            ..Usage::default()
+        };
         let answered = ModelEvent::Completed {
             finish_reason: "stop".into(),
             tool_calls: 0,
@@ -345,20 +437,42 @@ mod tests {
         };
         board.apply(&record("c", 8, answered));
         assert_eq!(
-            (child(&board).state, child(&board).turn, child(&board).spent.tokens),
+            (
+                child(&board).state,
+                child(&board).turn,
+                child(&board).spent.tokens
+            ),
             (DisplayState::Active, 1, 42)
         );
-        let end = RunEvent::Cancelled { queued: false, end_reason: EndReason::Cancelled, stats: StatsPair::zero() };
+        let end = RunEvent::Cancelled {
+            queued: false,
+            end_reason: EndReason::Cancelled,
+            stats: StatsPair::zero(),
+        };
         board.apply(&record("c", 9, end));
         let ended = child(&board);
-        board.apply(&record("c", 10, RunEvent::Completed { summary: String::new(), stats: StatsPair::zero() }));
+        board.apply(&record(
+            "c",
+            10,
+            RunEvent::Completed {
+                summary: String::new(),
+                stats: StatsPair::zero(),
+            },
+        ));
         assert_eq!(child(&board), ended);
-        assert_eq!((ended.state, ended.ended_at), (DisplayState::Cancelled, Some(Timestamp::from_millis(9))));
+        assert_eq!(
+            (ended.state, ended.ended_at),
+            (DisplayState::Cancelled, Some(Timestamp::from_millis(9)))
+        );
     }
 
     #[test]
     fn usage_from_tree_and_events_is_counted_once() {
-        let usage = Usage { prompt_tokens: 30, completion_tokens: 12, ..Usage::default() };
+        let usage = Usage {
+            prompt_tokens: 30,
+            completion_tokens: 12,
+            ..Usage::default()
+        };
         let answered = |cost| ModelEvent::Completed {
             finish_reason: "stop".into(),
             tool_calls: 0,
@@ -369,14 +483,29 @@ mod tests {
             answer_check: None,
         };
         let (cent, two) = (Usd::from_nanos(10_000_000), Usd::from_nanos(20_000_000));
-        let seen = |tokens, cost| RunUsage { turn: 1, spent: Spent { tokens, cost, estimated: false } };
+        let seen = |tokens, cost| RunUsage {
+            turn: 1,
+            spent: Spent {
+                tokens,
+                cost,
+                estimated: false,
+            },
+        };
         for (from_tree, events, want) in [
             (None, vec![], (0, Some(Usd::default()))),
             (None, vec![Some(cent), Some(cent)], (84, Some(two))),
             (None, vec![Some(cent), None], (84, None)),
-            (Some(seen(42, Some(cent))), vec![Some(cent)], (42, Some(cent))), // the tree reported the usage first
+            (
+                Some(seen(42, Some(cent))),
+                vec![Some(cent)],
+                (42, Some(cent)),
+            ), // the tree reported the usage first
             (Some(seen(84, Some(two))), vec![Some(cent)], (84, Some(two))),
-            (Some(seen(42, None)), vec![Some(cent), Some(cent)], (84, Some(two))),
+            (
+                Some(seen(42, None)),
+                vec![Some(cent), Some(cent)],
+                (84, Some(two)),
+            ),
         ] {
             let mut board = RunTable::with_root(RunId::new("root"), "default", "all");
             if let Some(used) = from_tree {
@@ -386,17 +515,31 @@ mod tests {
                 board.apply(&record("root", 1, answered(*cost)));
             }
             let entry = &board.entries[0];
-            assert_eq!((entry.spent.tokens, entry.spent.cost), want, "{from_tree:?} then {events:?}");
+            assert_eq!(
+                (entry.spent.tokens, entry.spent.cost),
+                want,
+                "{from_tree:?} then {events:?}"
+            );
         }
     }
 
     #[test]
     fn waiting_run_shows_its_reason() {
         let mut board = RunTable::with_root(RunId::new("root"), "default", "all");
-        board.apply(&record("root", 1, ModelEvent::Waiting { reason: "concur\nrency".into(), for_ms: 200 }));
+        board.apply(&record(
+            "root",
+            1,
+            ModelEvent::Waiting {
+                reason: "concur\nrency".into(),
+                for_ms: 200,
+            },
+        ));
         assert_eq!(board.entries[0].activity, "waiting: concur rency");
         assert_eq!(
-            (format_activity("ending", ""), format_activity("waiting", "storage")),
+            (
+                format_activity("ending", ""),
+                format_activity("waiting", "storage")
+            ),
             ("ending".into(), "waiting: storage".into())
         );
     }

@@ -51,7 +51,11 @@ impl Counts {
             (self.failed, "failed"),
             (self.cancelled, "cancelled"),
         ];
-        let parts: Vec<String> = named.iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!("{n} {what}")).collect();
+        let parts: Vec<String> = named
+            .iter()
+            .filter(|(n, _)| *n > 0)
+            .map(|(n, what)| format!("{n} {what}"))
+            .collect();
         parts.join(", ")
     }
 }
@@ -70,10 +74,23 @@ pub struct RunTotals {
 impl RunTable {
     /// Returns the sums over all runs.
     pub fn totals(&self, now: Timestamp) -> RunTotals {
-        let spent = self.entries.iter().map(|entry| entry.spent).filter(|spent| spent.tokens > 0);
+        let spent = self
+            .entries
+            .iter()
+            .map(|entry| entry.spent)
+            .filter(|spent| spent.tokens > 0);
         let is_open = self.entries.iter().any(|entry| !entry.state.has_ended());
-        let started = self.entries.iter().filter_map(|entry| entry.started_at).min();
-        let ended = self.entries.iter().filter_map(|entry| entry.ended_at).max().filter(|_| !is_open);
+        let started = self
+            .entries
+            .iter()
+            .filter_map(|entry| entry.started_at)
+            .min();
+        let ended = self
+            .entries
+            .iter()
+            .filter_map(|entry| entry.ended_at)
+            .max()
+            .filter(|_| !is_open);
         RunTotals {
             counts: Counts::of(self.entries.iter().map(|entry| entry.state)),
             spent: spent.fold(Spent::NOTHING, Spent::plus),
@@ -107,7 +124,9 @@ mod tests {
     fn board(runs: &[Used]) -> RunTable {
         let mut board = RunTable::default();
         for (n, (state, tokens, cents, start, end)) in runs.iter().enumerate() {
-            let mut one = RunTable::with_root(RunId::new(n.to_string()), "explore", "look").entries.remove(0);
+            let mut one = RunTable::with_root(RunId::new(n.to_string()), "explore", "look")
+                .entries
+                .remove(0);
             one.state = *state;
             one.spent.tokens = *tokens;
             one.spent.cost = cents.map(|cents| Usd::from_nanos(cents * 10_000_000));
@@ -123,7 +142,10 @@ mod tests {
         let now = Timestamp::from_millis(60_000);
         for (runs, want) in [
             (vec![], "0.0 s"),
-            (vec![(DisplayState::Active, 0, None, 48_000, None)], "12 s   1 active"),
+            (
+                vec![(DisplayState::Active, 0, None, 48_000, None)],
+                "12 s   1 active",
+            ),
             (
                 vec![
                     (DisplayState::Active, 5_000, Some(1), 1_000, None),
@@ -147,7 +169,11 @@ mod tests {
                 "59 s   1 queued, 1 cancelled   9 tok   $0.00",
             ),
         ] {
-            assert_eq!(board(&runs).totals(now).summary_parts().join("   "), want, "{runs:?}");
+            assert_eq!(
+                board(&runs).totals(now).summary_parts().join("   "),
+                want,
+                "{runs:?}"
+            );
         }
     }
 }

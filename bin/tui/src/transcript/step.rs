@@ -21,7 +21,9 @@ const OUTPUT_LINES: usize = 3;
 /// Duration from which a step names it, in milliseconds. Steps of commands always do.
 const MIN_DURATION_MS: u64 = 1_000;
 /// Arguments that name what a call is about, the most telling first.
-const TELLING_ARGUMENTS: [&str; 8] = ["command", "pattern", "url", "query", "path", "name", "question", "task"];
+const TELLING_ARGUMENTS: [&str; 8] = [
+    "command", "pattern", "url", "query", "path", "name", "question", "task",
+];
 /// Tools whose result begins with the path of a file and what was done to it.
 const FILE_TOOLS: [&str; 2] = ["edit", "write"];
 /// Spaces before the rows below a step.
@@ -96,7 +98,10 @@ impl Step {
     pub fn summary(&self) -> String {
         let mut line = self.subject(false, usize::MAX);
         if !self.detail.is_empty() {
-            line.push(TextStyle::Plain, &format!(": {}", text::safe_line(&self.detail)));
+            line.push(
+                TextStyle::Plain,
+                &format!(": {}", text::safe_line(&self.detail)),
+            );
         }
         line.pieces().map(|(_, text)| text).collect()
     }
@@ -108,7 +113,10 @@ impl Step {
 
     /// Returns the step with all rows hidden.
     pub(super) fn without_rows(self) -> Self {
-        Self { fold: Fold::Hidden, ..self }
+        Self {
+            fold: Fold::Hidden,
+            ..self
+        }
     }
 
     fn visible_rows(&self) -> Range<usize> {
@@ -124,12 +132,20 @@ impl Step {
     pub fn lines(&self, width: usize, unicode: bool) -> Vec<StyledLine> {
         let visible = self.visible_rows();
         let note = |count: usize, place: &str| {
-            (count > 0 && self.fold != Fold::Hidden)
-                .then(|| dim_row(format!("({} {place})", format::plural(count, "line", "lines"))))
+            (count > 0 && self.fold != Fold::Hidden).then(|| {
+                dim_row(format!(
+                    "({} {place})",
+                    format::plural(count, "line", "lines")
+                ))
+            })
         };
         let before = note(visible.start, "before");
         let after = note(self.rows.len() - visible.end, "more");
-        let rows: Vec<Row> = before.into_iter().chain(self.rows[visible].iter().cloned()).chain(after).collect();
+        let rows: Vec<Row> = before
+            .into_iter()
+            .chain(self.rows[visible].iter().cloned())
+            .chain(after)
+            .collect();
         self.with_rows(&rows, width, unicode)
     }
 
@@ -153,12 +169,19 @@ impl Step {
             detail => format!("  {}", text::safe_line(detail)),
         };
         // The detail says how the call ended, so the subject is cut first. A detail may be as long as an error message.
-        let room = width.saturating_sub(text::width(mark) + text::width(&detail)).max(width / 2);
+        let room = width
+            .saturating_sub(text::width(mark) + text::width(&detail))
+            .max(width / 2);
         let mut head = StyledLine::of(self.style, mark);
         head.append(&self.subject(unicode, room));
         head.push(TextStyle::Dim, &detail);
-        let rows = rows.iter().map(|row| StyledLine::of(TextStyle::Plain, INDENT).and(row.style, &row.text));
-        std::iter::once(head).chain(rows).map(|line| line.cut(width, ellipsis)).collect()
+        let rows = rows
+            .iter()
+            .map(|row| StyledLine::of(TextStyle::Plain, INDENT).and(row.style, &row.text));
+        std::iter::once(head)
+            .chain(rows)
+            .map(|line| line.cut(width, ellipsis))
+            .collect()
     }
 
     /// Returns the tool, what the call is about, and the numbers of changed lines, at most `width` columns wide.
@@ -166,7 +189,10 @@ impl Step {
         let (times, ellipsis) = if unicode { ("×", "…") } else { ("x", "...") };
         let mut line = StyledLine::of(TextStyle::Bold, text::safe_line(&self.tool));
         if !self.target.is_empty() {
-            line.push(TextStyle::Plain, &format!(" {}", text::escaped_line(&self.target)));
+            line.push(
+                TextStyle::Plain,
+                &format!(" {}", text::escaped_line(&self.target)),
+            );
         }
         let mut end = StyledLine::default();
         if self.count > 1 {
@@ -194,14 +220,24 @@ impl Step {
             files if last.tool == "read" => (format!("{files} files"), 1),
             _ => (String::new(), count),
         };
-        Some(Self { target, count, detail: String::new(), ..last })
+        Some(Self {
+            target,
+            count,
+            detail: String::new(),
+            ..last
+        })
     }
 }
 
 impl Call {
     pub(super) fn new(tool: &str, arguments: &str) -> Self {
         let (tool, arguments) = (tool.to_owned(), arguments.to_owned());
-        Self { tool, arguments, outcome: None, children: Children::default() }
+        Self {
+            tool,
+            arguments,
+            outcome: None,
+            children: Children::default(),
+        }
     }
 
     /// Returns the step of the call with this result. `None` if its outcome was not reported.
@@ -219,11 +255,27 @@ impl Call {
             fold: Fold::First,
         };
         Some(match self.outcome? {
-            Outcome::Failed(message) => Step { style: TextStyle::Red, detail: message, ..empty },
-            Outcome::Denied(how) => Step { style: TextStyle::Yellow, detail: how, ..empty },
+            Outcome::Failed(message) => Step {
+                style: TextStyle::Red,
+                detail: message,
+                ..empty
+            },
+            Outcome::Denied(how) => Step {
+                style: TextStyle::Yellow,
+                detail: how,
+                ..empty
+            },
             Outcome::Done { duration_ms, .. } if self.children.count > 0 => {
-                let (types, detail) = (self.children.types.join(", "), self.children.describe(duration_ms));
-                Step { target: types, count: self.children.count, detail, ..empty }
+                let (types, detail) = (
+                    self.children.types.join(", "),
+                    self.children.describe(duration_ms),
+                );
+                Step {
+                    target: types,
+                    count: self.children.count,
+                    detail,
+                    ..empty
+                }
             }
             Outcome::Done { duration_ms, diff } => {
                 empty.with_result(result.unwrap_or_default(), duration_ms, diff.as_deref())
@@ -240,23 +292,48 @@ impl Step {
             && let Some((output, end)) = command_end(result)
         {
             let lines = output.lines().filter(|line| !line.trim().is_empty());
-            let rows = lines.map(|line| dim_row(text::safe_line_keep_spaces(line))).collect();
-            let style = if end == "exit 0" { self.style } else { TextStyle::Red };
-            return Self { style, detail: format!("{end}, {duration}"), rows, fold: Fold::Last, ..self };
+            let rows = lines
+                .map(|line| dim_row(text::safe_line_keep_spaces(line)))
+                .collect();
+            let style = if end == "exit 0" {
+                self.style
+            } else {
+                TextStyle::Red
+            };
+            return Self {
+                style,
+                detail: format!("{end}, {duration}"),
+                rows,
+                fold: Fold::Last,
+                ..self
+            };
         }
         let (first, rest) = result.split_once('\n').unwrap_or((result, ""));
         if FILE_TOOLS.contains(&self.tool.as_str())
             && let Some((path, change)) = file_change(first)
         {
             let changed_lines = changed_lines(change);
-            let detail = if changed_lines.is_some() { String::new() } else { change.to_owned() };
+            let detail = if changed_lines.is_some() {
+                String::new()
+            } else {
+                change.to_owned()
+            };
             let rows = diff_rows(diff.unwrap_or(rest)).unwrap_or_default();
-            return Self { target: path.to_owned(), changed_lines, detail, rows, ..self };
+            return Self {
+                target: path.to_owned(),
+                changed_lines,
+                detail,
+                rows,
+                ..self
+            };
         }
         let size = (self.tool == "webfetch").then(|| format::bytes(result.len() as u64));
         let duration = (duration_ms >= MIN_DURATION_MS).then_some(duration);
         let detail: Vec<String> = size.into_iter().chain(duration).collect();
-        Self { detail: detail.join(", "), ..self }
+        Self {
+            detail: detail.join(", "),
+            ..self
+        }
     }
 }
 
@@ -266,21 +343,34 @@ impl Children {
         let failed = (self.failed > 0).then(|| format!("{} failed", self.failed));
         let tokens = format!("{} tokens", self.spent.tokens());
         let cost = (self.spent.cost > Some(Usd::default())).then(|| self.spent.usd_or(""));
-        let parts = failed.into_iter().chain([format::duration(duration_ms), tokens]).chain(cost);
+        let parts = failed
+            .into_iter()
+            .chain([format::duration(duration_ms), tokens])
+            .chain(cost);
         parts.collect::<Vec<_>>().join(", ")
     }
 }
 
 fn dim_row(text: String) -> Row {
-    Row { style: TextStyle::Dim, text }
+    Row {
+        style: TextStyle::Dim,
+        text,
+    }
 }
 
 /// Returns the argument that says most about a call. The JSON may be cut inside a string of its object; nothing is returned
 /// if it is cut elsewhere.
 fn telling_argument(arguments: &str) -> String {
-    let completed = || format!("{}…\"}}", arguments.trim_end_matches('…').trim_end_matches('\\'));
+    let completed = || {
+        format!(
+            "{}…\"}}",
+            arguments.trim_end_matches('…').trim_end_matches('\\')
+        )
+    };
     let read = serde_json::from_str(arguments).or_else(|_| serde_json::from_str(&completed()));
-    let Ok(Value::Object(fields)) = read else { return String::new() };
+    let Ok(Value::Object(fields)) = read else {
+        return String::new();
+    };
     let named = TELLING_ARGUMENTS.iter().find_map(|name| fields.get(*name));
     match named.or_else(|| fields.values().find(|value| value.is_string())) {
         Some(Value::String(text)) => text.clone(),
@@ -292,19 +382,30 @@ fn telling_argument(arguments: &str) -> String {
 /// Divides the result of a command into its output and how it ended.
 fn command_end(result: &str) -> Option<(&str, String)> {
     let starts = ["[exit status ", "[killed "];
-    let is_at_start = starts.iter().any(|start| result.starts_with(start)).then_some(0);
+    let is_at_start = starts
+        .iter()
+        .any(|start| result.starts_with(start))
+        .then_some(0);
     // The command may have printed the same before.
-    let last = starts.iter().filter_map(|start| result.rfind(&format!("\n{start}"))).max().map(|at| at + 1);
+    let last = starts
+        .iter()
+        .filter_map(|start| result.rfind(&format!("\n{start}")))
+        .max()
+        .map(|at| at + 1);
     let start = last.or(is_at_start)?;
     let end = result[start + 1..].split(']').next()?;
-    let end = end.strip_prefix("exit status ").map_or_else(|| end.to_owned(), |status| format!("exit {status}"));
+    let end = end
+        .strip_prefix("exit status ")
+        .map_or_else(|| end.to_owned(), |status| format!("exit {status}"));
     Some((&result[..start], end))
 }
 
 /// Divides the first line of the result of a file tool into the path and what was done.
 fn file_change(line: &str) -> Option<(&str, &str)> {
     let (path, change) = line.strip_prefix('`')?.split_once("` ")?;
-    let change = ["edited: ", "written: ", "replaced: "].iter().find_map(|verb| change.strip_prefix(verb))?;
+    let change = ["edited: ", "written: ", "replaced: "]
+        .iter()
+        .find_map(|verb| change.strip_prefix(verb))?;
     Some((path, change))
 }
 
@@ -312,5 +413,8 @@ fn file_change(line: &str) -> Option<(&str, &str)> {
 fn changed_lines(change: &str) -> Option<(usize, usize)> {
     let (added, removed) = change.split_once(" added, ")?;
     let (added, _) = added.split_once(" line")?;
-    Some((added.parse().ok()?, removed.strip_suffix(" removed")?.parse().ok()?))
+    Some((
+        added.parse().ok()?,
+        removed.strip_suffix(" removed")?.parse().ok()?,
+    ))
 }

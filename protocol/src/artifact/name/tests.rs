@@ -15,7 +15,10 @@ struct Row {
 }
 
 fn table() -> Vec<Row> {
-    include_str!("../names.jsonl").lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    include_str!("../names.jsonl")
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect()
 }
 
 /// Returns whether all operating systems treat a text as a single path segment.
@@ -40,7 +43,12 @@ fn names_in_table_have_expected_verdict() {
     let rows = table();
     assert!(rows.len() >= 200, "{} names", rows.len());
     let mut wrong = Vec::new();
-    for Row { name, verdict, about } in &rows {
+    for Row {
+        name,
+        verdict,
+        about,
+    } in &rows
+    {
         let got = ArtifactName::parse(name);
         if got.is_ok() != (verdict == "accepted") {
             wrong.push(format!("{name:?} ({about}) should be {verdict}: {got:?}"));
@@ -61,10 +69,23 @@ fn canonically_equivalent_names_are_equal() {
         ("\u{f900}", "\u{8c48}"),
         ("\u{958}", "\u{915}\u{93c}"),
     ] {
-        assert_eq!(ArtifactName::parse(one).unwrap(), ArtifactName::parse(other).unwrap(), "{one:?}");
+        assert_eq!(
+            ArtifactName::parse(one).unwrap(),
+            ArtifactName::parse(other).unwrap(),
+            "{one:?}"
+        );
     }
-    for (one, other) in [("Report", "report"), ("a", "\u{430}"), ("copy", "сору"), ("a.b", "a_b")] {
-        assert_ne!(ArtifactName::parse(one).unwrap(), ArtifactName::parse(other).unwrap(), "{one:?}");
+    for (one, other) in [
+        ("Report", "report"),
+        ("a", "\u{430}"),
+        ("copy", "сору"),
+        ("a.b", "a_b"),
+    ] {
+        assert_ne!(
+            ArtifactName::parse(one).unwrap(),
+            ArtifactName::parse(other).unwrap(),
+            "{one:?}"
+        );
     }
 }
 
@@ -73,7 +94,9 @@ fn accepted_letters_are_distinct_under_nfkc() {
     let mut seen = std::collections::HashMap::new();
     let lao_digraphs = ['\u{edc}', '\u{edd}']; // each maps to two letters
     for c in (char::MIN..=char::MAX).filter(|c| !lao_digraphs.contains(c)) {
-        let Ok(name) = ArtifactName::parse(&c.to_string()) else { continue };
+        let Ok(name) = ArtifactName::parse(&c.to_string()) else {
+            continue;
+        };
         let plain: String = name.as_str().nfkc().collect();
         let first = seen.entry(plain).or_insert_with(|| name.clone());
         assert_eq!(*first, name, "U+{:04X}", u32::from(c));
@@ -92,12 +115,21 @@ fn rejection_names_the_problem_and_the_rule() {
         ("user:x", "selects the user scope"),
         ("nul.txt", "a device name"),
         ("a.", "begins or ends with a dot"),
-        ("01900000-0000-7000-8000-000000000000", "looks like an artifact id"),
+        (
+            "01900000-0000-7000-8000-000000000000",
+            "looks like an artifact id",
+        ),
         (&"x".repeat(129), "it has 129 bytes"),
     ] {
         let error = ArtifactName::parse(name).unwrap_err().to_string();
-        assert!(error.contains(why) && error.contains("use 1 to 128 bytes of letters"), "{error}");
-        assert!(!error.contains(|c: char| c.is_control() || c == '\u{202e}'), "{error:?}");
+        assert!(
+            error.contains(why) && error.contains("use 1 to 128 bytes of letters"),
+            "{error}"
+        );
+        assert!(
+            !error.contains(|c: char| c.is_control() || c == '\u{202e}'),
+            "{error:?}"
+        );
     }
 }
 
@@ -121,7 +153,10 @@ fn upload_is_named_after_its_file() {
         ("-rf.sh", "rf.sh"),
         ("nul.txt", "_nul.txt"),
         ("COM\u{b9}.log", "_COM1.log"),
-        ("01900000-0000-7000-8000-000000000000", "_01900000-0000-7000-8000-000000000000"),
+        (
+            "01900000-0000-7000-8000-000000000000",
+            "_01900000-0000-7000-8000-000000000000",
+        ),
         ("Cafe\u{301}.md", "Caf\u{e9}.md"),
         ("报告（终稿）.pdf", "报告_终稿_.pdf"),
         ("２０２６ ﬁnal.md", "2026 final.md"),
@@ -132,7 +167,11 @@ fn upload_is_named_after_its_file() {
         ("हिन्दी.txt", "हिन्दी.txt"),
         (&long, &cut),
     ] {
-        assert_eq!(ArtifactName::from_filename(filename).as_str(), want, "{filename:?}");
+        assert_eq!(
+            ArtifactName::from_filename(filename).as_str(),
+            want,
+            "{filename:?}"
+        );
     }
 }
 
@@ -146,10 +185,17 @@ fn number_is_inserted_before_the_extension() {
         ("a.tar.gz", 1, "a_1.tar.gz"),
         ("Bericht v1.2", 3, "Bericht v1.2_3"),
         ("报告.md", 1, "报告_1.md"),
-        ("x.averyveryverylongending", 1, "x.averyveryverylongending_1"),
+        (
+            "x.averyveryverylongending",
+            1,
+            "x.averyveryverylongending_1",
+        ),
         (&long, 12, &cut),
     ] {
-        assert_eq!(ArtifactName::parse(name).unwrap().numbered(n).as_str(), want);
+        assert_eq!(
+            ArtifactName::parse(name).unwrap().numbered(n).as_str(),
+            want
+        );
     }
 }
 
@@ -158,7 +204,10 @@ fn file_name_gets_extension_of_its_type() {
     let name = ArtifactName::parse("report").unwrap();
     assert_eq!(name.filename("text/markdown"), "report.md");
     assert_eq!(name.filename("image/png"), "report");
-    assert_eq!(ArtifactName::parse("a.py").unwrap().filename("text/plain"), "a.py");
+    assert_eq!(
+        ArtifactName::parse("a.py").unwrap().filename("text/plain"),
+        "a.py"
+    );
 }
 
 /// Returns arbitrary texts, and texts of fragments that are typical for valid and invalid names.
@@ -172,7 +221,10 @@ fn texts() -> impl Strategy<Value = String> {
         "[\\p{M}\\p{L}\\p{N}]{0,60}",
         any::<char>().prop_map(String::from),
     ];
-    prop_oneof![any::<String>(), prop::collection::vec(piece, 0..8).prop_map(|parts| parts.concat())]
+    prop_oneof![
+        any::<String>(),
+        prop::collection::vec(piece, 0..8).prop_map(|parts| parts.concat())
+    ]
 }
 
 proptest! {

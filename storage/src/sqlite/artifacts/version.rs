@@ -1,7 +1,9 @@
 //! Rows of the stored versions of artifacts (DUR-8).
 
 use rusqlite::{Connection, OptionalExtension};
-use soong_protocol::{ArtifactId, ArtifactVersion, NewArtifactCopy, NewDocumentVersion, NewVersion};
+use soong_protocol::{
+    ArtifactId, ArtifactVersion, NewArtifactCopy, NewDocumentVersion, NewVersion,
+};
 
 use super::{end_intent, save};
 use crate::sqlite::{
@@ -10,7 +12,11 @@ use crate::sqlite::{
 };
 
 /// Registers a version, and inserts or updates the artifact's row; ends the blob's intent.
-pub(in crate::sqlite) fn insert_version(conn: &Connection, new: &NewVersion, lsn: u64) -> rusqlite::Result<()> {
+pub(in crate::sqlite) fn insert_version(
+    conn: &Connection,
+    new: &NewVersion,
+    lsn: u64,
+) -> rusqlite::Result<()> {
     let artifact = &new.artifact;
     let key = save(conn, artifact)?;
     conn.prepare_cached(
@@ -35,7 +41,11 @@ pub(in crate::sqlite) fn insert_version(conn: &Connection, new: &NewVersion, lsn
 
 /// Registers the first version of a copy. The copy can also be found by the ids of the artifacts that it was copied
 /// from.
-pub(in crate::sqlite) fn insert_copy(conn: &Connection, new: &NewArtifactCopy, lsn: u64) -> rusqlite::Result<()> {
+pub(in crate::sqlite) fn insert_copy(
+    conn: &Connection,
+    new: &NewArtifactCopy,
+    lsn: u64,
+) -> rusqlite::Result<()> {
     insert_version(conn, &new.version, lsn)?;
     conn.prepare_cached(
         "UPDATE artifact SET copied_from = ?2 || coalesce(
@@ -47,7 +57,11 @@ pub(in crate::sqlite) fn insert_copy(conn: &Connection, new: &NewArtifactCopy, l
 }
 
 /// Registers the content of a document at one of its edits as a version; ends the blob's intent.
-pub(in crate::sqlite) fn flush(conn: &Connection, new: &NewDocumentVersion, lsn: u64) -> rusqlite::Result<()> {
+pub(in crate::sqlite) fn flush(
+    conn: &Connection,
+    new: &NewDocumentVersion,
+    lsn: u64,
+) -> rusqlite::Result<()> {
     conn.prepare_cached(
         "INSERT INTO artifact_version (artifact_key, version, size, content_type, update_type, source, provenance,
                                        path, created_at, lsn)
@@ -69,26 +83,30 @@ pub(in crate::sqlite) fn flush(conn: &Connection, new: &NewDocumentVersion, lsn:
 }
 
 /// Lists the versions of an artifact in order, each with the edits that led to it.
-pub(in crate::sqlite) fn versions(conn: &Connection, id: &ArtifactId) -> rusqlite::Result<Vec<ArtifactVersion>> {
+pub(in crate::sqlite) fn versions(
+    conn: &Connection,
+    id: &ArtifactId,
+) -> rusqlite::Result<Vec<ArtifactVersion>> {
     let mut query = conn.prepare_cached(
         "SELECT version, artifact_version.size, artifact_version.content_type, update_type, artifact_version.source,
                 artifact_version.provenance, artifact_version.created_at
          FROM artifact_version JOIN artifact USING (artifact_key) LEFT JOIN session USING (session_key)
          WHERE artifact_id = ?1 AND removal IS NULL ORDER BY version",
     )?;
-    let mut versions: Vec<ArtifactVersion> = collect_rows(query.query_map([id.as_str()], |row| {
-        let mut columns = Columns::of(row);
-        Ok(ArtifactVersion {
-            version: columns.count()?,
-            size: columns.count()?,
-            content_type: columns.next()?,
-            update_type: columns.enum_value()?,
-            source: columns.enum_value()?,
-            provenance: columns.json()?,
-            changes: Vec::new(),
-            created_at: columns.time()?,
-        })
-    })?)?;
+    let mut versions: Vec<ArtifactVersion> =
+        collect_rows(query.query_map([id.as_str()], |row| {
+            let mut columns = Columns::of(row);
+            Ok(ArtifactVersion {
+                version: columns.count()?,
+                size: columns.count()?,
+                content_type: columns.next()?,
+                update_type: columns.enum_value()?,
+                source: columns.enum_value()?,
+                provenance: columns.json()?,
+                changes: Vec::new(),
+                created_at: columns.time()?,
+            })
+        })?)?;
     for (revision, change) in edits::replacements(conn, id)? {
         let index = versions.partition_point(|version| version.version < revision);
         if let Some(version) = versions.get_mut(index) {
@@ -113,7 +131,10 @@ pub(in crate::sqlite) fn blob(
 }
 
 /// Lists the paths of an artifact's blobs, by version.
-pub(in crate::sqlite) fn blob_paths(conn: &Connection, id: &ArtifactId) -> rusqlite::Result<Vec<String>> {
+pub(in crate::sqlite) fn blob_paths(
+    conn: &Connection,
+    id: &ArtifactId,
+) -> rusqlite::Result<Vec<String>> {
     let mut query = conn.prepare_cached(
         "SELECT path FROM artifact_version JOIN artifact USING (artifact_key) LEFT JOIN session USING (session_key)
          WHERE artifact_id = ?1 AND removal IS NULL ORDER BY version",

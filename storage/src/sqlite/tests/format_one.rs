@@ -4,8 +4,8 @@ use std::path::Path;
 
 use rusqlite::Connection;
 use soong_protocol::{
-    Artifact, ArtifactId, ArtifactScope, ArtifactSource, ArtifactWrite, NewVersion, Provenance, Role, RunId, SessionId,
-    TraceId, UpdateType, Write,
+    Artifact, ArtifactId, ArtifactScope, ArtifactSource, ArtifactWrite, NewVersion, Provenance,
+    Role, RunId, SessionId, TraceId, UpdateType, Write,
 };
 
 use super::{append, open};
@@ -58,55 +58,140 @@ fn format_1_database_is_backed_up_and_migrated_without_loss() {
     let mut store = open(&path);
     let reader = SqliteReader::open(&path).unwrap();
     let (session, trace) = (SessionId::new("s"), TraceId::new("s"));
-    let of_session = ArtifactScope::Session { session_id: session.clone() };
+    let of_session = ArtifactScope::Session {
+        session_id: session.clone(),
+    };
     let of_user = ArtifactScope::User { uid: "ann".into() };
 
     let report = reader.artifact(&of_session, "report").unwrap().unwrap();
     assert_eq!(
-        (report.artifact_id.as_str(), report.title.as_str(), report.filename.as_str()),
+        (
+            report.artifact_id.as_str(),
+            report.title.as_str(),
+            report.filename.as_str()
+        ),
         ("a1", "Report", "report.md")
     );
-    assert_eq!((report.current_version, report.stored_version, report.dirty, report.size), (2, 2, false, 6));
-    assert_eq!((report.source, report.debug), (ArtifactSource::Agent, false));
-    assert_eq!(report.provenance, Provenance { run_id: Some(RunId::new("r")), ..Provenance::default() });
-    assert_eq!((report.created_at.as_millis(), report.updated_at.as_millis()), (11, 12));
+    assert_eq!(
+        (
+            report.current_version,
+            report.stored_version,
+            report.dirty,
+            report.size
+        ),
+        (2, 2, false, 6)
+    );
+    assert_eq!(
+        (report.source, report.debug),
+        (ArtifactSource::Agent, false)
+    );
+    assert_eq!(
+        report.provenance,
+        Provenance {
+            run_id: Some(RunId::new("r")),
+            ..Provenance::default()
+        }
+    );
+    assert_eq!(
+        (report.created_at.as_millis(), report.updated_at.as_millis()),
+        (11, 12)
+    );
     assert_eq!((report.summary.clone(), report.metadata.len()), (None, 0));
     let notes = reader.artifact(&of_user, "notes").unwrap().unwrap();
-    assert_eq!((notes.key().as_str(), notes.current_version, notes.dirty), ("user:notes", 1, false));
+    assert_eq!(
+        (notes.key().as_str(), notes.current_version, notes.dirty),
+        ("user:notes", 1, false)
+    );
     assert_eq!(reader.artifacts(&of_session).unwrap().len(), 1);
     let versions = reader.versions(&report.artifact_id).unwrap();
-    let kept: Vec<_> =
-        versions.iter().map(|one| (one.version, one.size, one.update_type, one.content_type.as_str())).collect();
-    assert_eq!(kept, [(1, 4, UpdateType::Create, "text/markdown"), (2, 6, UpdateType::Rewrite, "text/markdown")]);
+    let kept: Vec<_> = versions
+        .iter()
+        .map(|one| {
+            (
+                one.version,
+                one.size,
+                one.update_type,
+                one.content_type.as_str(),
+            )
+        })
+        .collect();
+    assert_eq!(
+        kept,
+        [
+            (1, 4, UpdateType::Create, "text/markdown"),
+            (2, 6, UpdateType::Rewrite, "text/markdown")
+        ]
+    );
     let second = reader.blob_path(&report.artifact_id, 2).unwrap();
-    assert_eq!(second.as_deref(), Some("sessions/s/artifacts/a1/v2/report.md"));
-    assert_eq!(reader.blob_intents().unwrap(), ["sessions/s/artifacts/a9/v1/half"]);
+    assert_eq!(
+        second.as_deref(),
+        Some("sessions/s/artifacts/a1/v2/report.md")
+    );
+    assert_eq!(
+        reader.blob_intents().unwrap(),
+        ["sessions/s/artifacts/a9/v1/half"]
+    );
     assert!(reader.edits(&report.artifact_id, 0, 9).unwrap().is_empty());
 
     let messages = reader.messages(&trace, MessagePath::Main).unwrap();
     let roles: Vec<Role> = messages.iter().map(|message| message.role).collect();
     assert_eq!(roles, [Role::User, Role::Assistant, Role::Tool]);
-    assert_eq!((messages[2].content.as_str(), &messages[2].long_term_memory), ("text", &None));
-    assert!(messages.iter().all(|message| !message.include_output_only_once));
+    assert_eq!(
+        (messages[2].content.as_str(), &messages[2].long_term_memory),
+        ("text", &None)
+    );
+    assert!(
+        messages
+            .iter()
+            .all(|message| !message.include_output_only_once)
+    );
     assert_eq!(messages[1].tool_calls[0].name, "read");
     assert_eq!(reader.run(&RunId::new("r")).unwrap().unwrap().turn, 2);
     assert_eq!(reader.run_events(&RunId::new("r")).unwrap().len(), 3);
-    let goals_at = |lsn| reader.goal_tree_at(&trace, lsn).unwrap().unwrap().goals.len();
-    assert_eq!((goals_at(2), goals_at(3)), (0, 1), "goal changes are found in rows of the old format");
+    let goals_at = |lsn| {
+        reader
+            .goal_tree_at(&trace, lsn)
+            .unwrap()
+            .unwrap()
+            .goals
+            .len()
+    };
+    assert_eq!(
+        (goals_at(2), goals_at(3)),
+        (0, 1),
+        "goal changes are found in rows of the old format"
+    );
 
     // New versions can be added.
-    let next = Artifact { current_version: 3, stored_version: 3, ..report };
-    let wanted = NewVersion { artifact: next, update_type: UpdateType::Update, path: "p".into() };
-    let acks = store.commit(&[append(vec![Write::Artifact(ArtifactWrite::Version(Box::new(wanted)))])]).unwrap();
+    let next = Artifact {
+        current_version: 3,
+        stored_version: 3,
+        ..report
+    };
+    let wanted = NewVersion {
+        artifact: next,
+        update_type: UpdateType::Update,
+        path: "p".into(),
+    };
+    let acks = store
+        .commit(&[append(vec![Write::Artifact(ArtifactWrite::Version(
+            Box::new(wanted),
+        ))])])
+        .unwrap();
     assert!(acks[0].is_ok(), "{acks:?}");
     assert_eq!(reader.versions(&ArtifactId::new("a1")).unwrap().len(), 3);
 
     // The copy is the file before the migration.
     let copy = Connection::open(dir.path().join("soong.db.v1.bak")).unwrap();
     assert_eq!(version(&copy).unwrap(), 1);
-    let names: i64 = copy.query_row("SELECT count(name) FROM artifact", [], |row| row.get(0)).unwrap();
+    let names: i64 = copy
+        .query_row("SELECT count(name) FROM artifact", [], |row| row.get(0))
+        .unwrap();
     assert_eq!(names, 2);
-    assert_eq!(version(&Connection::open(&path).unwrap()).unwrap(), latest_version(MIGRATIONS));
+    assert_eq!(
+        version(&Connection::open(&path).unwrap()).unwrap(),
+        latest_version(MIGRATIONS)
+    );
 }
 
 #[test]
@@ -119,8 +204,13 @@ fn migrated_file_is_not_backed_up_again() {
     let before = std::fs::read(&copy).unwrap();
     drop(open(&path));
     assert_eq!(std::fs::read(&copy).unwrap(), before);
-    let copies = std::fs::read_dir(dir.path())
-        .unwrap()
-        .filter(|entry| entry.as_ref().unwrap().file_name().to_string_lossy().contains("bak"));
+    let copies = std::fs::read_dir(dir.path()).unwrap().filter(|entry| {
+        entry
+            .as_ref()
+            .unwrap()
+            .file_name()
+            .to_string_lossy()
+            .contains("bak")
+    });
     assert_eq!(copies.count(), 1);
 }

@@ -2,7 +2,9 @@
 
 use std::fs;
 
-use soong_protocol::{Event, EventDraft, NewSession, NewTrace, RunMode, Timestamp, TraceId, TraceWrite};
+use soong_protocol::{
+    Event, EventDraft, NewSession, NewTrace, RunMode, Timestamp, TraceId, TraceWrite,
+};
 
 use super::*;
 
@@ -32,15 +34,24 @@ fn session(id: &str) -> Append {
     };
     Append {
         fence: None,
-        writes: vec![Write::Session(SessionWrite::Create(session)), Write::Trace(TraceWrite::Create(trace))],
+        writes: vec![
+            Write::Session(SessionWrite::Create(session)),
+            Write::Trace(TraceWrite::Create(trace)),
+        ],
     }
 }
 
 fn event(session: &str, text: &str) -> Append {
     let data = serde_json::value::RawValue::from_string(format!("{text:?}")).unwrap();
-    let event = Event::Unknown { kind: "x".into(), data };
+    let event = Event::Unknown {
+        kind: "x".into(),
+        data,
+    };
     let draft = EventDraft::new(TraceId::new(session), None, Timestamp::default(), event);
-    Append { fence: None, writes: vec![Write::Event(draft)] }
+    Append {
+        fence: None,
+        writes: vec![Write::Event(draft)],
+    }
 }
 
 fn commit(store: &mut SqliteStore, append: Append) {
@@ -79,7 +90,11 @@ fn log_stays_small_on_a_small_disk() {
         largest = largest.max(fs::metadata(dir.path().join("x.db-wal")).unwrap().len());
     }
     drop(reader);
-    assert!(largest < 2 * KIB * KIB, "the log grew to {} KiB", largest / KIB);
+    assert!(
+        largest < 2 * KIB * KIB,
+        "the log grew to {} KiB",
+        largest / KIB
+    );
 }
 
 #[test]
@@ -91,19 +106,52 @@ fn deleted_session_leaves_no_bytes_in_the_files() {
     commit(&mut store, session("kept"));
     commit(&mut store, session("gone"));
     for number in 0..400 {
-        commit(&mut store, event("kept", &format!("{number} {}", "y".repeat(300))));
-        commit(&mut store, event("gone", &format!("{number} {secret} {}", "z".repeat(300))));
+        commit(
+            &mut store,
+            event("kept", &format!("{number} {}", "y".repeat(300))),
+        );
+        commit(
+            &mut store,
+            event("gone", &format!("{number} {secret} {}", "z".repeat(300))),
+        );
     }
     let found = || {
-        let files = fs::read_dir(dir.path()).unwrap().map(|entry| fs::read(entry.unwrap().path()).unwrap());
-        files.map(|bytes| bytes.windows(secret.len()).filter(|part| *part == secret.as_bytes()).count()).sum::<usize>()
+        let files = fs::read_dir(dir.path())
+            .unwrap()
+            .map(|entry| fs::read(entry.unwrap().path()).unwrap());
+        files
+            .map(|bytes| {
+                bytes
+                    .windows(secret.len())
+                    .filter(|part| *part == secret.as_bytes())
+                    .count()
+            })
+            .sum::<usize>()
     };
     assert!(found() >= 400);
     let id = SessionId::new("gone");
-    commit(&mut store, Append { fence: None, writes: vec![Write::Session(SessionWrite::BeginRemoval(id.clone()))] });
-    while matches!(deletion::stage(store.conn.as_ref().unwrap(), &id), Ok(Some(_))) {
-        let remove = Write::Session(SessionWrite::RemoveRows { session_id: id.clone(), limit: 50 });
-        commit(&mut store, Append { fence: None, writes: vec![remove] });
+    commit(
+        &mut store,
+        Append {
+            fence: None,
+            writes: vec![Write::Session(SessionWrite::BeginRemoval(id.clone()))],
+        },
+    );
+    while matches!(
+        deletion::stage(store.conn.as_ref().unwrap(), &id),
+        Ok(Some(_))
+    ) {
+        let remove = Write::Session(SessionWrite::RemoveRows {
+            session_id: id.clone(),
+            limit: 50,
+        });
+        commit(
+            &mut store,
+            Append {
+                fence: None,
+                writes: vec![remove],
+            },
+        );
     }
     assert_eq!(found(), 0, "while the database is open");
     drop(store);

@@ -10,26 +10,51 @@ type CallRow = (&'static str, &'static str, &'static str);
 
 #[tokio::test]
 async fn nonstandard_streams_are_accepted() {
-    let counted =
-        |prompt_tokens, completion_tokens| Some(Usage { prompt_tokens, completion_tokens, ..Usage::default() });
+    let counted = |prompt_tokens, completion_tokens| {
+        Some(Usage {
+            prompt_tokens,
+            completion_tokens,
+            ..Usage::default()
+        })
+    };
     let with = |mut chunk: Value, field: &str, value: Value| {
         chunk[field] = value;
         chunk
     };
     let usage = |prompt: u64| json!({"prompt_tokens": prompt, "completion_tokens": 1});
     let whole = |finish: &str| json!({"choices": [{"message": {"content": "hi"}, "finish_reason": finish}]});
-    let reasons = |content: &str| Completion { reasoning: Some(content.into()), ..completion("hi") };
+    let reasons = |content: &str| Completion {
+        reasoning: Some(content.into()),
+        ..completion("hi")
+    };
     let rows: Vec<(&str, Reply, Completion)> = vec![
-        ("no usage", Reply::answer("hi").without_usage(), completion("hi")),
+        (
+            "no usage",
+            Reply::answer("hi").without_usage(),
+            completion("hi"),
+        ),
         (
             "usage in each chunk",
-            Reply::sse([with(text("hi"), "usage", usage(1)), with(stop(), "usage", usage(2))]),
-            Completion { usage: counted(2, 1), ..completion("hi") },
+            Reply::sse([
+                with(text("hi"), "usage", usage(1)),
+                with(stop(), "usage", usage(2)),
+            ]),
+            Completion {
+                usage: counted(2, 1),
+                ..completion("hi")
+            },
         ),
         (
             "usage as floats",
-            Reply::sse([text("hi"), stop(), json!({"usage": {"prompt_tokens": 3.0, "completion_tokens": "4"}})]),
-            Completion { usage: counted(3, 4), ..completion("hi") },
+            Reply::sse([
+                text("hi"),
+                stop(),
+                json!({"usage": {"prompt_tokens": 3.0, "completion_tokens": "4"}}),
+            ]),
+            Completion {
+                usage: counted(3, 4),
+                ..completion("hi")
+            },
         ),
         (
             "details of usage",
@@ -40,60 +65,130 @@ async fn nonstandard_streams_are_accepted() {
             "prompt_tokens_details": {"cached_tokens": 4}, "completion_tokens_details": {"reasoning_tokens": 2}}}),
             ]),
             Completion {
-                usage: Some(Usage { prompt_tokens: 9, cached_tokens: 4, reasoning_tokens: 2, ..Usage::default() }),
+                usage: Some(Usage {
+                    prompt_tokens: 9,
+                    cached_tokens: 4,
+                    reasoning_tokens: 2,
+                    ..Usage::default()
+                }),
                 ..completion("hi")
             },
         ),
         (
             "empty choices",
-            Reply::sse([json!({"choices": []}), text("hi"), json!({"choices": null}), stop()]),
+            Reply::sse([
+                json!({"choices": []}),
+                text("hi"),
+                json!({"choices": null}),
+                stop(),
+            ]),
             completion("hi"),
         ),
-        ("unknown fields", Reply::sse([with(text("hi"), "x_groq", json!({"a": [1]})), stop()]), completion("hi")),
+        (
+            "unknown fields",
+            Reply::sse([with(text("hi"), "x_groq", json!({"a": [1]})), stop()]),
+            completion("hi"),
+        ),
         (
             "null content",
-            Reply::sse([delta(json!({"content": null, "tool_calls": null}), Value::Null), text("hi"), stop()]),
+            Reply::sse([
+                delta(json!({"content": null, "tool_calls": null}), Value::Null),
+                text("hi"),
+                stop(),
+            ]),
             completion("hi"),
         ),
         (
             "content parts",
             Reply::sse([
-                delta(json!({"content": [{"type": "text", "text": "h"}, {"type": "image"}, "i"]}), Value::Null),
+                delta(
+                    json!({"content": [{"type": "text", "text": "h"}, {"type": "image"}, "i"]}),
+                    Value::Null,
+                ),
                 stop(),
             ]),
             completion("hi"),
         ),
         (
             "refusal",
-            Reply::sse([delta(json!({"refusal": "hi", "content": null}), Value::Null), stop()]),
-            Completion { finish_reason: "refusal".into(), ..completion("hi") },
+            Reply::sse([
+                delta(json!({"refusal": "hi", "content": null}), Value::Null),
+                stop(),
+            ]),
+            Completion {
+                finish_reason: "refusal".into(),
+                ..completion("hi")
+            },
         ),
         (
             "reasoning_content",
-            Reply::sse([delta(json!({"reasoning_content": "hm"}), Value::Null), text("hi"), stop()]),
+            Reply::sse([
+                delta(json!({"reasoning_content": "hm"}), Value::Null),
+                text("hi"),
+                stop(),
+            ]),
             reasons("hm"),
         ),
         (
             "reasoning",
-            Reply::sse([delta(json!({"reasoning": "hm", "content": ""}), Value::Null), text("hi"), stop()]),
+            Reply::sse([
+                delta(json!({"reasoning": "hm", "content": ""}), Value::Null),
+                text("hi"),
+                stop(),
+            ]),
             reasons("hm"),
         ),
         (
             "both reasonings",
-            Reply::sse([delta(json!({"reasoning": "hm", "reasoning_content": "hm"}), Value::Null), text("hi"), stop()]),
+            Reply::sse([
+                delta(
+                    json!({"reasoning": "hm", "reasoning_content": "hm"}),
+                    Value::Null,
+                ),
+                text("hi"),
+                stop(),
+            ]),
             reasons("hm"),
         ),
         (
             "a second choice",
-            Reply::sse([text("hi"), json!({"choices": [{"index": 1, "delta": {"content": "no"}}]}), stop()]),
+            Reply::sse([
+                text("hi"),
+                json!({"choices": [{"index": 1, "delta": {"content": "no"}}]}),
+                stop(),
+            ]),
             completion("hi"),
         ),
-        ("message repeated at the end", Reply::sse([text("hi"), whole("stop")]), completion("hi")),
-        ("[DONE] without a finish reason", Reply::sse([text("hi")]), completion("hi")),
-        ("empty finish reasons", Reply::sse([delta(json!({"content": "hi"}), "".into()), stop()]), completion("hi")),
-        ("no [DONE]", Reply::stream([format!("data: {}\n\ndata: {}\n\n", text("hi"), stop())]), completion("hi")),
-        ("cut after the finish reason", Reply::sse([text("hi"), stop()]).then_cut(), completion("hi")),
-        ("no last blank line", Reply::stream([format!("data: {}\n\ndata: {}", text("hi"), stop())]), completion("hi")),
+        (
+            "message repeated at the end",
+            Reply::sse([text("hi"), whole("stop")]),
+            completion("hi"),
+        ),
+        (
+            "[DONE] without a finish reason",
+            Reply::sse([text("hi")]),
+            completion("hi"),
+        ),
+        (
+            "empty finish reasons",
+            Reply::sse([delta(json!({"content": "hi"}), "".into()), stop()]),
+            completion("hi"),
+        ),
+        (
+            "no [DONE]",
+            Reply::stream([format!("data: {}\n\ndata: {}\n\n", text("hi"), stop())]),
+            completion("hi"),
+        ),
+        (
+            "cut after the finish reason",
+            Reply::sse([text("hi"), stop()]).then_cut(),
+            completion("hi"),
+        ),
+        (
+            "no last blank line",
+            Reply::stream([format!("data: {}\n\ndata: {}", text("hi"), stop())]),
+            completion("hi"),
+        ),
         (
             "CRLF and comments",
             Reply::stream([format!(
@@ -103,13 +198,24 @@ async fn nonstandard_streams_are_accepted() {
             )]),
             completion("hi"),
         ),
-        ("a body in one piece", Reply::status(200, whole("stop").to_string()), completion("hi")),
-        ("a body in one piece, spaced", Reply::status(200, format!("\n  {:#}\n", whole("eos"))), completion("hi")),
+        (
+            "a body in one piece",
+            Reply::status(200, whole("stop").to_string()),
+            completion("hi"),
+        ),
+        (
+            "a body in one piece, spaced",
+            Reply::status(200, format!("\n  {:#}\n", whole("eos"))),
+            completion("hi"),
+        ),
         ("nothing said", Reply::sse([stop()]), completion("")),
     ];
     for (row, reply, want) in rows {
         // Data for the service has tests of its own.
-        let answer = answer_to(reply).await.map(|answer| Completion { provider_data: None, ..answer });
+        let answer = answer_to(reply).await.map(|answer| Completion {
+            provider_data: None,
+            ..answer
+        });
         assert_eq!(answer, Ok(want), "{row}");
     }
 }
@@ -126,7 +232,9 @@ async fn finish_reasons_are_mapped_to_openai_names() {
         ("tool_use", "tool_calls"),
         ("content_filter", "content_filter"),
     ] {
-        let answer = answer_to(Reply::sse([text("hi"), delta(json!({}), reason.into())])).await.unwrap();
+        let answer = answer_to(Reply::sse([text("hi"), delta(json!({}), reason.into())]))
+            .await
+            .unwrap();
         assert_eq!(answer.finish_reason, want, "{reason}");
     }
 }
@@ -137,7 +245,8 @@ async fn nonstandard_tool_calls_are_completed_with_unique_ids() {
     let more = |arguments: &str| json!({"arguments": arguments});
     let a = ("x", "read", "{\"a\":1}");
     let b = ("y", "grep", "{}");
-    let with_usage = |message: Value| Reply::status(200, json!({"choices": [{"message": message}]}).to_string());
+    let with_usage =
+        |message: Value| Reply::status(200, json!({"choices": [{"message": message}]}).to_string());
     let rows: Vec<(&str, Vec<Value>, Vec<CallRow>)> = vec![
         (
             "pieces",
@@ -240,12 +349,22 @@ async fn nonstandard_tool_calls_are_completed_with_unique_ids() {
                 json!({"index": 1, "id": null, "function": f("grep", "{}")}),
                 json!({"index": 2, "id": "", "function": f("grep", "{}")}),
             ],
-            vec![("call_1", "read", "{\"a\":1}"), ("call_2", "grep", "{}"), ("call_3", "grep", "{}")],
+            vec![
+                ("call_1", "read", "{\"a\":1}"),
+                ("call_2", "grep", "{}"),
+                ("call_3", "grep", "{}"),
+            ],
         ),
         (
             "no id, no index",
-            vec![json!({"function": f("read", "{\"a\":1}")}), json!({"function": f("read", "{\"a\":1}")})],
-            vec![("call_1", "read", "{\"a\":1}"), ("call_2", "read", "{\"a\":1}")],
+            vec![
+                json!({"function": f("read", "{\"a\":1}")}),
+                json!({"function": f("read", "{\"a\":1}")}),
+            ],
+            vec![
+                ("call_1", "read", "{\"a\":1}"),
+                ("call_2", "read", "{\"a\":1}"),
+            ],
         ),
         (
             "duplicate ids",
@@ -266,7 +385,9 @@ async fn nonstandard_tool_calls_are_completed_with_unique_ids() {
         ),
         (
             "arguments as an object",
-            vec![json!({"index": "0", "id": "x", "function": {"name": "read", "arguments": {"a": 1}}})],
+            vec![
+                json!({"index": "0", "id": "x", "function": {"name": "read", "arguments": {"a": 1}}}),
+            ],
             vec![a],
         ),
         (
@@ -291,24 +412,51 @@ async fn nonstandard_tool_calls_are_completed_with_unique_ids() {
     for (row, pieces, want) in rows {
         let want: Vec<ToolCall> = want
             .into_iter()
-            .map(|(id, name, arguments)| ToolCall { id: id.into(), name: name.into(), arguments: arguments.into() })
+            .map(|(id, name, arguments)| ToolCall {
+                id: id.into(),
+                name: name.into(),
+                arguments: arguments.into(),
+            })
             .collect();
         let streamed = Reply::sse(pieces.iter().cloned().map(call_piece).chain([stop()]));
         let answer = answer_to(streamed).await.unwrap();
-        assert_eq!((&answer.tool_calls, &*answer.finish_reason), (&want, "tool_calls"), "{row}");
+        assert_eq!(
+            (&answer.tool_calls, &*answer.finish_reason),
+            (&want, "tool_calls"),
+            "{row}"
+        );
         if pieces.len() == want.len() {
-            let answer = answer_to(with_usage(json!({"content": null, "tool_calls": pieces}))).await.unwrap();
+            let answer = answer_to(with_usage(json!({"content": null, "tool_calls": pieces})))
+                .await
+                .unwrap();
             assert_eq!(answer.tool_calls, want, "{row}, in one piece");
         }
     }
-    let old = delta(json!({"function_call": f("grep", "{}")}), "function_call".into());
-    assert_eq!(answer_to(Reply::sse([old])).await.unwrap().tool_calls[0].id, "call_1");
+    let old = delta(
+        json!({"function_call": f("grep", "{}")}),
+        "function_call".into(),
+    );
+    assert_eq!(
+        answer_to(Reply::sse([old])).await.unwrap().tool_calls[0].id,
+        "call_1"
+    );
 }
 
 #[tokio::test]
 async fn multibyte_characters_may_be_split_across_chunks() {
     let said = "好é😀 ";
-    let bytes = format!("data: {}\n\ndata: {}\n\ndata: [DONE]\n\n", text(said), stop()).into_bytes();
-    assert_eq!(answer_to(Reply::stream(bytes.chunks(1))).await, Ok(completion(said)));
-    assert_eq!(answer_to(Reply::stream(bytes.chunks(7))).await, Ok(completion(said)));
+    let bytes = format!(
+        "data: {}\n\ndata: {}\n\ndata: [DONE]\n\n",
+        text(said),
+        stop()
+    )
+    .into_bytes();
+    assert_eq!(
+        answer_to(Reply::stream(bytes.chunks(1))).await,
+        Ok(completion(said))
+    );
+    assert_eq!(
+        answer_to(Reply::stream(bytes.chunks(7))).await,
+        Ok(completion(said))
+    );
 }

@@ -5,7 +5,10 @@ use std::collections::BTreeMap;
 use super::*;
 
 fn table(entries: &[(&str, &str)]) -> BTreeMap<String, String> {
-    entries.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+    entries
+        .iter()
+        .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+        .collect()
 }
 
 #[tokio::test]
@@ -25,34 +28,76 @@ async fn a_profile_adds_headers_query_and_parameters() {
     asked.params.insert("top_p".into(), json!(0.9));
     ask(&provider, &asked).await.unwrap();
     let asked = &server.requests()[0];
-    assert_eq!(asked.path, "/v1/chat/completions?a=1&api-version=2026-01-01&b=2");
-    assert_eq!((asked.headers["x-team"].as_str(), asked.headers["api-key"].as_str()), ("blue", "azure-secret-1"));
-    assert!(!asked.headers.contains_key("authorization"), "the other header carries the key: {asked:?}");
+    assert_eq!(
+        asked.path,
+        "/v1/chat/completions?a=1&api-version=2026-01-01&b=2"
+    );
+    assert_eq!(
+        (
+            asked.headers["x-team"].as_str(),
+            asked.headers["api-key"].as_str()
+        ),
+        ("blue", "azure-secret-1")
+    );
+    assert!(
+        !asked.headers.contains_key("authorization"),
+        "the other header carries the key: {asked:?}"
+    );
     let sent = |name: &str| asked.body[name].clone();
-    assert_eq!((sent("seed"), sent("top_p"), sent("temperature")), (json!(7), json!(0.9), json!(0.25)));
+    assert_eq!(
+        (sent("seed"), sent("top_p"), sent("temperature")),
+        (json!(7), json!(0.9), json!(0.25))
+    );
     assert_eq!(sent("stream_options"), json!({"include_usage": false}));
 }
 
 #[tokio::test]
 async fn header_value_from_environment_is_redacted_in_errors() {
-    let server = ScriptedServer::start(|asked| Reply::status(400, format!("bad header {}", asked.headers["x-token"])));
-    let config = ModelConfig { header_env: table(&[("x-token", "TOKEN_OF_PROXY")]), ..config(server.base_url()) };
+    let server = ScriptedServer::start(|asked| {
+        Reply::status(400, format!("bad header {}", asked.headers["x-token"]))
+    });
+    let config = ModelConfig {
+        header_env: table(&[("x-token", "TOKEN_OF_PROXY")]),
+        ..config(server.base_url())
+    };
     let environment = Environment::of([("TOKEN_OF_PROXY", "proxy-secret-12345")]);
     let provider = OpenAi::new(&config, &environment).unwrap();
     let error = ask(&provider, &request()).await.unwrap_err();
-    assert!(error.message.ends_with("answered with HTTP 400: bad header [key]"), "{error}");
-    let refused = open_ai(&config, None).err().map(|error| error.message).unwrap_or_default();
-    assert!(refused.contains("TOKEN_OF_PROXY") && refused.contains("is not set"), "{refused}");
+    assert!(
+        error
+            .message
+            .ends_with("answered with HTTP 400: bad header [key]"),
+        "{error}"
+    );
+    let refused = open_ai(&config, None)
+        .err()
+        .map(|error| error.message)
+        .unwrap_or_default();
+    assert!(
+        refused.contains("TOKEN_OF_PROXY") && refused.contains("is not set"),
+        "{refused}"
+    );
 }
 
 #[tokio::test]
 async fn connection_error_advice_depends_on_cause() {
-    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let nobody = std::net::TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap();
     for (base_url, part) in [
-        (format!("http://{nobody}/v1"), "is the server running there? (Ollama: `ollama serve`)"),
-        ("http://no-such-host.invalid/v1".to_owned(), "check `model.base_url` and the network"),
+        (
+            format!("http://{nobody}/v1"),
+            "is the server running there? (Ollama: `ollama serve`)",
+        ),
+        (
+            "http://no-such-host.invalid/v1".to_owned(),
+            "check `model.base_url` and the network",
+        ),
     ] {
-        let error = ask(&open_ai(&config(base_url), None).unwrap(), &request()).await.unwrap_err();
+        let error = ask(&open_ai(&config(base_url), None).unwrap(), &request())
+            .await
+            .unwrap_err();
         assert!(error.message.contains(part), "{error}");
     }
 }

@@ -9,7 +9,14 @@ use super::*;
 
 fn request(offered: &[&str], called: &[&str]) -> ModelRequest {
     let tool = |name: &&str| Arc::new(ToolSpec::read(name, "T", "T.", json!({"type": "object"})));
-    let mut asks = Message::new(TraceId::new("t"), 1, None, Role::Assistant, String::new(), Timestamp::from_millis(0));
+    let mut asks = Message::new(
+        TraceId::new("t"),
+        1,
+        None,
+        Role::Assistant,
+        String::new(),
+        Timestamp::from_millis(0),
+    );
     asks.tool_calls = called.iter().map(|name| call(name)).collect();
     ModelRequest {
         system: Vec::new(),
@@ -20,7 +27,11 @@ fn request(offered: &[&str], called: &[&str]) -> ModelRequest {
 }
 
 fn call(name: &str) -> ToolCall {
-    ToolCall { id: "c".to_owned(), name: name.to_owned(), arguments: "{}".to_owned() }
+    ToolCall {
+        id: "c".to_owned(),
+        name: name.to_owned(),
+        arguments: "{}".to_owned(),
+    }
 }
 
 #[test]
@@ -30,15 +41,39 @@ fn tool_names_are_encoded_and_restored() {
     let long_encoded = format!("mcp__{}_", "a".repeat(58));
     let twin_encoded = format!("mcp__{}_2", "a".repeat(57));
     for (offered, called, want) in [
-        (vec!["read", "a-b_c"], vec!["read"], vec!["read", "a-b_c", "read"]),
-        (vec!["read", "mcp.s.add"], vec!["mcp.s.add"], vec!["read", "mcp__s__add", "mcp__s__add"]),
+        (
+            vec!["read", "a-b_c"],
+            vec!["read"],
+            vec!["read", "a-b_c", "read"],
+        ),
+        (
+            vec!["read", "mcp.s.add"],
+            vec!["mcp.s.add"],
+            vec!["read", "mcp__s__add", "mcp__s__add"],
+        ),
         // A name that fits is kept, whatever its position.
-        (vec!["mcp.s.add", "mcp__s__add"], vec![], vec!["mcp__s__add_2", "mcp__s__add"]),
-        (vec!["a.b", "a..b", "a__b_2"], vec!["a__b"], vec!["a__b_3", "a____b", "a__b_2", "a__b"]),
+        (
+            vec!["mcp.s.add", "mcp__s__add"],
+            vec![],
+            vec!["mcp__s__add_2", "mcp__s__add"],
+        ),
+        (
+            vec!["a.b", "a..b", "a__b_2"],
+            vec!["a__b"],
+            vec!["a__b_3", "a____b", "a__b_2", "a__b"],
+        ),
         // Two names that would be truncated to the same one.
-        (vec![long.as_str(), twin.as_str()], vec![], vec![long_encoded.as_str(), twin_encoded.as_str()]),
+        (
+            vec![long.as_str(), twin.as_str()],
+            vec![],
+            vec![long_encoded.as_str(), twin_encoded.as_str()],
+        ),
         // Names that are not offered any more or that a model made up.
-        (vec![], vec!["mcp.gone.x", "no tool", "ü"], vec!["mcp__gone__x", "no_tool", "_"]),
+        (
+            vec![],
+            vec!["mcp.gone.x", "no tool", "ü"],
+            vec!["mcp__gone__x", "no_tool", "_"],
+        ),
     ] {
         let request = request(&offered, &called);
         let names = ToolNames::of(&request);
@@ -58,12 +93,19 @@ fn unknown_tool_name_is_not_restored() {
     let names = ToolNames::of(&request(&["mcp.s.add"], &[]));
     let mut calls = vec![call("mcp__s__sub"), call("mcp__s__add")];
     names.restore(&mut calls);
-    assert_eq!((calls[0].name.as_str(), calls[1].name.as_str()), ("mcp__s__sub", "mcp.s.add"));
+    assert_eq!(
+        (calls[0].name.as_str(), calls[1].name.as_str()),
+        ("mcp__s__sub", "mcp.s.add")
+    );
 }
 
 #[test]
 fn half_characters_of_stored_arguments_are_replaced() {
-    let call = ToolCall { id: "c".into(), name: "t".into(), arguments: r#"{"a": "\ud83d", "b": 1}"#.into() };
+    let call = ToolCall {
+        id: "c".into(),
+        name: "t".into(),
+        arguments: r#"{"a": "\ud83d", "b": 1}"#.into(),
+    };
     let calls = [call];
     let sent = ToolNames::default().outgoing_calls(&calls).into_owned();
     assert_eq!(sent[0].arguments, r#"{"a": "\ufffd", "b": 1}"#);

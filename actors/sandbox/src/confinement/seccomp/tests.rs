@@ -21,7 +21,11 @@ fn answer(program: &[sock_filter], architecture: u32, number: u32, first_argumen
             }
             code if code == BPF_RET => return k,
             code => {
-                let holds = if code & BPF_JGE == BPF_JGE { loaded >= k } else { loaded == k };
+                let holds = if code & BPF_JGE == BPF_JGE {
+                    loaded >= k
+                } else {
+                    loaded == k
+                };
                 at += usize::from(if holds { jt } else { jf });
             }
         }
@@ -31,7 +35,10 @@ fn answer(program: &[sock_filter], architecture: u32, number: u32, first_argumen
 #[test]
 fn filter_blocks_keyrings_and_other_processes_limits() {
     let program = filter();
-    let (missing, refused) = (SECCOMP_RET_ERRNO | ENOSYS as u32, SECCOMP_RET_ERRNO | EPERM as u32);
+    let (missing, refused) = (
+        SECCOMP_RET_ERRNO | ENOSYS as u32,
+        SECCOMP_RET_ERRNO | EPERM as u32,
+    );
     for table in TABLES {
         for (name, number, argument, want) in [
             ("add_key", table.add_key, 0, missing),
@@ -39,7 +46,12 @@ fn filter_blocks_keyrings_and_other_processes_limits() {
             ("keyctl", table.keyctl, 0, missing),
             ("own limits", table.prlimit64, 0, ALLOWED),
             ("another's limits", table.prlimit64, 1, refused),
-            ("limits of a negative id", table.prlimit64, u32::MAX, refused),
+            (
+                "limits of a negative id",
+                table.prlimit64,
+                u32::MAX,
+                refused,
+            ),
             ("the first call", 0, 0, ALLOWED),
             ("a late call", 460, 9, ALLOWED),
         ] {

@@ -9,8 +9,9 @@
 //! Elsewhere: the reasons for an end (`machine/transition.rs`), the outcome for callers (`outcome.rs`).
 
 use soong_protocol::{
-    ArtifactEvent, ArtifactRef, CollaboratorStatus, EndReason, ErrorCode, ErrorInfo, EventDraft, FlushReport,
-    GoalChanges, GoalEvent, GoalStatus, RunEvent, RunStatus, RunWrite, SubAgentEvent, Write,
+    ArtifactEvent, ArtifactRef, CollaboratorStatus, EndReason, ErrorCode, ErrorInfo, EventDraft,
+    FlushReport, GoalChanges, GoalEvent, GoalStatus, RunEvent, RunStatus, RunWrite, SubAgentEvent,
+    Write,
 };
 
 use crate::run::machine::{
@@ -34,11 +35,16 @@ impl Transition<'_, '_> {
         let may_call_model = self.state.end.ending.is_none()
             && self.state.answer.unexecuted_calls.is_empty()
             && self.state.turn.number < self.state.spec.limits.max_turns;
-        if self.state.phase == Phase::Answered && !self.state.sub_agents.deliveries.is_empty() && may_call_model {
+        if self.state.phase == Phase::Answered
+            && !self.state.sub_agents.deliveries.is_empty()
+            && may_call_model
+        {
             // Results of children arrived that the model has not seen.
             self.open_turn();
         }
-        if !matches!(self.state.phase, Phase::Answered | Phase::Halted) || self.state.sub_agents.open > 0 {
+        if !matches!(self.state.phase, Phase::Answered | Phase::Halted)
+            || self.state.sub_agents.open > 0
+        {
             return;
         }
         if self.awaits_experience_write() || self.awaits_stop_hooks() || self.awaits_after_agent() {
@@ -46,11 +52,16 @@ impl Transition<'_, '_> {
         }
         if self.state.edited_documents.wrote && !self.state.edited_documents.flushed {
             if !std::mem::replace(&mut self.state.edited_documents.flushing, true) {
-                self.step.effects.push(Effect::Artifact(ArtifactEffect::FlushDocuments));
+                self.step
+                    .effects
+                    .push(Effect::Artifact(ArtifactEffect::FlushDocuments));
             }
             return;
         }
-        if self.state.spec.identity.parent.is_some() && !self.state.answer.is_kept && self.awaits_answer_storage() {
+        if self.state.spec.identity.parent.is_some()
+            && !self.state.answer.is_kept
+            && self.awaits_answer_storage()
+        {
             return;
         }
         let ending = self.state.end.ending.clone().unwrap_or(Termination {
@@ -64,12 +75,22 @@ impl Transition<'_, '_> {
     /// Requests storage of an answer that is too large for a result. Returns `false` if the answer is small or stored
     /// already.
     fn awaits_answer_storage(&mut self) -> bool {
-        if self.state.answer.stored.is_some() || !self.state.spec.limits.inline.are_exceeded_by(&self.state.answer.text)
+        if self.state.answer.stored.is_some()
+            || !self
+                .state
+                .spec
+                .limits
+                .inline
+                .are_exceeded_by(&self.state.answer.text)
         {
             return false;
         }
         if !std::mem::replace(&mut self.state.answer.storing, true) {
-            self.step.effects.push(Effect::Artifact(ArtifactEffect::StoreAnswer(self.state.answer.text.clone())));
+            self.step
+                .effects
+                .push(Effect::Artifact(ArtifactEffect::StoreAnswer(
+                    self.state.answer.text.clone(),
+                )));
         }
         true
     }
@@ -78,7 +99,10 @@ impl Transition<'_, '_> {
     pub(crate) fn answer_stored(&mut self, stored: Result<ArtifactRef, ErrorInfo>) {
         self.state.answer.is_kept = true;
         if let Ok(reference) = stored {
-            self.state.edited_documents.artifacts.push(reference.clone());
+            self.state
+                .edited_documents
+                .artifacts
+                .push(reference.clone());
             self.state.answer.stored = Some(reference);
         }
     }
@@ -86,7 +110,10 @@ impl Transition<'_, '_> {
     /// Handles the outcome of storing the run's documents. Emits no event if there are none.
     pub(crate) fn flushed(&mut self, flushed: FlushReport) {
         self.state.edited_documents.flushed = true;
-        let FlushReport { mut versions, failed } = flushed;
+        let FlushReport {
+            mut versions,
+            failed,
+        } = flushed;
         // Versions that an earlier incarnation stored and could not report.
         for (name, version) in std::mem::take(&mut self.state.edited_documents.versions) {
             if version > 0 && failed.iter().all(|failure| failure.name != name) {
@@ -109,15 +136,28 @@ impl Transition<'_, '_> {
         {
             let goal_id = goal.id.clone();
             // If sub-agents have set a summary, it is kept. Otherwise, the answer becomes the summary.
-            let summary = goal.summary.is_none().then(|| outcome::summary(&self.state.answer.text));
+            let summary = goal
+                .summary
+                .is_none()
+                .then(|| outcome::summary(&self.state.answer.text));
             let status = Some(GoalStatus::Completed);
-            let changes = GoalChanges { status, summary, ..GoalChanges::default() };
-            self.emit(GoalEvent::Updated { goal_id, changes, affected_goals: Vec::new() });
+            let changes = GoalChanges {
+                status,
+                summary,
+                ..GoalChanges::default()
+            };
+            self.emit(GoalEvent::Updated {
+                goal_id,
+                changes,
+                affected_goals: Vec::new(),
+            });
         }
         let result = outcome::child_result(self.state, ending);
         if let Some(result) = &result {
             // The result is written before the events that report it, so that their rows can refer to it.
-            self.step.writes.push(Write::Run(RunWrite::ChildResult(Box::new(result.clone()))));
+            self.step
+                .writes
+                .push(Write::Run(RunWrite::ChildResult(Box::new(result.clone()))));
         }
         self.emit_end(ending);
         self.notify_parent_trace(match ending.status {
@@ -133,8 +173,14 @@ impl Transition<'_, '_> {
                     event,
                 ))
             };
-            let completed = event(SubAgentEvent::completed(&result, outcome::summary(&result.summary)));
-            let (settings, trace) = (&self.state.spec.settings, &self.state.spec.identity.trace_id);
+            let completed = event(SubAgentEvent::completed(
+                &result,
+                outcome::summary(&result.summary),
+            ));
+            let (settings, trace) = (
+                &self.state.spec.settings,
+                &self.state.spec.identity.trace_id,
+            );
             let name = outcome::collaborator_name(settings, trace);
             let collaborator = outcome::ended_collaborator(name, &result);
             let updated = event(SubAgentEvent::CollaboratorUpdated { collaborator });
@@ -145,10 +191,22 @@ impl Transition<'_, '_> {
     fn emit_end(&mut self, ending: &Termination) {
         let stats = self.state.stats();
         let never_started = self.state.clock.started_at.is_none();
-        let no_error = || ErrorInfo::new(ErrorCode::InternalError, "the run failed without an error message");
+        let no_error = || {
+            ErrorInfo::new(
+                ErrorCode::InternalError,
+                "the run failed without an error message",
+            )
+        };
         self.emit(match ending.status {
-            RunStatus::Completed => RunEvent::Completed { summary: outcome::summary(&self.state.answer.text), stats },
-            RunStatus::Cancelled => RunEvent::Cancelled { queued: never_started, end_reason: ending.reason, stats },
+            RunStatus::Completed => RunEvent::Completed {
+                summary: outcome::summary(&self.state.answer.text),
+                stats,
+            },
+            RunStatus::Cancelled => RunEvent::Cancelled {
+                queued: never_started,
+                end_reason: ending.reason,
+                stats,
+            },
             _ => RunEvent::Failed {
                 error: ending.error.clone().unwrap_or_else(no_error),
                 end_reason: ending.reason,

@@ -23,12 +23,18 @@ impl Transition<'_, '_> {
                 ResumeReason::Reactivated => {}
                 ResumeReason::Crashed { error, .. } if error.is_empty() => {}
                 ResumeReason::Crashed { count, error } => {
-                    self.emit(RunEvent::ActorRestarted { actor: "run".to_owned(), count, error });
+                    self.emit(RunEvent::ActorRestarted {
+                        actor: "run".to_owned(),
+                        count,
+                        error,
+                    });
                     self.notify_parent(CollaboratorStatus::Running, true);
                 }
                 ResumeReason::ProcessRestart => {
                     let interrupted_calls = to_u64(self.calls_with_unknown_outcome().len());
-                    self.emit(RunEvent::Recovered { healed_calls: interrupted_calls });
+                    self.emit(RunEvent::Recovered {
+                        healed_calls: interrupted_calls,
+                    });
                 }
             }
         }
@@ -49,13 +55,22 @@ impl Transition<'_, '_> {
                 }
                 self.start();
             }
-            Phase::CallingModel if self.state.end.ending.is_some() => self.close_in_flight(same_process),
+            Phase::CallingModel if self.state.end.ending.is_some() => {
+                self.close_in_flight(same_process)
+            }
             Phase::CallingModel => {
                 let attempt = self.state.turn.attempt;
                 let booked = self.used_by_lost_turn(same_process);
                 let (usage, cost) = usage_and_cost(booked);
-                let error = ErrorInfo::new(ErrorCode::Interrupted, "the model call was interrupted");
-                self.emit(ModelEvent::Retrying { attempt, error, wait_ms: 0, usage, cost });
+                let error =
+                    ErrorInfo::new(ErrorCode::Interrupted, "the model call was interrupted");
+                self.emit(ModelEvent::Retrying {
+                    attempt,
+                    error,
+                    wait_ms: 0,
+                    usage,
+                    cost,
+                });
                 self.call_model();
             }
             Phase::Reflecting | Phase::Compacting if self.state.end.ending.is_some() => {
@@ -82,10 +97,16 @@ impl Transition<'_, '_> {
     pub(crate) fn close_in_flight(&mut self, same_process: bool) {
         match self.state.phase {
             Phase::CallingModel => {
-                let error = ErrorInfo::new(ErrorCode::Interrupted, "the model call was interrupted");
+                let error =
+                    ErrorInfo::new(ErrorCode::Interrupted, "the model call was interrupted");
                 let charged = self.used_by_lost_turn(same_process);
                 let (usage, cost) = usage_and_cost(charged);
-                self.emit(ModelEvent::Failed { error, usage, cost, waited_ms: 0 });
+                self.emit(ModelEvent::Failed {
+                    error,
+                    usage,
+                    cost,
+                    waited_ms: 0,
+                });
             }
             Phase::Reflecting => self.close_lost_reflection(),
             Phase::Compacting => self.close_lost_summary(),
@@ -102,7 +123,9 @@ impl Transition<'_, '_> {
                 }
                 self.state.phase = Phase::Halted;
             }
-            Phase::Preparing | Phase::Recalling | Phase::Driven | Phase::Answered => self.state.phase = Phase::Halted,
+            Phase::Preparing | Phase::Recalling | Phase::Driven | Phase::Answered => {
+                self.state.phase = Phase::Halted
+            }
             Phase::Halted | Phase::Ended(_) => {}
         }
     }

@@ -10,8 +10,8 @@ use std::{collections::HashSet, sync::Arc};
 
 use serde_json::Value;
 use soong_protocol::{
-    ChildResult, CollaboratorStatus, EndReason, ErrorInfo, GoalChanges, GoalEvent, GoalStatus, MessageEvent, Role,
-    RunEvent, RunWrite, ToolCall, ToolEvent, Write,
+    ChildResult, CollaboratorStatus, EndReason, ErrorInfo, GoalChanges, GoalEvent, GoalStatus,
+    MessageEvent, Role, RunEvent, RunWrite, ToolCall, ToolEvent, Write,
 };
 
 use crate::run::machine::{
@@ -44,7 +44,10 @@ impl Transition<'_, '_> {
             self.record_offered_tools();
             self.notify_parent_trace(CollaboratorStatus::Running);
             for (server, error) in &spec.catalog.absent_servers {
-                self.emit(ToolEvent::McpServerFailed { server: server.clone(), error: error.clone() });
+                self.emit(ToolEvent::McpServerFailed {
+                    server: server.clone(),
+                    error: error.clone(),
+                });
             }
         }
         if spec.settings.driven {
@@ -67,8 +70,15 @@ impl Transition<'_, '_> {
     pub(super) fn record_offered_tools(&mut self) {
         let spec = &self.state.spec;
         let run_id = spec.identity.run_id.clone();
-        let tools = spec.tools.specs.iter().map(|tool| tool.name.clone()).collect();
-        self.step.writes.push(Write::Run(RunWrite::OfferedTools { run_id, tools }));
+        let tools = spec
+            .tools
+            .specs
+            .iter()
+            .map(|tool| tool.name.clone())
+            .collect();
+        self.step
+            .writes
+            .push(Write::Run(RunWrite::OfferedTools { run_id, tools }));
     }
 
     /// Searches experiences if that is due, and starts the conversation.
@@ -83,9 +93,17 @@ impl Transition<'_, '_> {
     pub(crate) fn start_conversation(&mut self, learned: Option<String>) {
         let spec = Arc::clone(&self.state.spec);
         self.notify_start_hooks();
-        for result in spec.settings.options.messages.iter().filter(|_| spec.settings.resumes) {
+        for result in spec
+            .settings
+            .options
+            .messages
+            .iter()
+            .filter(|_| spec.settings.resumes)
+        {
             let tool_call_id = result.tool_call_id.clone();
-            self.add_message(Role::Tool, result.content.clone(), |message| message.tool_call_id = tool_call_id);
+            self.add_message(Role::Tool, result.content.clone(), |message| {
+                message.tool_call_id = tool_call_id
+            });
         }
         self.add_missing_outcomes();
         // A run may have a different mode or prompt than the previous run of the trace (RT-3).
@@ -113,7 +131,11 @@ impl Transition<'_, '_> {
                 });
             }
             let mut task = self.state.task_message();
-            if let Some(schema) = spec.output_schema.as_ref().filter(|schema| !schema.prompt_text().is_empty()) {
+            if let Some(schema) = spec
+                .output_schema
+                .as_ref()
+                .filter(|schema| !schema.prompt_text().is_empty())
+            {
                 task.push_str(&format!("\n\n{}", schema.prompt_text()));
             }
             if let Some(experiences) = learned {
@@ -129,11 +151,24 @@ impl Transition<'_, '_> {
 
     /// Abandons the open goal of an earlier message whose run did not finish: this run does not work on it.
     fn abandon_open_goal(&mut self) {
-        let Some(goal) = self.state.goals.open_mission_goal() else { return };
+        let Some(goal) = self.state.goals.open_mission_goal() else {
+            return;
+        };
         let goal_id = goal.id.clone();
-        let summary = goal.summary.is_none().then(|| "its run ended without an answer".to_owned());
-        let changes = GoalChanges { status: Some(GoalStatus::Abandoned), summary, ..GoalChanges::default() };
-        self.emit(GoalEvent::Updated { goal_id, changes, affected_goals: Vec::new() });
+        let summary = goal
+            .summary
+            .is_none()
+            .then(|| "its run ended without an answer".to_owned());
+        let changes = GoalChanges {
+            status: Some(GoalStatus::Abandoned),
+            summary,
+            ..GoalChanges::default()
+        };
+        self.emit(GoalEvent::Updated {
+            goal_id,
+            changes,
+            affected_goals: Vec::new(),
+        });
     }
 
     /// Ends a run that cannot continue after the requested message. The trace does not change.
@@ -161,7 +196,11 @@ impl Transition<'_, '_> {
             collaborators.push(collaborator.clone());
         }
         if !restored.is_empty() {
-            self.step.effects.push(Effect::Artifact(ArtifactEffect::Invalidate(restored.clone())));
+            self.step
+                .effects
+                .push(Effect::Artifact(ArtifactEffect::Invalidate(
+                    restored.clone(),
+                )));
         }
         self.emit(MessageEvent::Rewind {
             after_sequence,
@@ -184,23 +223,40 @@ impl Transition<'_, '_> {
     /// Adds an outcome for every call at the end of the conversation that has none (MSG-6).
     fn add_missing_outcomes(&mut self) {
         let transcript = &self.state.conversation.transcript;
-        let Some(last_answer) = transcript.iter().rposition(|entry| entry.message.role == Role::Assistant) else {
+        let Some(last_answer) = transcript
+            .iter()
+            .rposition(|entry| entry.message.role == Role::Assistant)
+        else {
             return;
         };
-        let answered: HashSet<&str> =
-            transcript[last_answer..].iter().filter_map(|entry| entry.message.tool_call_id.as_deref()).collect();
-        let open =
-            transcript[last_answer].message.tool_calls.iter().filter(|call| !answered.contains(call.id.as_str()));
+        let answered: HashSet<&str> = transcript[last_answer..]
+            .iter()
+            .filter_map(|entry| entry.message.tool_call_id.as_deref())
+            .collect();
+        let open = transcript[last_answer]
+            .message
+            .tool_calls
+            .iter()
+            .filter(|call| !answered.contains(call.id.as_str()));
         for call in open.cloned().collect::<Vec<_>>() {
             let text = self.missing_outcome(&call);
-            self.add_message(Role::Tool, text, |message| message.tool_call_id = Some(call.id));
+            self.add_message(Role::Tool, text, |message| {
+                message.tool_call_id = Some(call.id)
+            });
         }
     }
 
     fn missing_outcome(&mut self, call: &ToolCall) -> String {
-        let last_answer = self.state.sub_agents.asked.remove(&call.id).filter(|_| is_spawning_tool(&call.name));
+        let last_answer = self
+            .state
+            .sub_agents
+            .asked
+            .remove(&call.id)
+            .filter(|_| is_spawning_tool(&call.name));
         match last_answer.filter(|results| !results.is_empty()) {
-            Some(results) => outcome::results_text(&results.iter().collect::<Vec<&ChildResult>>(), None),
+            Some(results) => {
+                outcome::results_text(&results.iter().collect::<Vec<&ChildResult>>(), None)
+            }
             None => outcome::error_text(&call_interrupted()),
         }
     }

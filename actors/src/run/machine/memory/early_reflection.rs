@@ -26,7 +26,10 @@ impl RunState {
     pub(crate) fn apply_memory(&mut self, event: &MemoryEvent) {
         self.usage.own.add_memory_event(event);
         match event {
-            MemoryEvent::ReflectionStarted { covered, estimated_tokens } => {
+            MemoryEvent::ReflectionStarted {
+                covered,
+                estimated_tokens,
+            } => {
                 self.phase = Phase::Reflecting;
                 self.compaction.reflected_to = self.compaction.reflected_to.max(covered.1);
                 self.compaction.open_reflection = Some((*covered, *estimated_tokens));
@@ -53,7 +56,10 @@ impl RunState {
             entry.message.sequence > self.compaction.reflected_to && !is_summary(&entry.message)
         };
         let new: Vec<SizedMessage> = covered.iter().filter(is_new).cloned().collect();
-        if !new.iter().any(|entry| entry.message.role == Role::Assistant) {
+        if !new
+            .iter()
+            .any(|entry| entry.message.role == Role::Assistant)
+        {
             return None;
         }
         let sequences = || new.iter().map(|entry| entry.message.sequence);
@@ -63,24 +69,44 @@ impl RunState {
         Some(ReflectionCall {
             covered: (sequences().min()?, sequences().max()?),
             shown: experiences_in(new.iter().map(|entry| &*entry.message)),
-            request: AuxiliaryCall { system, user: conversation_text(&new, &self.goals, rest) + &question },
+            request: AuxiliaryCall {
+                system,
+                user: conversation_text(&new, &self.goals, rest) + &question,
+            },
         })
     }
 }
 
 impl Transition<'_, '_> {
     /// Requests a reflection, and keeps the summary that follows it.
-    pub(in crate::run::machine) fn request_reflection(&mut self, call: ReflectionCall, plan: PendingCompaction) {
-        let estimated_tokens = count_estimate(&call.request.system) + count_estimate(&call.request.user);
-        self.emit(MemoryEvent::ReflectionStarted { covered: call.covered, estimated_tokens });
+    pub(in crate::run::machine) fn request_reflection(
+        &mut self,
+        call: ReflectionCall,
+        plan: PendingCompaction,
+    ) {
+        let estimated_tokens =
+            count_estimate(&call.request.system) + count_estimate(&call.request.user);
+        self.emit(MemoryEvent::ReflectionStarted {
+            covered: call.covered,
+            estimated_tokens,
+        });
         self.state.compaction.plan = Some(plan);
-        self.step.effects.push(Effect::Model(ModelEffect::Reflect(Box::new(call))));
+        self.step
+            .effects
+            .push(Effect::Model(ModelEffect::Reflect(Box::new(call))));
     }
 
     /// Records the outcome of a reflection, and requests the summary.
     pub(in crate::run::machine) fn reflection_ended(&mut self, result: ReflectionResult) {
-        let Some((_, estimated_tokens)) = self.state.compaction.open_reflection else { return };
-        let ReflectionResult { answer, used_by_failure, changes, outcome } = result;
+        let Some((_, estimated_tokens)) = self.state.compaction.open_reflection else {
+            return;
+        };
+        let ReflectionResult {
+            answer,
+            used_by_failure,
+            changes,
+            outcome,
+        } = result;
         let used = match answer {
             Some(answer) => Some(answer.used(estimated_tokens)),
             None => used_by_failure,
@@ -95,8 +121,16 @@ impl Transition<'_, '_> {
         self.close_reflection(used, error);
         match self.state.compaction.plan.take() {
             _ if self.state.end.ending.is_some() => {} // R6
-            Some(PendingCompaction { covers, tokens_before, request: Some(call) }) => {
-                let plan = PendingCompaction { covers, tokens_before, request: Some(call.clone()) };
+            Some(PendingCompaction {
+                covers,
+                tokens_before,
+                request: Some(call),
+            }) => {
+                let plan = PendingCompaction {
+                    covers,
+                    tokens_before,
+                    request: Some(call.clone()),
+                };
                 self.request_summary(plan, call);
             }
             _ => self.call_model(),
@@ -106,17 +140,28 @@ impl Transition<'_, '_> {
     /// Records a reflection that an earlier incarnation requested as failed; it is not repeated. Its usage is
     /// estimated (BUD-1a).
     pub(in crate::run) fn close_lost_reflection(&mut self) {
-        let Some((_, prompt_tokens)) = self.state.compaction.open_reflection else { return };
-        let prompt = self.summary_model().priced(Usage::estimate(prompt_tokens, 0));
+        let Some((_, prompt_tokens)) = self.state.compaction.open_reflection else {
+            return;
+        };
+        let prompt = self
+            .summary_model()
+            .priced(Usage::estimate(prompt_tokens, 0));
         let used = self.used_by_lost_call(ModelCallKind::Reflection, prompt);
         let error = ErrorInfo::new(ErrorCode::Interrupted, "the reflection was interrupted");
         self.close_reflection(Some(used), Some(error));
     }
 
     fn close_reflection(&mut self, used: Option<Used>, error: Option<ErrorInfo>) {
-        let Some((covered, _)) = self.state.compaction.open_reflection else { return };
+        let Some((covered, _)) = self.state.compaction.open_reflection else {
+            return;
+        };
         let (usage, cost) = usage_and_cost(used);
-        self.emit(MemoryEvent::ReflectionEnded { covered, usage, cost, error: error.map(Box::new) });
+        self.emit(MemoryEvent::ReflectionEnded {
+            covered,
+            usage,
+            cost,
+            error: error.map(Box::new),
+        });
     }
 
     fn summary_model(&self) -> &AuxiliaryModel {

@@ -26,17 +26,32 @@ impl Transition<'_, '_> {
             return;
         }
         let spec = &self.state.spec;
-        let error = ErrorInfo::new(ErrorCode::Interrupted, "the search for experiences was interrupted");
+        let error = ErrorInfo::new(
+            ErrorCode::Interrupted,
+            "the search for experiences was interrupted",
+        );
         let prompt_tokens = spec.model.counter.count_text(&spec.task);
-        let prompt = spec.auxiliary_models.utility.priced(Usage::estimate(prompt_tokens, 0));
+        let prompt = spec
+            .auxiliary_models
+            .utility
+            .priced(Usage::estimate(prompt_tokens, 0));
         let (usage, cost) = self.used_by_lost_call(ModelCallKind::Recall, prompt);
         let (ids, tags, usage, error) = (Vec::new(), Tags::default(), Some(usage), Some(error));
-        self.emit(MemoryEvent::Injected { ids, tags, model_calls: 1, usage, cost, error: error.map(Box::new) });
+        self.emit(MemoryEvent::Injected {
+            ids,
+            tags,
+            model_calls: 1,
+            usage,
+            cost,
+            error: error.map(Box::new),
+        });
     }
 
     pub(in crate::run) fn recall(&mut self) {
         self.state.phase = Phase::Recalling;
-        self.step.effects.push(Effect::Memory(MemoryEffect::Recall(self.state.task().to_owned())));
+        self.step.effects.push(Effect::Memory(MemoryEffect::Recall(
+            self.state.task().to_owned(),
+        )));
     }
 
     /// Records the result of the search, and starts the conversation.
@@ -44,10 +59,26 @@ impl Transition<'_, '_> {
         if let Some(used) = recalled.used_by_failure {
             recalled.add_call(used);
         }
-        let RecallResult { tags, ids, prompt_text: experiences, model_calls, usage, cost, error, .. } = recalled;
+        let RecallResult {
+            tags,
+            ids,
+            prompt_text: experiences,
+            model_calls,
+            usage,
+            cost,
+            error,
+            ..
+        } = recalled;
         // If no model call was made and nothing failed, there is nothing to record.
         if model_calls > 0 || error.is_some() {
-            self.emit(MemoryEvent::Injected { ids, tags, model_calls, usage, cost, error: error.map(Box::new) });
+            self.emit(MemoryEvent::Injected {
+                ids,
+                tags,
+                model_calls,
+                usage,
+                cost,
+                error: error.map(Box::new),
+            });
         }
         if self.state.end.ending.is_some() {
             self.state.phase = Phase::Halted;

@@ -26,7 +26,10 @@ impl RunState {
     pub(crate) fn begin_side_branch(&mut self) {
         if self.reflection.is_none() {
             let past = std::mem::take(&mut self.conversation.transcript);
-            self.reflection = Some(ReflectionState { conversation: past, ..ReflectionState::default() });
+            self.reflection = Some(ReflectionState {
+                conversation: past,
+                ..ReflectionState::default()
+            });
             // The reflecting model has a system prompt of its own.
             (self.conversation.system, self.conversation.system_sequence) = (None, None);
         }
@@ -36,8 +39,12 @@ impl RunState {
     pub(crate) fn reflection_messages(&self) -> Option<Vec<Arc<Message>>> {
         let past = &self.reflection.as_ref()?.conversation;
         let room = self.prompt_room() / 10 * 8;
-        let mut messages: Vec<Arc<Message>> =
-            self.conversation.transcript.iter().map(|entry| Arc::clone(&entry.message)).collect();
+        let mut messages: Vec<Arc<Message>> = self
+            .conversation
+            .transcript
+            .iter()
+            .map(|entry| Arc::clone(&entry.message))
+            .collect();
         if let Some(first) = messages.first_mut() {
             let text = conversation_text(past, &self.goals, room);
             Arc::make_mut(first).content.prepend(&text);
@@ -61,19 +68,28 @@ impl Transition<'_, '_> {
         let spec = Arc::clone(&self.state.spec);
         let at = self.context.now;
         // A write in progress cannot be cancelled: the run waits for its outcome, however it ends.
-        let is_due = |look: &&mut ReflectionState| !look.is_written && (answered || look.is_writing);
-        let Some(look) = self.state.reflection.as_mut().filter(is_due) else { return false };
+        let is_due =
+            |look: &&mut ReflectionState| !look.is_written && (answered || look.is_writing);
+        let Some(look) = self.state.reflection.as_mut().filter(is_due) else {
+            return false;
+        };
         if !std::mem::replace(&mut look.is_writing, true) {
-            let shown_ids: HashSet<String> = experiences_in(look.conversation.iter().map(|entry| &*entry.message));
+            let shown_ids: HashSet<String> =
+                experiences_in(look.conversation.iter().map(|entry| &*entry.message));
             let (new, rated) = read_reflection(&self.state.answer.text, &shown_ids);
-            let (reflection, trace_id) = (spec.identity.run_id.to_string(), Some(spec.identity.trace_id.clone()));
-            self.step.effects.push(Effect::Memory(MemoryEffect::Learn(Box::new(Changes {
-                reflection,
-                trace_id,
-                at,
-                new,
-                rated,
-            }))));
+            let (reflection, trace_id) = (
+                spec.identity.run_id.to_string(),
+                Some(spec.identity.trace_id.clone()),
+            );
+            self.step
+                .effects
+                .push(Effect::Memory(MemoryEffect::Learn(Box::new(Changes {
+                    reflection,
+                    trace_id,
+                    at,
+                    new,
+                    rated,
+                }))));
         }
         true
     }
@@ -84,7 +100,9 @@ impl Transition<'_, '_> {
         changes: Changes,
         outcome: Result<Vec<(ExperienceId, bool)>, ErrorInfo>,
     ) {
-        let Some(reflection) = &mut self.state.reflection else { return };
+        let Some(reflection) = &mut self.state.reflection else {
+            return;
+        };
         reflection.is_written = true;
         match outcome {
             Ok(added) => self.state.answer.text = self.record_experiences(changes, added),
@@ -103,7 +121,10 @@ impl Transition<'_, '_> {
         for (learned, (id, is_new)) in changes.new.into_iter().zip(added) {
             if is_new {
                 new.push(id.to_string());
-                self.emit(MemoryEvent::Added { id, category: learned.category });
+                self.emit(MemoryEvent::Added {
+                    id,
+                    category: learned.category,
+                });
             } else if !helpful.contains(&id) {
                 helpful.push(id);
             }
@@ -111,16 +132,36 @@ impl Transition<'_, '_> {
         for (id, helped) in changes.rated {
             // An experience that was learned again counts as helpful, whatever its rating.
             if !helpful.contains(&id) && !harmful.contains(&id) {
-                if helped { helpful.push(id) } else { harmful.push(id) }
+                if helped {
+                    helpful.push(id)
+                } else {
+                    harmful.push(id)
+                }
             }
         }
-        let listed = |ids: &[ExperienceId]| ids.iter().map(|id| id.as_str()).collect::<Vec<_>>().join(", ");
-        let parts = [("learned", new.join(", ")), ("helpful", listed(&helpful)), ("harmful", listed(&harmful))];
-        let shown_ids: Vec<String> =
-            parts.iter().filter(|(_, ids)| !ids.is_empty()).map(|(what, ids)| format!("{what}: {ids}")).collect();
+        let listed = |ids: &[ExperienceId]| {
+            ids.iter()
+                .map(|id| id.as_str())
+                .collect::<Vec<_>>()
+                .join(", ")
+        };
+        let parts = [
+            ("learned", new.join(", ")),
+            ("helpful", listed(&helpful)),
+            ("harmful", listed(&harmful)),
+        ];
+        let shown_ids: Vec<String> = parts
+            .iter()
+            .filter(|(_, ids)| !ids.is_empty())
+            .map(|(what, ids)| format!("{what}: {ids}"))
+            .collect();
         if !helpful.is_empty() || !harmful.is_empty() {
             self.emit(MemoryEvent::Rated { helpful, harmful });
         }
-        if shown_ids.is_empty() { "no experiences learned or rated".to_owned() } else { shown_ids.join("; ") }
+        if shown_ids.is_empty() {
+            "no experiences learned or rated".to_owned()
+        } else {
+            shown_ids.join("; ")
+        }
     }
 }

@@ -119,8 +119,17 @@ impl OpenCalls {
                 asked_questions: 0,
             })
             .collect();
-        let index = list.iter().enumerate().map(|(place, open)| (open.call.id.clone(), place)).collect();
-        Self { open_count: list.len(), calls: list, index, ..Self::default() }
+        let index = list
+            .iter()
+            .enumerate()
+            .map(|(place, open)| (open.call.id.clone(), place))
+            .collect();
+        Self {
+            open_count: list.len(),
+            calls: list,
+            index,
+            ..Self::default()
+        }
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &OpenCall> {
@@ -135,13 +144,16 @@ impl OpenCalls {
     /// all calls before it are done, and no call after it starts before the barrier is done.
     pub(crate) fn may_have_started(&self) -> impl Iterator<Item = &OpenCall> {
         let (mut is_first, mut is_closed) = (true, false);
-        self.calls.iter().filter(|open| open.state != CallState::Done).filter(move |open| {
-            is_closed |= open.barrier && !is_first;
-            let may = !is_closed && !matches!(open.approval, Some(Approval::Pending(_)));
-            is_closed |= open.barrier;
-            is_first = false;
-            may
-        })
+        self.calls
+            .iter()
+            .filter(|open| open.state != CallState::Done)
+            .filter(move |open| {
+                is_closed |= open.barrier && !is_first;
+                let may = !is_closed && !matches!(open.approval, Some(Approval::Pending(_)));
+                is_closed |= open.barrier;
+                is_first = false;
+                may
+            })
     }
 
     pub(crate) fn get(&self, id: &str) -> Option<&OpenCall> {
@@ -159,7 +171,8 @@ impl OpenCalls {
 
     /// Returns a call if it is running in this incarnation.
     pub(crate) fn started(&self, id: &str) -> Option<&OpenCall> {
-        self.get(id).filter(|open| matches!(open.state, CallState::Started { .. }))
+        self.get(id)
+            .filter(|open| matches!(open.state, CallState::Started { .. }))
     }
 
     /// Returns the number of calls that are running in this incarnation.
@@ -173,7 +186,11 @@ impl OpenCalls {
 
     /// Returns the first call that may start in parallel with the running calls.
     pub(crate) fn next_startable(&mut self) -> Option<ToolCall> {
-        while self.calls.get(self.next_waiting).is_some_and(|open| open.state != CallState::Waiting) {
+        while self
+            .calls
+            .get(self.next_waiting)
+            .is_some_and(|open| open.state != CallState::Waiting)
+        {
             self.next_waiting += 1;
         }
         let open = self.calls.get(self.next_waiting)?;
@@ -214,8 +231,11 @@ mod tests {
     use super::*;
 
     fn calls(names: &[&str]) -> OpenCalls {
-        let call =
-            |(n, name): (usize, &&str)| ToolCall { id: n.to_string(), name: (*name).into(), arguments: "{}".into() };
+        let call = |(n, name): (usize, &&str)| ToolCall {
+            id: n.to_string(),
+            name: (*name).into(),
+            arguments: "{}".into(),
+        };
         let list: Vec<ToolCall> = names.iter().enumerate().map(call).collect();
         OpenCalls::new(&list, |name| name.starts_with('w'))
     }
@@ -256,14 +276,21 @@ mod tests {
             let mut calls = calls(names);
             done.iter().for_each(|id| calls.close(id, false));
             for id in asked {
-                calls.get_mut(id).unwrap().approval = Some(Approval::Pending(soong_protocol::PermissionId::new("p")));
+                calls.get_mut(id).unwrap().approval =
+                    Some(Approval::Pending(soong_protocol::PermissionId::new("p")));
             }
-            calls.may_have_started().map(|open| open.call.id.clone()).collect::<Vec<_>>()
+            calls
+                .may_have_started()
+                .map(|open| open.call.id.clone())
+                .collect::<Vec<_>>()
         };
         let none: [&str; 0] = [];
         assert_eq!(may_have_begun(&["r", "r", "w", "r"], &[], &[]), ["0", "1"]);
         assert_eq!(may_have_begun(&["r", "r", "w", "r"], &["0"], &[]), ["1"]);
-        assert_eq!(may_have_begun(&["r", "r", "w", "r"], &["0", "1"], &[]), ["2"]);
+        assert_eq!(
+            may_have_begun(&["r", "r", "w", "r"], &["0", "1"], &[]),
+            ["2"]
+        );
         assert_eq!(may_have_begun(&["w", "w"], &[], &[]), ["0"]);
         assert_eq!(may_have_begun(&["w", "w"], &[], &["0"]), none);
         assert_eq!(may_have_begun(&["r", "r", "w"], &[], &["0"]), ["1"]);

@@ -67,6 +67,8 @@ pub(in crate::run::machine) struct SubAgents {
 impl SubAgents {
     /// Returns the name of a sub-agent among the collaborators. A sub-agent of an earlier version has none of its own.
     pub(in crate::run::machine) fn name<'a>(&'a self, trace: &'a TraceId) -> &'a str {
-        self.names.get(trace).map_or_else(|| trace.last_segment(), String::as_str)
+        self.names
+            .get(trace)
+            .map_or_else(|| trace.last_segment(), String::as_str)
     }
 }

@@ -71,10 +71,20 @@ struct KnownTraces<'a> {
 impl<'a> KnownTraces<'a> {
     fn of(state: &'a RunState) -> Self {
         let of_collaborators = state.sub_agents.names.keys();
-        let of_children = state.sub_agents.children.iter().map(|child| &child.trace_id);
-        let open: HashSet<&TraceId> = state.unfinished_children().map(|child| &child.trace_id).collect();
+        let of_children = state
+            .sub_agents
+            .children
+            .iter()
+            .map(|child| &child.trace_id);
+        let open: HashSet<&TraceId> = state
+            .unfinished_children()
+            .map(|child| &child.trace_id)
+            .collect();
         Self {
-            ended: of_children.clone().filter(|trace| !open.contains(trace)).collect(),
+            ended: of_children
+                .clone()
+                .filter(|trace| !open.contains(trace))
+                .collect(),
             named: of_collaborators.chain(of_children).collect(),
             earlier: state.sub_agents.earlier.iter().collect(),
         }
@@ -90,13 +100,27 @@ pub(crate) fn differences(live: &RunState, rebuilt: &RunState) -> Vec<String> {
     for (name, value) in &live.values {
         let other = rebuilt.values.get(name);
         if other != Some(value) {
-            lines.push(format!("{name}: live {value}, rebuilt {}", other.map_or("nothing", String::as_str)));
+            lines.push(format!(
+                "{name}: live {value}, rebuilt {}",
+                other.map_or("nothing", String::as_str)
+            ));
         }
     }
-    for name in rebuilt.values.keys().filter(|name| !live.values.contains_key(*name)) {
-        lines.push(format!("{name}: live nothing, rebuilt {}", rebuilt.values[name]));
+    for name in rebuilt
+        .values
+        .keys()
+        .filter(|name| !live.values.contains_key(*name))
+    {
+        lines.push(format!(
+            "{name}: live nothing, rebuilt {}",
+            rebuilt.values[name]
+        ));
     }
-    for name in rebuilt.passed.iter().filter(|name| !live.passed.contains(name)) {
+    for name in rebuilt
+        .passed
+        .iter()
+        .filter(|name| !live.passed.contains(name))
+    {
         lines.push(format!("{name}: passed only in the rebuilt state"));
     }
     lines
@@ -158,7 +182,12 @@ fn add_phase(phase: &Phase, is_ending: bool, recorded: &mut Recorded) {
     let has_work = match phase {
         Phase::CallingModel | Phase::Reflecting | Phase::Compacting | Phase::Ended(_) => true,
         Phase::RunningTools { calls } => !calls.all_done(),
-        Phase::New | Phase::Driven | Phase::Preparing | Phase::Recalling | Phase::Answered | Phase::Halted => false,
+        Phase::New
+        | Phase::Driven
+        | Phase::Preparing
+        | Phase::Recalling
+        | Phase::Answered
+        | Phase::Halted => false,
     };
     if is_ending && !has_work {
         recorded.add("phase", &"halted");
@@ -215,8 +244,15 @@ fn call_text(open: &OpenCall) -> String {
 }
 
 fn add_start(start: &StartState, recorded: &mut Recorded) {
-    let StartState { was_queued, loop_started, has_spoken, rewind: _, changed_task, callback_answer: _, is_answered } =
-        start;
+    let StartState {
+        was_queued,
+        loop_started,
+        has_spoken,
+        rewind: _,
+        changed_task,
+        callback_answer: _,
+        is_answered,
+    } = start;
     recorded.add("start.was_queued", was_queued);
     recorded.add("start.loop_started", loop_started);
     recorded.add("start.has_spoken", has_spoken);
@@ -225,7 +261,12 @@ fn add_start(start: &StartState, recorded: &mut Recorded) {
 }
 
 fn add_end(end: &EndState, recorded: &mut Recorded) {
-    let EndState { ending, is_cancel_requested, stop_hook, after_agent } = end;
+    let EndState {
+        ending,
+        is_cancel_requested,
+        stop_hook,
+        after_agent,
+    } = end;
     recorded.add("end.ending", ending);
     recorded.add("end.is_cancel_requested", is_cancel_requested);
     recorded.add_passed("end.stop_hook", *stop_hook == EndCheck::Passed);
@@ -327,11 +368,22 @@ fn add_sub_agents(sub_agents: &SubAgents, known: &KnownTraces<'_>, recorded: &mu
     } = sub_agents;
     let children: Vec<String> = children.iter().map(child_text).collect();
     let index: BTreeMap<_, _> = index.iter().collect();
-    let branches: BTreeMap<_, _> = branches.iter().map(|(goal, branches)| (goal, branches_text(branches))).collect();
-    let names: BTreeMap<_, _> = names.iter().filter(|(trace, _)| known.named.contains(trace)).collect();
-    let earlier: Vec<_> = earlier.iter().filter(|trace| known.earlier.contains(trace)).collect();
+    let branches: BTreeMap<_, _> = branches
+        .iter()
+        .map(|(goal, branches)| (goal, branches_text(branches)))
+        .collect();
+    let names: BTreeMap<_, _> = names
+        .iter()
+        .filter(|(trace, _)| known.named.contains(trace))
+        .collect();
+    let earlier: Vec<_> = earlier
+        .iter()
+        .filter(|trace| known.earlier.contains(trace))
+        .collect();
     let is_settled = |trace: &TraceId| known.ended.contains(trace);
-    let collaborators = collaborators.iter().filter(|entry| entry.trace_id.as_ref().is_none_or(is_settled));
+    let collaborators = collaborators
+        .iter()
+        .filter(|entry| entry.trace_id.as_ref().is_none_or(is_settled));
     let collaborators: Vec<_> = collaborators.collect();
     recorded.add("sub_agents.children", &children);
     recorded.add("sub_agents.index", &index);
@@ -344,17 +396,37 @@ fn add_sub_agents(sub_agents: &SubAgents, known: &KnownTraces<'_>, recorded: &mu
 }
 
 fn child_text(child: &Child) -> String {
-    let Child { run_id, trace_id, task_hash, goal_id, tool_call_id, deliver, result } = child;
+    let Child {
+        run_id,
+        trace_id,
+        task_hash,
+        goal_id,
+        tool_call_id,
+        deliver,
+        result,
+    } = child;
     format!("{run_id} {trace_id} {task_hash} {goal_id:?} {tool_call_id:?} {deliver} {result:?}")
 }
 
 fn branches_text(branches: &GoalChildren) -> String {
-    let GoalChildren { indexes, open, summary_due } = branches;
+    let GoalChildren {
+        indexes,
+        open,
+        summary_due,
+    } = branches;
     format!("{indexes:?} {open} {summary_due}")
 }
 
 fn add_usage(usage: &Usage, recorded: &mut Recorded) {
-    let Usage { own, below, warned, open_model_calls, excused, lost_process, lost_calls } = usage;
+    let Usage {
+        own,
+        below,
+        warned,
+        open_model_calls,
+        excused,
+        lost_process,
+        lost_calls,
+    } = usage;
     // `recorded` is what was last written; it follows `calls` at the end of each step.
     let OpenModelCalls { calls, recorded: _ } = open_model_calls;
     recorded.add("usage.own", own);
@@ -367,15 +439,31 @@ fn add_usage(usage: &Usage, recorded: &mut Recorded) {
 }
 
 fn add_waiting(waiting: &Waiting, recorded: &mut Recorded) {
-    let Waiting { since, reason, answered: _, permission_mode, decided: _, tool_questions: _, tool_answers: _ } =
-        waiting;
+    let Waiting {
+        since,
+        reason,
+        answered: _,
+        permission_mode,
+        decided: _,
+        tool_questions: _,
+        tool_answers: _,
+    } = waiting;
     recorded.add("waiting.is_waiting", &since.is_some());
     recorded.add("waiting.reason", reason);
     recorded.add("waiting.permission_mode", permission_mode);
 }
 
 fn add_answer(answer: &AnswerState, recorded: &mut Recorded) {
-    let AnswerState { text, check, unexecuted_calls, unfit, unfit_answers, stored, storing: _, is_kept } = answer;
+    let AnswerState {
+        text,
+        check,
+        unexecuted_calls,
+        unfit,
+        unfit_answers,
+        stored,
+        storing: _,
+        is_kept,
+    } = answer;
     recorded.add("answer.text", text);
     recorded.add("answer.check", check);
     recorded.add("answer.unexecuted_calls", unexecuted_calls);
@@ -386,14 +474,25 @@ fn add_answer(answer: &AnswerState, recorded: &mut Recorded) {
 
 fn add_documents(documents: &DocumentState, recorded: &mut Recorded) {
     // `versions` is only used for documents that were edited before a crash.
-    let DocumentState { wrote, flushed, flushing: _, versions: _, recorded: _, artifacts } = documents;
+    let DocumentState {
+        wrote,
+        flushed,
+        flushing: _,
+        versions: _,
+        recorded: _,
+        artifacts,
+    } = documents;
     recorded.add("documents.wrote", wrote);
     recorded.add_passed("documents.flushed", *flushed);
     recorded.add("documents.artifacts", artifacts);
 }
 
 fn add_reflection(reflection: &ReflectionState, recorded: &mut Recorded) {
-    let ReflectionState { conversation, is_writing: _, is_written } = reflection;
+    let ReflectionState {
+        conversation,
+        is_writing: _,
+        is_written,
+    } = reflection;
     recorded.add("reflection.conversation", conversation);
     recorded.add_passed("reflection.is_written", *is_written);
 }

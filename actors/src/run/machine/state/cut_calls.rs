@@ -24,11 +24,18 @@ impl TruncatedCalls {
     /// Records an answer with calls. Returns the ending of the run if too many answers in a row were cut off.
     pub(crate) fn record(&mut self, answer: &Message) -> Option<Termination> {
         let is_limited = answer.finish_reason.as_deref() == Some("length");
-        let last = answer.tool_calls.last().filter(|call| is_limited && !is_json_object(&call.arguments));
+        let last = answer
+            .tool_calls
+            .last()
+            .filter(|call| is_limited && !is_json_object(&call.arguments));
         self.in_row = if last.is_some() { self.in_row + 1 } else { 0 };
         self.call = last.map(|call| call.id.clone());
         let (status, reason) = (RunStatus::Failed, EndReason::MaxOutputTokens);
-        (self.in_row > MAX_CONSECUTIVE).then(|| Termination { status, reason, error: Some(calls_truncated()) })
+        (self.in_row > MAX_CONSECUTIVE).then(|| Termination {
+            status,
+            reason,
+            error: Some(calls_truncated()),
+        })
     }
 
     /// Returns whether a call of this turn was cut off.

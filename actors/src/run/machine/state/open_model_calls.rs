@@ -49,9 +49,9 @@ fn ended_call(event: &Event) -> Option<ModelCallKind> {
             | ModelEvent::Failed { .. },
         ) => Some(ModelCallKind::Turn),
         Event::Model(ModelEvent::NamingEnded { .. }) => Some(ModelCallKind::Naming),
-        Event::Context(ContextEvent::CompactionCompleted { .. } | ContextEvent::CompactionFailed { .. }) => {
-            Some(ModelCallKind::Summary)
-        }
+        Event::Context(
+            ContextEvent::CompactionCompleted { .. } | ContextEvent::CompactionFailed { .. },
+        ) => Some(ModelCallKind::Summary),
         Event::Memory(MemoryEvent::ReflectionEnded { .. }) => Some(ModelCallKind::Reflection),
         Event::Memory(MemoryEvent::Injected { .. }) => Some(ModelCallKind::Recall),
         _ => None,

@@ -41,19 +41,34 @@ pub(in crate::run::machine) struct RepeatedCall {
 impl RepeatedCall {
     /// Creates a call from the text of its message, which may end in a note.
     pub(in crate::run::machine) fn new(name: &str, arguments: &str, message: &str) -> Self {
-        let result = message.rfind(NOTE_MARK).map_or(message, |end| &message[..end]);
-        Self { name: name.to_owned(), arguments: arguments.to_owned(), result: result.to_owned() }
+        let result = message
+            .rfind(NOTE_MARK)
+            .map_or(message, |end| &message[..end]);
+        Self {
+            name: name.to_owned(),
+            arguments: arguments.to_owned(),
+            result: result.to_owned(),
+        }
     }
 }
 
 impl Repetition {
     /// Returns how often a call will have been made in a row, if it is recorded next.
     pub(in crate::run::machine) fn calls_with(&self, call: &RepeatedCall, turn: u32) -> u32 {
-        if self.last_call.as_ref() == Some(call) { self.calls + u32::from(turn != self.last_turn) } else { 1 }
+        if self.last_call.as_ref() == Some(call) {
+            self.calls + u32::from(turn != self.last_turn)
+        } else {
+            1
+        }
     }
 
     /// Records a call that has ended. `has_waited`: it took long, or waited for a person or a child, as polling does.
-    pub(in crate::run::machine) fn record_call(&mut self, call: RepeatedCall, turn: u32, has_waited: bool) {
+    pub(in crate::run::machine) fn record_call(
+        &mut self,
+        call: RepeatedCall,
+        turn: u32,
+        has_waited: bool,
+    ) {
         let is_repeated = self.last_call.as_ref() == Some(&call);
         if is_repeated && turn == self.last_turn {
             return;
@@ -80,7 +95,11 @@ impl Repetition {
         if !is_long || text != self.last_text {
             self.texts = 0;
             self.fast_texts = 0;
-            self.last_text = if is_long { text.to_owned() } else { String::new() };
+            self.last_text = if is_long {
+                text.to_owned()
+            } else {
+                String::new()
+            };
         }
         self.texts += u32::from(is_long);
         self.fast_texts += u32::from(is_long);
@@ -125,11 +144,22 @@ mod tests {
     fn only_long_identical_texts_in_a_row_count() {
         let long = "I will look at the file once more, from its first line, because I may have missed something in it.";
         let mut repetition = Repetition::default();
-        for (text, texts) in
-            [(long, 1), (long, 2), ("Next.", 0), ("Next.", 0), (long, 1), ("", 0), (long, 1), (long, 2)]
-        {
+        for (text, texts) in [
+            (long, 1),
+            (long, 2),
+            ("Next.", 0),
+            ("Next.", 0),
+            (long, 1),
+            ("", 0),
+            (long, 1),
+            (long, 2),
+        ] {
             repetition.record_text(text);
-            assert_eq!((repetition.texts, repetition.fast_texts), (texts, texts), "{text}");
+            assert_eq!(
+                (repetition.texts, repetition.fast_texts),
+                (texts, texts),
+                "{text}"
+            );
         }
         repetition.record_call(RepeatedCall::new("bash", "{}", "x"), 1, true);
         assert_eq!((repetition.texts, repetition.fast_texts), (2, 0));
@@ -158,7 +188,10 @@ mod tests {
             // Another one of the same answer.
             assert_eq!(repetition.calls_with(&call, turn), calls);
             repetition.record_call(call, turn, has_waited);
-            assert_eq!((repetition.calls, repetition.fast_calls), (calls, fast_calls));
+            assert_eq!(
+                (repetition.calls, repetition.fast_calls),
+                (calls, fast_calls)
+            );
         }
         repetition.record_answer("done");
         repetition.record_answer("done");

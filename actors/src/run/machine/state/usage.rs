@@ -1,7 +1,8 @@
 //! Usage of a run, and the times of its events.
 
 use soong_protocol::{
-    BudgetDimension, ContextEvent, ErrorCode, Event, MemoryEvent, ModelEvent, RunEvent, Stats, Timestamp, Usd,
+    BudgetDimension, ContextEvent, ErrorCode, Event, MemoryEvent, ModelEvent, RunEvent, Stats,
+    Timestamp, Usd,
 };
 
 use crate::{budget::Consumed, run::machine::state::open_model_calls::OpenModelCalls};
@@ -53,18 +54,29 @@ impl LostCall {
 impl LostCalls {
     fn apply(&mut self, event: &ModelEvent, lost_process: bool) {
         match event {
-            ModelEvent::ContextBuilt { estimated_tokens, .. } => self.prompt.1 = *estimated_tokens,
+            ModelEvent::ContextBuilt {
+                estimated_tokens, ..
+            } => self.prompt.1 = *estimated_tokens,
             ModelEvent::Started { model, attempt } => {
                 self.prompt.0.clone_from(model);
                 // A new turn, or another prompt: nobody will report the size of the lost one.
                 let prompt = &self.prompt;
-                self.calls.retain(|call| *attempt > 1 && call.prompt == *prompt);
+                self.calls
+                    .retain(|call| *attempt > 1 && call.prompt == *prompt);
             }
-            ModelEvent::Retrying { error, usage: Some(estimate), cost, .. }
-                if error.code == ErrorCode::Interrupted && estimate.estimated =>
-            {
+            ModelEvent::Retrying {
+                error,
+                usage: Some(estimate),
+                cost,
+                ..
+            } if error.code == ErrorCode::Interrupted && estimate.estimated => {
                 let prompt = self.prompt.clone();
-                self.calls.push(LostCall { prompt, estimate: *estimate, cost: *cost, is_excused: lost_process });
+                self.calls.push(LostCall {
+                    prompt,
+                    estimate: *estimate,
+                    cost: *cost,
+                    is_excused: lost_process,
+                });
             }
             _ => {}
         }
@@ -83,18 +95,29 @@ impl Usage {
         match event {
             Event::Run(RunEvent::Recovered { .. }) => self.lost_process = true,
             Event::Run(RunEvent::ActorRestarted { .. }) => self.lost_process = false,
-            Event::Model(ModelEvent::UsageCorrected { estimate, estimated_cost, usage, cost }) => {
-                let is_corrected = |call: &LostCall| call.estimate == *estimate && call.cost == *estimated_cost;
-                let Some(index) = self.lost_calls.calls.iter().position(is_corrected) else { return };
+            Event::Model(ModelEvent::UsageCorrected {
+                estimate,
+                estimated_cost,
+                usage,
+                cost,
+            }) => {
+                let is_corrected =
+                    |call: &LostCall| call.estimate == *estimate && call.cost == *estimated_cost;
+                let Some(index) = self.lost_calls.calls.iter().position(is_corrected) else {
+                    return;
+                };
                 if self.lost_calls.calls.remove(index).is_excused {
                     self.excused = self.excused.minus(consumed_by(estimate, *estimated_cost));
                     self.excused = self.excused.plus(consumed_by(usage, *cost));
                 }
             }
             // It is recorded before the first turn, when neither of those events is.
-            Event::Memory(MemoryEvent::Injected { usage: Some(usage), cost, error: Some(error), .. })
-                if error.code == ErrorCode::Interrupted =>
-            {
+            Event::Memory(MemoryEvent::Injected {
+                usage: Some(usage),
+                cost,
+                error: Some(error),
+                ..
+            }) if error.code == ErrorCode::Interrupted => {
                 self.excuse_estimate(usage, *cost);
             }
             _ if self.lost_process => {
@@ -114,23 +137,44 @@ impl Usage {
 }
 
 fn consumed_by(usage: &soong_protocol::Usage, cost: Option<Usd>) -> Consumed {
-    Consumed { tokens: usage.total_tokens(), usd: cost.unwrap_or_default(), ..Consumed::default() }
+    Consumed {
+        tokens: usage.total_tokens(),
+        usd: cost.unwrap_or_default(),
+        ..Consumed::default()
+    }
 }
 
 /// Returns the charge that an event records for a call that was interrupted.
 fn charge_of_lost_call(event: &Event) -> Option<(&soong_protocol::Usage, Option<Usd>)> {
     let (error, usage, cost) = match event {
         Event::Model(
-            ModelEvent::Retrying { error, usage, cost, .. } | ModelEvent::Failed { error, usage, cost, .. },
+            ModelEvent::Retrying {
+                error, usage, cost, ..
+            }
+            | ModelEvent::Failed {
+                error, usage, cost, ..
+            },
         )
-        | Event::Context(ContextEvent::CompactionFailed { error, usage, cost }) => (error, usage, cost),
-        Event::Model(ModelEvent::NamingEnded { error: Some(error), usage, cost, .. })
-        | Event::Memory(MemoryEvent::ReflectionEnded { error: Some(error), usage, cost, .. }) => {
-            (&**error, usage, cost)
+        | Event::Context(ContextEvent::CompactionFailed { error, usage, cost }) => {
+            (error, usage, cost)
         }
+        Event::Model(ModelEvent::NamingEnded {
+            error: Some(error),
+            usage,
+            cost,
+            ..
+        })
+        | Event::Memory(MemoryEvent::ReflectionEnded {
+            error: Some(error),
+            usage,
+            cost,
+            ..
+        }) => (&**error, usage, cost),
         _ => return None,
     };
-    let usage = usage.as_ref().filter(|_| error.code == ErrorCode::Interrupted)?;
+    let usage = usage
+        .as_ref()
+        .filter(|_| error.code == ErrorCode::Interrupted)?;
     Some((usage, *cost))
 }
 
@@ -169,7 +213,11 @@ mod tests {
     use super::*;
 
     fn retrying(code: ErrorCode, estimated: bool) -> Event {
-        let usage = soong_protocol::Usage { prompt_tokens: 10, estimated, ..soong_protocol::Usage::default() };
+        let usage = soong_protocol::Usage {
+            prompt_tokens: 10,
+            estimated,
+            ..soong_protocol::Usage::default()
+        };
         let error = ErrorInfo::new(code, "cut off");
         Event::Model(ModelEvent::Retrying {
             attempt: 1,
@@ -185,7 +233,11 @@ mod tests {
         let recovered = || Event::Run(RunEvent::Recovered { healed_calls: 0 });
         let restarted = || {
             let actor = "run".to_owned();
-            Event::Run(RunEvent::ActorRestarted { actor, count: 1, error: "crashed".to_owned() })
+            Event::Run(RunEvent::ActorRestarted {
+                actor,
+                count: 1,
+                error: "crashed".to_owned(),
+            })
         };
         let lost = || retrying(ErrorCode::Interrupted, true);
         for (events, excused_tokens) in [
@@ -194,15 +246,25 @@ mod tests {
             (vec![lost()], 0),
             (vec![restarted(), lost()], 0),
             (vec![recovered(), restarted(), lost()], 0),
-            (vec![recovered(), retrying(ErrorCode::Interrupted, false)], 0),
-            (vec![recovered(), retrying(ErrorCode::ProviderError, true)], 0),
+            (
+                vec![recovered(), retrying(ErrorCode::Interrupted, false)],
+                0,
+            ),
+            (
+                vec![recovered(), retrying(ErrorCode::ProviderError, true)],
+                0,
+            ),
         ] {
             let mut usage = Usage::default();
             for event in &events {
                 usage.track_lost_calls(event);
             }
             assert_eq!(usage.excused.tokens, excused_tokens, "{events:?}");
-            assert_eq!(usage.excused.usd.as_nanos(), excused_tokens / 10 * 3, "{events:?}");
+            assert_eq!(
+                usage.excused.usd.as_nanos(),
+                excused_tokens / 10 * 3,
+                "{events:?}"
+            );
         }
     }
 
@@ -217,7 +279,12 @@ mod tests {
                 rebuilt: None,
             })
         };
-        let started = |model: &str, attempt| Event::Model(ModelEvent::Started { model: model.to_owned(), attempt });
+        let started = |model: &str, attempt| {
+            Event::Model(ModelEvent::Started {
+                model: model.to_owned(),
+                attempt,
+            })
+        };
         let lost = || retrying(ErrorCode::Interrupted, true);
         let recovered = Event::Run(RunEvent::Recovered { healed_calls: 0 });
         for (next, is_known) in [
@@ -231,16 +298,31 @@ mod tests {
             for event in first.iter().chain(&next) {
                 usage.track_lost_calls(event);
             }
-            assert_eq!(usage.lost_calls.calls.len(), usize::from(is_known), "{next:?}");
-            let estimate = soong_protocol::Usage { prompt_tokens: 10, estimated: true, ..Default::default() };
+            assert_eq!(
+                usage.lost_calls.calls.len(),
+                usize::from(is_known),
+                "{next:?}"
+            );
+            let estimate = soong_protocol::Usage {
+                prompt_tokens: 10,
+                estimated: true,
+                ..Default::default()
+            };
             usage.track_lost_calls(&Event::Model(ModelEvent::UsageCorrected {
                 estimate,
                 estimated_cost: Some(Usd::from_nanos(3)),
-                usage: soong_protocol::Usage { prompt_tokens: 25, ..estimate },
+                usage: soong_protocol::Usage {
+                    prompt_tokens: 25,
+                    ..estimate
+                },
                 cost: Some(Usd::from_nanos(8)),
             }));
             let expected = if is_known { (25, 8) } else { (10, 3) };
-            assert_eq!((usage.excused.tokens, usage.excused.usd.as_nanos()), expected, "{next:?}");
+            assert_eq!(
+                (usage.excused.tokens, usage.excused.usd.as_nanos()),
+                expected,
+                "{next:?}"
+            );
         }
     }
 }

@@ -26,6 +26,9 @@ pub(in crate::run::machine) struct Waiting {
 impl Waiting {
     /// Creates the state of a run that waits for nothing.
     pub(in crate::run::machine) fn new(permission_mode: PermissionMode) -> Self {
-        Self { permission_mode, ..Self::default() }
+        Self {
+            permission_mode,
+            ..Self::default()
+        }
     }
 }

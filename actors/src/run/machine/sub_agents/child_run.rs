@@ -3,10 +3,13 @@
 //! Pure; part of the run state machine.
 
 use soong_protocol::{
-    Budget, ChildMode, GoalId, PermissionMode, Run, RunMode, RunOptions, RunSettings, RunStatus, Stats, Usd,
+    Budget, ChildMode, GoalId, PermissionMode, Run, RunMode, RunOptions, RunSettings, RunStatus,
+    Stats, Usd,
 };
 
-use crate::run::machine::{input::ChildRequest, spec::RunSpec, state::phase::Phase, transition::Transition};
+use crate::run::machine::{
+    input::ChildRequest, spec::RunSpec, state::phase::Phase, transition::Transition,
+};
 
 /// Maximum length of the name of a sub-agent without its number, in characters.
 const MAX_NAME_CHARS: usize = 32;
@@ -16,10 +19,16 @@ const QUEUED_NUMBERS: u64 = 1_000;
 
 impl Transition<'_, '_> {
     /// Creates the run of a child.
-    pub(super) fn child_run(&mut self, order: &ChildRequest, goal_id: Option<GoalId>, by_model: bool) -> Run {
+    pub(super) fn child_run(
+        &mut self,
+        order: &ChildRequest,
+        goal_id: Option<GoalId>,
+        by_model: bool,
+    ) -> Run {
         let name = self.collaborator_name(order);
         let spec = &self.state.spec;
-        let mut number = (self.state.sub_agents.earlier.len() + self.state.sub_agents.children.len()) as u64 + 1;
+        let mut number =
+            (self.state.sub_agents.earlier.len() + self.state.sub_agents.children.len()) as u64 + 1;
         if self.state.phase == Phase::New {
             // The active run numbers its sub-traces without counting those of this run. The offset keeps the ids different.
             number += QUEUED_NUMBERS;
@@ -29,7 +38,12 @@ impl Transition<'_, '_> {
             run_id: (self.context.new_run_id)(),
             trace_id: match &request.continue_from {
                 Some(id) => id.clone(),
-                None => spec.identity.trace_id.child(request.mode, order.index, self.context.now, number),
+                None => spec.identity.trace_id.child(
+                    request.mode,
+                    order.index,
+                    self.context.now,
+                    number,
+                ),
             },
             session_id: spec.identity.session_id.clone(),
             session_incarnation: spec.identity.session_incarnation,
@@ -38,7 +52,10 @@ impl Transition<'_, '_> {
             depth: spec.identity.depth + 1,
             mode: RunMode::Normal,
             task: request.task.clone(),
-            settings: RunSettings { collaborator: Some(name), ..child_settings(spec, order, by_model) },
+            settings: RunSettings {
+                collaborator: Some(name),
+                ..child_settings(spec, order, by_model)
+            },
             uid: spec.identity.uid.to_string(),
             status: RunStatus::Queued,
             cancel_requested: false,
@@ -64,7 +81,11 @@ impl Transition<'_, '_> {
     /// its task.
     fn collaborator_name(&mut self, order: &ChildRequest) -> String {
         let sub_agents = &mut self.state.sub_agents;
-        let known = order.spec.continue_from.as_ref().and_then(|trace| sub_agents.names.get(trace));
+        let known = order
+            .spec
+            .continue_from
+            .as_ref()
+            .and_then(|trace| sub_agents.names.get(trace));
         let earlier = || order.previous_settings.as_ref()?.collaborator.clone();
         if let Some(name) = known.cloned().or_else(earlier) {
             return name;
@@ -74,7 +95,11 @@ impl Transition<'_, '_> {
         let count = sub_agents.name_counts.entry(base.clone()).or_default();
         loop {
             *count += 1;
-            let name = if *count == 1 { base.clone() } else { format!("{base}-{count}") };
+            let name = if *count == 1 {
+                base.clone()
+            } else {
+                format!("{base}-{count}")
+            };
             if !sub_agents.collaborator_index.contains_key(&name) {
                 return name;
             }
@@ -84,30 +109,46 @@ impl Transition<'_, '_> {
 
 /// Returns the first words of a task as a name, such as `read-the-changelog`.
 fn name_of_task(task: &str) -> String {
-    let words = task.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty());
+    let words = task
+        .split(|c: char| !c.is_alphanumeric())
+        .filter(|word| !word.is_empty());
     let mut name = String::new();
     for word in words {
-        let is_full = !name.is_empty() && name.chars().count() + word.chars().count() >= MAX_NAME_CHARS;
+        let is_full =
+            !name.is_empty() && name.chars().count() + word.chars().count() >= MAX_NAME_CHARS;
         if is_full {
             break;
         }
         if !name.is_empty() {
             name.push('-');
         }
-        name.extend(word.chars().flat_map(char::to_lowercase).take(MAX_NAME_CHARS));
+        name.extend(
+            word.chars()
+                .flat_map(char::to_lowercase)
+                .take(MAX_NAME_CHARS),
+        );
     }
-    if name.is_empty() { "sub-agent".to_owned() } else { name }
+    if name.is_empty() {
+        "sub-agent".to_owned()
+    } else {
+        name
+    }
 }
 
 /// Returns the settings of a child. A run that continues a sub-trace keeps the settings of the last run there. A model
 /// cannot widen its tools; a program can.
 fn child_settings(spec: &RunSpec, order: &ChildRequest, by_model: bool) -> RunSettings {
     let mut previous_settings = order.previous_settings.as_deref().cloned();
-    if let Some(before) = previous_settings.as_mut().filter(|_| order.spec.preset.is_some() && !by_model) {
+    if let Some(before) = previous_settings
+        .as_mut()
+        .filter(|_| order.spec.preset.is_some() && !by_model)
+    {
         (before.options.tools, before.model) = (None, spec.settings.model.clone());
     }
     let (request, options) = (&order.spec, &order.spec.options);
-    let previous_tools = previous_settings.as_ref().and_then(|before| before.options.tools.as_ref());
+    let previous_tools = previous_settings
+        .as_ref()
+        .and_then(|before| before.options.tools.as_ref());
     let tools = child_tools(spec, options.tools.as_ref().or(previous_tools));
     let default_type = match request.mode {
         ChildMode::Explore => "explore",
@@ -128,8 +169,16 @@ fn child_settings(spec: &RunSpec, order: &ChildRequest, by_model: bool) -> RunSe
             messages: options.messages.clone(),
             skills: options.skills.clone().or(before.options.skills),
             expected_output_schema: options.expected_output_schema.clone(),
-            budget: child_budget(options.budget.or(before.options.budget), &spec.settings.options.budget),
-            timeout_ms: Some(options.timeout_ms.unwrap_or(u64::MAX).min(spec.limits.child_timeout_ms)),
+            budget: child_budget(
+                options.budget.or(before.options.budget),
+                &spec.settings.options.budget,
+            ),
+            timeout_ms: Some(
+                options
+                    .timeout_ms
+                    .unwrap_or(u64::MAX)
+                    .min(spec.limits.child_timeout_ms),
+            ),
         },
         context: request.context.clone(),
         continues: request.continue_from.is_some(),
@@ -144,7 +193,11 @@ fn child_tools(spec: &RunSpec, wanted: Option<&Vec<String>>) -> Vec<String> {
     let mut tools: Vec<String> = if spec.preset.coordinates || spec.settings.driven {
         spec.tools.ceiling.clone()
     } else {
-        spec.tools.specs.iter().map(|tool| tool.name.clone()).collect()
+        spec.tools
+            .specs
+            .iter()
+            .map(|tool| tool.name.clone())
+            .collect()
     };
     if let Some(wanted) = wanted {
         tools.retain(|name| wanted.contains(name));

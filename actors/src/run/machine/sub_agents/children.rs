@@ -3,8 +3,8 @@
 //! Pure; part of the run state machine. Elsewhere: how children are started (`spawn.rs`).
 
 use soong_protocol::{
-    ChildResult, Collaborator, CollaboratorStatus, EventDraft, GoalChanges, GoalEvent, GoalId, MessageOrigin, Role,
-    RunId, SubAgentEvent, Timestamp, Write,
+    ChildResult, Collaborator, CollaboratorStatus, EventDraft, GoalChanges, GoalEvent, GoalId,
+    MessageOrigin, Role, RunId, SubAgentEvent, Timestamp, Write,
 };
 
 use crate::run::machine::{
@@ -24,7 +24,15 @@ const MIN_NOTIFY_INTERVAL_MS: u64 = 1_000;
 impl RunState {
     pub(crate) fn apply_sub_agent(&mut self, event: &SubAgentEvent) {
         match event {
-            SubAgentEvent::Started { sub_trace_id, run_id, task, parent_goal_id, tool_call_id, deliver, .. } => {
+            SubAgentEvent::Started {
+                sub_trace_id,
+                run_id,
+                task,
+                parent_goal_id,
+                tool_call_id,
+                deliver,
+                ..
+            } => {
                 let index = self.sub_agents.children.len();
                 self.sub_agents.index.insert(run_id.clone(), index);
                 self.sub_agents.open += 1;
@@ -33,7 +41,10 @@ impl RunState {
                     branches.indexes.push(index);
                     branches.open += 1;
                 }
-                if let Some(open) = tool_call_id.as_ref().and_then(|id| self.calls_mut()?.get_mut(id)) {
+                if let Some(open) = tool_call_id
+                    .as_ref()
+                    .and_then(|id| self.calls_mut()?.get_mut(id))
+                {
                     open.children.push(index);
                     open.open_children += 1;
                 }
@@ -47,17 +58,28 @@ impl RunState {
                     result: None,
                 });
             }
-            SubAgentEvent::CollaboratorUpdated { collaborator } => self.set_collaborator(collaborator.clone()),
-            SubAgentEvent::QuestionAsked { question_id, to, tool_call_id, .. } => {
+            SubAgentEvent::CollaboratorUpdated { collaborator } => {
+                self.set_collaborator(collaborator.clone())
+            }
+            SubAgentEvent::QuestionAsked {
+                question_id,
+                to,
+                tool_call_id,
+                ..
+            } => {
                 self.apply_question(tool_call_id, question_id, to.as_ref());
             }
             SubAgentEvent::Delivered { run_id, .. } => {
                 let children = &self.sub_agents.children;
-                self.sub_agents.deliveries.retain(|place| children[*place].run_id != *run_id);
+                self.sub_agents
+                    .deliveries
+                    .retain(|place| children[*place].run_id != *run_id);
             }
             // The result record holds more than `completed` (see `child_ended`).
             SubAgentEvent::Completed { .. } => {}
-            SubAgentEvent::QuestionAnswered { question_id } => self.close_tool_question(question_id),
+            SubAgentEvent::QuestionAnswered { question_id } => {
+                self.close_tool_question(question_id)
+            }
         }
     }
 
@@ -71,10 +93,11 @@ impl RunState {
     /// Returns the collaborators that are children of this run.
     pub(crate) fn own_collaborators(&self) -> impl Iterator<Item = &Collaborator> {
         let children = &self.sub_agents.children;
-        self.sub_agents
-            .collaborators
-            .iter()
-            .filter(|collaborator| children.iter().any(|child| Some(&child.trace_id) == collaborator.trace_id.as_ref()))
+        self.sub_agents.collaborators.iter().filter(|collaborator| {
+            children
+                .iter()
+                .any(|child| Some(&child.trace_id) == collaborator.trace_id.as_ref())
+        })
     }
 
     /// Replaces the collaborators by those of a rewind. `None` leaves them unchanged.
@@ -83,19 +106,24 @@ impl RunState {
         self.sub_agents.collaborators.clear();
         self.sub_agents.collaborator_index.clear();
         self.sub_agents.names.clear();
-        collaborators.iter().for_each(|collaborator| self.set_collaborator(collaborator.clone()));
+        collaborators
+            .iter()
+            .for_each(|collaborator| self.set_collaborator(collaborator.clone()));
     }
 
     pub(crate) fn set_collaborator(&mut self, collaborator: Collaborator) {
         if let Some(trace) = &collaborator.trace_id {
-            self.sub_agents.names.insert(trace.clone(), collaborator.name.clone());
+            self.sub_agents
+                .names
+                .insert(trace.clone(), collaborator.name.clone());
         }
         match self.sub_agents.collaborator_index.get(&collaborator.name) {
             Some(place) => self.sub_agents.collaborators[*place] = collaborator,
             None => {
-                self.sub_agents
-                    .collaborator_index
-                    .insert(collaborator.name.clone(), self.sub_agents.collaborators.len());
+                self.sub_agents.collaborator_index.insert(
+                    collaborator.name.clone(),
+                    self.sub_agents.collaborators.len(),
+                );
                 self.sub_agents.collaborators.push(collaborator);
             }
         }
@@ -104,7 +132,11 @@ impl RunState {
     /// Sets the recorded status of a child that has no result. A late report must not overwrite the result, which may arrive
     /// first after a restart.
     pub(crate) fn child_changed(&mut self, run_id: &RunId, collaborator: Collaborator) {
-        let child = self.sub_agents.index.get(run_id).map(|index| &self.sub_agents.children[*index]);
+        let child = self
+            .sub_agents
+            .index
+            .get(run_id)
+            .map(|index| &self.sub_agents.children[*index]);
         if child.is_some_and(|child| child.result.is_none()) {
             self.set_collaborator(collaborator);
         }
@@ -133,7 +165,10 @@ impl RunState {
             }
         }
         self.usage.below.add_descendant(&result.stats.tree);
-        self.set_collaborator(ended_collaborator(self.sub_agents.name(&result.sub_trace_id), &result));
+        self.set_collaborator(ended_collaborator(
+            self.sub_agents.name(&result.sub_trace_id),
+            &result,
+        ));
         if self.sub_agents.children[index].deliver {
             self.sub_agents.deliveries.push(index);
         }
@@ -144,12 +179,18 @@ impl RunState {
     /// Returns the results of the children that have ended.
     #[cfg(any(test, feature = "testing"))]
     pub(crate) fn child_results(&self) -> impl Iterator<Item = &ChildResult> {
-        self.sub_agents.children.iter().filter_map(|child| child.result.as_deref())
+        self.sub_agents
+            .children
+            .iter()
+            .filter_map(|child| child.result.as_deref())
     }
 
     /// Returns the children that have not ended.
     pub(crate) fn unfinished_children(&self) -> impl Iterator<Item = &Child> {
-        self.sub_agents.children.iter().filter(|child| child.result.is_none())
+        self.sub_agents
+            .children
+            .iter()
+            .filter(|child| child.result.is_none())
     }
 }
 
@@ -171,12 +212,20 @@ impl Transition<'_, '_> {
             });
             outcome::joint_summary(&results.collect::<Vec<_>>())
         };
-        let mut summaries: Vec<(GoalId, String)> =
-            due.map(|(goal, branches)| (goal.clone(), summary(&branches.indexes))).collect();
+        let mut summaries: Vec<(GoalId, String)> = due
+            .map(|(goal, branches)| (goal.clone(), summary(&branches.indexes)))
+            .collect();
         summaries.sort();
         for (goal_id, summary) in summaries {
-            let changes = GoalChanges { summary: Some(summary), ..GoalChanges::default() };
-            self.emit(GoalEvent::Updated { goal_id, changes, affected_goals: Vec::new() });
+            let changes = GoalChanges {
+                summary: Some(summary),
+                ..GoalChanges::default()
+            };
+            self.emit(GoalEvent::Updated {
+                goal_id,
+                changes,
+                affected_goals: Vec::new(),
+            });
         }
     }
 
@@ -184,15 +233,26 @@ impl Transition<'_, '_> {
     pub(crate) fn deliver_results(&mut self) {
         for index in std::mem::take(&mut self.state.sub_agents.deliveries) {
             let child = &self.state.sub_agents.children[index];
-            let Some(result) = child.result.as_deref() else { continue };
+            let Some(result) = child.result.as_deref() else {
+                continue;
+            };
             let (sub_trace_id, run_id) = (child.trace_id.clone(), child.run_id.clone());
             let text = outcome::results_text(&[result], None);
-            self.add_message(Role::User, format!("A sub-agent has ended:\n{text}"), |message| {
-                message.origin = Some(MessageOrigin::ChildResult);
-                message.description = preview(&format!("result of {}", sub_trace_id.last_segment()));
-            });
+            self.add_message(
+                Role::User,
+                format!("A sub-agent has ended:\n{text}"),
+                |message| {
+                    message.origin = Some(MessageOrigin::ChildResult);
+                    message.description =
+                        preview(&format!("result of {}", sub_trace_id.last_segment()));
+                },
+            );
             let sequence = self.state.conversation.last_sequence;
-            self.emit(SubAgentEvent::Delivered { sub_trace_id, run_id, sequence });
+            self.emit(SubAgentEvent::Delivered {
+                sub_trace_id,
+                run_id,
+                sequence,
+            });
         }
     }
 
@@ -201,41 +261,65 @@ impl Transition<'_, '_> {
     pub(crate) fn notify_parent_trace(&mut self, status: CollaboratorStatus) {
         let identity = &self.state.spec.identity;
         let is_reflection = self.state.spec.settings.reflects.is_some();
-        let Some(parent) = identity
-            .trace_id
-            .parent()
-            .filter(|_| identity.parent.is_none() && !is_reflection && self.state.clock.started_at.is_some())
-        else {
+        let Some(parent) = identity.trace_id.parent().filter(|_| {
+            identity.parent.is_none() && !is_reflection && self.state.clock.started_at.is_some()
+        }) else {
             return;
         };
         let collaborator = match self.state.answer.text.as_str() {
             "" => outcome::running_collaborator(self.state, status),
             answer => {
-                let name = outcome::collaborator_name(&self.state.spec.settings, &identity.trace_id);
-                Collaborator { status, ..outcome::started_collaborator(name, &identity.trace_id, answer) }
+                let name =
+                    outcome::collaborator_name(&self.state.spec.settings, &identity.trace_id);
+                Collaborator {
+                    status,
+                    ..outcome::started_collaborator(name, &identity.trace_id, answer)
+                }
             }
         };
         let event = SubAgentEvent::CollaboratorUpdated { collaborator };
-        self.step.writes.push(Write::Event(EventDraft::new(parent, None, self.context.now, event)));
+        self.step.writes.push(Write::Event(EventDraft::new(
+            parent,
+            None,
+            self.context.now,
+            event,
+        )));
     }
 
     /// Notifies the parent of the run's current status. Unless `immediately` is set, at most once per second (SUB-8).
     pub(crate) fn notify_parent(&mut self, status: CollaboratorStatus, immediately: bool) {
-        let Some(parent) = self.state.spec.identity.parent.clone() else { return };
+        let Some(parent) = self.state.spec.identity.parent.clone() else {
+            return;
+        };
         let at = self.context.now;
         let is_within_interval = |last: Timestamp| at.millis_since(last) < MIN_NOTIFY_INTERVAL_MS;
-        if !immediately && self.state.clock.parent_notified_at.is_some_and(is_within_interval) {
+        if !immediately
+            && self
+                .state
+                .clock
+                .parent_notified_at
+                .is_some_and(is_within_interval)
+        {
             return;
         }
         self.state.clock.parent_notified_at = Some(at);
         let collaborator = outcome::running_collaborator(self.state, status);
-        let event = SubAgentEvent::CollaboratorUpdated { collaborator: collaborator.clone() };
-        self.step.writes.push(Write::Event(EventDraft::new(parent.trace_id, Some(parent.run_id.clone()), at, event)));
+        let event = SubAgentEvent::CollaboratorUpdated {
+            collaborator: collaborator.clone(),
+        };
+        self.step.writes.push(Write::Event(EventDraft::new(
+            parent.trace_id,
+            Some(parent.run_id.clone()),
+            at,
+            event,
+        )));
         let run_id = self.state.spec.identity.run_id.clone();
-        self.step.effects.push(Effect::Child(ChildEffect::NotifyParent {
-            parent: parent.run_id,
-            run_id,
-            collaborator,
-        }));
+        self.step
+            .effects
+            .push(Effect::Child(ChildEffect::NotifyParent {
+                parent: parent.run_id,
+                run_id,
+                collaborator,
+            }));
     }
 }

@@ -21,17 +21,33 @@ impl Transition<'_, '_> {
     pub(crate) fn spawn_for_program(&mut self, request: SpawnRequest, ticket: u64) {
         let answer = self.accept_children(request);
         // Before the children start: the caller must hold their handles before they can end.
-        let start = self.step.effects.iter().rposition(|effect| matches!(effect, Effect::Child(ChildEffect::Start(_))));
-        let place = start.filter(|_| answer.is_ok()).unwrap_or(self.step.effects.len());
-        self.step.effects.insert(place, Effect::Child(ChildEffect::AnswerSpawn { ticket, answer }));
+        let start = self
+            .step
+            .effects
+            .iter()
+            .rposition(|effect| matches!(effect, Effect::Child(ChildEffect::Start(_))));
+        let place = start
+            .filter(|_| answer.is_ok())
+            .unwrap_or(self.step.effects.len());
+        self.step.effects.insert(
+            place,
+            Effect::Child(ChildEffect::AnswerSpawn { ticket, answer }),
+        );
     }
 
     fn accept_children(
         &mut self,
-        SpawnRequest { mut orders, is_queued, call }: SpawnRequest,
+        SpawnRequest {
+            mut orders,
+            is_queued,
+            call,
+        }: SpawnRequest,
     ) -> Result<Vec<RequestedChild>, ErrorInfo> {
         if self.state.end.ending.is_some() || (self.state.phase == Phase::New && !is_queued) {
-            return Err(ErrorInfo::new(ErrorCode::NothingRunning, "the run is not active: it accepts no children"));
+            return Err(ErrorInfo::new(
+                ErrorCode::NothingRunning,
+                "the run is not active: it accepts no children",
+            ));
         }
         let delivers = orders.iter().any(|order| order.spec.deliver);
         if delivers && self.state.spec.settings.driven {
@@ -42,15 +58,28 @@ impl Transition<'_, '_> {
             let message = "deliver: the run is ending and makes no further model calls";
             return Err(ErrorInfo::new(ErrorCode::NothingRunning, message));
         }
-        let new = |runs: Vec<Run>| runs.into_iter().map(|run| RequestedChild::New(Box::new(run)));
+        let new = |runs: Vec<Run>| {
+            runs.into_iter()
+                .map(|run| RequestedChild::New(Box::new(run)))
+        };
         let goal_id = self.state.goals.current_id.clone();
-        let Some(call) = call else { return Ok(new(self.spawn(orders, goal_id, Requester::Program)?).collect()) };
+        let Some(call) = call else {
+            return Ok(new(self.spawn(orders, goal_id, Requester::Program)?).collect());
+        };
         let mut children = self.children_of_earlier_attempt(&call, &orders)?;
         orders.drain(..children.len());
         if !orders.is_empty() {
-            children.extend(new(self.spawn(orders, goal_id, Requester::Tool { call: &call })?));
+            children.extend(new(self.spawn(
+                orders,
+                goal_id,
+                Requester::Tool { call: &call },
+            )?));
         }
-        if let Some(open) = self.state.calls_mut().and_then(|calls| calls.get_mut(&call)) {
+        if let Some(open) = self
+            .state
+            .calls_mut()
+            .and_then(|calls| calls.get_mut(&call))
+        {
             open.claimed_children += children.len();
         }
         Ok(children)
@@ -62,8 +91,16 @@ impl Transition<'_, '_> {
         call: &str,
         orders: &[ChildRequest],
     ) -> Result<Vec<RequestedChild>, ErrorInfo> {
-        let open = self.state.calls_mut().and_then(|calls| calls.started(call)).ok_or_else(run_has_ended)?;
-        let unclaimed = open.children.get(open.claimed_children..).unwrap_or_default().to_vec();
+        let open = self
+            .state
+            .calls_mut()
+            .and_then(|calls| calls.started(call))
+            .ok_or_else(run_has_ended)?;
+        let unclaimed = open
+            .children
+            .get(open.claimed_children..)
+            .unwrap_or_default()
+            .to_vec();
         let children = &self.state.sub_agents.children;
         unclaimed
             .iter()
@@ -87,8 +124,16 @@ impl Transition<'_, '_> {
     pub(crate) fn set_named_collaborator(&mut self, mut collaborator: Collaborator) {
         collaborator.name = one_line(&collaborator.name);
         collaborator.summary = one_line(&collaborator.summary);
-        let known = self.state.sub_agents.collaborator_index.get(&collaborator.name);
-        let is_sub_agent = known.is_some_and(|place| self.state.sub_agents.collaborators[*place].trace_id.is_some());
+        let known = self
+            .state
+            .sub_agents
+            .collaborator_index
+            .get(&collaborator.name);
+        let is_sub_agent = known.is_some_and(|place| {
+            self.state.sub_agents.collaborators[*place]
+                .trace_id
+                .is_some()
+        });
         if self.state.end.ending.is_none() && !is_sub_agent && !collaborator.name.is_empty() {
             collaborator.trace_id = None;
             self.emit(SubAgentEvent::CollaboratorUpdated { collaborator });

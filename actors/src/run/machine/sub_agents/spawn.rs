@@ -11,9 +11,9 @@ use std::collections::HashSet;
 use serde::Deserialize;
 use serde_json::Value;
 use soong_protocol::{
-    AgentCallMode, ChildMode, ContentPart, ErrorCode, ErrorInfo, GivenMessage, GoalChanges, GoalEvent, GoalId,
-    GoalKind, Message, NewTrace, Role, Run, RunOptions, RunSettings, RunWrite, SubAgentEvent, ToolCall, TraceId,
-    TraceWrite, Write,
+    AgentCallMode, ChildMode, ContentPart, ErrorCode, ErrorInfo, GivenMessage, GoalChanges,
+    GoalEvent, GoalId, GoalKind, Message, NewTrace, Role, Run, RunOptions, RunSettings, RunWrite,
+    SubAgentEvent, ToolCall, TraceId, TraceWrite, Write,
 };
 use soong_text::{on_one_line, shorten};
 use soong_tool::ChildSpec;
@@ -29,7 +29,10 @@ use crate::run::machine::{
 
 /// Messages for all children, or a list for each child.
 #[derive(Deserialize)]
-#[serde(untagged, expecting = "`messages` must be a list of {role, content}, or a list of such lists")]
+#[serde(
+    untagged,
+    expecting = "`messages` must be a list of {role, content}, or a list of such lists"
+)]
 enum SharedOrPerChild {
     One(Vec<GivenMessage>),
     Each(Vec<Vec<GivenMessage>>),
@@ -78,10 +81,14 @@ impl<'a> Requester<'a> {
 }
 
 /// Rejects images and files: a model could name any artifact as one.
-fn check_text_only<'a>(mut messages: impl Iterator<Item = &'a GivenMessage>) -> Result<(), ErrorInfo> {
+fn check_text_only<'a>(
+    mut messages: impl Iterator<Item = &'a GivenMessage>,
+) -> Result<(), ErrorInfo> {
     match messages.all(|message| message.content.parts().is_empty()) {
         true => Ok(()),
-        false => Err(validation_error("`messages` may contain only text: name files in the task instead")),
+        false => Err(validation_error(
+            "`messages` may contain only text: name files in the task instead",
+        )),
     }
 }
 
@@ -104,7 +111,9 @@ impl Transition<'_, '_> {
             OneOrMany::Many(tasks) => (ChildMode::Explore, tasks),
         };
         if request.continue_from.is_some() && mode == ChildMode::Explore {
-            return Err(validation_error("`continue_from` goes on with one sub-agent: give one task as a string"));
+            return Err(validation_error(
+                "`continue_from` goes on with one sub-agent: give one task as a string",
+            ));
         }
         if let (Some(id), None) = (&request.continue_from, &before) {
             return self.read_settings(call, TraceId::new(id.as_str()), mode);
@@ -121,25 +130,36 @@ impl Transition<'_, '_> {
             }
         };
         check_text_only(messages.iter().flatten())?;
-        let requests = tasks.into_iter().zip(messages.drain(..)).enumerate().map(|(place, (task, messages))| {
-            let spec = ChildSpec {
-                mode,
-                preset: request.agent_type.clone(),
-                context: request.context.clone(),
-                options: RunOptions {
-                    messages,
-                    skills: request.skills.clone(),
-                    expected_output_schema: request.expected_output_schema.clone(),
-                    timeout_ms: request.timeout_ms,
-                    ..RunOptions::default()
-                },
-                continue_from: request.continue_from.clone().map(TraceId::new),
-                ..ChildSpec::new(task)
-            };
-            ChildRequest { spec, previous_settings: before.clone(), index: place + 1 }
-        });
+        let requests = tasks.into_iter().zip(messages.drain(..)).enumerate().map(
+            |(place, (task, messages))| {
+                let spec = ChildSpec {
+                    mode,
+                    preset: request.agent_type.clone(),
+                    context: request.context.clone(),
+                    options: RunOptions {
+                        messages,
+                        skills: request.skills.clone(),
+                        expected_output_schema: request.expected_output_schema.clone(),
+                        timeout_ms: request.timeout_ms,
+                        ..RunOptions::default()
+                    },
+                    continue_from: request.continue_from.clone().map(TraceId::new),
+                    ..ChildSpec::new(task)
+                };
+                ChildRequest {
+                    spec,
+                    previous_settings: before.clone(),
+                    index: place + 1,
+                }
+            },
+        );
         let goal_id = self.state.goals.current_id.clone();
-        self.spawn(requests.collect(), goal_id, Requester::Model { call: &call.id }).map(|_| ())
+        self.spawn(
+            requests.collect(),
+            goal_id,
+            Requester::Model { call: &call.id },
+        )
+        .map(|_| ())
     }
 
     /// Starts the child of a call. `before` as in [`Self::run_agent`].
@@ -156,7 +176,9 @@ impl Transition<'_, '_> {
         }
         let goals = &self.state.goals;
         let goal = match &request.target_goal_id {
-            Some(name) => goals.find(name).map_err(|e| ErrorInfo::new(ErrorCode::GoalNotFound, e.to_string()))?,
+            Some(name) => goals
+                .find(name)
+                .map_err(|e| ErrorInfo::new(ErrorCode::GoalNotFound, e.to_string()))?,
             None => goals.current().ok_or_else(|| {
                 ErrorInfo::new(
                     ErrorCode::GoalNotFound,
@@ -175,14 +197,29 @@ impl Transition<'_, '_> {
             continue_from: request.continue_from.map(TraceId::new),
             ..ChildSpec::evaluate(task).messages(request.messages)
         };
-        let request = ChildRequest { spec, previous_settings: before, index: 1 };
-        self.spawn(vec![request], goal_id, Requester::Model { call: &call.id }).map(|_| ())
+        let request = ChildRequest {
+            spec,
+            previous_settings: before,
+            index: 1,
+        };
+        self.spawn(vec![request], goal_id, Requester::Model { call: &call.id })
+            .map(|_| ())
     }
 
     /// Requests the settings of the sub-trace that a call continues. The child starts after they have been read.
-    fn read_settings(&mut self, call: &ToolCall, trace_id: TraceId, mode: ChildMode) -> Result<(), ErrorInfo> {
+    fn read_settings(
+        &mut self,
+        call: &ToolCall,
+        trace_id: TraceId,
+        mode: ChildMode,
+    ) -> Result<(), ErrorInfo> {
         self.check_continued(&trace_id, mode)?;
-        self.step.effects.push(Effect::Tool(ToolCallEffect::ReadSettings { id: call.id.clone(), trace_id }));
+        self.step
+            .effects
+            .push(Effect::Tool(ToolCallEffect::ReadSettings {
+                id: call.id.clone(),
+                trace_id,
+            }));
         Ok(())
     }
 
@@ -194,9 +231,13 @@ impl Transition<'_, '_> {
         requester: Requester<'_>,
     ) -> Result<Vec<Run>, ErrorInfo> {
         self.check_requests(&requests)?;
-        self.context.budget.map_or(Ok(()), |account| account.count_children(requests.len()))?;
+        self.context
+            .budget
+            .map_or(Ok(()), |account| account.count_children(requests.len()))?;
         let mut runs = Vec::with_capacity(requests.len());
-        if let (Some(goal_id), Some(_), Some(order)) = (&goal_id, requester.call(), requests.first()) {
+        if let (Some(goal_id), Some(_), Some(order)) =
+            (&goal_id, requester.call(), requests.first())
+        {
             self.mark_goal_as_agent_call(goal_id, order.mode());
         }
         let by_model = matches!(requester, Requester::Model { .. });
@@ -205,15 +246,23 @@ impl Transition<'_, '_> {
             self.record_child(&run, &order, requester.call());
             runs.push(run);
         }
-        self.step.effects.push(Effect::Child(ChildEffect::Start(runs.clone())));
+        self.step
+            .effects
+            .push(Effect::Child(ChildEffect::Start(runs.clone())));
         Ok(runs)
     }
 
     fn check_requests(&self, requests: &[ChildRequest]) -> Result<(), ErrorInfo> {
         let spec = &self.state.spec;
         let child_count = self.state.sub_agents.children.len();
-        if requests.is_empty() || requests.iter().any(|order| order.spec.task.trim().is_empty()) {
-            return Err(validation_error("`task` requires at least one task, and no task may be empty"));
+        if requests.is_empty()
+            || requests
+                .iter()
+                .any(|order| order.spec.task.trim().is_empty())
+        {
+            return Err(validation_error(
+                "`task` requires at least one task, and no task may be empty",
+            ));
         }
         if spec.settings.options.budget.depth == Some(0) {
             let message = "the budget allows no sub-agents below this run: do the rest yourself";
@@ -236,13 +285,22 @@ impl Transition<'_, '_> {
         for ChildRequest { spec: child, .. } in requests {
             if let Some(id) = &child.continue_from {
                 self.check_continued(id, child.mode)?;
-                if requests.iter().filter(|order| order.spec.continue_from.as_ref() == Some(id)).count() > 1 {
+                if requests
+                    .iter()
+                    .filter(|order| order.spec.continue_from.as_ref() == Some(id))
+                    .count()
+                    > 1
+                {
                     return Err(validation_error(format!(
                         "continue_from: {id} can be continued with one task at a time"
                     )));
                 }
             }
-            if child.context.as_ref().is_some_and(|context| !context.is_string() && !context.is_object()) {
+            if child
+                .context
+                .as_ref()
+                .is_some_and(|context| !context.is_string() && !context.is_object())
+            {
                 return Err(validation_error("`context` must be a text or an object"));
             }
             if let Some(schema) = &child.options.expected_output_schema {
@@ -252,16 +310,27 @@ impl Transition<'_, '_> {
                 spec.catalog.skills.select(Some(skills), None)?;
             }
             check_initial_messages(&child.options.messages)?;
-            let mut parts = child.options.messages.iter().flat_map(|message| message.content.parts());
+            let mut parts = child
+                .options
+                .messages
+                .iter()
+                .flat_map(|message| message.content.parts());
             if parts.any(|part| matches!(part, ContentPart::Inline(_))) {
-                return Err(validation_error("`messages` contain a file that is not stored"));
+                return Err(validation_error(
+                    "`messages` contain a file that is not stored",
+                ));
             }
         }
-        let mut named = requests.iter().filter_map(|order| order.spec.preset.as_ref());
+        let mut named = requests
+            .iter()
+            .filter_map(|order| order.spec.preset.as_ref());
         let unknown = named.find(|name| !spec.catalog.presets.contains_key(*name));
         if let Some(name) = unknown {
             let known: Vec<&str> = spec.catalog.presets.keys().map(String::as_str).collect();
-            let message = format!("there is no agent_type {name:?}; available: {}", known.join(", "));
+            let message = format!(
+                "there is no agent_type {name:?}; available: {}",
+                known.join(", ")
+            );
             return Err(ErrorInfo::new(ErrorCode::ValidationError, message));
         }
         Ok(())
@@ -273,20 +342,36 @@ impl Transition<'_, '_> {
         let state = &self.state;
         let is_evaluation = id.child_mode() == Some(ChildMode::Evaluate);
         if is_evaluation != (mode == ChildMode::Evaluate) {
-            let (is, with) = if is_evaluation { ("an evaluation", "evaluate") } else { ("not an evaluation", "agent") };
-            return Err(validation_error(format!("continue_from: {id} is {is}; continue it with `{with}`")));
+            let (is, with) = if is_evaluation {
+                ("an evaluation", "evaluate")
+            } else {
+                ("not an evaluation", "agent")
+            };
+            return Err(validation_error(format!(
+                "continue_from: {id} is {is}; continue it with `{with}`"
+            )));
         }
-        if state.sub_agents.children.iter().any(|child| child.trace_id == *id && child.result.is_none()) {
+        if state
+            .sub_agents
+            .children
+            .iter()
+            .any(|child| child.trace_id == *id && child.result.is_none())
+        {
             let message = format!("sub-agent {id} is still running: wait for its result");
             return Err(ErrorInfo::new(ErrorCode::SessionActive, message));
         }
         let is_known = state.sub_agents.earlier.contains(id)
-            || state.sub_agents.children.iter().any(|child| child.trace_id == *id);
+            || state
+                .sub_agents
+                .children
+                .iter()
+                .any(|child| child.trace_id == *id);
         if is_known {
             return Ok(());
         }
-        let message =
-            format!("continue_from: {id} is not a sub-agent of this trace; use an id from the results of sub-agents");
+        let message = format!(
+            "continue_from: {id} is not a sub-agent of this trace; use an id from the results of sub-agents"
+        );
         Err(ErrorInfo::new(ErrorCode::TraceNotFound, message))
     }
 
@@ -296,12 +381,24 @@ impl Transition<'_, '_> {
             ChildMode::Delegate => AgentCallMode::Delegate,
             ChildMode::Evaluate => AgentCallMode::Evaluate,
         };
-        if self.state.goals.get(goal_id).is_some_and(|goal| goal.agent_call_mode == Some(mode)) {
+        if self
+            .state
+            .goals
+            .get(goal_id)
+            .is_some_and(|goal| goal.agent_call_mode == Some(mode))
+        {
             return;
         }
-        let changes =
-            GoalChanges { kind: Some(GoalKind::AgentCall), agent_call_mode: Some(mode), ..GoalChanges::default() };
-        self.emit(GoalEvent::Updated { goal_id: goal_id.clone(), changes, affected_goals: Vec::new() });
+        let changes = GoalChanges {
+            kind: Some(GoalKind::AgentCall),
+            agent_call_mode: Some(mode),
+            ..GoalChanges::default()
+        };
+        self.emit(GoalEvent::Updated {
+            goal_id: goal_id.clone(),
+            changes,
+            affected_goals: Vec::new(),
+        });
     }
 
     fn record_child(&mut self, run: &Run, order: &ChildRequest, call: Option<&str>) {
@@ -319,9 +416,13 @@ impl Transition<'_, '_> {
             created_at: run.created_at,
         };
         if order.spec.continue_from.is_none() {
-            self.step.writes.push(Write::Trace(TraceWrite::Create(trace())));
+            self.step
+                .writes
+                .push(Write::Trace(TraceWrite::Create(trace())));
         }
-        self.step.writes.push(Write::Run(RunWrite::Create(Box::new(run.clone()))));
+        self.step
+            .writes
+            .push(Write::Run(RunWrite::Create(Box::new(run.clone()))));
         self.emit(SubAgentEvent::Started {
             sub_trace_id: run.trace_id.clone(),
             run_id: run.run_id.clone(),
@@ -340,44 +441,65 @@ impl Transition<'_, '_> {
 
 /// Validates the messages that a conversation starts with.
 pub(crate) fn check_initial_messages(messages: &[GivenMessage]) -> Result<(), ErrorInfo> {
-    if messages.iter().any(|message| message.role == Role::Tool || message.tool_call_id.is_some()) {
+    if messages
+        .iter()
+        .any(|message| message.role == Role::Tool || message.tool_call_id.is_some())
+    {
         return Err(validation_error(
             "results of tool calls are accepted only without a message, and only for open calls",
         ));
     }
-    if messages.iter().any(|message| !matches!(message.role, Role::User | Role::Assistant)) {
+    if messages
+        .iter()
+        .any(|message| !matches!(message.role, Role::User | Role::Assistant))
+    {
         return Err(validation_error(
             "`messages` must have the role user or assistant: put instructions into `context`",
         ));
     }
     if messages.iter().any(|message| message.content.is_blank()) {
-        return Err(validation_error("`messages` must not contain empty messages: omit messages without content"));
+        return Err(validation_error(
+            "`messages` must not contain empty messages: omit messages without content",
+        ));
     }
     match messages.first() {
-        Some(first) if first.role != Role::User => {
-            Err(validation_error("the first of `messages` must have the role user"))
-        }
+        Some(first) if first.role != Role::User => Err(validation_error(
+            "the first of `messages` must have the role user",
+        )),
         _ => Ok(()),
     }
 }
 
 /// Rejects messages that are not results of the open tool calls at the end of the conversation (RUN-3).
-pub(crate) fn check_tool_results(messages: &[GivenMessage], head: &Message) -> Result<(), ErrorInfo> {
+pub(crate) fn check_tool_results(
+    messages: &[GivenMessage],
+    head: &Message,
+) -> Result<(), ErrorInfo> {
     let is_open = |id: &str| head.tool_calls.iter().any(|call| call.id == id);
     let mut seen = HashSet::new();
     for message in messages {
         let id = match (message.role, &message.tool_call_id) {
             (Role::Tool, Some(id)) => id,
             (Role::Tool, None) => {
-                return Err(validation_error("a message with the role tool requires `tool_call_id`"));
+                return Err(validation_error(
+                    "a message with the role tool requires `tool_call_id`",
+                ));
             }
-            _ => return Err(validation_error("`messages` precede a message: a message is required as well")),
+            _ => {
+                return Err(validation_error(
+                    "`messages` precede a message: a message is required as well",
+                ));
+            }
         };
         if !is_open(id) {
-            return Err(validation_error(format!("there is no open tool call {id:?}: see the last message")));
+            return Err(validation_error(format!(
+                "there is no open tool call {id:?}: see the last message"
+            )));
         }
         if !seen.insert(id) {
-            return Err(validation_error(format!("tool call {id:?} has two results")));
+            return Err(validation_error(format!(
+                "tool call {id:?} has two results"
+            )));
         }
     }
     Ok(())

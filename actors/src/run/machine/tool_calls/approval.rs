@@ -11,7 +11,8 @@
 
 use serde_json::json;
 use soong_protocol::{
-    Decision, ErrorCode, ErrorInfo, Permission, PermissionDecision, PermissionEvent, PermissionWrite, ToolCall, Write,
+    Decision, ErrorCode, ErrorInfo, Permission, PermissionDecision, PermissionEvent,
+    PermissionWrite, ToolCall, Write,
 };
 
 use crate::run::machine::{
@@ -27,17 +28,37 @@ use crate::run::machine::{
 impl RunState {
     pub(crate) fn apply_permission(&mut self, event: &PermissionEvent) {
         match event {
-            PermissionEvent::Requested { permission_id, tool_call_id, .. } => {
-                if let Some(open) = self.calls_mut().and_then(|calls| calls.get_mut(tool_call_id)) {
+            PermissionEvent::Requested {
+                permission_id,
+                tool_call_id,
+                ..
+            } => {
+                if let Some(open) = self
+                    .calls_mut()
+                    .and_then(|calls| calls.get_mut(tool_call_id))
+                {
                     open.approval = Some(Approval::Pending(permission_id.clone()));
                 }
             }
-            PermissionEvent::Decided { permission_id, decision, .. } => {
+            PermissionEvent::Decided {
+                permission_id,
+                decision,
+                ..
+            } => {
                 let pending = Approval::Pending(permission_id.clone());
-                let Some(calls) = self.calls_mut() else { return };
-                if let Some(open) = calls.iter_mut().find(|open| open.approval.as_ref() == Some(&pending)) {
+                let Some(calls) = self.calls_mut() else {
+                    return;
+                };
+                if let Some(open) = calls
+                    .iter_mut()
+                    .find(|open| open.approval.as_ref() == Some(&pending))
+                {
                     let granted = Approval::Granted(permission_id.clone());
-                    open.approval = Some(if decision.allows() { granted } else { Approval::Denied });
+                    open.approval = Some(if decision.allows() {
+                        granted
+                    } else {
+                        Approval::Denied
+                    });
                 }
             }
             PermissionEvent::ModeChanged { mode } => self.waiting.permission_mode = *mode,
@@ -48,7 +69,10 @@ impl RunState {
 impl Transition<'_, '_> {
     /// Requests approval of a call. The call stays open until there is a decision.
     pub(crate) fn request_approval(&mut self, asked: Permission) {
-        let is_open = self.state.calls_mut().is_some_and(|calls| calls.started(&asked.tool_call_id).is_some());
+        let is_open = self
+            .state
+            .calls_mut()
+            .is_some_and(|calls| calls.started(&asked.tool_call_id).is_some());
         if !is_open {
             return; // too late
         }
@@ -62,29 +86,50 @@ impl Transition<'_, '_> {
             arguments_preview,
             chain: asked.chain.clone(),
         };
-        self.step.writes.push(Write::Permission(PermissionWrite::Request(Box::new(asked))));
+        self.step
+            .writes
+            .push(Write::Permission(PermissionWrite::Request(Box::new(asked))));
         self.emit(event);
         if self.state.end.ending.is_some() {
             return self.withdraw_pending_calls();
         }
-        self.step.effects.push(Effect::Tool(ToolCallEffect::RequestPermission(id)));
+        self.step
+            .effects
+            .push(Effect::Tool(ToolCallEffect::RequestPermission(id)));
     }
 
     /// Applies the decision about a pending call. Decisions about other calls are too late, and ignored.
     pub(crate) fn permission_decided(&mut self, answer: PermissionDecision) {
-        let PermissionDecision { permission_id, decision, decided_by: by, reason, .. } = answer;
+        let PermissionDecision {
+            permission_id,
+            decision,
+            decided_by: by,
+            reason,
+            ..
+        } = answer;
         let pending = Approval::Pending(permission_id.clone());
-        let Some(calls) = self.state.calls_mut() else { return };
-        let pending_call =
-            calls.iter().find(|open| open.state != CallState::Done && open.approval.as_ref() == Some(&pending));
-        let Some(call) = pending_call.map(|open| open.call.clone()) else { return };
-        let others_wait =
-            calls.iter().any(|open| open.call.id != call.id && open.state != CallState::Done && open.waits_for_user());
+        let Some(calls) = self.state.calls_mut() else {
+            return;
+        };
+        let pending_call = calls
+            .iter()
+            .find(|open| open.state != CallState::Done && open.approval.as_ref() == Some(&pending));
+        let Some(call) = pending_call.map(|open| open.call.clone()) else {
+            return;
+        };
+        let others_wait = calls.iter().any(|open| {
+            open.call.id != call.id && open.state != CallState::Done && open.waits_for_user()
+        });
         if self.state.end.ending.is_some() {
             return; // R6; its call is closed with the others
         }
         let why = denied_error(&call, &by, reason.as_deref());
-        self.emit(PermissionEvent::Decided { permission_id: permission_id.clone(), decision, by, reason });
+        self.emit(PermissionEvent::Decided {
+            permission_id: permission_id.clone(),
+            decision,
+            by,
+            reason,
+        });
         // The run no longer waits, whatever the decision. This is recorded before the consequences of the decision.
         if !others_wait {
             self.update_waiting();
@@ -102,7 +147,9 @@ impl Transition<'_, '_> {
 
 /// Returns the error for the model whose call was denied.
 fn denied_error(call: &ToolCall, by: &str, reason: Option<&str>) -> ErrorInfo {
-    let error = reason.map(|reason| format!(": {reason}")).unwrap_or_default();
+    let error = reason
+        .map(|reason| format!(": {reason}"))
+        .unwrap_or_default();
     let who = match by {
         "timeout" => "no decision came",
         _ => "it was refused",
@@ -111,5 +158,8 @@ fn denied_error(call: &ToolCall, by: &str, reason: Option<&str>) -> ErrorInfo {
         "`{}` was not run, {who}{error}. Do not try the same again; find another way, or say what you could not do",
         call.name
     );
-    ErrorInfo { details: json!({ "by": by }), ..ErrorInfo::new(ErrorCode::PermissionDenied, message) }
+    ErrorInfo {
+        details: json!({ "by": by }),
+        ..ErrorInfo::new(ErrorCode::PermissionDenied, message)
+    }
 }

@@ -48,13 +48,25 @@ impl Transition<'_, '_> {
             let (under, after) = (request.under.as_deref(), request.after.as_deref());
             let sequence = self.state.conversation.last_sequence;
             let planned = planned_goals
-                .plan_add(&descriptions, &request.reason, under, after, sequence, self.context.now)
+                .plan_add(
+                    &descriptions,
+                    &request.reason,
+                    under,
+                    after,
+                    sequence,
+                    self.context.now,
+                )
                 .map_err(to_error)?;
             plan(&mut planned_goals, planned);
         }
-        for (summary, status) in [(&request.done, GoalStatus::Completed), (&request.abandon, GoalStatus::Abandoned)] {
+        for (summary, status) in [
+            (&request.done, GoalStatus::Completed),
+            (&request.abandon, GoalStatus::Abandoned),
+        ] {
             if let Some(summary) = summary {
-                let planned = planned_goals.plan_close(None, status, summary).map_err(to_error)?;
+                let planned = planned_goals
+                    .plan_close(None, status, summary)
+                    .map_err(to_error)?;
                 plan(&mut planned_goals, planned);
             }
         }
@@ -68,6 +80,9 @@ impl Transition<'_, '_> {
         }
         self.emit_goals(events);
         self.notify_parent(CollaboratorStatus::Running, false);
-        Ok(ToolOutput::text("goals updated", self.state.goals.render(false)))
+        Ok(ToolOutput::text(
+            "goals updated",
+            self.state.goals.render(false),
+        ))
     }
 }

@@ -12,8 +12,8 @@ use std::sync::Arc;
 use serde::Deserialize;
 use serde_json::Value;
 use soong_protocol::{
-    Collaborator, CollaboratorKind, CollaboratorStatus, ErrorCode, ErrorInfo, QuestionId, RunEvent, SubAgentEvent,
-    ToolCall,
+    Collaborator, CollaboratorKind, CollaboratorStatus, ErrorCode, ErrorInfo, QuestionId, RunEvent,
+    SubAgentEvent, ToolCall,
 };
 use soong_tool::{ToolOutput, ToolResult};
 
@@ -56,7 +56,9 @@ fn user_collaborator(to: Option<&str>, status: CollaboratorStatus, summary: &str
 impl RunState {
     /// Returns whether nothing but an answer or a permission of a user can continue the run.
     pub(crate) fn only_waits_for_user(&self) -> bool {
-        let Phase::RunningTools { calls } = &self.phase else { return false };
+        let Phase::RunningTools { calls } = &self.phase else {
+            return false;
+        };
         let is_open = |open: &&OpenCall| open.state != CallState::Done;
         let mut open = calls.iter().filter(is_open).peekable();
         self.end.ending.is_none()
@@ -67,9 +69,17 @@ impl RunState {
     }
 
     fn wait_kind(&self) -> &'static str {
-        let Phase::RunningTools { calls } = &self.phase else { return WAIT_QUESTION };
-        let is_asked = calls.iter().any(|open| open.state != CallState::Done && open.question.is_some());
-        if is_asked { WAIT_QUESTION } else { WAIT_PERMISSION }
+        let Phase::RunningTools { calls } = &self.phase else {
+            return WAIT_QUESTION;
+        };
+        let is_asked = calls
+            .iter()
+            .any(|open| open.state != CallState::Done && open.question.is_some());
+        if is_asked {
+            WAIT_QUESTION
+        } else {
+            WAIT_PERMISSION
+        }
     }
 
     pub(crate) fn apply_question(&mut self, call: &str, id: &QuestionId, to: Option<&String>) {
@@ -80,7 +90,10 @@ impl RunState {
 
     /// Records that the question of a running tool is answered.
     pub(crate) fn close_tool_question(&mut self, id: &QuestionId) {
-        let calls = self.calls_mut().into_iter().flat_map(|calls| calls.iter_mut());
+        let calls = self
+            .calls_mut()
+            .into_iter()
+            .flat_map(|calls| calls.iter_mut());
         let asks = |open: &&mut OpenCall| {
             open.is_asked_by_tool() && open.question.as_ref().is_some_and(|(known, _)| known == id)
         };
@@ -95,14 +108,30 @@ impl Transition<'_, '_> {
     pub(crate) fn ask_human(&mut self, call: &ToolCall, arguments: Value) -> Result<(), ErrorInfo> {
         let request: AskArguments = soong_tool::arguments(arguments)?;
         if request.question.trim().is_empty() {
-            return Err(ErrorInfo::new(ErrorCode::ValidationError, "`question` is empty: say what you need to know"));
+            return Err(ErrorInfo::new(
+                ErrorCode::ValidationError,
+                "`question` is empty: say what you need to know",
+            ));
         }
         let spec = Arc::clone(&self.state.spec);
-        let Some(calls) = self.state.calls_mut() else { return Ok(()) };
-        let question_id = spec.identity.question_id(calls.message_sequence, calls.index_of(&call.id));
-        let collaborator = user_collaborator(request.to.as_deref(), CollaboratorStatus::Waiting, &request.question);
+        let Some(calls) = self.state.calls_mut() else {
+            return Ok(());
+        };
+        let question_id = spec
+            .identity
+            .question_id(calls.message_sequence, calls.index_of(&call.id));
+        let collaborator = user_collaborator(
+            request.to.as_deref(),
+            CollaboratorStatus::Waiting,
+            &request.question,
+        );
         let (question, to, tool_call_id) = (request.question, request.to, call.id.clone());
-        self.emit(SubAgentEvent::QuestionAsked { question_id, question, to, tool_call_id });
+        self.emit(SubAgentEvent::QuestionAsked {
+            question_id,
+            question,
+            to,
+            tool_call_id,
+        });
         self.emit(SubAgentEvent::CollaboratorUpdated { collaborator });
         Ok(())
     }
@@ -110,21 +139,30 @@ impl Transition<'_, '_> {
     /// Handles the answer to a question: it is the result of a call of `ask_human`, or goes to the tool that asked. If no
     /// open call asks this question, it is kept for a tool that is repeated.
     pub(crate) fn question_answered(&mut self, id: &QuestionId, answer: &str) {
-        let Some(calls) = self.state.calls_mut() else { return };
-        let is_asking = |open: &&OpenCall| {
-            open.state != CallState::Done && open.question.as_ref().is_some_and(|(known, _)| known == id)
+        let Some(calls) = self.state.calls_mut() else {
+            return;
         };
-        let Some((call, to)) = calls
-            .iter()
-            .find(is_asking)
-            .map(|open| (open.call.clone(), open.question.as_ref().and_then(|(_, to)| to.clone())))
-        else {
+        let is_asking = |open: &&OpenCall| {
+            open.state != CallState::Done
+                && open.question.as_ref().is_some_and(|(known, _)| known == id)
+        };
+        let Some((call, to)) = calls.iter().find(is_asking).map(|open| {
+            (
+                open.call.clone(),
+                open.question.as_ref().and_then(|(_, to)| to.clone()),
+            )
+        }) else {
             if !self.state.waiting.tool_answers.contains_key(id) {
-                self.state.waiting.tool_answers.insert(id.clone(), answer.to_owned());
+                self.state
+                    .waiting
+                    .tool_answers
+                    .insert(id.clone(), answer.to_owned());
             }
             return;
         };
-        self.emit(SubAgentEvent::QuestionAnswered { question_id: id.clone() });
+        self.emit(SubAgentEvent::QuestionAnswered {
+            question_id: id.clone(),
+        });
         let collaborator = user_collaborator(to.as_deref(), CollaboratorStatus::Completed, answer);
         self.emit(SubAgentEvent::CollaboratorUpdated { collaborator });
         if !is_internal_tool(&call.name) {
@@ -143,7 +181,12 @@ impl Transition<'_, '_> {
             Ok(Some(answer)) => Ok(answer),
             Err(error) => Err(error),
         };
-        self.step.effects.push(Effect::Tool(ToolCallEffect::AnswerQuestion { ticket, answer }));
+        self.step
+            .effects
+            .push(Effect::Tool(ToolCallEffect::AnswerQuestion {
+                ticket,
+                answer,
+            }));
     }
 
     /// Returns the answer if it is known.
@@ -157,8 +200,14 @@ impl Transition<'_, '_> {
             return reject("the question is empty");
         }
         let spec = Arc::clone(&self.state.spec);
-        let calls = self.state.calls_mut().filter(|calls| calls.started(&call).is_some()).ok_or_else(run_has_ended)?;
-        let first_id = spec.identity.question_id(calls.message_sequence, calls.index_of(&call));
+        let calls = self
+            .state
+            .calls_mut()
+            .filter(|calls| calls.started(&call).is_some())
+            .ok_or_else(run_has_ended)?;
+        let first_id = spec
+            .identity
+            .question_id(calls.message_sequence, calls.index_of(&call));
         let open = calls.get_mut(&call).ok_or_else(run_has_ended)?;
         let question_id = match open.asked_questions {
             0 => first_id,
@@ -167,19 +216,38 @@ impl Transition<'_, '_> {
         let pending = open.question.as_ref().map(|(id, _)| id.clone());
         // A repeated call asks its earlier questions again, while the last one of its interrupted attempt is still open.
         let earlier_answer = self.state.waiting.tool_answers.remove(&question_id);
-        if earlier_answer.is_none() && pending.as_ref().is_some_and(|pending| *pending != question_id) {
-            return reject("a tool call can ask one question at a time: wait for the answer to the last one");
+        if earlier_answer.is_none()
+            && pending
+                .as_ref()
+                .is_some_and(|pending| *pending != question_id)
+        {
+            return reject(
+                "a tool call can ask one question at a time: wait for the answer to the last one",
+            );
         }
-        if let Some(open) = self.state.calls_mut().and_then(|calls| calls.get_mut(&call)) {
+        if let Some(open) = self
+            .state
+            .calls_mut()
+            .and_then(|calls| calls.get_mut(&call))
+        {
             open.asked_questions += 1;
         }
         if earlier_answer.is_some() {
             return Ok(earlier_answer);
         }
-        self.state.waiting.tool_questions.insert(question_id.clone(), ticket);
+        self.state
+            .waiting
+            .tool_questions
+            .insert(question_id.clone(), ticket);
         if pending.is_none() {
-            let collaborator = user_collaborator(to.as_deref(), CollaboratorStatus::Waiting, &question);
-            self.emit(SubAgentEvent::QuestionAsked { question_id, question, to, tool_call_id: call });
+            let collaborator =
+                user_collaborator(to.as_deref(), CollaboratorStatus::Waiting, &question);
+            self.emit(SubAgentEvent::QuestionAsked {
+                question_id,
+                question,
+                to,
+                tool_call_id: call,
+            });
             self.emit(SubAgentEvent::CollaboratorUpdated { collaborator });
         }
         Ok(None)
@@ -190,34 +258,59 @@ impl Transition<'_, '_> {
         match self.state.waiting.tool_questions.remove(id) {
             Some(ticket) => {
                 let answer = Ok(answer.to_owned());
-                self.step.effects.push(Effect::Tool(ToolCallEffect::AnswerQuestion { ticket, answer }));
+                self.step
+                    .effects
+                    .push(Effect::Tool(ToolCallEffect::AnswerQuestion {
+                        ticket,
+                        answer,
+                    }));
             }
-            None => drop(self.state.waiting.tool_answers.insert(id.clone(), answer.to_owned())),
+            None => drop(
+                self.state
+                    .waiting
+                    .tool_answers
+                    .insert(id.clone(), answer.to_owned()),
+            ),
         }
     }
 
     /// Records that nobody waits for the answer to the open question of a tool: its call has an outcome.
     pub(super) fn withdraw_tool_question(&mut self, call: &str) {
         let open = self.state.calls_mut().and_then(|calls| calls.get_mut(call));
-        let Some((id, to)) = open.filter(|open| open.is_asked_by_tool()).and_then(|open| open.question.take()) else {
+        let Some((id, to)) = open
+            .filter(|open| open.is_asked_by_tool())
+            .and_then(|open| open.question.take())
+        else {
             return;
         };
         self.state.waiting.tool_questions.remove(&id);
-        let collaborator =
-            user_collaborator(to.as_deref(), CollaboratorStatus::Failed, "not answered before the call ended");
+        let collaborator = user_collaborator(
+            to.as_deref(),
+            CollaboratorStatus::Failed,
+            "not answered before the call ended",
+        );
         self.emit(SubAgentEvent::CollaboratorUpdated { collaborator });
     }
 
     /// Closes the calls that wait for an answer or a permission with the error `cancelled`, because the run is ending.
     pub(crate) fn withdraw_pending_calls(&mut self) {
-        let Some(calls) = self.state.calls_mut() else { return };
-        let asked = calls.iter().filter(|open| open.state != CallState::Done && open.waits_without_running());
+        let Some(calls) = self.state.calls_mut() else {
+            return;
+        };
+        let asked = calls
+            .iter()
+            .filter(|open| open.state != CallState::Done && open.waits_without_running());
         let asked: Vec<OpenCall> = asked.cloned().collect();
         for OpenCall { call, question, .. } in asked {
-            let mut error = ErrorInfo::new(ErrorCode::Cancelled, "not answered before the run ended");
+            let mut error =
+                ErrorInfo::new(ErrorCode::Cancelled, "not answered before the run ended");
             match question {
                 Some((_, to)) => {
-                    let collaborator = user_collaborator(to.as_deref(), CollaboratorStatus::Failed, &error.message);
+                    let collaborator = user_collaborator(
+                        to.as_deref(),
+                        CollaboratorStatus::Failed,
+                        &error.message,
+                    );
                     self.emit(SubAgentEvent::CollaboratorUpdated { collaborator });
                 }
                 None => error.message = "not run: not approved before the run ended".to_owned(),
@@ -230,12 +323,27 @@ impl Transition<'_, '_> {
     /// (RUN-1).
     pub(crate) fn update_waiting(&mut self) {
         let waits = self.state.only_waits_for_user();
-        if waits == self.state.waiting.since.is_some() || (self.state.end.ending.is_some() && !waits) {
+        if waits == self.state.waiting.since.is_some()
+            || (self.state.end.ending.is_some() && !waits)
+        {
             return;
         }
-        let kind = self.state.waiting.reason.clone().unwrap_or_else(|| self.state.wait_kind().to_owned());
-        self.emit(if waits { RunEvent::Waiting { r#for: kind } } else { RunEvent::Resumed { from: kind } });
-        let status = if waits { CollaboratorStatus::Waiting } else { CollaboratorStatus::Running };
+        let kind = self
+            .state
+            .waiting
+            .reason
+            .clone()
+            .unwrap_or_else(|| self.state.wait_kind().to_owned());
+        self.emit(if waits {
+            RunEvent::Waiting { r#for: kind }
+        } else {
+            RunEvent::Resumed { from: kind }
+        });
+        let status = if waits {
+            CollaboratorStatus::Waiting
+        } else {
+            CollaboratorStatus::Running
+        };
         self.notify_parent(status, true);
     }
 }

@@ -18,16 +18,29 @@ use crate::run::machine::{
 impl Transition<'_, '_> {
     /// Returns the open calls whose outcome is unknown and which must not run twice (DUR-4).
     pub(crate) fn calls_with_unknown_outcome(&self) -> Vec<ToolCall> {
-        let Phase::RunningTools { calls } = &self.state.phase else { return Vec::new() };
+        let Phase::RunningTools { calls } = &self.state.phase else {
+            return Vec::new();
+        };
         let may_run_again = |open: &&OpenCall| {
             let name = open.call.name.as_str();
-            is_internal_tool(name) || self.state.spec.tool(name).is_none_or(|tool| tool.idempotent)
+            is_internal_tool(name)
+                || self
+                    .state
+                    .spec
+                    .tool(name)
+                    .is_none_or(|tool| tool.idempotent)
         };
         let is_known = |open: &&OpenCall| {
             let has_children = is_spawning_tool(&open.call.name) && !open.children.is_empty();
-            self.state.edited_documents.recorded.contains_key(&open.call.id) || has_children
+            self.state
+                .edited_documents
+                .recorded
+                .contains_key(&open.call.id)
+                || has_children
         };
-        let unclear = calls.may_have_started().filter(|open| !is_known(open) && !may_run_again(open));
+        let unclear = calls
+            .may_have_started()
+            .filter(|open| !is_known(open) && !may_run_again(open));
         unclear.map(|open| open.call.clone()).collect()
     }
 
@@ -36,7 +49,9 @@ impl Transition<'_, '_> {
         let at = self.context.now;
         let unclear = self.calls_with_unknown_outcome();
         let mut recorded = std::mem::take(&mut self.state.edited_documents.recorded);
-        let Some(calls) = self.state.calls_mut() else { return };
+        let Some(calls) = self.state.calls_mut() else {
+            return;
+        };
         let (mut spawned, mut recorded_calls, mut pending_calls, mut pending_permissions) =
             (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         for open in calls.iter().filter(|open| open.state != CallState::Done) {
@@ -70,9 +85,11 @@ impl Transition<'_, '_> {
             pending_permissions.retain(|id| *id != decision.permission_id);
             self.permission_decided(decision);
         }
-        self.step
-            .effects
-            .extend(pending_permissions.into_iter().map(|it| Effect::Tool(ToolCallEffect::RequestPermission(it))));
+        self.step.effects.extend(
+            pending_permissions
+                .into_iter()
+                .map(|it| Effect::Tool(ToolCallEffect::RequestPermission(it))),
+        );
         self.schedule();
     }
 
@@ -80,12 +97,16 @@ impl Transition<'_, '_> {
     /// them is running any more.
     pub(crate) fn interrupt_calls(&mut self) {
         let mut recorded = std::mem::take(&mut self.state.edited_documents.recorded);
-        let Some(calls) = self.state.calls_mut() else { return };
+        let Some(calls) = self.state.calls_mut() else {
+            return;
+        };
         let open = calls.iter().filter(|open| open.state != CallState::Done);
         let open: Vec<ToolCall> = open.map(|open| open.call.clone()).collect();
         for call in open {
-            let result =
-                recorded.remove(&call.id).or_else(|| self.child_results_output(&call)).ok_or_else(call_interrupted);
+            let result = recorded
+                .remove(&call.id)
+                .or_else(|| self.child_results_output(&call))
+                .ok_or_else(call_interrupted);
             self.close_call(&call, result);
         }
         self.state.phase = Phase::Halted;

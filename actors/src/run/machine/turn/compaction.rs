@@ -14,13 +14,14 @@ use std::sync::Arc;
 
 use serde_json::json;
 use soong_protocol::{
-    ContextEvent, Covers, ErrorCode, ErrorInfo, Message, MessageEvent, ModelCallKind, ModelEvent, Role, Usage,
+    ContextEvent, Covers, ErrorCode, ErrorInfo, Message, MessageEvent, ModelCallKind, ModelEvent,
+    Role, Usage,
 };
 
 use crate::{
     context::{
-        SizedMessage, accept_summary, correction_request, is_summary, omitted_message, plain_summary, plan_compaction,
-        saves_too_little, summary_message, summary_request,
+        SizedMessage, accept_summary, correction_request, is_summary, omitted_message,
+        plain_summary, plan_compaction, saves_too_little, summary_message, summary_request,
     },
     run::machine::{
         effect::{AuxiliaryCall, Effect, ModelEffect, ReflectionCall},
@@ -88,15 +89,25 @@ impl RunState {
                 self.compaction.tokens_before = *estimated_tokens;
             }
             ContextEvent::OldestOmitted { .. } => {}
-            ContextEvent::FilesOmitted { sequence, rejected, .. } if rejected.is_empty() => {
+            ContextEvent::FilesOmitted {
+                sequence, rejected, ..
+            } if rejected.is_empty() => {
                 self.conversation.files_omitted_to = *sequence;
             }
             ContextEvent::FilesOmitted { rejected, .. } => {
                 self.conversation.reject_files(&self.spec, rejected);
                 self.conversation.are_changes_recorded = false;
             }
-            ContextEvent::CompactionCompleted { tokens_before, tokens_after, .. } => {
-                self.compaction.record_gain(*tokens_before, *tokens_after, self.conversation.window);
+            ContextEvent::CompactionCompleted {
+                tokens_before,
+                tokens_after,
+                ..
+            } => {
+                self.compaction.record_gain(
+                    *tokens_before,
+                    *tokens_after,
+                    self.conversation.window,
+                );
                 self.compaction.completed += 1;
                 self.compaction.failed = 0;
                 self.compaction.consecutive_failures = 0;
@@ -106,19 +117,26 @@ impl RunState {
             ContextEvent::CompactionFailed { error, .. } => {
                 // The error of a summary that saves too little states how long the prompt would have been.
                 if let Some(tokens_after) = error.details["tokens_after"].as_u64() {
-                    self.compaction.record_gain(self.compaction.tokens_before, tokens_after, self.conversation.window);
+                    self.compaction.record_gain(
+                        self.compaction.tokens_before,
+                        tokens_after,
+                        self.conversation.window,
+                    );
                 }
                 // A summary request that a crash interrupted does not count as a failure of the summarizer.
                 if error.code != ErrorCode::Interrupted {
                     self.compaction.failed += 1;
                     // Each attempt costs tokens, so the required growth doubles with every consecutive failure.
                     let growth = (self.conversation.window / RETRY_GROWTH_DIVISOR)
-                        << self.compaction.consecutive_failures.min(MAX_RETRY_DOUBLINGS);
+                        << self
+                            .compaction
+                            .consecutive_failures
+                            .min(MAX_RETRY_DOUBLINGS);
                     self.compaction.consecutive_failures += 1;
-                    self.compaction.retry_above_tokens = self
-                        .compaction
-                        .tokens_before
-                        .saturating_add(growth.max(self.compaction.tokens_before / MIN_GROWTH_DIVISOR));
+                    self.compaction.retry_above_tokens =
+                        self.compaction.tokens_before.saturating_add(
+                            growth.max(self.compaction.tokens_before / MIN_GROWTH_DIVISOR),
+                        );
                 }
                 self.halt_if_ending();
             }
@@ -130,8 +148,10 @@ impl RunState {
     fn is_rejected_when_nearly_full(&self, error: &ErrorInfo) -> bool {
         let is_bad_request = matches!(error.details["status"].as_u64(), Some(400 | 422));
         let is_about_file = error.details["is_about_file"] == true;
-        let is_rejected =
-            error.code == ErrorCode::ProviderError && !error.retryable && is_bad_request && !is_about_file;
+        let is_rejected = error.code == ErrorCode::ProviderError
+            && !error.retryable
+            && is_bad_request
+            && !is_about_file;
         let nearly_full_tokens = self.compaction_threshold() as f64 * NEARLY_FULL_RATIO;
         is_rejected && self.conversation.prompt_tokens as f64 > nearly_full_tokens
     }
@@ -145,9 +165,14 @@ impl RunState {
     /// because the last messages are never summarized. If the context window is small, each gets an equal part of what
     /// it leaves for messages, and two parts are for the messages before them.
     pub(in crate::run::machine) fn output_limits(&mut self) -> InlineLimits {
-        let room_tokens = self.compaction_threshold().saturating_sub(self.fixed_tokens());
+        let room_tokens = self
+            .compaction_threshold()
+            .saturating_sub(self.fixed_tokens());
         let calls = self.calls_mut().map_or(1, |calls| calls.iter().count());
-        self.spec.limits.inline.within(room_tokens / (calls as u64 + 2))
+        self.spec
+            .limits
+            .inline
+            .within(room_tokens / (calls as u64 + 2))
     }
 
     fn prompt_room_in(&self, window: u64) -> u64 {
@@ -157,19 +182,45 @@ impl RunState {
 
     /// Returns the oldest messages of the conversation that a summary may replace, and their range. The last `keep_recent`
     /// messages are never among them. `None` if there are none.
-    fn oldest_messages(&self, keep_recent: usize, window: u64) -> Option<(&[SizedMessage], Covers)> {
-        let budget = self.compaction_threshold_in(window).saturating_sub(self.fixed_tokens());
+    fn oldest_messages(
+        &self,
+        keep_recent: usize,
+        window: u64,
+    ) -> Option<(&[SizedMessage], Covers)> {
+        let budget = self
+            .compaction_threshold_in(window)
+            .saturating_sub(self.fixed_tokens());
         let cut = plan_compaction(&self.conversation.transcript, keep_recent, budget)?;
         let covered = &self.conversation.transcript[..cut.covered];
         let first = covered.first()?;
-        let last_of = |entry: &SizedMessage| entry.message.covers.map_or(entry.message.sequence, |covers| covers.last);
-        let next = self.conversation.transcript.get(cut.covered)?.message.sequence;
+        let last_of = |entry: &SizedMessage| {
+            entry
+                .message
+                .covers
+                .map_or(entry.message.sequence, |covers| covers.last)
+        };
+        let next = self
+            .conversation
+            .transcript
+            .get(cut.covered)?
+            .message
+            .sequence;
         let covers = Covers {
-            first: first.message.covers.map_or(first.message.sequence, |covers| covers.first),
+            first: first
+                .message
+                .covers
+                .map_or(first.message.sequence, |covers| covers.first),
             last: covered.iter().map(last_of).max().unwrap_or_default(),
             next,
-            system: self.conversation.system_sequence.filter(|sequence| *sequence < next),
-            request: covered.iter().rev().find(|entry| entry.message.is_request()).map(|entry| entry.message.sequence),
+            system: self
+                .conversation
+                .system_sequence
+                .filter(|sequence| *sequence < next),
+            request: covered
+                .iter()
+                .rev()
+                .find(|entry| entry.message.is_request())
+                .map(|entry| entry.message.sequence),
         };
         Some((covered, covers))
     }
@@ -194,12 +245,18 @@ impl RunState {
 
     /// Replaces the covered messages of the transcript with their summary.
     pub(crate) fn apply_summary(&mut self, summary: &Arc<Message>, covers: &Covers) {
-        let is_after_cut = |entry: &SizedMessage| !is_summary(&entry.message) && entry.message.sequence >= covers.next;
+        let is_after_cut = |entry: &SizedMessage| {
+            !is_summary(&entry.message) && entry.message.sequence >= covers.next
+        };
         // Keep the last covered request of the caller, unless a later one remains after the summary.
-        let has_later_request =
-            self.conversation.transcript.iter().any(|entry| is_after_cut(entry) && entry.message.is_request());
+        let has_later_request = self
+            .conversation
+            .transcript
+            .iter()
+            .any(|entry| is_after_cut(entry) && entry.message.is_request());
         let request = covers.request.filter(|_| !has_later_request);
-        let is_kept = |entry: &SizedMessage| is_after_cut(entry) || Some(entry.message.sequence) == request;
+        let is_kept =
+            |entry: &SizedMessage| is_after_cut(entry) || Some(entry.message.sequence) == request;
         self.conversation.transcript.retain(is_kept);
         self.conversation.transcript.insert(0, self.entry(summary));
         self.conversation.forget_summarized_changes();
@@ -231,7 +288,9 @@ impl CompactionState {
 impl Transition<'_, '_> {
     /// Requests a summary of the older part of the conversation, if one is possible. Returns whether it is.
     pub(super) fn begin_compaction(&mut self, tokens: u64) -> bool {
-        let Some(plan) = self.plan_summary(tokens, self.state.conversation.window) else { return false };
+        let Some(plan) = self.plan_summary(tokens, self.state.conversation.window) else {
+            return false;
+        };
         self.request_plan(plan);
         true
     }
@@ -242,7 +301,8 @@ impl Transition<'_, '_> {
     fn plan_summary(&self, tokens: u64, window: u64) -> Option<SummaryPlan> {
         let state = &*self.state;
         // A reflection must not compact the conversation that it reviews.
-        if state.reflection.is_some() || state.compaction.completed + state.compaction.failed >= MAX_COMPACTION_ATTEMPTS
+        if state.reflection.is_some()
+            || state.compaction.completed + state.compaction.failed >= MAX_COMPACTION_ATTEMPTS
         {
             return None;
         }
@@ -258,16 +318,32 @@ impl Transition<'_, '_> {
         // The summarizer's context window may be smaller than configured, so each failure halves the next request.
         let available_tokens = state.prompt_room_in(window);
         let max_tokens = if state.spec.auxiliary_models.summary_is_own_model {
-            state.spec.auxiliary_models.summary.max_prompt_tokens.min(available_tokens)
+            state
+                .spec
+                .auxiliary_models
+                .summary
+                .max_prompt_tokens
+                .min(available_tokens)
         } else {
             state.spec.auxiliary_models.summary.max_prompt_tokens
         };
-        let (system, user) = summary_request(covered, &state.goals, max_tokens >> state.compaction.failed)?;
+        let (system, user) =
+            summary_request(covered, &state.goals, max_tokens >> state.compaction.failed)?;
         let call = AuxiliaryCall { system, user };
-        let pending = PendingCompaction { covers, tokens_before: tokens, request: Some(call.clone()) };
+        let pending = PendingCompaction {
+            covers,
+            tokens_before: tokens,
+            request: Some(call.clone()),
+        };
         // Not with the last part of a budget.
-        let reflection = state.reflection_call(covered, max_tokens).filter(|_| self.nearly_used().is_empty());
-        Some(SummaryPlan { pending, call, reflection })
+        let reflection = state
+            .reflection_call(covered, max_tokens)
+            .filter(|_| self.nearly_used().is_empty());
+        Some(SummaryPlan {
+            pending,
+            call,
+            reflection,
+        })
     }
 
     fn request_plan(&mut self, plan: SummaryPlan) {
@@ -277,10 +353,18 @@ impl Transition<'_, '_> {
         }
     }
 
-    pub(in crate::run::machine) fn request_summary(&mut self, plan: PendingCompaction, call: AuxiliaryCall) {
-        self.emit(ContextEvent::CompactionStarted { estimated_tokens: plan.tokens_before });
+    pub(in crate::run::machine) fn request_summary(
+        &mut self,
+        plan: PendingCompaction,
+        call: AuxiliaryCall,
+    ) {
+        self.emit(ContextEvent::CompactionStarted {
+            estimated_tokens: plan.tokens_before,
+        });
         self.state.compaction.plan = Some(plan);
-        self.step.effects.push(Effect::Model(ModelEffect::Summarize(call)));
+        self.step
+            .effects
+            .push(Effect::Model(ModelEffect::Summarize(call)));
     }
 
     /// Applies the summarizer's answer and continues the turn.
@@ -288,7 +372,12 @@ impl Transition<'_, '_> {
     /// If the answer lacks the required sections, the summary is requested once more. If the second answer lacks them
     /// too, it is accepted as plain text. A summary that saves too little is rejected.
     pub(crate) fn summary_completed(&mut self, answer: AuxiliaryAnswer) {
-        let Some(PendingCompaction { covers, tokens_before, request: call }) = self.state.compaction.plan.take() else {
+        let Some(PendingCompaction {
+            covers,
+            tokens_before,
+            request: call,
+        }) = self.state.compaction.plan.take()
+        else {
             return self.call_model();
         };
         let (usage, cost) = answer.used(tokens_before);
@@ -296,9 +385,23 @@ impl Transition<'_, '_> {
             Ok(text) => text,
             Err(error) => match (plain_summary(&answer.completion.text), call) {
                 (Some(_), Some(call)) if self.state.end.ending.is_none() => {
-                    let call = AuxiliaryCall { user: correction_request(&call.user, &error.message), ..call };
-                    self.emit(ContextEvent::CompactionFailed { error, usage: Some(usage), cost });
-                    return self.request_summary(PendingCompaction { covers, tokens_before, request: None }, call);
+                    let call = AuxiliaryCall {
+                        user: correction_request(&call.user, &error.message),
+                        ..call
+                    };
+                    self.emit(ContextEvent::CompactionFailed {
+                        error,
+                        usage: Some(usage),
+                        cost,
+                    });
+                    return self.request_summary(
+                        PendingCompaction {
+                            covers,
+                            tokens_before,
+                            request: None,
+                        },
+                        call,
+                    );
                 }
                 (Some(text), None) => text,
                 _ => return self.summary_failed(error, Some((usage, cost))),
@@ -308,7 +411,10 @@ impl Transition<'_, '_> {
         let tokens_after = self.tokens_with_summary(&content, covers);
         // Compare only the messages: the system prompt and the tools are the same before and after.
         let frame = self.state.fixed_tokens();
-        let (before, after) = (tokens_before.saturating_sub(frame), tokens_after.saturating_sub(frame));
+        let (before, after) = (
+            tokens_before.saturating_sub(frame),
+            tokens_after.saturating_sub(frame),
+        );
         if after > before - before / MIN_SAVING_DIVISOR {
             let mut error = saves_too_little(before, after);
             error.details = json!({ "tokens_after": tokens_after });
@@ -316,7 +422,14 @@ impl Transition<'_, '_> {
         }
         let sequence = self.add_summary(content, covers);
         let covered = (covers.first, covers.last);
-        self.emit(ContextEvent::CompactionCompleted { sequence, covered, tokens_before, tokens_after, usage, cost });
+        self.emit(ContextEvent::CompactionCompleted {
+            sequence,
+            covered,
+            tokens_before,
+            tokens_after,
+            usage,
+            cost,
+        });
         self.continue_or_halt();
     }
 
@@ -349,23 +462,48 @@ impl Transition<'_, '_> {
         let earlier = earlier.map(|entry| &*entry.message);
         let content = omitted_message(earlier, covers.first, covers.last, &self.state.goals);
         let tokens_after = self.tokens_with_summary(&content, covers);
-        (tokens_after < tokens && tokens_after <= window).then_some(Omission { content, covers, tokens_after })
+        (tokens_after < tokens && tokens_after <= window).then_some(Omission {
+            content,
+            covers,
+            tokens_after,
+        })
     }
 
-    fn omit(&mut self, Omission { content, covers, tokens_after }: Omission, tokens_before: u64) {
+    fn omit(
+        &mut self,
+        Omission {
+            content,
+            covers,
+            tokens_after,
+        }: Omission,
+        tokens_before: u64,
+    ) {
         let sequence = self.add_summary(content, covers);
         let covered = (covers.first, covers.last);
-        self.emit(ContextEvent::OldestOmitted { sequence, covered, tokens_before, tokens_after });
+        self.emit(ContextEvent::OldestOmitted {
+            sequence,
+            covered,
+            tokens_before,
+            tokens_after,
+        });
     }
 
     /// Records a summary that an earlier incarnation requested as failed. Its usage is estimated (BUD-1a).
     pub(crate) fn close_lost_summary(&mut self) {
         let summary = &self.state.spec.auxiliary_models.summary;
-        let prompt_tokens = self.state.compaction.tokens_before.min(summary.max_prompt_tokens);
+        let prompt_tokens = self
+            .state
+            .compaction
+            .tokens_before
+            .min(summary.max_prompt_tokens);
         let prompt = summary.priced(Usage::estimate(prompt_tokens, 0));
         let (usage, cost) = self.used_by_lost_call(ModelCallKind::Summary, prompt);
         let error = ErrorInfo::new(ErrorCode::Interrupted, "the summary was interrupted");
-        self.emit(ContextEvent::CompactionFailed { error, usage: Some(usage), cost });
+        self.emit(ContextEvent::CompactionFailed {
+            error,
+            usage: Some(usage),
+            cost,
+        });
     }
 
     fn continue_or_halt(&mut self) {
@@ -394,8 +532,12 @@ impl Transition<'_, '_> {
     }
 
     fn summary(&self, content: String, covers: Covers) -> Message {
-        let (trace, sequence) = (self.state.spec.identity.trace_id.clone(), self.state.conversation.last_sequence + 1);
-        let mut message = Message::new(trace, sequence, None, Role::User, content, self.context.now);
+        let (trace, sequence) = (
+            self.state.spec.identity.trace_id.clone(),
+            self.state.conversation.last_sequence + 1,
+        );
+        let mut message =
+            Message::new(trace, sequence, None, Role::User, content, self.context.now);
         message.description = format!("summary of messages {} to {}", covers.first, covers.last);
         message.covers = Some(covers);
         message
@@ -407,24 +549,35 @@ impl Transition<'_, '_> {
     /// Returns `false` for other errors, if the run is ending, and if the prompt cannot be shortened further.
     pub(crate) fn retry_with_compaction(&mut self, error: &ErrorInfo) -> bool {
         let is_too_long = error.code == ErrorCode::PromptTooLong;
-        let may_be_too_long =
-            self.state.is_rejected_when_nearly_full(error) && !self.state.compaction.follows_rejection;
+        let may_be_too_long = self.state.is_rejected_when_nearly_full(error)
+            && !self.state.compaction.follows_rejection;
         if !(is_too_long || may_be_too_long) || self.state.end.ending.is_some() {
             return false;
         }
         let attempt = self.state.turn.attempt;
-        let retries_reflection = is_too_long && self.state.reflection.is_some() && attempt <= MAX_COMPACTION_ATTEMPTS;
+        let retries_reflection =
+            is_too_long && self.state.reflection.is_some() && attempt <= MAX_COMPACTION_ATTEMPTS;
         // The summary must fit into the smaller window that the event leads to. Without a summary there is no retry, and
         // no event.
         let conversation = &self.state.conversation;
         let tokens = conversation.prompt_tokens;
         let window = conversation.reduced_window(error);
         let plan = self.plan_summary(tokens, window);
-        let omission = if is_too_long && plan.is_none() { self.plan_omission(tokens, window) } else { None };
+        let omission = if is_too_long && plan.is_none() {
+            self.plan_omission(tokens, window)
+        } else {
+            None
+        };
         if plan.is_none() && omission.is_none() && !retries_reflection {
             return false;
         }
-        self.emit(ModelEvent::Retrying { attempt, error: error.clone(), wait_ms: 0, usage: None, cost: None });
+        self.emit(ModelEvent::Retrying {
+            attempt,
+            error: error.clone(),
+            wait_ms: 0,
+            usage: None,
+            cost: None,
+        });
         match (plan, omission) {
             (Some(plan), _) => self.request_plan(plan),
             (None, Some(omission)) => {
@@ -449,10 +602,17 @@ mod tests {
         assert!(!compaction.has_stopped(1_000), "one small gain");
         compaction.record_gain(1_000, 500, 1_200);
         compaction.record_gain(1_000, 910, 1_200);
-        assert!(!compaction.has_stopped(1_000), "a large gain is between them");
+        assert!(
+            !compaction.has_stopped(1_000),
+            "a large gain is between them"
+        );
         compaction.record_gain(1_000, 1_010, 1_200);
         for (prompt_tokens, has_stopped) in [(1_000, true), (1_300, true), (1_301, false)] {
-            assert_eq!(compaction.has_stopped(prompt_tokens), has_stopped, "{prompt_tokens}");
+            assert_eq!(
+                compaction.has_stopped(prompt_tokens),
+                has_stopped,
+                "{prompt_tokens}"
+            );
         }
         compaction.record_gain(1_301, 600, 1_200);
         assert!(!compaction.has_stopped(1_000), "a large gain ends it");

@@ -26,14 +26,22 @@ fn terminal_control_sequences_are_removed_or_escaped() {
         (b"a\xff\xfeb", "a\u{fffd}\u{fffd}b"),
         (b"\xe5\xa5", "\u{fffd}"),
     ] {
-        assert_eq!(sanitize(bytes), want, "{:?}", String::from_utf8_lossy(bytes));
+        assert_eq!(
+            sanitize(bytes),
+            want,
+            "{:?}",
+            String::from_utf8_lossy(bytes)
+        );
     }
 }
 
 #[test]
 fn unterminated_escape_sequence_hides_no_text() {
     let text = format!("\u{1b}]{}", "secret ".repeat(10_000));
-    assert_eq!(sanitize(text.as_bytes()), format!("\\x1b]{}", "secret ".repeat(10_000)));
+    assert_eq!(
+        sanitize(text.as_bytes()),
+        format!("\\x1b]{}", "secret ".repeat(10_000))
+    );
 }
 
 fn printed(bytes: &[u8], end: usize) -> HeadTailBuffer {
@@ -47,14 +55,41 @@ fn omitted_bytes_are_counted_exactly() {
     for (bytes, kept, shown_bytes, want) in [
         (b"short".to_vec(), 10, 10, "short".to_owned()),
         (vec![b'a'; 20], 10, 10, "a".repeat(20)),
-        (vec![b'a'; 21], 10, 10, format!("{0}\n[left out: 1 of 21 bytes]\n{0}", "a".repeat(10))),
-        (vec![b'a'; 9999], 10, 4, format!("{0}\n[left out: 9991 of 9999 bytes]\n{0}", "a".repeat(4))),
+        (
+            vec![b'a'; 21],
+            10,
+            10,
+            format!("{0}\n[left out: 1 of 21 bytes]\n{0}", "a".repeat(10)),
+        ),
+        (
+            vec![b'a'; 9999],
+            10,
+            4,
+            format!("{0}\n[left out: 9991 of 9999 bytes]\n{0}", "a".repeat(4)),
+        ),
         // Each byte is shown as four bytes.
-        (vec![0; 1000], 100, 40, format!("{0}\n[left out: 980 of 1000 bytes]\n{0}", "\\x00".repeat(10))),
+        (
+            vec![0; 1000],
+            100,
+            40,
+            format!(
+                "{0}\n[left out: 980 of 1000 bytes]\n{0}",
+                "\\x00".repeat(10)
+            ),
+        ),
         // No character of 3 bytes is split.
-        ("好".repeat(100).into_bytes(), 10, 10, "好好好\n[left out: 282 of 300 bytes]\n好好好".to_owned()),
+        (
+            "好".repeat(100).into_bytes(),
+            10,
+            10,
+            "好好好\n[left out: 282 of 300 bytes]\n好好好".to_owned(),
+        ),
     ] {
         let name = format!("{} bytes, {kept} kept, {shown_bytes} shown", bytes.len());
-        assert_eq!(format_output(&printed(&bytes, kept), shown_bytes), want, "{name}");
+        assert_eq!(
+            format_output(&printed(&bytes, kept), shown_bytes),
+            want,
+            "{name}"
+        );
     }
 }

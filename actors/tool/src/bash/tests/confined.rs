@@ -20,7 +20,10 @@ async fn confined_command_writes_only_to_its_project() {
     let outside = tempfile::tempdir().unwrap();
     let outside = outside.path().canonicalize().unwrap();
     fs::write(outside.join("there"), "untouched").unwrap();
-    let (out, user) = (outside.to_str().unwrap(), world.user.path().to_str().unwrap());
+    let (out, user) = (
+        outside.to_str().unwrap(),
+        world.user.path().to_str().unwrap(),
+    );
     for command in [
         "echo x > made && mkdir -p a/b && mv made a/b && cp a/b/made . && ln made linked && ln -s made symlink && rm -r a",
         "mkfifo pipe && echo x > $TMPDIR/x && mv $TMPDIR/x moved && test -f moved",
@@ -58,9 +61,15 @@ async fn confined_command_writes_only_to_its_project() {
         let shown = world.ok(&command).await;
         assert!(!shown.contains("[exit status 0]"), "{command}: {shown}");
     }
-    assert_eq!(fs::read_to_string(outside.join("there")).unwrap(), "untouched");
+    assert_eq!(
+        fs::read_to_string(outside.join("there")).unwrap(),
+        "untouched"
+    );
     assert_eq!(fs::read_dir(&outside).unwrap().count(), 1);
-    assert_eq!(fs::read_to_string(world.user.path().join(".plain")).unwrap(), "p");
+    assert_eq!(
+        fs::read_to_string(world.user.path().join(".plain")).unwrap(),
+        "p"
+    );
 }
 
 #[tokio::test]
@@ -82,26 +91,40 @@ async fn confined_command_cannot_read_home_or_sensitive_folders() {
     ] {
         let command = command.replace("USER", user.to_str().unwrap());
         let shown = world.ok(&command).await;
-        assert!(!shown.contains("of the user") && !shown.contains("of the runtime"), "{command}: {shown}");
+        assert!(
+            !shown.contains("of the user") && !shown.contains("of the runtime"),
+            "{command}: {shown}"
+        );
         assert!(!shown.contains("[exit status 0]"), "{command}: {shown}");
     }
-    let shown = world.ok("cat ~/.plain && ls / > /dev/null && ls ~ > /dev/null && ls /usr/bin > /dev/null").await;
+    let shown = world
+        .ok("cat ~/.plain && ls / > /dev/null && ls ~ > /dev/null && ls /usr/bin > /dev/null")
+        .await;
     assert_eq!(shown, "p[exit status 0]".replace("p[", "p\n["));
 }
 
 #[tokio::test]
 async fn confined_command_cannot_inspect_or_kill_other_processes() {
     let Some(world) = confined_test() else { return };
-    let bystander = std::process::Command::new("sleep").arg("1000").env("KEY", "of a bystander").spawn();
+    let bystander = std::process::Command::new("sleep")
+        .arg("1000")
+        .env("KEY", "of a bystander")
+        .spawn();
     let mut bystander = KilledOnDrop(bystander.unwrap());
-    for (pid, name) in [(std::process::id(), "ourselves"), (bystander.0.id(), "a bystander")] {
+    for (pid, name) in [
+        (std::process::id(), "ourselves"),
+        (bystander.0.id(), "a bystander"),
+    ] {
         for what in ["environ", "maps", "fd/0", "root/etc/hostname", "mem"] {
             let shown = world.ok(&format!("head -c 10 /proc/{pid}/{what}")).await;
             assert!(shown.contains("denied"), "{name}, {what}: {shown}");
         }
     }
     let shown = world.ok(&format!("kill -9 {}", bystander.0.id())).await;
-    assert!(shown.contains("not permitted") && shown.ends_with("[exit status 1]"), "{shown}");
+    assert!(
+        shown.contains("not permitted") && shown.ends_with("[exit status 1]"),
+        "{shown}"
+    );
     assert!(bystander.0.try_wait().unwrap().is_none());
 }
 
@@ -109,7 +132,8 @@ async fn confined_command_cannot_inspect_or_kill_other_processes() {
 async fn confined_command_has_private_devices() {
     let Some(world) = confined_test() else { return };
     let shown = world.ok("ls /dev | tr '\\n' ' '").await;
-    let want = "fd full null ptmx pts random shm stderr stdin stdout tty urandom zero \n[exit status 0]";
+    let want =
+        "fd full null ptmx pts random shm stderr stdin stdout tty urandom zero \n[exit status 0]";
     assert_eq!(shown, want);
     for command in [
         "echo x > /dev/null && echo x > /dev/zero && head -c 4 /dev/urandom > random && test -s random",
@@ -121,7 +145,10 @@ async fn confined_command_has_private_devices() {
         let shown = world.ok(command).await;
         assert!(shown.ends_with("[exit status 0]"), "{command}: {shown}");
     }
-    assert!(!std::path::Path::new("/dev/shm/made-by-a-test").exists(), "its shared memory is its own");
+    assert!(
+        !std::path::Path::new("/dev/shm/made-by-a-test").exists(),
+        "its shared memory is its own"
+    );
     let shown = world.ok("ls /dev/shm; ls /dev/pts").await;
     assert_eq!(shown, "ptmx\n[exit status 0]", "each command has its own");
     // Devices of the machine, accessed in several ways.
@@ -142,16 +169,28 @@ async fn confined_command_has_private_devices() {
 #[tokio::test]
 async fn confined_command_cannot_read_sensitive_files() {
     let Some(world) = confined_test() else { return };
-    for name in [".netrc", ".npmrc", ".bash_history", ".cargo/credentials.toml"] {
+    for name in [
+        ".netrc",
+        ".npmrc",
+        ".bash_history",
+        ".cargo/credentials.toml",
+    ] {
         let path = world.user.path().join(name);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(&path, "of the user").unwrap();
         let path = path.canonicalize().unwrap();
-        for command in [format!("cat ~/{name}"), format!("cp {} copy && cat copy", path.display())] {
+        for command in [
+            format!("cat ~/{name}"),
+            format!("cp {} copy && cat copy", path.display()),
+        ] {
             let shown = world.ok(&command).await;
             assert!(!shown.contains("of the user"), "{command}: {shown}");
         }
-        let shown = world.ok(&format!("echo x > ~/{name}; ln ~/{name} hard; mv ~/{name} moved; cat hard moved")).await;
+        let shown = world
+            .ok(&format!(
+                "echo x > ~/{name}; ln ~/{name} hard; mv ~/{name} moved; cat hard moved"
+            ))
+            .await;
         assert!(!shown.contains("of the user"), "{name}: {shown}");
         assert_eq!(fs::read_to_string(&path).unwrap(), "of the user", "{name}");
     }
@@ -169,8 +208,14 @@ async fn commands_in_the_home_cannot_change_startup_files() {
     fs::create_dir_all(user.join("work")).unwrap();
     let mut context = world.project.context();
     context.project_dir = user.clone().into();
-    let call =
-        async |command: &str| world.bash.call(context.clone(), json!({ "command": command })).await.unwrap().output;
+    let call = async |command: &str| {
+        world
+            .bash
+            .call(context.clone(), json!({ "command": command }))
+            .await
+            .unwrap()
+            .output
+    };
     for command in [
         "echo x >> .bashrc",
         "mv .bashrc moved",
@@ -183,7 +228,10 @@ async fn commands_in_the_home_cannot_change_startup_files() {
         let shown = call(command).await;
         assert!(!shown.contains("[exit status 0]"), "{command}: {shown}");
     }
-    assert_eq!(fs::read_to_string(user.join(".bashrc")).unwrap(), "of the user");
+    assert_eq!(
+        fs::read_to_string(user.join(".bashrc")).unwrap(),
+        "of the user"
+    );
     let shown = call("cat .bashrc && echo x > work/made && echo x > .config/other/made").await;
     assert_eq!(shown, "of the user[exit status 0]".replace("r[", "r\n["));
 }
@@ -191,27 +239,66 @@ async fn commands_in_the_home_cannot_change_startup_files() {
 #[tokio::test]
 async fn package_caches_are_separate_per_project() {
     let Some(world) = confined_test() else { return };
-    for variable in ["CARGO_HOME", "npm_config_cache", "PIP_CACHE_DIR", "GOMODCACHE", "GOCACHE"] {
-        let shown = world.ok(&format!("echo $SOONG_CALL > ${variable}/made && cat ${variable}/made")).await;
+    for variable in [
+        "CARGO_HOME",
+        "npm_config_cache",
+        "PIP_CACHE_DIR",
+        "GOMODCACHE",
+        "GOCACHE",
+    ] {
+        let shown = world
+            .ok(&format!(
+                "echo $SOONG_CALL > ${variable}/made && cat ${variable}/made"
+            ))
+            .await;
         assert!(shown.ends_with("[exit status 0]"), "{variable}: {shown}");
     }
-    assert!(world.ok("cat $CARGO_HOME/made").await.ends_with("[exit status 0]"), "it is there for the next command");
+    assert!(
+        world
+            .ok("cat $CARGO_HOME/made")
+            .await
+            .ends_with("[exit status 0]"),
+        "it is there for the next command"
+    );
     let other = TestProject::new(&[]);
-    let shown = other.call(&world.bash, json!({ "command": "cat $CARGO_HOME/made" })).await.unwrap();
+    let shown = other
+        .call(&world.bash, json!({ "command": "cat $CARGO_HOME/made" }))
+        .await
+        .unwrap();
     assert!(shown.contains("No such file"), "{shown}");
     let user = world.user.path().canonicalize().unwrap();
-    let shown = world.ok(&format!("ls {}/.soong-agent/caches/*/cargo/made", user.display())).await;
+    let shown = world
+        .ok(&format!(
+            "ls {}/.soong-agent/caches/*/cargo/made",
+            user.display()
+        ))
+        .await;
     assert_eq!(shown.matches("made").count(), 1, "{shown}");
     let shown = world.ok("cat $CARGO_HOME/../../../home.db").await;
-    assert!(shown.contains("denied"), "the rest of the home stays hidden: {shown}");
+    assert!(
+        shown.contains("denied"),
+        "the rest of the home stays hidden: {shown}"
+    );
     let tools = ToolsConfig {
-        bash: BashConfig { cache: PackageCache::Off, writable: vec!["~/more".to_owned()], ..BashConfig::default() },
+        bash: BashConfig {
+            cache: PackageCache::Off,
+            writable: vec!["~/more".to_owned()],
+            ..BashConfig::default()
+        },
         ..ToolsConfig::default()
     };
     let world = BashTest::with(tools);
     fs::create_dir(world.user.path().join("more")).unwrap();
-    let world = BashTest { bash: bash(&world.bash.setting.tool_environment), ..world };
-    assert_eq!(world.ok("echo x > ~/more/made; echo ${CARGO_HOME-none}").await, "none\n[exit status 0]");
+    let world = BashTest {
+        bash: bash(&world.bash.setting.tool_environment),
+        ..world
+    };
+    assert_eq!(
+        world
+            .ok("echo x > ~/more/made; echo ${CARGO_HOME-none}")
+            .await,
+        "none\n[exit status 0]"
+    );
 }
 
 #[tokio::test]
@@ -226,9 +313,19 @@ async fn commands_cannot_access_keyrings_or_limits_of_others() {
     assert_eq!(shown, "64\n[exit status 0]", "its own limits are its own");
     if cfg!(target_arch = "x86_64") {
         // keyctl(KEYCTL_JOIN_SESSION_KEYRING), keyctl(KEYCTL_LINK, user, session), add_key, request_key.
-        for call in ["250, 1, 0", "250, 8, -4, -3", "248, 0, 0, 0, 0, -3", "249, 0, 0, 0, -3"] {
-            let shown = world.ok(&format!("perl -e 'syscall({call}) == -1 and print \"$!\"'")).await;
-            assert!(shown.contains("not implemented") || shown.contains("not found"), "{call}: {shown}");
+        for call in [
+            "250, 1, 0",
+            "250, 8, -4, -3",
+            "248, 0, 0, 0, 0, -3",
+            "249, 0, 0, 0, -3",
+        ] {
+            let shown = world
+                .ok(&format!("perl -e 'syscall({call}) == -1 and print \"$!\"'"))
+                .await;
+            assert!(
+                shown.contains("not implemented") || shown.contains("not found"),
+                "{call}: {shown}"
+            );
         }
     }
 }
@@ -239,13 +336,26 @@ async fn write_roots_are_writable_and_home_in_project_is_not() {
         return;
     }
     let root = tempfile::tempdir().unwrap();
-    let roots = vec![root.path().to_str().unwrap().to_owned(), "~/cache".to_owned()];
-    let mut world = BashTest::with(ToolsConfig { allowed_write_roots: roots, ..ToolsConfig::default() });
+    let roots = vec![
+        root.path().to_str().unwrap().to_owned(),
+        "~/cache".to_owned(),
+    ];
+    let mut world = BashTest::with(ToolsConfig {
+        allowed_write_roots: roots,
+        ..ToolsConfig::default()
+    });
     fs::create_dir(world.user.path().join("cache")).unwrap();
-    let shown = world.ok(&format!("echo x > {}/made && echo x > ~/cache/made", root.path().display())).await;
+    let shown = world
+        .ok(&format!(
+            "echo x > {}/made && echo x > ~/cache/made",
+            root.path().display()
+        ))
+        .await;
     assert_eq!(shown, "[exit status 0]");
     // A runtime home inside the project.
-    world.project.write(".soong-agent/home.db", b"of the runtime");
+    world
+        .project
+        .write(".soong-agent/home.db", b"of the runtime");
     world.project.write("src/a", b"a");
     let mut tool_environment = world.bash.setting.tool_environment.clone();
     tool_environment.home = Some(world.project.path().join(".soong-agent"));
@@ -258,29 +368,52 @@ async fn write_roots_are_writable_and_home_in_project_is_not() {
         ("mv .soong-agent src", false),
     ] {
         let shown = world.ok(command).await;
-        assert_eq!(shown.ends_with("[exit status 0]"), is_done, "{command}: {shown}");
+        assert_eq!(
+            shown.ends_with("[exit status 0]"),
+            is_done,
+            "{command}: {shown}"
+        );
     }
-    assert_eq!(fs::read(world.project.path().join(".soong-agent/home.db")).unwrap(), b"of the runtime");
+    assert_eq!(
+        fs::read(world.project.path().join(".soong-agent/home.db")).unwrap(),
+        b"of the runtime"
+    );
 }
 
 #[tokio::test]
 async fn confined_command_cannot_change_metadata_outside() {
-    let Some(mut world) = confined_test() else { return };
+    let Some(mut world) = confined_test() else {
+        return;
+    };
     let outside = tempfile::tempdir().unwrap();
     let outside = outside.path().canonicalize().unwrap();
     fs::write(outside.join("there"), "untouched").unwrap();
     // A runtime home inside the project, which is not accessible either.
     world.project.write("src/a", b"a");
-    world.project.write(".soong-agent/home.db", b"of the runtime");
+    world
+        .project
+        .write(".soong-agent/home.db", b"of the runtime");
     let mut tool_environment = world.bash.setting.tool_environment.clone();
     tool_environment.home = Some(world.project.path().join(".soong-agent"));
     world.bash = bash(&tool_environment);
     let state = |path: &std::path::Path| {
         use std::os::unix::fs::MetadataExt;
         let known = path.metadata().unwrap();
-        (known.mode(), known.uid(), known.gid(), known.mtime(), known.mtime_nsec(), known.ctime(), known.ctime_nsec())
+        (
+            known.mode(),
+            known.uid(),
+            known.gid(),
+            known.mtime(),
+            known.mtime_nsec(),
+            known.ctime(),
+            known.ctime_nsec(),
+        )
     };
-    for what in [outside.clone(), outside.join("there"), world.project.path().join(".soong-agent/home.db")] {
+    for what in [
+        outside.clone(),
+        outside.join("there"),
+        world.project.path().join(".soong-agent/home.db"),
+    ] {
         let before = state(&what);
         for command in [
             "chmod 777 WHAT",
@@ -299,7 +432,9 @@ async fn confined_command_cannot_change_metadata_outside() {
             "chmod 777 /proc/PID/root/WHAT",
         ] {
             let pid = std::process::id().to_string();
-            let command = command.replace("PID", &pid).replace("WHAT", what.to_str().unwrap());
+            let command = command
+                .replace("PID", &pid)
+                .replace("WHAT", what.to_str().unwrap());
             let shown = world.ok(&command).await;
             assert!(!shown.contains("[exit status 0]"), "{command}: {shown}");
             assert_eq!(state(&what), before, "{command}: {shown}");
@@ -325,14 +460,31 @@ async fn write_root_replaced_by_symlink_is_not_followed() {
     let outside = tempfile::tempdir().unwrap();
     let outside = outside.path().canonicalize().unwrap();
     let project = TestProject::new(&[("shared/cache/x", "x")]);
-    let roots = ["shared", "shared/cache"].map(|name| project.path().join(name).to_str().unwrap().to_owned());
+    let roots = ["shared", "shared/cache"]
+        .map(|name| project.path().join(name).to_str().unwrap().to_owned());
     let other = TestProject::new(&[]);
-    let world = BashTest::with(ToolsConfig { allowed_write_roots: roots.to_vec(), ..ToolsConfig::default() });
-    let call = async |command: String| other.call(&world.bash, json!({ "command": command })).await.unwrap();
+    let world = BashTest::with(ToolsConfig {
+        allowed_write_roots: roots.to_vec(),
+        ..ToolsConfig::default()
+    });
+    let call = async |command: String| {
+        other
+            .call(&world.bash, json!({ "command": command }))
+            .await
+            .unwrap()
+    };
     let shared = project.path().join("shared").to_str().unwrap().to_owned();
-    let swapped = call(format!("cd {shared} && mv cache old && ln -s {} cache", outside.display())).await;
+    let swapped = call(format!(
+        "cd {shared} && mv cache old && ln -s {} cache",
+        outside.display()
+    ))
+    .await;
     assert!(swapped.ends_with("[exit status 0]"), "{swapped}");
-    let shown = call(format!("echo x > {shared}/cache/made; echo x > {}/made", outside.display())).await;
+    let shown = call(format!(
+        "echo x > {shared}/cache/made; echo x > {}/made",
+        outside.display()
+    ))
+    .await;
     assert_eq!(fs::read_dir(&outside).unwrap().count(), 0, "{shown}");
 }
 
@@ -347,7 +499,15 @@ async fn project_replaced_by_symlink_is_rejected() {
     std::os::unix::fs::symlink(outside.path(), &link).unwrap();
     let mut context = world.project.context();
     context.project_dir = link.into();
-    let error = world.bash.call(context, json!({ "command": "echo x > made" })).await.unwrap_err();
-    assert!(error.message.contains("a symlink leads there"), "{}", error.message);
+    let error = world
+        .bash
+        .call(context, json!({ "command": "echo x > made" }))
+        .await
+        .unwrap_err();
+    assert!(
+        error.message.contains("a symlink leads there"),
+        "{}",
+        error.message
+    );
     assert_eq!(fs::read_dir(outside.path()).unwrap().count(), 0);
 }

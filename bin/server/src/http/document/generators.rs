@@ -12,14 +12,27 @@ const MAX_DEPTH: usize = 8;
 pub(super) fn simplify(document: &mut Value) {
     let schemas = document["components"]["schemas"].clone();
     rewrite(document, &schemas);
-    for item in document.get_mut("paths").and_then(Value::as_object_mut).into_iter().flat_map(Map::values_mut) {
+    for item in document
+        .get_mut("paths")
+        .and_then(Value::as_object_mut)
+        .into_iter()
+        .flat_map(Map::values_mut)
+    {
         for operation in item.as_object_mut().into_iter().flat_map(Map::values_mut) {
-            let content = operation.pointer_mut("/requestBody/content").and_then(Value::as_object_mut);
+            let content = operation
+                .pointer_mut("/requestBody/content")
+                .and_then(Value::as_object_mut);
             for media in content.into_iter().flat_map(Map::values_mut) {
                 media.get_mut("schema").into_iter().for_each(without_null);
             }
-            let responses = operation.get_mut("responses").and_then(Value::as_object_mut);
-            for content in responses.into_iter().flat_map(Map::values_mut).filter_map(|one| one.get_mut("content")) {
+            let responses = operation
+                .get_mut("responses")
+                .and_then(Value::as_object_mut);
+            for content in responses
+                .into_iter()
+                .flat_map(Map::values_mut)
+                .filter_map(|one| one.get_mut("content"))
+            {
                 // Generators do not support bytes of any content type.
                 if let Some(any) = content.get("*/*").cloned() {
                     content["application/octet-stream"] = any;
@@ -31,7 +44,9 @@ pub(super) fn simplify(document: &mut Value) {
 
 /// Removes the alternative `null` of an optional body: the body is omitted instead.
 fn without_null(schema: &mut Value) {
-    let Some([one, other]) = schema["oneOf"].as_array().map(Vec::as_slice) else { return };
+    let Some([one, other]) = schema["oneOf"].as_array().map(Vec::as_slice) else {
+        return;
+    };
     if other["type"] == "null" {
         *schema = one.clone();
     }
@@ -44,13 +59,19 @@ fn rewrite(value: &mut Value, schemas: &Value) {
             if value["items"]["format"] == "u-int8" {
                 *value = json!({ "type": "string", "format": "binary" });
             } else if value["items"] == json!(false) {
-                let (items, count) =
-                    (value["prefixItems"][0].clone(), value["prefixItems"].as_array().map_or(0, Vec::len));
+                let (items, count) = (
+                    value["prefixItems"][0].clone(),
+                    value["prefixItems"].as_array().map_or(0, Vec::len),
+                );
                 *value = json!({ "type": "array", "items": items, "minItems": count, "maxItems": count });
             } else if let Some(merged) = merged(value, schemas) {
                 *value = merged;
             }
-            value.as_object_mut().into_iter().flat_map(Map::values_mut).for_each(|part| rewrite(part, schemas));
+            value
+                .as_object_mut()
+                .into_iter()
+                .flat_map(Map::values_mut)
+                .for_each(|part| rewrite(part, schemas));
         }
         _ => {}
     }
@@ -60,7 +81,10 @@ fn rewrite(value: &mut Value, schemas: &Value) {
 fn resolved<'a>(schema: &'a Value, schemas: &'a Value) -> &'a Value {
     let mut schema = schema;
     for _ in 0..MAX_DEPTH {
-        match schema["$ref"].as_str().and_then(|name| name.rsplit_once('/')) {
+        match schema["$ref"]
+            .as_str()
+            .and_then(|name| name.rsplit_once('/'))
+        {
             Some((_, name)) => schema = &schemas[name],
             None => break,
         }
@@ -70,7 +94,11 @@ fn resolved<'a>(schema: &'a Value, schemas: &'a Value) -> &'a Value {
 
 /// Merges the parts of `allOf` into one object if one of them has alternatives; otherwise returns `None`.
 fn merged(schema: &Value, schemas: &Value) -> Option<Value> {
-    let parts: Vec<&Value> = schema["allOf"].as_array()?.iter().map(|part| resolved(part, schemas)).collect();
+    let parts: Vec<&Value> = schema["allOf"]
+        .as_array()?
+        .iter()
+        .map(|part| resolved(part, schemas))
+        .collect();
     parts.iter().find(|part| part.get("oneOf").is_some())?;
     let (mut properties, mut required) = (Map::new(), Vec::new());
     for part in parts {
@@ -84,7 +112,13 @@ fn merged(schema: &Value, schemas: &Value) -> Option<Value> {
                     all.push(own);
                 }
                 let in_each = |name: &Value| all.iter().all(|own| own.contains(name));
-                required.extend(all.first().into_iter().flatten().filter(|name| in_each(name)).cloned());
+                required.extend(
+                    all.first()
+                        .into_iter()
+                        .flatten()
+                        .filter(|name| in_each(name))
+                        .cloned(),
+                );
             }
         }
     }
@@ -98,7 +132,10 @@ fn merged(schema: &Value, schemas: &Value) -> Option<Value> {
 /// Adds the properties of an object. If several variants have the same property, its values are combined.
 fn add(properties: &mut Map<String, Value>, required: &mut Vec<Value>, object: &Value) {
     for (name, property) in object["properties"].as_object().into_iter().flatten() {
-        match properties.get_mut(name).and_then(|known| known["enum"].as_array_mut()) {
+        match properties
+            .get_mut(name)
+            .and_then(|known| known["enum"].as_array_mut())
+        {
             Some(known) => known.extend(property["enum"].as_array().into_iter().flatten().cloned()),
             None => drop(properties.insert(name.clone(), property.clone())),
         }
@@ -137,8 +174,14 @@ mod tests {
         let body = |method: &str, kind: &str| {
             document["paths"]["/a"][method]["requestBody"]["content"][kind]["schema"].clone()
         };
-        assert_eq!(body("put", "application/octet-stream"), json!({"type": "string", "format": "binary"}));
-        assert_eq!(body("post", "application/json"), json!({"$ref": "#/components/schemas/Pair"}));
+        assert_eq!(
+            body("put", "application/octet-stream"),
+            json!({"type": "string", "format": "binary"})
+        );
+        assert_eq!(
+            body("post", "application/json"),
+            json!({"$ref": "#/components/schemas/Pair"})
+        );
         assert_eq!(document["paths"]["/a"]["get"], json!({"responses": {}}));
         let schemas = &document["components"]["schemas"];
         assert_eq!(

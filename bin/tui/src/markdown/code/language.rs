@@ -45,7 +45,12 @@ pub(super) struct Language {
 }
 
 const fn quote(mark: &'static str, has_escapes: bool, spans_lines: bool) -> Quote {
-    Quote { open: mark, close: mark, has_escapes, spans_lines }
+    Quote {
+        open: mark,
+        close: mark,
+        has_escapes,
+        spans_lines,
+    }
 }
 
 const DOUBLE: Quote = quote("\"", true, false);
@@ -67,19 +72,53 @@ const fn c_like(names: &'static str, keywords: &'static str) -> Language {
 
 /// A language whose comments start with `#`.
 const fn script(names: &'static str, keywords: &'static str) -> Language {
-    Language { line_comments: &["#"], block_comment: None, ..c_like(names, keywords) }
+    Language {
+        line_comments: &["#"],
+        block_comment: None,
+        ..c_like(names, keywords)
+    }
 }
 
 const LANGUAGES: &[Language] = &[
     Language {
         // A lifetime looks like the start of a character, so `'` is a quote only in front of `"` and `\`.
         quotes: &[
-            Quote { open: "'\"", close: "'", has_escapes: false, spans_lines: false },
-            Quote { open: "'\\", close: "'", has_escapes: false, spans_lines: false },
-            Quote { open: "r##\"", close: "\"##", has_escapes: false, spans_lines: true },
-            Quote { open: "r#\"", close: "\"#", has_escapes: false, spans_lines: true },
-            Quote { open: "r\"", close: "\"", has_escapes: false, spans_lines: true },
-            Quote { open: "br\"", close: "\"", has_escapes: false, spans_lines: true },
+            Quote {
+                open: "'\"",
+                close: "'",
+                has_escapes: false,
+                spans_lines: false,
+            },
+            Quote {
+                open: "'\\",
+                close: "'",
+                has_escapes: false,
+                spans_lines: false,
+            },
+            Quote {
+                open: "r##\"",
+                close: "\"##",
+                has_escapes: false,
+                spans_lines: true,
+            },
+            Quote {
+                open: "r#\"",
+                close: "\"#",
+                has_escapes: false,
+                spans_lines: true,
+            },
+            Quote {
+                open: "r\"",
+                close: "\"",
+                has_escapes: false,
+                spans_lines: true,
+            },
+            Quote {
+                open: "br\"",
+                close: "\"",
+                has_escapes: false,
+                spans_lines: true,
+            },
             quote("\"", true, true),
         ],
         ..c_like(
@@ -89,7 +128,12 @@ const LANGUAGES: &[Language] = &[
         )
     },
     Language {
-        quotes: &[quote("\"\"\"", true, true), quote("'''", true, true), DOUBLE, SINGLE],
+        quotes: &[
+            quote("\"\"\"", true, true),
+            quote("'''", true, true),
+            DOUBLE,
+            SINGLE,
+        ],
         ..script(
             "python py python3",
             "and as assert async await break case class continue def del elif else except False finally for from \
@@ -164,14 +208,22 @@ const LANGUAGES: &[Language] = &[
              set table then union unique update using values view when where with",
         )
     },
-    Language { colored_names: ColoredNames::QuotedKeys, ..c_like("json jsonc json5 jsonl", "false null true") },
+    Language {
+        colored_names: ColoredNames::QuotedKeys,
+        ..c_like("json jsonc json5 jsonl", "false null true")
+    },
     Language {
         quotes: &[DOUBLE, quote("'", false, false)],
         colored_names: ColoredNames::KeysBeforeColon,
         ..script("yaml yml", "false no null true yes")
     },
     Language {
-        quotes: &[quote("\"\"\"", true, true), quote("'''", false, true), DOUBLE, quote("'", false, false)],
+        quotes: &[
+            quote("\"\"\"", true, true),
+            quote("'''", false, true),
+            DOUBLE,
+            quote("'", false, false),
+        ],
         line_comments: &["#", ";"],
         colored_names: ColoredNames::KeysBeforeEquals,
         ..script("toml ini cfg conf properties env dotenv", "false true")
@@ -184,7 +236,10 @@ const LANGUAGES: &[Language] = &[
         colored_names: ColoredNames::Tags,
         ..c_like("html xml svg xhtml vue svelte", "")
     },
-    Language { line_comments: &[], ..c_like("css scss less", "important") },
+    Language {
+        line_comments: &[],
+        ..c_like("css scss less", "important")
+    },
     Language {
         line_comments: &["--"],
         block_comment: Some(("--[[", "]]")),
@@ -209,14 +264,20 @@ impl Language {
     /// Finds the language of a code block by its info string, such as `rust,ignore`.
     pub(super) fn of(info: &str) -> Option<&'static Self> {
         let name = name(info)?;
-        LANGUAGES.iter().find(|language| language.names.split(' ').any(|known| known == name))
+        LANGUAGES
+            .iter()
+            .find(|language| language.names.split(' ').any(|known| known == name))
     }
 
     /// Returns whether a word is a keyword.
     pub(super) fn has_keyword(&self, word: &str) -> bool {
-        self.keywords
-            .split_ascii_whitespace()
-            .any(|keyword| if self.ignores_case { keyword.eq_ignore_ascii_case(word) } else { keyword == word })
+        self.keywords.split_ascii_whitespace().any(|keyword| {
+            if self.ignores_case {
+                keyword.eq_ignore_ascii_case(word)
+            } else {
+                keyword == word
+            }
+        })
     }
 }
 
@@ -241,7 +302,10 @@ mod tests {
             ("SQL", "SELECT"),
             ("sh:run.sh", "fi"),
         ] {
-            assert!(Language::of(info).is_some_and(|language| language.has_keyword(keyword)), "{info}");
+            assert!(
+                Language::of(info).is_some_and(|language| language.has_keyword(keyword)),
+                "{info}"
+            );
         }
         for info in ["", "text", "brainfuck", ",", "rus"] {
             assert!(Language::of(info).is_none(), "{info}");
@@ -250,7 +314,10 @@ mod tests {
 
     #[test]
     fn each_name_has_one_language() {
-        let mut names: Vec<&str> = LANGUAGES.iter().flat_map(|language| language.names.split(' ')).collect();
+        let mut names: Vec<&str> = LANGUAGES
+            .iter()
+            .flat_map(|language| language.names.split(' '))
+            .collect();
         let count = names.len();
         names.sort_unstable();
         names.dedup();

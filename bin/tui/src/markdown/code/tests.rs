@@ -15,7 +15,11 @@ fn marked(code: &str, info: &str) -> String {
         _ => text.to_owned(),
     };
     let lines = colored(code, info);
-    lines.iter().map(|line| line.pieces().map(mark).collect::<String>()).collect::<Vec<_>>().join("\n")
+    lines
+        .iter()
+        .map(|line| line.pieces().map(mark).collect::<String>())
+        .collect::<Vec<_>>()
+        .join("\n")
 }
 
 #[track_caller]
@@ -25,32 +29,80 @@ fn check(info: &str, code: &str, want: &str) {
 
 #[test]
 fn words_strings_numbers_and_comments_are_colored() {
-    check("rust", "let x: &'a str = \"a\\\"b\"; // \"no\"", "k<let> x: &'a str = s<\"a\\\"b\">; c<// \"no\">");
+    check(
+        "rust",
+        "let x: &'a str = \"a\\\"b\"; // \"no\"",
+        "k<let> x: &'a str = s<\"a\\\"b\">; c<// \"no\">",
+    );
     check("rust", "'\"' '\\n' 'a' fn", "s<'\"'> s<'\\n'> 'a' k<fn>");
-    check("rust", "r#\"a\"b\"# bar\"x\" 0x1f 1..2 1.5", "s<r#\"a\"b\"#> bars<\"x\"> n<0x1f> n<1>..n<2> n<1.5>");
-    check("python", "def f(s='it', n=10): # d", "k<def> f(s=s<'it'>, n=n<10>): c<# d>");
-    check("sh", "echo \"$# of $x\" # end", "k<echo> s<\"$# of $x\"> c<# end>");
-    check("sh", "echo it\\'s 'a' \\\"hi", "k<echo> it\\'s s<'a'> \\\"hi");
-    check("console", "You can't stop\nif it's", "You can't stop\nk<if> it's");
-    check("sql", "SELECT a FROM t -- all", "k<SELECT> a k<FROM> t c<-- all>");
+    check(
+        "rust",
+        "r#\"a\"b\"# bar\"x\" 0x1f 1..2 1.5",
+        "s<r#\"a\"b\"#> bars<\"x\"> n<0x1f> n<1>..n<2> n<1.5>",
+    );
+    check(
+        "python",
+        "def f(s='it', n=10): # d",
+        "k<def> f(s=s<'it'>, n=n<10>): c<# d>",
+    );
+    check(
+        "sh",
+        "echo \"$# of $x\" # end",
+        "k<echo> s<\"$# of $x\"> c<# end>",
+    );
+    check(
+        "sh",
+        "echo it\\'s 'a' \\\"hi",
+        "k<echo> it\\'s s<'a'> \\\"hi",
+    );
+    check(
+        "console",
+        "You can't stop\nif it's",
+        "You can't stop\nk<if> it's",
+    );
+    check(
+        "sql",
+        "SELECT a FROM t -- all",
+        "k<SELECT> a k<FROM> t c<-- all>",
+    );
     check("go", "x2 := `a\\` + y", "x2 := s<`a\\`> + y");
 }
 
 #[test]
 fn comments_and_strings_may_span_lines() {
     check("c", "a /* b\nc */ d /* e", "a c</* b>\nc<c */> d c</* e>");
-    check("py", "x = \"\"\"a\n'b'\n\"\"\" + 1", "x = s<\"\"\"a>\ns<'b'>\ns<\"\"\"> + n<1>");
+    check(
+        "py",
+        "x = \"\"\"a\n'b'\n\"\"\" + 1",
+        "x = s<\"\"\"a>\ns<'b'>\ns<\"\"\"> + n<1>",
+    );
     check("js", "`a\nb` 'open\nif", "s<`a>\ns<b`> 'open\nk<if>");
 }
 
 #[test]
 fn keys_and_tags_are_colored() {
-    check("json", "{\"a\": \"b\", \"c\" : true}", "{k<\"a\">: s<\"b\">, k<\"c\"> : k<true>}");
-    check("yaml", "- name: x\n  on:\nhttp://a: 1 # c", "- k<name>: x\n  k<on>:\nk<http://a>: n<1> c<# c>");
-    check("toml", "[a.b]\nc = \"d=e\" # f", "k<[a.b]>\nk<c >= s<\"d=e\"> c<# f>");
+    check(
+        "json",
+        "{\"a\": \"b\", \"c\" : true}",
+        "{k<\"a\">: s<\"b\">, k<\"c\"> : k<true>}",
+    );
+    check(
+        "yaml",
+        "- name: x\n  on:\nhttp://a: 1 # c",
+        "- k<name>: x\n  k<on>:\nk<http://a>: n<1> c<# c>",
+    );
+    check(
+        "toml",
+        "[a.b]\nc = \"d=e\" # f",
+        "k<[a.b]>\nk<c >= s<\"d=e\"> c<# f>",
+    );
     check("yaml", "a: 'C:\\' # b", "k<a>: s<'C:\\'> c<# b>");
     check("toml", "[a] # b\n[1, 2]", "k<[a]> c<# b>\n[n<1>, n<2>]");
-    check("html", "<a href=\"x\">if it's</a><!-- n -->", "<k<a> href=s<\"x\">>if it's</k<a>>c<<!-- n -->>");
+    check(
+        "html",
+        "<a href=\"x\">if it's</a><!-- n -->",
+        "<k<a> href=s<\"x\">>if it's</k<a>>c<<!-- n -->>",
+    );
 }
 
 #[test]

@@ -23,12 +23,27 @@ fn in_steps(pieces: &[&str], whole: &str) -> Vec<Vec<String>> {
 fn block_is_final_once_the_next_one_begins() {
     let none: &[&str] = &[];
     for (pieces, want) in [
-        (vec!["one", "\n\ntw", "o\n", "\nx"], vec![none, none, &["one"], none, &["", "two", "", "x"]]),
+        (
+            vec!["one", "\n\ntw", "o\n", "\nx"],
+            vec![none, none, &["one"], none, &["", "two", "", "x"]],
+        ),
         (vec!["one\n#", "\n"], vec![none, &["one"], none]), // `#` by itself may become a word
-        (vec!["- a\n", "\n- b\n", "\nend\n"], vec![none, none, &["• a", "", "• b"], &["", "end"]]),
-        (vec!["```\na\n\n", "b\n```\n", "c\n"], vec![none, none, &["    a", "", "    b"], &["", "c"]]),
-        (vec!["|a|\n|-|\n", "|b|\n", "\nc\n"], vec![none, none, &["a", "─", "b"], &["", "c"]]),
-        (vec!["a\r", "\n\r", "\nb\r", "\n"], vec![none, none, none, &["a"], &["", "b"]]),
+        (
+            vec!["- a\n", "\n- b\n", "\nend\n"],
+            vec![none, none, &["• a", "", "• b"], &["", "end"]],
+        ),
+        (
+            vec!["```\na\n\n", "b\n```\n", "c\n"],
+            vec![none, none, &["    a", "", "    b"], &["", "c"]],
+        ),
+        (
+            vec!["|a|\n|-|\n", "|b|\n", "\nc\n"],
+            vec![none, none, &["a", "─", "b"], &["", "c"]],
+        ),
+        (
+            vec!["a\r", "\n\r", "\nb\r", "\n"],
+            vec![none, none, none, &["a"], &["", "b"]],
+        ),
         (vec!["", "\n\n", "a\n"], vec![none, none, none, &["a"]]),
     ] {
         let whole = pieces.concat();
@@ -40,10 +55,26 @@ fn block_is_final_once_the_next_one_begins() {
 fn final_text_replaces_or_completes_the_stream() {
     let incomplete = "The text above was …";
     for (pieces, whole, want) in [
-        (vec!["a\n\nb\n"], "a\n\nb, and what was lost", vec![vec!["a"], vec!["", "b, and what was lost"]]),
-        (vec!["\n\na\n\nb\n"], "a\n\nb", vec![vec!["a"], vec!["", "b"]]), // trimmed by the provider
-        (vec!["a\n\nb\n"], "a and more\n\nb", vec![vec!["a"], vec!["", incomplete, "", "a and more", "", "b"]]),
-        (vec!["a\n\nb\n"], "", vec![vec!["a"], vec!["", incomplete, ""]]),
+        (
+            vec!["a\n\nb\n"],
+            "a\n\nb, and what was lost",
+            vec![vec!["a"], vec!["", "b, and what was lost"]],
+        ),
+        (
+            vec!["\n\na\n\nb\n"],
+            "a\n\nb",
+            vec![vec!["a"], vec!["", "b"]],
+        ), // trimmed by the provider
+        (
+            vec!["a\n\nb\n"],
+            "a and more\n\nb",
+            vec![vec!["a"], vec!["", incomplete, "", "a and more", "", "b"]],
+        ),
+        (
+            vec!["a\n\nb\n"],
+            "",
+            vec![vec!["a"], vec!["", incomplete, ""]],
+        ),
         (vec!["lost"], "all", vec![vec![], vec!["all"]]),
         (vec![], "all", vec![vec!["all"]]),
     ] {
@@ -70,7 +101,10 @@ fn tail_is_the_end_of_unsettled_text() {
     assert_eq!(plains(&streamed.tail(&page(20), 2)), ["• c", "• d"]);
     assert_eq!(plains(&streamed.settled(&page(20))), ["a"]);
     // The separation from the settled part is as it will be in the final text.
-    assert_eq!(plains(&streamed.tail(&page(20), 9)), ["", "• b", "• c", "• d"]);
+    assert_eq!(
+        plains(&streamed.tail(&page(20), 9)),
+        ["", "• b", "• c", "• d"]
+    );
     assert_eq!(streamed.tail(&page(20), 0), []);
 }
 
@@ -85,7 +119,10 @@ fn very_long_block_is_parsed_only_a_few_times() {
         whole.push_str(line);
         assert_eq!(streamed.settled(&page(40)), []);
     }
-    assert_eq!(plains(&streamed.tail(&page(40), 2)), ["    let **x** = 1;"; 2]);
+    assert_eq!(
+        plains(&streamed.tail(&page(40), 2)),
+        ["    let **x** = 1;"; 2]
+    );
     streamed.push("```\n");
     whole.push_str("```\n");
     assert_eq!(streamed.finish(&whole, &page(40)).len(), 50_000);
@@ -93,10 +130,16 @@ fn very_long_block_is_parsed_only_a_few_times() {
 
 /// Cuts a text into pieces.
 fn pieces(text: &str, cuts: &[prop::sample::Index]) -> Vec<String> {
-    let mut places: Vec<usize> = cuts.iter().map(|cut| text.floor_char_boundary(cut.index(text.len() + 1))).collect();
+    let mut places: Vec<usize> = cuts
+        .iter()
+        .map(|cut| text.floor_char_boundary(cut.index(text.len() + 1)))
+        .collect();
     places.extend([0, text.len()]);
     places.sort_unstable();
-    places.windows(2).map(|pair| text[pair[0]..pair[1]].to_owned()).collect()
+    places
+        .windows(2)
+        .map(|pair| text[pair[0]..pair[1]].to_owned())
+        .collect()
 }
 
 fn cuts() -> impl Strategy<Value = Vec<prop::sample::Index>> {

@@ -50,7 +50,10 @@ impl Column {
     ];
 
     const fn is_text(self) -> bool {
-        matches!(self, Self::State | Self::Activity | Self::Budget | Self::Events)
+        matches!(
+            self,
+            Self::State | Self::Activity | Self::Budget | Self::Events
+        )
     }
 }
 
@@ -67,11 +70,20 @@ impl TreeColumns {
     pub(in crate::monitor) fn fitting(width: u16, omitted: &[Column]) -> Self {
         // The activity column grows with the window, as the names do.
         let more = width.saturating_sub(WIDE_WINDOW) / 3;
-        let fitting =
-            Column::ALL.into_iter().filter(|(column, _, _, from)| width >= *from && !omitted.contains(column));
+        let fitting = Column::ALL
+            .into_iter()
+            .filter(|(column, _, _, from)| width >= *from && !omitted.contains(column));
         let fitting: Vec<_> = fitting
             .map(|(column, title, wide, _)| {
-                (column, title, if column == Column::Activity { wide + more } else { wide })
+                (
+                    column,
+                    title,
+                    if column == Column::Activity {
+                        wide + more
+                    } else {
+                        wide
+                    },
+                )
             })
             .collect();
         let names = width.saturating_sub(fitting.iter().map(|(_, _, wide)| wide + 1).sum());
@@ -81,7 +93,10 @@ impl TreeColumns {
             x += wide + 1;
             (column, title, at, wide)
         };
-        Self { names, columns: fitting.into_iter().map(place).collect() }
+        Self {
+            names,
+            columns: fitting.into_iter().map(place).collect(),
+        }
     }
 
     /// Draws the titles into the first row of an area; `names` is the title of the names.
@@ -92,9 +107,23 @@ impl TreeColumns {
         area: Rect,
         names: &StyledLine,
     ) {
-        put(cells, buffer, Rect { width: self.names, ..area }, 0, names);
+        put(
+            cells,
+            buffer,
+            Rect {
+                width: self.names,
+                ..area
+            },
+            0,
+            names,
+        );
         for (column, title, x, wide) in &self.columns {
-            let cell = Rect { x: area.x + x, y: area.y, width: *wide, height: 1 };
+            let cell = Rect {
+                x: area.x + x,
+                y: area.y,
+                width: *wide,
+                height: 1,
+            };
             let title = StyledLine::of(TextStyle::Dim, *title);
             if column.is_text() {
                 put(cells, buffer, cell, 0, &title)
@@ -116,9 +145,19 @@ impl TreeColumns {
         let name = label(row, actor, cells).cut(usize::from(self.names), cells.ellipsis());
         cells.put(buffer, (x, y), usize::from(self.names), &name);
         for (column, _, at, wide) in &self.columns {
-            let cell = cell(*column, usize::from(*wide), actor, cells, now).cut(usize::from(*wide), cells.ellipsis());
-            let indent = if column.is_text() { 0 } else { wide - u16::try_from(cell.width()).unwrap_or(*wide) };
-            cells.put(buffer, (x + at + indent, y), usize::from(wide - indent), &cell);
+            let cell = cell(*column, usize::from(*wide), actor, cells, now)
+                .cut(usize::from(*wide), cells.ellipsis());
+            let indent = if column.is_text() {
+                0
+            } else {
+                wide - u16::try_from(cell.width()).unwrap_or(*wide)
+            };
+            cells.put(
+                buffer,
+                (x + at + indent, y),
+                usize::from(wide - indent),
+                &cell,
+            );
         }
     }
 }
@@ -132,16 +171,27 @@ fn label(row: &ActorRow, actor: &Actor, cells: CellWriter) -> StyledLine {
         (true, 0, false) => "- ",
         (true, _, false) => "+ ",
     };
-    let mut line = StyledLine::of(TextStyle::Dim, format!("{}{fold}", cells.rails(&row.branches)));
+    let mut line = StyledLine::of(
+        TextStyle::Dim,
+        format!("{}{fold}", cells.rails(&row.branches)),
+    );
     let view = &actor.view;
     match &view.run {
         Some(run) => {
             line.push(TextStyle::Bold, &text::safe_line(&run.agent_type));
-            line.push(TextStyle::Plain, &format!(" {}", text::safe_line(&run.task)));
+            line.push(
+                TextStyle::Plain,
+                &format!(" {}", text::safe_line(&run.task)),
+            );
         }
         None if view.kind == ActorKind::RuntimeSupervisor => line.push(TextStyle::Plain, "runtime"),
         // There is only one actor of this kind, globally or per session.
-        None if view.id == "0" || matches!(view.kind, ActorKind::RunSupervisor | ActorKind::SubAgentSupervisor) => {
+        None if view.id == "0"
+            || matches!(
+                view.kind,
+                ActorKind::RunSupervisor | ActorKind::SubAgentSupervisor
+            ) =>
+        {
             line.push(TextStyle::Plain, &kind_name(view.kind));
         }
         None if actor.slug().is_some() => line.push(TextStyle::Plain, &actor.name()),
@@ -157,15 +207,27 @@ fn label(row: &ActorRow, actor: &Actor, cells: CellWriter) -> StyledLine {
     line
 }
 
-fn cell(column: Column, wide: usize, actor: &Actor, cells: CellWriter, now: Timestamp) -> StyledLine {
+fn cell(
+    column: Column,
+    wide: usize,
+    actor: &Actor,
+    cells: CellWriter,
+    now: Timestamp,
+) -> StyledLine {
     let view = &actor.view;
     let run = view.run.as_ref();
     let plain = |text: String| StyledLine::of(TextStyle::Plain, text);
     match column {
         Column::State => StyledLine::of(actor.style(), actor.state().to_owned()),
         Column::Activity if actor.has_ended => {
-            let error = actor.record.as_ref().and_then(|record| record.error.as_ref());
-            StyledLine::of(TextStyle::Red, error.map_or_else(String::new, |error| text::safe_line(error)))
+            let error = actor
+                .record
+                .as_ref()
+                .and_then(|record| record.error.as_ref());
+            StyledLine::of(
+                TextStyle::Red,
+                error.map_or_else(String::new, |error| text::safe_line(error)),
+            )
         }
         Column::Activity => {
             let since = match view.activity.is_empty() {
@@ -174,35 +236,58 @@ fn cell(column: Column, wide: usize, actor: &Actor, cells: CellWriter, now: Time
             };
             // If the activity is too long, it is cut, and the duration is kept.
             let room = wide.saturating_sub(since.len());
-            plain(text::cut(&text::safe_line(&view.activity), room, cells.ellipsis())).and(TextStyle::Dim, since)
+            plain(text::cut(
+                &text::safe_line(&view.activity),
+                room,
+                cells.ellipsis(),
+            ))
+            .and(TextStyle::Dim, since)
         }
         Column::Age => {
             let ended = actor.record.as_ref().and_then(|record| record.completed_at);
             match ended {
                 None if actor.has_ended => StyledLine::default(),
-                end => StyledLine::of(TextStyle::Dim, format::age(end.unwrap_or(now).millis_since(view.started_at))),
+                end => StyledLine::of(
+                    TextStyle::Dim,
+                    format::age(end.unwrap_or(now).millis_since(view.started_at)),
+                ),
             }
         }
         Column::Turn => plain(run.map_or_else(String::new, |_| actor.turn().to_string())),
         Column::Tokens => plain(run.map_or_else(String::new, |_| actor.spent().tokens())),
         Column::Cost => plain(run.map_or_else(String::new, |_| actor.spent().usd_or("?"))),
         Column::Restarts => match (view.restarts, view.restart_limit.split_once('/')) {
-            (0, Some((most, _))) if !actor.has_ended => StyledLine::of(TextStyle::Dim, format!("0/{most}")),
+            (0, Some((most, _))) if !actor.has_ended => {
+                StyledLine::of(TextStyle::Dim, format!("0/{most}"))
+            }
             (0, _) => StyledLine::default(),
-            (restarts, Some((most, _))) => StyledLine::of(TextStyle::Yellow, format!("{restarts}/{most}")),
+            (restarts, Some((most, _))) => {
+                StyledLine::of(TextStyle::Yellow, format!("{restarts}/{most}"))
+            }
             (restarts, None) => StyledLine::of(TextStyle::Yellow, restarts.to_string()),
         },
         Column::Mailbox if view.mailbox == 0 => StyledLine::default(),
         Column::Mailbox => plain(view.mailbox.to_string()),
         Column::Budget => {
-            let fullest = run.and_then(|run| run.budget.iter().map(used_fraction).max_by(f64::total_cmp));
+            let fullest =
+                run.and_then(|run| run.budget.iter().map(used_fraction).max_by(f64::total_cmp));
             fullest.map_or_else(StyledLine::default, |share| {
-                let style = if share < 0.8 { TextStyle::Green } else { TextStyle::Red };
-                StyledLine::of(style, cells.bar(share, 5)).and(TextStyle::Plain, format!("{:>4.0}%", share * 100.0))
+                let style = if share < 0.8 {
+                    TextStyle::Green
+                } else {
+                    TextStyle::Red
+                };
+                StyledLine::of(style, cells.bar(share, 5))
+                    .and(TextStyle::Plain, format!("{:>4.0}%", share * 100.0))
             })
         }
         Column::Events => {
-            let beats: Vec<u64> = actor.pulse.samples(now, 10).into_iter().map(|(_, events)| events).collect();
+            let beats: Vec<u64> = actor
+                .pulse
+                .samples(now, 10)
+                .into_iter()
+                .map(|(_, events)| events)
+                .collect();
             StyledLine::of(TextStyle::Cyan, cells.spark(&beats))
         }
     }

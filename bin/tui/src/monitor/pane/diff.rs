@@ -8,9 +8,13 @@ use super::PaneContext;
 use crate::{format, styled_line::StyledLine, terminal::TextStyle, transcript::Transcript};
 
 pub(super) fn lines(events: &[EventRecord], page: &PaneContext<'_>) -> Vec<StyledLine> {
-    let Some(run) = page.actor.run_id() else { return Vec::new() };
+    let Some(run) = page.actor.run_id() else {
+        return Vec::new();
+    };
     let mut transcript = Transcript::new(run.clone());
-    let of_run = events.iter().filter(|record| record.run_id.as_ref() == Some(&run));
+    let of_run = events
+        .iter()
+        .filter(|record| record.run_id.as_ref() == Some(&run));
     let mut steps: Vec<_> = of_run.flat_map(|record| transcript.apply(record)).collect();
     steps.extend(transcript.flush());
     steps.retain(|step| step.changes_file());
@@ -21,7 +25,10 @@ pub(super) fn lines(events: &[EventRecord], page: &PaneContext<'_>) -> Vec<Style
         lines.push(StyledLine::of(TextStyle::Yellow, note));
     }
     lines.push(match steps.len() {
-        0 => StyledLine::of(TextStyle::Dim, "no files changed by edit or write; commands may have changed some"),
+        0 => StyledLine::of(
+            TextStyle::Dim,
+            "no files changed by edit or write; commands may have changed some",
+        ),
         count => StyledLine::of(TextStyle::Bold, format::plural(count, "change", "changes")),
     });
     for step in steps {

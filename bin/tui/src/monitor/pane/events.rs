@@ -13,11 +13,22 @@ const MOST_LINES: usize = 40;
 
 pub(super) fn lines(events: &[EventRecord], page: &PaneContext<'_>) -> Vec<StyledLine> {
     if !page.show_full {
-        return events.iter().map(|record| line(record, MOST_BYTES)).collect();
+        return events
+            .iter()
+            .map(|record| line(record, MOST_BYTES))
+            .collect();
     }
     let full = |record: &EventRecord| {
-        let data = paragraph(TextStyle::Plain, &record.event.data_json(), 8, page, MOST_LINES);
-        std::iter::once(line(record, 0)).chain(data).collect::<Vec<_>>()
+        let data = paragraph(
+            TextStyle::Plain,
+            &record.event.data_json(),
+            8,
+            page,
+            MOST_LINES,
+        );
+        std::iter::once(line(record, 0))
+            .chain(data)
+            .collect::<Vec<_>>()
     };
     events.iter().flat_map(full).collect()
 }
@@ -32,10 +43,16 @@ fn line(record: &EventRecord, most: usize) -> StyledLine {
     };
     let mut data = record.event.data_json();
     if data.len() > most {
-        let end = (0..=most).rev().find(|at| data.is_char_boundary(*at)).unwrap_or(0);
+        let end = (0..=most)
+            .rev()
+            .find(|at| data.is_char_boundary(*at))
+            .unwrap_or(0);
         data.truncate(end);
     }
     StyledLine::of(TextStyle::Dim, format!("{:>6}  {time}  ", record.event_id))
-        .and(style, format!("{:<22}", text::safe_line(record.event.kind())))
+        .and(
+            style,
+            format!("{:<22}", text::safe_line(record.event.kind())),
+        )
         .and(TextStyle::Plain, format!("  {}", text::safe_line(&data)))
 }

@@ -21,7 +21,11 @@ pub(super) fn lines(page: &PaneContext<'_>) -> Vec<StyledLine> {
         lines.extend(fact("task", TextStyle::Plain, &run.task, page));
     }
     state(page, &mut lines);
-    let failed = page.records.facts.as_ref().and_then(|facts| facts.run.run.error.as_ref());
+    let failed = page
+        .records
+        .facts
+        .as_ref()
+        .and_then(|facts| facts.run.run.error.as_ref());
     if let Some(error) = failed {
         lines.extend(fact("failed", TextStyle::Red, &error.to_string(), page));
     }
@@ -50,7 +54,12 @@ pub(super) fn lines(page: &PaneContext<'_>) -> Vec<StyledLine> {
 }
 
 /// Renders a fact, on up to three lines.
-fn fact(name: &str, style: TextStyle, value: &str, page: &PaneContext<'_>) -> impl Iterator<Item = StyledLine> {
+fn fact(
+    name: &str,
+    style: TextStyle,
+    value: &str,
+    page: &PaneContext<'_>,
+) -> impl Iterator<Item = StyledLine> {
     named(name, paragraph(style, value, NAME, page, 3))
 }
 
@@ -62,7 +71,9 @@ fn named(name: &str, lines: Vec<StyledLine>) -> impl Iterator<Item = StyledLine>
             return line;
         }
         let mut first = StyledLine::of(TextStyle::Dim, text::pad(&name, NAME));
-        line.pieces().skip(1).for_each(|(style, text)| first.push(style, text));
+        line.pieces()
+            .skip(1)
+            .for_each(|(style, text)| first.push(style, text));
         first
     })
 }
@@ -73,18 +84,24 @@ fn ago(at: Timestamp, now: Timestamp) -> String {
 
 fn state(page: &PaneContext<'_>, lines: &mut Vec<StyledLine>) {
     let (view, now) = (&page.actor.view, page.now);
-    let mut line =
-        StyledLine::of(TextStyle::Dim, text::pad("state", NAME)).and(page.actor.style(), page.actor.state().to_owned());
+    let mut line = StyledLine::of(TextStyle::Dim, text::pad("state", NAME))
+        .and(page.actor.style(), page.actor.state().to_owned());
     if !page.actor.has_ended {
         if !view.activity.is_empty() {
-            line.push(TextStyle::Plain, &format!(": {}", text::safe_line(&view.activity)));
+            line.push(
+                TextStyle::Plain,
+                &format!(": {}", text::safe_line(&view.activity)),
+            );
         }
         line.push(TextStyle::Dim, &format!(" for {}", ago(view.since, now)));
     }
     lines.push(line);
     let progress = view.run.as_ref().and_then(|run| run.last_progress);
     if let (Some(Alert::Stuck), Some(progress)) = (page.actor.alarm(), progress) {
-        let said = format!("no progress for {}: see Events and Timeline, press c to cancel", ago(progress, now));
+        let said = format!(
+            "no progress for {}: see Events and Timeline, press c to cancel",
+            ago(progress, now)
+        );
         lines.extend(fact("stuck", TextStyle::Red, &said, page));
     }
 }
@@ -103,29 +120,57 @@ fn run(page: &PaneContext<'_>, lines: &mut Vec<StyledLine>) {
         used.push_str(&below(facts));
     }
     lines.extend(fact("used", TextStyle::Plain, &used, page));
-    if let Some(cached) = page.records.facts.as_ref().and_then(|facts| cached(&facts.run.run.usage)) {
+    if let Some(cached) = page
+        .records
+        .facts
+        .as_ref()
+        .and_then(|facts| cached(&facts.run.run.usage))
+    {
         lines.extend(fact("cache", TextStyle::Plain, &cached, page));
     }
     lines.extend(run.budget.iter().map(|share| budget(share, page)));
     if let Some(goal) = run.goal.as_ref().filter(|_| !page.actor.has_ended) {
-        lines.extend(named("goal", paragraph(TextStyle::Plain, goal, NAME, page, 1)));
+        lines.extend(named(
+            "goal",
+            paragraph(TextStyle::Plain, goal, NAME, page, 1),
+        ));
     }
     if run.asks > 0 && !page.actor.has_ended {
         let asks = format::plural(turns(run.asks), "answer", "answers");
-        lines.extend(fact("waits for", TextStyle::Yellow, &format!("{asks}: press a"), page));
+        lines.extend(fact(
+            "waits for",
+            TextStyle::Yellow,
+            &format!("{asks}: press a"),
+            page,
+        ));
     }
     if let Some(facts) = &page.records.facts {
         let mode = facts.run.run.settings.permissions.mode.unwrap_or_default();
         lines.extend(fact("permissions", TextStyle::Plain, mode.as_str(), page));
     }
     let agent = format!("{} in mode {}", run.agent_type, run.mode.as_str());
-    let model = page.records.facts.as_ref().map(|facts| format!(", model {}", facts.run.run.settings.model));
-    lines.extend(fact("agent", TextStyle::Plain, &format!("{agent}{}", model.unwrap_or_default()), page));
+    let model = page
+        .records
+        .facts
+        .as_ref()
+        .map(|facts| format!(", model {}", facts.run.run.settings.model));
+    lines.extend(fact(
+        "agent",
+        TextStyle::Plain,
+        &format!("{agent}{}", model.unwrap_or_default()),
+        page,
+    ));
     lines.extend(usage_sparkline("tokens/s", page, |(tokens, _)| tokens));
     lines.extend(usage_sparkline("events/s", page, |(_, events)| events));
     if page.actor.has_ended {
-        let ended = page.actor.record.as_ref().and_then(|record| record.completed_at);
-        let ended = ended.map_or_else(String::new, |at| format!(", ended {} UTC", format::time(at)));
+        let ended = page
+            .actor
+            .record
+            .as_ref()
+            .and_then(|record| record.completed_at);
+        let ended = ended.map_or_else(String::new, |at| {
+            format!(", ended {} UTC", format::time(at))
+        });
         lines.extend(fact(
             "recorded",
             TextStyle::Plain,
@@ -134,7 +179,11 @@ fn run(page: &PaneContext<'_>, lines: &mut Vec<StyledLine>) {
         ));
         return;
     }
-    let mut times = format!("{} events, started {} UTC", run.events, format::time(view.started_at));
+    let mut times = format!(
+        "{} events, started {} UTC",
+        run.events,
+        format::time(view.started_at)
+    );
     if let Some(progress) = run.last_progress {
         times.push_str(&format!(", last progress {} ago", ago(progress, now)));
     }
@@ -146,7 +195,12 @@ fn run(page: &PaneContext<'_>, lines: &mut Vec<StyledLine>) {
 
 /// Describes the prompt tokens that came from the provider's cache or were written to it. `None` if there are none.
 fn cached(usage: &Stats) -> Option<String> {
-    let Stats { prompt_tokens, cached_tokens, cache_write_tokens, .. } = *usage;
+    let Stats {
+        prompt_tokens,
+        cached_tokens,
+        cache_write_tokens,
+        ..
+    } = *usage;
     (cached_tokens > 0 || cache_write_tokens > 0).then(|| {
         let read = format::count_and_share(cached_tokens, prompt_tokens);
         format!(
@@ -168,7 +222,11 @@ fn below(facts: &RunFacts) -> String {
         },
     };
     let spent = facts.with_sub_agents();
-    format!("; with {of}: {} tokens, {}", spent.tokens(), spent.usd_or("cost unknown"))
+    format!(
+        "; with {of}: {} tokens, {}",
+        spent.tokens(),
+        spent.usd_or("cost unknown")
+    )
 }
 
 fn turns(count: u32) -> usize {
@@ -179,14 +237,23 @@ fn turns(count: u32) -> usize {
 pub(crate) fn used_fraction(share: &BudgetShare) -> f64 {
     let number = |text: &str| text.parse::<f64>().unwrap_or(0.0);
     let limit = number(&share.limit);
-    if limit > 0.0 { number(&share.used) / limit } else { 1.0 }
+    if limit > 0.0 {
+        number(&share.used) / limit
+    } else {
+        1.0
+    }
 }
 
 /// Draws how much of a limit is used.
 pub(super) fn budget(budget: &BudgetShare, page: &PaneContext<'_>) -> StyledLine {
     let share = used_fraction(budget);
     let name = budget.dimension.as_str().replace('_', " ");
-    let rest = format!(" {:>3.0} %  {} of {}", share * 100.0, budget.used, budget.limit);
+    let rest = format!(
+        " {:>3.0} %  {} of {}",
+        share * 100.0,
+        budget.used,
+        budget.limit
+    );
     bar(&name, share, &rest, page)
 }
 
@@ -203,11 +270,22 @@ fn bar(name: &str, share: f64, rest: &str, page: &PaneContext<'_>) -> StyledLine
 }
 
 /// Draws the usage of the last seconds; `None` if there was none.
-fn usage_sparkline(name: &str, page: &PaneContext<'_>, pick: fn((u64, u64)) -> u64) -> Option<StyledLine> {
+fn usage_sparkline(
+    name: &str,
+    page: &PaneContext<'_>,
+    pick: fn((u64, u64)) -> u64,
+) -> Option<StyledLine> {
     let room = page.columns.saturating_sub(NAME + 12).min(SECONDS - 1);
-    let beats: Vec<u64> = page.actor.pulse.samples(page.now, room).into_iter().map(pick).collect();
+    let beats: Vec<u64> = page
+        .actor
+        .pulse
+        .samples(page.now, room)
+        .into_iter()
+        .map(pick)
+        .collect();
     let most = beats.iter().copied().max().filter(|most| *most > 0)?;
-    let line = StyledLine::of(TextStyle::Dim, text::pad(name, NAME)).and(TextStyle::Cyan, page.cells.spark(&beats));
+    let line = StyledLine::of(TextStyle::Dim, text::pad(name, NAME))
+        .and(TextStyle::Cyan, page.cells.spark(&beats));
     Some(line.and(TextStyle::Dim, format!(" peak {}", format::count(most))))
 }
 
@@ -215,50 +293,109 @@ fn gateway(view: &GatewayView, page: &PaneContext<'_>, lines: &mut Vec<StyledLin
     #[allow(clippy::cast_precision_loss, reason = "a bar of a few columns")]
     let part = |used: u64, limit: u64| used as f64 / limit.max(1) as f64;
     let until = |at: Option<Timestamp>| {
-        at.map_or_else(String::new, |at| format!(", at least {} more", format::duration(at.millis_since(page.now))))
+        at.map_or_else(String::new, |at| {
+            format!(
+                ", at least {} more",
+                format::duration(at.millis_since(page.now))
+            )
+        })
     };
     let calls = format!(" {} of {} calls", view.in_flight, view.max_concurrency);
-    lines.push(bar("in flight", part(view.in_flight, view.max_concurrency), &calls, page));
+    lines.push(bar(
+        "in flight",
+        part(view.in_flight, view.max_concurrency),
+        &calls,
+        page,
+    ));
     let waiting = match &view.waits_for {
         Some(reason) => format!("{} for {reason}{}", view.waiting, until(view.waits_until)),
         None => view.waiting.to_string(),
     };
-    lines.extend(fact("waiting", if view.waiting > 0 { TextStyle::Yellow } else { TextStyle::Plain }, &waiting, page));
-    for (name, used, limit) in
-        [("requests", view.requests, view.requests_per_minute), ("tokens", view.tokens, view.tokens_per_minute)]
-    {
+    lines.extend(fact(
+        "waiting",
+        if view.waiting > 0 {
+            TextStyle::Yellow
+        } else {
+            TextStyle::Plain
+        },
+        &waiting,
+        page,
+    ));
+    for (name, used, limit) in [
+        ("requests", view.requests, view.requests_per_minute),
+        ("tokens", view.tokens, view.tokens_per_minute),
+    ] {
         match limit {
-            Some(limit) => lines.push(bar(name, part(used, limit), &format!(" {used} of {limit} per minute"), page)),
+            Some(limit) => lines.push(bar(
+                name,
+                part(used, limit),
+                &format!(" {used} of {limit} per minute"),
+                page,
+            )),
             None => lines.extend(fact(name, TextStyle::Dim, "no limit per minute", page)),
         }
     }
-    let pause = view
-        .retry_after
-        .map(|at| format!("{} remaining, set by the provider", format::duration(at.millis_since(page.now))));
-    let style = if pause.is_some() { TextStyle::Yellow } else { TextStyle::Dim };
-    lines.extend(fact("Retry-After", style, pause.as_deref().unwrap_or("none"), page));
+    let pause = view.retry_after.map(|at| {
+        format!(
+            "{} remaining, set by the provider",
+            format::duration(at.millis_since(page.now))
+        )
+    });
+    let style = if pause.is_some() {
+        TextStyle::Yellow
+    } else {
+        TextStyle::Dim
+    };
+    lines.extend(fact(
+        "Retry-After",
+        style,
+        pause.as_deref().unwrap_or("none"),
+        page,
+    ));
     if view.is_down {
-        lines.extend(fact("provider", TextStyle::Red, "down: no call succeeds", page));
+        lines.extend(fact(
+            "provider",
+            TextStyle::Red,
+            "down: no call succeeds",
+            page,
+        ));
     }
     lines.extend(fact(
         "sent",
         TextStyle::Plain,
-        &format::plural(usize::try_from(view.sent).unwrap_or(usize::MAX), "call", "calls"),
+        &format::plural(
+            usize::try_from(view.sent).unwrap_or(usize::MAX),
+            "call",
+            "calls",
+        ),
         page,
     ));
     lines.extend(usage_sparkline("calls/s", page, |(_, sent)| sent));
 }
 
 fn session(page: &PaneContext<'_>, lines: &mut Vec<StyledLine>) {
-    let Some(id) = page.actor.session() else { return };
+    let Some(id) = page.actor.session() else {
+        return;
+    };
     let mut at_work = 0;
     let mut ended = 0;
     let mut spent = Spent::NOTHING;
-    for actor in page.actors.iter().filter(|actor| actor.view.run.is_some() && actor.session().as_ref() == Some(&id)) {
-        *(if actor.has_ended { &mut ended } else { &mut at_work }) += 1;
+    for actor in page
+        .actors
+        .iter()
+        .filter(|actor| actor.view.run.is_some() && actor.session().as_ref() == Some(&id))
+    {
+        *(if actor.has_ended {
+            &mut ended
+        } else {
+            &mut at_work
+        }) += 1;
         spent = spent.plus(actor.spent());
     }
-    let runs = format!("{at_work} active, {ended} ended while watching; {} tokens in total", spent.tokens());
+    let runs = format!(
+        "{at_work} active, {ended} ended while watching; {} tokens in total",
+        spent.tokens()
+    );
     lines.extend(fact("runs", TextStyle::Plain, &runs, page));
     if let Some(session) = &page.actor.session_record {
         lines.extend(fact("folder", TextStyle::Plain, &session.project_dir, page));
@@ -267,13 +404,23 @@ fn session(page: &PaneContext<'_>, lines: &mut Vec<StyledLine>) {
 
 fn supervision(page: &PaneContext<'_>, lines: &mut Vec<StyledLine>) {
     let view = &page.actor.view;
-    let limit = if view.restart_limit.is_empty() { "none" } else { &*view.restart_limit };
-    let style = if view.restarts > 0 { TextStyle::Yellow } else { TextStyle::Plain };
+    let limit = if view.restart_limit.is_empty() {
+        "none"
+    } else {
+        &*view.restart_limit
+    };
+    let style = if view.restarts > 0 {
+        TextStyle::Yellow
+    } else {
+        TextStyle::Plain
+    };
     let said = match page.actor.has_ended {
         true => format!("{} (limit {limit}); the actor has stopped", view.restarts),
         false => {
             let (restarts, handled, mailbox) = (view.restarts, view.handled, view.mailbox);
-            format!("{restarts} (limit {limit}), {handled} messages handled, {mailbox} in the mailbox")
+            format!(
+                "{restarts} (limit {limit}), {handled} messages handled, {mailbox} in the mailbox"
+            )
         }
     };
     lines.extend(fact("restarts", style, &said, page));

@@ -23,10 +23,20 @@ pub(super) fn lines(facts: &RunFacts, page: &PaneContext<'_>) -> Vec<StyledLine>
         let mark = if is_current { "> " } else { "  " };
         let mut line = StyledLine::of(TextStyle::Cyan, format!("{mark}{}", "  ".repeat(depth)))
             .and(TextStyle::Bold, format!("{} ", goal.number))
-            .and(if is_current { TextStyle::Bold } else { TextStyle::Plain }, text::safe_line(&goal.description))
+            .and(
+                if is_current {
+                    TextStyle::Bold
+                } else {
+                    TextStyle::Plain
+                },
+                text::safe_line(&goal.description),
+            )
             .and(style, format!("  {status}"));
         if let Some(stats) = goal.cumulative_stats.filter(|stats| stats.total_tokens > 0) {
-            line.push(TextStyle::Dim, &format!("  {} tokens", format::count(stats.total_tokens)));
+            line.push(
+                TextStyle::Dim,
+                &format!("  {} tokens", format::count(stats.total_tokens)),
+            );
         }
         lines.push(line);
         if let Some(summary) = &goal.summary {

@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 
 use soong_protocol::{
-    Event, EventRecord, ModelEvent, PermissionEvent, RunEvent, RunStatus, SubAgentEvent, Timestamp, ToolEvent,
+    Event, EventRecord, ModelEvent, PermissionEvent, RunEvent, RunStatus, SubAgentEvent, Timestamp,
+    ToolEvent,
 };
 
 use super::PaneContext;
@@ -30,20 +31,34 @@ struct TimelineSpan {
 
 pub(super) fn lines(events: &[EventRecord], page: &PaneContext<'_>) -> Vec<StyledLine> {
     let run = page.actor.run_id();
-    let events: Vec<&EventRecord> = events.iter().filter(|record| record.run_id == run).collect();
+    let events: Vec<&EventRecord> = events
+        .iter()
+        .filter(|record| record.run_id == run)
+        .collect();
     // Number of the first turn with known events: earlier events may have been dropped.
-    let begun = |record: &&&EventRecord| matches!(record.event, Event::Model(ModelEvent::Started { attempt: 1, .. }));
+    let begun = |record: &&&EventRecord| {
+        matches!(
+            record.event,
+            Event::Model(ModelEvent::Started { attempt: 1, .. })
+        )
+    };
     let turns = u32::try_from(events.iter().filter(begun).count()).unwrap_or(u32::MAX);
     let spans = spans(&events, page.actor.turn().saturating_sub(turns));
     let (Some(first), Some(last)) = (events.first(), events.last()) else {
         return vec![StyledLine::of(TextStyle::Dim, "no events yet")];
     };
     let begin = first.ts;
-    let end = if page.actor.has_ended { last.ts } else { page.now.max(last.ts) };
+    let end = if page.actor.has_ended {
+        last.ts
+    } else {
+        page.now.max(last.ts)
+    };
     let room = page.columns.saturating_sub(NAME + TIME + 2).max(4);
     let total = end.millis_since(begin).max(1);
-    let mut lines =
-        vec![StyledLine::of(TextStyle::Dim, text::pad(&clock(begin), NAME)).and(TextStyle::Dim, axis(total, room))];
+    let mut lines = vec![
+        StyledLine::of(TextStyle::Dim, text::pad(&clock(begin), NAME))
+            .and(TextStyle::Dim, axis(total, room)),
+    ];
     let starts = common_starts(&spans);
     for span in &spans {
         let until = span.end.unwrap_or(end);
@@ -56,14 +71,35 @@ pub(super) fn lines(events: &[EventRecord], page: &PaneContext<'_>) -> Vec<Style
         let bar = page.cells.bar(1.0, wide);
         let time = format::duration(until.millis_since(span.begin));
         let name = name(span, &starts, page.cells.ellipsis());
-        let name = text::pad(&text::cut(&text::safe_line_keep_spaces(&name), NAME - 1, page.cells.ellipsis()), NAME);
-        let style = if span.has_failed { TextStyle::Red } else { span.style };
+        let name = text::pad(
+            &text::cut(
+                &text::safe_line_keep_spaces(&name),
+                NAME - 1,
+                page.cells.ellipsis(),
+            ),
+            NAME,
+        );
+        let style = if span.has_failed {
+            TextStyle::Red
+        } else {
+            span.style
+        };
         lines.push(
-            StyledLine::of(if span.end.is_none() { TextStyle::Bold } else { TextStyle::Plain }, name)
-                .and(TextStyle::Plain, " ".repeat(from))
-                .and(style, bar)
-                .and(TextStyle::Plain, " ".repeat(room.saturating_sub(from + wide)))
-                .and(TextStyle::Dim, format!(" {time:>11}")),
+            StyledLine::of(
+                if span.end.is_none() {
+                    TextStyle::Bold
+                } else {
+                    TextStyle::Plain
+                },
+                name,
+            )
+            .and(TextStyle::Plain, " ".repeat(from))
+            .and(style, bar)
+            .and(
+                TextStyle::Plain,
+                " ".repeat(room.saturating_sub(from + wide)),
+            )
+            .and(TextStyle::Dim, format!(" {time:>11}")),
         );
     }
     lines
@@ -96,14 +132,19 @@ fn common_starts(spans: &[TimelineSpan]) -> HashMap<&str, usize> {
     let mut starts: HashMap<&str, (&str, usize)> = HashMap::new();
     for span in spans.iter().filter(|span| span.is_child) {
         let (start, count) = starts.entry(agent_type(span)).or_insert((&span.name, 0));
-        let same = start.char_indices().zip(span.name.chars()).find(|((_, one), other)| one != other);
+        let same = start
+            .char_indices()
+            .zip(span.name.chars())
+            .find(|((_, one), other)| one != other);
         let shorter = start.len().min(span.name.len());
         *start = &start[..same.map_or(shorter, |((at, _), _)| at)];
         *count += 1;
     }
     let several = starts.into_iter().filter(|(_, (_, count))| *count > 1);
     let words = several.map(|(kind, (start, _))| (kind, start.rfind(' ').map_or(0, |at| at + 1)));
-    words.filter(|(kind, words)| *words >= kind.len() + MIN_COMMON_START).collect()
+    words
+        .filter(|(kind, words)| *words >= kind.len() + MIN_COMMON_START)
+        .collect()
 }
 
 /// Returns the name of a span: for a sub-agent, its type and what its task has not in common with the others.
@@ -135,51 +176,102 @@ enum Change {
 }
 
 fn begin(key: impl Into<String>, name: impl Into<String>, style: TextStyle) -> Vec<Change> {
-    vec![Change::Begin { key: key.into(), name: name.into(), style }]
+    vec![Change::Begin {
+        key: key.into(),
+        name: name.into(),
+        style,
+    }]
 }
 
 fn end(key: impl Into<String>, has_failed: bool) -> Vec<Change> {
-    vec![Change::End { key: key.into(), has_failed }]
+    vec![Change::End {
+        key: key.into(),
+        has_failed,
+    }]
 }
 
 /// Returns what an event begins and ends. `turn` is the number of the turn that the event belongs to.
 fn changes(event: &Event, turn: u32) -> Vec<Change> {
     match event {
         Event::Model(ModelEvent::Retrying { .. }) => {
-            begin("pause", "  retry delay", TextStyle::Yellow).into_iter().chain(end("model", true)).collect()
+            begin("pause", "  retry delay", TextStyle::Yellow)
+                .into_iter()
+                .chain(end("model", true))
+                .collect()
         }
         Event::Model(ModelEvent::Started { attempt, .. }) => {
-            let again = if *attempt > 1 { format!(", attempt {attempt}") } else { String::new() };
-            let call = begin("model", format!("turn {turn}: model{again}"), TextStyle::Blue);
+            let again = if *attempt > 1 {
+                format!(", attempt {attempt}")
+            } else {
+                String::new()
+            };
+            let call = begin(
+                "model",
+                format!("turn {turn}: model{again}"),
+                TextStyle::Blue,
+            );
             end("pause", false).into_iter().chain(call).collect()
         }
         Event::Model(ModelEvent::Fallback { to, .. }) => {
-            let call = begin("model", format!("turn {turn}: {}", text::safe_line(to)), TextStyle::Blue);
-            end("model", true).into_iter().chain(end("pause", false)).chain(call).collect()
+            let call = begin(
+                "model",
+                format!("turn {turn}: {}", text::safe_line(to)),
+                TextStyle::Blue,
+            );
+            end("model", true)
+                .into_iter()
+                .chain(end("pause", false))
+                .chain(call)
+                .collect()
         }
         Event::Model(ModelEvent::Completed { .. }) => end("model", false),
         Event::Model(ModelEvent::Failed { .. }) => end("model", true),
-        Event::Tool(ToolEvent::Started { tool_call_id, name, .. }) => {
-            begin(format!("tool {tool_call_id}"), format!("  {name}"), TextStyle::Green)
+        Event::Tool(ToolEvent::Started {
+            tool_call_id, name, ..
+        }) => begin(
+            format!("tool {tool_call_id}"),
+            format!("  {name}"),
+            TextStyle::Green,
+        ),
+        Event::Tool(ToolEvent::Completed { tool_call_id, .. }) => {
+            end(format!("tool {tool_call_id}"), false)
         }
-        Event::Tool(ToolEvent::Completed { tool_call_id, .. }) => end(format!("tool {tool_call_id}"), false),
-        Event::Tool(ToolEvent::Failed { tool_call_id, .. } | ToolEvent::Denied { tool_call_id, .. }) => {
-            end(format!("tool {tool_call_id}"), true)
-        }
-        Event::SubAgent(SubAgentEvent::Started { run_id, agent_type, task, .. }) => {
-            begin(format!("child {run_id}"), format!("  {agent_type} {task}"), TextStyle::Cyan)
-        }
+        Event::Tool(
+            ToolEvent::Failed { tool_call_id, .. } | ToolEvent::Denied { tool_call_id, .. },
+        ) => end(format!("tool {tool_call_id}"), true),
+        Event::SubAgent(SubAgentEvent::Started {
+            run_id,
+            agent_type,
+            task,
+            ..
+        }) => begin(
+            format!("child {run_id}"),
+            format!("  {agent_type} {task}"),
+            TextStyle::Cyan,
+        ),
         Event::SubAgent(SubAgentEvent::Completed { run_id, status, .. }) => {
             end(format!("child {run_id}"), *status == RunStatus::Failed)
         }
-        Event::SubAgent(SubAgentEvent::QuestionAsked { question_id, .. }) => {
-            begin(format!("ask {question_id}"), "  waits for an answer", TextStyle::Yellow)
+        Event::SubAgent(SubAgentEvent::QuestionAsked { question_id, .. }) => begin(
+            format!("ask {question_id}"),
+            "  waits for an answer",
+            TextStyle::Yellow,
+        ),
+        Event::SubAgent(SubAgentEvent::QuestionAnswered { question_id }) => {
+            end(format!("ask {question_id}"), false)
         }
-        Event::SubAgent(SubAgentEvent::QuestionAnswered { question_id }) => end(format!("ask {question_id}"), false),
-        Event::Permission(PermissionEvent::Requested { permission_id, tool, .. }) => {
-            begin(format!("ask {permission_id}"), format!("  waits for permission: {tool}"), TextStyle::Yellow)
+        Event::Permission(PermissionEvent::Requested {
+            permission_id,
+            tool,
+            ..
+        }) => begin(
+            format!("ask {permission_id}"),
+            format!("  waits for permission: {tool}"),
+            TextStyle::Yellow,
+        ),
+        Event::Permission(PermissionEvent::Decided { permission_id, .. }) => {
+            end(format!("ask {permission_id}"), false)
         }
-        Event::Permission(PermissionEvent::Decided { permission_id, .. }) => end(format!("ask {permission_id}"), false),
         Event::Run(RunEvent::Queued { .. }) => begin("queue", "queued", TextStyle::Dim),
         Event::Run(RunEvent::Dequeued { .. } | RunEvent::LoopStarted { .. }) => end("queue", false),
         event if event.is_terminal() => vec![Change::EndAll],
@@ -192,20 +284,32 @@ fn spans(events: &[&EventRecord], mut turn: u32) -> Vec<TimelineSpan> {
     let mut spans: Vec<TimelineSpan> = Vec::new();
     let mut open: HashMap<String, usize> = HashMap::new();
     for record in events {
-        turn += u32::from(matches!(record.event, Event::Model(ModelEvent::Started { attempt: 1, .. })));
+        turn += u32::from(matches!(
+            record.event,
+            Event::Model(ModelEvent::Started { attempt: 1, .. })
+        ));
         for change in changes(&record.event, turn) {
             match change {
                 Change::Begin { key, name, style } => {
                     let is_child = key.starts_with("child ");
                     open.insert(key, spans.len());
-                    spans.push(TimelineSpan { name, style, begin: record.ts, end: None, has_failed: false, is_child });
+                    spans.push(TimelineSpan {
+                        name,
+                        style,
+                        begin: record.ts,
+                        end: None,
+                        has_failed: false,
+                        is_child,
+                    });
                 }
                 Change::End { key, has_failed } => {
                     if let Some(span) = open.remove(&key) {
                         (spans[span].end, spans[span].has_failed) = (Some(record.ts), has_failed);
                     }
                 }
-                Change::EndAll => open.drain().for_each(|(_, span)| spans[span].end = Some(record.ts)),
+                Change::EndAll => open
+                    .drain()
+                    .for_each(|(_, span)| spans[span].end = Some(record.ts)),
             }
         }
     }
@@ -223,7 +327,14 @@ mod tests {
     fn names_of_sub_agents_omit_what_all_have_in_common() {
         let span = |name: &str, is_child| {
             let (style, begin) = (TextStyle::Cyan, Timestamp::from_millis(0));
-            TimelineSpan { name: name.to_owned(), style, begin, end: None, has_failed: false, is_child }
+            TimelineSpan {
+                name: name.to_owned(),
+                style,
+                begin,
+                end: None,
+                has_failed: false,
+                is_child,
+            }
         };
         let spans = [
             span("  explore Explore the folder `src/` of", true),
@@ -235,7 +346,12 @@ mod tests {
         let names: Vec<String> = spans.iter().map(|span| name(span, &starts, "…")).collect();
         assert_eq!(
             names,
-            ["  explore …`src/` of", "  explore …`sources/` of", "  default Write a report", "  explore is a tool"]
+            [
+                "  explore …`src/` of",
+                "  explore …`sources/` of",
+                "  default Write a report",
+                "  explore is a tool"
+            ]
         );
         let short = [span("  explore a b", true), span("  explore a c", true)];
         assert_eq!(common_starts(&short), HashMap::new());
@@ -244,7 +360,10 @@ mod tests {
     #[test]
     fn axis_has_the_times_that_fit() {
         assert_eq!(axis(8_000, 40), "0.0 s     2.0 s     4.0 s          8.0 s");
-        assert_eq!(axis(8_000, 60), "0.0 s          2.0 s          4.0 s          6.0 s     8.0 s");
+        assert_eq!(
+            axis(8_000, 60),
+            "0.0 s          2.0 s          4.0 s          6.0 s     8.0 s"
+        );
         assert_eq!(axis(8_000, 12), "0.0 s  8.0 s");
         assert_eq!(text::width(&axis(8_000, 3)), 3);
     }
@@ -252,12 +371,25 @@ mod tests {
     #[test]
     fn spans_have_times_and_open_ones_end_with_the_run() {
         let error = || ErrorInfo::new(ErrorCode::Timeout, "no");
-        let started = |attempt| ModelEvent::Started { model: "m".to_owned(), attempt };
+        let started = |attempt| ModelEvent::Started {
+            model: "m".to_owned(),
+            attempt,
+        };
         let events = [
             record("r", 0, RunEvent::Queued { position: 1 }),
             record("r", 1, RunEvent::Dequeued { cancelled: false }),
             record("r", 2, started(1)),
-            record("r", 3, ModelEvent::Retrying { attempt: 1, error: error(), wait_ms: 1, usage: None, cost: None }),
+            record(
+                "r",
+                3,
+                ModelEvent::Retrying {
+                    attempt: 1,
+                    error: error(),
+                    wait_ms: 1,
+                    usage: None,
+                    cost: None,
+                },
+            ),
             record("r", 4, started(2)),
             record(
                 "r",
@@ -281,7 +413,13 @@ mod tests {
                     arguments_preview: String::new(),
                 },
             ),
-            record("r", 7, SubAgentEvent::QuestionAnswered { question_id: QuestionId::new("unknown") }),
+            record(
+                "r",
+                7,
+                SubAgentEvent::QuestionAnswered {
+                    question_id: QuestionId::new("unknown"),
+                },
+            ),
             record("r", 9, RunEvent::CancelRequested {}),
             record(
                 "r",
@@ -293,10 +431,18 @@ mod tests {
                 },
             ),
         ];
-        let found: Vec<(String, i64, Option<i64>, bool)> = spans(&events.iter().collect::<Vec<_>>(), 0)
-            .into_iter()
-            .map(|span| (span.name, span.begin.as_millis(), span.end.map(|end| end.as_millis()), span.has_failed))
-            .collect();
+        let found: Vec<(String, i64, Option<i64>, bool)> =
+            spans(&events.iter().collect::<Vec<_>>(), 0)
+                .into_iter()
+                .map(|span| {
+                    (
+                        span.name,
+                        span.begin.as_millis(),
+                        span.end.map(|end| end.as_millis()),
+                        span.has_failed,
+                    )
+                })
+                .collect();
         let want = [
             ("queued", 0, 1, false),
             ("turn 1: model", 2, 3, true),
@@ -304,7 +450,8 @@ mod tests {
             ("turn 1: model, attempt 2", 4, 6, false),
             ("  read", 6, 10, false),
         ];
-        let want = want.map(|(name, begin, end, failed)| (name.to_owned(), begin, Some(end), failed));
+        let want =
+            want.map(|(name, begin, end, failed)| (name.to_owned(), begin, Some(end), failed));
         assert_eq!(found, want);
     }
 }

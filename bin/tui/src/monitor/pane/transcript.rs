@@ -16,19 +16,40 @@ use crate::{
 const MESSAGE_LINES: usize = 12;
 
 pub(super) fn lines(events: &[EventRecord], page: &PaneContext<'_>) -> Vec<StyledLine> {
-    let Some(run) = page.actor.run_id() else { return Vec::new() };
+    let Some(run) = page.actor.run_id() else {
+        return Vec::new();
+    };
     let (width, unicode) = (page.columns, page.cells.unicode);
     let mut transcript = Transcript::new(run.clone());
     let mut lines: Vec<StyledLine> = Vec::new();
-    for record in events.iter().filter(|record| record.run_id.as_ref() == Some(&run)) {
+    for record in events
+        .iter()
+        .filter(|record| record.run_id.as_ref() == Some(&run))
+    {
         for step in transcript.apply(record) {
             lines.extend(step.lines(width, unicode));
         }
-        let Event::Message(MessageEvent::Added { role, content: Some(content), .. }) = &record.event else { continue };
+        let Event::Message(MessageEvent::Added {
+            role,
+            content: Some(content),
+            ..
+        }) = &record.event
+        else {
+            continue;
+        };
         match role {
-            Role::User => lines.extend(paragraph(TextStyle::Cyan, content.as_str(), 0, page, MESSAGE_LINES)),
+            Role::User => lines.extend(paragraph(
+                TextStyle::Cyan,
+                content.as_str(),
+                0,
+                page,
+                MESSAGE_LINES,
+            )),
             Role::Assistant if !content.is_empty() => {
-                lines.extend(markdown::render(content.as_str(), &PageFormat { width, unicode }));
+                lines.extend(markdown::render(
+                    content.as_str(),
+                    &PageFormat { width, unicode },
+                ));
             }
             Role::Assistant | Role::System | Role::Tool => {}
         }

@@ -14,18 +14,35 @@ impl Monitor {
             (Some(run), _) => {
                 let below = match self.actors.tree_of(&run).len().saturating_sub(1) {
                     0 => String::new(),
-                    below => format!(" and its {}", format::plural(below, "sub-agent", "sub-agents")),
+                    below => format!(
+                        " and its {}",
+                        format::plural(below, "sub-agent", "sub-agents")
+                    ),
                 };
                 Some((format!("the run {}{below}", actor.name()), vec![run]))
             }
             (None, ActorKind::Session) => {
                 let of_session = |run: &&Actor| {
-                    let is_users = run.view.run.as_ref().is_some_and(|run| run.parent_run_id.is_none());
+                    let is_users = run
+                        .view
+                        .run
+                        .as_ref()
+                        .is_some_and(|run| run.parent_run_id.is_none());
                     is_users && !run.has_ended && run.session() == actor.session()
                 };
-                let runs: Vec<RunId> = self.actors.iter().filter(of_session).filter_map(Actor::run_id).collect();
+                let runs: Vec<RunId> = self
+                    .actors
+                    .iter()
+                    .filter(of_session)
+                    .filter_map(Actor::run_id)
+                    .collect();
                 let count = format::plural(runs.len(), "run", "runs");
-                (!runs.is_empty()).then(|| (format!("{count} of the session, including sub-agents"), runs))
+                (!runs.is_empty()).then(|| {
+                    (
+                        format!("{count} of the session, including sub-agents"),
+                        runs,
+                    )
+                })
             }
             _ => None,
         };
@@ -37,7 +54,10 @@ impl Monitor {
             );
             return None;
         };
-        self.open(Dialog::Confirm { question: format!("Cancel {what}?"), command: Command::Cancel(runs) })
+        self.open(Dialog::Confirm {
+            question: format!("Cancel {what}?"),
+            command: Command::Cancel(runs),
+        })
     }
 
     pub(super) fn kill(&mut self, now: Timestamp) -> Option<MonitorRequest> {
@@ -47,7 +67,11 @@ impl Monitor {
             ActorKind::Run | ActorKind::Session | ActorKind::WorkingSet | ActorKind::ModelGateway
         );
         if may && actor.has_ended {
-            self.show_note(TextStyle::Yellow, "the actor has already stopped: nothing to crash", now);
+            self.show_note(
+                TextStyle::Yellow,
+                "the actor has already stopped: nothing to crash",
+                now,
+            );
             return None;
         }
         if !may {
@@ -71,7 +95,11 @@ impl Monitor {
     pub(super) fn export(&mut self, now: Timestamp) -> Option<MonitorRequest> {
         let actor = self.list.selected().and_then(|key| self.actors.get(key))?;
         let Some(run) = &actor.view.run else {
-            self.show_note(TextStyle::Yellow, "only runs can be exported: select a run", now);
+            self.show_note(
+                TextStyle::Yellow,
+                "only runs can be exported: select a run",
+                now,
+            );
             return None;
         };
         let trace = run.trace_id.clone();

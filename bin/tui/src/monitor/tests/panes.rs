@@ -2,7 +2,8 @@
 
 use serde_json::json;
 use soong_protocol::{
-    Event, EventRecord, Message, MessageEvent, ModelEvent, Role, Run, RunSettings, ToolEvent, Trace,
+    Event, EventRecord, Message, MessageEvent, ModelEvent, Role, Run, RunSettings, ToolEvent,
+    Trace,
     api::{RunView, TraceView},
 };
 
@@ -16,10 +17,13 @@ fn with_pane(key: char, content: ReadContent) -> TestMonitor {
     let actors = std::mem::take(&mut test.monitor.actors);
     test.monitor.list.select(&actors, &"run:main".into());
     test.monitor.actors = actors;
-    let read = test.types(&key.to_string()).into_iter().find_map(|request| match request {
-        MonitorRequest::Read(want) => Some(want),
-        _ => None,
-    });
+    let read = test
+        .types(&key.to_string())
+        .into_iter()
+        .find_map(|request| match request {
+            MonitorRequest::Read(want) => Some(want),
+            _ => None,
+        });
     test.receive(MonitorInput::Read(read.unwrap(), Box::new(Ok(content))));
     test
 }
@@ -30,16 +34,23 @@ fn check(mut test: TestMonitor, parts: &[&str]) {
         test.key(KeyCode::Enter);
         let screen = test.screen(columns, rows);
         for part in parts {
-            assert!(screen.contains(part), "{part:?} is missing on {columns} columns in:\n{screen}");
+            assert!(
+                screen.contains(part),
+                "{part:?} is missing on {columns} columns in:\n{screen}"
+            );
         }
     }
 }
 
 #[test]
 fn d_shows_the_changes_of_files() {
-    let event = |id: u64, event: Event| EventRecord { event_id: id, ..crate::sample::record("main", 0, event) };
+    let event = |id: u64, event: Event| EventRecord {
+        event_id: id,
+        ..crate::sample::record("main", 0, event)
+    };
     let call = "c1".to_owned();
-    let result = "`notes.txt` edited: 1 lines added, 1 removed\n@@ -3,1 +3,1 @@\n-old words\n+new words\n";
+    let result =
+        "`notes.txt` edited: 1 lines added, 1 removed\n@@ -3,1 +3,1 @@\n-old words\n+new words\n";
     let message = Message::new(TraceId::new("s"), 5, None, Role::Tool, result, at(0));
     let records = vec![
         event(
@@ -63,12 +74,45 @@ fn d_shows_the_changes_of_files() {
                 artifact_delta: Default::default(),
             }),
         ),
-        event(3, Event::Message(MessageEvent::added(&Message { tool_call_id: Some(call), ..message }))),
-        event(4, Event::Model(ModelEvent::Started { model: "m".into(), attempt: 1 })),
+        event(
+            3,
+            Event::Message(MessageEvent::added(&Message {
+                tool_call_id: Some(call),
+                ..message
+            })),
+        ),
+        event(
+            4,
+            Event::Model(ModelEvent::Started {
+                model: "m".into(),
+                attempt: 1,
+            }),
+        ),
     ];
-    let test = with_pane('d', ReadContent::Events { records, follow: false });
-    check(test, &["d Diff", "1 change", "edit notes.txt +1 -1", "3       - old words", "3 + new words"]);
-    let none = with_pane('d', ReadContent::Events { records: Vec::new(), follow: false });
+    let test = with_pane(
+        'd',
+        ReadContent::Events {
+            records,
+            follow: false,
+        },
+    );
+    check(
+        test,
+        &[
+            "d Diff",
+            "1 change",
+            "edit notes.txt +1 -1",
+            "3       - old words",
+            "3 + new words",
+        ],
+    );
+    let none = with_pane(
+        'd',
+        ReadContent::Events {
+            records: Vec::new(),
+            follow: false,
+        },
+    );
     check(none, &["no files changed by edit or write"]);
 }
 
@@ -82,7 +126,11 @@ fn dollar_shows_tokens_and_money_with_sub_agents() {
         "local".to_owned(),
         at(-300),
     );
-    (record.usage.total_tokens, record.usage.prompt_tokens, record.usage.completion_tokens) = (10_000, 8_000, 2_000);
+    (
+        record.usage.total_tokens,
+        record.usage.prompt_tokens,
+        record.usage.completion_tokens,
+    ) = (10_000, 8_000, 2_000);
     (record.usage.cached_tokens, record.usage.model_calls) = (4_000, 3);
     record.usage.cost = Some(Usd::from_nanos(20_000_000));
     record.cost = record.usage.cost;
@@ -97,17 +145,30 @@ fn dollar_shows_tokens_and_money_with_sub_agents() {
         .unwrap()
     };
     let facts = RunFacts {
-        run: RunView { run: record, output: None, tool_calls: Vec::new(), artifacts: None, stats: None },
+        run: RunView {
+            run: record,
+            output: None,
+            tool_calls: Vec::new(),
+            artifacts: None,
+            stats: None,
+        },
         trace: TraceView {
             trace: trace("s", "Write a report", 10_000, "0.02"),
             goal_tree: Default::default(),
-            sub_traces: vec![trace("s@1", "the cheap one", 500, "0.001"), trace("s@2", "the dear one", 700, "0.03")],
+            sub_traces: vec![
+                trace("s@1", "the cheap one", 500, "0.001"),
+                trace("s@2", "the dear one", 700, "0.03"),
+            ],
         },
     };
     let mut test = with_pane('$', ReadContent::Facts(Box::new(facts)));
     test.key(KeyCode::Enter);
     let screen = test.screen(100, 30);
-    let place = |part: &str| screen.find(part).unwrap_or_else(|| panic!("{part:?} is missing in:\n{screen}"));
+    let place = |part: &str| {
+        screen
+            .find(part)
+            .unwrap_or_else(|| panic!("{part:?} is missing in:\n{screen}"))
+    };
     assert!(place("the dear one") < place("the cheap one"), "{screen}");
     check(
         test,
@@ -126,9 +187,15 @@ fn dollar_shows_tokens_and_money_with_sub_agents() {
 #[test]
 fn p_shows_the_system_messages_in_full() {
     let message = |sequence: u64, role: Role, text: &str| {
-        (Message::new(TraceId::new("s"), sequence, None, role, text, at(0)), String::new())
+        (
+            Message::new(TraceId::new("s"), sequence, None, role, text, at(0)),
+            String::new(),
+        )
     };
-    let instructions = format!("You are careful.\n{}\n  The last line.", "Read first. ".repeat(12));
+    let instructions = format!(
+        "You are careful.\n{}\n  The last line.",
+        "Read first. ".repeat(12)
+    );
     let messages = vec![
         message(1, Role::System, &instructions),
         message(2, Role::User, "a question"),
@@ -137,7 +204,16 @@ fn p_shows_the_system_messages_in_full() {
     let mut test = with_pane('p', ReadContent::Messages(messages));
     test.key(KeyCode::Enter);
     assert!(!test.screen(100, 30).contains("a question"));
-    check(test, &["p Prompt", "#1 system", "  The last line.", "#3 system", "The mode is plan now."]);
+    check(
+        test,
+        &[
+            "p Prompt",
+            "#1 system",
+            "  The last line.",
+            "#3 system",
+            "The mode is plan now.",
+        ],
+    );
 }
 
 #[test]
@@ -147,9 +223,18 @@ fn filter_has_its_own_line_and_the_keys_stay_below() {
     assert!(!test.screen(80, 24).contains("filter: "));
     test.types("/vend");
     let screen = test.screen(80, 24);
-    assert!(screen.contains("filter: vend_  (Enter: keep filter, Esc: show all)"), "{screen}");
+    assert!(
+        screen.contains("filter: vend_  (Enter: keep filter, Esc: show all)"),
+        "{screen}"
+    );
     test.key(KeyCode::Enter);
     let screen = test.screen(80, 24);
-    assert!(screen.contains("filter: vend  (/: change, Esc: show all)"), "{screen}");
-    assert!(screen.lines().last().unwrap().starts_with("q exit"), "{screen}");
+    assert!(
+        screen.contains("filter: vend  (/: change, Esc: show all)"),
+        "{screen}"
+    );
+    assert!(
+        screen.lines().last().unwrap().starts_with("q exit"),
+        "{screen}"
+    );
 }

@@ -12,16 +12,23 @@ use crate::{
 fn sample_monitor(cells: CellWriter) -> TestMonitor {
     let mut test = TestMonitor::begin(cells);
     test.receive(MonitorInput::Tree(sample_tree()));
-    test.receive(MonitorInput::PendingRequests(Ok(vec![permission(), question()])));
+    test.receive(MonitorInput::PendingRequests(Ok(vec![
+        permission(),
+        question(),
+    ])));
     test
 }
 
 #[test]
 fn stuck_child_shows_its_last_error_and_cost() {
     let screen = sample_monitor(FINE).screen(140, 32);
-    for part in
-        ["1 is stuck", "Explore the folder `vendor/`", "rate_limited: the service", "$0.1365", "no progress for"]
-    {
+    for part in [
+        "1 is stuck",
+        "Explore the folder `vendor/`",
+        "rate_limited: the service",
+        "$0.1365",
+        "no progress for",
+    ] {
         assert!(screen.contains(part), "{part:?} is missing in:\n{screen}");
     }
     assert_snapshot!("overview_140x32", screen);
@@ -54,8 +61,15 @@ fn colors_are_omitted_if_disabled() {
     for (cells, is_coloured) in [(FINE, true), (PLAIN, false)] {
         let mut test = sample_monitor(cells);
         let mut terminal = Terminal::new(TestBackend::new(140, 32)).unwrap();
-        terminal.draw(|frame| draw(&mut test.monitor, frame.buffer_mut(), test.now)).unwrap();
-        let coloured = terminal.backend().buffer().content().iter().any(|cell| cell.fg != ratatui::style::Color::Reset);
+        terminal
+            .draw(|frame| draw(&mut test.monitor, frame.buffer_mut(), test.now))
+            .unwrap();
+        let coloured = terminal
+            .backend()
+            .buffer()
+            .content()
+            .iter()
+            .any(|cell| cell.fg != ratatui::style::Color::Reset);
         assert_eq!(coloured, is_coloured);
     }
 }
@@ -65,7 +79,12 @@ fn gateway_pane_shows_its_calls() {
     let mut test = sample_monitor(FINE);
     test.types("G");
     for _ in 0..3 {
-        if test.monitor.list.selected().is_some_and(|key| key.starts_with("model_gateway")) {
+        if test
+            .monitor
+            .list
+            .selected()
+            .is_some_and(|key| key.starts_with("model_gateway"))
+        {
             break;
         }
         test.types("k");
@@ -75,22 +94,46 @@ fn gateway_pane_shows_its_calls() {
 
 #[test]
 fn printed_tree_is_that_of_the_monitor() {
-    let TreeEvent::Snapshot { tree, .. } = sample_tree() else { unreachable!() };
+    let TreeEvent::Snapshot { tree, .. } = sample_tree() else {
+        unreachable!()
+    };
     for (keys, by_supervision) in [("", false), ("t", true)] {
         for (cells, width) in [(FINE, 137), (PLAIN, 90), (FINE, 60)] {
             let mut test = sample_monitor(cells);
-            test.receive(MonitorInput::Session(SessionId::new("s"), Box::new(Ok(session()))));
+            test.receive(MonitorInput::Session(
+                SessionId::new("s"),
+                Box::new(Ok(session())),
+            ));
             test.types(keys);
             let screen = test.screen(width, 60);
-            let rows: Vec<&str> = screen.lines().skip_while(|row| !row.starts_with("NAME")).skip(1).collect();
-            let printed = tree_lines(((*tree).clone(), vec![session()]), by_supervision, cells, width, test.now);
-            let printed: Vec<String> = printed.iter().map(|line| line.to_ansi(Paint { on: false })).collect();
-            assert!(printed.len() > 8 && printed[0].starts_with("NAME"), "{printed:#?}");
+            let rows: Vec<&str> = screen
+                .lines()
+                .skip_while(|row| !row.starts_with("NAME"))
+                .skip(1)
+                .collect();
+            let printed = tree_lines(
+                ((*tree).clone(), vec![session()]),
+                by_supervision,
+                cells,
+                width,
+                test.now,
+            );
+            let printed: Vec<String> = printed
+                .iter()
+                .map(|line| line.to_ansi(Paint { on: false }))
+                .collect();
+            assert!(
+                printed.len() > 8 && printed[0].starts_with("NAME"),
+                "{printed:#?}"
+            );
             assert_eq!(printed[1..], rows[..printed.len() - 1], "{width} columns");
         }
     }
     let lines = tree_lines((*tree, vec![session()]), false, FINE, 137, at(0));
-    assert!(lines.iter().any(|line| line.pieces().any(|piece| piece == (TextStyle::Red, "stuck"))));
+    assert!(lines.iter().any(|line| {
+        line.pieces()
+            .any(|piece| piece == (TextStyle::Red, "stuck"))
+    }));
 }
 
 #[test]
@@ -103,7 +146,8 @@ fn help_lists_every_key() {
         test.key(KeyCode::Down);
     }
     assert!(
-        low.contains("previous or next row") && test.screen(80, 15).contains("exit; active runs continue"),
+        low.contains("previous or next row")
+            && test.screen(80, 15).contains("exit; active runs continue"),
         "{low}"
     );
 }
@@ -126,7 +170,11 @@ fn lost_connection_is_shown_and_last_tree_is_kept() {
         "lost the connection to the owner process: broken pipe".to_owned(),
     )));
     let screen = test.screen(100, 24);
-    for part in ["offline, reconnecting", "! lost the connection to the owner process", "orchestrator Write a report"] {
+    for part in [
+        "offline, reconnecting",
+        "! lost the connection to the owner process",
+        "orchestrator Write a report",
+    ] {
         assert!(screen.contains(part), "{part:?} is missing in:\n{screen}");
     }
     let empty = TestMonitor::begin(FINE).screen(80, 20);
@@ -142,8 +190,14 @@ fn failed_runtime_actor_shows_its_error() {
     test.receive(MonitorInput::Tree(changed(vec![journal], &[])));
     test.types("G");
     let screen = test.screen(120, 28);
-    assert!(screen.contains("journal") && screen.contains("failed"), "{screen}");
-    assert!(screen.contains("it crashed 4 times within 60 s"), "{screen}");
+    assert!(
+        screen.contains("journal") && screen.contains("failed"),
+        "{screen}"
+    );
+    assert!(
+        screen.contains("it crashed 4 times within 60 s"),
+        "{screen}"
+    );
 }
 
 /// Hostile text.

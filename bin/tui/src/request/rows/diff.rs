@@ -43,8 +43,15 @@ pub(crate) fn diff_rows(diff: &str) -> Option<Vec<Row>> {
         // A row that continues a line has no number, so that a long line cannot imitate several lines.
         let pieces = text::split_columns(&text::escaped(said), DEFAULT_COLUMNS - TEXT_COLUMN);
         for (place, piece) in pieces.iter().enumerate() {
-            let (at, mark) = if place == 0 { (at.as_str(), mark) } else { ("", ">") };
-            rows.push(Row { style, text: format!("{MARGIN_MARK}{at:NUMBERS_COLUMNS$} {mark} {piece}") });
+            let (at, mark) = if place == 0 {
+                (at.as_str(), mark)
+            } else {
+                ("", ">")
+            };
+            rows.push(Row {
+                style,
+                text: format!("{MARGIN_MARK}{at:NUMBERS_COLUMNS$} {mark} {piece}"),
+            });
         }
     }
     Some(rows)
@@ -70,7 +77,10 @@ mod tests {
         let diff = "--- original\n+++ modified\n@@ -1,3 +1,3 @@\n one\n-two\n+zwei\u{1b}[2J\n three\n@@ -20,2 +20,3 @@\n a\n+\n b\n\
                     \\ No newline at end of file\n";
         let rows = diff_rows(diff).unwrap();
-        let shown: Vec<(TextStyle, &str)> = rows.iter().map(|row| (row.style, row.text.as_str())).collect();
+        let shown: Vec<(TextStyle, &str)> = rows
+            .iter()
+            .map(|row| (row.style, row.text.as_str()))
+            .collect();
         assert_eq!(
             shown,
             [
@@ -82,14 +92,27 @@ mod tests {
                 (TextStyle::Plain, "|    20    20   a"),
                 (TextStyle::Green, "|          21 + "),
                 (TextStyle::Plain, "|    21    22   b"),
-                (TextStyle::Plain, "|             \\  No newline at end of file"),
+                (
+                    TextStyle::Plain,
+                    "|             \\  No newline at end of file"
+                ),
             ]
         );
         // A context line may lack its leading space if it is empty. A continued row has no number.
-        let long = format!("@@ -1,2 +1,3 @@\n\n+{}    13       - harmless\n", "x".repeat(86));
-        let shown: Vec<String> = super::diff_rows(&long).unwrap().into_iter().map(|row| row.text).collect();
+        let long = format!(
+            "@@ -1,2 +1,3 @@\n\n+{}    13       - harmless\n",
+            "x".repeat(86)
+        );
+        let shown: Vec<String> = super::diff_rows(&long)
+            .unwrap()
+            .into_iter()
+            .map(|row| row.text)
+            .collect();
         assert_eq!((shown.len(), shown[0].trim_end()), (3, "|     1     1"));
-        assert!(shown[2].starts_with("|             >     13       - harmless"), "{shown:#?}");
+        assert!(
+            shown[2].starts_with("|             >     13       - harmless"),
+            "{shown:#?}"
+        );
         assert!(super::diff_rows("no diff").is_none());
     }
 }

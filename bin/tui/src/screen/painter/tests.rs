@@ -22,15 +22,24 @@ fn parser(size: Size) -> vt100::Parser {
 impl TestTerminal {
     fn new(columns: usize, rows: usize) -> Self {
         let size = Size { columns, rows };
-        Self { parser: parser(size), painter: Painter::new(Paint { on: false }), size }
+        Self {
+            parser: parser(size),
+            painter: Painter::new(Paint { on: false }),
+            size,
+        }
     }
 
     /// Prints lines and draws a picture; returns the output.
     fn paint(&mut self, above: &[&str], picture: &[&str]) -> String {
         let lines = |texts: &[&str]| -> Vec<StyledLine> {
-            texts.iter().map(|text| StyledLine::of(TextStyle::Plain, *text)).collect()
+            texts
+                .iter()
+                .map(|text| StyledLine::of(TextStyle::Plain, *text))
+                .collect()
         };
-        let sent = self.painter.paint(&lines(above), &lines(picture), self.size);
+        let sent = self
+            .painter
+            .paint(&lines(above), &lines(picture), self.size);
         self.parser.process(sent.as_bytes());
         sent
     }
@@ -47,7 +56,13 @@ impl TestTerminal {
         let lines = self.lines();
         self.size = Size { columns, rows };
         self.parser = parser(self.size);
-        self.parser.process(lines.iter().map(|line| format!("{line}\r\n")).collect::<String>().as_bytes());
+        self.parser.process(
+            lines
+                .iter()
+                .map(|line| format!("{line}\r\n"))
+                .collect::<String>()
+                .as_bytes(),
+        );
     }
 
     /// Returns all lines above the cursor, including the scrollback, with wrapped lines joined.
@@ -69,16 +84,27 @@ impl TestTerminal {
             }
         }
         screen.set_scrollback(0);
-        let below = screen.rows(0, u16::MAX).skip(above_cursor - hidden).collect::<String>();
+        let below = screen
+            .rows(0, u16::MAX)
+            .skip(above_cursor - hidden)
+            .collect::<String>();
         assert_eq!(below.trim(), "", "nothing stands below the picture");
-        assert_eq!(lines.pop().unwrap(), "", "the cursor is on a line of its own");
+        assert_eq!(
+            lines.pop().unwrap(),
+            "",
+            "the cursor is on a line of its own"
+        );
         lines
     }
 
     /// Returns the visible rows, without empty ones at the end.
     fn rows(&self) -> Vec<String> {
-        let mut rows: Vec<String> =
-            self.parser.screen().rows(0, u16::MAX).map(|row| row.trim_end().to_owned()).collect();
+        let mut rows: Vec<String> = self
+            .parser
+            .screen()
+            .rows(0, u16::MAX)
+            .map(|row| row.trim_end().to_owned())
+            .collect();
         while rows.last().is_some_and(String::is_empty) {
             rows.pop();
         }
@@ -103,7 +129,11 @@ fn frame_replaces_the_previous_one() {
             glass.parser.process(b"$ soong\r\n");
             glass.paint(&[], &first);
             glass.paint(&[], &second);
-            assert_eq!(glass.lines(), [&["$ soong"], second.as_slice()].concat(), "{first:?} on {rows} rows");
+            assert_eq!(
+                glass.lines(),
+                [&["$ soong"], second.as_slice()].concat(),
+                "{first:?} on {rows} rows"
+            );
         }
     }
 }
@@ -114,12 +144,21 @@ fn unchanged_lines_are_not_sent_again() {
     glass.paint(&[], &["first", "second", "third"]);
     assert_eq!(glass.paint(&[], &["first", "second", "third"]), "");
     let sent = glass.paint(&[], &["first", "2nd", "third"]);
-    assert!(sent.contains("2nd") && !sent.contains("first") && !sent.contains("third"), "{sent:?}");
+    assert!(
+        sent.contains("2nd") && !sent.contains("first") && !sent.contains("third"),
+        "{sent:?}"
+    );
     let sent = glass.paint(&[], &["1st", "2nd", "3rd"]);
-    assert!(sent.contains("1st") && sent.contains("3rd") && !sent.contains("2nd"), "{sent:?}");
+    assert!(
+        sent.contains("1st") && sent.contains("3rd") && !sent.contains("2nd"),
+        "{sent:?}"
+    );
     assert_eq!(glass.rows(), ["1st", "2nd", "3rd"]);
     glass.crop(30, 10);
-    assert!(glass.paint(&[], &["1st", "2nd", "3rd"]).contains("2nd"), "another size is drawn anew");
+    assert!(
+        glass.paint(&[], &["1st", "2nd", "3rd"]).contains("2nd"),
+        "another size is drawn anew"
+    );
 }
 
 #[test]
@@ -127,13 +166,26 @@ fn printed_lines_scroll_above_the_frame() {
     let mut glass = TestTerminal::new(12, 5);
     glass.paint(&[], &["p1", "p2"]);
     let said: Vec<String> = (0..9).map(|n| format!("said {n}")).collect();
-    glass.paint(&said[..3].iter().map(String::as_str).collect::<Vec<_>>(), &["p1", "p2"]);
-    glass.paint(&said[3..].iter().map(String::as_str).collect::<Vec<_>>(), &["q1", "q2"]);
+    glass.paint(
+        &said[..3].iter().map(String::as_str).collect::<Vec<_>>(),
+        &["p1", "p2"],
+    );
+    glass.paint(
+        &said[3..].iter().map(String::as_str).collect::<Vec<_>>(),
+        &["q1", "q2"],
+    );
     assert_eq!(glass.rows(), ["said 7", "said 8", "q1", "q2"]);
-    glass.paint(&["as wide as it", "wider than the screen is"], &["q1", "q2"]);
+    glass.paint(
+        &["as wide as it", "wider than the screen is"],
+        &["q1", "q2"],
+    );
     glass.paint(&[], &[]);
     glass.paint(&["end"], &[]);
-    let last = ["as wide as it".to_owned(), "wider than the screen is".to_owned(), "end".to_owned()];
+    let last = [
+        "as wide as it".to_owned(),
+        "wider than the screen is".to_owned(),
+        "end".to_owned(),
+    ];
     assert_eq!(glass.lines(), [said.as_slice(), &last].concat());
 }
 
@@ -141,10 +193,18 @@ fn printed_lines_scroll_above_the_frame() {
 fn frame_is_one_synchronized_update_and_hides_cursor_once() {
     let mut glass = TestTerminal::new(20, 10);
     let (begin, end) = ("\u{1b}[?2026h", "\u{1b}[?2026l");
-    for (above, picture, hides) in [(&["a"][..], &["p"][..], true), (&[], &["q"], false), (&["b"], &["q"], false)] {
+    for (above, picture, hides) in [
+        (&["a"][..], &["p"][..], true),
+        (&[], &["q"], false),
+        (&["b"], &["q"], false),
+    ] {
         let sent = glass.paint(above, picture);
         assert!(sent.starts_with(begin) && sent.ends_with(end), "{sent:?}");
-        assert_eq!((sent.matches(begin).count(), sent.contains("\u{1b}[?25l")), (1, hides), "{sent:?}");
+        assert_eq!(
+            (sent.matches(begin).count(), sent.contains("\u{1b}[?25l")),
+            (1, hides),
+            "{sent:?}"
+        );
     }
     assert!(glass.parser.screen().hide_cursor());
 }
@@ -154,8 +214,14 @@ fn forget_hides_cursor_again_and_starts_on_a_new_line() {
     for (between, want) in [
         ("", vec!["p1", "p2", "q1"]),
         ("^Z", vec!["p1", "p2", "^Z", "q1"]),
-        ("^Z\r\nstopped\r\n$ fg\r\n", vec!["p1", "p2", "^Z", "stopped", "$ fg", "q1"]),
-        ("a line that is just 20", vec!["p1", "p2", "a line that is just", "20", "q1"]),
+        (
+            "^Z\r\nstopped\r\n$ fg\r\n",
+            vec!["p1", "p2", "^Z", "stopped", "$ fg", "q1"],
+        ),
+        (
+            "a line that is just 20",
+            vec!["p1", "p2", "a line that is just", "20", "q1"],
+        ),
     ] {
         let mut glass = TestTerminal::new(20, 10);
         glass.paint(&[], &["p1", "p2"]);
@@ -170,8 +236,19 @@ fn forget_hides_cursor_again_and_starts_on_a_new_line() {
 
 #[test]
 fn cropped_screen_shows_no_old_lines() {
-    let (old, new) = (["old 1 is so long", "old 2 is so long", "old 3"], ["new 1", "new 2"]);
-    for (columns, rows) in [(40, 10), (8, 10), (20, 4), (20, 30), (8, 3), (40, 4), (40, 30)] {
+    let (old, new) = (
+        ["old 1 is so long", "old 2 is so long", "old 3"],
+        ["new 1", "new 2"],
+    );
+    for (columns, rows) in [
+        (40, 10),
+        (8, 10),
+        (20, 4),
+        (20, 30),
+        (8, 3),
+        (40, 4),
+        (40, 30),
+    ] {
         let mut glass = TestTerminal::new(20, 10);
         glass.paint(&["said"], &old);
         glass.crop(columns, rows);
@@ -181,7 +258,11 @@ fn cropped_screen_shows_no_old_lines() {
         assert!(!rows.iter().any(|row| row.starts_with("old")), "{rows:?}");
         glass.crop(20, 10);
         glass.paint(&[], &old);
-        assert!(glass.rows().ends_with(&old.map(str::to_owned)), "{:?}", glass.rows());
+        assert!(
+            glass.rows().ends_with(&old.map(str::to_owned)),
+            "{:?}",
+            glass.rows()
+        );
     }
 }
 
@@ -263,5 +344,8 @@ fn rows_are_cleared_before_they_are_written() {
     let mut terminal = TestTerminal::new(40, 10);
     terminal.paint(&[], &["a long line of the picture"]);
     let sent = terminal.paint(&["short"], &["picture"]);
-    assert!(sent.contains("\u{1b}[Kshort\r\n") && sent.contains("\u{1b}[Kpicture\r\n"), "{sent:?}");
+    assert!(
+        sent.contains("\u{1b}[Kshort\r\n") && sent.contains("\u{1b}[Kpicture\r\n"),
+        "{sent:?}"
+    );
 }

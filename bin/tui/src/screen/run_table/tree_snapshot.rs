@@ -28,7 +28,10 @@ impl RunTable {
                 };
             }
             entry.goal = run.goal.as_deref().map(text::safe_line).unwrap_or_default();
-            entry.update_usage(RunUsage { turn: run.turn, spent: Spent::from(run) });
+            entry.update_usage(RunUsage {
+                turn: run.turn,
+                spent: Spent::from(run),
+            });
         }
         for child in &view.children {
             self.apply_tree(child);
@@ -46,7 +49,8 @@ impl RunTable {
         if run.parent_run_id.as_ref() != Some(&top) || self.ended_without_row.contains(&id) {
             return None;
         }
-        self.entries.push(RunRow::new(id, Some(top), &run.agent_type, &run.task));
+        self.entries
+            .push(RunRow::new(id, Some(top), &run.agent_type, &run.task));
         self.entries.last_mut()
     }
 }
@@ -54,7 +58,9 @@ impl RunTable {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{monitor::sample::run as run_actor, sample::record, screen::run_table::tests::child_ended};
+    use crate::{
+        monitor::sample::run as run_actor, sample::record, screen::run_table::tests::child_ended,
+    };
 
     #[test]
     fn children_that_started_earlier_are_added_from_the_tree() {
@@ -65,8 +71,15 @@ mod tests {
         board.apply(&record("root", 1, child_ended("b")));
         board.apply_tree(&tree);
         board.apply_tree(&tree);
-        let rows: Vec<_> = board.entries.iter().map(|entry| (entry.run_id.as_str(), entry.state)).collect();
-        assert_eq!(rows, [("root", DisplayState::Active), ("a", DisplayState::Active)]);
+        let rows: Vec<_> = board
+            .entries
+            .iter()
+            .map(|entry| (entry.run_id.as_str(), entry.state))
+            .collect();
+        assert_eq!(
+            rows,
+            [("root", DisplayState::Active), ("a", DisplayState::Active)]
+        );
         board.apply(&record("root", 2, child_ended("a")));
         board.apply_tree(&tree);
         assert_eq!(board.entries[1].state, DisplayState::Failed);
