@@ -23,7 +23,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         .build()
         .await?;
     let run = runtime.start("Answer, whatever happens").await?;
-    let (mut events, mut crashes) = (run.events()?, 0);
+    let mut events = run.events()?;
+    let mut crashes = 0;
     while let Some(item) = events.next().await {
         match item? {
             StreamItem::Event(record) => {

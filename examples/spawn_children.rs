@@ -12,7 +12,8 @@ use soong::{ChildSpec, RunRequest, Runtime};
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let (home, project) = (tempfile::tempdir()?, tempfile::tempdir()?);
+    let home = tempfile::tempdir()?;
+    let project = tempfile::tempdir()?;
     for folder in ["engine", "server", "docs"] {
         std::fs::create_dir(project.path().join(folder))?;
         std::fs::write(

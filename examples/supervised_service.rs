@@ -9,7 +9,8 @@ use soong::{RunFilter, RunRequest, Runtime};
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let (home, project) = (tempfile::tempdir()?, tempfile::tempdir()?);
+    let home = tempfile::tempdir()?;
+    let project = tempfile::tempdir()?;
     std::fs::write(
         project.path().join("README.md"),
         "# Tally\n\nCounts words.\n",

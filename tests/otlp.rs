@@ -25,7 +25,8 @@ fn collector() -> (String, mpsc::Receiver<Vec<u8>>) {
     std::thread::spawn(move || {
         for stream in listener.incoming().flatten() {
             let mut reader = BufReader::new(stream.try_clone().unwrap());
-            let (mut length, mut line) = (0, String::new());
+            let mut length = 0;
+            let mut line = String::new();
             while reader.read_line(&mut line).unwrap() > 2 {
                 if let Some(value) = line.to_ascii_lowercase().strip_prefix("content-length:") {
                     length = value.trim().parse().unwrap();

@@ -102,7 +102,8 @@ pub async fn backup(home: &Path, dir: &Path, store: &str) -> Result<BackupReport
     let place = BlobLocation::parse(store).map_err(|error| {
         ErrorInfo::new(ErrorCode::ConfigError, format!("artifacts.store: {error}"))
     })?;
-    let (home, dir) = (home.to_owned(), dir.to_owned());
+    let home = home.to_owned();
+    let dir = dir.to_owned();
     let wanted = CancelOnDrop(Arc::new(AtomicBool::new(true)));
     let is_wanted = Arc::clone(&wanted.0);
     let copied = tokio::task::spawn_blocking(move || copy(&home, &dir, &place, &is_wanted)).await;

@@ -60,7 +60,8 @@ impl JournalHandle {
         redactor: Redactor,
     ) -> std::io::Result<(Self, JournalTasks)> {
         let (publications, mut incoming) = mpsc::unbounded_channel();
-        let (sender, watched) = (publications.clone(), Arc::clone(&hub));
+        let sender = publications.clone();
+        let watched = Arc::clone(&hub);
         let meter = Arc::new(MetricsCounter::default());
         let metered = Arc::clone(&meter);
         let (writer, thread) = soong_storage::writer::spawn(store, move |append, ack| {

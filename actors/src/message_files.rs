@@ -167,7 +167,8 @@ impl MessageFiles<'_> {
             .await?;
         limits.check_kind(&loaded.content_type)?;
         limits.check_readable(loaded.artifact.label(), &loaded.content_type, loaded.size)?;
-        let (artifact, content_type) = (loaded.artifact, loaded.content_type);
+        let artifact = loaded.artifact;
+        let content_type = loaded.content_type;
         let filename = file.filename.or_else(|| Some(artifact.filename.clone()));
         let bytes = read_all(loaded.body).await?.into();
         let fitted = fit(

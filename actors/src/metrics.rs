@@ -149,8 +149,8 @@ impl MetricsCounter {
     /// Returns the counters. The other fields have their default values.
     pub(crate) fn snapshot(&self) -> Metrics {
         let get = |counter: &AtomicU64| counter.load(Relaxed);
-        let (prompt_tokens, completion_tokens) =
-            (get(&self.prompt_tokens), get(&self.completion_tokens));
+        let prompt_tokens = get(&self.prompt_tokens);
+        let completion_tokens = get(&self.completion_tokens);
         let used = Stats {
             total_tokens: prompt_tokens.saturating_add(completion_tokens),
             prompt_tokens,

@@ -123,10 +123,8 @@ impl Permissions {
                 .map(|text| Grant::parse(text))
                 .collect::<Result<_, _>>()
         };
-        let (configured, denied) = (
-            parsed(&config.permissions.allow)?,
-            parsed(&config.permissions.deny)?,
-        );
+        let configured = parsed(&config.permissions.allow)?;
+        let denied = parsed(&config.permissions.deny)?;
         Ok(Self {
             approver: answerer,
             allow_rules: configured,

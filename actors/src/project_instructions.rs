@@ -107,7 +107,8 @@ impl ProjectInstructionsCache {
             return text;
         }
         let begun = Instant::now();
-        let (roots, folder) = (Arc::clone(&self.roots), project.to_owned());
+        let roots = Arc::clone(&self.roots);
+        let folder = project.to_owned();
         let read =
             tokio::task::spawn_blocking(move || ProjectInstructions::read(&roots, &folder)).await;
         let text = Arc::new(read.unwrap_or_default());
@@ -209,7 +210,8 @@ impl Skills {
         project: &Path,
     ) -> (Arc<Self>, Vec<String>) {
         let roots = PathPolicy::new(tool_environment);
-        let (mut skills, mut faults) = (Vec::new(), Vec::new());
+        let mut skills = Vec::new();
+        let mut faults = Vec::new();
         for file in skill_files(&roots, project) {
             match read_skill(&roots, project, &file) {
                 Ok(skill) if self.get(&skill.name).is_some() => {

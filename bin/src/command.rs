@@ -56,7 +56,8 @@ const TOKEN_VARIABLE: &str = "SOONG_TOKEN";
 /// Executes the command line.
 pub(crate) fn run(cli: Cli, terminal: &Terminal) -> Result<Exit, Failure> {
     let environment = Environment::from_process();
-    let (global, command) = (cli.global, cli.command.unwrap_or_default());
+    let global = cli.global;
+    let command = cli.command.unwrap_or_default();
     let remote = remote(&global, &command, &environment)?;
     let context = Context {
         global,

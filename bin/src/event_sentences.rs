@@ -160,7 +160,8 @@ impl EventSentences {
                 wait_ms,
                 ..
             } => {
-                let (wait, error) = (format::duration(*wait_ms), error.to_string());
+                let wait = format::duration(*wait_ms);
+                let error = error.to_string();
                 let last = self.retries.insert(run.cloned(), error.clone());
                 let why = if last.as_ref() == Some(&error) {
                     "the same error".to_owned()
@@ -176,7 +177,8 @@ impl EventSentences {
                 error,
                 ..
             } => {
-                let (from, to) = (text::safe_line(from), text::safe_line(to));
+                let from = text::safe_line(from);
+                let to = text::safe_line(to);
                 let why = error.as_ref().map_or_else(String::new, |error| {
                     format!(": {}", short(&error.to_string()))
                 });

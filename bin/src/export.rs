@@ -289,10 +289,8 @@ mod tests {
 
     #[test]
     fn folder_is_named_after_trace_if_the_id_is_safe() {
-        let (long, deep) = (
-            "s".repeat(255),
-            format!("{}@explore-001-20251121044001-007", "s".repeat(250)),
-        );
+        let long = "s".repeat(255);
+        let deep = format!("{}@explore-001-20251121044001-007", "s".repeat(250));
         for (id, want) in [
             ("s", "s"),
             ("s.1_x", "s.1_x"),

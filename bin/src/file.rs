@@ -248,11 +248,9 @@ mod tests {
     #[tokio::test]
     async fn incomplete_download_changes_nothing() {
         let dir = tempfile::tempdir().unwrap();
-        let (there, new, link) = (
-            dir.path().join("there"),
-            dir.path().join("new"),
-            dir.path().join("link"),
-        );
+        let there = dir.path().join("there");
+        let new = dir.path().join("new");
+        let link = dir.path().join("link");
         std::fs::write(&there, "old").unwrap();
         std::fs::set_permissions(&there, PermissionsExt::from_mode(0o640)).unwrap();
         std::os::unix::fs::symlink(&there, &link).unwrap();

@@ -181,7 +181,8 @@ static ABANDONED_READ: Mutex<Option<(LineRead, Option<Termios>)>> = Mutex::new(N
 
 impl LineRead {
     fn start(mut editor: Editor, prompt: &str, text: &str) -> Self {
-        let (prompt, text) = (prompt.to_owned(), text.to_owned());
+        let prompt = prompt.to_owned();
+        let text = text.to_owned();
         let (replacement, start) = match &editor {
             Editor::Rich(editor) => (editor.replacement().clone(), editor.start().clone()),
             Editor::Plain => (Replacement::default(), ReadStart::default()),

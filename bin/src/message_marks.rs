@@ -83,7 +83,8 @@ mod tests {
             .into();
         all.push(summary.clone());
         let path = [summary, all[5].clone(), all[6].clone()];
-        let (behind, off) = (" (summarized)", " (off the path)");
+        let behind = " (summarized)";
+        let off = " (off the path)";
         assert_eq!(
             marks(&all, &path),
             [

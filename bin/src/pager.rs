@@ -109,7 +109,8 @@ pub(crate) fn line(line: &str) -> std::io::Result<()> {
             if *rows < *height {
                 return Ok(());
             }
-            let (lines, started) = (std::mem::take(lines), pager.start());
+            let lines = std::mem::take(lines);
+            let started = pager.start();
             match started {
                 Ok(mut pager) => {
                     let written = lines.iter().try_for_each(|line| write_to(&mut pager, line));

@@ -192,7 +192,8 @@ pub(crate) fn times(
     terminal: &Terminal,
     [relative, absolute]: [&'static str; 2],
 ) -> (&'static str, impl Fn(Timestamp) -> String) {
-    let (is_relative, now) = (terminal.has_stdout, screen::now());
+    let is_relative = terminal.has_stdout;
+    let now = screen::now();
     let format = move |at| {
         if is_relative {
             format::ago(at, now)

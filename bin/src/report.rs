@@ -314,10 +314,8 @@ fn print_summary(
         let path = path
             .as_ref()
             .map_or_else(String::new, |path| path.display().to_string());
-        let (name, size) = (
-            text::safe_line(artifact.label()),
-            format::bytes(artifact.size),
-        );
+        let name = text::safe_line(artifact.label());
+        let size = format::bytes(artifact.size);
         let line = format!(
             "  {name}  version {}  {size}  {}",
             artifact.version,

@@ -192,10 +192,8 @@ impl Source {
                     .reader
                     .goal_tree(&trace.trace_id)?
                     .unwrap_or_default();
-                let (linked, own) = (
-                    records.reader.linked_traces(&trace.trace_id)?,
-                    records.reader.sub_traces(&trace.trace_id)?,
-                );
+                let linked = records.reader.linked_traces(&trace.trace_id)?;
+                let own = records.reader.sub_traces(&trace.trace_id)?;
                 let sub_traces = linked
                     .into_iter()
                     .chain(own)

@@ -139,7 +139,8 @@ pub(crate) async fn watch(
     events: EventStream,
     progress: Progress,
 ) -> Result<FollowedRun, Failure> {
-    let (client, run_id) = (target.client, &target.run.run_id);
+    let client = target.client;
+    let run_id = &target.run.run_id;
     let mut follower = Follower::new(target, progress);
     let followed = follower.follow(events).await;
     let Follower {
@@ -305,7 +306,8 @@ impl<'a> Follower<'a> {
         }
         match item {
             StreamItem::Event(record) if ends(record, run) => {
-                let (interrupted, output_closed) = (self.exit_at.is_some(), self.output_closed);
+                let interrupted = self.exit_at.is_some();
+                let output_closed = self.output_closed;
                 Ok(Some(FollowOutcome::Run {
                     interrupted,
                     output_closed,
@@ -552,7 +554,8 @@ async fn prompt_all(
 /// Requests the cancellation in the background, since its answer waits for the disk. The end of the run arrives as an
 /// event.
 fn cancel(client: &Client, run: &Accepted) {
-    let (client, run) = (client.clone(), run.run_id.clone());
+    let client = client.clone();
+    let run = run.run_id.clone();
     tokio::spawn(async move {
         if let Err(error) = client.cancel(&run).await {
             tracing::debug!(%run, %error, "failed to cancel the run");
@@ -562,7 +565,8 @@ fn cancel(client: &Client, run: &Accepted) {
 
 /// Sets the permission mode in the background. The change arrives as an event.
 fn set_permission_mode(client: &Client, run: &Accepted, mode: PermissionMode) {
-    let (client, session) = (client.clone(), run.session_id.clone());
+    let client = client.clone();
+    let session = run.session_id.clone();
     tokio::spawn(async move {
         if let Err(error) = client.set_permission_mode(session.as_str(), mode).await {
             tracing::debug!(%session, %error, "failed to set the permission mode");

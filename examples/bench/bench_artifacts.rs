@@ -103,10 +103,8 @@ fn floor(dir: &Path, bytes: &[u8], count: usize) -> std::io::Result<f64> {
     let mut log = File::create(dir.join("log"))?;
     let start = Instant::now();
     for number in 0..count {
-        let (aside, place) = (
-            dir.join(format!("{number}#")),
-            dir.join(format!("{number}")),
-        );
+        let aside = dir.join(format!("{number}#"));
+        let place = dir.join(format!("{number}"));
         let mut file = File::create(&aside)?;
         file.write_all(bytes)?;
         file.sync_all()?;
@@ -169,12 +167,10 @@ async fn save_all(
 ) -> Result<f64, BenchError> {
     let start = Instant::now();
     let savers = (0..at_once).map(|saver| {
-        let (service, place, bytes, prefix) = (
-            Arc::clone(service),
-            place.clone(),
-            bytes.clone(),
-            prefix.to_owned(),
-        );
+        let service = Arc::clone(service);
+        let place = place.clone();
+        let bytes = bytes.clone();
+        let prefix = prefix.to_owned();
         tokio::spawn(async move {
             for number in (saver..count).step_by(at_once) {
                 let save = Save::new(
@@ -249,7 +245,8 @@ async fn edits(
             effect: Some(effect),
             condition: ChangeCondition::default(),
         };
-        let (service, place) = (Arc::clone(&service), place.clone());
+        let service = Arc::clone(&service);
+        let place = place.clone();
         async move { service.edit(&place, request).await }
     };
     for writers in [1, 4] {
@@ -271,7 +268,8 @@ async fn edits(
         edit(key.clone(), create, format!("create{round}-{writers}")).await?;
         let start = Instant::now();
         try_join_all((0..writers).map(|writer| {
-            let (edit, key) = (&edit, key.clone());
+            let edit = &edit;
+            let key = key.clone();
             async move {
                 for number in 0..EDITS / writers {
                     let old = format!("writer {writer}: {number}.");
@@ -343,7 +341,8 @@ async fn versions(
     round: usize,
     rows: &mut Rows,
 ) -> Result<(), BenchError> {
-    let (start, reads) = (Instant::now(), 50);
+    let start = Instant::now();
+    let reads = 50;
     for read in 0..reads {
         let version = 1 + (round * 379 + read * 97) % VERSIONS;
         runtime
@@ -412,10 +411,8 @@ async fn repair(dir: &Path, rows: &mut Rows) -> Result<(), BenchError> {
 
 /// Fills a home with the artifacts to be listed and the versions to be read.
 async fn fill(runtime: &Runtime) -> Result<(ArtifactOwner, ArtifactOwner), BenchError> {
-    let (listed, read) = (
-        session(runtime, "many").await?,
-        session(runtime, "versions").await?,
-    );
+    let listed = session(runtime, "many").await?;
+    let read = session(runtime, "versions").await?;
     let service = runtime.artifacts().service();
     let bytes: bytes::Bytes = vec![b'x'; 300].into();
     save_all(&service, &listed, ("part", &bytes), MANY, 64).await?;

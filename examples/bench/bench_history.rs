@@ -135,7 +135,8 @@ fn print_row(name: &str, unit: &str, values: Vec<f64>) {
 
 /// Measures opening a home with many sessions, and starting a run in it.
 async fn opening(home: &Path, rounds: usize) -> Result<(), Failed> {
-    let (mut ready, mut first) = (Vec::new(), Vec::new());
+    let mut ready = Vec::new();
+    let mut first = Vec::new();
     for _ in 0..rounds {
         let model = TimedModel::new(ModelBehavior::Answers);
         let start = Instant::now();
@@ -160,7 +161,9 @@ async fn opening(home: &Path, rounds: usize) -> Result<(), Failed> {
 
 /// Measures resuming runs that were interrupted in a model call.
 async fn resuming(home: &Path, rounds: usize) -> Result<(), Failed> {
-    let (mut ready, mut thinking, mut done) = (Vec::new(), Vec::new(), Vec::new());
+    let mut ready = Vec::new();
+    let mut thinking = Vec::new();
+    let mut done = Vec::new();
     for _ in 0..rounds {
         let model = TimedModel::new(ModelBehavior::Hangs);
         let runtime = builder(home, &model).build().await?;
@@ -213,7 +216,8 @@ async fn rewinding(home: &Path, rounds: usize) -> Result<(), Failed> {
     let model = TimedModel::new(ModelBehavior::Answers);
     let runtime = builder(home, &model).build().await?;
     let session = SessionId::new(made::LONG_SESSION);
-    let (mut back, mut forth) = (Vec::new(), Vec::new());
+    let mut back = Vec::new();
+    let mut forth = Vec::new();
     for _ in 0..rounds {
         let start = Instant::now();
         let switched = runtime.sessions().switch_head(&session, LONG / 2).await?;
@@ -235,9 +239,11 @@ async fn rewinding(home: &Path, rounds: usize) -> Result<(), Failed> {
         "ms",
         forth,
     );
-    let (mut accepted, mut called) = (Vec::new(), Vec::new());
+    let mut accepted = Vec::new();
+    let mut called = Vec::new();
     for _ in 0..rounds {
-        let (start, before) = (Instant::now(), model.calls());
+        let start = Instant::now();
+        let before = model.calls();
         let run = runtime
             .start(
                 RunRequest::new("Instead.")
@@ -266,7 +272,9 @@ async fn rewinding(home: &Path, rounds: usize) -> Result<(), Failed> {
 
 /// Measures how much the context of a long conversation adds to a turn.
 async fn context(dir: &Path, rounds: usize) -> Result<(), Failed> {
-    let (mut early, mut late, mut next) = (Vec::new(), Vec::new(), Vec::new());
+    let mut early = Vec::new();
+    let mut late = Vec::new();
+    let mut next = Vec::new();
     for _ in 0..rounds {
         let home = tempfile::tempdir_in(dir)?;
         let model = TimedModel::new(ModelBehavior::Plans(CONVERSATION));
@@ -287,7 +295,8 @@ async fn context(dir: &Path, rounds: usize) -> Result<(), Failed> {
         if outcome.status != RunStatus::Completed {
             return Err(format!("{:?}", outcome.error).into());
         }
-        let (start, before) = (Instant::now(), model.calls());
+        let start = Instant::now();
+        let before = model.calls();
         runtime
             .start(RunRequest::new("And now?").session(run.session_id().as_str()))
             .await?

@@ -194,7 +194,8 @@ fn percentile(sorted: &[Duration], share: f64) -> f64 {
 /// Repeatedly appends 4 KiB to a file and syncs it.
 fn sync_times(dir: &Path, limit: Duration) -> std::io::Result<Vec<Duration>> {
     let mut file = std::fs::File::create(dir.join("sync"))?;
-    let (mut took, start) = (Vec::new(), Instant::now());
+    let mut took = Vec::new();
+    let start = Instant::now();
     while start.elapsed() < limit {
         let before = Instant::now();
         file.write_all(&[7; 4096])?;
@@ -257,7 +258,8 @@ async fn row(
         authors.push((author, epoch));
     }
 
-    let (before, start) = (commits.load(Ordering::Relaxed), Instant::now());
+    let before = commits.load(Ordering::Relaxed);
+    let start = Instant::now();
     let until = start + limit;
     let tasks = authors.into_iter().map(|(author, epoch)| {
         let writer = writer.clone();

@@ -137,7 +137,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         );
         return Ok(());
     }
-    let (prose, cjk, code) = (english(1, SIZE), chinese(1, SIZE), source(1, SIZE));
+    let prose = english(1, SIZE);
+    let cjk = chinese(1, SIZE);
+    let code = source(1, SIZE);
     measure(
         "English, no match",
         &prose,

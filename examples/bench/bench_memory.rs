@@ -82,7 +82,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             tags: Tags::default(),
             text,
         }];
-        let (reflection, at) = (format!("bench-{round}"), Timestamp::from_millis(0));
+        let reflection = format!("bench-{round}");
+        let at = Timestamp::from_millis(0);
         let changes = Changes {
             reflection,
             trace_id: None,

@@ -136,7 +136,8 @@ impl Bench {
 
     /// Starts N sub-agents that wait forever, cancels their parent, and returns the time that took.
     async fn cancel(&self) -> Result<Duration, ErrorInfo> {
-        let (n, before) = (self.n, self.silent.calls());
+        let n = self.n;
+        let before = self.silent.calls();
         let parent = self
             .runtime
             .start(RunRequest::driven("cancel").tools(["noop"]))
@@ -218,15 +219,17 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
             .next()
             .ok_or_else(|| format!("usage: SCENARIO N REPS STORE ({what} is missing)"))
     };
-    let (scenario, n) = (next("SCENARIO")?, next("N")?.parse()?);
-    let (reps, store) = (
-        next("REPS")?.parse::<usize>()?,
-        next("STORE").unwrap_or_else(|_| "full".to_owned()),
-    );
+    let scenario = next("SCENARIO")?;
+    let n = next("N")?.parse()?;
+    let reps = next("REPS")?.parse::<usize>()?;
+    let store = next("STORE").unwrap_or_else(|_| "full".to_owned());
     let bench = Bench::open(scenario, n, &store).await?;
-    let (mut rows, mut answers, mut bad) = (Vec::new(), 0, 0);
+    let mut rows = Vec::new();
+    let mut answers = 0;
+    let mut bad = 0;
     for _ in 0..reps {
-        let (wall, cpu) = (Instant::now(), ProcessTime::now());
+        let wall = Instant::now();
+        let cpu = ProcessTime::now();
         let (out, took) = match bench.scenario.as_str() {
             "cancel" => (vec!["done".to_owned()], bench.cancel().await?),
             _ => (bench.repetition().await?, wall.elapsed()),

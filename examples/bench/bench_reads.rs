@@ -51,7 +51,8 @@ async fn measure(home: &Path, count: u64) -> Result<(), Failed> {
         .build()
         .await?;
     let last = format!("session-{:06}", count - 1);
-    let (session, trace) = (SessionId::new(last.clone()), TraceId::new(last));
+    let session = SessionId::new(last.clone());
+    let trace = TraceId::new(last);
     let running = || TraceFilter {
         is_live: true,
         status: Some(TraceStatus::Running),

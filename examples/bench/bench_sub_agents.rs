@@ -74,7 +74,8 @@ async fn end(world: &BenchRuntime, parent: &RunHandle) -> Result<(), Failed> {
 async fn spawn(count: usize) -> Result<(), Failed> {
     let world = BenchRuntime::open(16).await?;
     let parent = world.parent().await?;
-    let (mut durable, mut asked) = (Vec::new(), Vec::new());
+    let mut durable = Vec::new();
+    let mut asked = Vec::new();
     for place in 0..count + 10 {
         let start = Instant::now();
         let child = parent.spawn(ChildSpec::new(format!("{place} say"))).await?;
@@ -142,7 +143,8 @@ async fn memory(scenario: &str, count: usize) -> Result<(), Failed> {
 /// Cancels a tree whose runs are all in a model call. Before that, cancels a single child of it.
 async fn cancel(count: usize, tries: usize) -> Result<(), Failed> {
     let world = BenchRuntime::open(count).await?;
-    let (mut silent, mut durable) = (Vec::new(), Vec::new());
+    let mut silent = Vec::new();
+    let mut durable = Vec::new();
     for _ in 0..tries {
         let parent = world.parent().await?;
         let children = world.spawn(&parent, count, "hold").await?;
@@ -157,7 +159,8 @@ async fn cancel(count: usize, tries: usize) -> Result<(), Failed> {
             world.model.in_flight() == count - 1 && others == count,
             "a sibling ended with a cancelled child",
         )?;
-        let (start, calls) = (Instant::now(), world.model.calls());
+        let start = Instant::now();
+        let calls = world.model.calls();
         parent.cancel().await?;
         durable.push(start.elapsed());
         silent.push(world.model.last_effect_after(start));
@@ -228,7 +231,8 @@ async fn cancel_queued(count: usize, tries: usize) -> Result<(), Failed> {
         let parent = world.parent().await?;
         drop(world.spawn(&parent, count, "hold").await?);
         world.model.until_in_flight(SLOTS).await;
-        let (start, calls) = (Instant::now(), world.model.calls());
+        let start = Instant::now();
+        let calls = world.model.calls();
         parent.cancel().await?;
         durable.push(start.elapsed());
         let rows = parent.children().await?;

@@ -80,7 +80,8 @@ impl Service {
         let of_answers = Arc::clone(&gate);
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
-                let (tell, gate) = (tell.clone(), Arc::clone(&of_answers));
+                let tell = tell.clone();
+                let gate = Arc::clone(&of_answers);
                 // Errors from clients that close the connection are ignored.
                 std::thread::spawn(move || serve(stream, &tell, &gate));
             }
@@ -167,7 +168,8 @@ fn stream_of(tool: &str, arguments: &Value) -> String {
             json!({ "id": "x", "model": "bench", "choices": [choice] })
         )
     };
-    let (first, last) = (chunk(&delta, Value::Null), chunk(&json!({}), json!(reason)));
+    let first = chunk(&delta, Value::Null);
+    let last = chunk(&json!({}), json!(reason));
     format!(
         "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n{first}{last}data: [DONE]\n\n"
     )

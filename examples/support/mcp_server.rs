@@ -203,7 +203,8 @@ impl Calls {
 
 /// Executes a call. Returns `None` if it was cancelled.
 fn answer(params: &Value, cancelled: &mpsc::Receiver<()>) -> Option<Value> {
-    let (arguments, token) = (&params["arguments"], &params["_meta"]["progressToken"]);
+    let arguments = &params["arguments"];
+    let token = &params["_meta"]["progressToken"];
     let text = |text: String| json!({"content": [{"type": "text", "text": text}]});
     Some(match params["name"].as_str().unwrap_or_default() {
         "add" => {

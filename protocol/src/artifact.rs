@@ -312,7 +312,8 @@ impl Splice {
     pub fn apply(&self, text: &str) -> Option<String> {
         let start = usize::try_from(self.start).ok()?;
         let end = start.checked_add(usize::try_from(self.removed).ok()?)?;
-        let (before, after) = (text.get(..start)?, text.get(end..)?);
+        let before = text.get(..start)?;
+        let after = text.get(end..)?;
         text.get(start..end)?;
         Some([before, self.inserted.as_str(), after].concat())
     }

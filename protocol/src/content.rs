@@ -205,7 +205,8 @@ impl PartFile {
         let scaled = self
             .scaled_from
             .map(|(width, height)| format!(" (scaled from {width}x{height})"));
-        let (pixels, scaled) = (pixels.unwrap_or_default(), scaled.unwrap_or_default());
+        let pixels = pixels.unwrap_or_default();
+        let scaled = scaled.unwrap_or_default();
         format!(
             "{kind}{name}, {}{pixels}{scaled}, {} bytes",
             self.content_type, self.size

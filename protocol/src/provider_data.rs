@@ -79,7 +79,9 @@ impl ProviderData {
 
     /// Returns the numbers of bytes of text and reasoning, and the number of calls, that the items describe.
     pub(crate) fn described(&self) -> (usize, usize, usize) {
-        let (mut text, mut reasoning, mut calls) = (0, 0, 0);
+        let mut text = 0;
+        let mut reasoning = 0;
+        let mut calls = 0;
         for item in &self.items {
             match item {
                 ProviderItem::Reasoning { bytes, .. } => reasoning += bytes,

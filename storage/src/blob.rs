@@ -286,10 +286,8 @@ impl BlobStore {
     /// # Errors
     /// The error of the first operation that failed.
     pub async fn check(&self) -> Result<(), StoreError> {
-        let (path, bytes) = (
-            format!("checks/{}", Uuid::now_v7()),
-            Bytes::from_static(b"check"),
-        );
+        let path = format!("checks/{}", Uuid::now_v7());
+        let bytes = Bytes::from_static(b"check");
         self.put(&path, bytes.clone()).await?;
         let read = self.get(&path).await;
         let deleted = self.delete(&path).await;
@@ -396,11 +394,9 @@ pub fn version_path(
         ArtifactScope::Session { session_id } => (SESSIONS, session_id.as_str()),
         ArtifactScope::User { uid } => (USERS, uid.as_str()),
     };
-    let (owner, id, filename) = (
-        path_segment(owner),
-        path_segment(id.as_str()),
-        path_segment(filename),
-    );
+    let owner = path_segment(owner);
+    let id = path_segment(id.as_str());
+    let filename = path_segment(filename);
     format!("{kind}/{owner}/{ARTIFACTS}/{id}/v{version}/{filename}")
 }
 

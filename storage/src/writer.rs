@@ -291,7 +291,8 @@ mod tests {
     fn test_writer() -> TestWriter {
         let dir = tempfile::tempdir().unwrap();
         let mut store = SqliteStore::open(dir.path().join("soong.db"), Durability::Normal).unwrap();
-        let (session_id, at) = (SessionId::new("s"), Timestamp::default());
+        let session_id = SessionId::new("s");
+        let at = Timestamp::default();
         let session = NewSession {
             session_id: session_id.clone(),
             name: None,
@@ -322,7 +323,8 @@ mod tests {
                 writes,
             }])
             .unwrap();
-        let (plan, published) = (FaultPlan::new(), Arc::new(Mutex::new(Vec::new())));
+        let plan = FaultPlan::new();
+        let published = Arc::new(Mutex::new(Vec::new()));
         let seen = published.clone();
         let publish = move |_, ack: Ack| {
             seen.lock()

@@ -810,7 +810,8 @@ fn active_session_cannot_be_deleted_with_or_without_an_owner() {
 
 #[test]
 fn byte_order_marks_are_removed_and_utf_16_is_refused() {
-    let (world, service) = (TestHome::new(), ManualModelService::new());
+    let world = TestHome::new();
+    let service = ManualModelService::new();
     std::fs::write(world.project().join("AGENTS.md"), "\u{feff}Be kind.").unwrap();
     for (args, input) in [
         (&["run"][..], "\u{feff}Work."),

@@ -209,7 +209,8 @@ fn run_of_many_turns_fits_on_a_disk_of_8_mib() {
         );
         return;
     }
-    let (world, service) = (TestHome::new(), ManualModelService::new());
+    let world = TestHome::new();
+    let service = ManualModelService::new();
     std::fs::create_dir(world.home()).unwrap();
     let soong = world.command(&["run", "--json", "List it again and again"]);
     let mut command = Command::new("unshare");

@@ -158,7 +158,8 @@ fn experiences_are_listed_and_broken_ones_reported() {
 
 #[test]
 fn run_tags_its_task_and_gets_matching_experiences() {
-    let (world, service) = (world(), ManualModelService::new());
+    let world = world();
+    let service = ManualModelService::new();
     let mut command = world.command(&["run", "Fix it."]);
     let running = KillOnDrop {
         child: command
@@ -335,7 +336,8 @@ fn reflection_stores_experiences_on_a_side_branch() {
 
 #[test]
 fn owner_accepts_reflection_except_during_a_run() {
-    let (world, service) = (world(), ManualModelService::new());
+    let world = world();
+    let service = ManualModelService::new();
     world
         .run(&["run", "--model", "offline", "--session", "done", "Fix it."])
         .expect_code(0);
@@ -412,7 +414,8 @@ fn kill_during_write_keeps_file_intact_and_counts_once() {
         .expect_code(0);
     let folder = world.home().join("memory");
     let file = folder.join("experiences.md");
-    let (mut killed, rounds) = (0, 12);
+    let mut killed = 0;
+    let rounds = 12;
     for round in 1..=rounds {
         let before = std::fs::read(&file).unwrap();
         let mut running = KillOnDrop {
@@ -481,7 +484,8 @@ fn kill_during_write_keeps_file_intact_and_counts_once() {
 
 #[test]
 fn interrupted_reflection_can_be_stopped() {
-    let (world, service) = (world(), ManualModelService::new());
+    let world = world();
+    let service = ManualModelService::new();
     world
         .run(&["run", "--model", "offline", "--session", "s", "Fix it."])
         .expect_code(0);

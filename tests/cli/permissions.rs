@@ -43,7 +43,8 @@ fn pending(world: &TestHome) -> Vec<Value> {
 
 #[test]
 fn call_requiring_permission_is_denied_without_a_terminal() {
-    let (world, service) = (TestHome::new(), ManualModelService::new());
+    let world = TestHome::new();
+    let service = ManualModelService::new();
     let run = begin(&world, &service, &["run", "Make a note"]);
     writes(&service, "note.md");
     let next = service.next();
@@ -67,7 +68,8 @@ fn allow_option_grants_permission_within_its_scope() {
         ("write:docs", "docs/n.md", true),
         ("write:docs", "note.md", false),
     ] {
-        let (world, service) = (TestHome::new(), ManualModelService::new());
+        let world = TestHome::new();
+        let service = ManualModelService::new();
         let run = begin(&world, &service, &["run", "--allow", allow, "Make a note"]);
         writes(&service, path);
         service.next().answer("Done.");
@@ -78,7 +80,8 @@ fn allow_option_grants_permission_within_its_scope() {
             "{allow} {path}"
         );
     }
-    let (world, service) = (TestHome::new(), ManualModelService::new());
+    let world = TestHome::new();
+    let service = ManualModelService::new();
     begin(&world, &service, &["run", "--allow", "write:", "x"])
         .finish()
         .expect_code(2)
@@ -115,7 +118,8 @@ fn terminal_user_is_asked_in_place() {
         (LINES, &[("allow?", "e\rrather not\r")], false, "rather not"),
     ];
     for (term, steps, is_made, reason) in cases {
-        let (world, service) = (TestHome::new(), ManualModelService::new());
+        let world = TestHome::new();
+        let service = ManualModelService::new();
         let variables = [
             ("OPENAI_BASE_URL", service.address.as_str()),
             ("TERM", term),
@@ -151,7 +155,8 @@ fn terminal_user_is_asked_in_place() {
 #[test]
 fn terminal_is_as_before_after_a_request_ended_in_any_way() {
     for (keys, code) in [("y", 0), ("\u{3}", 130), ("\u{3}\u{3}", 130), ("\u{4}", 6)] {
-        let (world, service) = (TestHome::new(), ManualModelService::new());
+        let world = TestHome::new();
+        let service = ManualModelService::new();
         let address = [("OPENAI_BASE_URL", service.address.as_str())];
         let terminal = TestTerminal::start(&world, &["run", "Make a note"], (30, 100), &address);
         writes(&service, "note.md");
@@ -167,7 +172,8 @@ fn terminal_is_as_before_after_a_request_ended_in_any_way() {
 
 #[test]
 fn permission_mode_is_an_option_and_can_change_during_a_run() {
-    let (world, service) = (TestHome::new(), ManualModelService::new());
+    let world = TestHome::new();
+    let service = ManualModelService::new();
     let run = begin(
         &world,
         &service,
@@ -217,7 +223,8 @@ fn permission_mode_is_an_option_and_can_change_during_a_run() {
 /// The chat names the mode, and executes a plan in the mode that the user chooses.
 #[test]
 fn chat_executes_a_plan_in_the_chosen_mode() {
-    let (world, service) = (TestHome::new(), ManualModelService::new());
+    let world = TestHome::new();
+    let service = ManualModelService::new();
     let address = [("OPENAI_BASE_URL", service.address.as_str())];
     let terminal = TestTerminal::start(
         &world,
@@ -264,7 +271,8 @@ fn edits(world: &TestHome, service: &ManualModelService) {
 
 #[test]
 fn edit_request_shows_a_diff_with_line_numbers() {
-    let (world, service) = (TestHome::new(), ManualModelService::new());
+    let world = TestHome::new();
+    let service = ManualModelService::new();
     begin(
         &world,
         &service,
@@ -303,7 +311,8 @@ fn edit_request_shows_a_diff_with_line_numbers() {
         ])
         .expect_code(0);
     service.next().answer("Done.");
-    let (world, service) = (TestHome::new(), ManualModelService::new());
+    let world = TestHome::new();
+    let service = ManualModelService::new();
     let address = [("OPENAI_BASE_URL", service.address.as_str())];
     let terminal = TestTerminal::start(&world, &["run", "Change the note"], (30, 100), &address);
     edits(&world, &service);
@@ -341,7 +350,8 @@ fn suggested(err: &str) -> Vec<String> {
 
 #[test]
 fn run_ends_with_a_list_of_denied_calls() {
-    let (world, service) = (TestHome::new(), ManualModelService::new());
+    let world = TestHome::new();
+    let service = ManualModelService::new();
     let calls = |request: &mut crate::service::Request| {
         request.call("write", &json!({ "path": "a b.md", "content": "x\n" }));
         request.call(
@@ -457,7 +467,8 @@ fn unknown_tool_in_the_configuration_is_rejected() {
 
 #[test]
 fn forked_session_keeps_its_deny_rules() {
-    let (world, service) = (TestHome::new(), ManualModelService::new());
+    let world = TestHome::new();
+    let service = ManualModelService::new();
     let run = begin(
         &world,
         &service,
@@ -487,7 +498,8 @@ fn forked_session_keeps_its_deny_rules() {
 
 #[test]
 fn deny_rules_apply_to_children_and_further_messages() {
-    let (world, service) = (TestHome::new(), ManualModelService::new());
+    let world = TestHome::new();
+    let service = ManualModelService::new();
     let run = begin(
         &world,
         &service,
@@ -534,7 +546,8 @@ fn deny_rules_apply_to_children_and_further_messages() {
 
 #[test]
 fn new_session_in_the_home_folder_requires_here_flag() {
-    let (world, service) = (TestHome::new(), ManualModelService::new());
+    let world = TestHome::new();
+    let service = ManualModelService::new();
     let user = world.home().with_file_name("user");
     std::fs::create_dir_all(&user).unwrap();
     let inside = |args: &[&str]| {
@@ -593,7 +606,8 @@ fn detached_run_waits_for_permission_from_another_process() {
         ("allow", &["--session"], true),
         ("deny", &["--reason", "no"], false),
     ] {
-        let (world, service) = (TestHome::new(), ManualModelService::new());
+        let world = TestHome::new();
+        let service = ManualModelService::new();
         begin(
             &world,
             &service,
@@ -636,7 +650,8 @@ fn detached_run_waits_for_permission_from_another_process() {
 
 #[test]
 fn permission_granted_after_process_exit_resumes_the_run() {
-    let (world, service) = (TestHome::new(), ManualModelService::new());
+    let world = TestHome::new();
+    let service = ManualModelService::new();
     let address = [("OPENAI_BASE_URL", service.address.as_str())];
     let terminal = TestTerminal::start(
         &world,
@@ -676,7 +691,8 @@ fn confined_command_cannot_reach_the_control_socket() {
         eprintln!("skipped: this kernel cannot confine commands");
         return;
     }
-    let (world, service) = (TestHome::new(), ManualModelService::new());
+    let world = TestHome::new();
+    let service = ManualModelService::new();
     let run = begin(
         &world,
         &service,
@@ -722,7 +738,8 @@ fn holding(folder: &Path, text: &str) -> Vec<String> {
 
 #[test]
 fn environment_secret_appears_nowhere() {
-    let (world, service) = (TestHome::new(), ManualModelService::new());
+    let world = TestHome::new();
+    let service = ManualModelService::new();
     let mut command = world.command(&[
         "run",
         "-vv",

@@ -51,7 +51,8 @@ fn tools(request: &Request) -> Vec<&str> {
 #[test]
 fn preset_file_defines_an_agent_type_with_its_skills() {
     let world = TestHome::new();
-    let (style, other) = (skill("style"), skill("other"));
+    let style = skill("style");
+    let other = skill("other");
     let files = [
         ("agents/r.md", REVIEWER),
         ("agents/.draft.md", "x"),
@@ -158,7 +159,8 @@ fn project_texts_are_marked_as_such_and_grant_nothing() {
     let service = ManualModelService::new();
     let running = begin(&world, &service, &["run", "x"]);
     let mut asked = service.next();
-    let (prompt, offered) = (system(&asked), tools(&asked).join(" "));
+    let prompt = system(&asked);
+    let offered = tools(&asked).join(" ");
     let tail = "The file AGENTS.md of the project ";
     let (before, after) = prompt.split_once(tail).unwrap();
     assert!(
@@ -212,7 +214,9 @@ fn project_texts_are_marked_as_such_and_grant_nothing() {
 #[test]
 fn skills_are_listed_and_shown_with_their_origin() {
     let world = TestHome::new();
-    let (style, deploy, own) = (skill("style"), skill("deploy"), skill("research"));
+    let style = skill("style");
+    let deploy = skill("deploy");
+    let own = skill("research");
     write(
         &world.home(),
         &[("skills/s.md", style.as_str()), ("skills/r.md", &own)],
@@ -291,7 +295,8 @@ fn skills_are_listed_and_shown_with_their_origin() {
 fn config_overrides_preset_files_and_files_override_built_ins() {
     let world = TestHome::new();
     let file = |name: &str| format!("---\nname: {name}\ndescription: Of a file.\n---\nFile.\n");
-    let (explore, both) = (file("explore"), file("both"));
+    let explore = file("explore");
+    let both = file("both");
     write(
         &world.home(),
         &[

@@ -86,11 +86,9 @@ fn commands_die_with_a_killed_owner() {
             "sh -c 'trap \"\" TERM; sleep SECONDS; :' & kill -STOP $!",
         ),
     ] {
-        let (world, service, seconds) = (
-            TestHome::new(),
-            ManualModelService::new(),
-            own_seconds().to_string(),
-        );
+        let world = TestHome::new();
+        let service = ManualModelService::new();
+        let seconds = own_seconds().to_string();
         let mut owner = at_a_command(
             &world,
             &service,
@@ -105,11 +103,9 @@ fn commands_die_with_a_killed_owner() {
 
 #[test]
 fn killed_supervisor_leaves_no_process() {
-    let (world, service, seconds) = (
-        TestHome::new(),
-        ManualModelService::new(),
-        own_seconds().to_string(),
-    );
+    let world = TestHome::new();
+    let service = ManualModelService::new();
+    let seconds = own_seconds().to_string();
     let command = "(env -i setsid bash -c 'ulimit -R 1000; (setsid sleep SECONDS) </dev/null >/dev/null 2>&1 &' &); \
                    sleep 0.3; echo $PPID > supervisor";
     let owner = at_a_command(&world, &service, "s", &command.replace("SECONDS", &seconds));
@@ -144,11 +140,9 @@ fn mcp_server_processes_end_with_the_run() {
             "setsid sh -c 'cd /; sleep SECONDS & sleep SECONDS' </dev/null >/dev/null 2>&1 & sleep SECONDS",
         ),
     ] {
-        let (world, service, seconds) = (
-            TestHome::new(),
-            ManualModelService::new(),
-            own_seconds().to_string(),
-        );
+        let world = TestHome::new();
+        let service = ManualModelService::new();
+        let seconds = own_seconds().to_string();
         fs::create_dir_all(world.home()).unwrap();
         let script = script.replace("SECONDS", &seconds);
         let config = format!(
@@ -184,11 +178,9 @@ fn mcp_server_processes_die_with_a_killed_owner() {
             "setsid sh -c 'cd /; sleep SECONDS' </dev/null >/dev/null 2>&1 & sleep SECONDS",
         ),
     ] {
-        let (world, service, seconds) = (
-            TestHome::new(),
-            ManualModelService::new(),
-            own_seconds().to_string(),
-        );
+        let world = TestHome::new();
+        let service = ManualModelService::new();
+        let seconds = own_seconds().to_string();
         fs::create_dir_all(world.home()).unwrap();
         let script = script.replace("SECONDS", &seconds);
         let config = format!(
@@ -216,7 +208,8 @@ fn mcp_server_processes_die_with_a_killed_owner() {
 
 #[test]
 fn owner_writes_no_core_file_and_hides_its_memory() {
-    let (world, service) = (TestHome::new(), ManualModelService::new());
+    let world = TestHome::new();
+    let service = ManualModelService::new();
     let command = "prlimit --pid OWNER --core=unlimited --cpu=1: > limits 2>&1; head -c 1 /proc/OWNER/environ > read 2>&1";
     // The owner is the parent of the command's supervisor.
     let command = command.replace(

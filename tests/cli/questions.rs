@@ -88,7 +88,8 @@ fn outcome(world: &TestHome) -> Value {
 
 #[test]
 fn run_exits_waiting_for_an_answer_and_resumes_with_it() {
-    let (world, service) = (TestHome::new(), ManualModelService::new());
+    let world = TestHome::new();
+    let service = ManualModelService::new();
     let (ran, id) = parked(&world, &service, &[]);
     ran.expect_stderr(&[
         "waiting:",
@@ -146,7 +147,8 @@ fn run_exits_waiting_for_an_answer_and_resumes_with_it() {
 
 #[test]
 fn json_ends_with_the_question_and_queued_run_exits_waiting() {
-    let (world, service) = (TestHome::new(), ManualModelService::new());
+    let world = TestHome::new();
+    let service = ManualModelService::new();
     let (ran, id) = parked(&world, &service, &["--json"]);
     let result = ran.json_lines().pop().unwrap()["result"].clone();
     assert_eq!(
@@ -175,7 +177,8 @@ fn json_ends_with_the_question_and_queued_run_exits_waiting() {
 
 #[test]
 fn question_is_answered_from_another_terminal() {
-    let (world, service) = (TestHome::new(), ManualModelService::new());
+    let world = TestHome::new();
+    let service = ManualModelService::new();
     let owner = begin(
         &world,
         &service,
@@ -226,7 +229,8 @@ fn question_is_answered_from_another_terminal() {
 
 #[test]
 fn terminal_user_is_asked_in_place() {
-    let (world, service) = (TestHome::new(), ManualModelService::new());
+    let world = TestHome::new();
+    let service = ManualModelService::new();
     let address = [("OPENAI_BASE_URL", service.address.as_str())];
     let terminal = TestTerminal::start(&world, &["run", "Paint the door"], (24, 90), &address);
     asks(&service);
@@ -248,7 +252,8 @@ fn terminal_user_is_asked_in_place() {
 #[test]
 fn user_can_skip_a_question_or_cancel_the_run() {
     for (key, code) in [("\u{4}", 6), ("\u{3}", 130)] {
-        let (world, service) = (TestHome::new(), ManualModelService::new());
+        let world = TestHome::new();
+        let service = ManualModelService::new();
         let address = [("OPENAI_BASE_URL", service.address.as_str())];
         let terminal = TestTerminal::start(
             &world,
@@ -271,7 +276,8 @@ fn user_can_skip_a_question_or_cancel_the_run() {
 
 #[test]
 fn chat_asks_in_place() {
-    let (world, service) = (TestHome::new(), ManualModelService::new());
+    let world = TestHome::new();
+    let service = ManualModelService::new();
     let address = [("OPENAI_BASE_URL", service.address.as_str())];
     let terminal = TestTerminal::start(&world, &["chat"], (24, 90), &address);
     terminal.wait_for_text("/help");
@@ -370,7 +376,8 @@ fn budget_option_ends_the_run_with_a_message() {
 
 #[test]
 fn prompt_closes_when_answered_elsewhere_and_next_one_works() {
-    let (world, service) = (TestHome::new(), ManualModelService::new());
+    let world = TestHome::new();
+    let service = ManualModelService::new();
     let address = [("OPENAI_BASE_URL", service.address.as_str())];
     let terminal = TestTerminal::start(
         &world,
@@ -426,7 +433,8 @@ fn prompt_closes_when_answered_elsewhere_and_next_one_works() {
 
 #[test]
 fn process_waits_for_active_runs_when_question_is_left_open() {
-    let (world, service) = (TestHome::new(), ManualModelService::new());
+    let world = TestHome::new();
+    let service = ManualModelService::new();
     let address = [("OPENAI_BASE_URL", service.address.as_str())];
     let terminal = TestTerminal::start(
         &world,
@@ -460,7 +468,8 @@ fn process_waits_for_active_runs_when_question_is_left_open() {
 
 #[test]
 fn answer_needs_no_model() {
-    let (world, service) = (TestHome::new(), ManualModelService::new());
+    let world = TestHome::new();
+    let service = ManualModelService::new();
     let (_, id) = parked(&world, &service, &[]);
     let ran = world
         .run(&["questions", "answer", &id, "blue"])

@@ -141,7 +141,8 @@ fn transcript_shows_what_the_tools_did_and_stays_after_ctrl_c() {
 
 #[test]
 fn output_of_an_allowed_command_is_shown() {
-    let (world, service) = (TestHome::new(), ManualModelService::new());
+    let world = TestHome::new();
+    let service = ManualModelService::new();
     let terminal = start_terminal(&world, &service, &["run", "Count"]);
     let mut asked = service.next();
     asked.call(

@@ -277,7 +277,8 @@ fn drill_once(
 }
 
 fn drill(cycles: u64, seed: u64, only: Option<u64>) -> Result<bool, Failed> {
-    let (start, mut counts) = (Instant::now(), Counts::default());
+    let start = Instant::now();
+    let mut counts = Counts::default();
     // The cycle without faults must hold too, and counts how often each point is reached.
     let calm = drill_once(0, seed, &BTreeMap::new(), &mut counts)?;
     if calm.violations.is_empty() {
@@ -317,10 +318,8 @@ fn main() -> Result<ExitCode, Failed> {
             .duration_since(UNIX_EPOCH)
             .map_or(1, |since| u64::from(since.subsec_nanos()))
     };
-    let (cycles, seed) = (
-        number(0)?.unwrap_or(10),
-        number(1)?.unwrap_or_else(by_clock),
-    );
+    let cycles = number(0)?.unwrap_or(10);
+    let seed = number(1)?.unwrap_or_else(by_clock);
     let holds = drill(cycles, seed, number(2)?)?;
     Ok(if holds {
         ExitCode::SUCCESS

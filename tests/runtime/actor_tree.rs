@@ -97,8 +97,10 @@ async fn watchers_stay_current_and_slow_ones_get_the_drop_count() {
     })
     .await;
     let runtime = world.runtime();
-    let (mut quick, mut slow) = (runtime.tree().watch(), runtime.tree().watch());
-    let (mut known, mut late) = (Known::default(), Known::default());
+    let mut quick = runtime.tree().watch();
+    let mut slow = runtime.tree().watch();
+    let mut known = Known::default();
+    let mut late = Known::default();
     assert!(known.receive(&mut quick).await && late.receive(&mut slow).await);
     assert_eq!(
         known.actors,
@@ -271,7 +273,8 @@ async fn watcher_receives_the_recorded_end_of_each_run() {
         runs.push(runtime.start(RunRequest::new(task)).await.unwrap());
     }
     let questions = wait_for_questions(runtime, runs.len()).await;
-    let (mut watch, mut known) = (runtime.tree().watch(), Known::default());
+    let mut watch = runtime.tree().watch();
+    let mut known = Known::default();
     assert!(known.receive(&mut watch).await);
     runs[2].cancel().await.unwrap();
     for question in questions
@@ -321,7 +324,8 @@ async fn watcher_receives_the_recorded_end_of_each_run() {
 async fn actor_that_ends_right_after_the_snapshot_is_removed() {
     let world = TestRuntime::open(scripted_model(|_| Turn::say("done"))).await;
     let runtime = world.runtime();
-    let (mut watch, mut known) = (runtime.tree().watch(), Known::default());
+    let mut watch = runtime.tree().watch();
+    let mut known = Known::default();
     let run = runtime.start(RunRequest::driven("work")).await.unwrap();
     let actor = format!("run:{}", run.run_id());
     assert!(known.receive(&mut watch).await && known.actors.contains_key(&actor));
@@ -354,7 +358,8 @@ async fn unchanged_tree_sends_no_updates() {
         .start(RunRequest::new("look as well"))
         .await
         .unwrap();
-    let (mut watch, mut known) = (runtime.tree().watch(), Known::default());
+    let mut watch = runtime.tree().watch();
+    let mut known = Known::default();
     // The updates that follow from the start arrive first.
     let still = async |watch: &mut TreeWatch, known: &mut Known| {
         tokio::time::timeout(Duration::from_secs(60), known.receive(watch))
@@ -417,7 +422,9 @@ async fn time_budget_view_advances_except_while_waiting_for_user() {
         .await
         .unwrap();
     wait_until("the model is asked", || model.in_flight() == 1).await;
-    let (mut watch, mut known, before) = (runtime.tree().watch(), Known::default(), now());
+    let mut watch = runtime.tree().watch();
+    let mut known = Known::default();
+    let before = now();
     while !known
         .actors
         .values()

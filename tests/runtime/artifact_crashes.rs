@@ -306,8 +306,10 @@ async fn read_back(world: &TestRuntime, run: &soong::RunHandle) -> Vec<String> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn run_over_crash_limit_keeps_outcome_of_its_last_edit() {
     // The run crashes each time before it records the outcome of its second call.
-    let (begun, world_before) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
-    let (tools, crashes) = (Arc::clone(&begun), Arc::clone(&world_before));
+    let begun = Arc::new(AtomicUsize::new(0));
+    let world_before = Arc::new(AtomicUsize::new(0));
+    let tools = Arc::clone(&begun);
+    let crashes = Arc::clone(&world_before);
     let hook: FaultHook = Arc::new(move |_, point| match point {
         FaultPoint::RunTool => drop(tools.fetch_add(1, SeqCst)),
         FaultPoint::BeforeAppend if tools.load(SeqCst) >= 2 && crashes.fetch_add(1, SeqCst) < 9 => {
@@ -554,11 +556,9 @@ async fn document_that_is_edited_after_its_flush_is_flushed_again() {
     // A child that is added at the moment of the flush keeps the run from ending.
     let run_cell: Arc<OnceLock<RunHandle>> = Arc::default();
     let added: Arc<Mutex<Option<tokio::task::JoinHandle<()>>>> = Arc::default();
-    let (handle_of_run, adding, threads) = (
-        run_cell.clone(),
-        added.clone(),
-        tokio::runtime::Handle::current(),
-    );
+    let handle_of_run = run_cell.clone();
+    let adding = added.clone();
+    let threads = tokio::runtime::Handle::current();
     let hook: FaultHook = Arc::new(move |run, point| {
         if point == FaultPoint::Flush && handle_of_run.wait().run_id() == run {
             let _within = threads.enter();

@@ -103,7 +103,8 @@ async fn slow_match_is_stopped_and_does_not_block_other_runs() {
             .rfind(|event| event.event.kind() == kind)
             .unwrap()
     };
-    let (from, to) = (place_of("tool_started").ts, place_of("tool_failed").ts);
+    let from = place_of("tool_started").ts;
+    let to = place_of("tool_failed").ts;
     let took = to.millis_since(from);
     assert!((500..5_000).contains(&took), "{took} ms");
     with_timeout(busy.cancel()).await.unwrap();
@@ -544,7 +545,9 @@ async fn write_event_has_snapshot_up_to_256_000_characters() {
             _ => None,
         })
         .collect();
-    let (first, second, third) = (&completed[0], &completed[1], &completed[2]);
+    let first = &completed[0];
+    let second = &completed[1];
+    let third = &completed[2];
     assert_eq!(
         first.0.content.as_ref().map(|text| text.chars().count()),
         Some(ArtifactSnapshot::MAX_CHARS)

@@ -85,7 +85,8 @@ async fn user_artifact_is_visible_in_all_sessions_of_its_user_only() {
     }
     // … and with the artifact service and the runtime, also by id.
     let (runtime, service) = (world.runtime(), world.runtime().artifacts().service());
-    let (ann, bob) = (place_of("a1", "ann"), place_of("b", "bob"));
+    let ann = place_of("a1", "ann");
+    let bob = place_of("b", "bob");
     let id = listed(&world, &ann, "user:notes").await.artifact_id;
     for key in [
         "user:notes".to_owned(),
@@ -253,7 +254,8 @@ async fn user_artifact_edit_is_stored_once_despite_run_crashes() {
 async fn repeated_effect_is_applied_once_after_later_writes() {
     let world = TestRuntime::open(prompt_driven_model()).await;
     let (first, _) = run(&world, "s", &[create("doc", "0"), create("user:doc", "0")]).await;
-    let (here, service) = (local_owner("s"), world.runtime().artifacts().service());
+    let here = local_owner("s");
+    let service = world.runtime().artifacts().service();
     for key in ["doc", "user:doc"] {
         let request = |call: &str| EditRequest {
             condition: ChangeCondition::default(),
@@ -374,7 +376,8 @@ async fn no_name_escapes_the_artifact_folders() {
     })
     .await;
     run(&world, "s", &[]).await;
-    let (here, service) = (local_owner("s"), world.runtime().artifacts().service());
+    let here = local_owner("s");
+    let service = world.runtime().artifacts().service();
     let root = world.home().parent().unwrap().to_owned();
     let before = paths(&root);
     // First through the library; below, by a model in another session.
@@ -496,7 +499,8 @@ async fn names_are_case_sensitive_and_unicode_normalized() {
         assert_eq!(text(&world, &here, name).await, want);
     }
     // The composed and the decomposed form name the same artifact, through every interface.
-    let (nfc, nfd) = ("Übung", "U\u{308}bung");
+    let nfc = "Übung";
+    let nfd = "U\u{308}bung";
     run(&world, "s", &[create(nfd, "one")]).await;
     let (_, outcome) = run(&world, "s", &[create(nfc, "two")]).await;
     assert!(

@@ -164,7 +164,8 @@ async fn files_are_stored_by_id_and_version_without_leftovers() {
     let here = session(&world, "s", "ann").await;
     let source = world.project().join("made.bin");
     std::fs::write(&source, [1, 2, 3]).unwrap();
-    let (service, big) = (world.runtime().artifacts().service(), vec![7_u8; 3_000_000]);
+    let service = world.runtime().artifacts().service();
+    let big = vec![7_u8; 3_000_000];
     let pieces: Vec<_> = big
         .chunks(100_000)
         .map(|piece| Ok(Bytes::copy_from_slice(piece)))
@@ -353,7 +354,8 @@ async fn exported(
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn export_contains_the_stored_version_not_pending_edits() {
     let (world, gate) = open_with_gate(|builder| builder).await;
-    let (here, runtime) = (local_owner("s"), world.runtime());
+    let here = local_owner("s");
+    let runtime = world.runtime();
     let run = begin(&world, "s", &[create("doc", "# New"), pause()]).await;
     gate.reached(1).await;
     assert_eq!(
@@ -447,7 +449,8 @@ async fn cleanup_defaults_to_dry_run_and_skips_active_sessions() {
     let live = begin(&world, "live", &[create("doc", "0"), pause()]).await;
     gate.reached(1).await;
     save_debug(&world, &local_owner("live"), "trace_live").await;
-    let (runtime, before) = (world.runtime(), artifact_files(&world));
+    let runtime = world.runtime();
+    let before = artifact_files(&world);
     let plain = Cleanup::default;
     for (request, want) in [
         (plain(), vec!["trace_a", "trace_b"]),

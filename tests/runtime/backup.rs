@@ -98,7 +98,8 @@ async fn copy_made_while_runs_write_is_a_consistent_snapshot() {
     let is_done = Arc::new(AtomicBool::new(false));
     // Runs edit documents and save products, one after the other, until all copies are made.
     let busy = |session: &'static str| {
-        let (runtime, is_done) = (runtime.clone(), Arc::clone(&is_done));
+        let runtime = runtime.clone();
+        let is_done = Arc::clone(&is_done);
         tokio::spawn(async move {
             for n in 0.. {
                 let run = runtime
@@ -377,7 +378,8 @@ async fn missing_files_are_reported_and_the_rest_is_copied() {
         .iter()
         .map(|file| (file.path.as_str(), file.reason.as_str()))
         .collect();
-    let (gone, short) = (of("gone"), of("short"));
+    let gone = of("gone");
+    let short = of("short");
     assert_eq!(missing.len(), 2, "{missing:?}");
     for (path, says) in [
         (gone.as_str(), "No such file"),
@@ -420,7 +422,8 @@ async fn aborted_backup_leaves_no_partial_copy() {
         .collect();
     run(&world, "s", &steps).await;
     let dir = world.home().with_file_name("copy");
-    let (home, target) = (world.home(), dir.clone());
+    let home = world.home();
+    let target = dir.clone();
     let copying = tokio::spawn(async move { backup(&home, &target, "file").await });
     wait_until("the copy is begun", || {
         !partials(&world).is_empty() || dir.exists()

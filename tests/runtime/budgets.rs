@@ -451,10 +451,8 @@ async fn usage_survives_a_restart() {
             model_calls: Some(8),
             ..Budget::default()
         };
-        let (model, mut world) = (
-            script(),
-            TestRuntime::open(scripted_model(insatiable)).await,
-        );
+        let model = script();
+        let mut world = TestRuntime::open(scripted_model(insatiable)).await;
         world
             .reopen_with(model.clone(), |builder| builder.config(quick_config()))
             .await;
@@ -613,7 +611,8 @@ fn random_trees_with_crashes_never_overspend() {
     run_until_false(async |seed| {
         // Each agent reads files, may start sub-agents, and answers. Some runs crash.
         let model = honest_model(move |request| {
-            let (task, turn) = (task_of(request).to_owned(), assistant_count(request));
+            let task = task_of(request).to_owned();
+            let turn = assistant_count(request);
             let depth = task.split('-').count() as u64;
             match mixed(seed, (&task, turn)) % 10 {
                 0..=4 if turn < 12 => Turn::call("list_files", json!({})),

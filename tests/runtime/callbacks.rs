@@ -120,7 +120,12 @@ async fn recorded(runtime: &Runtime, trace: &TraceId) -> Vec<String> {
 /// Callback that notes each of its calls.
 fn observer(name: &'static str, log: &Log) -> Callback {
     let log = || Arc::clone(log);
-    let (a, b, c, d, e, f) = (log(), log(), log(), log(), log(), log());
+    let a = log();
+    let b = log();
+    let c = log();
+    let d = log();
+    let e = log();
+    let f = log();
     Callback::new(name)
         .before_agent(move |_, task| {
             note(&a, format!("{name} before agent {task}"));

@@ -80,7 +80,8 @@ struct Sprung {
 
 impl Trap {
     fn new(spawns_first: bool) -> Arc<Self> {
-        let (run, sprung) = (OnceLock::new(), OnceLock::new());
+        let run = OnceLock::new();
+        let sprung = OnceLock::new();
         Arc::new(Self {
             run,
             spawns_first,
@@ -93,7 +94,8 @@ impl Trap {
     fn spring(&self) {
         let _within = self.threads.enter();
         let run = self.run.wait();
-        let (canceller, adder) = (run.clone(), run.clone());
+        let canceller = run.clone();
+        let adder = run.clone();
         let mut cancelling = async move { canceller.cancel().await }.boxed();
         let mut adding = async move { adder.spawn(ChildSpec::new("added")).await }.boxed();
         // `now_or_never` completes an operation only if it does not have to wait. Otherwise, the operation is polled
@@ -138,7 +140,8 @@ async fn check_caught(
     model: &ScriptedModel,
     place: &str,
 ) -> RunStatus {
-    let (run, sprung) = (trap.run.get().unwrap(), trap.sprung.get().unwrap());
+    let run = trap.run.get().unwrap();
+    let sprung = trap.sprung.get().unwrap();
     let cancelling = sprung.cancelling.lock().unwrap().take().unwrap();
     with_timeout(cancelling).await.unwrap();
     let calls = model.calls();
@@ -192,7 +195,8 @@ async fn spring_in_a_job(
     set: impl FnOnce(RuntimeBuilder, Arc<Trap>) -> RuntimeBuilder,
 ) -> Option<RunStatus> {
     let asked: Arc<Mutex<Vec<String>>> = Arc::default();
-    let (model, trap) = (job(&asked), Trap::new(spawns_first));
+    let model = job(&asked);
+    let trap = Trap::new(spawns_first);
     let world = TestRuntime::with(model.clone(), |builder| {
         set(narrow(builder), Arc::clone(&trap))
     })
@@ -246,7 +250,8 @@ fn spring_in_turn(
 ) -> (u64, u64) {
     let tally = Tally::default();
     run_until_false(async |number| {
-        let (nth, spawns_first) = (number.div_ceil(2), number % 2 == 0);
+        let nth = number.div_ceil(2);
+        let spawns_first = number % 2 == 0;
         let place = format!("{what} number {nth}, spawns first: {spawns_first}");
         let caught = spring_in_a_job(&place, spawns_first, |builder, trap| {
             set(builder, trap, nth)
@@ -444,7 +449,8 @@ async fn run_cancelled_during_a_slow_step_accepts_no_more_children() {
         ),
     ];
     for (what, root, child, (calls, in_flight, tools)) in rows {
-        let (called, model) = (Arc::default(), held_up(root, child));
+        let called = Arc::default();
+        let model = held_up(root, child);
         let world = TestRuntime::with(model.clone(), |builder| {
             let mut config = quick_non_durable_config();
             config.model.max_concurrency = Some(1);

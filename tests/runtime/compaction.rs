@@ -84,8 +84,10 @@ async fn prompt_keeps_essentials_after_a_hundred_compactions() {
     const COMPACTIONS: usize = 100;
     let summaries = Arc::new(AtomicUsize::new(0));
     let problems: Arc<Mutex<Vec<String>>> = Arc::default();
-    let (made, found) = (Arc::clone(&summaries), Arc::clone(&problems));
-    let (calls, seen) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let made = Arc::clone(&summaries);
+    let found = Arc::clone(&problems);
+    let calls = AtomicUsize::new(0);
+    let seen = AtomicUsize::new(0);
     let behind_summaries = Arc::new(AtomicUsize::new(0));
     let checked = Arc::clone(&behind_summaries);
     let model = scripted_model(move |request| {
@@ -671,7 +673,8 @@ async fn prompt_too_long_ends_run_if_nothing_can_be_compacted() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn summarized_conversation_continues_in_next_run_and_process() {
     let seen: Arc<Mutex<Vec<Vec<Arc<Message>>>>> = Arc::default();
-    let (kept, turns) = (Arc::clone(&seen), AtomicUsize::new(0));
+    let kept = Arc::clone(&seen);
+    let turns = AtomicUsize::new(0);
     let script = move |request: &ModelRequest| {
         if is_summary(request) {
             return Turn::say(SUMMARY);

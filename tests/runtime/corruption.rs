@@ -122,7 +122,8 @@ fn says_why(error: &ErrorInfo) {
 async fn run_fails_on_permanent_commit_error_and_session_continues() {
     // Reject the commit of the answer; then also the first commit of the actor that is restarted after the crash.
     for (refused, ends) in [(1, RunStatus::Completed), (2, RunStatus::Failed)] {
-        let (plan, signal) = (FaultPlan::new(), Arc::new(Notify::new()));
+        let plan = FaultPlan::new();
+        let signal = Arc::new(Notify::new());
         let model = held(&signal);
         let world = TestRuntime::with(model.clone(), with_faults(&plan)).await;
         let run = begin(&world, &model, "hold").await;
@@ -169,7 +170,8 @@ async fn run_fails_on_permanent_commit_error_and_session_continues() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn waiters_get_the_error_if_no_end_can_be_recorded() {
-    let (plan, signal) = (FaultPlan::new(), Arc::new(Notify::new()));
+    let plan = FaultPlan::new();
+    let signal = Arc::new(Notify::new());
     let model = held(&signal);
     let world = TestRuntime::with(model.clone(), with_faults(&plan)).await;
     let parent = world
@@ -181,10 +183,8 @@ async fn waiters_get_the_error_if_no_end_can_be_recorded() {
         parent.spawn(ChildSpec::new("a")).await.unwrap(),
         parent.spawn(ChildSpec::new("b")).await.unwrap(),
     ];
-    let (mut own, mut session) = (
-        parent.events().unwrap(),
-        world.runtime().sessions().events(parent.session_id(), 0),
-    );
+    let mut own = parent.events().unwrap();
+    let mut session = world.runtime().sessions().events(parent.session_id(), 0);
     wait_until("both ask the model", || model.in_flight() == 2).await;
     plan.inject_always(damaged());
     signal.notify_waiters();

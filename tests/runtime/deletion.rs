@@ -76,7 +76,8 @@ fn folder(home: &Path, session: &str) -> std::path::PathBuf {
 
 /// Returns the parts of a session that are still visible through any interface.
 async fn left(runtime: &Runtime, home: &Path, session: &str) -> Vec<&'static str> {
-    let (key, root) = (id(session), TraceId::new(session));
+    let key = id(session);
+    let root = TraceId::new(session);
     let filter = TraceFilter {
         session_id: Some(key.clone()),
         ..TraceFilter::default()
@@ -167,7 +168,8 @@ async fn text(runtime: &Runtime, session: &str, key: &str) -> String {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn deletion_removes_the_whole_session_and_nothing_else() {
     let world = TestRuntime::open(artist()).await;
-    let (runtime, home) = (world.runtime(), world.home());
+    let runtime = world.runtime();
+    let home = world.home();
     fill(runtime, "s").await;
     fill(runtime, "t").await;
     let service = runtime.artifacts().service();
@@ -179,10 +181,8 @@ async fn deletion_removes_the_whole_session_and_nothing_else() {
         .await
         .unwrap();
     assert_eq!(left(runtime, &home, "s").await, WHOLE);
-    let (trace, session) = (
-        runtime.traces().follow(&TraceId::new("s"), 0),
-        runtime.sessions().events(&id("s"), 0),
-    );
+    let trace = runtime.traces().follow(&TraceId::new("s"), 0);
+    let session = runtime.sessions().events(&id("s"), 0);
     let watched = [
         tokio::spawn(read_to_end(trace)),
         tokio::spawn(read_to_end(session)),
@@ -291,7 +291,8 @@ async fn session_with_active_or_queued_run_is_not_deleted() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn failed_file_removal_keeps_the_session_complete() {
     let world = TestRuntime::open(artist()).await;
-    let (runtime, home) = (world.runtime(), world.home());
+    let runtime = world.runtime();
+    let home = world.home();
     fill(runtime, "s").await;
     let before = runtime.sessions().get(&id("s")).await.unwrap();
     // A file has the name of the folder for deleted sessions.
@@ -409,7 +410,8 @@ async fn session_is_complete_or_deleted_if_any_commit_fails() {
                 builder.wrap_store(move |store| Box::new(FaultStore::new(store, wrapped)))
             })
             .await;
-            let (runtime, home) = (world.runtime(), world.home());
+            let runtime = world.runtime();
+            let home = world.home();
             fill(runtime, "s").await;
             // Wait for the last commit of the run, so that all later commits belong to the deletion.
             let reader = SqliteReader::open(home.join("sessions.sqlite")).unwrap();
@@ -457,7 +459,8 @@ async fn next_owner_finishes_an_interrupted_deletion() {
     for written in 1..=4 {
         let plan = FaultPlan::new();
         let mut world = with_events(1_700, &plan).await;
-        let (runtime, home) = (world.runtime().clone(), world.home());
+        let runtime = world.runtime().clone();
+        let home = world.home();
         for nth in 1..=100 {
             plan.inject_at(
                 plan.commits() + written + nth,
@@ -560,8 +563,10 @@ async fn deletion_resumes_after_crash_between_files() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn after_concurrent_starts_and_deletions_it_is_complete_or_gone() {
     let world = TestRuntime::open(scripted_model(|_| Turn::say("ok"))).await;
-    let (runtime, home) = (world.runtime(), world.home());
-    let (mut started, mut deleted) = (0, 0);
+    let runtime = world.runtime();
+    let home = world.home();
+    let mut started = 0;
+    let mut deleted = 0;
     for round in 0..200 {
         let starts = (0..2).map(|n| {
             let runtime = runtime.clone();
@@ -636,7 +641,8 @@ async fn after_concurrent_starts_and_deletions_it_is_complete_or_gone() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn files_saved_during_deletion_are_rejected_or_deleted() {
     let world = TestRuntime::open(scripted_model(|_| Turn::say("ok"))).await;
-    let (runtime, home) = (world.runtime(), world.home());
+    let runtime = world.runtime();
+    let home = world.home();
     for round in 0..40 {
         runtime
             .sessions()
@@ -701,7 +707,8 @@ async fn cleanup_deletes_old_sessions_and_keeps_active_or_failed() {
         _ => Turn::say("done"),
     });
     let world = TestRuntime::open(model).await;
-    let (runtime, home) = (world.runtime(), world.home());
+    let runtime = world.runtime();
+    let home = world.home();
     for (session, task) in [("kept", "write"), ("gone", "talk")] {
         let run = runtime
             .start(RunRequest::new(task).session(session))

@@ -82,7 +82,8 @@ async fn four_edits_are_stored_as_one_version_numbered_4() {
     ];
     let (run, outcome) = run(&world, "s", &steps).await;
     assert_eq!(outcome.status, RunStatus::Completed, "{:?}", outcome.error);
-    let (here, events) = (local_owner("s"), events_of(&world, &run).await);
+    let here = local_owner("s");
+    let events = events_of(&world, &run).await;
     let want = [
         (1, "“one” two three"),
         (2, "ONE two three"),
@@ -308,7 +309,8 @@ async fn every_run_end_flushes_before_the_terminal_event() {
 async fn edit_in_flight_at_cancel_is_part_of_the_version() {
     for nth in 1..=4 {
         let cancelled: Arc<OnceLock<RunHandle>> = Arc::default();
-        let (slot, tokio) = (Arc::clone(&cancelled), tokio::runtime::Handle::current());
+        let slot = Arc::clone(&cancelled);
+        let tokio = tokio::runtime::Handle::current();
         // Cancel the run while this edit is being committed.
         let hook = move |edit, is_committed| {
             if (edit, is_committed) == (nth, false) {
@@ -593,7 +595,8 @@ async fn saves_between_edits_keep_their_content() {
         .collect();
     let run = begin(&world, "s", &steps).await;
     let savers = (0..4).map(|saver| {
-        let (runtime, here) = (world.runtime().clone(), here.clone());
+        let runtime = world.runtime().clone();
+        let here = here.clone();
         tokio::spawn(async move {
             let mut saved = Vec::new();
             for n in 0..8 {

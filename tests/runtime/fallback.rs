@@ -123,7 +123,8 @@ async fn next_model_answers_if_the_service_fails_or_limits_the_rate() {
         (Failure::Unavailable, "down"),
         (Failure::Timeout, "down"),
     ] {
-        let (main, down) = (failing(failure), failing(Failure::Unavailable));
+        let main = failing(failure);
+        let down = failing(Failure::Unavailable);
         let others = [("b", Arc::clone(&down)), ("c", answering("from c"))];
         let world = open(Arc::clone(&main), &others, named(&["b", "c"]), |_| {}).await;
         let (first, answer) = run(&world, "x").await;

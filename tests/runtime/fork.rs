@@ -90,7 +90,8 @@ async fn everything(
     world: &TestRuntime,
     session: &str,
 ) -> (Trace, Vec<Message>, Vec<String>, GoalTree, Vec<Artifact>) {
-    let (runtime, trace) = (world.runtime(), TraceId::new(session));
+    let runtime = world.runtime();
+    let trace = TraceId::new(session);
     let as_json = |event: &Arc<EventRecord>| serde_json::to_string(&**event).unwrap();
     (
         runtime.traces().get(&trace).await.unwrap(),
@@ -817,7 +818,8 @@ async fn invalid_fork_leaves_nothing() {
     }
     assert!(world.runtime().sessions().get(&id("f")).await.is_err());
     // Two concurrent forks with the same id: one of them succeeds.
-    let (source, runtime) = (id("s"), world.runtime());
+    let source = id("s");
+    let runtime = world.runtime();
     let (one, other) = tokio::join!(
         runtime.sessions().fork(&source, named("f")),
         runtime.sessions().fork(&source, named("f"))

@@ -66,7 +66,8 @@ impl Account {
     fn model(self: &Arc<Self>) -> Arc<ScriptedModel> {
         let account = Arc::clone(self);
         Arc::new(respond_async(move |request| {
-            let (account, task) = (Arc::clone(&account), task_of(request).to_owned());
+            let account = Arc::clone(&account);
+            let task = task_of(request).to_owned();
             async move {
                 match account.take(&task) {
                     Ok(_in_flight) => {
@@ -85,7 +86,8 @@ impl Account {
     }
 
     fn take(&self, task: &str) -> Result<InFlight<'_>, ModelError> {
-        let (mut log, now) = (self.log.lock().unwrap(), Instant::now());
+        let mut log = self.log.lock().unwrap();
+        let now = Instant::now();
         let is_early = log.not_before.is_some_and(|at| now < at) && log.refused_at != Some(now);
         log.too_early += usize::from(is_early);
         while log.window.front().is_some_and(|at| *at + MINUTE <= now) {

@@ -225,7 +225,8 @@ impl History {
 
     /// Reopens the home, with a store that supports power cuts.
     async fn reopen(&mut self) {
-        let (model, switch) = (Self::model(&self.script), Arc::clone(&self.power));
+        let model = Self::model(&self.script);
+        let switch = Arc::clone(&self.power);
         let powered = |builder: RuntimeBuilder| {
             builder.wrap_store(|store| Box::new(PoweredStore { store, switch }))
         };
@@ -366,7 +367,9 @@ impl History {
             traces.next_cursor.is_none(),
             "the test looks at all of them"
         );
-        let (mut reported_tree, mut reported_own, mut stored) = (Stats::zero(), Stats::zero(), 0);
+        let mut reported_tree = Stats::zero();
+        let mut reported_own = Stats::zero();
+        let mut stored = 0;
         for trace in traces.items {
             let mut since = 0;
             loop {
@@ -475,7 +478,8 @@ fn random_histories_keep_the_invariants() {
         Ok(())
     });
     checked.unwrap_or_else(|error| panic!("{error}"));
-    let (summed_up, cuts) = (SUMMED_UP.load(SeqCst), CUTS.load(SeqCst));
+    let summed_up = SUMMED_UP.load(SeqCst);
+    let cuts = CUTS.load(SeqCst);
     assert!(
         summed_up > 0 && cuts > 0,
         "{summed_up} with a summary, {cuts} cut off: the histories are too dull"
@@ -483,7 +487,8 @@ fn random_histories_keep_the_invariants() {
 }
 
 async fn live_through(ops: &[Op]) {
-    let (script, power) = (Arc::new(Script::default()), PowerSwitch::new());
+    let script = Arc::new(Script::default());
+    let power = PowerSwitch::new();
     let world = TestRuntime::with(History::model(&script), small).await;
     world.connect_power_switch(&power);
     std::fs::write(world.project().join("a.txt"), "word ".repeat(400)).unwrap();

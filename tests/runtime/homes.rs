@@ -96,7 +96,8 @@ async fn next_owner_ends_interrupted_runs_children_first() {
         .await
         .unwrap();
     wait_until("the slots are full", || model.in_flight() == 16).await;
-    let (trace, session) = (run.trace_id().clone(), run.session_id().clone());
+    let trace = run.trace_id().clone();
+    let session = run.session_id().clone();
     let waiting = tokio::spawn(async move { run.wait().await });
     world
         .reopen_with(scripted_model(|_| Turn::say("ok")), |builder| {

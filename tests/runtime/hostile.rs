@@ -184,10 +184,8 @@ fn calling(request: &ModelRequest, orders: &[Value]) -> Turn {
             .replace("$BIG", &"a".repeat(1_000_000))
             .replace("$DEEP", &"[".repeat(100_000));
         for _ in 0..order["times"].as_u64().unwrap_or(1) {
-            let (id, name) = (
-                format!("call_{}_{}", assistant_count(request), tool_calls.len()),
-                &order["name"],
-            );
+            let id = format!("call_{}_{}", assistant_count(request), tool_calls.len());
+            let name = &order["name"];
             let name = name.as_str().unwrap_or_default().to_owned();
             tool_calls.push(ToolCall {
                 id,
@@ -305,10 +303,12 @@ async fn follow(
 
 /// Tries every case with one approver.
 async fn try_all(approver: Approver) {
-    let (scene, orders) = (Scene::new(), OrderText::default());
+    let scene = Scene::new();
+    let orders = OrderText::default();
     std::fs::write(scene.project().join("orders.md"), "").unwrap();
     let world = world(&scene, &orders, approver).await;
-    let (mut tried, mut wrong) = (0, Vec::new());
+    let mut tried = 0;
+    let mut wrong = Vec::new();
     for (number, case) in cases::all().iter().enumerate() {
         let Some(want) = case
             .want(approver)

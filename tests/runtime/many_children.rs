@@ -108,7 +108,8 @@ async fn cancelling_a_thousand_runs_stops_all_and_keeps_partial_text() {
         used.0 >= 10 * answered && used.1 >= 5 * answered,
         "{used:?} for {answered} answers"
     );
-    let (mut seen, mut cursor) = (0, None);
+    let mut seen = 0;
+    let mut cursor = None;
     loop {
         let of_session = TraceFilter {
             session_id: Some(SessionId::new("s")),

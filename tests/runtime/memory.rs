@@ -447,7 +447,9 @@ async fn reflection_stores_experiences_and_keeps_the_head() {
     });
     let world = TestRuntime::open(model).await;
     write(&world, BOOK);
-    let (runtime, id, trace) = (world.runtime(), SessionId::new("s"), TraceId::new("s"));
+    let runtime = world.runtime();
+    let id = SessionId::new("s");
+    let trace = TraceId::new("s");
     let run = runtime
         .start(
             RunRequest::new("Fix it.")
@@ -457,10 +459,8 @@ async fn reflection_stores_experiences_and_keeps_the_head() {
         .await
         .unwrap();
     with_timeout(run.wait()).await.unwrap();
-    let (before, path_before) = (
-        runtime.traces().get(&trace).await.unwrap(),
-        path(&world, &id).await,
-    );
+    let before = runtime.traces().get(&trace).await.unwrap();
+    let path_before = path(&world, &id).await;
     let goals = runtime.traces().goal_tree(&trace).await.unwrap();
 
     let look = runtime
@@ -783,7 +783,8 @@ async fn queued_message_runs_after_reflection_and_status_is_kept() {
         }
     });
     let world = TestRuntime::open(model.clone()).await;
-    let (runtime, trace) = (world.runtime(), TraceId::new("s"));
+    let runtime = world.runtime();
+    let trace = TraceId::new("s");
     with_timeout(
         runtime
             .start(RunRequest::new("Fix it.").session("s"))

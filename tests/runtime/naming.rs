@@ -109,7 +109,8 @@ async fn start(world: &TestRuntime, message: &str) -> soong::RunHandle {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn trace_is_named_during_its_first_run() {
     let shown: Arc<Mutex<Vec<String>>> = Arc::default();
-    let (seen, go) = (Arc::clone(&shown), Arc::<Mutex<bool>>::default());
+    let seen = Arc::clone(&shown);
+    let go = Arc::<Mutex<bool>>::default();
     let small = scripted_model(move |request| {
         seen.lock()
             .unwrap()

@@ -37,15 +37,14 @@ fn start(message: &str) -> RunRequest {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn explore_runs_children_in_parallel_and_joins_in_task_order() {
     let together = Arc::new(tokio::sync::Barrier::new(3));
-    let (meet, meeting) = (Arc::clone(&together), Arc::new(tokio::sync::Notify::new()));
+    let meet = Arc::clone(&together);
+    let meeting = Arc::new(tokio::sync::Notify::new());
     let signal = Arc::clone(&meeting);
     // Each child waits until all three are in flight. Children that run one after the other would wait forever.
     let model = orchestrator(json!({"task": ["a", "b", "c"]}), move |request| {
-        let (meet, signal, gone) = (
-            Arc::clone(&meet),
-            Arc::clone(&signal),
-            Arc::new(tokio::sync::Notify::new()),
-        );
+        let meet = Arc::clone(&meet);
+        let signal = Arc::clone(&signal);
+        let gone = Arc::new(tokio::sync::Notify::new());
         let go = Arc::clone(&gone);
         tokio::spawn(async move {
             meet.wait().await;
@@ -475,11 +474,10 @@ async fn program_starts_and_joins_children() {
 /// (RT-4)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn run_waits_for_children_added_by_a_program() {
-    let (first, second) = (
-        Arc::new(tokio::sync::Notify::new()),
-        Arc::new(tokio::sync::Notify::new()),
-    );
-    let (parent_may, child_may) = (Arc::clone(&first), Arc::clone(&second));
+    let first = Arc::new(tokio::sync::Notify::new());
+    let second = Arc::new(tokio::sync::Notify::new());
+    let parent_may = Arc::clone(&first);
+    let child_may = Arc::clone(&second);
     let model = scripted_model(move |request| match task_of(request) {
         "child" => Turn::When(Arc::clone(&child_may), "child's".into()),
         _ => Turn::When(Arc::clone(&parent_may), "parent's".into()),

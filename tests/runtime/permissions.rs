@@ -263,7 +263,8 @@ async fn handler_decides_and_its_failures_deny() {
         ),
     ];
     for (rule, want, asked) in rules {
-        let (tool, count) = (StampTool::new(), Arc::new(AtomicUsize::new(0)));
+        let tool = StampTool::new();
+        let count = Arc::new(AtomicUsize::new(0));
         let handler = Arc::new(Deciding(rule, Arc::clone(&count)));
         let model = stamping(&[("one", "a"), ("two", "a")]);
         let world = world(model, &tool, |builder| builder.permission_handler(handler)).await;
@@ -523,7 +524,8 @@ async fn unconfined_calls_are_allowed_only_by_the_unconfined_rule() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn request_survives_crash_and_restart_and_is_made_once() {
     for answered_while_away in [false, true] {
-        let (tool, model) = (StampTool::new(), stamping(&[("one", "a")]));
+        let tool = StampTool::new();
+        let model = stamping(&[("one", "a")]);
         let mut world = world(model.clone(), &tool, by_people).await;
         let run = world
             .runtime()
@@ -596,11 +598,13 @@ async fn request_survives_crash_and_restart_and_is_made_once() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn interrupted_allowed_call_reruns_without_a_new_request() {
     for restarts in [false, true] {
-        let (tool, model) = (StampTool::repeatable(), stamping(&[("one", "a")]));
+        let tool = StampTool::repeatable();
+        let model = stamping(&[("one", "a")]);
         tool.hanging.store(1, SeqCst);
         let asked = Arc::new(AtomicUsize::new(0));
         let by_program = || {
-            let (tool, asked) = (tool.clone(), asked.clone());
+            let tool = tool.clone();
+            let asked = asked.clone();
             move |builder: RuntimeBuilder| {
                 let yes = |_: &Permission| Ok(Decision::AllowOnce.into());
                 builder
@@ -726,7 +730,8 @@ fn forge(home: &std::path::Path, from: &str, to: &str) -> usize {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn permission_is_bound_to_the_exact_arguments() {
-    let (tool, model) = (StampTool::new(), stamping(&[("harmless", "a")]));
+    let tool = StampTool::new();
+    let model = stamping(&[("harmless", "a")]);
     let mut world = world(model.clone(), &tool, by_people).await;
     let run = world
         .runtime()

@@ -148,7 +148,8 @@ async fn question_survives_crash_and_restart_and_is_asked_once() {
         let question = with_timeout(wait_for_questions(world.runtime(), 1))
             .await
             .remove(0);
-        let (run_id, id) = (run.run_id().clone(), question.question_id.clone());
+        let run_id = run.run_id().clone();
+        let id = question.question_id.clone();
         world
             .runtime()
             .tree()
@@ -232,7 +233,8 @@ async fn first_of_many_answers_counts() {
         .remove(0)
         .question_id;
     let answers = (0..20).map(|n| {
-        let (runtime, id) = (runtime.clone(), id.clone());
+        let runtime = runtime.clone();
+        let id = id.clone();
         async move { runtime.questions().answer(&id, format!("answer {n}")).await }
     });
     let taken: Vec<_> = futures::future::join_all(answers)

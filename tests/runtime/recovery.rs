@@ -583,7 +583,8 @@ async fn runs_complete_despite_repeated_restarts() {
     for round in 0.. {
         assert!(round < 40, "it does not come to an end");
         let left = Arc::new(AtomicUsize::new(round % 3 + 1));
-        let (counted, allowed) = (Arc::clone(&steps), Arc::clone(&left));
+        let counted = Arc::clone(&steps);
+        let allowed = Arc::clone(&left);
         let model = scripted_model(move |request| {
             if allowed
                 .fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1))

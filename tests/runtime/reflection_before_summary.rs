@@ -96,7 +96,8 @@ fn experiences(world: &TestRuntime) -> usize {
 
 /// Returns the ranges of the reflections that started, and the errors of those that ended.
 fn reflections(events: &[Arc<EventRecord>]) -> (Vec<(u64, u64)>, Vec<Option<String>>) {
-    let (mut started, mut ended) = (Vec::new(), Vec::new());
+    let mut started = Vec::new();
+    let mut ended = Vec::new();
     for record in events {
         match &record.event {
             Event::Memory(MemoryEvent::ReflectionStarted { covered, .. }) => started.push(*covered),
@@ -330,7 +331,8 @@ async fn crash_neither_repeats_a_reflection_nor_stops_the_run() {
         .filter(|point| point.place() == FaultComponent::Run)
     {
         for nth in 1..=3 {
-            let (met, armed) = (AtomicUsize::new(0), Arc::new(AtomicBool::new(false)));
+            let met = AtomicUsize::new(0);
+            let armed = Arc::new(AtomicBool::new(false));
             let ready = Arc::clone(&armed);
             let hook: soong::FaultHook = Arc::new(move |_, here| {
                 if here == point && ready.load(SeqCst) && met.fetch_add(1, SeqCst) + 1 == nth {

@@ -39,7 +39,9 @@ use crate::support::{
 
 /// Splits a text into pieces of one to five characters.
 fn pieces(text: &str) -> Vec<String> {
-    let (chars, mut pieces, mut at) = (text.chars().collect::<Vec<_>>(), Vec::new(), 0);
+    let chars = text.chars().collect::<Vec<_>>();
+    let mut pieces = Vec::new();
+    let mut at = 0;
     while at < chars.len() {
         let end = chars.len().min(at + 1 + pieces.len() % 5);
         pieces.push(chars[at..end].iter().collect());
@@ -590,7 +592,8 @@ async fn no_secret_in_stored_sent_or_returned_data() {
     });
     store_all(&mut search, runtime, aside.path()).await;
     ask_all(&mut search, runtime).await;
-    let (home, project) = (world.home(), world.project());
+    let home = world.home();
+    let project = world.project();
     std::fs::remove_file(project.join("notes.txt")).unwrap();
     world.close_runtime().await;
     search.look_below("home", &home);
@@ -628,7 +631,8 @@ async fn no_secret_leaks_if_the_provider_echoes_the_request() {
             }
         });
         let dir = tempfile::tempdir().unwrap();
-        let (home, project) = (dir.path().join("home"), dir.path().join("project"));
+        let home = dir.path().join("home");
+        let project = dir.path().join("project");
         std::fs::create_dir(&project).unwrap();
         let mut config = naming(&server.base_url());
         config.model.retry.max_attempts = 2;

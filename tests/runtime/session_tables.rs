@@ -30,9 +30,10 @@ fn first_come() -> (
     Arc<Mutex<Vec<String>>>,
     Arc<tokio::sync::Notify>,
 ) {
-    let (asked, go): (Arc<Mutex<Vec<String>>>, _) =
-        (Arc::default(), Arc::new(tokio::sync::Notify::new()));
-    let (kept, signal) = (Arc::clone(&asked), Arc::clone(&go));
+    let asked: Arc<Mutex<Vec<String>>> = Arc::default();
+    let go: _ = Arc::new(tokio::sync::Notify::new());
+    let kept = Arc::clone(&asked);
+    let signal = Arc::clone(&go);
     let model = scripted_model(move |request| {
         let said = last_of(request).to_owned();
         kept.lock().unwrap().push(said.clone());
@@ -185,7 +186,8 @@ async fn runs_of_a_session_execute_in_start_order() {
 
 /// Makes every kind of request that needs exclusive use of a session, and returns the outcomes by name.
 async fn exclusive_requests(world: &TestRuntime) -> Vec<(&'static str, Result<(), ErrorInfo>)> {
-    let (runtime, id) = (world.runtime(), SessionId::new("s"));
+    let runtime = world.runtime();
+    let id = SessionId::new("s");
     let alone = RunRequest::new("x").session("s").reject_if_busy();
     vec![
         ("alone", runtime.start(alone).await.map(drop)),
@@ -261,7 +263,8 @@ async fn exclusive_requests_are_rejected_while_a_run_is_unfinished() {
     refused("the one that waited is at work").await;
     with_timeout(waiting.cancel()).await.unwrap();
     // Now each of them is accepted, one after the other.
-    let (runtime, id) = (world.runtime(), SessionId::new("s"));
+    let runtime = world.runtime();
+    let id = SessionId::new("s");
     let alone = RunRequest::new("x").session("s").reject_if_busy();
     for start in [
         alone,
@@ -451,10 +454,8 @@ async fn session_continues_from_last_complete_message_after_any_end() {
                 ending(end, request)
             });
             let called = Arc::new(AtomicUsize::new(0));
-            let (hang, again) = (
-                HangOnceTool::new(false, &called),
-                HangOnceTool::new(false, &called),
-            );
+            let hang = HangOnceTool::new(false, &called);
+            let again = HangOnceTool::new(false, &called);
             let mut world = TestRuntime::with(model.clone(), |builder| {
                 builder.config(quick_non_durable_config()).tool(hang)
             })

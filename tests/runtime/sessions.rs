@@ -193,7 +193,8 @@ async fn unanswered_run_does_not_report_the_answer_of_another_run() {
             (_, Middle::CutOffInItsText) => Turn::Hang("Tw"),
             _ => Turn::Hang(""),
         });
-        let (mut world, session) = (TestRuntime::open(model.clone()).await, SessionId::new("s"));
+        let mut world = TestRuntime::open(model.clone()).await;
+        let session = SessionId::new("s");
         let begin = async |message: &str| {
             world
                 .runtime()
@@ -492,7 +493,8 @@ async fn session_resumes_from_the_last_run_that_started() {
 /// as `session_active`.
 async fn only_one_of(world: &TestRuntime, start: &RunRequest) -> RunHandle {
     let starts = (0..8).map(|_| {
-        let (runtime, start) = (world.runtime().clone(), start.clone());
+        let runtime = world.runtime().clone();
+        let start = start.clone();
         tokio::spawn(async move { runtime.start(start).await })
     });
     let mut accepted = Vec::new();

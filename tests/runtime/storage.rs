@@ -218,7 +218,8 @@ async fn artifact_is_stored_once_by_name_and_can_be_read_back() {
         .await
         .unwrap()
         .unwrap();
-    let (artifact, bytes) = (loaded.artifact.clone(), loaded.bytes().await.unwrap());
+    let artifact = loaded.artifact.clone();
+    let bytes = loaded.bytes().await.unwrap();
     assert_eq!(
         (artifact.current_version, bytes.as_ref()),
         (1, b"- [ ] one\n- [ ] two\n".as_slice())

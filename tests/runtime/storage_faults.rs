@@ -183,7 +183,9 @@ async fn do_the_job(world: &TestRuntime, unflushed: Option<&str>) -> u64 {
         Some(failing) if failing == name => done_but_for_its_document(run, name).await,
         _ => done(run, name).await,
     };
-    let (runtime, here, mut refusals) = (world.runtime(), local_owner("s"), Refusals::default());
+    let runtime = world.runtime();
+    let here = local_owner("s");
+    let mut refusals = Refusals::default();
     let start = || {
         RunRequest::new("job")
             .session("s")
@@ -214,10 +216,8 @@ async fn do_the_job(world: &TestRuntime, unflushed: Option<&str>) -> u64 {
     );
     done(&second, "second").await;
     assert_eq!(text(world, &here, "doc").await, "one two three four");
-    let (end, later) = (
-        answer_of(world, "job").await,
-        answer_of(world, "second").await,
-    );
+    let end = answer_of(world, "job").await;
+    let later = answer_of(world, "second").await;
     let third = async || {
         runtime
             .start(RunRequest::new("third").session("s").after(end))
@@ -358,10 +358,8 @@ async fn rejected_command_reports_the_error_and_changes_nothing() {
     })
     .await;
     insist("second", &|| RunRequest::new("second").session("s")).await;
-    let (end, later) = (
-        answer_of(&world, "job").await,
-        answer_of(&world, "second").await,
-    );
+    let end = answer_of(&world, "job").await;
+    let later = answer_of(&world, "second").await;
     insist("third", &|| {
         RunRequest::new("third").session("s").after(end)
     })
@@ -398,7 +396,8 @@ fn job_result_is_the_same_if_any_file_write_fails() {
     for point in [FaultPoint::BeforeBlob, FaultPoint::AfterBlob] {
         let rejected = AtomicU64::new(0);
         let files = run_until_false(async |nth| {
-            let (plan, place) = (FaultPlan::new(), format!("{point}@{nth}=fail"));
+            let plan = FaultPlan::new();
+            let place = format!("{point}@{nth}=fail");
             plan.add(&place).unwrap();
             let world = TestRuntime::with(job(), |builder| {
                 builder
@@ -436,9 +435,11 @@ fn waits_for_storage(world: &TestRuntime) -> bool {
 /// (DUR-6)
 #[test]
 fn runs_wait_for_a_full_disk_and_can_be_cancelled() {
-    let (waited, cancelled) = (AtomicU64::new(0), AtomicU64::new(0));
+    let waited = AtomicU64::new(0);
+    let cancelled = AtomicU64::new(0);
     run_until_false(async |nth| {
-        let (plan, model) = (FaultPlan::new(), job());
+        let plan = FaultPlan::new();
+        let model = job();
         let mut config = quick_non_durable_config();
         config.runtime.cancel_timeout_ms = 50;
         let build = broken(&plan);
@@ -447,12 +448,10 @@ fn runs_wait_for_a_full_disk_and_can_be_cancelled() {
         let first = nth + 1;
         (first..first + 1_000)
             .for_each(|commit| plan.inject_at(commit, Fault::FailBeforeWrite(disk_full())));
-        let (runtime, start) = (
-            world.runtime(),
-            RunRequest::new("job")
-                .session("s")
-                .mode(RunMode::Orchestrator),
-        );
+        let runtime = world.runtime();
+        let start = RunRequest::new("job")
+            .session("s")
+            .mode(RunMode::Orchestrator);
         let run = runtime.start(start).await.unwrap();
         wait_until("it ends, or waits for the disk", || {
             runtime.info().live_runs() == 0 || waits_for_storage(&world)
@@ -522,7 +521,8 @@ fn runs_wait_for_a_full_disk_and_can_be_cancelled() {
         world.finish().await;
         is_reached
     });
-    let (waited, cancelled) = (waited.load(SeqCst), cancelled.load(SeqCst));
+    let waited = waited.load(SeqCst);
+    let cancelled = cancelled.load(SeqCst);
     assert!(
         waited >= 15 && cancelled >= 12,
         "{waited} waited, {cancelled} were cancelled"
@@ -534,11 +534,9 @@ fn runs_wait_for_a_full_disk_and_can_be_cancelled() {
 async fn failed_flush_loses_no_edit_and_no_later_run() {
     for (nth, run) in ["job", "second", "third"].into_iter().enumerate() {
         let in_the_way: Arc<OnceLock<InTheWay>> = Arc::default();
-        let (slot, flushes, ended) = (
-            Arc::clone(&in_the_way),
-            AtomicU64::new(0),
-            AtomicU64::new(0),
-        );
+        let slot = Arc::clone(&in_the_way);
+        let flushes = AtomicU64::new(0);
+        let ended = AtomicU64::new(0);
         let hook = move |_: &RunId, point: FaultPoint| match point {
             FaultPoint::Flush if flushes.fetch_add(1, SeqCst) == nth as u64 => slot.wait().put(),
             // The ends of the two children come before the first flush.
@@ -584,7 +582,8 @@ impl InTheWay {
 
 /// Stores a text through each method of the library, and returns the outcomes.
 async fn store_in_every_way(world: &TestRuntime) -> Vec<Result<u64, ErrorInfo>> {
-    let (runtime, here) = (world.runtime(), local_owner("s"));
+    let runtime = world.runtime();
+    let here = local_owner("s");
     let pieces = || {
         Content::Stream(Box::pin(futures::stream::iter([
             Ok("a".into()),
@@ -625,7 +624,8 @@ async fn failed_file_write_is_reported_and_leaves_nothing() {
         })
         .await;
         run(&world, "s", &[create("doc", "0")]).await;
-        let (here, folder) = (local_owner("s"), world.home().join("sessions/s/artifacts"));
+        let here = local_owner("s");
+        let folder = world.home().join("sessions/s/artifacts");
         let before = files_in(&folder);
         if read_only {
             set_mode(&folder, 0o500);

@@ -64,9 +64,11 @@ async fn reconnecting_readers_miss_and_repeat_no_event() {
         .unwrap();
     let readers: Vec<_> = (1..=8_usize)
         .map(|step| {
-            let (runtime, trace) = (world.runtime().clone(), run.trace_id().clone());
+            let runtime = world.runtime().clone();
+            let trace = run.trace_id().clone();
             tokio::spawn(async move {
-                let (mut seen, mut cursor) = (Vec::new(), 0);
+                let mut seen = Vec::new();
+                let mut cursor = 0;
                 loop {
                     // Reconnects after every few events, with the id of the last received event.
                     let mut stream = runtime.traces().events(&trace, cursor);

@@ -672,10 +672,8 @@ async fn timeout_of_a_child_excludes_waiting_for_a_slot() {
             json!({"task": ["a", "b", "c", "d", "e", "f"], "timeout_ms": 300}),
         )],
         |request| {
-            let (signal, task) = (
-                Arc::new(tokio::sync::Notify::new()),
-                task_of(request).to_owned(),
-            );
+            let signal = Arc::new(tokio::sync::Notify::new());
+            let task = task_of(request).to_owned();
             let sender = Arc::clone(&signal);
             tokio::spawn(async move {
                 tokio::time::sleep(std::time::Duration::from_millis(120)).await;

@@ -229,7 +229,8 @@ async fn runs_of_sub_traces_wait_in_the_queue_of_their_session() {
         .await
         .unwrap();
     assert!(second.was_queued());
-    let (first_id, second_id) = (first.run_id().clone(), second.run_id().clone());
+    let first_id = first.run_id().clone();
+    let second_id = second.run_id().clone();
     drop((first, second));
     world.reopen(blocking()).await;
     with_timeout(begun.notified()).await;

@@ -794,7 +794,8 @@ async fn finish_of_a_driven_run_survives_a_crash() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn start_during_a_session_crash_is_executed_or_rejected() {
     let world = TestRuntime::open(scripted_model(|request| Turn::say(task_of(request)))).await;
-    let (mut accepted, mut refused) = (0, 0);
+    let mut accepted = 0;
+    let mut refused = 0;
     for round in 0..40 {
         // Four crashes per session: a fifth crash in 30 s would still restart the session, a sixth would not.
         let session = format!("s{}", round / 4);

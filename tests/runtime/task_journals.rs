@@ -361,7 +361,8 @@ async fn next_owner_writes_the_last_line_of_an_interrupted_run() {
 async fn actor_crash_at_any_point_does_not_change_the_journal() {
     for point in FaultPoint::ALL {
         for nth in [1, 2, 4] {
-            let (met, root) = (Mutex::new(HashMap::new()), Mutex::new(None));
+            let met = Mutex::new(HashMap::new());
+            let root = Mutex::new(None);
             let hook = Arc::new(move |run: &soong::protocol::RunId, here| {
                 let is_root = root.lock().unwrap().get_or_insert_with(|| run.clone()) == run;
                 let count = {

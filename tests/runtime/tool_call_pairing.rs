@@ -181,7 +181,8 @@ fn conversations_are_accepted_as_by_their_provider() {
         ),
     ];
     for (what, messages, by_openai, by_anthropic) in rows {
-        let (openai, anthropic) = (pairing::openai(&messages), pairing::anthropic(&messages));
+        let openai = pairing::openai(&messages);
+        let anthropic = pairing::anthropic(&messages);
         assert_eq!(openai.is_ok(), by_openai, "{what}, OpenAI: {openai:?}");
         assert_eq!(
             anthropic.is_ok(),

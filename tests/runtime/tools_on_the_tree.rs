@@ -285,10 +285,8 @@ async fn tool_saves_and_loads_artifacts_by_name() {
             let text = |bytes: Option<bytes::Bytes>| {
                 String::from_utf8_lossy(&bytes.unwrap_or_default()).into_owned()
             };
-            let (old, new) = (
-                artifacts.load("report.md", Some(first)).await?,
-                artifacts.load("report.md", None).await?,
-            );
+            let old = artifacts.load("report.md", Some(first)).await?;
+            let new = artifacts.load("report.md", None).await?;
             assert!(artifacts.load("missing", None).await?.is_none());
             let names = artifacts.names().await?.join(" ");
             Ok(format!(
@@ -506,9 +504,11 @@ async fn child_of_an_earlier_turn_is_not_that_of_an_equal_call_id() {
             Ok("started")
         },
     );
-    let (left, right) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let left = Arc::new(Notify::new());
+    let right = Arc::new(Notify::new());
     let model = scripted_model({
-        let (left, right) = (Arc::clone(&left), Arc::clone(&right));
+        let left = Arc::clone(&left);
+        let right = Arc::clone(&right);
         move |request| {
             let call = |name: &str, arguments: serde_json::Value| {
                 let call = ToolCall {

@@ -418,7 +418,8 @@ fn no_caller_waits_forever_after_an_unclear_commit() {
         let Some((command, faults)) = cases.get(number as usize - 1) else {
             return false;
         };
-        let (plan, tool) = (FaultPlan::new(), StampTool::new());
+        let plan = FaultPlan::new();
+        let tool = StampTool::new();
         let wrapped = plan.clone();
         let world = TestRuntime::with(scripted_model(script), |builder| {
             let builder = builder

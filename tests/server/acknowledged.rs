@@ -157,7 +157,8 @@ async fn acknowledged_session_and_artifact_changes_survive() {
         .ended_run(&served.token(), run["run_id"].as_str().unwrap())
         .await;
 
-    let (post, put) = (Method::POST, Method::PUT);
+    let post = Method::POST;
+    let put = Method::PUT;
     ask_and_kill(
         &mut served,
         post.clone(),

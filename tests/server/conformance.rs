@@ -191,10 +191,8 @@ async fn documents_of_an_active_run_are_read() {
     let at = "/api/sessions/s/artifacts/task_plan";
     let read = async |path: &str| answer(served.request(Method::GET, path)).await;
     let listed = served.get("/api/sessions/s/artifacts").await;
-    let (current, stored) = (
-        &listed["artifacts"][0]["current_version"],
-        &listed["artifacts"][0]["stored_version"],
-    );
+    let current = &listed["artifacts"][0]["current_version"];
+    let stored = &listed["artifacts"][0]["stored_version"];
     assert_eq!((current, stored), (&json!(2), &json!(0)), "{listed}");
     let shown = served.get(at).await;
     assert_eq!(

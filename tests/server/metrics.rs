@@ -144,10 +144,8 @@ async fn values_match_the_routes_of_a_busy_server() {
     };
     let usage = served.get("/api/usage").await;
     let total = &usage["total"];
-    let (prompt, completion) = (
-        value(r#"soong_tokens_total{kind="prompt"}"#),
-        value(r#"soong_tokens_total{kind="completion"}"#),
-    );
+    let prompt = value(r#"soong_tokens_total{kind="prompt"}"#);
+    let completion = value(r#"soong_tokens_total{kind="completion"}"#);
     assert_eq!((prompt, completion), (300.0, 60.0));
     assert_eq!(total["prompt_tokens"].as_f64(), Some(prompt), "{usage}");
     assert_eq!(total["completion_tokens"].as_f64(), Some(completion));
@@ -189,10 +187,8 @@ async fn values_match_the_routes_of_a_busy_server() {
         events += shown["session"]["last_session_seq"].as_f64().unwrap();
     }
     assert_eq!(value("soong_events_total"), events);
-    let (appends, commits) = (
-        value("soong_journal_batch_appends_sum"),
-        value("soong_journal_batch_appends_count"),
-    );
+    let appends = value("soong_journal_batch_appends_sum");
+    let commits = value("soong_journal_batch_appends_count");
     assert!(
         commits > 0.0 && appends >= commits,
         "{appends} appends, {commits} commits"

@@ -169,7 +169,8 @@ async fn read_with_breaks(
     (tree, over_socket): (bool, bool),
     mut until: impl FnMut(&Value) -> bool,
 ) -> Vec<u64> {
-    let (mut seen, mut done) = (Vec::new(), false);
+    let mut seen = Vec::new();
+    let mut done = false;
     while !done {
         let since = seen.last().copied().unwrap_or(0);
         let most = random.below(40);
@@ -310,10 +311,8 @@ async fn cursor_from_before_a_restore_is_rejected_with_restart_point() {
         served.run_to_end(&served.token(), "s", prompt).await;
     }
     let page = served.get("/api/traces/s/events?limit=1000").await;
-    let (before, store) = (
-        page["events"].as_array().unwrap().len() as u64,
-        page["store_id"].clone(),
-    );
+    let before = page["events"].as_array().unwrap().len() as u64;
+    let store = page["store_id"].clone();
     let store = store.as_str().unwrap().to_owned();
     served.signal(Signal::TERM);
     served.wait_for_exit().expect_code(0);
@@ -519,10 +518,8 @@ async fn cursor_of_a_deleted_session_is_rejected() {
     assert_eq!(status, 410);
 
     let trace = served.get("/api/traces/s").await["trace"].clone();
-    let (first, end) = (
-        trace["first_event_id"].as_u64().unwrap(),
-        trace["last_event_id"].as_u64().unwrap(),
-    );
+    let first = trace["first_event_id"].as_u64().unwrap();
+    let end = trace["last_event_id"].as_u64().unwrap();
     assert!(first > last + 1, "{trace}");
     let page = served.get("/api/traces/s/events?limit=1000").await;
     let ids: Vec<u64> = page["events"]

@@ -158,10 +158,8 @@ async fn objects_of_another_user_are_not_found() {
     );
     let (_, shown) = answer(served.request_as(BOB, Method::GET, path)).await;
     assert_eq!(shown["content"], "secret");
-    let (mut bobs, mut eves) = (
-        served.watch(BOB, "/api/tree/watch").await,
-        served.watch(EVE, "/api/tree/watch").await,
-    );
+    let mut bobs = served.watch(BOB, "/api/tree/watch").await;
+    let mut eves = served.watch(EVE, "/api/tree/watch").await;
     assert!(
         bobs.event().await["event"] == "tree_snapshot"
             && eves.event().await["event"] == "tree_snapshot"

@@ -106,7 +106,8 @@ impl KillOnDrop {
                 all.recv_timeout(TIMEOUT).expect("the process does not end")
             })
         };
-        let (out, err) = (text(out), text(err));
+        let out = text(out);
+        let err = text(err);
         let status: ExitStatus = self.child.wait().unwrap();
         ProcessOutput {
             code: status.code(),

@@ -91,7 +91,8 @@ impl TestTerminal {
             changed: Condvar::new(),
         });
         let pty = Arc::new(pty);
-        let (screen, from) = (Arc::clone(&shown), Arc::clone(&pty));
+        let screen = Arc::clone(&shown);
+        let from = Arc::clone(&pty);
         std::thread::spawn(move || {
             let mut buffer = [0; 4096];
             loop {
@@ -240,10 +241,8 @@ impl TestTerminal {
     #[track_caller]
     pub(crate) fn wait_until_stopped(&self) {
         let deadline = Instant::now() + TIMEOUT;
-        let (pid, now) = (
-            Pid::from_child(&self.child),
-            WaitOptions::UNTRACED | WaitOptions::NOHANG,
-        );
+        let pid = Pid::from_child(&self.child);
+        let now = WaitOptions::UNTRACED | WaitOptions::NOHANG;
         let mut state = self.shown.state.lock().unwrap();
         while !waitpid(Some(pid), now)
             .unwrap()

@@ -281,7 +281,8 @@ impl ScriptedServer {
         listener.set_nonblocking(true).unwrap();
         let address = listener.local_addr().unwrap();
         let stop = watch::Sender::new(false);
-        let (served, stopped) = (shared.clone(), stop.subscribe());
+        let served = shared.clone();
+        let stopped = stop.subscribe();
         let thread = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread()
                 .enable_all()

@@ -360,7 +360,9 @@ impl Frames {
                         .find_map(|line| line.strip_prefix(name))
                         .map(str::to_owned)
                 };
-                let (id, name, data) = (field("id: "), field("event: "), field("data: "));
+                let id = field("id: ");
+                let name = field("event: ");
+                let data = field("data: ");
                 self.open = rest.to_owned();
                 let Some(data) = data else { continue };
                 let data = serde_json::from_str(&data).unwrap();

@@ -285,7 +285,8 @@ pub async fn wait_for_questions(runtime: &Runtime, count: usize) -> Vec<Question
 /// Calls `one` with the numbers from 1 up, several at a time, until it returns false. Returns the last number for
 /// which it returned true. Runs concurrently because the calls mostly wait for retries.
 pub fn run_until_false(one: impl AsyncFn(u64) -> bool + Sync) -> u64 {
-    let (next, end) = (AtomicU64::new(1), AtomicU64::new(u64::MAX));
+    let next = AtomicU64::new(1);
+    let end = AtomicU64::new(u64::MAX);
     std::thread::scope(|scope| {
         for _ in 0..PARALLEL_ITERATIONS {
             scope.spawn(|| {

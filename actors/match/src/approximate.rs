@@ -27,7 +27,8 @@ pub(super) fn find(
 ) -> Result<Match, MatchError> {
     budget.spend(content.len() + old.len())?;
     let alphabet = Alphabet::of(old);
-    let (text, old) = (alphabet.encode(content), alphabet.encode(old));
+    let text = alphabet.encode(content);
+    let old = alphabet.encode(old);
     if old.len() < MIN_LEN {
         return Err(MatchError::NoMatch);
     }

@@ -195,7 +195,8 @@ impl Blocks {
             flow.carry = u64::from(over) | (passes & flow.carry);
             sums[at] = (sum ^ plus[at]) | equals[at];
         }
-        let (mut above_plus, mut above_minus) = (flow.plus, flow.minus);
+        let mut above_plus = flow.plus;
+        let mut above_minus = flow.minus;
         for at in 0..count {
             // Cells that are equal to their predecessor on the diagonal.
             let diagonal = sums[at] | minus[at];

@@ -39,7 +39,8 @@ pub(super) fn find(
 
 /// Returns the similarity of two texts, based on their lengths only.
 fn similarity(matched: &str, old: &str) -> f64 {
-    let (matched, old) = (matched.chars().count(), old.chars().count());
+    let matched = matched.chars().count();
+    let old = old.chars().count();
     1.0 - matched.abs_diff(old) as f64 / matched.max(old).max(1) as f64
 }
 
@@ -108,7 +109,8 @@ impl NormalizedText {
     pub(super) fn original_range(&self, range: Range<usize>) -> Option<Range<usize>> {
         let first = self.piece_at(range.start)?;
         let last = self.piece_at(range.end.checked_sub(1)?)?;
-        let (head, tail) = (&self.pieces[first], &self.pieces[last]);
+        let head = &self.pieces[first];
+        let tail = &self.pieces[last];
         let end_of_tail = self
             .pieces
             .get(last + 1)

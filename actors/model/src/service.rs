@@ -227,8 +227,9 @@ impl<'a> Call<'a> {
 
     /// Returns the parameters of the profile and the request.
     pub(crate) fn all_params(&self) -> impl Iterator<Item = (&'a String, &'a Value)> + use<'a> {
-        let (of_profile, of_request, rejected) =
-            (self.params, &self.request.params, self.rejected_params);
+        let of_profile = self.params;
+        let of_request = &self.request.params;
+        let rejected = self.rejected_params;
         let all = of_profile
             .iter()
             .filter(|(name, _)| !of_request.contains_key(*name))

@@ -311,7 +311,8 @@ fn drop_capabilities() -> io::Result<()> {
         | CapabilitySet::SETGID
         | CapabilitySet::SETUID;
     let had = capabilities(None)?;
-    let (effective, permitted) = (had.effective & kept, had.permitted & kept);
+    let effective = had.effective & kept;
+    let permitted = had.permitted & kept;
     set_capabilities(
         None,
         CapabilitySets {
@@ -551,7 +552,8 @@ fn set_read_only(tree: impl AsFd) -> io::Result<()> {
 pub(super) fn landlock_version() -> i64 {
     /// Requests the version instead of a ruleset.
     const CREATE_RULESET_VERSION: libc::c_int = 1;
-    let (nothing, no_size) = (std::ptr::null::<libc::c_void>(), 0_usize);
+    let nothing = std::ptr::null::<libc::c_void>();
+    let no_size = 0_usize;
     // SAFETY: with this flag the call takes a null pointer and size 0, and returns a number.
     let version = unsafe {
         libc::syscall(

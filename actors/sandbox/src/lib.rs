@@ -274,7 +274,8 @@ impl SpawnOptions {
         if let Some(fence) = self.sandbox {
             preparation = preparation.with_sandbox(fence, &self.directory)?;
         }
-        let ((lifeline_end, lifeline), (reports, reports_end)) = (io::pipe()?, io::pipe()?);
+        let (lifeline_end, lifeline) = io::pipe()?;
+        let (reports, reports_end) = io::pipe()?;
         let ends = SupervisorEnds {
             lifeline: lifeline_end.into(),
             reports: reports_end.into(),
@@ -318,10 +319,8 @@ impl SpawnOptions {
             mut stderr,
             process_tree: mut family,
         } = self.start().await?;
-        let (mut stdout_bytes, mut stderr_bytes) = (
-            HeadTailBuffer::new(kept_bytes, 0),
-            HeadTailBuffer::new(kept_bytes, 0),
-        );
+        let mut stdout_bytes = HeadTailBuffer::new(kept_bytes, 0);
+        let mut stderr_bytes = HeadTailBuffer::new(kept_bytes, 0);
         let status = {
             let feed = async {
                 if let Some(mut stdin) = stdin {

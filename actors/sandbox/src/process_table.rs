@@ -88,7 +88,8 @@ pub(super) fn read_one(pid: i32) -> Option<Process> {
 pub(super) fn descendants(root: i32, limit: usize) -> Vec<i32> {
     let mut found = children(root);
     // A process that gets another parent while the table is read could be found twice.
-    let (mut known, mut next): (HashSet<i32>, usize) = (found.iter().copied().collect(), 0);
+    let mut known: HashSet<i32> = found.iter().copied().collect();
+    let mut next: usize = 0;
     while let Some(pid) = found.get(next).copied() {
         found.extend(
             children(pid)

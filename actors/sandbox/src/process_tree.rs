@@ -346,7 +346,8 @@ impl ProcessIds {
     fn kill(self) -> EndSummary {
         let until = Instant::now() + KILL_LIMIT;
         let _ = kill_process(self.supervisor, Signal::KILL);
-        let (mut killed_processes, mut empty_checks) = (std::collections::HashSet::new(), 0);
+        let mut killed_processes = std::collections::HashSet::new();
+        let mut empty_checks = 0;
         loop {
             let members = self.members();
             if members.is_empty() {

@@ -117,7 +117,8 @@ impl ArtifactReader {
         scope: &ArtifactScope,
         name: &str,
     ) -> Result<Option<Artifact>, ErrorInfo> {
-        let (scope, name) = (scope.clone(), name.to_owned());
+        let scope = scope.clone();
+        let name = name.to_owned();
         self.reads
             .read(move |reader| reader.artifact(&scope, &name))
             .await
@@ -185,8 +186,8 @@ impl ArtifactReader {
             if let Some(text) = text {
                 let bytes = Bytes::copy_from_slice(text.as_bytes());
                 let body = futures::stream::once(async move { Ok(bytes) }).boxed();
-                let (version, content_type) =
-                    (artifact.current_version, artifact.content_type.clone());
+                let version = artifact.current_version;
+                let content_type = artifact.content_type.clone();
                 return Ok(Some(Loaded {
                     version,
                     content_type,
@@ -220,11 +221,9 @@ impl ArtifactReader {
     /// Returns the text of an artifact in its current version: the last stored version with the edits after it.
     /// Returns `None` if it is not text.
     pub(super) async fn text(&self, artifact: &Artifact) -> Result<Option<Arc<str>>, ErrorInfo> {
-        let (id, stored, current) = (
-            artifact.artifact_id.clone(),
-            artifact.stored_version,
-            artifact.current_version,
-        );
+        let id = artifact.artifact_id.clone();
+        let stored = artifact.stored_version;
+        let current = artifact.current_version;
         let (path, edits) = self
             .reads
             .read(move |reader| {

@@ -120,7 +120,8 @@ impl ArtifactService for ArtifactHandle {
         place: &'a ArtifactOwner,
         save: Save,
     ) -> BoxFuture<'a, Result<Artifact, ErrorInfo>> {
-        let (store, place) = (Arc::clone(&self.store), place.clone());
+        let store = Arc::clone(&self.store);
+        let place = place.clone();
         self.run_to_completion(async move { store.save(&place, save).await })
             .boxed()
     }
@@ -196,7 +197,8 @@ impl ArtifactService for ArtifactHandle {
         place: &'a ArtifactOwner,
         request: EditRequest,
     ) -> BoxFuture<'a, Result<Edited, ErrorInfo>> {
-        let (store, place) = (Arc::clone(&self.store), place.clone());
+        let store = Arc::clone(&self.store);
+        let place = place.clone();
         self.run_to_completion(async move { store.edit(&place, request).await })
             .boxed()
     }

@@ -97,11 +97,9 @@ impl ArtifactStore {
 
     /// Returns the handles that working sets need.
     pub(crate) fn documents(&self) -> DocumentAccess {
-        let (journal, reader, inventories) = (
-            self.journal.clone(),
-            self.reader.clone(),
-            Arc::clone(&self.inventories),
-        );
+        let journal = self.journal.clone();
+        let reader = self.reader.clone();
+        let inventories = Arc::clone(&self.inventories);
         DocumentAccess {
             journal,
             reader,

@@ -193,7 +193,8 @@ impl ArtifactStoreSupervisorActor {
         let Some(kept) = sets.entries.get_mut(&session) else {
             return Ok(());
         };
-        let (running, waiting) = (kept.running.take(), std::mem::take(&mut kept.waiting));
+        let running = kept.running.take();
+        let waiting = std::mem::take(&mut kept.waiting);
         let may_restart = kept.crashes.record(Instant::now()).is_some();
         if let Some(running) = running {
             running.mailbox.status().restarted(error);

@@ -53,7 +53,8 @@ impl BackupCopy<'_> {
             let folder = self.home.join(&relative);
             for entry in fs::read_dir(&folder).map_err(|error| storage_error(&folder, &error))? {
                 let entry = entry.map_err(|error| storage_error(&folder, &error))?;
-                let (path, name) = (entry.path(), relative.join(entry.file_name()));
+                let path = entry.path();
+                let name = relative.join(entry.file_name());
                 let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
                 // Links are followed here.
                 let is_file = fs::metadata(&path).is_ok_and(|known| known.is_file());

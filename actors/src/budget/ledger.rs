@@ -104,7 +104,8 @@ impl ReserveRequest {
     /// Returns the maximum answer length that the amount pays for, at most `max_output_tokens`; `None` if it does not
     /// pay for the prompt.
     fn output_for(&self, money: Usd) -> Option<u64> {
-        let (mut fits, mut too_much) = (0, self.max_output_tokens.checked_add(1)?);
+        let mut fits = 0;
+        let mut too_much = self.max_output_tokens.checked_add(1)?;
         if self.cost(0) > money {
             return None;
         }
@@ -158,7 +159,8 @@ struct Account {
 impl Account {
     /// Returns each limited dimension, the amount used, and the limit. Money is in billionths of a dollar.
     fn limits(&self) -> impl Iterator<Item = (BudgetDimension, u64, u64)> {
-        let (used, budget) = (&self.used, &self.budget);
+        let used = &self.used;
+        let budget = &self.budget;
         let all = [
             (BudgetDimension::Tokens, used.tokens, budget.tokens),
             (
@@ -229,10 +231,13 @@ impl Ledger {
     /// Reserves the maximum that a model call may use. If no other reservation is in the way, shortens the answer to
     /// the remaining budget.
     pub(crate) fn reserve(&mut self, run: &RunId, want: &ReserveRequest) -> ReserveOutcome {
-        let (mut output, mut waits, mut is_limited, mut short_of) =
-            (want.max_output_tokens, false, false, None);
+        let mut output = want.max_output_tokens;
+        let mut waits = false;
+        let mut is_limited = false;
+        let mut short_of = None;
         for account in self.with_ancestors(run) {
-            let (used, held) = (account.used, account.reserved);
+            let used = account.used;
+            let held = account.reserved;
             is_limited |= account.budget.tokens.is_some() || account.budget.usd.is_some();
             let mut check = |free_at_best: bool,
                              free_now: Option<u64>,

@@ -38,7 +38,8 @@ fn escape(text: &str) -> String {
 /// Also used for a call whose outcome was lost although its effect was recorded: the result is the same.
 pub(crate) fn edit_output(edited: &Edited) -> ToolOutput {
     let artifact = &edited.artifact;
-    let (version, key) = (artifact.current_version, artifact.key());
+    let version = artifact.current_version;
+    let key = artifact.key();
     let verb = match edited.update_type {
         soong_protocol::UpdateType::Create => "created",
         soong_protocol::UpdateType::Rewrite => "rewritten",

@@ -64,10 +64,8 @@ impl Tool for GetExperience {
                 || Ok(Arc::default()),
                 |memory| memory.of(&context.uid).read_and_log(),
             )?;
-            let (wanted, all) = (
-                normalize_tags(&intent, &state),
-                experience_file.experiences(),
-            );
+            let wanted = normalize_tags(&intent, &state);
+            let all = experience_file.experiences();
             if wanted.is_empty() && !(intent.is_empty() && state.is_empty()) {
                 let message =
                     "none of the tags holds a letter or a digit: give words, such as `fix-test`";

@@ -54,7 +54,8 @@ impl Tool for LoadSkill {
     }
 
     fn call(&self, context: ToolContext, value: Value) -> BoxFuture<'static, ToolResult> {
-        let (skills, roots) = (Arc::clone(&self.skills), Arc::clone(&self.roots));
+        let skills = Arc::clone(&self.skills);
+        let roots = Arc::clone(&self.roots);
         blocking(context, move |context, _| {
             let Arguments { name } = arguments(value)?;
             let of_project = || ProjectInstructions::read(&roots, &context.project_dir).skills;

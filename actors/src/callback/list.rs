@@ -79,7 +79,8 @@ impl Callbacks {
         mut input: I,
         mut change: impl FnMut(&mut I, T) -> Option<Value>,
     ) -> (BeforeResult<I, A>, Reports) {
-        let (mut is_changed, mut reports) = (false, Vec::new());
+        let mut is_changed = false;
+        let mut reports = Vec::new();
         for callback in self.of_run(step.context.parent_run_id.is_some()) {
             let Some(function) = select(&callback.functions) else {
                 continue;
@@ -120,7 +121,8 @@ impl Callbacks {
         input: I,
         mut result: T,
     ) -> (AfterResult<T>, Reports) {
-        let (mut is_replaced, mut reports) = (false, Vec::new());
+        let mut is_replaced = false;
+        let mut reports = Vec::new();
         for callback in self.of_run(step.context.parent_run_id.is_some()).rev() {
             let Some(function) = select(&callback.functions) else {
                 continue;

@@ -188,7 +188,8 @@ impl Replacements {
         match &mut self.pending {
             Some(message) => message.content.push_str(&format!("\n\n{text}")),
             None => {
-                let (trace, at) = (first.trace_id.clone(), first.created_at);
+                let trace = first.trace_id.clone();
+                let at = first.created_at;
                 self.pending = Some(Message::new(
                     trace,
                     first.sequence,

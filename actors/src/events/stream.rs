@@ -206,12 +206,10 @@ impl EventStream {
     }
 
     async fn read_page(&mut self) -> Result<(), ErrorInfo> {
-        let (scope, cursor, lsn, is_first) = (
-            self.scope.clone(),
-            self.cursor,
-            self.lsn,
-            !self.cursor_checked,
-        );
+        let scope = self.scope.clone();
+        let cursor = self.cursor;
+        let lsn = self.lsn;
+        let is_first = !self.cursor_checked;
         let is_session = matches!(scope, Scope::Session(_));
         let (lsn, page, unknown) = self
             .store
@@ -367,8 +365,9 @@ mod tests {
     use super::*;
 
     fn session_with_events(count: u64) -> Vec<Write> {
-        let (session_id, trace_id, created_at) =
-            (SessionId::new("s"), TraceId::new("s"), Timestamp::default());
+        let session_id = SessionId::new("s");
+        let trace_id = TraceId::new("s");
+        let created_at = Timestamp::default();
         let session = NewSession {
             session_id: session_id.clone(),
             name: None,

@@ -122,7 +122,8 @@ fn quoted(text: &str, quote: char) -> Result<(String, &str), String> {
 
 /// Parses a list after its `[`. It must end on the same line.
 fn list(text: &str) -> Result<Value, String> {
-    let (mut items, mut rest) = (Vec::new(), text.trim_start());
+    let mut items = Vec::new();
+    let mut rest = text.trim_start();
     let unclosed = || {
         "has no closing ] on its line; to use several lines, write one `- a` per line".to_owned()
     };

@@ -91,7 +91,8 @@ impl GatewayActor {
         {
             return;
         }
-        let (myself, wait) = (myself.clone(), at.saturating_sub(now));
+        let myself = myself.clone();
+        let wait = at.saturating_sub(now);
         let timer = tokio::spawn(async move {
             tokio::time::sleep(wait).await;
             let _ = myself.cast(GatewayMsg::Tick); // the actor may be gone
@@ -155,8 +156,9 @@ impl Actor for GatewayActor {
         }
         match message {
             GatewayMsg::Acquire(request) => {
-                let (session, ticket, again) =
-                    (request.session.clone(), request.ticket, request.is_requeued);
+                let session = request.session.clone();
+                let ticket = request.ticket;
+                let again = request.is_requeued;
                 state.queue.push(session, ticket, request, again);
             }
             GatewayMsg::Cancel { session, ticket } => state.queue.remove(&session, ticket),

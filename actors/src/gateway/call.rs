@@ -91,7 +91,8 @@ impl<'a> Call<'a> {
         limits: CallLimits<'a>,
         sink: &'a mut dyn CallSink,
     ) -> Self {
-        let (ticket, tries) = (shared.ticket(), shared.ledger().register());
+        let ticket = shared.ticket();
+        let tries = shared.ledger().register();
         Self {
             shared,
             limits,
@@ -182,7 +183,8 @@ impl<'a> Call<'a> {
     }
 
     fn report_retry(&mut self, error: ErrorInfo, wait: Duration) {
-        let (attempt, wait_ms) = (self.tries.made, ms(wait));
+        let attempt = self.tries.made;
+        let wait_ms = ms(wait);
         self.sink.record(ModelEvent::Retrying {
             attempt,
             error,
@@ -214,7 +216,8 @@ impl<'a> Call<'a> {
         let mut gone_since: Option<Instant> = None;
         loop {
             let (reply, mut answer) = oneshot::channel();
-            let (session, ticket) = (self.limits.session.clone(), self.ticket);
+            let session = self.limits.session.clone();
+            let ticket = self.ticket;
             let acquire = AcquireRequest {
                 session,
                 ticket,

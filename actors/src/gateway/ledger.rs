@@ -463,7 +463,8 @@ impl Ledger {
 
 fn provider_down(down: &Outage, error: &ModelError, now: Duration) -> ErrorInfo {
     let last = ErrorInfo::from(error);
-    let (seconds, failures) = (now.saturating_sub(down.since).as_secs(), down.failures);
+    let seconds = now.saturating_sub(down.since).as_secs();
+    let failures = down.failures;
     let message = format!(
         "the provider has been failing for {seconds} s, {failures} calls in a row; last error: {error}"
     );

@@ -43,8 +43,10 @@ impl<K: Hash + Ord + Clone, T> CallQueue<K, T> {
     pub(super) fn new(most_out: usize) -> Self {
         let most_out = u64::try_from(most_out).unwrap_or(u64::MAX);
         // Start at round `most_out`, so that a session that is owed a turn can be placed before it.
-        let (sessions, turns, away, round) =
-            (HashMap::new(), BTreeSet::new(), HashMap::new(), most_out);
+        let sessions = HashMap::new();
+        let turns = BTreeSet::new();
+        let away = HashMap::new();
+        let round = most_out;
         Self {
             sessions,
             turns,

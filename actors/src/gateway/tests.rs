@@ -29,7 +29,8 @@ struct TestGateway {
 
 impl TestGateway {
     async fn open(model: Arc<dyn Model>, config: &ModelConfig) -> Arc<Self> {
-        let (gateway, actor_tree) = (Gateway::new("default", model, config), ActorTree::default());
+        let gateway = Gateway::new("default", model, config);
+        let actor_tree = ActorTree::default();
         let actor = Mutex::new(start_actor(&gateway, &actor_tree).await);
         Arc::new(Self {
             gateway,
@@ -220,7 +221,8 @@ async fn limited_calls_complete_at_full_rate_shared_by_sessions() {
                 };
                 log.accepted.iter().filter(is_its).count()
             };
-            let (first, second) = (count("first"), count("second"));
+            let first = count("first");
+            let second = count("second");
             assert!(
                 first.abs_diff(second) * 20 <= first + second,
                 "{name}: {first} and {second}"

@@ -104,7 +104,8 @@ impl Actor for McpServerActor {
 impl McpServerActor {
     /// Starts the task that connects after a delay.
     fn connect(&self, actor: Mailbox<McpServerMsg>, cut_off: CancellationToken, wait: Duration) {
-        let (mcp, server) = (Arc::clone(&self.mcp), Arc::clone(&self.server));
+        let mcp = Arc::clone(&self.mcp);
+        let server = Arc::clone(&self.server);
         // The runtime waits for this task when it closes.
         self.tasks.spawn(
             ConnectionTask {

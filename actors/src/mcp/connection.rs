@@ -86,10 +86,8 @@ impl Connection {
             is_retryable: false,
         };
         let guard = CancelOnDrop::default();
-        let (listeners, changed) = (
-            Arc::<ProgressListeners>::default(),
-            Arc::<Notify>::default(),
-        );
+        let listeners = Arc::<ProgressListeners>::default();
+        let changed = Arc::<Notify>::default();
         let client = NotificationHandler {
             listeners: Arc::clone(&listeners),
             changed: Arc::clone(&changed),
@@ -107,7 +105,8 @@ impl Connection {
                     Process::start(&server.name, &command, &args, &variables, &task_tools)
                         .await
                         .map_err(fatal)?;
-                let (over, long_lines) = (stdout.closed.clone(), stdout.long_lines());
+                let over = stdout.closed.clone();
+                let long_lines = stdout.long_lines();
                 let mut is_too_long = stdout.long_lines();
                 let transport = LenientTransport(AsyncRwTransport::new_client(stdout, stdin));
                 let initialized = tokio::time::timeout(

@@ -297,7 +297,8 @@ impl StreamableHttpClient for CancellableHttpClient {
         headers: Headers,
         max_bytes: usize,
     ) -> Result<EventStream, TransportError> {
-        let (client, is_resuming) = (&self.client, last_event.is_some());
+        let client = &self.client;
+        let is_resuming = last_event.is_some();
         let request = client
             .get_stream_with_max_sse_event_size(uri, session, last_event, auth, headers, max_bytes);
         let stream = self.or_cancelled(request).await;

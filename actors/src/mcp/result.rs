@@ -266,10 +266,8 @@ fn text_of(block: ContentBlock) -> String {
             let media = link.mime_type.map_or_else(String::new, |media| {
                 format!(", {}", sanitize(&media, MAX_NAME_CHARS))
             });
-            let (uri, name) = (
-                sanitize(&link.uri, MAX_NAME_CHARS),
-                sanitize(&link.name, MAX_NAME_CHARS),
-            );
+            let uri = sanitize(&link.uri, MAX_NAME_CHARS);
+            let name = sanitize(&link.name, MAX_NAME_CHARS);
             format!("[resource {name}, {uri}{media}{size}; not read]")
         }
         _ => "[content of an unknown kind; not shown]".to_owned(),

@@ -71,7 +71,8 @@ pub(super) struct ProcessOutput {
 
 impl ProcessOutput {
     fn new(stdout: ChildStdout, task_tools: TaskTools) -> Self {
-        let (over, long_lines) = (CancellationToken::new(), watch::Sender::default());
+        let over = CancellationToken::new();
+        let long_lines = watch::Sender::default();
         Self {
             stdout,
             splitter: BatchSplitter::default(),

@@ -75,7 +75,8 @@ impl Actor for McpSupervisorActor {
         let mut servers = SupervisorState::default();
         let parent = ActorStatus::actor_id(ActorKind::McpSupervisor, SINGLETON_ID);
         for server in self.mcp.servers.values() {
-            let (kind, limit) = (ActorKind::McpServer, restart::MCP_SERVER.label);
+            let kind = ActorKind::McpServer;
+            let limit = restart::MCP_SERVER.label;
             let status =
                 self.actor_tree
                     .register(kind, &server.name, Some(parent.clone()), limit, None);
@@ -172,7 +173,9 @@ impl McpSupervisorActor {
             ErrorInfo::new(ErrorCode::ProviderError, error),
             true,
         );
-        let (myself, name, wait) = (myself.clone(), Arc::clone(name), backoff(number));
+        let myself = myself.clone();
+        let name = Arc::clone(name);
+        let wait = backoff(number);
         kept.timer = Some(AbortOnDropHandle::new(tokio::spawn(async move {
             tokio::time::sleep(wait).await;
             let _ = myself.cast(McpSupervisorMsg::Restart(name)); // the supervisor may have stopped

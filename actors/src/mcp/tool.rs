@@ -76,7 +76,8 @@ impl Tool for McpTool {
     }
 
     fn call(&self, context: ToolContext, arguments: Value) -> BoxFuture<'static, ToolResult> {
-        let (server, name) = (Arc::clone(&self.server), self.listed.remote_name.clone());
+        let server = Arc::clone(&self.server);
+        let name = self.listed.remote_name.clone();
         let title = self.listed.spec.title.clone();
         async move {
             let mut params = CallToolRequestParams::new(name);

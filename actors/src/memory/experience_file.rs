@@ -183,7 +183,9 @@ impl ExperienceText {
     /// Returns the content of the file after these changes. Also returns an id for each new experience, and whether
     /// it was added: if its text is already known, the id is that of the known experience.
     pub(crate) fn apply(&self, changes: &Changes) -> (Vec<u8>, Vec<(ExperienceId, bool)>) {
-        let (mut rates, mut added, mut blocks) = (Vec::new(), Vec::new(), Vec::new());
+        let mut rates = Vec::new();
+        let mut added = Vec::new();
+        let mut blocks = Vec::new();
         let mut number = self.last_number;
         for new in &changes.new {
             let text = escape_fences(&new.text);
@@ -305,10 +307,8 @@ impl BlockPositions {
 
 /// Formats the block of a new experience. Its values are normalized, so none can be parsed as a fence or a key.
 fn block(id: &ExperienceId, new: &NewExperience, text: &str, changes: &Changes) -> String {
-    let (category, tags) = (
-        normalize_category(&new.category),
-        normalize_tags(&new.tags.intent, &new.tags.state),
-    );
+    let category = normalize_category(&new.category);
+    let tags = normalize_tags(&new.tags.intent, &new.tags.state);
     let trace = changes
         .trace_id
         .as_ref()

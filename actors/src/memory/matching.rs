@@ -22,7 +22,8 @@ pub fn matching<'a>(
     wanted: &Tags,
     limit: usize,
 ) -> Vec<&'a Experience> {
-    let (intents, states) = (set(&wanted.intent), set(&wanted.state));
+    let intents = set(&wanted.intent);
+    let states = set(&wanted.state);
     let ranked = experiences.iter().filter_map(|known| {
         let shared = (
             shared(&known.tags.intent, &intents),

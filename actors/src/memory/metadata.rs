@@ -268,7 +268,10 @@ fn value_length(text: &str) -> usize {
 
 /// Splits a text at commas that are not within brackets or quotes.
 fn split_at_commas(text: &str) -> Vec<&str> {
-    let (mut parts, mut begin, mut depth, mut quote) = (Vec::new(), 0, 0_i32, None);
+    let mut parts = Vec::new();
+    let mut begin = 0;
+    let mut depth = 0_i32;
+    let mut quote = None;
     for (at, c) in text.char_indices() {
         match (quote, c) {
             (Some(open), c) if c == open => quote = None,

@@ -168,10 +168,8 @@ fn headline(listing: &Listing) -> String {
     if listing.total_files == 0 && listing.folders.is_empty() {
         return "There are no files here.\n".to_owned();
     }
-    let (files, bytes) = (
-        count(listing.total_files, "file"),
-        count(listing.total_bytes, "byte"),
-    );
+    let files = count(listing.total_files, "file");
+    let bytes = count(listing.total_bytes, "byte");
     let mut text = format!("{files}, {bytes} in all.");
     if listing.is_truncated {
         let seen = listing.files.len();
@@ -242,7 +240,9 @@ fn list_files_in_room(
         // Files that were read come first: if there is little room, the informative ones are kept.
         _ => order.sort_by_key(|(path, _)| (!pages.contains_key(path), *path)),
     }
-    let (mut text, mut shown, mut shown_bytes) = (String::new(), 0_u64, 0_u64);
+    let mut text = String::new();
+    let mut shown = 0_u64;
+    let mut shown_bytes = 0_u64;
     // Reserve room for the last line about omitted files.
     let room = room.saturating_sub(60);
     for (path, size) in order {
@@ -262,10 +262,8 @@ fn list_files_in_room(
         shown += 1;
         shown_bytes += size;
     }
-    let (more, bytes) = (
-        listing.total_files.saturating_sub(shown),
-        listing.total_bytes.saturating_sub(shown_bytes),
-    );
+    let more = listing.total_files.saturating_sub(shown);
+    let bytes = listing.total_bytes.saturating_sub(shown_bytes);
     if more > 0 {
         text.push_str(&format!(
             "- and {} ({}) not named here\n",

@@ -158,7 +158,8 @@ impl Progress<'_, '_> {
         let (goal, _) = done
             .into_iter()
             .find(|(goal, is_done)| *is_done && !is_ticked(goal))?;
-        let (old, new) = (format!("- [ ] {goal}"), format!("- [x] {goal}"));
+        let old = format!("- [ ] {goal}");
+        let new = format!("- [x] {goal}");
         Some((
             "update_artifact",
             json!({"name": PLAN, "old": old, "new": new}),

@@ -67,10 +67,8 @@ fn answer(
         }
         return text;
     };
-    let (files, bytes) = (
-        count(listing.total_files, "file"),
-        count(listing.total_bytes, "byte"),
-    );
+    let files = count(listing.total_files, "file");
+    let bytes = count(listing.total_bytes, "byte");
     text.push_str(&format!("\nThe project holds {files}, {bytes} in all.\n"));
     let sought = words.join(", ");
     match best {

@@ -313,7 +313,8 @@ fn merge_until(parts: &mut Vec<Part>, most: usize) {
     while parts.len() > most.max(1) {
         let mut order: Vec<usize> = (0..parts.len()).collect();
         order.sort_by_key(|index| (parts[*index].files, parts[*index].bytes, *index));
-        let (keep, gone) = (order[0].min(order[1]), order[0].max(order[1]));
+        let keep = order[0].min(order[1]);
+        let gone = order[0].max(order[1]);
         let gone = parts.remove(gone);
         let kept = &mut parts[keep];
         kept.scope.folders.extend(gone.scope.folders);

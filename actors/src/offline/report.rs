@@ -180,10 +180,8 @@ fn overview(found: &[Finding<'_>], listing: Option<&Listing>) -> String {
     if listing.total_files == 0 {
         return format!("The project holds no files. {parts} looked at.");
     }
-    let (files, bytes) = (
-        count(listing.total_files, "file"),
-        count(listing.total_bytes, "byte"),
-    );
+    let files = count(listing.total_files, "file");
+    let bytes = count(listing.total_bytes, "byte");
     let mut text = format!("The project holds {files}, {bytes} in all; {parts} looked at.");
     let languages = languages(
         listing

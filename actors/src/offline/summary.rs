@@ -312,10 +312,8 @@ fn list(lines: &[String]) -> String {
     if lines.len() <= MAX_LINES {
         return lines.iter().map(item).collect::<Vec<_>>().join("\n");
     }
-    let (head, tail) = (
-        lines.iter().take(MAX_LINES / 2),
-        lines.iter().skip(lines.len() - MAX_LINES / 2),
-    );
+    let head = lines.iter().take(MAX_LINES / 2);
+    let tail = lines.iter().skip(lines.len() - MAX_LINES / 2);
     let gone = format!("- [… {} more …]", lines.len() - MAX_LINES);
     head.map(item)
         .chain([gone])

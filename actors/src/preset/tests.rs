@@ -38,7 +38,8 @@ fn preset_file_body_becomes_instructions() {
     ]);
     let read = PresetFiles::read(home.path(), &TOOLS, &Config::default());
     assert_eq!(read.faults, []);
-    let (plain, reviewer) = (&read.presets[0].0, &read.presets[1].0);
+    let plain = &read.presets[0].0;
+    let reviewer = &read.presets[1].0;
     let texts = |names: &[&str]| {
         names
             .iter()
@@ -283,7 +284,8 @@ fn foreign_preset_file_is_loaded_and_ignored_keys_reported() {
     ]);
     let read = PresetFiles::read(home.path(), &TOOLS, &Config::default());
     assert_eq!(read.faults, []);
-    let (other, preset) = (&read.presets[0].0, &read.presets[1].0);
+    let other = &read.presets[0].0;
+    let preset = &read.presets[1].0;
     assert_eq!(
         (preset.model.as_deref(), other.model.as_deref()),
         (None, Some("gpt-5"))

@@ -62,7 +62,8 @@ mod tests {
     #[test]
     fn branch_is_read_without_running_git() {
         let folder = tempfile::tempdir().unwrap();
-        let (project, git) = (folder.path().join("a/b"), folder.path().join(".git"));
+        let project = folder.path().join("a/b");
+        let git = folder.path().join(".git");
         fs::create_dir_all(&project).unwrap();
         assert_eq!(git_branch(&project), None);
         fs::create_dir(&git).unwrap();

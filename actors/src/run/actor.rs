@@ -368,7 +368,8 @@ impl RunActor {
             self.entry.limits.clock.progress(now());
             self.entry.status.update_run(|view| view.stuck = false);
         }
-        let (mut writes, mut effects) = (Vec::new(), Vec::new());
+        let mut writes = Vec::new();
+        let mut effects = Vec::new();
         for input in state.inputs.drain(..) {
             let step = run_step(run, input, Some(&self.entry));
             writes.extend(step.writes);

@@ -53,7 +53,8 @@ impl Approvals {
         runs: Arc<RunRegistry>,
         (journal, reader, lifetime): (JournalHandle, StoreReader, Lifetime),
     ) -> Self {
-        let (remembers, timeout_s) = (config.remember == RememberPolicy::Session, config.timeout_s);
+        let remembers = config.remember == RememberPolicy::Session;
+        let timeout_s = config.timeout_s;
         Self {
             runs,
             journal,
@@ -77,7 +78,8 @@ impl Approvals {
         answer: PermissionDecision,
     ) -> Result<Permission, ErrorInfo> {
         let id = answer.permission_id.clone();
-        let (permission, awaited) = (self.read(&id).await?, PendingRow::Permission(id.clone()));
+        let permission = self.read(&id).await?;
+        let awaited = PendingRow::Permission(id.clone());
         let write = || Append {
             fence: None,
             writes: vec![Write::Permission(PermissionWrite::Decision(answer.clone()))],

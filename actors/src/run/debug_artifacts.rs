@@ -106,7 +106,9 @@ impl DebugArtifacts {
                 run.run_id
             ))
             .into_owned();
-        let (store, run, title) = (Arc::clone(self), run.clone(), format!("crash: {actor}"));
+        let store = Arc::clone(self);
+        let run = run.clone();
+        let title = format!("crash: {actor}");
         self.lifetime
             .spawn(async move { store.store(&run, title, "text/plain", text).await });
     }

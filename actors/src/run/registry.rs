@@ -196,10 +196,8 @@ impl RunRegistry {
         result: Option<Box<ChildResult>>,
     ) {
         let run_id = &entry.identity.run_id;
-        let (status, error) = (
-            outcome.status.as_str(),
-            outcome.error.as_ref().map(|error| error.code.as_str()),
-        );
+        let status = outcome.status.as_str();
+        let error = outcome.error.as_ref().map(|error| error.code.as_str());
         match entry.identity.parent_id() {
             None => tracing::info!(run = %run_id, status, error, "run ended"),
             Some(parent) => {
@@ -250,10 +248,8 @@ impl RunRegistry {
     }
 
     fn notify_supervisors(&self, entry: &RunEntry, result: Option<Box<ChildResult>>) {
-        let (run_id, parent) = (
-            entry.identity.run_id.clone(),
-            entry.identity.parent_id().cloned(),
-        );
+        let run_id = entry.identity.run_id.clone();
+        let parent = entry.identity.parent_id().cloned();
         match (self.links(&entry.identity.session_id), parent) {
             (Some(links), None) => links.session.run_ended(run_id),
             (Some(links), parent) => {
@@ -386,7 +382,8 @@ impl RunRegistry {
 /// Returns the sessions that await input. Each item of `runs` is a run's session, whether it waits for the run ahead of it
 /// or for the start of its parent, and its phase.
 fn awaiting_input(runs: impl Iterator<Item = (SessionId, bool, RunPhase)>) -> HashSet<SessionId> {
-    let (mut waiting, mut running) = (HashSet::new(), HashSet::new());
+    let mut waiting = HashSet::new();
+    let mut running = HashSet::new();
     for (session, is_behind, phase) in runs {
         match phase {
             RunPhase::WaitingForUser => drop(waiting.insert(session)),

@@ -99,7 +99,8 @@ impl RunResolver {
         project: &Path,
         text: &ProjectInstructions,
     ) -> Result<RunSpec, ErrorInfo> {
-        let (config, settings) = (&*self.config, &run.settings);
+        let config = &*self.config;
+        let settings = &run.settings;
         let preset = self.preset(run)?;
         let (tools, registry) = self.offered_tools(run, &preset)?;
         let models = self.models_of(run, &preset)?;
@@ -183,7 +184,8 @@ impl RunResolver {
         run: &Run,
         preset: &Preset,
     ) -> Result<(OfferedTools, Arc<ToolRegistry>), ErrorInfo> {
-        let (config, settings) = (&*self.config, &run.settings);
+        let config = &*self.config;
+        let settings = &run.settings;
         let registry = self.mcp.registry();
         let max_tools = allowed_tools(&registry, config, settings.options.tools.as_deref())?;
         let may_spawn =
@@ -232,7 +234,8 @@ impl RunResolver {
     /// Resolves a run that does not continue: its outcome is read, or it is only ended. If its settings are no longer
     /// valid, default settings replace most of them.
     pub(crate) fn resolve_ended(&self, run: &Run) -> RunSpec {
-        let (project, no_project) = (Path::new("."), ProjectInstructions::default());
+        let project = Path::new(".");
+        let no_project = ProjectInstructions::default();
         self.resolve_with(run, project, &no_project)
             .unwrap_or_else(|_| {
                 let mut fallback = run.clone();

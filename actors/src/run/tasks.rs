@@ -120,7 +120,8 @@ impl RunTasks {
         tracker: TaskTracker,
     ) -> Self {
         let token = live.limits.token.child_token();
-        let (services, live) = (Arc::clone(services), Arc::clone(live));
+        let services = Arc::clone(services);
+        let live = Arc::clone(live);
         Self {
             services,
             live,
@@ -160,12 +161,11 @@ impl RunTasks {
         spec: &Arc<RunSpec>,
         call: ModelCall,
     ) {
-        let (services, live, token) = (
-            Arc::clone(&self.services),
-            Arc::clone(&self.live),
-            self.token.clone(),
-        );
-        let (spec, mailbox) = (Arc::clone(spec), self.mailbox(myself));
+        let services = Arc::clone(&self.services);
+        let live = Arc::clone(&self.live);
+        let token = self.token.clone();
+        let spec = Arc::clone(spec);
+        let mailbox = self.mailbox(myself);
         let has_called_tools = call.has_called_tools;
         self.spawn(async move {
             let mut observer = CallObserver::new(
@@ -246,12 +246,11 @@ impl RunTasks {
         spec: &Arc<RunSpec>,
         call: AuxiliaryCall,
     ) {
-        let (services, live, token) = (
-            Arc::clone(&self.services),
-            Arc::clone(&self.live),
-            self.token.clone(),
-        );
-        let (spec, mailbox) = (Arc::clone(spec), self.mailbox(myself));
+        let services = Arc::clone(&self.services);
+        let live = Arc::clone(&self.live);
+        let token = self.token.clone();
+        let spec = Arc::clone(spec);
+        let mailbox = self.mailbox(myself);
         self.spawn(async move {
             let mut observer = CallObserver::new(
                 &services.journal,
@@ -285,12 +284,11 @@ impl RunTasks {
         spec: &Arc<RunSpec>,
         request: ToolCallRequest,
     ) {
-        let (services, live, token) = (
-            Arc::clone(&self.services),
-            Arc::clone(&self.live),
-            self.token.clone(),
-        );
-        let (spec, mailbox) = (Arc::clone(spec), self.mailbox(myself));
+        let services = Arc::clone(&self.services);
+        let live = Arc::clone(&self.live);
+        let token = self.token.clone();
+        let spec = Arc::clone(spec);
+        let mailbox = self.mailbox(myself);
         self.spawn(async move {
             let start = Instant::now();
             let id = request.id.clone();
@@ -383,11 +381,9 @@ impl RunTasks {
 
     /// Reads the settings of the last run of a sub-trace; reports them.
     pub(crate) fn read_settings(&self, myself: ActorRef<RunMsg>, id: String, trace_id: TraceId) {
-        let (services, mailbox, token) = (
-            Arc::clone(&self.services),
-            self.mailbox(myself),
-            self.token.clone(),
-        );
+        let services = Arc::clone(&self.services);
+        let mailbox = self.mailbox(myself);
+        let token = self.token.clone();
         self.spawn(async move {
             let attempt = || last_settings(&services.reader, &trace_id);
             let read = services
@@ -414,12 +410,10 @@ impl RunTasks {
         turn: u32,
         answer: String,
     ) {
-        let (services, mailbox, spec, token) = (
-            Arc::clone(&self.services),
-            self.mailbox(myself),
-            Arc::clone(spec),
-            self.token.clone(),
-        );
+        let services = Arc::clone(&self.services);
+        let mailbox = self.mailbox(myself);
+        let spec = Arc::clone(spec);
+        let token = self.token.clone();
         self.spawn(async move {
             let result = tokio::select! {
                 biased;
@@ -435,11 +429,9 @@ impl RunTasks {
 
     /// Stores the documents that the run edited as versions. Cancelled runs flush too: cancellation does not stop it.
     pub(crate) fn flush_documents(&self, myself: ActorRef<RunMsg>) {
-        let (services, live, mailbox) = (
-            Arc::clone(&self.services),
-            Arc::clone(&self.live),
-            self.mailbox(myself),
-        );
+        let services = Arc::clone(&self.services);
+        let live = Arc::clone(&self.live);
+        let mailbox = self.mailbox(myself);
         self.spawn(async move {
             let flush = || {
                 services
@@ -466,11 +458,9 @@ impl RunTasks {
         spec: &Arc<RunSpec>,
         results: OversizedResults,
     ) {
-        let (services, mailbox, spec) = (
-            Arc::clone(&self.services),
-            self.mailbox(myself),
-            Arc::clone(spec),
-        );
+        let services = Arc::clone(&self.services);
+        let mailbox = self.mailbox(myself);
+        let spec = Arc::clone(spec);
         self.spawn(async move {
             let start = Instant::now();
             let OversizedResults {
@@ -524,11 +514,9 @@ impl RunTasks {
         spec: &Arc<RunSpec>,
         answer: String,
     ) {
-        let (services, mailbox, spec) = (
-            Arc::clone(&self.services),
-            self.mailbox(myself),
-            Arc::clone(spec),
-        );
+        let services = Arc::clone(&self.services);
+        let mailbox = self.mailbox(myself);
+        let spec = Arc::clone(spec);
         self.spawn(async move {
             let about = TextSource {
                 title: "answer",
@@ -550,7 +538,8 @@ impl RunTasks {
         previous_tasks: TaskTracker,
         wait: Duration,
     ) {
-        let (services, live) = (Arc::clone(&self.services), Arc::clone(&self.live));
+        let services = Arc::clone(&self.services);
+        let live = Arc::clone(&self.live);
         let mailbox = self.mailbox(myself);
         previous_tasks.close();
         self.spawn(async move {
@@ -630,7 +619,8 @@ async fn load(services: &TaskServices, live: &RunEntry) -> Result<LoadedRun, Err
         .append_and_wait(open)
         .await
         .map_err(|error| ErrorInfo::from(&error))?;
-    let (run_id, trace_id) = (live.identity.run_id.clone(), live.identity.trace_id.clone());
+    let run_id = live.identity.run_id.clone();
+    let trace_id = live.identity.trace_id.clone();
     let (mut stored, children) = services
         .reader
         .read(move |reader| {

@@ -274,7 +274,8 @@ impl Runtime {
             .filter(|_| is_tied)
             .map(ExistingSession::conversation_point);
         let last = known.and_then(|known| known.last.as_ref());
-        let (history, depth) = (self.history(known), last.map_or(0, |last| last.depth));
+        let history = self.history(known);
+        let depth = last.map_or(0, |last| last.depth);
         let stored = stored.map(|known| known.session);
         let uid = start
             .session
@@ -429,7 +430,8 @@ impl Runtime {
             });
         };
         let id = SessionId::parse(text).map_err(|error| invalid(error.to_string()))?;
-        let (wanted, after) = (id.clone(), start.after_sequence);
+        let wanted = id.clone();
+        let after = start.after_sequence;
         let trace = start
             .sub_trace
             .clone()

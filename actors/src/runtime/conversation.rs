@@ -90,7 +90,8 @@ impl Sessions<'_> {
             ..
         } = place;
         if sequence == head {
-            let (restored, left) = (Vec::new(), Vec::new());
+            let restored = Vec::new();
+            let left = Vec::new();
             return Ok(Some(HeadSwitched {
                 sequence,
                 from_sequence: head,

@@ -185,7 +185,8 @@ async fn copy(
         .iter()
         .map(|copy| copy.version.path.clone())
         .collect();
-    let (time, trace_id): (Timestamp, TraceId) = (now(), TraceId::root(&session_id));
+    let time: Timestamp = now();
+    let trace_id: TraceId = TraceId::root(&session_id);
     // The bytes may take long: the source may have been deleted, and its id used again.
     let require = Write::Session(SessionWrite::Require {
         session_id: source.session_id,

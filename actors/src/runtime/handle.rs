@@ -282,7 +282,8 @@ impl RunHandle {
             .zip(&specs)
             .position(|(run, spec)| run.task != spec.task)
         {
-            let (task, run) = (&specs[place].task, &existing[place]);
+            let task = &specs[place].task;
+            let run = &existing[place];
             return refuse(format!(
                 "child {} has a different task: {:?} instead of {task:?}",
                 run.run_id, run.task

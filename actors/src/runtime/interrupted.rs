@@ -52,13 +52,12 @@ impl Services {
         if trace.status != TraceStatus::Running || self.executes(&trace.session_id) {
             return Ok(trace);
         }
-        let (id, session) = (trace.trace_id.clone(), trace.session_id.clone());
+        let id = trace.trace_id.clone();
+        let session = trace.session_id.clone();
         let read = move |reader: &dyn Reader| Ok((reader.trace(&id)?, reader.session(&session)?));
         let (found, session) = self.reader.read(read).await?;
-        let (trace, has_runs) = (
-            found.unwrap_or(trace),
-            session.is_some_and(|session| session.live_runs > 0),
-        );
+        let trace = found.unwrap_or(trace);
+        let has_runs = session.is_some_and(|session| session.live_runs > 0);
         // A trace that was created before its first run has no run, and counts as running.
         let is_interrupted = trace.status == TraceStatus::Running && has_runs;
         Ok(Trace {
@@ -100,7 +99,9 @@ impl Services {
         };
         let mut found = Vec::new();
         loop {
-            let (filter, from, room) = (stored.clone(), cursor.take(), limit - found.len());
+            let filter = stored.clone();
+            let from = cursor.take();
+            let room = limit - found.len();
             let page = self
                 .reader
                 .read(move |reader| reader.traces(&filter, room, from.as_deref()))

@@ -17,7 +17,8 @@ pub(super) fn read(services: &Services) -> Metrics {
     let unfinished = [RunStatus::Queued, RunStatus::Running, RunStatus::Waiting];
     let mut live_runs: BTreeMap<&'static str, u64> =
         unfinished.map(|status| (status.as_str(), 0)).into();
-    let (mut queued_runs, mut queued_children) = (0, 0);
+    let mut queued_runs = 0;
+    let mut queued_children = 0;
     for run in services.runs.all() {
         let published = run.published();
         let status = match published.phase {

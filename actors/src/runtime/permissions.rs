@@ -153,7 +153,8 @@ impl Permissions<'_> {
         if services.lifetime.is_closing() {
             return Err(crate::actor_base::closing());
         }
-        let (permission_id, by) = (id.clone(), by.into());
+        let permission_id = id.clone();
+        let by = by.into();
         let answer = PermissionDecision {
             permission_id,
             decision,

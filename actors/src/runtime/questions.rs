@@ -50,7 +50,8 @@ impl Questions<'_> {
         id: &QuestionId,
         answer: impl Into<String>,
     ) -> Result<Question, ErrorInfo> {
-        let (services, answer) = (&self.runtime.inner.services, answer.into());
+        let services = &self.runtime.inner.services;
+        let answer = answer.into();
         if answer.trim().is_empty() {
             return Err(ErrorInfo::new(
                 ErrorCode::ValidationError,
@@ -61,7 +62,8 @@ impl Questions<'_> {
             return Err(crate::actor_base::closing());
         }
         self.get(id).await?;
-        let (at, awaited) = (now(), PendingRow::Question(id.clone()));
+        let at = now();
+        let awaited = PendingRow::Question(id.clone());
         let write = || Write::Answer {
             question_id: id.clone(),
             answer: answer.clone(),

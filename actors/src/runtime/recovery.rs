@@ -72,7 +72,8 @@ impl RecoveryPolicy {
                 .map(|run| run.run_id.clone())
                 .collect::<Vec<_>>()
         };
-        let (included_ids, unchanged) = (ids(&included), ids(&others));
+        let included_ids = ids(&included);
+        let unchanged = ids(&others);
         if mode == RecoveryMode::Fail {
             services.finalizer.finalize_interrupted(included).await?;
             return Ok((

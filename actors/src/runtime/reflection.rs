@@ -50,7 +50,8 @@ impl Runtime {
             .sub_trace
             .clone()
             .unwrap_or_else(|| TraceId::root(&id));
-        let (wanted, trace) = (id.clone(), trace_id.clone());
+        let wanted = id.clone();
+        let trace = trace_id.clone();
         let read = move |reader: &dyn soong_storage::store::Reader| {
             let head = reader.trace(&trace)?.map_or(0, |trace| trace.head_sequence);
             let inherited = inherited_settings(reader, &trace)?;

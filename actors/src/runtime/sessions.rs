@@ -88,7 +88,8 @@ impl Sessions<'_> {
             new_session.project_dir.is_some(),
             new_session.allow_home_project,
         )?;
-        let (at, uid) = (now(), new_session.uid.unwrap_or_else(|| "local".to_owned()));
+        let at = now();
+        let uid = new_session.uid.unwrap_or_else(|| "local".to_owned());
         let session = NewSession {
             session_id: session_id.clone(),
             name: new_session.name.clone(),

@@ -257,13 +257,11 @@ mod tests {
     fn each_setting_is_reset_individually() {
         let before = full();
         let (_, kept) = further(RunRequest::new("more"), &before);
-        let (open, configured) = (
-            RunSettings::default(),
-            Budget {
-                model_calls: Some(9),
-                ..Budget::default()
-            },
-        );
+        let open = RunSettings::default();
+        let configured = Budget {
+            model_calls: Some(9),
+            ..Budget::default()
+        };
         let with = |change: &dyn Fn(&mut RunOptions)| {
             let mut settings = kept.clone();
             change(&mut settings.options);

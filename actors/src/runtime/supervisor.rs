@@ -301,7 +301,8 @@ impl RuntimeSupervisorActor {
         children: &mut Children,
         crashes: CrashHistory,
     ) -> Result<(), ActorProcessingErr> {
-        let (tasks, closing) = (self.lifetime.tasks(), self.lifetime.closing());
+        let tasks = self.lifetime.tasks();
+        let closing = self.lifetime.closing();
         if let Some(actor) = mcp::start(
             &self.mcp,
             &self.actor_tree,

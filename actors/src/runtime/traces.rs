@@ -43,7 +43,8 @@ impl Runtime {
 impl Traces<'_> {
     /// Reads a run that is running, interrupted or ended.
     pub async fn run(self, id: &RunId) -> Result<Run, ErrorInfo> {
-        let (services, wanted) = (&self.runtime.inner.services, id.clone());
+        let services = &self.runtime.inner.services;
+        let wanted = id.clone();
         let run = services
             .reader
             .read(move |reader| reader.run(&wanted))
@@ -106,7 +107,8 @@ impl Traces<'_> {
 
     /// Reads a trace.
     pub async fn get(self, id: &TraceId) -> Result<Trace, ErrorInfo> {
-        let (services, wanted) = (&self.runtime.inner.services, id.clone());
+        let services = &self.runtime.inner.services;
+        let wanted = id.clone();
         let trace = services
             .reader
             .read(move |reader| reader.trace(&wanted))

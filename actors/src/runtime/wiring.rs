@@ -64,13 +64,13 @@ pub(super) fn wire(open: OpenStore, settings: Settings) -> Result<Wired, ErrorIn
         faults,
         task_place,
     } = settings;
-    let (resolver, permissions) = (Arc::new(resolver), Arc::new(permissions));
-    let (config, redactor) = (Arc::clone(&resolver.config), resolver.redactor.clone());
-    let (lifetime, hub, actor_tree) = (
-        Lifetime::default(),
-        Arc::new(EventBus::default()),
-        Arc::new(ActorTree::default()),
-    );
+    let resolver = Arc::new(resolver);
+    let permissions = Arc::new(permissions);
+    let config = Arc::clone(&resolver.config);
+    let redactor = resolver.redactor.clone();
+    let lifetime = Lifetime::default();
+    let hub = Arc::new(EventBus::default());
+    let actor_tree = Arc::new(ActorTree::default());
     let (journal, threads) = JournalHandle::start(open.store, Arc::clone(&hub), redactor.clone())
         .map_err(|error| {
         ErrorInfo::new(
@@ -207,7 +207,8 @@ fn tasks(
     permissions: &Arc<Permissions>,
     debug_artifacts: &Option<Arc<DebugArtifacts>>,
 ) -> TaskServices {
-    let (config, resolver) = (&services.config, &services.resolver);
+    let config = &services.config;
+    let resolver = &services.resolver;
     let starter = Arc::new(services.child_starter());
     let callbacks = CallbackCalls {
         starter: Arc::clone(&starter),

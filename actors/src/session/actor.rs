@@ -306,10 +306,8 @@ impl SessionActor {
                 event,
             )));
         }
-        let (run_id, session) = (
-            run.run_id.clone(),
-            Mailbox::new(myself.clone(), Arc::clone(&self.status)),
-        );
+        let run_id = run.run_id.clone();
+        let session = Mailbox::new(myself.clone(), Arc::clone(&self.status));
         let done: AppendCallback = Box::new(move |outcome| {
             let outcome = outcome
                 .map(|ack| ack.events.first().map_or(0, |event| event.event_id))
@@ -539,8 +537,9 @@ impl SessionActor {
             );
         } else {
             self.status.set_state("idle", "");
-            let (session, actor, starts) =
-                (self.key.session_id.clone(), myself.get_id(), state.starts);
+            let session = self.key.session_id.clone();
+            let actor = myself.get_id();
+            let starts = state.starts;
             self.services
                 .sessions
                 .send_to_supervisor(SessionSupervisorMsg::BecameIdle {

@@ -49,7 +49,8 @@ enum FileTail {
 
 /// Parses the content of a run's journal.
 fn parse(bytes: &[u8], run: &RunId) -> ParsedFile {
-    let (mut lines, mut good_bytes) = (VecDeque::new(), 0);
+    let mut lines = VecDeque::new();
+    let mut good_bytes = 0;
     let mut rest = bytes;
     while !rest.is_empty() {
         let end = rest.iter().position(|byte| *byte == b'\n');

@@ -297,7 +297,8 @@ fn read(
         .clone()
         .next()
         .and_then(|line| serde_json::from_slice::<TaskLine>(line).ok());
-    let (count, last) = (lines.clone().count() as u64, lines.next_back());
+    let count = lines.clone().count() as u64;
+    let last = lines.next_back();
     let is_last_line = |mark: &LineIdentity| mark.session_id == *session && mark.wal_seq == count;
     let last = last
         .filter(|_| whole)

@@ -205,7 +205,8 @@ mod tests {
     #[test]
     fn symlinks_are_followed_only_within_project() {
         let dir = tempfile::tempdir().unwrap();
-        let (project, outside) = (dir.path().join("project"), dir.path().join("outside"));
+        let project = dir.path().join("project");
+        let outside = dir.path().join("outside");
         let session = SessionId::new("s");
         for folder in [&project.join("inside"), &outside] {
             fs::create_dir_all(folder).unwrap();
@@ -252,7 +253,8 @@ mod tests {
     #[test]
     fn gitignore_is_written_only_into_new_folder() {
         let project = tempfile::tempdir().unwrap();
-        let (own, session) = (project.path().join(".soong-agent"), SessionId::new("s"));
+        let own = project.path().join(".soong-agent");
+        let session = SessionId::new("s");
         create_project_folder(project.path(), &session).unwrap();
         assert_eq!(fs::read_to_string(own.join(".gitignore")).unwrap(), "*\n");
         fs::remove_file(own.join(".gitignore")).unwrap();

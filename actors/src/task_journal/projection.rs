@@ -144,7 +144,8 @@ fn goal_line(event: &GoalEvent) -> (TaskEvent, Option<GoalId>) {
             changes,
             affected_goals,
         } => {
-            let (changes, affected_goals) = (changes.clone(), affected_goals.clone());
+            let changes = changes.clone();
+            let affected_goals = affected_goals.clone();
             (
                 TaskEvent::GoalUpdated {
                     goal_id: goal_id.clone(),

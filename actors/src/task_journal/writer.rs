@@ -52,7 +52,8 @@ pub(crate) struct TaskJournals {
 impl TaskJournals {
     /// Writes the journal of a run that has started, in the background, until the run has ended.
     pub(crate) fn start(self: &Arc<Self>, run: &RunId) {
-        let (journals, run) = (Arc::clone(self), run.clone());
+        let journals = Arc::clone(self);
+        let run = run.clone();
         self.tasks
             .spawn(async move { journals.write_until_complete(&run).await });
     }
@@ -164,10 +165,8 @@ struct RunEvents {
 
 impl RunEvents {
     fn of(journals: &TaskJournals, start: &PendingTaskJournal) -> Self {
-        let (run, seen) = (
-            start.run.run_id.clone(),
-            start.first_event_id.saturating_sub(1),
-        );
+        let run = start.run.run_id.clone();
+        let seen = start.first_event_id.saturating_sub(1);
         let scope = Scope::Run {
             trace: start.run.trace_id.clone(),
             run: run.clone(),
@@ -233,10 +232,13 @@ async fn open(
     journals: &TaskJournals,
     start: &PendingTaskJournal,
 ) -> Result<JournalFile, ErrorInfo> {
-    let (home, in_home) = (journals.home.clone(), journals.location == TaskPlace::Home);
-    let (run, project) = (start.run.clone(), PathBuf::from(&start.project_dir));
+    let home = journals.home.clone();
+    let in_home = journals.location == TaskPlace::Home;
+    let run = start.run.clone();
+    let project = PathBuf::from(&start.project_dir);
     blocking(move || {
-        let (session, name) = (&run.session_id, location::file_name(&run));
+        let session = &run.session_id;
+let name = location::file_name(&run);
         let home_path = location::home_tasks(&home).join(session.as_str()).join(&name);
         let mut reason = "task journals are stored under the home by configuration".to_owned();
         if !in_home && !home_path.exists() {

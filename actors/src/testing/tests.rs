@@ -151,7 +151,8 @@ async fn calls_are_in_flight_until_they_end_or_are_cancelled() {
                 .await
         })
     };
-    let (ends, hangs) = (begin(None), begin(Some("hangs")));
+    let ends = begin(None);
+    let hangs = begin(Some("hangs"));
     tokio::time::sleep(Duration::from_millis(1_500)).await;
     assert_eq!((model.calls(), model.in_flight()), (2, 2));
     assert_eq!(ends.await.unwrap().unwrap().text, "done");

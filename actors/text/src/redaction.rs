@@ -137,7 +137,8 @@ impl Redactor {
     /// Creates a redactor from secrets, each with its replacement.
     fn from_secrets<'a>(secrets: impl Iterator<Item = (&'a str, String)>) -> Self {
         let mut forms: Vec<(String, String)> = Vec::new();
-        let (mut prefixes, mut prefix_marks): (Vec<String>, Vec<String>) = (Vec::new(), Vec::new());
+        let mut prefixes: Vec<String> = Vec::new();
+        let mut prefix_marks: Vec<String> = Vec::new();
         for (value, mark) in secrets {
             let shortest = prefix::min_prefix_length(value.trim());
             for form in forms_of(value) {
@@ -273,7 +274,8 @@ impl SecretIndex {
         if spans.is_empty() {
             return Cow::Borrowed(text);
         }
-        let (mut clean, mut copied_to) = (String::with_capacity(text.len()), 0);
+        let mut clean = String::with_capacity(text.len());
+        let mut copied_to = 0;
         for (span, mark) in spans {
             clean.push_str(&text[copied_to..span.start]);
             clean.push_str(mark);
@@ -441,7 +443,9 @@ fn redact_bearer(text: &str) -> Cow<'_, str> {
     }
     pattern.replace_all(text, |found: &Captures<'_>| {
         let part = |at: usize| found.get(at).map_or("", |part| part.as_str());
-        let (header, scheme, token) = (part(1), part(2), part(3));
+        let header = part(1);
+        let scheme = part(2);
+        let token = part(3);
         // Outside a header, a short word of letters is prose, as in "Bearer certificates", and is kept.
         let is_token = !header.is_empty()
             || token.len() >= MIN_LONG_TOKEN_CHARS

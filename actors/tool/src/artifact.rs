@@ -184,7 +184,8 @@ impl Loaded {
 
     /// Reads the content to the end as text. Fails with `unsupported_media` if it is not text.
     pub async fn text(self) -> Result<String, ErrorInfo> {
-        let (label, content_type) = (self.artifact.key(), self.content_type.clone());
+        let label = self.artifact.key();
+        let content_type = self.content_type.clone();
         let bytes = self.bytes().await?;
         content::text(&label, &content_type, bytes)
     }

@@ -13,7 +13,8 @@ pub fn unified_diff(old: &str, new: &str) -> Option<String> {
         .take_while(|(old, new)| old == new)
         .count();
     let lines_after_prefix = |text| lines(text).skip(common_prefix).count();
-    let (old_lines, new_lines) = (lines_after_prefix(old), lines_after_prefix(new));
+    let old_lines = lines_after_prefix(old);
+    let new_lines = lines_after_prefix(new);
     let reversed_pairs = lines(old)
         .rev()
         .take(old_lines)

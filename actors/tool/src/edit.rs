@@ -120,7 +120,8 @@ impl Tool for Edit {
     fn call(&self, context: ToolContext, value: Value) -> BoxFuture<'static, ToolResult> {
         let placed = arguments::<Arguments>(value)
             .and_then(|wanted| Ok((self.resolve(&context, &wanted)?, wanted)));
-        let (roots, previous) = (Arc::clone(&self.roots), Arc::clone(&self.previous));
+        let roots = Arc::clone(&self.roots);
+        let previous = Arc::clone(&self.previous);
         async move {
             let ((resolved, demand), wanted) = placed?;
             if context.granted_access.as_ref() != Some(&demand) {

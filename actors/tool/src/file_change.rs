@@ -79,7 +79,8 @@ impl PreviousContents {
         if policy.read_access(resolved).is_some() {
             return None;
         }
-        let (place, max_bytes) = (resolved.clone(), self.max_session_bytes);
+        let place = resolved.clone();
+        let max_bytes = self.max_session_bytes;
         let read = tokio::task::spawn_blocking(move || read_file(&place, max_bytes)).await;
         let bytes = read.ok().flatten()?;
         let size = bytes.len();

@@ -230,7 +230,8 @@ impl<A: DeserializeOwned + Send + 'static> Tool for FunctionTool<A, StatedEffect
     fn call(&self, context: ToolContext, value: Value) -> BoxFuture<'static, ToolResult> {
         match arguments(value) {
             Ok(wanted) => {
-                let (result, title) = ((self.call)(context, wanted), self.spec.title.clone());
+                let result = (self.call)(context, wanted);
+                let title = self.spec.title.clone();
                 async move {
                     let mut output = result.await?;
                     if output.title.is_empty() {

@@ -100,7 +100,8 @@ fn find(
     }
     let pattern = PathPattern::new(&arguments.pattern, roots, &context.project_dir, &resolved)?;
     let mut page = OutputPage::new(context.output_limit.bytes);
-    let (mut found, mut listed) = (0_u64, 0_u64);
+    let mut found = 0_u64;
+    let mut listed = 0_u64;
     let end = walk(roots, &resolved, true, cancel, |entry, path| {
         let is_folder = entry.file_type().is_none_or(|kind| kind.is_dir());
         let below = entry.path().strip_prefix(&resolved.path).unwrap_or(path);

@@ -288,7 +288,9 @@ impl Search {
             .searcher
             .search_reader(&self.matcher, reader, &mut rows)
             .is_err();
-        let (taken, more, binary) = (rows.collected, rows.more, rows.binary);
+        let taken = rows.collected;
+        let more = rows.more;
+        let binary = rows.binary;
         self.matches += taken;
         self.is_truncated |= more;
         if failed || binary {

@@ -158,7 +158,8 @@ impl PathPolicy {
             let message = format!("`{}` names no file: {why}", escape_path(path));
             Err(ErrorInfo::new(ErrorCode::ValidationError, message))
         };
-        let (mut parent, mut missing) = (path, Vec::new());
+        let mut parent = path;
+        let mut missing = Vec::new();
         loop {
             let Some(Component::Normal(name)) = parent.components().next_back() else {
                 return refuse("what does not exist yet is named without `..`");

@@ -128,7 +128,8 @@ pub(super) fn unescape_path(text: &str) -> Option<PathBuf> {
     while let Some(at) = rest.find('\\') {
         bytes.extend_from_slice(&rest.as_bytes()[..at]);
         let escape = rest.get(at + 1..)?;
-        let (kind, after) = (escape.chars().next()?, escape.get(1..)?);
+        let kind = escape.chars().next()?;
+        let after = escape.get(1..)?;
         rest = after;
         match kind {
             '\\' => bytes.push(b'\\'),

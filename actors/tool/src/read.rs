@@ -266,8 +266,12 @@ fn each_line(
     mut take: impl FnMut(&LineStart<'_>) -> ControlFlow<()>,
 ) -> Result<ReadEnd, LineError> {
     let mut reader = BufReader::with_capacity(BUFFER_BYTES, file);
-    let (mut kept, mut length, mut number) = (Vec::with_capacity(MAX_LINE_BYTES), 0_u64, 1);
-    let (mut counting, mut counted, mut scanned) = (false, 0, 0);
+    let mut kept = Vec::with_capacity(MAX_LINE_BYTES);
+    let mut length = 0_u64;
+    let mut number = 1;
+    let mut counting = false;
+    let mut counted = 0;
+    let mut scanned = 0;
     loop {
         check_cancelled(cancel).map_err(LineError::Cancelled)?;
         let buffer = reader.fill_buf().map_err(LineError::Io)?;
@@ -359,7 +363,8 @@ impl LinePage {
         if line.number < self.first {
             return ControlFlow::Continue(());
         }
-        let (mut kept, too_long) = (line.start, line.length > self.max_line_bytes as u64);
+        let mut kept = line.start;
+        let too_long = line.length > self.max_line_bytes as u64;
         if too_long {
             kept = &kept[..character_start(kept, self.max_line_bytes)];
         } else if let Some(text) = kept.strip_suffix(b"\r") {

@@ -116,7 +116,8 @@ impl Tool for Write {
     fn call(&self, context: ToolContext, value: Value) -> BoxFuture<'static, ToolResult> {
         let placed = arguments::<Arguments>(value)
             .and_then(|wanted| Ok((self.resolve(&context, &wanted)?, wanted)));
-        let (roots, previous) = (Arc::clone(&self.roots), Arc::clone(&self.previous));
+        let roots = Arc::clone(&self.roots);
+        let previous = Arc::clone(&self.previous);
         async move {
             let ((resolved, demand), wanted) = placed?;
             if context.granted_access.as_ref() != Some(&demand) {
@@ -148,7 +149,8 @@ impl Tool for Write {
                     is_expected,
                 )?;
                 let what = if is_new { "written" } else { "replaced" };
-                let (lines, bytes) = (wanted.content.lines().count(), wanted.content.len());
+                let lines = wanted.content.lines().count();
+                let bytes = wanted.content.len();
                 let title = format!("`{}` {what}", resolved.display_name());
                 let output = format!("{title}: {lines} lines, {bytes} bytes");
                 let may_show = roots.read_access(&resolved).is_none();

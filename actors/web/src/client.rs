@@ -71,7 +71,8 @@ struct PublicResolver {
 
 impl Resolve for PublicResolver {
     fn resolve(&self, name: Name) -> Resolving {
-        let (host, reachable) = (name.as_str().to_owned(), Arc::clone(&self.is_allowed));
+        let host = name.as_str().to_owned();
+        let reachable = Arc::clone(&self.is_allowed);
         let found = (self.lookup)(host);
         async move {
             let mut addresses = found.await?;
@@ -179,7 +180,8 @@ impl WebClient {
         let mut url = url;
         for _ in 0..=self.limits.redirects {
             let response = self.request(&url, deadline).await?;
-            let (status, headers) = (response.status(), response.headers().clone());
+            let status = response.status();
+            let headers = response.headers().clone();
             let Some(to) = redirect_target(&url, status, &headers)? else {
                 let limits = self.limits;
                 return Ok(FetchOutcome::Response(Box::new(PendingResponse {
@@ -320,7 +322,8 @@ fn redirect_target(
         Err(_) => Err("is no usable URL"),
     };
     checked.map(Some).map_err(|why| {
-        let (host, place) = (policy::host_of(from), single_line(&location, 200));
+        let host = policy::host_of(from);
+        let place = single_line(&location, 200);
         let message = format!("`{host}` redirects to `{place}`, which {why}: it was not followed");
         ErrorInfo::new(ErrorCode::PermissionDenied, message)
     })

@@ -107,7 +107,8 @@ pub(crate) fn required_access(
         HostPolicy::Allowed => Ok(None),
         HostPolicy::NeedsPermission => {
             let note = Some(format!("sends a {method} request to {host}"));
-            let (target, scope) = (url.to_string(), Scope::Host { host });
+            let target = url.to_string();
+            let scope = Scope::Host { host };
             Ok(Some(AccessRequest {
                 target,
                 scope,
@@ -156,7 +157,8 @@ fn matches_host(pattern: &str, url: &Url) -> bool {
             .trim_end_matches('.')
             .to_owned()
     };
-    let (listed, host) = (host(&listed), host(url));
+    let listed = host(&listed);
+    let host = host(url);
     let is_below = || {
         host.strip_suffix(&listed)
             .is_some_and(|rest| rest.len() > 1 && rest.ends_with('.'))

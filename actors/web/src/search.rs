@@ -161,7 +161,8 @@ impl SearchService {
             let value = response.headers().get(name)?;
             Some(single_line(&self.redactor.text(&lossy(value)), ERROR_CHARS))
         };
-        let (retry_after, location) = (header(RETRY_AFTER), header(LOCATION));
+        let retry_after = header(RETRY_AFTER);
+        let location = header(LOCATION);
         let mut bytes = Vec::new();
         // The body of an error response may be incomplete, because its status is sufficient.
         while let Some(piece) =
@@ -241,7 +242,8 @@ impl SearchService {
     }
 
     fn timeout_error(&self) -> ErrorInfo {
-        let (host, limit_ms) = (policy::host_of(&self.base_url), self.whole.as_millis());
+        let host = policy::host_of(&self.base_url);
+        let limit_ms = self.whole.as_millis();
         let message =
             format!("the search service `{host}` took longer than {limit_ms} ms: try again later");
         ErrorInfo::retryable(ErrorCode::ProviderTimeout, message)

@@ -114,7 +114,8 @@ impl Tool for WebSearch {
     fn call(&self, context: ToolContext, value: Value) -> BoxFuture<'static, ToolResult> {
         let service = self.service().cloned();
         async move {
-            let (service, wanted) = (service?, arguments::<Arguments>(value)?);
+            let service = service?;
+            let wanted = arguments::<Arguments>(value)?;
             let query = wanted.query.trim();
             if query.is_empty() {
                 return Err(ErrorInfo::new(
@@ -148,10 +149,8 @@ fn format_hits(query: &str, hits: &[SearchHit]) -> String {
     }
     let mut out = format!("{} results for: {query}\n{UNTRUSTED_NOTICE}\n", hits.len());
     for (index, hit) in hits.iter().enumerate() {
-        let (title, url) = (
-            single_line(&hit.title, TITLE_CHARS),
-            single_line(&hit.url, URL_CHARS),
-        );
+        let title = single_line(&hit.title, TITLE_CHARS);
+        let url = single_line(&hit.url, URL_CHARS);
         let title = if title.is_empty() { url.clone() } else { title };
         out.push_str(&format!("\n{}. {title}\n   {url}\n", index + 1));
         let snippet = single_line(&hit.snippet, SNIPPET_CHARS);

@@ -102,7 +102,8 @@ impl Tool for WebFetch {
     }
 
     fn call(&self, context: ToolContext, value: Value) -> BoxFuture<'static, ToolResult> {
-        let (permissions, client) = (Arc::clone(&self.permissions), Arc::clone(&self.client));
+        let permissions = Arc::clone(&self.permissions);
+        let client = Arc::clone(&self.client);
         let conversions = Arc::clone(&self.conversions);
         async move {
             let arguments: Arguments = arguments(value)?;
@@ -149,7 +150,8 @@ async fn read(
     conversions: &Arc<Semaphore>,
     cancel: &CancellationToken,
 ) -> ToolResult {
-    let (url, status) = (page.url.clone(), page.status);
+    let url = page.url.clone();
+    let status = page.status;
     let content_type = header(&page.headers, CONTENT_TYPE);
     let retry_after = header(&page.headers, RETRY_AFTER);
     let media = ContentType::parse(content_type.as_deref());

@@ -176,7 +176,8 @@ impl Remote {
 
     async fn send(&self, request: http::Request<Body>) -> Result<reqwest::Response, ErrorInfo> {
         self.0.send(request).await.map_err(|error| {
-            let (url, cause) = (self.url(), root_cause(&error));
+            let url = self.url();
+            let cause = root_cause(&error);
             let what = if error.is_connect() {
                 "cannot connect"
             } else {

@@ -100,7 +100,8 @@ impl Inline {
     /// Starts a link. An open link is ended first, since links cannot be nested.
     pub(super) fn begin_link(&mut self, rid: Option<String>, address: &str) {
         self.end_link();
-        let (address, text) = (address.to_owned(), String::new());
+        let address = address.to_owned();
+        let text = String::new();
         self.link = Some(OpenLink {
             rid,
             address,

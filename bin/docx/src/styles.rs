@@ -68,7 +68,8 @@ fn levels(
 ) -> AbstractNumbering {
     (0..=MAX_LEVEL).fold(AbstractNumbering::new(id), |numbering, level| {
         let (format, text) = format_of_level(level);
-        let (format, text) = (NumberFormat::new(format), LevelText::new(text));
+        let format = NumberFormat::new(format);
+        let text = LevelText::new(text);
         // Indentation is set on each paragraph instead, because paragraphs may also be in quotes.
         numbering.add_level(Level::new(
             level,
@@ -110,7 +111,8 @@ fn styles() -> Vec<Style> {
     .into_iter()
     .enumerate()
     .map(|(at, (size, before))| {
-        let (id, name) = (format!("Heading{}", at + 1), format!("heading {}", at + 1));
+        let id = format!("Heading{}", at + 1);
+        let name = format!("heading {}", at + 1);
         let mut style = paragraph(&id, &name, before, 120)
             .next("Normal")
             .size(size)

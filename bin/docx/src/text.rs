@@ -15,7 +15,8 @@ pub(super) fn xml(element: &impl BuildXML) -> String {
 
 /// Returns the XML of an element named `name`, with `content` inserted at its end.
 pub(super) fn xml_with_content(element: &impl BuildXML, name: &str, content: &str) -> String {
-    let (outer, end) = (xml(element), format!("</{name}>"));
+    let outer = xml(element);
+    let end = format!("</{name}>");
     let head = outer.strip_suffix(&end).map(str::to_owned);
     let head = head.or_else(|| Some(format!("{}>", outer.strip_suffix(" />")?)));
     format!("{}{content}{end}", head.unwrap_or(outer))

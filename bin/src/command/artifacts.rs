@@ -254,10 +254,8 @@ async fn delete(
     session: &SessionId,
     name: &str,
 ) -> Result<(Option<Artifact>, Vec<ArtifactVersion>), Failure> {
-    let (list, versions) = (
-        artifact_path(session, "", ""),
-        artifact_path(session, name, "/versions"),
-    );
+    let list = artifact_path(session, "", "");
+    let versions = artifact_path(session, name, "/versions");
     place
         .request(async |client| {
             // The text is not read: it may be the part that is missing.

@@ -63,7 +63,8 @@ impl Attachments {
                 false => (limits.max_blob_bytes, "max_blob_bytes"),
             };
             if size > limit {
-                let (size, limit) = (format::bytes(size), format::bytes(limit));
+                let size = format::bytes(size);
+                let limit = format::bytes(limit);
                 let code = ErrorCode::PayloadTooLarge;
                 let what = format!(
                     "{} has {size}, more than the limit of {limit} ({code})",

@@ -295,10 +295,8 @@ fn models(
 }
 
 fn close(findings: &Report<'_>) -> Result<(), Failure> {
-    let (warnings, broken) = (
-        findings.count(Status::Warning),
-        findings.count(Status::Broken),
-    );
+    let warnings = findings.count(Status::Warning);
+    let broken = findings.count(Status::Broken);
     if findings.context.global.json {
         return print::json(&json!({ "checks": findings.checks, "broken": broken }));
     }

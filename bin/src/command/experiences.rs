@@ -31,7 +31,8 @@ pub(super) fn experiences(
     context: &Context<'_>,
     options: &cli::Experiences,
 ) -> Result<Exit, Failure> {
-    let (settings, home) = (context.settings()?, context.home()?);
+    let settings = context.settings()?;
+    let home = context.home()?;
     let file = MemoryFile::of_home(&home, &settings.config, &context.environment);
     let book = file.read().map_err(|error| {
         Failure::new(

@@ -54,12 +54,11 @@ pub(super) async fn list(context: &Context<'_>, all: bool) -> Result<Exit, Failu
 /// Prints a permission request and its decision, if any. `mode`: the permission mode of the run.
 fn print(context: &Context<'_>, asked: &Permission, mode: PermissionMode) -> Result<(), Failure> {
     let age = format::duration(soong_tui::screen::now().millis_since(asked.created_at));
-    let (id, status, session) = (
-        &asked.permission_id,
-        asked.status.as_str(),
-        &asked.session_id,
-    );
-    let (trace, mode) = (&asked.trace_id, mode.as_str());
+    let id = &asked.permission_id;
+    let status = asked.status.as_str();
+    let session = &asked.session_id;
+    let trace = &asked.trace_id;
+    let mode = mode.as_str();
     let head = format!(
         "{id}  {status}, asked {age} ago by trace {trace} of session {session} in mode {mode}"
     );
@@ -141,7 +140,8 @@ pub(super) async fn decide(
             questions::describe_open_requests(taker.client(), &asked.session_id, &soong).await?;
         Ok::<_, Failure>((asked, more))
     };
-    let (decided, outlook) = (decided.await, taker.resume_description());
+    let decided = decided.await;
+    let outlook = taker.resume_description();
     taker.close().await;
     let (asked, more) = decided?;
     if context.global.json {

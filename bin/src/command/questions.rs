@@ -50,11 +50,9 @@ fn print(context: &Context<'_>, question: &Question) -> Result<(), Failure> {
         .as_deref()
         .map(|to| format!(", for {}", text::safe_line(to)))
         .unwrap_or_default();
-    let (id, status, session) = (
-        &question.question_id,
-        question.status.as_str(),
-        &question.session_id,
-    );
+    let id = &question.question_id;
+    let status = question.status.as_str();
+    let session = &question.session_id;
     let head = format!(
         "{id}  {status}, asked {age} ago by trace {} of session {session}{whom}",
         question.trace_id
@@ -209,14 +207,16 @@ pub(super) async fn answer(context: &Context<'_>, id: &str, answer: &str) -> Res
         let more = describe_open_requests(taker.client(), &question.session_id, &soong).await?;
         Ok::<_, Failure>((question, more))
     };
-    let (answered, outlook) = (answered.await, taker.resume_description());
+    let answered = answered.await;
+    let outlook = taker.resume_description();
     taker.close().await;
     let (question, more) = answered?;
     if context.global.json {
         print::json(&question)?;
         return Ok(Exit::Success);
     }
-    let (run, session) = (&question.run_id, &question.session_id);
+    let run = &question.run_id;
+    let session = &question.session_id;
     print::line(&format!(
         "answered; run {run} of session {session} {outlook}{more}"
     ))?;

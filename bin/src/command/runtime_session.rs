@@ -433,11 +433,9 @@ impl<'a> RuntimeSession<'a> {
             .map(|run| (run.settings.agent_type, run.task))
             .unwrap_or_default();
         let progress = Progress::choose(context, shown, &run, &kind, &task);
-        let (home, interrupt, end_timeout) = (
-            context.global.home.as_deref(),
-            &self.interrupt,
-            self.end_timeout(),
-        );
+        let home = context.global.home.as_deref();
+        let interrupt = &self.interrupt;
+        let end_timeout = self.end_timeout();
         let target = WatchTarget {
             client: &client,
             run: &run,
@@ -552,7 +550,8 @@ impl<'a> RuntimeSession<'a> {
             }
             tokio::time::sleep(POLL_INTERVAL).await;
         }
-        let (context, home) = (self.context, self.home);
+        let context = self.context;
+        let home = self.home;
         if let Some(owner) = self.owner.into_owner() {
             // The run is stopped without an end, so that the next owner can resume it.
             owner.close().await;
@@ -648,7 +647,8 @@ async fn wait_idle(owner: &Owner, interrupt: &Interrupt) {
             format::plural(runs, "run is", "runs are")
         )),
     }
-    let (mut cancelled, mut exit_at) = (false, Instant::now());
+    let mut cancelled = false;
+    let mut exit_at = Instant::now();
     loop {
         tokio::select! {
             () = tokio::time::sleep(POLL_INTERVAL) => {

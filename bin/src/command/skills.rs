@@ -80,7 +80,8 @@ fn show(context: &Context<'_>, name: &str, path: Option<&Path>) -> Result<Exit, 
 
 /// Reads the skills that are available in a project, and returns the errors of project files that are ignored.
 fn look(context: &Context<'_>, path: Option<&Path>) -> Result<(Arc<Skills>, Vec<String>), Failure> {
-    let (settings, home) = (context.settings()?, context.home()?);
+    let settings = context.settings()?;
+    let home = context.home()?;
     let skills = Skills::load(&home).map_err(|error| {
         Failure::usage(
             error.message,

@@ -263,10 +263,8 @@ async fn read(
                     .await
                     .map_err(|failure| read_error(&failure.what))
             };
-            let (all, path) = (
-                read(MessagePath::All).await?,
-                read(MessagePath::Main).await?,
-            );
+            let all = read(MessagePath::All).await?;
+            let path = read(MessagePath::Main).await?;
             let marks = message_marks::marks(&all, &path);
             ReadContent::Messages(all.into_iter().zip(marks).collect())
         }

@@ -45,7 +45,8 @@ fn panic_restores_the_terminal_before_reporting() {
             .find(part)
             .unwrap_or_else(|| panic!("{part:?} is missing in {written:?}"))
     };
-    let (entered, left) = (place("\u{1b}[?1049h"), place("\u{1b}[?1049l"));
+    let entered = place("\u{1b}[?1049h");
+    let left = place("\u{1b}[?1049l");
     assert!(
         entered < left && left < place("\u{1b}[?25h") && left < place("soong crashed: on purpose"),
         "{written:?}"

@@ -57,7 +57,8 @@ pub fn age(millis: u64) -> String {
 /// Formats an amount in at most eight columns, never rounded up: `$0.0123`, `$1.20`, `$120`.
 pub fn usd(amount: Usd) -> String {
     let nanos = amount.as_nanos();
-    let (dollars, rest) = (nanos / 1_000_000_000, nanos % 1_000_000_000);
+    let dollars = nanos / 1_000_000_000;
+    let rest = nanos % 1_000_000_000;
     match nanos {
         0 => "$0.00".to_owned(),
         1..100_000 => "<$0.0001".to_owned(),

@@ -102,13 +102,11 @@ impl KeyReader {
     /// Returns the keys since the last call. Does not wait.
     pub fn keys(&mut self) -> Vec<TypedKey> {
         let mut bytes = [0; 4096];
-        let (terminal, now) = (
-            stdin(),
-            Timespec {
-                tv_sec: 0,
-                tv_nsec: 0,
-            },
-        );
+        let terminal = stdin();
+        let now = Timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
         let mut polled = [PollFd::new(&terminal, PollFlags::IN)];
         // A background process that reads from the terminal would be stopped.
         let is_ready =
@@ -142,7 +140,8 @@ fn set_bracketed_paste(is_on: bool) {
     } else {
         "\u{1b}[?2004l"
     };
-    let (mut out, mut err) = (stdout(), stderr());
+    let mut out = stdout();
+    let mut err = stderr();
     let terminal: &mut dyn Write = if out.is_terminal() {
         &mut out
     } else {

@@ -66,7 +66,8 @@ impl PageFormat {
 pub fn render(text: &str, page: &PageFormat) -> Vec<StyledLine> {
     let text = &normalize_line_breaks(text);
     let mut writer = Writer::new(*page);
-    let (mut depth, mut end) = (0_usize, 0);
+    let mut depth = 0_usize;
+    let mut end = 0;
     for (event, range) in events(text) {
         if depth == 0 {
             writer.text_between_blocks(text.get(end..range.start).unwrap_or_default());

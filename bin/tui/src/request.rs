@@ -67,10 +67,8 @@ impl UserRequest {
                 )
             }
             Self::Permission(asked) => {
-                let (tool, target) = (
-                    text::safe_line(&asked.tool),
-                    text::safe_line(&asked.demand.target),
-                );
+                let tool = text::safe_line(&asked.tool);
+                let target = text::safe_line(&asked.demand.target);
                 format!(
                     "permission for {tool}: {target} (permission {})",
                     asked.permission_id

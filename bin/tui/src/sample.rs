@@ -7,7 +7,8 @@ use soong_protocol::{
 
 /// Returns the record of an event of a run.
 pub fn record(run: &str, at: i64, event: impl Into<Event>) -> EventRecord {
-    let (run, ts) = (Some(RunId::new(run)), Timestamp::from_millis(at));
+    let run = Some(RunId::new(run));
+    let ts = Timestamp::from_millis(at);
     let draft = EventDraft::new(TraceId::new("t"), run, ts, event);
     EventRecord {
         lsn: 1,

@@ -143,7 +143,8 @@ fn fit(columns: &[Column], natural: &[usize], width: usize) -> Vec<Option<usize>
         // Shorten the widest column that can be shortened, step by step.
         while total(&widths) > width {
             let shortenable = columns.iter().enumerate().filter_map(|(at, column)| {
-                let (now, min) = (widths[at]?, column.min?);
+                let now = widths[at]?;
+                let min = column.min?;
                 (now > min).then_some((now, at))
             });
             let Some((now, at)) = shortenable.max() else {

@@ -120,10 +120,8 @@ impl Terminal {
                 Color::Auto => is_terminal && !is_dumb && environment.get("NO_COLOR").is_none(),
             },
         };
-        let (stdout, stderr) = (
-            std::io::stdout().is_terminal(),
-            std::io::stderr().is_terminal(),
-        );
+        let stdout = std::io::stdout().is_terminal();
+        let stderr = std::io::stderr().is_terminal();
         Self {
             stdout: paint(stdout),
             stderr: paint(stderr),

@@ -99,7 +99,9 @@ fn is_of_mixed_scripts(word: &str) -> bool {
 
 /// Splits a line into pieces of at most `columns`. An empty line gives one piece.
 pub fn split_columns(line: &str, columns: usize) -> Vec<String> {
-    let (mut pieces, mut piece, mut used) = (Vec::new(), String::new(), 0);
+    let mut pieces = Vec::new();
+    let mut piece = String::new();
+    let mut used = 0;
     for (cluster, width) in clusters(line) {
         if used + width > columns && used > 0 {
             pieces.push(std::mem::take(&mut piece));
@@ -115,7 +117,9 @@ pub fn split_columns(line: &str, columns: usize) -> Vec<String> {
 /// Splits a line into the part that fits in `columns` and the rest, after a space if there is one in the second half.
 /// The first part has at least one character.
 pub fn first_row(line: &str, columns: usize) -> (&str, &str) {
-    let (mut used, mut end, mut space) = (0, 0, None);
+    let mut used = 0;
+    let mut end = 0;
+    let mut space = None;
     for (cluster, width) in clusters(line) {
         if used + width > columns && used > 0 {
             return line.split_at(space.unwrap_or(end));

@@ -32,7 +32,8 @@ struct Author {
 impl Author {
     fn new(session: &str) -> Self {
         let session = SessionId::new(session);
-        let (trace, run) = (TraceId::root(&session), RunId::generate());
+        let trace = TraceId::root(&session);
+        let run = RunId::generate();
         Self {
             session,
             trace,

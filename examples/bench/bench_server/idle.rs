@@ -53,7 +53,8 @@ pub(crate) async fn measure(sessions: usize, sockets: usize) -> Result<(), Faile
 async fn begin(client: &Client, next: &Arc<AtomicUsize>, sessions: usize) -> Result<(), Failed> {
     let tasks: Vec<_> = (0..AT_ONCE)
         .map(|_| {
-            let (client, next) = (client.clone(), Arc::clone(next));
+            let client = client.clone();
+            let next = Arc::clone(next);
             tokio::spawn(async move {
                 while next.load(Relaxed) < sessions {
                     client

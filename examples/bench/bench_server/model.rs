@@ -36,7 +36,8 @@ pub(crate) async fn start() -> Result<String, Failed> {
 async fn serve(stream: TcpStream, answer: &str) -> std::io::Result<()> {
     stream.set_nodelay(true)?;
     let mut stream = BufReader::new(stream);
-    let (mut line, mut body) = (String::new(), Vec::new());
+    let mut line = String::new();
+    let mut body = Vec::new();
     loop {
         let mut length = 0;
         loop {

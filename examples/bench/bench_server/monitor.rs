@@ -64,7 +64,8 @@ pub(crate) async fn measure(actors: usize, pairs: usize) -> Result<(), Failed> {
         &["/", "b", "e", "n", "\r", "\u{1b}"].repeat(4),
         "filter typed key by key",
     )?;
-    let (before, start) = (cpu(screen.child.id())?, Instant::now());
+    let before = cpu(screen.child.id())?;
+    let start = Instant::now();
     tokio::time::sleep(IDLE).await;
     let share = (cpu(screen.child.id())? - before) / start.elapsed().as_secs_f64() * 100.0;
     println!(
@@ -104,10 +105,8 @@ fn compare(what: &str, pairs: &[(Round, Round)], pick: fn(&Round) -> f64) {
     let ratio = |(plain, watched): &(Round, Round)| (pick(watched) / pick(plain)).ln();
     let middle = mean(&ratio);
     let variance = mean(&|pair| (ratio(pair) - middle).powi(2)) * count / (count - 1.0);
-    let (plain, watched) = (
-        mean(&|(plain, _)| pick(plain)),
-        mean(&|(_, watched)| pick(watched)),
-    );
+    let plain = mean(&|(plain, _)| pick(plain));
+    let watched = mean(&|(_, watched)| pick(watched));
     let off = 1.96 * (variance / count).sqrt() * 100.0;
     println!(
         "{what}: {plain:.2} unwatched, {watched:.2} watched, ratio {:.3} ± {off:.1} %",
@@ -153,7 +152,9 @@ async fn round_of(
             .as_ref()
             .map_or(Ok(0.0), |screen| cpu(screen.child.id()))
     };
-    let (server_before, monitor_before, start) = (cpu(server.pid()?)?, monitor()?, Instant::now());
+    let server_before = cpu(server.pid()?)?;
+    let monitor_before = monitor()?;
+    let start = Instant::now();
     let runs = load(client, name).await? as f64;
     let took = start.elapsed().as_secs_f64();
     Ok(Round {
@@ -164,10 +165,13 @@ async fn round_of(
 }
 
 async fn load(client: &Client, name: &str) -> Result<usize, Failed> {
-    let (next, until) = (Arc::new(AtomicUsize::new(0)), Instant::now() + ROUND);
+    let next = Arc::new(AtomicUsize::new(0));
+    let until = Instant::now() + ROUND;
     let tasks: Vec<_> = (0..CLIENTS)
         .map(|_| {
-            let (client, next, name) = (client.clone(), Arc::clone(&next), name.to_owned());
+            let client = client.clone();
+let next = Arc::clone(&next);
+let name = name.to_owned();
             tokio::spawn(async move {
                 let mut done = 0;
                 while Instant::now() < until {
@@ -238,12 +242,12 @@ impl Screen {
             .arg("monitor")
             .env("TERM", "xterm-256color");
         let child = command.spawn(pts)?;
-        let (pty, last, is_over) = (
-            Arc::new(pty),
-            Arc::new(Mutex::new(Instant::now())),
-            Arc::<AtomicBool>::default(),
-        );
-        let (from, seen, ends) = (Arc::clone(&pty), Arc::clone(&last), Arc::clone(&is_over));
+        let pty = Arc::new(pty);
+        let last = Arc::new(Mutex::new(Instant::now()));
+        let is_over = Arc::<AtomicBool>::default();
+        let from = Arc::clone(&pty);
+        let seen = Arc::clone(&last);
+        let ends = Arc::clone(&is_over);
         std::thread::spawn(move || {
             let mut buffer = vec![0; 65_536];
             while !ends.load(Relaxed) && (&*from).read(&mut buffer).is_ok_and(|read| read > 0) {
@@ -292,7 +296,8 @@ impl Drop for Screen {
 
 /// Sends keys one after the other, and prints the time until each is drawn and the CPU time per key.
 fn draws(screen: &Screen, keys: &[&str], what: &str) -> Result<(), Failed> {
-    let (before, mut took) = (cpu(screen.child.id())?, Vec::new());
+    let before = cpu(screen.child.id())?;
+    let mut took = Vec::new();
     for key in keys {
         let begun = Instant::now();
         (&*screen.pty).write_all(key.as_bytes())?;

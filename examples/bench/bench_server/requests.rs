@@ -28,7 +28,8 @@ pub(crate) async fn measure(clients: usize, runs: usize) -> Result<(), Failed> {
         let start = Instant::now();
         let tasks: Vec<_> = (0..clients)
             .map(|_| {
-                let (client, next) = (client.clone(), Arc::clone(&next));
+                let client = client.clone();
+                let next = Arc::clone(&next);
                 tokio::spawn(async move {
                     let mut took = Vec::new();
                     while let at = next.fetch_add(1, Relaxed)

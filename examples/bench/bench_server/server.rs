@@ -38,7 +38,8 @@ impl Server {
     /// Starts a server that uses the model service at this address.
     pub(crate) fn start(base_url: &str) -> Result<Self, Failed> {
         let dir = tempfile::tempdir()?;
-        let (home, project) = (dir.path().join("home"), dir.path().join("project"));
+        let home = dir.path().join("home");
+        let project = dir.path().join("project");
         std::fs::create_dir_all(&home)?;
         std::fs::create_dir_all(&project)?;
         std::fs::write(project.join("README.md"), "# A project\n")?;

@@ -93,7 +93,8 @@ pub(crate) async fn run(breaks: usize, restarts: usize) -> Result<(), Failed> {
 
 impl Storm {
     async fn read(&self, reader: usize) -> Result<(), Failed> {
-        let (over_socket, whole) = (reader.is_multiple_of(2), (reader / 2).is_multiple_of(2));
+        let over_socket = reader.is_multiple_of(2);
+        let whole = (reader / 2).is_multiple_of(2);
         let mut random = reader as u64 + 1;
         while self.breaks.load(Relaxed) < self.wanted {
             let session = format!("s{}", self.sessions.fetch_add(1, Relaxed));
@@ -107,7 +108,8 @@ impl Storm {
             {
                 self.refused().await;
             }
-            let (mut seen, mut done) = (0_u64, false);
+            let mut seen = 0_u64;
+            let mut done = false;
             while !done {
                 random = random
                     .wrapping_mul(6_364_136_223_846_793_005)

@@ -31,7 +31,8 @@ pub(crate) async fn measure(watchers: usize, events: usize) -> Result<(), Failed
     for _ in 0..watchers {
         let mut socket = client.watch("/api/traces/watched/watch").await?;
         readers.push(tokio::spawn(async move {
-            let (mut at, mut bytes) = (0_u64, 0_usize);
+            let mut at = 0_u64;
+            let mut bytes = 0_usize;
             while let Some(said) = text(&mut socket).await {
                 bytes += said.len();
                 let Some(number) = number(&said) else {
@@ -60,7 +61,8 @@ pub(crate) async fn measure(watchers: usize, events: usize) -> Result<(), Failed
     );
     let start = Instant::now();
     let watched = run(&client, "watched", &task).await?;
-    let (mut delivered, mut bytes) = (0, 0);
+    let mut delivered = 0;
+    let mut bytes = 0;
     for reader in readers {
         let (events, read) = reader.await??;
         delivered += events;

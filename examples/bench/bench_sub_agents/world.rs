@@ -68,7 +68,8 @@ pub(crate) struct RecordingModel {
 
 impl RecordingModel {
     fn new() -> Self {
-        let (last_effect, last_call) = (AtomicU64::new(0), AtomicU64::new(0));
+        let last_effect = AtomicU64::new(0);
+        let last_call = AtomicU64::new(0);
         let times = Arc::new(CallTimes {
             begun: Instant::now(),
             last_effect,
@@ -76,7 +77,8 @@ impl RecordingModel {
         });
         let noted = Arc::clone(&times);
         let scripted = respond_async(move |request| {
-            let (in_flight, step) = (Call::begin(&noted), next_step(request));
+            let in_flight = Call::begin(&noted);
+            let step = next_step(request);
             async move {
                 let _in_flight = in_flight;
                 match step {

@@ -17,15 +17,14 @@ const FOREGROUND: &str = "#d7dae0";
 /// Draws the rows of a screen up to the last one with text. Adjacent cells of the same style form one text element.
 pub(crate) fn draw(screen: &Screen) -> String {
     let (rows, columns) = screen.size();
-    let (rows, columns) = (rows.get(), columns.get());
+    let rows = rows.get();
+    let columns = columns.get();
     let is_used = |row: &u16| {
         (0..columns).any(|column| screen.cell(*row, column).is_some_and(Cell::has_contents))
     };
     let used = (0..rows).rev().find(is_used).map_or(1, |last| last + 1);
-    let (width, height) = (
-        f64::from(columns) * CELL.0 + 24.0,
-        f64::from(used) * CELL.1 + 24.0,
-    );
+    let width = f64::from(columns) * CELL.0 + 24.0;
+    let height = f64::from(used) * CELL.1 + 24.0;
     let mut svg = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width:.0} {height:.0}\" font-size=\"14\" \
          font-family=\"ui-monospace, 'DejaVu Sans Mono', Menlo, Consolas, monospace\">\n\
@@ -106,10 +105,8 @@ fn draw_text(
     text: &str,
     style: &CellStyle,
 ) {
-    let (x, y) = (
-        f64::from(column) * CELL.0 + 12.0,
-        f64::from(row) * CELL.1 + 12.0,
-    );
+    let x = f64::from(column) * CELL.0 + 12.0;
+    let y = f64::from(row) * CELL.1 + 12.0;
     let wide = f64::from(columns) * CELL.0;
     if style.inverse {
         let _ = writeln!(

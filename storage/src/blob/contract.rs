@@ -152,11 +152,9 @@ async fn body_of_any_size_round_trips(world: TestBlobs) {
         PART_BYTES + 1,
         LARGE_BYTES,
     ]) {
-        let (whole, streamed, body) = (
-            path(version, "whole"),
-            path(version, "streamed"),
-            sample(size),
-        );
+        let whole = path(version, "whole");
+        let streamed = path(version, "streamed");
+        let body = sample(size);
         world.blobs.put(&whole, body.clone()).await.unwrap();
         world.assert_holds(&whole, &body).await;
         let stored = world
@@ -172,7 +170,8 @@ async fn body_of_any_size_round_trips(world: TestBlobs) {
 }
 
 async fn streamed_body_replaces_no_existing_version(world: TestBlobs) {
-    let (path, first) = (path(1, "f"), Bytes::from_static(b"first"));
+    let path = path(1, "f");
+    let first = Bytes::from_static(b"first");
     world.blobs.put(&path, first.clone()).await.unwrap();
     for size in [3, LARGE_BYTES] {
         let again = world
@@ -189,7 +188,8 @@ async fn streamed_body_replaces_no_existing_version(world: TestBlobs) {
 
 async fn oversized_or_failed_stream_leaves_nothing(world: TestBlobs) {
     for size in [10, LARGE_BYTES] {
-        let (path, limit_bytes) = (path(1, "f"), size as u64 - 1);
+        let path = path(1, "f");
+        let limit_bytes = size as u64 - 1;
         let refused = world
             .blobs
             .put_stream(&path, limit_bytes, pieces(&sample(size)))
@@ -233,7 +233,8 @@ async fn dropped_write_leaves_nothing(world: TestBlobs) {
 }
 
 async fn file_is_copied_and_source_is_kept(world: TestBlobs) {
-    let (source, body) = (world.scratch.join("made by a tool"), sample(LARGE_BYTES));
+    let source = world.scratch.join("made by a tool");
+    let body = sample(LARGE_BYTES);
     std::fs::write(&source, &body).unwrap();
     let stored = world
         .blobs
@@ -265,7 +266,8 @@ async fn file_is_copied_and_source_is_kept(world: TestBlobs) {
 async fn one_of_two_concurrent_writers_of_a_path_wins(world: TestBlobs) {
     for (version, sizes) in (1..).zip([[10, 20], [10, LARGE_BYTES], [LARGE_BYTES, LARGE_BYTES + 1]])
     {
-        let (path, bodies) = (path(version, "f"), sizes.map(sample));
+        let path = path(version, "f");
+        let bodies = sizes.map(sample);
         let clone = world.blobs.clone();
         let (one, two) = future::join(
             world.blobs.put_stream(&path, u64::MAX, pieces(&bodies[0])),
@@ -284,7 +286,8 @@ async fn one_of_two_concurrent_writers_of_a_path_wins(world: TestBlobs) {
 async fn versions_are_written_and_deleted_concurrently(world: TestBlobs) {
     let blobs = &world.blobs;
     for version in 1..=VERSION_COUNT {
-        let (written, removed) = (path(version, "f"), path(version - 1, "f"));
+        let written = path(version, "f");
+        let removed = path(version - 1, "f");
         let both = future::join(blobs.put(&written, sample(9)), blobs.delete(&removed)).await;
         assert_eq!(both, (Ok(()), Ok(())), "{written}");
         assert_eq!(blobs.get(&removed).await, Ok(None));

@@ -141,7 +141,8 @@ impl Files {
                     return Err(error.into());
                 }
             };
-            let (target, is_last) = (target.clone(), piece.is_last);
+            let target = target.clone();
+            let is_last = piece.is_last;
             writing = blocking(move || writing.write_piece(target, &piece)).await?;
             if is_last {
                 return Ok(());

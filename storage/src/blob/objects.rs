@@ -133,11 +133,9 @@ impl Upload {
         let begun = tokio::spawn(async move {
             objects.abort_unfinished_upload(&key).await?;
             let id = objects.parts.create_multipart(&key).await?;
-            let (store, note, number) = (
-                Arc::clone(&objects.store),
-                upload_note_path(&key)?,
-                id.clone().into_bytes(),
-            );
+            let store = Arc::clone(&objects.store);
+            let note = upload_note_path(&key)?;
+            let number = id.clone().into_bytes();
             let open = UploadState {
                 objects,
                 key,

@@ -142,11 +142,10 @@ impl Failures {
 
 impl SessionFolder {
     fn new(home: &FilePath, id: &SessionId) -> Self {
-        let (sessions, name) = (home.join(SESSIONS), path_segment(id.as_str()));
-        let (folder, aside) = (
-            sessions.join(&name),
-            sessions.join(TRASH_FOLDER).join(&name),
-        );
+        let sessions = home.join(SESSIONS);
+        let name = path_segment(id.as_str());
+        let folder = sessions.join(&name);
+        let aside = sessions.join(TRASH_FOLDER).join(&name);
         Self {
             home: home.to_owned(),
             folder,

@@ -31,7 +31,8 @@ fn goal_event() -> GoalEvent {
 
 /// The end of a child with its result; `summary` is that of the event.
 fn child_ended(number: u64, second: i64, summary: &str) -> Vec<Write> {
-    let (trace, run) = (format!("a@{number}"), format!("c{number}"));
+    let trace = format!("a@{number}");
+    let run = format!("c{number}");
     let mut stats = stats_with_duration(3);
     stats.tree.cost = Some(Usd::from_nanos(12_345));
     let artifact = ArtifactRef {
@@ -60,13 +61,11 @@ fn child_ended(number: u64, second: i64, summary: &str) -> Vec<Write> {
     } else {
         summary.to_owned()
     };
-    let (own_end, ended) = (
-        RunEvent::Completed {
-            summary: summary.clone(),
-            stats: result.stats,
-        },
-        SubAgentEvent::completed(&result, summary),
-    );
+    let own_end = RunEvent::Completed {
+        summary: summary.clone(),
+        stats: result.stats,
+    };
+    let ended = SubAgentEvent::completed(&result, summary);
     vec![
         Write::Run(RunWrite::ChildResult(Box::new(result))),
         event(&trace, Some(&run), second, own_end),
@@ -158,7 +157,8 @@ fn appends() -> Vec<Vec<Write>> {
     ));
     let mut children = Vec::new();
     for number in 1..=2 {
-        let (trace, run) = (format!("a@{number}"), format!("c{number}"));
+        let trace = format!("a@{number}");
+        let run = format!("c{number}");
         children.extend([
             sub_trace(&trace, "a", Some("a"), None),
             child_run(&run, &trace, "a", "a"),

@@ -17,7 +17,8 @@ fn listed_sessions(world: &TestStore, uid: Option<String>) -> Vec<SessionId> {
         uid,
         ..SessionFilter::default()
     };
-    let (mut found, mut cursor) = (Vec::new(), None);
+    let mut found = Vec::new();
+    let mut cursor = None;
     loop {
         let page = world
             .reader

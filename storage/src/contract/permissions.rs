@@ -46,7 +46,8 @@ fn ask(id: &str, second: i64) -> Write {
 }
 
 fn decide(id: &str, decision: Decision) -> Write {
-    let (permission_id, by) = (PermissionId::new(id), "api".to_owned());
+    let permission_id = PermissionId::new(id);
+    let by = "api".to_owned();
     Write::Permission(PermissionWrite::Decision(PermissionDecision {
         permission_id,
         decision,

@@ -255,7 +255,8 @@ pub(super) fn child_results_are_ordered_by_start(mut world: TestStore) {
         error: None,
     };
     for number in 1..=3 {
-        let (trace, run) = (format!("a@{number}"), format!("c{number}"));
+        let trace = format!("a@{number}");
+        let run = format!("c{number}");
         world.write(vec![
             sub_trace(&trace, "a", Some("a"), None),
             child_run(&run, &trace, "a", "a"),

@@ -109,7 +109,9 @@ fn fill(world: &mut TestStore) {
 
 /// Returns how many records of session `a` each call returns.
 fn counts_of_a(reader: &dyn Reader) -> Vec<(&'static str, usize)> {
-    let (session, trace, run) = (session_id("a"), trace_id("a"), run_id("a"));
+    let session = session_id("a");
+    let trace = trace_id("a");
+    let run = run_id("a");
     let filter = TraceFilter {
         session_id: Some(session.clone()),
         ..TraceFilter::default()

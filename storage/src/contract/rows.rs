@@ -236,7 +236,8 @@ pub(super) fn ended_run_is_not_changed_by_later_events(mut world: TestStore) {
         event("a", Some("a"), 3, started()),
         event("a", Some("a"), 4, completed("late")),
     ]);
-    let (run, trace) = (world.run("a"), world.trace("a"));
+    let run = world.run("a");
+    let trace = world.trace("a");
     assert_eq!(
         (run.status, run.end_reason),
         (RunStatus::Cancelled, Some(EndReason::AbortedTools))
@@ -339,7 +340,9 @@ pub(super) fn lists_are_paged_newest_first_and_filtered(mut world: TestStore) {
         event("s4", Some("s4"), 2, completed("done")),
     ]);
 
-    let (mut seen, mut cursor, mut pages) = (Vec::new(), None, 0);
+    let mut seen = Vec::new();
+    let mut cursor = None;
+    let mut pages = 0;
     loop {
         let page = world
             .reader
@@ -441,7 +444,8 @@ pub(super) fn runs_are_found_by_trace_parent_and_status(mut world: TestStore) {
     world.start_run("a");
     world.start_run("b");
     for number in 1..=3 {
-        let (trace, run) = (format!("a@{number}"), format!("c{number}"));
+        let trace = format!("a@{number}");
+        let run = format!("c{number}");
         world.write(vec![
             sub_trace(&trace, "a", Some("a"), None),
             child_run(&run, &trace, "a", "a"),

@@ -13,7 +13,8 @@ use crate::store::{MessagePath, StoreError};
 
 fn rewind(to: u64, from: u64) -> MessageEvent {
     let goal_tree_snapshot = Box::new(GoalTree::new("task of a"));
-    let (restored, left) = (Vec::new(), Vec::new());
+    let restored = Vec::new();
+    let left = Vec::new();
     MessageEvent::Rewind {
         after_sequence: to,
         head_sequence: to,
@@ -28,7 +29,8 @@ fn rewind(to: u64, from: u64) -> MessageEvent {
 
 fn switch(to: u64, from: u64) -> MessageEvent {
     let tree = || Box::new(GoalTree::new("task of a"));
-    let (restored, left) = (Vec::new(), Vec::new());
+    let restored = Vec::new();
+    let left = Vec::new();
     MessageEvent::HeadSwitched {
         sequence: to,
         from_sequence: from,

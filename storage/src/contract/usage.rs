@@ -258,7 +258,8 @@ pub(super) fn run_counts_for_model_and_time_of_its_start(mut world: TestStore) {
             .map(|row| (row.of.as_str().to_owned(), row.sum.total_tokens))
             .collect::<Vec<_>>()
     };
-    let (m1, m2) = (("m1".to_owned(), 110), ("m2".to_owned(), 22));
+    let m1 = ("m1".to_owned(), 110);
+    let m2 = ("m2".to_owned(), 22);
     let m2 = [m2];
     assert_eq!(usage(&world, UsageBy::Model, 0), [m1, m2[0].clone()]);
     for since in [1, 3 * HOUR] {

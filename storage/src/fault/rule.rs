@@ -92,7 +92,8 @@ pub(super) struct Rules {
 impl Rules {
     /// Adds all rules of a text, or nothing if the text is invalid.
     pub(super) fn add(&mut self, text: &str) -> Result<(), FaultRuleError> {
-        let (mut rules, mut seed) = (Vec::new(), self.seed);
+        let mut rules = Vec::new();
+        let mut seed = self.seed;
         for element in text.split(',').map(str::trim) {
             match element.strip_prefix("seed=") {
                 Some(number) => {
@@ -120,7 +121,8 @@ impl Rules {
     pub(super) fn hit(&mut self, point: FaultPoint) -> (Duration, Option<Outcome>) {
         self.hit_counts[point as usize] += 1;
         let nth = self.hit_counts[point as usize];
-        let (mut delay, mut outcome) = (Duration::ZERO, None);
+        let mut delay = Duration::ZERO;
+        let mut outcome = None;
         for (index, rule) in self.rules.iter().enumerate() {
             if rule.point != point || !rule.when.applies(nth, || chance(self.seed, index, nth)) {
                 continue;
@@ -183,7 +185,8 @@ impl FromStr for Rule {
             return Err(FaultRuleError::Empty);
         }
         let (index, action) = element.split_once('=').unwrap_or((element, "kill"));
-        let (place, action) = (index.trim(), action.trim());
+        let place = index.trim();
+        let action = action.trim();
         let (name, when) = place.split_at(place.find(['@', '%']).unwrap_or(place.len()));
         let element_text = || element.to_owned();
         Ok(Self {

@@ -55,7 +55,8 @@ mod tests {
 
     #[test]
     fn only_planned_commits_fail() {
-        let (plan, written) = (FaultPlan::new(), Arc::new(Mutex::new(0)));
+        let plan = FaultPlan::new();
+        let written = Arc::new(Mutex::new(0));
         let mut store = FaultStore::new(Counting(written.clone()), plan.clone());
         let full = StoreError::Io("disk full".into());
         plan.inject_at(2, Fault::FailBeforeWrite(full.clone()));
@@ -78,7 +79,8 @@ mod tests {
 
     #[test]
     fn blocked_commit_continues_after_release() {
-        let (plan, written) = (FaultPlan::new(), Arc::new(Mutex::new(0)));
+        let plan = FaultPlan::new();
+        let written = Arc::new(Mutex::new(0));
         let mut store = FaultStore::new(Counting(written.clone()), plan.clone());
         plan.block_commits();
         let commit = std::thread::spawn(move || store.commit(&[]).is_ok());

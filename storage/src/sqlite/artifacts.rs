@@ -362,7 +362,8 @@ pub(super) fn documents_changed_since(
     collect_rows(query.query_map((trace_key, clamp_to_i64(lsn)), |row| {
         let mut columns = Columns::of(row);
         let artifact = read_columns(&mut columns)?;
-        let (revision, is_foreign) = (columns.count()?, columns.next()?);
+        let revision = columns.count()?;
+        let is_foreign = columns.next()?;
         let key: i64 = columns.next()?;
         let is_there = revision > 0 && !withdrawn.exists((key, clamp_to_i64(revision)))?;
         Ok(ChangedDocument {
@@ -395,7 +396,8 @@ pub(super) fn list_at(
     while let Some(row) = rows.next()? {
         let mut columns = Columns::of(row);
         let artifact = read_columns(&mut columns)?;
-        let (revision, key) = (columns.count()?, columns.next::<i64>()?);
+        let revision = columns.count()?;
+        let key = columns.next::<i64>()?;
         if revision > 0 && !withdrawn.exists((key, clamp_to_i64(revision)))? {
             found.push((artifact, revision));
         }

@@ -60,9 +60,11 @@ pub(super) fn blobs(
     )?;
     collect_rows(query.query_map((key, version, limit), |row| {
         let mut columns = Columns::of(row);
-        let (key, version) = (columns.next()?, columns.count()?);
+        let key = columns.next()?;
+        let version = columns.count()?;
         let artifact_id = columns.id(ArtifactId::new)?;
-        let (path, size) = (columns.next()?, columns.count()?);
+        let path = columns.next()?;
+        let size = columns.count()?;
         Ok((
             (key, clamp_to_i64(version)),
             StoredBlob {

@@ -153,7 +153,8 @@ pub(super) fn of_run(conn: &Connection, id: &RunId) -> rusqlite::Result<Vec<Even
         "WHERE event.trace_key = ?1 AND event.run_key = ?2 ORDER BY event_id DESC"
     ))?;
     let mut rows = query.query((trace_key, run_key))?;
-    let (mut backwards, mut read) = (Vec::new(), 0);
+    let mut backwards = Vec::new();
+    let mut read = 0;
     while read < count
         && let Some(row) = rows.next()?
     {
@@ -237,10 +238,8 @@ pub(super) fn lsn_of(conn: &Connection, id: &SessionId, seen: u64) -> rusqlite::
     }
     let wanted = seen + 1;
     // The wanted lsn is between these two, inclusive.
-    let (mut low, mut high) = (
-        first + (seen - event_base),
-        last.saturating_sub(last_seq - wanted),
-    );
+    let mut low = first + (seen - event_base);
+    let mut high = last.saturating_sub(last_seq - wanted);
     // The row with the wanted event begins here or later, so no row is scanned twice.
     let mut from = first;
     let mut last_row_to = conn.prepare_cached(
@@ -285,11 +284,9 @@ pub(super) fn at_lsn(
     )?;
     let row = query.query_row((trace_key, clamp_to_i64(lsn)), |row| {
         let mut columns = Columns::of(row);
-        let (first, event_id, kinds) = (
-            columns.count()?,
-            columns.count()?,
-            columns.next::<String>()?,
-        );
+        let first = columns.count()?;
+        let event_id = columns.count()?;
+        let kinds = columns.next::<String>()?;
         Ok((
             first,
             event_id,
@@ -323,7 +320,8 @@ pub(super) fn next_step(
     let mut rows = query.query((trace_key, clamp_to_i64(event_id)))?;
     while let Some(row) = rows.next()? {
         let mut columns = Columns::of(row);
-        let (lsn, first) = (columns.count()?, columns.count()?);
+        let lsn = columns.count()?;
+        let first = columns.count()?;
         let kinds = (0..).zip(row.get_ref(2)?.as_str()?.split(','));
         let mut later_steps =
             kinds.filter(|(index, kind)| first + index > event_id && is_step(kind));

@@ -124,9 +124,11 @@ fn of_messages(conn: &Connection, trace_key: i64) -> rusqlite::Result<HashMap<Go
         .query_map([trace_key], |row| {
             let mut columns = Columns::of(row);
             let goal_id = columns.id(GoalId::new)?;
-            let (messages, prompt_tokens, completion_tokens) =
-                (columns.count()?, columns.count()?, columns.count()?);
-            let (cost, unknown) = (columns.maybe_usd()?, columns.count()?);
+            let messages = columns.count()?;
+            let prompt_tokens = columns.count()?;
+            let completion_tokens = columns.count()?;
+            let cost = columns.maybe_usd()?;
+            let unknown = columns.count()?;
             let stats = Stats {
                 messages,
                 total_tokens: prompt_tokens.saturating_add(completion_tokens),
@@ -168,14 +170,16 @@ fn sub_traces(
     let mut rows = query.query([trace_key])?;
     while let Some(row) = rows.next()? {
         let mut columns = Columns::of(row);
-        let (top, stats) = (columns.next()?, columns.stats()?);
+        let top = columns.next()?;
+        let stats = columns.stats()?;
         match found.last_mut() {
             Some((last, (_, _, metadata))) if *last == top => {
                 add(&mut metadata.cumulative_stats, &stats)
             }
             // The sub-trace itself is the first row of its group.
             _ => {
-                let (trace_id, goal_id) = (columns.id(TraceId::new)?, columns.id(GoalId::new)?);
+                let trace_id = columns.id(TraceId::new)?;
+                let goal_id = columns.id(GoalId::new)?;
                 let metadata = SubTraceMetadata {
                     mode: trace_id.child_mode(),
                     agent_type: columns.next()?,

@@ -300,7 +300,8 @@ pub(super) fn turn_end(
     let mut load_message = |sequence: u64| {
         let row = message_query.query_row((key, clamp_to_i64(sequence)), |row| {
             let mut columns = Columns::of(row);
-            let (role, parent) = (columns.next::<String>()?, columns.maybe_count()?);
+            let role = columns.next::<String>()?;
+            let parent = columns.maybe_count()?;
             Ok((
                 role,
                 parent,
@@ -320,7 +321,8 @@ pub(super) fn turn_end(
     let (mut open, mut at) = match (role.as_str(), calls) {
         ("assistant", calls) => (calls, sequence),
         ("tool", _) => {
-            let (mut answered, mut asked_in) = (0, sequence);
+            let mut answered = 0;
+            let mut asked_in = sequence;
             let asked = loop {
                 match load_message(asked_in)? {
                     Some((role, Some(parent), ..)) if role == "tool" => {

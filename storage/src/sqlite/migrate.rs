@@ -135,7 +135,8 @@ pub(crate) fn create(path: &Path, schema: &str, version: u32) -> Result<(), Stor
     // SQLite would apply a log that an earlier database left to the new one.
     for log in [with_suffix(path, "-wal"), with_suffix(path, "-journal")] {
         if log.metadata().is_ok_and(|log| log.len() > 0) {
-            let (path, log) = (path.display(), log.display());
+            let path = path.display();
+            let log = log.display();
             let why = format!(
                 "{path} does not exist, but its log {log} does: restore the database, or move the log elsewhere"
             );

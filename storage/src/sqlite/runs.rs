@@ -76,16 +76,24 @@ impl HotRow for RunRow {
         ))?
         .query_row([id.as_str()], |row| {
             let mut columns = Columns::of(row);
-            let (key, trace_key, session_key) = (columns.next()?, columns.next()?, columns.next()?);
+            let key = columns.next()?;
+let trace_key = columns.next()?;
+let session_key = columns.next()?;
             let status = columns.enum_value()?;
-            let (end_reason, turn, stats) = (columns.maybe_enum()?, columns.next()?, columns.stats()?);
-            let (started_at, usage_key, completed_at) = (columns.maybe_time()?, columns.next()?, columns.maybe_time()?);
+            let end_reason = columns.maybe_enum()?;
+let turn = columns.next()?;
+let stats = columns.stats()?;
+            let started_at = columns.maybe_time()?;
+let usage_key = columns.next()?;
+let completed_at = columns.maybe_time()?;
             let position = JournalPosition {
                 epoch: columns.count()?,
                 append_number: columns.count()?,
                 last_seq: columns.count()?,
             };
-            let (error, cancel_requested, is_reflection) = (columns.maybe_json()?, columns.next()?, columns.next()?);
+            let error = columns.maybe_json()?;
+let cancel_requested = columns.next()?;
+let is_reflection = columns.next()?;
             Ok(Self {
                 key,
                 trace_key,

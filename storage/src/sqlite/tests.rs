@@ -354,7 +354,8 @@ fn deleted_session_leaves_no_row_in_any_table() {
 /// Creates the files of a process that was killed while it created the database: pages, and the journal that rolls
 /// them back.
 fn interrupted_creation(folder: &Path) -> std::path::PathBuf {
-    let (made, left) = (folder.join("made.db"), folder.join("left.db"));
+    let made = folder.join("made.db");
+    let left = folder.join("left.db");
     let conn = rusqlite::Connection::open(&made).unwrap();
     // More than the cache holds, so pages are written before the commit.
     conn.execute_batch("PRAGMA cache_size = 2; BEGIN; CREATE TABLE t (x); CREATE TABLE u (x)")
@@ -493,7 +494,8 @@ fn stored_blobs_are_paged_without_deleted_sessions() {
         .unwrap();
     let reader = SqliteReader::open(&path).unwrap();
     let all = |limit: usize| {
-        let (mut found, mut cursor) = (Vec::new(), None);
+        let mut found = Vec::new();
+        let mut cursor = None;
         loop {
             let page = reader.stored_blobs(limit, cursor.as_deref()).unwrap();
             assert!(page.items.len() <= limit);

@@ -252,10 +252,13 @@ fn read(row: &Row<'_>) -> rusqlite::Result<(i64, Trace)> {
     let trace_id = columns.id(TraceId::new)?;
     let session_id = columns.id(SessionId::new)?;
     let run_mode = columns.enum_value()?;
-    let (task, name, agent_type) = (columns.next()?, columns.next()?, columns.next()?);
+    let task = columns.next()?;
+    let name = columns.next()?;
+    let agent_type = columns.next()?;
     let parent_trace_id = columns.maybe_id(TraceId::new)?;
     let parent_goal_id = columns.maybe_id(GoalId::new)?;
-    let (status, end_reason) = (columns.enum_value()?, columns.maybe_enum()?);
+    let status = columns.enum_value()?;
+    let end_reason = columns.maybe_enum()?;
     let stats = columns.stats()?;
     let mut trace = Trace {
         trace_id,

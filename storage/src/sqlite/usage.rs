@@ -81,7 +81,8 @@ fn read(by: UsageBy, row: &Row<'_>) -> rusqlite::Result<UsageRow> {
         UsageBy::Session => UsageOf::SessionId(columns.id(SessionId::new)?),
     };
     let runs = columns.count()?;
-    let (prompt_tokens, completion_tokens) = (columns.count()?, columns.count()?);
+    let prompt_tokens = columns.count()?;
+    let completion_tokens = columns.count()?;
     let sum = UsageSum {
         runs,
         total_tokens: prompt_tokens.saturating_add(completion_tokens),

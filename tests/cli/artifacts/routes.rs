@@ -336,7 +336,9 @@ fn rejections_have_their_status_and_code() {
     .is(201);
     ask(&world, "PUT /api/sessions/s/artifacts/bytes", "", &[0, 255]).is(201);
     let edit = |old: &str| json!({ "old": old, "new": "x" }).to_string();
-    let (one, none, empty) = (edit("one"), edit("nothing like it"), edit(""));
+    let one = edit("one");
+    let none = edit("nothing like it");
+    let empty = edit("");
     for (line, headers, body, status, code) in [
         ("GET /plan", "", "", 200, ""),
         ("GET /no", "", "", 404, "artifact_not_found"),

@@ -246,7 +246,8 @@ fn events_of_0_1_are_the_same_after_being_written_again() {
         };
         rows(Connection::open(path).unwrap()).unwrap()
     };
-    let (old_rows, new_rows): (i64, i64) = (count(&old_path), count(&path));
+    let old_rows: i64 = count(&old_path);
+    let new_rows: i64 = count(&path);
     assert!(
         new_rows * 3 < old_rows,
         "{new_rows} rows instead of {old_rows}"

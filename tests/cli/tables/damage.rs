@@ -73,7 +73,8 @@ fn run_with_any_damaged_page_completes_or_fails_clearly() {
         ])
         .expect_code(0);
     let sound = std::fs::read(world.home().join("sessions.sqlite")).unwrap();
-    let (mut done, mut reported) = (0, 0);
+    let mut done = 0;
+    let mut reported = 0;
     for page in 1..sound.len() / 4096 {
         let place = page * 4096..(page + 1) * 4096;
         let mut damaged = sound.clone();

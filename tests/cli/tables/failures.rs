@@ -429,7 +429,8 @@ fn missing_object_is_named_in_the_error() {
     world
         .run(&["run", "--model", "offline", "--session", "s", "x"])
         .expect_code(0);
-    let (sessions, traces) = ("soong sessions list", "soong traces list");
+    let sessions = "soong sessions list";
+    let traces = "soong traces list";
     check(
         &world,
         &[],
@@ -1017,7 +1018,8 @@ fn owned_home_rejects_conflicting_commands() {
         ],
     );
     world.run(&["traces", "stop", child]).expect_code(0);
-    let (what, stop) = (format!("trace {child}"), format!("traces stop {child}"));
+    let what = format!("trace {child}");
+    let stop = format!("traces stop {child}");
     check(&world, &[], &[row(&stop, 4, &what, "soong tree")]);
 
     owner.child.kill().unwrap();

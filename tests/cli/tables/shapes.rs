@@ -744,10 +744,9 @@ fn cleanup_export_and_backup_have_these_keys() {
         ],
     );
     std::fs::remove_file(world.home().join("sessions/.deleted")).unwrap();
-    let (backup, missing) = (
-        "home dir sessions artifacts files bytes database_bytes store also left_out missing",
-        "artifact_id version path reason",
-    );
+    let backup =
+        "home dir sessions artifacts files bytes database_bytes store also left_out missing";
+    let missing = "artifact_id version path reason";
     let traces = "trace_id folder messages events runs";
     check(
         "traces export",

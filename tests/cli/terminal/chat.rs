@@ -351,7 +351,8 @@ fn undo_reverts_files_that_only_agents_changed() {
     terminal.wait_for_text("reverted 2 files");
     terminal.wait_for_text("› Change them");
     let read = |name: &str| std::fs::read_to_string(file(name)).ok();
-    let (ours, theirs) = (Some("one\n".to_owned()), Some("mine\n".to_owned()));
+    let ours = Some("one\n".to_owned());
+    let theirs = Some("mine\n".to_owned());
     assert_eq!(
         [read("a.txt"), read("b.txt"), read("new/c.txt")],
         [ours, theirs, None]

@@ -87,7 +87,8 @@ fn demo_child_is_crashed_restarted_and_all_is_cancelled() {
 
 #[test]
 fn permission_is_granted_and_the_answer_is_printed_after_exit() {
-    let (world, service) = (TestHome::new(), ManualModelService::new());
+    let world = TestHome::new();
+    let service = ManualModelService::new();
     let args = [
         "run",
         "--monitor",
@@ -143,7 +144,8 @@ fn permission_is_granted_and_the_answer_is_printed_after_exit() {
 
 #[test]
 fn keys_answer_deny_open_artifacts_and_export_the_trace() {
-    let (world, service) = (TestHome::new(), ManualModelService::new());
+    let world = TestHome::new();
+    let service = ManualModelService::new();
     let args = ["run", "--monitor", "--session", "s", "Ask, and write"];
     let terminal = TestTerminal::start(
         &world,
@@ -216,7 +218,8 @@ fn keys_answer_deny_open_artifacts_and_export_the_trace() {
 
 #[test]
 fn screen_numbers_match_the_api_and_the_database() {
-    let (world, service) = (TestHome::new(), ManualModelService::new());
+    let world = TestHome::new();
+    let service = ManualModelService::new();
     priced(&world);
     let budget = [
         "run",
@@ -269,7 +272,8 @@ fn screen_numbers_match_the_api_and_the_database() {
             .json();
         shown["trace"].clone()
     };
-    let (mut tokens, mut nanos) = (0, 0);
+    let mut tokens = 0;
+    let mut nanos = 0;
     let runs = runs(&tree);
     assert_eq!(runs.len(), 4);
     for view in &runs {
@@ -313,10 +317,8 @@ fn screen_numbers_match_the_api_and_the_database() {
         .iter()
         .find(|view| view["run"]["parent_run_id"].is_null())
         .unwrap();
-    let (used, limit) = (
-        &root["run"]["budget"][0]["used"],
-        &root["run"]["budget"][0]["limit"],
-    );
+    let used = &root["run"]["budget"][0]["used"];
+    let limit = &root["run"]["budget"][0]["limit"];
     assert_eq!(
         (used, limit),
         (&json!(tokens.to_string()), &json!("9000000")),
@@ -377,7 +379,8 @@ fn every_screen_size_is_drawn_and_server_restart_is_shown() {
 
 #[test]
 fn monitor_waits_for_an_owner_and_rejects_a_missing_home() {
-    let (world, service) = (TestHome::new(), ManualModelService::new());
+    let world = TestHome::new();
+    let service = ManualModelService::new();
     let none = TestTerminal::start(&world, &["--home", "no-such-home", "monitor"], WIDE, &[]);
     let (code, rows) = none.wait_for_exit();
     assert!(
@@ -422,7 +425,8 @@ fn monitor_waits_for_an_owner_and_rejects_a_missing_home() {
 #[test]
 fn remote_run_is_watched_and_its_answer_printed_after_exit() {
     let served = TestServer::new(OFFLINE);
-    let (url, token) = (served.url.clone(), served.token());
+    let url = served.url.clone();
+    let token = served.token();
     let args = ["--url", &url, "run", "--monitor", "Which project is this?"];
     let terminal = TestTerminal::start(&served.world, &args, WIDE, &[("SOONG_TOKEN", &token)]);
     let rows = terminal.wait_for_text("The run has ended: completed");

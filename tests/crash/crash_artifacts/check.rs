@@ -116,7 +116,8 @@ pub(crate) async fn all(
     artifacts.extend(reader.artifacts(&ArtifactScope::User {
         uid: "local".to_owned(),
     })?);
-    let (mut found, mut paths) = (BTreeMap::new(), BTreeSet::new());
+    let mut found = BTreeMap::new();
+    let mut paths = BTreeSet::new();
     for artifact in artifacts {
         let one = replay(
             runtime.info().home(),
@@ -179,10 +180,8 @@ fn replay(
         contents: BTreeMap::new(),
         edits: BTreeMap::new(),
     };
-    let (current, stored) = (
-        found.artifact.current_version,
-        found.artifact.stored_version,
-    );
+    let current = found.artifact.current_version;
+    let stored = found.artifact.stored_version;
     if current != stored {
         wrong
             .push(format!("{label} has edits up to {current} and no run, but only version version {stored} is stored"));
@@ -223,7 +222,8 @@ fn replay(
         let edit = edits.next_if(|edit| edit.revision == number);
         match (&edit, files.remove(&number)) {
             (Some(edit), file) => {
-                let (start, removed) = (edit.splice.start as usize, edit.splice.removed as usize);
+                let start = edit.splice.start as usize;
+                let removed = edit.splice.removed as usize;
                 if start + removed > text.len() {
                     wrong.push(format!("edit {number} of {label} is outside its text"));
                     break;

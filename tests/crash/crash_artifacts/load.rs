@@ -154,7 +154,8 @@ async fn upload(
     place: &ArtifactOwner,
     random: &mut Random,
 ) -> Result<(), ErrorInfo> {
-    let (seed, size) = (random.next(), scene::product_size(random));
+    let seed = random.next();
+    let size = scene::product_size(random);
     let bytes = scene::product(seed, size);
     let name = format!("upload {}.bin", random.below(3));
     let pieces: Vec<_> = bytes
@@ -227,14 +228,12 @@ async fn delete(
         return Ok(());
     }
     let chosen = &all[random.below(all.len() as u64) as usize];
-    let (artifact_id, prefix) = (
-        &chosen.artifact_id,
-        if chosen.key().starts_with("user:") {
-            "user:"
-        } else {
-            ""
-        },
-    );
+    let artifact_id = &chosen.artifact_id;
+    let prefix = if chosen.key().starts_with("user:") {
+        "user:"
+    } else {
+        ""
+    };
     Report::Deleting {
         artifact_id: artifact_id.clone(),
     }

@@ -76,7 +76,8 @@ pub(crate) fn document(random: &mut Random) -> String {
 
 /// Returns a passage that matches exactly or approximately, and its replacement.
 pub(crate) fn replacement(random: &mut Random) -> (String, String) {
-    let (line, word) = (random.below(LINES), random.below(100_000));
+    let line = random.below(LINES);
+    let word = random.below(100_000);
     let old = match random.below(3) {
         0 => format!("itam {line:02}:"),
         _ => format!("item {line:02}:"),
@@ -137,7 +138,8 @@ fn call(random: &mut Random) -> (&'static str, Value) {
                 2 => json!(name),
                 _ => json!(format!("part{}", random.below(4))),
             };
-            let (seed, size) = (random.next() >> 12, product_size(random));
+            let seed = random.next() >> 12;
+            let size = product_size(random);
             ("produce", json!({"key": key, "seed": seed, "size": size}))
         }
         4 => ("chatter", json!({"size": 65_000 + random.below(150_000)})),

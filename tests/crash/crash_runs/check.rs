@@ -157,10 +157,8 @@ fn family(
             ended
         )
     });
-    let (children, results) = (
-        reader.children(&root.run_id)?,
-        reader.child_results(&root.run_id)?,
-    );
+    let children = reader.children(&root.run_id)?;
+    let results = reader.child_results(&root.run_id)?;
     let traces = reader.sub_traces(&scene::root())?;
     let tasks: BTreeSet<&str> = children.iter().map(|run| run.task.as_str()).collect();
     let wanted: Vec<String> = (1..=CHILDREN).map(scene::task).collect();

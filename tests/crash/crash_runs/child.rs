@@ -78,7 +78,8 @@ async fn watch(runtime: Runtime) -> Result<RunId, Failed> {
     let mut events = runtime.sessions().events(&scene::session(), 0);
     while let Some(item) = events.next().await {
         if let StreamItem::Event(record) = item? {
-            let (trace, event_id) = (record.trace_id.clone(), record.event_id);
+            let trace = record.trace_id.clone();
+            let event_id = record.event_id;
             Report::Event {
                 trace,
                 event_id,

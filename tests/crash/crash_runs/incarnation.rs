@@ -81,7 +81,8 @@ fn collect_reports(
     reports: &mut Vec<Report>,
 ) -> Result<Option<ExitStatus>, Failed> {
     let deadline = Instant::now() + TIMEOUT;
-    let (mut events, mut kill_at) = (0, None);
+    let mut events = 0;
+    let mut kill_at = None;
     loop {
         if let PlannedEnd::Killed { after_events, then } = death
             && events >= *after_events

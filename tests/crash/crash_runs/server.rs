@@ -149,7 +149,8 @@ fn explore(child: u64, answered: usize) -> Reply {
 }
 
 fn edit(part: u64) -> (&'static str, Value) {
-    let (old, new) = (format!("part {part}: open"), format!("part {part}: done"));
+    let old = format!("part {part}: open");
+    let new = format!("part {part}: done");
     (
         "update_artifact",
         json!({"name": DOCUMENT, "old": old, "new": new}),

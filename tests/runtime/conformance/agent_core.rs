@@ -143,7 +143,8 @@ async fn second_run_is_queued_and_active_session_is_not_deleted() {
 #[tokio::test]
 async fn project_folder_may_be_a_file_in_it_but_must_exist() {
     let folder = tempfile::tempdir().unwrap();
-    let (home, project) = (folder.path().join("home"), folder.path().join("project"));
+    let home = folder.path().join("home");
+    let project = folder.path().join("project");
     std::fs::create_dir(&project).unwrap();
     std::fs::write(project.join("notes.txt"), "").unwrap();
     let open = |dir| {
@@ -177,7 +178,8 @@ async fn large_output_is_stored_and_explicit_calls_delete_it() {
     let mut config = quick_config();
     config.artifacts.max_inline_bytes = 2_000;
     let world = TestRuntime::with(model, |builder| builder.config(config).tool(tool)).await;
-    let (runtime, here) = (world.runtime(), local_owner("s"));
+    let runtime = world.runtime();
+    let here = local_owner("s");
     let run = runtime
         .start(RunRequest::new("build it").session("s"))
         .await

@@ -114,7 +114,8 @@ async fn clients_see_edits_of_an_active_run_but_not_as_versions() {
             "a,b\n".into(),
         )
     };
-    let (first, second) = (upload().await.unwrap(), upload().await.unwrap());
+    let first = upload().await.unwrap();
+    let second = upload().await.unwrap();
     assert_eq!(
         (first.source, first.dirty),
         (ArtifactSource::UserUpload, false)

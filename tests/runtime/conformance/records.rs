@@ -71,7 +71,8 @@ async fn records_of_a_trace_have_their_fields() {
     let child = traces.sub_traces(run.trace_id()).await.unwrap().remove(0);
     let child = serde_json::to_value(child).unwrap();
     has_fields(&child, "parent_trace_id parent_goal_id");
-    let (id, parent) = (child["trace_id"].as_str().unwrap(), run.trace_id().as_str());
+    let id = child["trace_id"].as_str().unwrap();
+    let parent = run.trace_id().as_str();
     // parent@explore-number-time-001
     let parts: Vec<&str> = id
         .strip_prefix(&format!("{parent}@explore-"))

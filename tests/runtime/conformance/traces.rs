@@ -275,7 +275,8 @@ async fn collaborators_are_in_the_prompt_every_ten_turns() {
         "message",
         "Sends messages.",
         |context: ToolContext, Nothing {}| async move {
-            let (agent, human) = (CollaboratorKind::Agent, CollaboratorKind::Human);
+            let agent = CollaboratorKind::Agent;
+            let human = CollaboratorKind::Human;
             for (name, kind, status, summary) in [
                 (
                     "researcher",

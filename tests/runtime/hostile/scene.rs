@@ -163,7 +163,8 @@ impl Scene {
     /// Records the state of all paths except those that the runtime writes in its home.
     pub fn snapshot(&self) -> BTreeMap<PathBuf, Thing> {
         let mut things = BTreeMap::new();
-        let (root, home) = (self.root(), self.home());
+        let root = self.root();
+        let home = self.home();
         look(&root, &root, &mut things, &|path| {
             path.parent() == Some(&home) && RUNTIMES_OWN.iter().any(|name| path.ends_with(name))
         });

@@ -22,7 +22,8 @@ pub struct Leak(ToolSpec, &'static str);
 impl Leak {
     pub fn all() -> Vec<Arc<Self>> {
         let spec = |way: &str| {
-            let (name, schema) = (format!("leak_{way}"), json!({"type": "object"}));
+            let name = format!("leak_{way}");
+            let schema = json!({"type": "object"});
             match way {
                 "ask" => ToolSpec::write(&name, "Leak", "Leaks.", schema),
                 _ => ToolSpec::read(&name, "Leak", "Leaks.", schema),

@@ -44,7 +44,8 @@ fn starts_equal(span: &[char], old: &[char], best: usize) -> bool {
 pub(super) fn nearest(content: &str, old: &str) -> Nearest {
     let text: Vec<char> = content.chars().collect();
     let old: Vec<char> = old.chars().collect();
-    let (m, k) = (old.len(), 5.max(old.len() * 3 / 10));
+    let m = old.len();
+    let k = 5.max(old.len() * 3 / 10);
     if m <= 5 {
         return Nearest::NoMatch;
     }

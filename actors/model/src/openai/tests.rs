@@ -304,7 +304,8 @@ async fn dropping_the_call_closes_the_connection() {
     for reply in [Reply::hang(), Reply::sse([text("hi")]).then_hang()] {
         let server = ScriptedServer::start(move |_| reply.clone());
         let provider = provider(&server);
-        let (request, mut deltas) = (request(), Collected::default());
+        let request = request();
+        let mut deltas = Collected::default();
         tokio::select! {
             _ = provider.complete(&request, &mut deltas) => panic!("it hangs"),
             () = server.until_requests(1) => {}

@@ -141,7 +141,8 @@ fn reasoning(call: &Call<'_>) -> Option<Reasoning> {
 fn input<'a>(call: &Call<'a>, turns: &'a [Turn<'a>]) -> Vec<Item<'a>> {
     let request = call.request;
     let has_breakpoints = call.caches_at_breakpoints();
-    let (mut items, mut turn_ends) = (Vec::new(), Vec::new());
+    let mut items = Vec::new();
+    let mut turn_ends = Vec::new();
     let blocks = request.system.iter().filter(|block| !block.is_empty());
     let mut system: Vec<Part<'a>> = blocks.map(|block| Part::text(&**block)).collect();
     if let Some(last) = system.last_mut() {

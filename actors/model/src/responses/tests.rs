@@ -313,7 +313,8 @@ async fn model_without_reasoning_gets_no_reasoning_settings() {
 
 #[tokio::test]
 async fn encrypted_content_may_arrive_at_the_end() {
-    let (early, late) = (reasoning_item(None), reasoning_item(Some("ENC")));
+    let early = reasoning_item(None);
+    let late = reasoning_item(Some("ENC"));
     let mut data = done(0, &early).to_vec();
     data.extend(done(1, &message_item("hi")));
     data.push(completed(&[late, message_item("hi")]));

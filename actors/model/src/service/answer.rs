@@ -192,7 +192,8 @@ impl<'a, F: AnswerFormat> AnswerReader<'a, F> {
                     .min(bytes.len());
                 self.body.extend_from_slice(&bytes[..room]);
             }
-            let (service, answer) = (self.service, &mut self.answer);
+            let service = self.service;
+            let answer = &mut self.answer;
             let outcome = self
                 .events
                 .take(bytes, |data| answer.take_event(data, service, deltas));

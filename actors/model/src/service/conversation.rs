@@ -116,10 +116,8 @@ impl Answer<'_> {
 
     /// Returns the parts that `data` describes. `None` if it does not fit the message.
     fn described_pieces<'s>(&'s self, data: &'s ProviderData) -> Option<Vec<Piece<'s>>> {
-        let (mut text, mut reasoning) = (
-            self.message.content.as_str(),
-            self.message.reasoning.as_deref().unwrap_or_default(),
-        );
+        let mut text = self.message.content.as_str();
+        let mut reasoning = self.message.reasoning.as_deref().unwrap_or_default();
         let mut calls = self.calls.iter();
         let piece = |item: &'s ProviderItem| {
             Some(match item {

@@ -236,7 +236,8 @@ mod tests {
 
     #[test]
     fn json_outside_events_is_kept_until_the_next_event() {
-        let (mut reader, mut ignored) = (EventReader::default(), |_| Ok::<(), ()>(()));
+        let mut reader = EventReader::default();
+        let mut ignored = |_| Ok::<(), ()>(());
         for (piece, want) in [
             ("data: {\"a\": 1}\n\n", ""),
             ("{\n  \"err", "{\n  \"err"),
@@ -253,7 +254,8 @@ mod tests {
 
     #[test]
     fn incomplete_event_is_counted_until_its_end() {
-        let (mut reader, mut ignored) = (EventReader::default(), |_| Ok::<(), ()>(()));
+        let mut reader = EventReader::default();
+        let mut ignored = |_| Ok::<(), ()>(());
         for (piece, want) in [
             ("data: a", 7),
             ("b\nda", 11),

@@ -67,11 +67,9 @@ fn estimate_is_close_to_known_counts() {
 #[test]
 fn message_tokens_include_text_calls_and_overhead() {
     let counter = uncorrected();
-    let (text, name, arguments) = (
-        estimate_tokens(ENGLISH),
-        estimate_tokens("read"),
-        estimate_tokens("{}"),
-    );
+    let text = estimate_tokens(ENGLISH);
+    let name = estimate_tokens("read");
+    let arguments = estimate_tokens("{}");
     for (message, tokens) in [
         (message("", &[]), 4),
         (message(ENGLISH, &[]), 4 + text),
@@ -241,10 +239,8 @@ mod exact {
     fn counting_in_chunks_is_accurate() {
         let counter = loaded();
         for (text, repeated) in [(ENGLISH, 2_000), (CODE, 1_000), (CHINESE, 1_000)] {
-            let (long, one) = (
-                format!("{text}\n").repeat(repeated),
-                counter.count_text(&format!("{text}\n")),
-            );
+            let long = format!("{text}\n").repeat(repeated);
+            let one = counter.count_text(&format!("{text}\n"));
             let whole = one * repeated as u64;
             assert!(
                 counter.count_text(&long).abs_diff(whole) * 100 <= whole,
@@ -261,10 +257,8 @@ mod exact {
 
     #[test]
     fn stored_vocabulary_equals_that_of_tiktoken() {
-        let (stored, whole) = (
-            vocabulary::read().unwrap(),
-            tiktoken_rs::o200k_base().unwrap(),
-        );
+        let stored = vocabulary::read().unwrap();
+        let whole = tiktoken_rs::o200k_base().unwrap();
         for rank in 0..199_998 {
             assert_eq!(
                 stored.decode_bytes(&[rank]).unwrap(),

@@ -101,7 +101,8 @@ pub(super) fn count_in_pieces(text: &str, count: impl Fn(&str) -> u64) -> u64 {
         }
         return tokens;
     }
-    let (mut tokens, mut bytes) = (0, 0);
+    let mut tokens = 0;
+    let mut bytes = 0;
     for sample in 0..SAMPLES {
         let start = text.floor_char_boundary((text.len() - PIECE_BYTES) / (SAMPLES - 1) * sample);
         let piece = &text[start..text.floor_char_boundary(start + PIECE_BYTES)];

@@ -100,10 +100,8 @@ fn as_c(path: &Path) -> io::Result<CString> {
 
 impl UserMap {
     fn of_this_process() -> Self {
-        let (user, group) = (
-            rustix::process::geteuid().as_raw(),
-            rustix::process::getegid().as_raw(),
-        );
+        let user = rustix::process::geteuid().as_raw();
+        let group = rustix::process::getegid().as_raw();
         Self {
             user: format!("{user} {user} 1"),
             group: format!("{group} {group} 1"),

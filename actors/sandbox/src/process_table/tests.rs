@@ -140,7 +140,8 @@ fn stat_line_is_parsed_with_any_process_name() {
 #[test]
 fn tag_is_read_from_environment_and_resource_limits() {
     let mark = ProcessTag::new();
-    let (number, text) = (mark.number(), mark.text());
+    let number = mark.number();
+    let text = mark.text();
     let limit = |soft: &str, hard: &str| {
         format!(
             "Max pending signals 1 1 signals\nMax realtime timeout      {soft}   {hard}   us        \n"

@@ -168,7 +168,8 @@ fn plan_copy(session: &SessionId, artifact: &Artifact) -> NewArtifactCopy {
     let scope = ArtifactScope::Session {
         session_id: session.clone(),
     };
-    let (id, at) = (ArtifactId::generate(), now());
+    let id = ArtifactId::generate();
+    let at = now();
     let path = version_path(&scope, &id, 1, &artifact.filename);
     let target = Artifact {
         artifact_id: id,

@@ -48,7 +48,8 @@ async fn apply_blocking(
     if !matches!(change, Change::Update { .. }) {
         return apply(change, key, before.as_deref());
     }
-    let (change, key) = (change.clone(), key.to_owned());
+    let change = change.clone();
+    let key = key.to_owned();
     let searching = tokio::task::spawn_blocking(move || apply(&change, &key, before.as_deref()));
     searching.await.unwrap_or_else(|error| {
         Err(ErrorInfo::new(
@@ -253,7 +254,9 @@ impl ArtifactStore {
             true => Some(ArtifactSnapshot::new(&artifact, &now.text()?)),
             false => None,
         };
-        let (layer, similarity, replaced) = (None, None, None);
+        let layer = None;
+        let similarity = None;
+        let replaced = None;
         Ok(Some(Edited {
             artifact,
             update_type: version.update_type,
@@ -270,7 +273,8 @@ impl ArtifactStore {
         effect: &EffectId,
         name: &str,
     ) -> Result<Option<Edited>, ErrorInfo> {
-        let (run, turn) = (effect.run_id.clone(), effect.turn);
+        let run = effect.run_id.clone();
+        let turn = effect.turn;
         let edits = self
             .reads
             .read(move |reader| reader.turn_edits(&run, turn))

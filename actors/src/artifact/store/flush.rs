@@ -126,11 +126,9 @@ impl ArtifactStore {
             )
         };
         let text = self.text_of(artifact).await?.ok_or_else(no_text)?;
-        let (id, stored, current) = (
-            artifact.artifact_id.clone(),
-            artifact.stored_version,
-            artifact.current_version,
-        );
+        let id = artifact.artifact_id.clone();
+        let stored = artifact.stored_version;
+        let current = artifact.current_version;
         let edits = self
             .reads
             .read(move |reader| reader.edits(&id, stored, current))

@@ -192,10 +192,8 @@ impl WorkingSetActor {
     fn become_idle(&self, myself: &ActorRef<WorkingSetMsg>, state: &mut WorkingSetState) {
         self.status.set_state("idle", "");
         state.idle_timer_generation += 1;
-        let (mailbox, asked) = (
-            Mailbox::new(myself.clone(), Arc::clone(&self.status)),
-            state.idle_timer_generation,
-        );
+        let mailbox = Mailbox::new(myself.clone(), Arc::clone(&self.status));
+        let asked = state.idle_timer_generation;
         let wait = self.idle_after;
         state.idle_timer = Some(AbortOnDropHandle::new(tokio::spawn(async move {
             tokio::time::sleep(wait).await;
@@ -242,7 +240,8 @@ impl WorkingSetActor {
 
     /// Reads a document after everything that was handed to the writer before has been committed.
     fn start_reading(&self, myself: &ActorRef<WorkingSetMsg>, name: String) {
-        let (store, session) = (self.store.clone(), self.session.clone());
+        let store = self.store.clone();
+        let session = self.session.clone();
         let mailbox = Mailbox::new(myself.clone(), Arc::clone(&self.status));
         self.tasks.spawn(async move {
             let outcome = match store.journal.append_and_wait(Append::default()).await {

@@ -88,7 +88,8 @@ async fn not_found_error(
     context: &ToolContext,
     arguments: &ReadArguments,
 ) -> Result<ErrorInfo, ErrorInfo> {
-    let (artifacts, place) = (context.artifacts()?, artifact_owner(context));
+    let artifacts = context.artifacts()?;
+    let place = artifact_owner(context);
     let Some(version) = arguments.version else {
         return Ok(crate::artifact::not_found(&arguments.name));
     };
@@ -124,7 +125,9 @@ fn page(
         return format!("[the text has {total} lines]");
     }
     let room = limit_bytes.saturating_sub(FOOTER_BYTES).max(1);
-    let (mut out, mut tokens, mut shown) = (String::new(), 0, 0);
+    let mut out = String::new();
+    let mut tokens = 0;
+    let mut shown = 0;
     for line in text
         .lines()
         .skip(arguments.offset - 1)

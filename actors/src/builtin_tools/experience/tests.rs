@@ -10,7 +10,8 @@ use crate::memory::{Changes, NewExperience};
 
 #[tokio::test]
 async fn experiences_are_found_by_tags() {
-    let (home, project) = (tempfile::tempdir().unwrap(), TestProject::new(&[]));
+    let home = tempfile::tempdir().unwrap();
+    let project = TestProject::new(&[]);
     let memory = Arc::new(MemoryFiles::of_home(
         home.path(),
         &Config::default(),

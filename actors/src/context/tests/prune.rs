@@ -126,12 +126,10 @@ fn messages_of_focused_goal_and_its_parents_are_kept() {
             talk.calls(Some(&goal.to_string()), &["read"])
         })
         .0;
-    let (a, a1, a2x, b) = (
-        "[Goal 1 completed: a] A",
-        "[Goal 1.1 completed: a1] A1",
-        "[Goal 1.2.1 completed: a2x] A2X",
-        "[Goal 2 completed: b] B",
-    );
+    let a = "[Goal 1 completed: a] A";
+    let a1 = "[Goal 1.1 completed: a1] A1";
+    let a2x = "[Goal 1.2.1 completed: a2x] A2X";
+    let b = "[Goal 2 completed: b] B";
     // Goal 1 is above the focus, goal 4 is below; 2 and 5 are neither.
     assert_eq!(
         shown(&path, &tree(Some("3")), 0),

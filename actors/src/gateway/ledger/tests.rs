@@ -99,7 +99,8 @@ fn first_failure_maps_to_retry_decision() {
 #[test]
 fn pause_blocks_all_calls_including_admitted_ones() {
     let mut ledger = Ledger::new(&config());
-    let (mut tries, waiting) = (ledger.register(), ledger.register());
+    let mut tries = ledger.register();
+    let waiting = ledger.register();
     let ready = ledger.admit(10, at(0)).unwrap();
     assert_eq!(
         attempt(&mut ledger, &mut tries, &limited(Some(150)), at(0)),
@@ -125,7 +126,8 @@ fn pause_blocks_all_calls_including_admitted_ones() {
 #[test]
 fn waiting_calls_fail_after_max_unsuccessful_rounds() {
     let mut ledger = Ledger::new(&config());
-    let (mut tries, waiting) = (ledger.register(), ledger.register());
+    let mut tries = ledger.register();
+    let waiting = ledger.register();
     let mut now = at(0);
     for round in 1..=5 {
         let next = attempt(&mut ledger, &mut tries, &limited(Some(20)), now);
@@ -159,7 +161,8 @@ fn waiting_calls_fail_after_max_unsuccessful_rounds() {
 #[test]
 fn rate_limit_is_no_attempt_while_other_calls_succeed() {
     let mut ledger = Ledger::new(&config());
-    let (mut tries, mut other) = (ledger.register(), ledger.register());
+    let mut tries = ledger.register();
+    let mut other = ledger.register();
     let mut now = at(0);
     for _ in 0..100 {
         now += at(30);

@@ -48,7 +48,8 @@ async fn play(steps: Vec<Step>, config: ModelConfig, service: Arc<LimitedService
     }
     let log = service.log();
     assert_eq!((log.in_flight, log.too_early), (0, 0));
-    let (limit, minute) = (config.requests_per_minute as usize, Duration::from_secs(60));
+    let limit = config.requests_per_minute as usize;
+    let minute = Duration::from_secs(60);
     for (_, end) in &log.accepted {
         let count = log
             .accepted

@@ -54,10 +54,8 @@ impl LimitedService {
     pub(super) fn model(self: &Arc<Self>) -> Arc<dyn Model> {
         let service = Arc::clone(self);
         Arc::new(respond_async(move |request| {
-            let (service, caller) = (
-                Arc::clone(&service),
-                request.model.clone().unwrap_or_default(),
-            );
+            let service = Arc::clone(&service);
+            let caller = request.model.clone().unwrap_or_default();
             async move {
                 match service.take(&caller) {
                     Ok(_in_flight) => {
@@ -75,7 +73,8 @@ impl LimitedService {
     }
 
     fn take(&self, caller: &str) -> Result<InFlight<'_>, ModelError> {
-        let (mut log, now) = (self.log.lock().unwrap(), Instant::now());
+        let mut log = self.log.lock().unwrap();
+        let now = Instant::now();
         log.too_early += usize::from(log.not_before.is_some_and(|at| now < at));
         while log.window.front().is_some_and(|at| *at + MINUTE <= now) {
             log.window.pop_front();
@@ -112,7 +111,9 @@ impl Drop for InFlight<'_> {
 
 /// Returns a request that carries the name of its caller.
 pub(super) fn request(whose: &str) -> ModelRequest {
-    let (system, messages, tools) = (Vec::new(), Vec::new(), Arc::from([]));
+    let system = Vec::new();
+    let messages = Vec::new();
+    let tools = Arc::from([]);
     ModelRequest {
         system,
         messages,

@@ -18,7 +18,8 @@ fn streaming_model(
     streams: Duration,
     outcome: impl Fn(u64, Duration) -> Option<Failure> + Send + Sync + 'static,
 ) -> Arc<ScriptedModel> {
-    let (origin, shared) = (Instant::now(), Arc::new((AtomicU64::new(0), outcome)));
+    let origin = Instant::now();
+    let shared = Arc::new((AtomicU64::new(0), outcome));
     Arc::new(respond_async(move |_| {
         let shared = Arc::clone(&shared);
         async move {
@@ -68,7 +69,8 @@ async fn rate_limit_without_retry_after_is_waited_out() {
     for retry_after_ms in [None, Some(100)] {
         let minute = Mutex::new((0, 0));
         let model = model_with(move |_, since| {
-            let (mut minute, now) = (minute.lock().unwrap(), since.as_secs() / 60);
+            let mut minute = minute.lock().unwrap();
+            let now = since.as_secs() / 60;
             *minute = if minute.0 == now {
                 (now, minute.1 + 1)
             } else {
@@ -216,7 +218,8 @@ async fn first_streamed_token_of_probe_admits_other_calls() {
     let called = join_all((0..20).map(|_| house.call("a", 1))).await;
     assert!(called.iter().all(|(called, _)| called.outcome.is_ok()));
     let taken = taken.lock().unwrap().clone();
-    let (first, last) = (taken[0], taken[19]);
+    let first = taken[0];
+    let last = taken[19];
     assert!(
         last - first < Duration::from_secs(10),
         "{first:?} to {last:?}"

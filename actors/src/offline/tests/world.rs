@@ -157,7 +157,8 @@ impl TestSession {
             "update_artifact" => {
                 let mut artifacts = self.artifacts.lock().unwrap();
                 let content = artifacts.get_mut(&text("name").unwrap()).unwrap();
-                let (old, new) = (text("old").unwrap(), text("new").unwrap());
+                let old = text("old").unwrap();
+                let new = text("new").unwrap();
                 assert_eq!(content.matches(&old).count(), 1, "{old:?} in {content}");
                 *content = content.replace(&old, &new);
                 "<artifact version=\"3\"/>".to_owned()

@@ -25,7 +25,8 @@ pub(crate) fn watch_time(
     }
     live.limits.clock.start(used_ms);
     let limit = Duration::from_millis(limit_ms);
-    let (runs, live) = (Arc::clone(&services.runs), Arc::clone(live));
+    let runs = Arc::clone(&services.runs);
+    let live = Arc::clone(live);
     let mut watch = live.watch();
     let notify_at_limit = async move {
         loop {

@@ -67,7 +67,8 @@ impl Transition<'_, '_> {
 
     /// Ends the run because the time limit of its budget is reached.
     pub(crate) fn end_by_time_budget(&mut self, limit_s: u64) {
-        let (used, limit) = (self.state.clock.used_ms / 1_000, limit_s);
+        let used = self.state.clock.used_ms / 1_000;
+        let limit = limit_s;
         let limit_status = LimitStatus {
             dimension: BudgetDimension::WallTimeS,
             used: used.to_string(),

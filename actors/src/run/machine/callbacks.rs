@@ -71,7 +71,8 @@ impl RunState {
 
     /// Ends the run because of a callback.
     pub(super) fn fail_by_callback(&mut self, error: &ErrorInfo) {
-        let (status, reason) = (RunStatus::Failed, EndReason::Failed);
+        let status = RunStatus::Failed;
+        let reason = EndReason::Failed;
         self.end.ending.get_or_insert_with(|| Termination {
             status,
             reason,

@@ -90,7 +90,8 @@ pub(crate) fn reference_text(
         "[{label}: {} bytes in {lines} lines, stored as artifact {id}{cut}; {hint}]\n",
         text.len()
     );
-    let (chars, is_large) = (text.chars().count(), limits.are_exceeded_by(text));
+    let chars = text.chars().count();
+    let is_large = limits.are_exceeded_by(text);
     if chars <= 2 * EXCERPT_CHARS && !is_large {
         return first + text;
     }

@@ -152,7 +152,8 @@ impl RunState {
 /// Returns the outcome of an ended run, and its result for the parent. `None` if the run has not ended.
 pub(crate) fn run_outcome(run: &RunState) -> Option<(RunOutcome, Option<Box<ChildResult>>)> {
     // The last event of an ended run is its terminal event.
-    let (ending, at) = (run.final_ending()?, run.clock.last_event_at?);
+    let ending = run.final_ending()?;
+    let at = run.clock.last_event_at?;
     let outcome = RunOutcome {
         run_id: run.spec.identity.run_id.clone(),
         trace_id: run.spec.identity.trace_id.clone(),
@@ -172,7 +173,8 @@ pub(crate) fn run_outcome(run: &RunState) -> Option<(RunOutcome, Option<Box<Chil
 /// Returns a run's answer for its parent: the whole text, or its head and tail with a reference to the stored answer
 /// (SUB-4).
 fn answer_for_parent(run: &RunState) -> String {
-    let (answer, limits) = (&run.answer.text, run.spec.limits.inline);
+    let answer = &run.answer.text;
+    let limits = run.spec.limits.inline;
     match &run.answer.stored {
         Some(reference) => reference_text(reference, "the answer", answer, limits, false, true),
         None if limits.are_exceeded_by(answer) => {
@@ -210,7 +212,8 @@ pub(crate) fn started_collaborator(name: &str, trace: &TraceId, task: &str) -> C
 pub(crate) fn running_collaborator(run: &RunState, status: CollaboratorStatus) -> Collaborator {
     let goal = run.goals.current().filter(|goal| goal.status.is_open());
     let summary = goal.map_or(run.task(), |goal| goal.description.as_str());
-    let (settings, trace) = (&run.spec.settings, &run.spec.identity.trace_id);
+    let settings = &run.spec.settings;
+    let trace = &run.spec.identity.trace_id;
     Collaborator {
         status,
         ..started_collaborator(collaborator_name(settings, trace), trace, summary)

@@ -543,7 +543,8 @@ impl RunState {
                 self.answer.unfit_answers += 1;
                 if self.answer.unfit_answers > 1 || by_callback {
                     let error = Some(schema_mismatch(&why, self.spec.identity.parent.is_some()));
-                    let (status, reason) = (RunStatus::Failed, EndReason::Failed);
+                    let status = RunStatus::Failed;
+                    let reason = EndReason::Failed;
                     self.end.ending.get_or_insert(Termination {
                         status,
                         reason,

@@ -28,7 +28,8 @@ impl SystemPrompt {
         let Some(branch) = &self.branch else {
             return false;
         };
-        let (before, after) = (&self.text[..branch.start], &self.text[branch.end..]);
+        let before = &self.text[..branch.start];
+        let after = &self.text[branch.end..];
         let line = earlier
             .strip_prefix(before)
             .and_then(|rest| rest.strip_suffix(after));
@@ -62,7 +63,8 @@ pub(crate) struct Shell<'a> {
 impl WorkEnvironment<'_> {
     /// Appends the section to a prompt. Returns where it names the branch.
     pub(crate) fn append_to(&self, prompt: &mut String) -> Range<usize> {
-        let (project, platform) = (self.project.display(), self.platform.join(" "));
+        let project = self.project.display();
+        let platform = self.platform.join(" ");
         prompt.push_str(&format!(
             "\n\n## Environment\nProject folder, where relative paths start: {project}\nPlatform: {platform}"
         ));
@@ -86,7 +88,8 @@ mod tests {
     use super::*;
 
     fn prompt(start: &str, branch: Option<&str>, end: &str) -> SystemPrompt {
-        let (mut text, platform) = (start.to_owned(), ["linux", "x86_64"]);
+        let mut text = start.to_owned();
+        let platform = ["linux", "x86_64"];
         let shell = Some(Shell {
             name: "bash",
             is_confined: true,

@@ -246,7 +246,8 @@ impl Transition<'_, '_> {
             .zip(model.effort)
             .filter(|(wanted, used)| wanted != used);
         if let Some((wanted, used)) = changed.filter(|_| self.state.turn.number == 0) {
-            let (wanted, used) = (wanted.as_str().to_owned(), used.as_str().to_owned());
+            let wanted = wanted.as_str().to_owned();
+            let used = used.as_str().to_owned();
             self.emit(ModelEvent::EffortAdjusted {
                 model: model.name.clone(),
                 wanted,
@@ -257,10 +258,8 @@ impl Transition<'_, '_> {
 
     /// Reports the files of messages that the model does not take, each once per run.
     fn report_omitted_files(&mut self, messages: &[Arc<Message>]) {
-        let (reported, kinds) = (
-            self.state.conversation.files_omitted_to,
-            &self.state.model().input.kinds,
-        );
+        let reported = self.state.conversation.files_omitted_to;
+        let kinds = &self.state.model().input.kinds;
         let is_taken = |file: &&PartFile| file.kind().is_some_and(|kind| kinds.contains(&kind));
         let mut files = Vec::new();
         let mut sequence = 0;
@@ -345,7 +344,8 @@ impl Transition<'_, '_> {
     /// out up to the message at which the prompt was rebuilt. The prompt of a reflection contains only its messages.
     fn prompt(&self, conversation: &Conversation) -> Prompt {
         let state = &self.state;
-        let (context, counter) = (&state.spec.context, state.spec.model.counter);
+        let context = &state.spec.context;
+        let counter = state.spec.model.counter;
         if let Some(messages) = state.reflection_messages() {
             let message_tokens: u64 = messages.iter().map(|message| counter.count(message)).sum();
             let tokens = message_tokens + counter.count_text(&state.spec.system_prompt.text);

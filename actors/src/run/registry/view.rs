@@ -26,7 +26,8 @@ pub(crate) struct RunStatusSource {
 
 impl RunStatusSource {
     fn time_budget(&self) -> Option<BudgetShare> {
-        let (limit, used) = (self.wall_time_s?, self.clock.used().as_secs());
+        let limit = self.wall_time_s?;
+        let used = self.clock.used().as_secs();
         Some(BudgetShare {
             dimension: BudgetDimension::WallTimeS,
             used: used.to_string(),

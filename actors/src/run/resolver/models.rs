@@ -184,7 +184,8 @@ impl RunResolver {
                 model: spec,
             });
         }
-        let (after, cooldown) = (settings.fallback_after_s, settings.fallback_cooldown_s);
+        let after = settings.fallback_after_s;
+        let cooldown = settings.fallback_cooldown_s;
         Ok(Fallbacks {
             entries,
             after: Duration::from_secs(after),

@@ -119,11 +119,9 @@ impl RunSpawner {
         kept: ChildEntry,
         start: RunStart,
     ) {
-        let (services, live, spec) = (
-            Arc::clone(&self.services),
-            Arc::clone(&kept.entry),
-            Arc::clone(&kept.spec),
-        );
+        let services = Arc::clone(&self.services);
+        let live = Arc::clone(&kept.entry);
+        let spec = Arc::clone(&kept.spec);
         let actor = RunActor {
             services,
             entry: live,

@@ -203,7 +203,9 @@ impl Authorizer {
         }) {
             return None;
         }
-        let (tool, context, arguments) = (Arc::clone(tool), context.clone(), arguments.clone());
+        let tool = Arc::clone(tool);
+        let context = context.clone();
+        let arguments = arguments.clone();
         tokio::task::spawn_blocking(move || tool.preview(&context, &arguments))
             .await
             .ok()

@@ -275,12 +275,11 @@ impl RunTasks {
         spec: &Arc<RunSpec>,
         step: AgentStep,
     ) {
-        let (services, live, token) = (
-            Arc::clone(&self.services),
-            Arc::clone(&self.live),
-            self.token.clone(),
-        );
-        let (spec, mailbox) = (Arc::clone(spec), self.mailbox(myself));
+        let services = Arc::clone(&self.services);
+        let live = Arc::clone(&self.live);
+        let token = self.token.clone();
+        let spec = Arc::clone(spec);
+        let mailbox = self.mailbox(myself);
         self.spawn(async move {
             let run = CallbackRun {
                 spec: &spec,

@@ -30,11 +30,9 @@ impl RunControl for RunAccess {
         &self,
         children: Vec<ChildSpec>,
     ) -> BoxFuture<'static, Result<Vec<SpawnedChild>, ErrorInfo>> {
-        let (starter, entry, call) = (
-            Arc::clone(&self.starter),
-            Arc::clone(&self.entry),
-            self.call.clone(),
-        );
+        let starter = Arc::clone(&self.starter);
+        let entry = Arc::clone(&self.entry);
+        let call = self.call.clone();
         async move {
             let accepted = starter.spawn(&entry, children, call).await?;
             let handle = |child: AcceptedChild| {
@@ -47,7 +45,8 @@ impl RunControl for RunAccess {
                         (run_id.clone(), trace_id.clone())
                     }
                 };
-                let (starter, parent) = (Arc::clone(&starter), Arc::clone(&entry));
+                let starter = Arc::clone(&starter);
+                let parent = Arc::clone(&entry);
                 let result = async move { starter.result(&parent, child).await };
                 SpawnedChild::new(run_id, trace_id, result.boxed())
             };
@@ -64,10 +63,8 @@ impl RunControl for RunAccess {
     }
 
     fn collaborators(&self) -> BoxFuture<'static, Result<Vec<Collaborator>, ErrorInfo>> {
-        let (reader, trace) = (
-            self.starter.reader.clone(),
-            self.entry.identity.trace_id.clone(),
-        );
+        let reader = self.starter.reader.clone();
+        let trace = self.entry.identity.trace_id.clone();
         async move {
             let trace = reader.read(move |reader| reader.trace(&trace)).await?;
             Ok(trace
@@ -82,11 +79,9 @@ impl RunControl for RunAccess {
         question: String,
         to: Option<String>,
     ) -> BoxFuture<'static, Result<String, ErrorInfo>> {
-        let (starter, entry, call) = (
-            Arc::clone(&self.starter),
-            Arc::clone(&self.entry),
-            self.call.clone(),
-        );
+        let starter = Arc::clone(&self.starter);
+        let entry = Arc::clone(&self.entry);
+        let call = self.call.clone();
         async move {
             let Some(call) = call else {
                 let message = "a callback cannot ask a person: its time is limited; let a tool ask";

@@ -241,7 +241,8 @@ impl Finalizer {
 
     /// Rebuilds the state of a run from the store. If its history is corrupt, uses only the record of the run.
     async fn read_state(&self, run_id: &RunId, trace_id: &TraceId) -> Result<RunState, ErrorInfo> {
-        let (id, trace) = (run_id.clone(), trace_id.clone());
+        let id = run_id.clone();
+        let trace = trace_id.clone();
         let read = move |reader: &dyn Reader| match read_stored(reader, &id, &trace) {
             Err(error @ StoreError::Corrupt(_)) => {
                 let run = reader.run(&id)?.ok_or(error)?;

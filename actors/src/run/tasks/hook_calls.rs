@@ -150,7 +150,9 @@ impl HookCalls {
 
     /// Notifies hooks in the background. Failures of hooks are reported to the run if it has not ended.
     pub(crate) fn notify(&self, live: &Arc<RunEntry>, spec: &Arc<RunSpec>, input: HookInput) {
-        let (hooks, live, spec) = (self.clone(), Arc::clone(live), Arc::clone(spec));
+        let hooks = self.clone();
+        let live = Arc::clone(live);
+        let spec = Arc::clone(spec);
         self.lifetime.spawn(async move {
             let project = hooks.runs.project_dir(&spec.identity.session_id);
             let result = tokio::select! {

@@ -205,7 +205,8 @@ impl CallObserver {
 
     /// Streams the text that the redactors held back because it could have been the start of a secret.
     fn stream_rest(&mut self) {
-        let (text, reasoning) = (self.redactors.0.end(), self.redactors.1.end());
+        let text = self.redactors.0.end();
+        let reasoning = self.redactors.1.end();
         if self.is_of_turn() {
             self.stream(Delta::Reasoning { text: reasoning });
             self.stream(Delta::Text { text });

@@ -28,12 +28,11 @@ use crate::{
 impl RunTasks {
     /// Searches the experiences of earlier runs; reports the ones that were found.
     pub(crate) fn recall(&self, myself: ActorRef<RunMsg>, spec: &Arc<RunSpec>, task: String) {
-        let (services, live, token) = (
-            Arc::clone(&self.services),
-            Arc::clone(&self.live),
-            self.token.clone(),
-        );
-        let (spec, mailbox) = (Arc::clone(spec), self.mailbox(myself));
+        let services = Arc::clone(&self.services);
+        let live = Arc::clone(&self.live);
+        let token = self.token.clone();
+        let spec = Arc::clone(spec);
+        let mailbox = self.mailbox(myself);
         self.spawn(async move {
             let mut observer = CallObserver::new(
                 &services.journal,

@@ -38,10 +38,8 @@ impl RunTasks {
         spec: &RunSpec,
         changes: Changes,
     ) {
-        let (memory, mailbox) = (
-            self.services.memory.of(&spec.identity.uid),
-            self.mailbox(myself),
-        );
+        let memory = self.services.memory.of(&spec.identity.uid);
+        let mailbox = self.mailbox(myself);
         let redactor = self.services.redactor.clone();
         self.spawn(async move {
             let (outcome, changes) = write(memory, &redactor, changes).await;
@@ -61,12 +59,11 @@ impl RunTasks {
         spec: &Arc<RunSpec>,
         call: ReflectionCall,
     ) {
-        let (services, live, token) = (
-            Arc::clone(&self.services),
-            Arc::clone(&self.live),
-            self.token.clone(),
-        );
-        let (spec, mailbox) = (Arc::clone(spec), self.mailbox(myself));
+        let services = Arc::clone(&self.services);
+        let live = Arc::clone(&self.live);
+        let token = self.token.clone();
+        let spec = Arc::clone(spec);
+        let mailbox = self.mailbox(myself);
         self.spawn(async move {
             let mut observer = CallObserver::new(
                 &services.journal,

@@ -146,11 +146,9 @@ impl ToolRunner {
 
     /// Returns the handle with which a call streams its progress.
     fn progress(&self, live: &Arc<RunEntry>, tool_call_id: &str) -> Progress {
-        let (journal, live, tool_call_id) = (
-            self.journal.clone(),
-            Arc::clone(live),
-            tool_call_id.to_owned(),
-        );
+        let journal = self.journal.clone();
+        let live = Arc::clone(live);
+        let tool_call_id = tool_call_id.to_owned();
         let shown = Mutex::new(StreamRedactor::new(&self.redactor));
         Progress::new(move |text| {
             let at = now();

@@ -89,7 +89,8 @@ impl Runtime {
             owner: Some(owner),
             artifacts: Vec::new(),
         };
-        let (source, ids) = (ArtifactSource::UserUpload, &mut stored.artifacts);
+        let source = ArtifactSource::UserUpload;
+        let ids = &mut stored.artifacts;
         if let Some(content) = message {
             start.message = Some(files.save(content, source, &provenance, ids).await?);
         }

@@ -120,7 +120,8 @@ impl RuntimeBuilder {
         let open = self
             .open_store(&home, config.storage.durability, place, environment)
             .await?;
-        let (faults, task_place) = (self.faults.program, self.task_journal_location);
+        let faults = self.faults.program;
+        let task_place = self.task_journal_location;
         let wired = wiring::wire(
             open,
             Settings {
@@ -132,7 +133,8 @@ impl RuntimeBuilder {
                 task_place,
             },
         )?;
-        let (services, threads) = (Arc::new(wired.services), wired.threads);
+        let services = Arc::new(wired.services);
+        let threads = wired.threads;
         let unfinished = match UnfinishedWork::find(&services, &self.recover).await {
             Ok(unfinished) => unfinished,
             Err(error) => {
@@ -157,7 +159,8 @@ impl RuntimeBuilder {
                     reply: oneshot::channel().0,
                 });
         }
-        let (threads, lock) = (Mutex::new(Some(threads)), Mutex::new(Some(lock)));
+        let threads = Mutex::new(Some(threads));
+        let lock = Mutex::new(Some(lock));
         let project_dir = project_dir.into();
         let interrupted_runs = unfinished.interrupted_runs;
         let InterruptedRuns {
@@ -165,7 +168,9 @@ impl RuntimeBuilder {
             ended,
             unchanged,
         } = &interrupted_runs;
-        let (resumed, ended, untouched) = (resumed.len(), ended.len(), unchanged.len());
+        let resumed = resumed.len();
+        let ended = ended.len();
+        let untouched = unchanged.len();
         let version = env!("CARGO_PKG_VERSION");
         tracing::info!(home = %services.home.display(), version, resumed, ended, untouched, "home opened");
         let closed = tokio::sync::OnceCell::new();
@@ -502,7 +507,8 @@ async fn start_tree(
         )
     })?;
     services.resolver.models.set_supervisor(root.clone());
-    let (runs, lifetime) = (&services.runs, &services.lifetime);
+    let runs = &services.runs;
+    let lifetime = &services.lifetime;
     let stuck_after_ms = wiring::stuck_after_ms(&services.config);
     lifetime.spawn(watch_for_stuck_runs(
         Arc::clone(runs),

@@ -29,7 +29,8 @@ impl SessionActor {
     /// Reads the unfinished runs of the session, and ends the runs that exist only in memory.
     pub(super) fn restore(&self, myself: &ActorRef<SessionMsg>, is_recovery: bool) {
         let session = Mailbox::new(myself.clone(), Arc::clone(&self.status));
-        let (services, id) = (Arc::clone(&self.services), self.key.session_id.clone());
+        let services = Arc::clone(&self.services);
+        let id = self.key.session_id.clone();
         self.services.lifetime.spawn(async move {
             // The empty append completes after every append that the previous incarnation had submitted.
             let _ = services.journal.append_and_wait(Append::default()).await;

@@ -50,7 +50,8 @@ impl TestFolders {
 }
 
 fn line(wal_seq: u64, session: &str, event: TaskEvent) -> Vec<u8> {
-    let (session_id, run_id) = (SessionId::new(session), RunId::new("r"));
+    let session_id = SessionId::new(session);
+    let run_id = RunId::new("r");
     let line = TaskLine {
         wal_seq,
         session_id,
@@ -257,7 +258,8 @@ fn task_2_other_files_are_never_deleted() {
         end("s", TaskStatus::Completed),
     ]
     .concat();
-    let (tasks, project) = (folder.tasks(), folder.project());
+    let tasks = folder.tasks();
+    let project = folder.project();
     let kept = [
         folder.put(&tasks, "s", "notes.md", &text),
         folder.put(&tasks, "s", "x.wal.jsonl.damaged-1", &text),

@@ -218,10 +218,8 @@ impl TestJournal {
 
     fn child(&mut self, parent: &str, goal: Option<GoalId>) {
         self.children += 1;
-        let (sub_trace, name) = (
-            TraceId::new(format!("s@{}", self.children)),
-            format!("child {}", self.children),
-        );
+        let sub_trace = TraceId::new(format!("s@{}", self.children));
+        let name = format!("child {}", self.children);
         let started = self.event(
             parent,
             SubAgentEvent::Started {
@@ -319,10 +317,8 @@ proptest! {
 
 #[test]
 fn run_end_is_the_last_line() {
-    let (stats, error) = (
-        StatsPair::zero(),
-        ErrorInfo::new(ErrorCode::Interrupted, "why"),
-    );
+    let stats = StatsPair::zero();
+    let error = ErrorInfo::new(ErrorCode::Interrupted, "why");
     for (end, kind) in [
         (
             RunEvent::Completed {

@@ -37,7 +37,8 @@ impl Redactor {
         let Some(finder) = &known.partial_forms else {
             return;
         };
-        let (mut clean, mut done) = (String::new(), 0);
+        let mut clean = String::new();
+        let mut done = 0;
         for found in finder.find_iter(text.as_str()) {
             if found.start() < done {
                 continue;

@@ -159,10 +159,8 @@ impl ByteRedactor {
     /// Adds a piece and returns the bytes that can be passed on now.
     pub fn push(&mut self, piece: &[u8]) -> Bytes {
         self.partial_character.extend_from_slice(piece);
-        let (bytes, mut done) = (
-            std::mem::take(&mut self.partial_character),
-            Vec::with_capacity(piece.len()),
-        );
+        let bytes = std::mem::take(&mut self.partial_character);
+        let mut done = Vec::with_capacity(piece.len());
         let mut chunks = bytes.utf8_chunks().peekable();
         while let Some(chunk) = chunks.next() {
             done.extend_from_slice(self.stream.push(chunk.valid()).as_bytes());

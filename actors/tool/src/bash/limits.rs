@@ -77,7 +77,8 @@ impl CommandLimits {
             ));
         }
         let most = self.memory_bytes.filter(|most| load.memory_bytes > *most)?;
-        let (used, most) = (load.memory_bytes / MIB, most / MIB);
+        let used = load.memory_bytes / MIB;
+        let most = most / MIB;
         Some(format!(
             "it used {used} MiB of memory; tools.bash.max_memory_mb is {most}"
         ))

@@ -119,7 +119,8 @@ async fn start(
         let message = format!("the command was not run: {what}: {error}");
         ErrorInfo::new(ErrorCode::InternalError, message)
     };
-    let (tool_environment, roots) = (setting.tool_environment.clone(), Arc::clone(&setting.roots));
+    let tool_environment = setting.tool_environment.clone();
+    let roots = Arc::clone(&setting.roots);
     let project = context.project_dir.to_path_buf();
     // Both steps access the file system many times.
     let limits = setting.limits;

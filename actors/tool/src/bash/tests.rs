@@ -466,7 +466,8 @@ async fn output_is_reported_while_command_runs() {
     let world = BashTest::new();
     let message = Arc::new(Mutex::new(Vec::new()));
     let mut context = world.project.context();
-    let (progress, seen) = (Arc::clone(&message), world.project.path().join("seen"));
+    let progress = Arc::clone(&message);
+    let seen = world.project.path().join("seen");
     context.progress = Progress::new(move |text| {
         // The command waits for this file, so the report arrives while it runs.
         fs::write(&seen, "x").unwrap();

@@ -169,7 +169,8 @@ impl Parser<'_> {
 
     /// Consumes the text of a word; the flag is true if a part of it was quoted.
     fn text(&mut self) -> Option<(String, bool)> {
-        let (mut text, mut was_quoted) = (String::new(), false);
+        let mut text = String::new();
+        let mut was_quoted = false;
         while let Some(&c) = self.rest.peek() {
             match c {
                 ' ' | '\t' | '\n' | ';' | '&' | '|' | '<' | '>' => break,

@@ -133,7 +133,9 @@ fn rows(table: &'static str) -> impl Iterator<Item = &'static str> {
 
 fn parse_row(row: &'static str) -> Option<((&'static str, &'static str), HarmlessCommand)> {
     let mut words = row.split(' ');
-    let (program, subcommand, operands) = (words.next()?, words.next()?, words.next()?);
+    let program = words.next()?;
+    let subcommand = words.next()?;
+    let operands = words.next()?;
     let operands = match operands {
         "any" => Operands::Any,
         "one" => Operands::One,
@@ -165,10 +167,8 @@ pub(super) fn harmless(part: &SimpleCommand) -> Option<String> {
             rest = others;
         }
     }
-    let (first, second) = (
-        rest.first().map(String::as_str),
-        rest.get(1).map(String::as_str),
-    );
+    let first = rest.first().map(String::as_str);
+    let second = rest.get(1).map(String::as_str);
     let pair = first
         .zip(second)
         .map(|(first, second)| format!("{first}.{second}"));
@@ -189,7 +189,9 @@ pub(super) fn harmless(part: &SimpleCommand) -> Option<String> {
 
 impl HarmlessCommand {
     fn covers(&self, words: &[String]) -> bool {
-        let (mut operands, mut takes_number, mut after_double_dash) = (0, false, false);
+        let mut operands = 0;
+        let mut takes_number = false;
+        let mut after_double_dash = false;
         for word in words {
             let is_number = !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_digit());
             if std::mem::take(&mut takes_number) && is_number {
@@ -268,7 +270,8 @@ impl SimpleCommand {
             if !is_start[start] {
                 continue;
             }
-            let (name, arguments) = (base_name(&self.words[start]), &self.words[start + 1..]);
+            let name = base_name(&self.words[start]);
+            let arguments = &self.words[start + 1..];
             if is_wrapper(name) {
                 // Which of its arguments is the program depends on its options, so each argument counts.
                 is_start[start + 1..].fill(true);

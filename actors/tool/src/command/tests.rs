@@ -169,11 +169,9 @@ fn destructive_command_gets_no_session_grant() {
 
 #[test]
 fn initial_grants_cover_named_commands_only() {
-    let (push, status, any) = (
-        pattern("git push *"),
-        pattern("git status"),
-        pattern("./tool *"),
-    );
+    let push = pattern("git push *");
+    let status = pattern("git status");
+    let any = pattern("./tool *");
     for (patterns, programs, command, want) in [
         (&[&push][..], &[][..], "git push", CommandVerdict::Allow),
         (
@@ -275,12 +273,11 @@ fn initial_grants_cover_named_commands_only() {
 
 #[test]
 fn denied_commands_are_denied_in_every_form() {
-    let (push, curl, clean) = (
-        pattern("git push *"),
-        pattern("curl *"),
-        pattern("git clean -fdx"),
-    );
-    let (deploy, sudo) = (pattern("./deploy.sh *"), pattern("sudo *"));
+    let push = pattern("git push *");
+    let curl = pattern("curl *");
+    let clean = pattern("git clean -fdx");
+    let deploy = pattern("./deploy.sh *");
+    let sudo = pattern("sudo *");
     for (denied, command, want) in [
         (&push, "git push", CommandVerdict::Deny),
         (&push, "git push origin", CommandVerdict::Deny),

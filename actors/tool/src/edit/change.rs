@@ -151,7 +151,8 @@ fn patch(text: &str, diff: &str, name: &str) -> Result<String, ErrorInfo> {
         return Err(broken("it has no hunk".to_owned()));
     }
     let hunks = parsed.hunks().iter().map(|hunk| {
-        let (mut old, mut new) = (Vec::new(), Vec::new());
+        let mut old = Vec::new();
+        let mut new = Vec::new();
         for line in hunk.lines() {
             match line {
                 diffy::Line::Context(line) => {
@@ -169,7 +170,9 @@ fn patch(text: &str, diff: &str, name: &str) -> Result<String, ErrorInfo> {
         }
     });
     let lines: Vec<&str> = text.split_inclusive('\n').collect();
-    let (mut result, mut done, mut shift) = (String::with_capacity(text.len()), 0, 0_isize);
+    let mut result = String::with_capacity(text.len());
+    let mut done = 0;
+    let mut shift = 0_isize;
     for (number, hunk) in hunks.enumerate() {
         let at = find_hunk(&lines, &hunk, done, shift)
             .map_err(|why| why.into_error(number + 1, name))?;

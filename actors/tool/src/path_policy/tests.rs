@@ -11,7 +11,8 @@ use crate::{safe_fs::open_file, testing::TestProject};
 #[test]
 fn path_outside_project_is_rejected() {
     let project = TestProject::new(&[("src/a.rs", "a")]);
-    let (root, roots) = (project.path(), PathPolicy::default());
+    let root = project.path();
+    let roots = PathPolicy::default();
     let inside = root.join("src/a.rs").to_str().unwrap().to_owned();
     for (asked, want) in [
         ("src/a.rs", Ok("src/a.rs")),
@@ -47,7 +48,8 @@ fn path_outside_project_is_rejected() {
 #[cfg(target_os = "linux")]
 #[test]
 fn kernel_files_are_rejected_even_with_root_as_project() {
-    let (root, roots) = (Path::new("/"), PathPolicy::default());
+    let root = Path::new("/");
+    let roots = PathPolicy::default();
     let link = tempfile::tempdir().unwrap();
     std::os::unix::fs::symlink("/proc/self/maps", link.path().join("maps")).unwrap();
     let linked = link.path().join("maps").display().to_string();
@@ -98,7 +100,8 @@ fn kernel_files_are_rejected_even_with_root_as_project() {
 #[test]
 fn symlink_out_of_project_is_rejected_and_inner_one_followed() {
     let project = TestProject::new(&[("real/a", "a")]);
-    let (root, roots) = (project.path(), PathPolicy::default());
+    let root = project.path();
+    let roots = PathPolicy::default();
     std::os::unix::fs::symlink("/", root.join("out")).unwrap();
     std::os::unix::fs::symlink("real", root.join("in")).unwrap();
     std::os::unix::fs::symlink("loop", root.join("loop")).unwrap();
@@ -156,7 +159,8 @@ fn allowed_root_is_accessible_and_runtime_home_is_not() {
         ("shared/.soong-agent/x", "x"),
         ("work/b.txt", "b"),
     ]);
-    let (base, project) = (user.path(), user.path().join("work"));
+    let base = user.path();
+    let project = user.path().join("work");
     let roots = PathPolicy::new(&tool_environment(&base));
     let at = |path: &str| base.join(path).to_str().unwrap().to_owned();
     assert_eq!(
@@ -216,7 +220,8 @@ fn allowed_root_is_accessible_and_runtime_home_is_not() {
 #[test]
 fn new_path_is_resolved_up_to_existing_parent() {
     let project = TestProject::new(&[("src/a.rs", "a")]);
-    let (root, roots) = (project.path(), PathPolicy::default());
+    let root = project.path();
+    let roots = PathPolicy::default();
     let new = |asked: &str| {
         roots
             .resolve_new(&root, asked)

@@ -136,12 +136,10 @@ fn replaced_file_keeps_its_attributes() {
 #[test]
 fn cancelled_write_changes_nothing() {
     let project = TestProject::new(&[("a", "old")]);
-    let (resolved, cancel) = (
-        PathPolicy::default()
-            .resolve_existing(&project.path(), "a")
-            .unwrap(),
-        CancellationToken::new(),
-    );
+    let resolved = PathPolicy::default()
+        .resolve_existing(&project.path(), "a")
+        .unwrap();
+    let cancel = CancellationToken::new();
     cancel.cancel();
     assert!(check_cancelled(&cancel).is_err());
     assert!(write_file(&resolved, b"new", modes(true), &cancel, |_| true).is_err());
@@ -212,11 +210,9 @@ fn with_swapping<T>(
     outside: &std::path::Path,
     work: impl FnOnce() -> T,
 ) -> T {
-    let (own, link, resolved) = (
-        project.path().join("own"),
-        project.path().join("link"),
-        project.path().join(name),
-    );
+    let own = project.path().join("own");
+    let link = project.path().join("link");
+    let resolved = project.path().join(name);
     fs::rename(&resolved, &own).unwrap();
     std::os::unix::fs::symlink(outside, &link).unwrap();
     let done = AtomicBool::new(false);
@@ -249,7 +245,9 @@ fn path_swapped_after_check_gives_no_access_outside() {
         // Resolved once while the path is valid, as a check before the swap would have seen it.
         let roots = PathPolicy::default();
         let known = roots.resolve_existing(&project.path(), path).unwrap();
-        let (mut read, mut written, mut refused) = (0, 0, 0);
+        let mut read = 0;
+        let mut written = 0;
+        let mut refused = 0;
         with_swapping(&project, swapped, &outside.path().join(target), || {
             for round in 0..RACES {
                 let resolved = match round % 2 {

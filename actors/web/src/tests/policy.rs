@@ -187,9 +187,8 @@ fn redirect_is_followed_to_same_or_permitted_host() {
             true,
         ),
     ] {
-        let (permissions, of) = (permissions(network, &[allowed]), |url| {
-            policy::parse_url(url).unwrap()
-        });
+        let permissions = permissions(network, &[allowed]);
+        let of = |url| policy::parse_url(url).unwrap();
         assert_eq!(
             policy::may_follow(&permissions, &of(from), &of(to)),
             followed,

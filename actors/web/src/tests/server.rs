@@ -35,17 +35,17 @@ impl Server {
     ) -> Self {
         let listener = TcpListener::bind(address).await.unwrap();
         let address = listener.local_addr().unwrap();
-        let (accepted, open) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
-        let (counted, counted_open, answer) = (
-            Arc::clone(&accepted),
-            Arc::clone(&open),
-            Arc::new(answer) as Handler,
-        );
+        let accepted = Arc::new(AtomicUsize::new(0));
+        let open = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&accepted);
+        let counted_open = Arc::clone(&open);
+        let answer = Arc::new(answer) as Handler;
         let task = tokio::spawn(async move {
             while let Ok((mut stream, _)) = listener.accept().await {
                 counted.fetch_add(1, SeqCst);
                 counted_open.fetch_add(1, SeqCst);
-                let (answer, open) = (Arc::clone(&answer), Arc::clone(&counted_open));
+                let answer = Arc::clone(&answer);
+                let open = Arc::clone(&counted_open);
                 tokio::spawn(async move {
                     let mut head = Vec::new();
                     let mut buffer = [0; 4096];

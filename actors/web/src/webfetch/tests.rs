@@ -162,7 +162,8 @@ async fn page_names_its_source_and_is_marked_untrusted() {
     ])
     .await;
     let tool = tool(NetworkPolicy::Ask, true, LIMITS);
-    let (port, context) = (server.port(), TestProject::new(&[]).context());
+    let port = server.port();
+    let context = TestProject::new(&[]).context();
     let output = tool
         .call(
             context,

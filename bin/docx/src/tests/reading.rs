@@ -74,7 +74,8 @@ impl ParsedDocx {
     /// Returns the text that a part shows, with line feeds for breaks and ends of paragraphs.
     pub(super) fn text(&self, part: &str) -> String {
         let mut reader = Reader::from_str(&self.parts[part]);
-        let (mut shown, mut inside) = (String::new(), false);
+        let mut shown = String::new();
+        let mut inside = false;
         loop {
             match reader.read_event().unwrap() {
                 Xml::Start(tag) => inside = tag.name().as_ref() == b"w:t",

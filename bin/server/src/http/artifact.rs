@@ -320,7 +320,8 @@ pub(super) struct UploadForm {
 /// # Errors
 /// `unsupported_media` if it is not text, `storage_error` if it cannot be read.
 pub async fn docx(loaded: Loaded) -> Result<Vec<u8>, ErrorInfo> {
-    let (title, content_type) = (loaded.artifact.title.clone(), loaded.content_type.clone());
+    let title = loaded.artifact.title.clone();
+    let content_type = loaded.content_type.clone();
     let text = loaded.text().await?;
     let written =
         tokio::task::spawn_blocking(move || soong_docx::export(&title, &content_type, &text)).await;

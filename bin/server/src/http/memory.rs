@@ -77,7 +77,8 @@ impl SkillView {
             SkillOrigin::Home(file) => ("home", Some(file.clone())),
             SkillOrigin::Project(file) => ("project", Some(file.clone())),
         };
-        let (name, description) = (skill.name.clone(), skill.description.clone());
+        let name = skill.name.clone();
+        let description = skill.description.clone();
         Self {
             name,
             description,

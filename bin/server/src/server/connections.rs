@@ -464,10 +464,8 @@ mod tests {
             assert!(connection.begin() && !connection.is_reserved());
             std::mem::forget(connection);
         }
-        let (a, b) = (
-            "2001:db8::1".parse().unwrap(),
-            "2001:db8::ffff:1".parse().unwrap(),
-        );
+        let a = "2001:db8::1".parse().unwrap();
+        let b = "2001:db8::ffff:1".parse().unwrap();
         let first = admit(&all, a).await.unwrap();
         let _second = admit(&all, b).await.unwrap();
         assert!(!is_open(&first), "a network of IPv6 is one address");

@@ -77,7 +77,8 @@ impl Guard {
             ErrorInfo::new(ErrorCode::ForbiddenHost, message).into()
         };
         let mut header = request.headers().get_all(header::HOST).iter();
-        let (first, second) = (header.next(), header.next());
+        let first = header.next();
+        let second = header.next();
         let host = match (request.uri().authority(), first, second) {
             (Some(authority), _, None) => authority.as_str(),
             (None, Some(host), None) => host.to_str().unwrap_or_default(),

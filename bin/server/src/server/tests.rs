@@ -57,7 +57,8 @@ impl TestServer {
     /// Connects and sends the head of a request.
     async fn ask(&self, first: &str, rest: &str) -> TcpStream {
         let mut stream = self.connect().await;
-        let (addr, token) = (self.server.addr(), &self.token);
+        let addr = self.server.addr();
+        let token = &self.token;
         let head =
             format!("{first} HTTP/1.1\r\nHost: {addr}\r\nAuthorization: Bearer {token}\r\n{rest}");
         stream.write_all(head.as_bytes()).await.unwrap();

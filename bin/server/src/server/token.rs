@@ -298,7 +298,8 @@ mod tests {
             let environment = Environment::of([("BOB", bob), ("EVE", eve)]);
             Tokens::read(home.path(), &config, &environment).map_err(|missing| missing.why)
         };
-        let (bob, eve) = ("bob-bob-bob-bob-bob", "eve-eve-eve-eve-eve");
+        let bob = "bob-bob-bob-bob-bob";
+        let eve = "eve-eve-eve-eve-eve";
         let tokens = read(bob, eve).unwrap_or_else(|why| panic!("{why}"));
         assert_eq!(tokens.find(eve).unwrap().0, Caller::User("eve".into()));
         for (bob, eve, part) in [

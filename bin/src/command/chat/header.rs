@@ -83,7 +83,8 @@ impl Conversation<'_> {
         if let Some(view) = &continued {
             self.use_project_of(&view.session);
         }
-        let (request, terminal) = (&self.next_request, self.context.terminal);
+        let request = &self.next_request;
+        let terminal = self.context.terminal;
         let last_mode = last.as_ref().map(|view| view.trace.run_mode);
         let last_model = last.as_ref().map(|view| view.trace.model.as_str());
         let model = model.map(str::to_owned).or_else(|| self.model(last_model));

@@ -35,7 +35,8 @@ pub(super) type ExecutionCounts = BTreeMap<Execution, usize>;
 
 /// Returns a callback that adds each execution to a file.
 pub(super) fn log_to(path: &Path) -> Callback {
-    let (of_models, of_tools) = (path.to_owned(), path.to_owned());
+    let of_models = path.to_owned();
+    let of_tools = path.to_owned();
     Callback::new("executions")
         .before_model(move |context, request| {
             let added = add(

@@ -228,7 +228,8 @@ impl Records {
 
     /// Returns the number of stored model answers of each run, and the tool calls whose results are stored.
     fn stored(&self) -> (BTreeMap<&str, usize>, BTreeSet<(&str, &str)>) {
-        let (mut answers, mut results) = (BTreeMap::new(), BTreeSet::new());
+        let mut answers = BTreeMap::new();
+        let mut results = BTreeSet::new();
         for record in &self.events {
             let Some(run) = record.run_id.as_ref().map(|run| run.as_str()) else {
                 continue;

@@ -151,10 +151,8 @@ impl CallObservations {
                 "Token counts are estimated, so budgets are approximate.",
             ),
         };
-        let (counted, estimated) = (
-            format::count(self.counted_tokens),
-            format::count(self.estimated_tokens),
-        );
+        let counted = format::count(self.counted_tokens);
+        let estimated = format::count(self.estimated_tokens);
         let is_cut = self.counted_tokens > 0
             && self.counted_tokens.saturating_mul(TRUNCATION_FACTOR) < self.estimated_tokens;
         let window = if is_cut {

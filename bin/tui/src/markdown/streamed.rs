@@ -142,7 +142,8 @@ impl Streamed {
 /// Returns the position of the last top-level block, including the indentation that it needs; 0 if there is only one
 /// block.
 fn last_block_start(text: &str) -> usize {
-    let (mut depth, mut blocks) = (0_usize, 0);
+    let mut depth = 0_usize;
+    let mut blocks = 0;
     let mut last = 0;
     for (event, range) in events(text) {
         if depth == 0 && !matches!(event, Event::End(_)) {

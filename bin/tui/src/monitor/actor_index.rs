@@ -142,10 +142,8 @@ impl ActorIndex {
         let after = spent(&view);
         let before = match self.actors.get_mut(&key) {
             Some(actor) => {
-                let (before, was) = (
-                    spent(&actor.view),
-                    (actor.has_ended, actor.alarm().is_some()),
-                );
+                let before = spent(&actor.view);
+                let was = (actor.has_ended, actor.alarm().is_some());
                 if actor.has_ended {
                     self.ended.retain(|ended| *ended != key);
                 }

@@ -56,7 +56,8 @@ fn areas(monitor: &Monitor, area: Rect, has_alarm: bool, has_filter: bool) -> Ar
         height,
     };
     let head = if area.height >= SPLIT_MIN_ROWS { 2 } else { 1 };
-    let (alarm, filter) = (u16::from(has_alarm), u16::from(has_filter));
+    let alarm = u16::from(has_alarm);
+    let filter = u16::from(has_filter);
     let top = head + alarm + filter;
     let body = area.height.saturating_sub(top + 1);
     let is_large = area.height >= SPLIT_MIN_ROWS;
@@ -221,7 +222,8 @@ fn connection(connection: &Connection, columns: u16) -> StyledLine {
 
 /// Describes the activity of all actors: the parts of a line, the most important first.
 fn activity(monitor: &Monitor, now: Timestamp) -> Vec<StyledLine> {
-    let (cells, actors) = (monitor.cells, &monitor.actors);
+    let cells = monitor.cells;
+    let actors = &monitor.actors;
     let at_work = actors.summary();
     let mut runs = StyledLine::of(
         TextStyle::Plain,

@@ -227,13 +227,11 @@ mod tests {
     fn new_run_is_selected_before_its_first_progress() {
         let mut fresh = run("m", None);
         fresh.run.as_mut().unwrap().last_progress = None;
-        let (mut actors, mut list) = (
-            sample_actors(&[]),
-            RowList {
-                follows: true,
-                ..RowList::default()
-            },
-        );
+        let mut actors = sample_actors(&[]);
+        let mut list = RowList {
+            follows: true,
+            ..RowList::default()
+        };
         list.refresh(&actors);
         actors.apply(changed(vec![fresh], &[]), Timestamp::default());
         list.refresh(&actors);

@@ -84,7 +84,8 @@ pub(crate) fn changed(changed: Vec<ActorView>, gone: &[&str]) -> TreeEvent {
 
 /// A snapshot of a tree with runs of one session.
 pub(crate) fn tree(runs: Vec<ActorView>) -> TreeEvent {
-    let (root, sessions) = ("runtime_supervisor:0", "session_supervisor:0");
+    let root = "runtime_supervisor:0";
+    let sessions = "session_supervisor:0";
     let mut supervisors = [
         actor(ActorKind::RunSupervisor, "s", Some("session:s")),
         actor(ActorKind::SubAgentSupervisor, "s", Some("session:s")),

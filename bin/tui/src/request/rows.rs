@@ -79,10 +79,8 @@ pub fn question_rows(question: &Question) -> Vec<Row> {
 pub fn permission_rows(asked: &Permission, project: Option<&str>) -> Vec<Row> {
     let demand = &asked.demand;
     let target = in_project(&demand.target, project);
-    let (tool, target) = (
-        text::safe_line(&asked.tool),
-        text::cut(&text::escaped_line(&target), TARGET_CHARS, "…"),
-    );
+    let tool = text::safe_line(&asked.tool);
+    let target = text::cut(&text::escaped_line(&target), TARGET_CHARS, "…");
     let mut said = vec![Row::plain(format!("{tool} requests permission: {target}"))];
     let as_diff = asked.diff.as_deref().and_then(diff_rows);
     if as_diff.is_some() && text::width(&text::escaped_line(&demand.target)) > TARGET_CHARS {
@@ -280,7 +278,8 @@ mod tests {
             "{rows:#?}"
         );
         assert!(rows.iter().any(|row| row.contains("\\u{301}")), "{rows:#?}");
-        let (first, last) = (rows.first().unwrap(), rows.last().unwrap());
+        let first = rows.first().unwrap();
+        let last = rows.last().unwrap();
         let target = first.split_once(": ").unwrap().1;
         assert!(
             last.contains(target),

@@ -122,7 +122,8 @@ mod tests {
                 .map(|n| StyledLine::of(TextStyle::Plain, format!("line {n} of {of}")))
                 .collect()
         };
-        let (tail, typed) = (numbered(tail, "a text"), numbered(typed, "input"));
+        let tail = numbered(tail, "a text");
+        let typed = numbered(typed, "input");
         let frame = PictureFormat {
             width,
             height,

@@ -482,7 +482,8 @@ mod tests {
             waited_ms: 0,
             answer_check: None,
         };
-        let (cent, two) = (Usd::from_nanos(10_000_000), Usd::from_nanos(20_000_000));
+        let cent = Usd::from_nanos(10_000_000);
+        let two = Usd::from_nanos(20_000_000);
         let seen = |tokens, cost| RunUsage {
             turn: 1,
             spent: Spent {

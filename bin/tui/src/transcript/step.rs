@@ -231,7 +231,8 @@ impl Step {
 
 impl Call {
     pub(super) fn new(tool: &str, arguments: &str) -> Self {
-        let (tool, arguments) = (tool.to_owned(), arguments.to_owned());
+        let tool = tool.to_owned();
+        let arguments = arguments.to_owned();
         Self {
             tool,
             arguments,
@@ -266,10 +267,8 @@ impl Call {
                 ..empty
             },
             Outcome::Done { duration_ms, .. } if self.children.count > 0 => {
-                let (types, detail) = (
-                    self.children.types.join(", "),
-                    self.children.describe(duration_ms),
-                );
+                let types = self.children.types.join(", ");
+                let detail = self.children.describe(duration_ms);
                 Step {
                     target: types,
                     count: self.children.count,

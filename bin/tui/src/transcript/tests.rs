@@ -15,8 +15,9 @@ use crate::{
 const RUN: &str = "r";
 
 fn started(id: &str, tool: &str, arguments: &str) -> EventRecord {
-    let (tool_call_id, name, arguments_preview) =
-        (id.to_owned(), tool.to_owned(), arguments.to_owned());
+    let tool_call_id = id.to_owned();
+    let name = tool.to_owned();
+    let arguments_preview = arguments.to_owned();
     record(
         RUN,
         0,
@@ -29,7 +30,8 @@ fn started(id: &str, tool: &str, arguments: &str) -> EventRecord {
 }
 
 fn completed(id: &str, tool: &str, duration_ms: u64) -> EventRecord {
-    let (tool_call_id, name) = (id.to_owned(), tool.to_owned());
+    let tool_call_id = id.to_owned();
+    let name = tool.to_owned();
     let event = ToolEvent::Completed {
         tool_call_id,
         name,
@@ -291,7 +293,8 @@ fn call_that_started_before_the_display_is_a_step_too() {
 #[test]
 fn failed_and_denied_calls_name_the_reason() {
     let error = ErrorInfo::new(ErrorCode::ToolNotAvailable, "`a.txt` does not exist");
-    let (tool_call_id, name) = ("c".to_owned(), "read".to_owned());
+    let tool_call_id = "c".to_owned();
+    let name = "read".to_owned();
     let failed = ToolEvent::Failed {
         tool_call_id,
         name,

@@ -22,7 +22,8 @@ fn damage_is_reported_and_intact_file_is_unchanged() {
     );
     assert_eq!(fs::read(&path).unwrap(), before);
 
-    let (mut reported, mut refused) = (0, 0);
+    let mut reported = 0;
+    let mut refused = 0;
     for page in 1..before.len() / 4096 {
         let mut damaged = before.clone();
         damaged[page * 4096..(page + 1) * 4096].fill(0xa5);

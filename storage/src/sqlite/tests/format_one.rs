@@ -57,7 +57,8 @@ fn format_1_database_is_backed_up_and_migrated_without_loss() {
     write_format_one(&path);
     let mut store = open(&path);
     let reader = SqliteReader::open(&path).unwrap();
-    let (session, trace) = (SessionId::new("s"), TraceId::new("s"));
+    let session = SessionId::new("s");
+    let trace = TraceId::new("s");
     let of_session = ArtifactScope::Session {
         session_id: session.clone(),
     };

@@ -11,7 +11,8 @@ use super::*;
 const KIB: u64 = 1_024;
 
 fn session(id: &str) -> Append {
-    let (session_id, created_at) = (SessionId::new(id), Timestamp::default());
+    let session_id = SessionId::new(id);
+    let created_at = Timestamp::default();
     let session = NewSession {
         session_id: session_id.clone(),
         name: None,

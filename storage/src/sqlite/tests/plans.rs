@@ -116,7 +116,8 @@ fn no_statement_scans_a_table_without_a_reason() {
         }
     }
     // Queries that the contract does not run.
-    let (trace, session) = (TraceId::new("x"), SessionId::new("x"));
+    let trace = TraceId::new("x");
+    let session = SessionId::new("x");
     reader.goal_tree_at(&trace, 1).unwrap();
     reader.collaborators_at(&trace, 1).unwrap();
     reader
@@ -134,7 +135,8 @@ fn no_statement_scans_a_table_without_a_reason() {
     let conn = Connection::open(&path).unwrap();
     conn.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)
         .unwrap();
-    let (mut scans, mut used) = (Vec::new(), BTreeSet::new());
+    let mut scans = Vec::new();
+    let mut used = BTreeSet::new();
     for sql in &EXECUTED_STATEMENTS.take() {
         let is_query = ["SELECT", "INSERT", "UPDATE", "DELETE", "WITH"]
             .iter()

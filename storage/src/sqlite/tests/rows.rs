@@ -61,7 +61,8 @@ fn events_of_an_append_share_a_row_that_refers_to_messages() {
         .map(Result::unwrap)
         .collect();
     let small = Event::from(small_event());
-    let (kind, data) = (small.kind(), small.data_json());
+    let kind = small.kind();
+    let data = small.data_json();
     assert_eq!(
         rows,
         [
@@ -121,7 +122,8 @@ fn system_prompt_is_stored_once_per_session() {
         );
         Write::Message(Arc::new(message))
     };
-    let (first, second) = (session("a"), session("b"));
+    let first = session("a");
+    let second = session("b");
     store
         .commit(&[
             append([first, second].concat()),

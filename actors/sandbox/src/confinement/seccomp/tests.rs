@@ -6,7 +6,8 @@ const ALLOWED: u32 = SECCOMP_RET_ALLOW;
 
 /// Returns the filter's decision about a call.
 fn answer(program: &[sock_filter], architecture: u32, number: u32, first_argument: u32) -> u32 {
-    let (mut at, mut loaded) = (0, 0);
+    let mut at = 0;
+    let mut loaded = 0;
     loop {
         let sock_filter { code, jt, jf, k } = program[at];
         at += 1;
@@ -35,10 +36,8 @@ fn answer(program: &[sock_filter], architecture: u32, number: u32, first_argumen
 #[test]
 fn filter_blocks_keyrings_and_other_processes_limits() {
     let program = filter();
-    let (missing, refused) = (
-        SECCOMP_RET_ERRNO | ENOSYS as u32,
-        SECCOMP_RET_ERRNO | EPERM as u32,
-    );
+    let missing = SECCOMP_RET_ERRNO | ENOSYS as u32;
+    let refused = SECCOMP_RET_ERRNO | EPERM as u32;
     for table in TABLES {
         for (name, number, argument, want) in [
             ("add_key", table.add_key, 0, missing),

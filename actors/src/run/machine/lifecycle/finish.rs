@@ -177,10 +177,8 @@ impl Transition<'_, '_> {
                 &result,
                 outcome::summary(&result.summary),
             ));
-            let (settings, trace) = (
-                &self.state.spec.settings,
-                &self.state.spec.identity.trace_id,
-            );
+            let settings = &self.state.spec.settings;
+            let trace = &self.state.spec.identity.trace_id;
             let name = outcome::collaborator_name(settings, trace);
             let collaborator = outcome::ended_collaborator(name, &result);
             let updated = event(SubAgentEvent::CollaboratorUpdated { collaborator });

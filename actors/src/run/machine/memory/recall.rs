@@ -36,7 +36,10 @@ impl Transition<'_, '_> {
             .utility
             .priced(Usage::estimate(prompt_tokens, 0));
         let (usage, cost) = self.used_by_lost_call(ModelCallKind::Recall, prompt);
-        let (ids, tags, usage, error) = (Vec::new(), Tags::default(), Some(usage), Some(error));
+        let ids = Vec::new();
+        let tags = Tags::default();
+        let usage = Some(usage);
+        let error = Some(error);
         self.emit(MemoryEvent::Injected {
             ids,
             tags,

@@ -77,10 +77,8 @@ impl Transition<'_, '_> {
             let shown_ids: HashSet<String> =
                 experiences_in(look.conversation.iter().map(|entry| &*entry.message));
             let (new, rated) = read_reflection(&self.state.answer.text, &shown_ids);
-            let (reflection, trace_id) = (
-                spec.identity.run_id.to_string(),
-                Some(spec.identity.trace_id.clone()),
-            );
+            let reflection = spec.identity.run_id.to_string();
+            let trace_id = Some(spec.identity.trace_id.clone());
             self.step
                 .effects
                 .push(Effect::Memory(MemoryEffect::Learn(Box::new(Changes {
@@ -117,7 +115,9 @@ impl Transition<'_, '_> {
         changes: Changes,
         added: Vec<(ExperienceId, bool)>,
     ) -> String {
-        let (mut helpful, mut harmful, mut new) = (Vec::new(), Vec::new(), Vec::new());
+        let mut helpful = Vec::new();
+        let mut harmful = Vec::new();
+        let mut new = Vec::new();
         for (learned, (id, is_new)) in changes.new.into_iter().zip(added) {
             if is_new {
                 new.push(id.to_string());

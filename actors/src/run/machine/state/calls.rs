@@ -143,7 +143,8 @@ impl OpenCalls {
     /// Returns the calls without an outcome that an earlier incarnation may have started. A barrier starts only after
     /// all calls before it are done, and no call after it starts before the barrier is done.
     pub(crate) fn may_have_started(&self) -> impl Iterator<Item = &OpenCall> {
-        let (mut is_first, mut is_closed) = (true, false);
+        let mut is_first = true;
+        let mut is_closed = false;
         self.calls
             .iter()
             .filter(|open| open.state != CallState::Done)
@@ -212,7 +213,8 @@ impl OpenCalls {
     pub(crate) fn close(&mut self, id: &str, failed: bool) {
         let Some(open) = self.get_mut(id) else { return };
         let was = std::mem::replace(&mut open.state, CallState::Done);
-        let (barrier, name) = (open.barrier, open.call.name.clone());
+        let barrier = open.barrier;
+        let name = open.call.name.clone();
         if was != CallState::Done {
             self.open_count -= 1;
         }

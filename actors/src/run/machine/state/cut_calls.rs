@@ -30,7 +30,8 @@ impl TruncatedCalls {
             .filter(|call| is_limited && !is_json_object(&call.arguments));
         self.in_row = if last.is_some() { self.in_row + 1 } else { 0 };
         self.call = last.map(|call| call.id.clone());
-        let (status, reason) = (RunStatus::Failed, EndReason::MaxOutputTokens);
+        let status = RunStatus::Failed;
+        let reason = EndReason::MaxOutputTokens;
         (self.in_row > MAX_CONSECUTIVE).then(|| Termination {
             status,
             reason,

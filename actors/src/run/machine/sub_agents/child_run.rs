@@ -145,7 +145,8 @@ fn child_settings(spec: &RunSpec, order: &ChildRequest, by_model: bool) -> RunSe
     {
         (before.options.tools, before.model) = (None, spec.settings.model.clone());
     }
-    let (request, options) = (&order.spec, &order.spec.options);
+    let request = &order.spec;
+    let options = &order.spec.options;
     let previous_tools = previous_settings
         .as_ref()
         .and_then(|before| before.options.tools.as_ref());

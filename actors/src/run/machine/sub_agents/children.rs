@@ -151,7 +151,8 @@ impl RunState {
         if child.result.is_some() {
             return None;
         }
-        let (call, goal) = (child.tool_call_id.clone(), child.goal_id.clone());
+        let call = child.tool_call_id.clone();
+        let goal = child.goal_id.clone();
         self.sub_agents.open -= 1;
         if let Some(call) = call {
             // A later turn may have another call with this id.
@@ -236,7 +237,8 @@ impl Transition<'_, '_> {
             let Some(result) = child.result.as_deref() else {
                 continue;
             };
-            let (sub_trace_id, run_id) = (child.trace_id.clone(), child.run_id.clone());
+            let sub_trace_id = child.trace_id.clone();
+            let run_id = child.run_id.clone();
             let text = outcome::results_text(&[result], None);
             self.add_message(
                 Role::User,

@@ -123,7 +123,8 @@ impl Transition<'_, '_> {
             Some(SharedOrPerChild::One(all)) => vec![all; tasks.len()],
             Some(SharedOrPerChild::Each(each)) if each.len() == tasks.len() => each,
             Some(SharedOrPerChild::Each(each)) => {
-                let (lists, tasks) = (each.len(), tasks.len());
+                let lists = each.len();
+                let tasks = tasks.len();
                 return Err(validation_error(format!(
                     "`messages` has {lists} lists for {tasks} tasks: give one list for all, or one for each task"
                 )));

@@ -76,7 +76,8 @@ impl Transition<'_, '_> {
         if !is_open {
             return; // too late
         }
-        let (id, arguments_preview) = (asked.permission_id.clone(), preview(&asked.arguments));
+        let id = asked.permission_id.clone();
+        let arguments_preview = preview(&asked.arguments);
         let event = PermissionEvent::Requested {
             permission_id: id.clone(),
             tool_call_id: asked.tool_call_id.clone(),

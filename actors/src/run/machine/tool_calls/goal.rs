@@ -45,7 +45,8 @@ impl Transition<'_, '_> {
                 OneOrMany::One(one) => vec![one],
                 OneOrMany::Many(many) => many,
             };
-            let (under, after) = (request.under.as_deref(), request.after.as_deref());
+            let under = request.under.as_deref();
+            let after = request.after.as_deref();
             let sequence = self.state.conversation.last_sequence;
             let planned = planned_goals
                 .plan_add(

@@ -125,7 +125,9 @@ impl Transition<'_, '_> {
             CollaboratorStatus::Waiting,
             &request.question,
         );
-        let (question, to, tool_call_id) = (request.question, request.to, call.id.clone());
+        let question = request.question;
+        let to = request.to;
+        let tool_call_id = call.id.clone();
         self.emit(SubAgentEvent::QuestionAsked {
             question_id,
             question,

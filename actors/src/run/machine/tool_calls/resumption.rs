@@ -52,8 +52,10 @@ impl Transition<'_, '_> {
         let Some(calls) = self.state.calls_mut() else {
             return;
         };
-        let (mut spawned, mut recorded_calls, mut pending_calls, mut pending_permissions) =
-            (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let mut spawned = Vec::new();
+        let mut recorded_calls = Vec::new();
+        let mut pending_calls = Vec::new();
+        let mut pending_permissions = Vec::new();
         for open in calls.iter().filter(|open| open.state != CallState::Done) {
             if let Some(output) = recorded.remove(&open.call.id) {
                 recorded_calls.push((open.call.clone(), output));

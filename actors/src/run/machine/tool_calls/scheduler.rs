@@ -211,11 +211,13 @@ impl Transition<'_, '_> {
         let Some(calls) = self.state.calls_mut() else {
             return Ok(());
         };
-        let (asked_in, place) = (calls.message_sequence, calls.index_of(&call.id));
+        let asked_in = calls.message_sequence;
+        let place = calls.index_of(&call.id);
         let is_changed = calls
             .get(&call.id)
             .is_some_and(|open| open.is_changed_by_callback);
-        let (id, raw) = (call.id.clone(), call.arguments.clone());
+        let id = call.id.clone();
+        let raw = call.arguments.clone();
         let request = ToolCallRequest {
             id,
             turn,
@@ -264,7 +266,8 @@ impl Transition<'_, '_> {
         note: Option<String>,
     ) {
         self.withdraw_tool_question(&call.id);
-        let (tool_call_id, name) = (call.id.clone(), call.name.clone());
+        let tool_call_id = call.id.clone();
+        let name = call.name.clone();
         let result = redacted(result, &self.state.spec.redactor);
         let mut memory = (None, false);
         let mut files = Vec::new();

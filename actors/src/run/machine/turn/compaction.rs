@@ -411,10 +411,8 @@ impl Transition<'_, '_> {
         let tokens_after = self.tokens_with_summary(&content, covers);
         // Compare only the messages: the system prompt and the tools are the same before and after.
         let frame = self.state.fixed_tokens();
-        let (before, after) = (
-            tokens_before.saturating_sub(frame),
-            tokens_after.saturating_sub(frame),
-        );
+        let before = tokens_before.saturating_sub(frame);
+        let after = tokens_after.saturating_sub(frame);
         if after > before - before / MIN_SAVING_DIVISOR {
             let mut error = saves_too_little(before, after);
             error.details = json!({ "tokens_after": tokens_after });
@@ -532,10 +530,8 @@ impl Transition<'_, '_> {
     }
 
     fn summary(&self, content: String, covers: Covers) -> Message {
-        let (trace, sequence) = (
-            self.state.spec.identity.trace_id.clone(),
-            self.state.conversation.last_sequence + 1,
-        );
+        let trace = self.state.spec.identity.trace_id.clone();
+        let sequence = self.state.conversation.last_sequence + 1;
         let mut message =
             Message::new(trace, sequence, None, Role::User, content, self.context.now);
         message.description = format!("summary of messages {} to {}", covers.first, covers.last);

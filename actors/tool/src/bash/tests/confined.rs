@@ -20,10 +20,8 @@ async fn confined_command_writes_only_to_its_project() {
     let outside = tempfile::tempdir().unwrap();
     let outside = outside.path().canonicalize().unwrap();
     fs::write(outside.join("there"), "untouched").unwrap();
-    let (out, user) = (
-        outside.to_str().unwrap(),
-        world.user.path().to_str().unwrap(),
-    );
+    let out = outside.to_str().unwrap();
+    let user = world.user.path().to_str().unwrap();
     for command in [
         "echo x > made && mkdir -p a/b && mv made a/b && cp a/b/made . && ln made linked && ln -s made symlink && rm -r a",
         "mkfifo pipe && echo x > $TMPDIR/x && mv $TMPDIR/x moved && test -f moved",

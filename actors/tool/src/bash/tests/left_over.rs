@@ -134,10 +134,8 @@ async fn no_process_remains_after_cancel() {
         let world = BashTest::new();
         let seconds = unique_seconds();
         let command = with_sleep(&format!("{command}; touch marker; SLEEP"), seconds);
-        let (marker, cancel) = (
-            world.project.path().join("marker"),
-            world.project.cancel.clone(),
-        );
+        let marker = world.project.path().join("marker");
+        let cancel = world.project.cancel.clone();
         let cancelling = async {
             while !marker.exists() {
                 tokio::time::sleep(Duration::from_millis(20)).await;

@@ -59,10 +59,8 @@ fn rewrite(value: &mut Value, schemas: &Value) {
             if value["items"]["format"] == "u-int8" {
                 *value = json!({ "type": "string", "format": "binary" });
             } else if value["items"] == json!(false) {
-                let (items, count) = (
-                    value["prefixItems"][0].clone(),
-                    value["prefixItems"].as_array().map_or(0, Vec::len),
-                );
+                let items = value["prefixItems"][0].clone();
+                let count = value["prefixItems"].as_array().map_or(0, Vec::len);
                 *value = json!({ "type": "array", "items": items, "minItems": count, "maxItems": count });
             } else if let Some(merged) = merged(value, schemas) {
                 *value = merged;
@@ -100,7 +98,8 @@ fn merged(schema: &Value, schemas: &Value) -> Option<Value> {
         .map(|part| resolved(part, schemas))
         .collect();
     parts.iter().find(|part| part.get("oneOf").is_some())?;
-    let (mut properties, mut required) = (Map::new(), Vec::new());
+    let mut properties = Map::new();
+    let mut required = Vec::new();
     for part in parts {
         match part["oneOf"].as_array() {
             None => add(&mut properties, &mut required, part),

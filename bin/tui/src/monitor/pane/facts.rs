@@ -83,7 +83,8 @@ fn ago(at: Timestamp, now: Timestamp) -> String {
 }
 
 fn state(page: &PaneContext<'_>, lines: &mut Vec<StyledLine>) {
-    let (view, now) = (&page.actor.view, page.now);
+    let view = &page.actor.view;
+    let now = page.now;
     let mut line = StyledLine::of(TextStyle::Dim, text::pad("state", NAME))
         .and(page.actor.style(), page.actor.state().to_owned());
     if !page.actor.has_ended {
@@ -107,7 +108,8 @@ fn state(page: &PaneContext<'_>, lines: &mut Vec<StyledLine>) {
 }
 
 fn run(page: &PaneContext<'_>, lines: &mut Vec<StyledLine>) {
-    let (view, now) = (&page.actor.view, page.now);
+    let view = &page.actor.view;
+    let now = page.now;
     let Some(run) = &view.run else { return };
     let spent = page.actor.spent();
     let mut used = format!(
@@ -417,7 +419,9 @@ fn supervision(page: &PaneContext<'_>, lines: &mut Vec<StyledLine>) {
     let said = match page.actor.has_ended {
         true => format!("{} (limit {limit}); the actor has stopped", view.restarts),
         false => {
-            let (restarts, handled, mailbox) = (view.restarts, view.handled, view.mailbox);
+            let restarts = view.restarts;
+            let handled = view.handled;
+            let mailbox = view.mailbox;
             format!(
                 "{restarts} (limit {limit}), {handled} messages handled, {mailbox} in the mailbox"
             )

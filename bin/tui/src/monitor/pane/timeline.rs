@@ -66,7 +66,8 @@ pub(super) fn lines(events: &[EventRecord], page: &PaneContext<'_>) -> Vec<Style
             let passed = u128::from(at.millis_since(begin)) * room as u128 / u128::from(total);
             usize::try_from(passed).unwrap_or(room).min(room)
         };
-        let (from, to) = (column(span.begin).min(room - 1), column(until));
+        let from = column(span.begin).min(room - 1);
+        let to = column(until);
         let wide = (to.saturating_sub(from)).max(1);
         let bar = page.cells.bar(1.0, wide);
         let time = format::duration(until.millis_since(span.begin));
@@ -326,7 +327,8 @@ mod tests {
     #[test]
     fn names_of_sub_agents_omit_what_all_have_in_common() {
         let span = |name: &str, is_child| {
-            let (style, begin) = (TextStyle::Cyan, Timestamp::from_millis(0));
+            let style = TextStyle::Cyan;
+            let begin = Timestamp::from_millis(0);
             TimelineSpan {
                 name: name.to_owned(),
                 style,

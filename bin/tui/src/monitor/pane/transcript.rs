@@ -19,7 +19,8 @@ pub(super) fn lines(events: &[EventRecord], page: &PaneContext<'_>) -> Vec<Style
     let Some(run) = page.actor.run_id() else {
         return Vec::new();
     };
-    let (width, unicode) = (page.columns, page.cells.unicode);
+    let width = page.columns;
+    let unicode = page.cells.unicode;
     let mut transcript = Transcript::new(run.clone());
     let mut lines: Vec<StyledLine> = Vec::new();
     for record in events

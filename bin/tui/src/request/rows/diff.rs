@@ -17,7 +17,8 @@ const TEXT_COLUMN: usize = NUMBERS_COLUMNS + 3;
 pub(crate) fn diff_rows(diff: &str) -> Option<Vec<Row>> {
     let mut rows = Vec::new();
     // Numbers of the next line in the old file and in the new file.
-    let (mut old, mut new) = (0, 0);
+    let mut old = 0;
+    let mut new = 0;
     let lines = diff.strip_suffix('\n').unwrap_or(diff).split('\n');
     let mut lines = lines.skip_while(|line| !line.starts_with("@@ ")).peekable();
     lines.peek()?;

@@ -192,7 +192,8 @@ fn printed_lines_scroll_above_the_frame() {
 #[test]
 fn frame_is_one_synchronized_update_and_hides_cursor_once() {
     let mut glass = TestTerminal::new(20, 10);
-    let (begin, end) = ("\u{1b}[?2026h", "\u{1b}[?2026l");
+    let begin = "\u{1b}[?2026h";
+    let end = "\u{1b}[?2026l";
     for (above, picture, hides) in [
         (&["a"][..], &["p"][..], true),
         (&[], &["q"], false),
@@ -236,10 +237,8 @@ fn forget_hides_cursor_again_and_starts_on_a_new_line() {
 
 #[test]
 fn cropped_screen_shows_no_old_lines() {
-    let (old, new) = (
-        ["old 1 is so long", "old 2 is so long", "old 3"],
-        ["new 1", "new 2"],
-    );
+    let old = ["old 1 is so long", "old 2 is so long", "old 3"];
+    let new = ["new 1", "new 2"];
     for (columns, rows) in [
         (40, 10),
         (8, 10),
