@@ -124,8 +124,10 @@ impl ActorStatus {
         self.change(|look| {
             let is_new = look.state != state || look.activity != activity;
             if is_new {
-                (look.since, look.state, look.activity, look.pause) =
-                    (now(), state, activity, None);
+                look.since = now();
+                look.state = state;
+                look.activity = activity;
+                look.pause = None;
             }
             is_new
         });

@@ -360,7 +360,8 @@ impl ModelGateways {
         let is_built_in = profile == "offline" && !self.registered.contains_key(profile);
         if is_built_in || settings.provider() == Provider::Offline {
             // The offline model has no account with a rate limit.
-            (settings.requests_per_minute, settings.tokens_per_minute) = (0, 0);
+            settings.requests_per_minute = 0;
+            settings.tokens_per_minute = 0;
         }
         let fresh = Gateway::new(profile, model, &settings);
         Ok(self

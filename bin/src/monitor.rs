@@ -153,7 +153,8 @@ impl Display {
         }
         if keyboard::is_foreground() && screen::take_suspended() {
             self.tty.retake().map_err(|error| drawing_failed(&error))?;
-            (self.keys, self.is_due) = (Some(EventStream::new()), true);
+            self.keys = Some(EventStream::new());
+            self.is_due = true;
         }
         self.is_due |= std::mem::replace(&mut self.second, now.as_millis() / 1_000) != self.second;
         Ok(())

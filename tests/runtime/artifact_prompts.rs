@@ -265,10 +265,8 @@ impl Tool for Parrot {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn large_output_becomes_artifact_and_shows_head_and_tail() {
     let mut config = quick_config();
-    (
-        config.artifacts.max_inline_bytes,
-        config.artifacts.max_inline_tokens,
-    ) = (1_000, 225);
+    config.artifacts.max_inline_bytes = 1_000;
+    config.artifacts.max_inline_tokens = 225;
     let world = TestRuntime::with(prompt_driven_model(), |builder| {
         builder.config(config).tool(Parrot::tool())
     })

@@ -456,10 +456,8 @@ async fn run_cancelled_during_a_slow_step_accepts_no_more_children() {
             config.model.max_concurrency = Some(1);
             config.agents.max_concurrent_children_per_session = 2;
             config.agents.max_children_per_run = 24;
-            (
-                config.model.retry.initial_backoff_ms,
-                config.model.retry.max_backoff_ms,
-            ) = (60_000, 60_000);
+            config.model.retry.initial_backoff_ms = 60_000;
+            config.model.retry.max_backoff_ms = 60_000;
             builder
                 .config(config)
                 .tool(HangOnceTool::new(false, &called))

@@ -86,7 +86,8 @@ async fn goals(world: &TestRuntime, session: &str) -> GoalTree {
         .unwrap();
     for goal in &mut tree.goals {
         goal.sub_trace_metadata.clear();
-        (goal.self_stats, goal.cumulative_stats) = (None, None);
+        goal.self_stats = None;
+        goal.cumulative_stats = None;
     }
     tree
 }

@@ -204,11 +204,13 @@ impl Blocks {
             let across_minus = plus[at] & diagonal;
             let shifted_plus = (across_plus << 1) | (above_plus >> (ROWS - 1));
             let shifted_minus = (across_minus << 1) | (above_minus >> (ROWS - 1));
-            (above_plus, above_minus) = (across_plus, across_minus);
+            above_plus = across_plus;
+            above_minus = across_minus;
             plus[at] = shifted_minus | !(diagonal | shifted_plus);
             minus[at] = shifted_plus & diagonal;
         }
-        (flow.plus, flow.minus) = (above_plus, above_minus);
+        flow.plus = above_plus;
+        flow.minus = above_minus;
     }
 
     /// Returns the difference between the cell above a block and the cell in row `rows` of the block.

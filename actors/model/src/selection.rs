@@ -39,7 +39,8 @@ pub fn complete_default_model(
         .and_then(|name| vendor_name(name, catalog))
     {
         let own_name = own_name.to_owned();
-        (model.provider, model.name) = (Some(provider), Some(own_name));
+        model.provider = Some(provider);
+        model.name = Some(own_name);
     }
     let has_provider = model.provider.is_some();
     for profile in config
@@ -68,7 +69,8 @@ fn complete_profile(profile: &mut ModelOverride, inherits_provider: bool, catalo
         .and_then(|name| vendor_name(name, catalog));
     if let (None, Some((provider, own_name))) = (&profile.base_url, known) {
         let own_name = own_name.to_owned();
-        (profile.provider, profile.name) = (Some(provider), Some(own_name));
+        profile.provider = Some(provider);
+        profile.name = Some(own_name);
     } else if !inherits_provider {
         let ModelOverride {
             base_url,

@@ -252,7 +252,8 @@ impl Ledger {
                     Some(room)
                         if is_held && room / 2 >= MIN_SHARED_OUTPUT_TOKENS && room != u64::MAX =>
                     {
-                        (output, short_of) = (room / 2, Some(mark));
+                        output = room / 2;
+                        short_of = Some(mark);
                     }
                     _ if is_held => waits = true,
                     room => (output, short_of) = (room.unwrap_or(0), Some(mark)),

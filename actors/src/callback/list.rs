@@ -132,7 +132,8 @@ impl Callbacks {
             match decision(callback, call).await {
                 Ok(After::Keep) => {}
                 Ok(After::Replace(other)) => {
-                    (result, is_replaced) = (other, true);
+                    result = other;
+                    is_replaced = true;
                     reports.push(step.completed(callback, "replaced", None));
                 }
                 Ok(After::Fail(error)) => {

@@ -69,7 +69,8 @@ impl EventStream {
 
     /// Makes the stream of a trace end once the trace has no live run.
     pub(crate) fn until_ended(mut self) -> Self {
-        (self.until_ended, self.check_end) = (true, true);
+        self.until_ended = true;
+        self.check_end = true;
         self
     }
 
@@ -196,7 +197,8 @@ impl EventStream {
         // Without events, the last id is that before the first.
         if found.last_event_id > self.cursor.max(found.first_event_id - 1) {
             // Events that arrived meanwhile are passed first.
-            (self.needs_read, self.check_end) = (true, true);
+            self.needs_read = true;
+            self.check_end = true;
             return Ok(false);
         }
         Ok(match run {

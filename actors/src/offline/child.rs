@@ -80,8 +80,8 @@ fn listed(conversation: &Conversation<'_>, scope: &Scope) -> Listing {
             one.files.retain(|path, _| scope.contains(path));
             let all_shown = !one.is_truncated || !scope.files.is_empty();
             if all_shown {
-                (one.total_files, one.total_bytes) =
-                    (one.files.len() as u64, one.files.values().sum());
+                one.total_files = one.files.len() as u64;
+                one.total_bytes = one.files.values().sum();
             }
             one.folders.clear();
             one.is_truncated = !all_shown;

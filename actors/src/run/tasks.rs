@@ -638,11 +638,9 @@ async fn load(services: &TaskServices, live: &RunEntry) -> Result<LoadedRun, Err
             .await
         {
             Ok(plan) => {
-                (
-                    way_back.document_writes,
-                    way_back.restored,
-                    way_back.unchanged,
-                ) = (plan.writes, plan.restored, plan.unchanged);
+                way_back.document_writes = plan.writes;
+                way_back.restored = plan.restored;
+                way_back.unchanged = plan.unchanged;
             }
             Err(error) if error.retryable => return Err(error),
             // The run ends with this error, because the document cannot be restored.

@@ -93,7 +93,9 @@ fn inherited(start: &RunRequest, mode: RunMode, before: Option<&InheritedSetting
         kept.agent_type.clone_from(&open.agent_type);
     }
     if start.agent.preset.is_some() {
-        (kept.system_prompt, kept.options.tools, kept.model) = (None, None, open.model.clone());
+        kept.system_prompt = None;
+        kept.options.tools = None;
+        kept.model = open.model.clone();
     }
     for setting in &start.reset_settings {
         match setting {

@@ -196,7 +196,8 @@ impl ShutdownGate {
     /// Shuts the gate permanently because the owner is shutting down.
     pub fn begin_shutdown(&self) {
         let mut state = self.state();
-        (state.open, state.is_shutting_down) = (false, true);
+        state.open = false;
+        state.is_shutting_down = true;
     }
 
     /// Waits until no start or change is in progress.

@@ -323,7 +323,8 @@ async fn events(
         // The pane was not updated for a long time. Older events are skipped, since they would not be kept.
         let newest = newest().await?;
         if newest > since {
-            (since, follow) = (newest, false);
+            since = newest;
+            follow = false;
             records.clear();
         }
     }

@@ -121,7 +121,8 @@ impl Storm {
                 };
                 match read {
                     Ok(Progress { last, ended }) => {
-                        (seen, done) = (last, ended);
+                        seen = last;
+                        done = ended;
                         self.breaks.fetch_add(1, Relaxed);
                     }
                     Err(ReadError::Wrong(why)) => return Err(format!("{session}: {why}").into()),

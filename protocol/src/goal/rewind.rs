@@ -30,7 +30,8 @@ impl GoalTree {
         for goal in &mut self.goals {
             goal.sub_trace_ids.clear();
             goal.sub_trace_metadata.clear();
-            (goal.self_stats, goal.cumulative_stats) = (None, None);
+            goal.self_stats = None;
+            goal.cumulative_stats = None;
         }
         self
     }

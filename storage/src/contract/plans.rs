@@ -130,12 +130,16 @@ pub(super) fn goal_stats_sum_messages_children_and_sub_traces(mut world: TestSto
     ]);
     let mut answer = message("a", 1, None, Role::Assistant);
     answer.goal_id = Some(goal_id("3"));
-    (answer.prompt_tokens, answer.completion_tokens) = (Some(700), Some(300));
-    (answer.cost, answer.duration_ms) = (Some(Usd::from_nanos(500)), Some(40));
+    answer.prompt_tokens = Some(700);
+    answer.completion_tokens = Some(300);
+    answer.cost = Some(Usd::from_nanos(500));
+    answer.duration_ms = Some(40);
     let mut result = message("a", 2, Some(1), Role::Tool);
-    (result.goal_id, result.duration_ms) = (Some(goal_id("3")), Some(9_000));
+    result.goal_id = Some(goal_id("3"));
+    result.duration_ms = Some(9_000);
     let mut other = message("a", 3, Some(2), Role::Assistant);
-    (other.goal_id, other.completion_tokens) = (Some(goal_id("2")), Some(1));
+    other.goal_id = Some(goal_id("2"));
+    other.completion_tokens = Some(1);
     world.write(vec![
         add_message(answer),
         add_message(result),

@@ -345,7 +345,8 @@ pub(super) fn turn_end(
             .query_row((key, clamp_to_i64(at)), |row| Columns::of(row).count())
             .optional()?;
         let Some(next) = next else { break };
-        (open, at) = (open - 1, next);
+        open -= 1;
+        at = next;
     }
     Ok(Some(at))
 }

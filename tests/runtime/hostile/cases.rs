@@ -82,7 +82,8 @@ impl Case {
     }
 
     pub fn and(mut self, policy: Option<Want>, careless: Option<Want>) -> Self {
-        (self.policy, self.careless) = (policy, careless);
+        self.policy = policy;
+        self.careless = careless;
         self
     }
 

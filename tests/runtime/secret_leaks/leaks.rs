@@ -86,7 +86,8 @@ impl Tool for Leak {
                         uid: context.uid.to_string(),
                     };
                     let mut save = Save::new("stored", "text/plain", blurt());
-                    (save.title, save.summary) = (blurt(), Some(blurt()));
+                    save.title = blurt();
+                    save.summary = Some(blurt());
                     save.metadata
                         .insert("from".to_owned(), json!({ "where": blurt() }));
                     context.artifacts()?.save(&place, save).await?;

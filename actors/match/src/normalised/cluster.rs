@@ -222,7 +222,8 @@ impl Cluster {
             if firsts.get(at + 1).is_none_or(|&next| end <= next) {
                 let start = firsts[from];
                 for item in &mut self.items[from..=at] {
-                    (item.start, item.end) = (start, end);
+                    item.start = start;
+                    item.end = end;
                 }
                 from = at + 1;
             }

@@ -91,7 +91,8 @@ impl GeminiAnswer {
 
     fn add_chunk(&mut self, chunk: Chunk, deltas: &mut dyn DeltaSink) -> Result<(), EventError> {
         if let Some(usage) = chunk.usage_metadata.and_then(WireUsage::usage) {
-            (self.draft.usage, self.draft.has_usage) = (usage, true);
+            self.draft.usage = usage;
+            self.draft.has_usage = true;
         }
         let blocked = chunk
             .prompt_feedback

@@ -132,7 +132,9 @@ impl RunActor {
             }
             // The conversation, or a document to be rewound with it, has changed since it was read.
             StoreError::HeadMoved(_) | StoreError::AlreadyExists(_) if !state.has_started => {
-                (state.run, state.appends.in_flight, state.appends.number) = (None, None, 0);
+                state.run = None;
+                state.appends.in_flight = None;
+                state.appends.number = 0;
                 state
                     .tasks
                     .load(myself.clone(), Default::default(), STORAGE_BACKOFF.0);

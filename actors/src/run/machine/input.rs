@@ -368,6 +368,7 @@ impl RecallResult {
     pub(in crate::run) fn add_call(&mut self, used: Used) {
         self.model_calls += 1;
         let (usage, cost) = add_used(self.usage.map(|usage| (usage, self.cost)), used);
-        (self.usage, self.cost) = (Some(usage), cost);
+        self.usage = Some(usage);
+        self.cost = cost;
     }
 }

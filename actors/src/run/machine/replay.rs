@@ -68,7 +68,8 @@ impl RunState {
                 ..StoredRun::default()
             },
         );
-        (state.usage.own, state.clock.used_ms) = (usage, usage.duration_ms);
+        state.usage.own = usage;
+        state.clock.used_ms = usage.duration_ms;
         state
     }
 

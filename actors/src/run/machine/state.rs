@@ -536,7 +536,8 @@ impl RunState {
         match checked {
             Ok(answer) => {
                 self.answer.text = answer;
-                (self.answer.unfit, self.answer.unfit_answers) = (None, 0);
+                self.answer.unfit = None;
+                self.answer.unfit_answers = 0;
             }
             Err(why) => {
                 text.clone_into(&mut self.answer.text);
@@ -560,8 +561,8 @@ impl RunState {
     fn close_turn(&mut self) {
         self.turn.is_open = false;
         // A summarizer that failed repeatedly does not get all its attempts again in every turn.
-        (self.compaction.completed, self.compaction.failed) =
-            (0, self.compaction.failed.min(MAX_CARRIED_OVER_FAILURES));
+        self.compaction.completed = 0;
+        self.compaction.failed = self.compaction.failed.min(MAX_CARRIED_OVER_FAILURES);
     }
 
     /// Halts an ending run whose summary or reflection has just ended (R6).

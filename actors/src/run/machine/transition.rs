@@ -394,8 +394,8 @@ impl Transition<'_, '_> {
         }
         let changes = self.state.conversation.unrecorded_changes();
         self.add_message(Role::Assistant, completion.text, |message| {
-            (message.reasoning, message.provider_data) =
-                (completion.reasoning, completion.provider_data);
+            message.reasoning = completion.reasoning;
+            message.provider_data = completion.provider_data;
             message.context_update = context_update;
             if with_calls && message.content.is_empty() {
                 let names: Vec<&str> = calls
@@ -410,7 +410,8 @@ impl Transition<'_, '_> {
             message.prompt_changes = changes.filter(|_| !message.partial);
             message.prompt_tokens = Some(usage.prompt_tokens);
             message.completion_tokens = Some(usage.completion_tokens);
-            (message.cost, message.duration_ms) = (cost, Some(duration_ms));
+            message.cost = cost;
+            message.duration_ms = Some(duration_ms);
             message.finish_reason = Some(finish_reason);
         });
         self.name_trace();

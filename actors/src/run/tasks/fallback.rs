@@ -191,7 +191,8 @@ impl ModelCaller {
             error_of_first = error_of_first.or_else(|| failed.error.clone());
             observer.record(fallback_event(spec, current, next, failed));
             observer.start_over();
-            (recorded, current) = (Some(next), Some(next));
+            recorded = Some(next);
+            current = Some(next);
         }
     }
 }

@@ -287,7 +287,9 @@ impl RuntimeBuilder {
             } = ModelConfig::default();
             let service = (api_key_env, headers, header_env, query, params);
             let model = &mut config.model;
-            (model.provider, model.base_url, model.name) = (Some(provider), base_url, Some(name));
+            model.provider = Some(provider);
+            model.base_url = base_url;
+            model.name = Some(name);
             // The key and the headers of another service must not be sent to this one.
             (
                 model.api_key_env,

@@ -68,7 +68,8 @@ impl SessionActor {
             return; // closing interrupts them
         }
         tracing::error!(session = %self.key.session_id, %error, "failed to read a session; its runs are ended as failed");
-        (state.is_holding, state.start_mode) = (false, StartMode::Stored);
+        state.is_holding = false;
+        state.start_mode = StartMode::Stored;
         for request in std::mem::take(&mut state.held_requests) {
             let _ = request.reply.send(Err(error.clone()));
         }

@@ -286,7 +286,8 @@ fn without_stats(mut tree: GoalTree, children: &[TaskLine]) -> GoalTree {
         })
         .collect();
     for goal in &mut tree.goals {
-        (goal.self_stats, goal.cumulative_stats) = (None, None);
+        goal.self_stats = None;
+        goal.cumulative_stats = None;
         goal.sub_trace_metadata.clear();
         goal.sub_trace_ids.retain(|id| started.contains(id));
     }

@@ -126,7 +126,8 @@ impl ActorIndex {
             .filter(|actor| actor.has_ended)
         {
             actor.record = Some(Box::new(record));
-            (self.version, self.structure_version) = (self.version + 1, self.structure_version + 1);
+            self.version += 1;
+            self.structure_version += 1;
             self.summary.take();
         }
     }
@@ -147,7 +148,9 @@ impl ActorIndex {
                 if actor.has_ended {
                     self.ended.retain(|ended| *ended != key);
                 }
-                (actor.view, actor.has_ended, actor.record) = (view, false, None);
+                actor.view = view;
+                actor.has_ended = false;
+                actor.record = None;
                 self.structure_version += u64::from(was != (false, actor.alarm().is_some()));
                 before
             }
@@ -499,7 +502,8 @@ mod tests {
             let mut view = run(id, None);
             view.restarts = restarts;
             let about = view.run.as_mut().unwrap();
-            (about.stuck, about.asks) = (stuck, asks);
+            about.stuck = stuck;
+            about.asks = asks;
             views.push(view);
         }
         actors.apply(tree(views), at(0));

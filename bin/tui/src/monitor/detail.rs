@@ -135,17 +135,17 @@ impl Detail {
             ..Records::default()
         };
         self.loads = HashMap::new();
-        (
-            self.scroll,
-            self.at_end,
-            self.selected_artifact,
-            self.previewed,
-        ) = (0, true, None, None);
+        self.scroll = 0;
+        self.at_end = true;
+        self.selected_artifact = None;
+        self.previewed = None;
     }
 
     pub(crate) fn show(&mut self, pane: Pane) {
         if self.pane != pane {
-            (self.pane, self.scroll, self.at_end) = (pane, 0, true);
+            self.pane = pane;
+            self.scroll = 0;
+            self.at_end = true;
             self.close_preview();
         }
     }
@@ -201,7 +201,8 @@ impl Detail {
         {
             self.previewed = Some(artifact.key());
             self.loads.remove(&RecordKind::Preview);
-            (self.scroll, self.at_end) = (0, false);
+            self.scroll = 0;
+            self.at_end = false;
         }
     }
 
@@ -258,7 +259,9 @@ impl Detail {
             artifact: self.previewed.clone(),
             generation: self.generation,
         };
-        (load.stamp, load.at, load.is_pending) = (Some((stamp, actors.version)), now, true);
+        load.stamp = Some((stamp, actors.version));
+        load.at = now;
+        load.is_pending = true;
         Some(want)
     }
 

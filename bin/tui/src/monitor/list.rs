@@ -99,7 +99,8 @@ impl RowList {
             // Remove folding and filters.
             self.view.folded.clear();
             self.view.filter.clear();
-            (self.view.only_urgent, self.view.with_ended) = (false, true);
+            self.view.only_urgent = false;
+            self.view.with_ended = true;
         }
         self.selected = Some(key.clone());
         self.arranged = None;
@@ -131,7 +132,8 @@ impl RowList {
             .iter()
             .rposition(|above| above.branches.len() < row.branches.len());
         if let Some(above) = above {
-            (self.at, self.selected) = (above, Some(self.rows[above].key.clone()));
+            self.at = above;
+            self.selected = Some(self.rows[above].key.clone());
         }
     }
 

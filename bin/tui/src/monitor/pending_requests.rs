@@ -34,7 +34,9 @@ impl PendingRequests {
     pub(crate) fn start_due_read(&mut self, actors: &ActorIndex, now: Timestamp) -> bool {
         let asked = &actors.summary().pending_requests;
         if asked.is_empty() {
-            (self.list, self.read_for, self.is_awaited) = (Vec::new(), Vec::new(), false);
+            self.list = Vec::new();
+            self.read_for = Vec::new();
+            self.is_awaited = false;
             return false;
         }
         let count: usize = asked
@@ -51,8 +53,11 @@ impl PendingRequests {
         if self.is_pending || !is_due {
             return false;
         }
-        (self.is_pending, self.is_stale, self.has_failed) = (true, false, false);
-        (self.read_at, self.read_for) = (now, asked.clone());
+        self.is_pending = true;
+        self.is_stale = false;
+        self.has_failed = false;
+        self.read_at = now;
+        self.read_for = asked.clone();
         true
     }
 
@@ -97,7 +102,8 @@ impl PendingRequests {
 
     /// Drops the pending read, because it belongs to another process.
     pub(crate) fn reset(&mut self) {
-        (self.is_pending, self.is_stale) = (false, true);
+        self.is_pending = false;
+        self.is_stale = true;
     }
 }
 
@@ -115,7 +121,8 @@ mod tests {
         let asking = |events: u64| {
             let mut view = run("r", None);
             let about = view.run.as_mut().unwrap();
-            (about.asks, about.events) = (1, events);
+            about.asks = 1;
+            about.events = events;
             view
         };
         let mut asks = PendingRequests::default();

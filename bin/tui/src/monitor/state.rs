@@ -400,14 +400,16 @@ impl Monitor {
             Navigation::Open => (self.detail.has_focus, self.detail.is_zoomed) = (true, true),
             Navigation::Close if self.detail.close_preview() => {}
             Navigation::Close if self.detail.has_focus => {
-                (self.detail.has_focus, self.detail.is_zoomed) = (false, false);
+                self.detail.has_focus = false;
+                self.detail.is_zoomed = false;
             }
             Navigation::Close => self.list.change(actors, |view| {
                 view.filter.clear();
                 view.only_urgent = false;
             }),
             Navigation::Switch => {
-                (self.detail.has_focus, self.detail.is_zoomed) = (!self.detail.has_focus, false);
+                self.detail.has_focus = !self.detail.has_focus;
+                self.detail.is_zoomed = false;
             }
             Navigation::Pane(pane) => {
                 self.detail.show(pane);

@@ -110,21 +110,28 @@ const PLAIN: CellWriter = CellWriter {
 fn sample_tree() -> TreeEvent {
     let child = |id: &str, task: &str, tokens: u64, since: i64| {
         let mut view = run(id, Some("main"));
-        (view.started_at, view.since, view.handled) = (at(-300), at(since), 40);
+        view.started_at = at(-300);
+        view.since = at(since);
+        view.handled = 40;
         let about = view.run.as_mut().unwrap();
         about.task = task.to_owned();
-        (about.tokens, about.turn, about.events) = (tokens, 4, 31);
+        about.tokens = tokens;
+        about.turn = 4;
+        about.events = 31;
         about.cost = Some(Usd::from_nanos(tokens * 15_000));
         about.last_progress = Some(at(since));
         view
     };
     let mut main = run("main", None);
-    (main.started_at, main.since, main.activity) =
-        (at(-420), at(-300), "3 of 4 children".to_owned());
+    main.started_at = at(-420);
+    main.since = at(-300);
+    main.activity = "3 of 4 children".to_owned();
     let about = main.run.as_mut().unwrap();
     about.task = "Write a report about the project".to_owned();
-    (about.tokens, about.turn, about.events, about.cost) =
-        (18_250, 3, 57, Some(Usd::from_nanos(273_750_000)));
+    about.tokens = 18_250;
+    about.turn = 3;
+    about.events = 57;
+    about.cost = Some(Usd::from_nanos(273_750_000));
     about.goal = Some("1.2 Explore the folders".to_owned());
     about.last_progress = Some(at(-2));
     about.budget = vec![
@@ -140,19 +147,20 @@ fn sample_tree() -> TreeEvent {
         },
     ];
     let mut stuck = child("stuck", "Explore the folder `vendor/`", 9_100, -290);
-    (stuck.activity, stuck.last_error) = (
-        "tool bash".to_owned(),
-        Some(
-            "model call, attempt 1: rate_limited: the service is busy (429), try again in 20 s"
-                .to_owned(),
-        ),
+    stuck.activity = "tool bash".to_owned();
+    stuck.last_error = Some(
+        "model call, attempt 1: rate_limited: the service is busy (429), try again in 20 s"
+            .to_owned(),
     );
     stuck.run.as_mut().unwrap().stuck = true;
     let mut asks = child("asks", "Explore the folder `docs/`", 7_000, -65);
-    (asks.state, asks.activity) = ("waiting".into(), "a permission".to_owned());
+    asks.state = "waiting".into();
+    asks.activity = "a permission".to_owned();
     asks.run.as_mut().unwrap().asks = 1;
     let mut back = child("back", "Explore the folder `src/`", 8_900, -3);
-    (back.restarts, back.last_error, back.mailbox) = (1, Some("crashed on request".to_owned()), 2);
+    back.restarts = 1;
+    back.last_error = Some("crashed on request".to_owned());
+    back.mailbox = 2;
     let TreeEvent::Snapshot { mut tree, dropped } = tree(vec![main, stuck, asks, back]) else {
         unreachable!()
     };
@@ -179,7 +187,8 @@ fn sample_tree() -> TreeEvent {
     let mut open = vec![&mut *tree];
     while let Some(view) = open.pop() {
         if view.started_at == Timestamp::default() {
-            (view.started_at, view.since) = (at(-600), at(-600));
+            view.started_at = at(-600);
+            view.since = at(-600);
         }
         open.extend(view.children.iter_mut());
     }

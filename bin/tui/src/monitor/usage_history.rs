@@ -28,7 +28,8 @@ impl UsageHistory {
     pub(crate) fn record(&mut self, now: Timestamp, (tokens, events): (u64, u64)) {
         let now = second(now);
         if self.beats.is_empty() {
-            (self.last, self.beats) = (now, VecDeque::from([(0, 0)]));
+            self.last = now;
+            self.beats = VecDeque::from([(0, 0)]);
         }
         // If the clock was set back, usage is added to the newest second.
         let passed = usize::try_from(now - self.last).unwrap_or(0).min(SECONDS);

@@ -31,7 +31,8 @@ impl RunState {
                 ..ReflectionState::default()
             });
             // The reflecting model has a system prompt of its own.
-            (self.conversation.system, self.conversation.system_sequence) = (None, None);
+            self.conversation.system = None;
+            self.conversation.system_sequence = None;
         }
     }
 

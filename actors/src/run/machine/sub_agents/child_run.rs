@@ -143,7 +143,8 @@ fn child_settings(spec: &RunSpec, order: &ChildRequest, by_model: bool) -> RunSe
         .as_mut()
         .filter(|_| order.spec.preset.is_some() && !by_model)
     {
-        (before.options.tools, before.model) = (None, spec.settings.model.clone());
+        before.options.tools = None;
+        before.model = spec.settings.model.clone();
     }
     let request = &order.spec;
     let options = &order.spec.options;

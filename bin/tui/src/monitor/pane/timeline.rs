@@ -305,7 +305,8 @@ fn spans(events: &[&EventRecord], mut turn: u32) -> Vec<TimelineSpan> {
                 }
                 Change::End { key, has_failed } => {
                     if let Some(span) = open.remove(&key) {
-                        (spans[span].end, spans[span].has_failed) = (Some(record.ts), has_failed);
+                        spans[span].end = Some(record.ts);
+                        spans[span].has_failed = has_failed;
                     }
                 }
                 Change::EndAll => open

@@ -179,7 +179,8 @@ fn session_on_the_screen_is_read_for_its_name_and_folder() {
     );
     assert!(!test.types("j").contains(&request), "the read is pending");
     let mut new = session();
-    (new.slug, new.last_run_at) = (None, None);
+    new.slug = None;
+    new.last_run_at = None;
     test.receive(MonitorInput::Session(
         SessionId::new("s"),
         Box::new(Ok(new)),
@@ -422,8 +423,10 @@ fn ended_run_shows_its_stored_record() {
         "local".to_owned(),
         at(-300),
     );
-    (record.run_id, record.status) = (RunId::new("back"), RunStatus::Failed);
-    (record.usage.total_tokens, record.completed_at) = (9_950, Some(at(0)));
+    record.run_id = RunId::new("back");
+    record.status = RunStatus::Failed;
+    record.usage.total_tokens = 9_950;
+    record.completed_at = Some(at(0));
     record.error = Some(ErrorInfo::new(ErrorCode::Timeout, "it took too long"));
     test.receive(MonitorInput::Record(
         RunId::new("back"),

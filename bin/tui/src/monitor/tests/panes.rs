@@ -126,12 +126,11 @@ fn dollar_shows_tokens_and_money_with_sub_agents() {
         "local".to_owned(),
         at(-300),
     );
-    (
-        record.usage.total_tokens,
-        record.usage.prompt_tokens,
-        record.usage.completion_tokens,
-    ) = (10_000, 8_000, 2_000);
-    (record.usage.cached_tokens, record.usage.model_calls) = (4_000, 3);
+    record.usage.total_tokens = 10_000;
+    record.usage.prompt_tokens = 8_000;
+    record.usage.completion_tokens = 2_000;
+    record.usage.cached_tokens = 4_000;
+    record.usage.model_calls = 3;
     record.usage.cost = Some(Usd::from_nanos(20_000_000));
     record.cost = record.usage.cost;
     let trace = |id: &str, task: &str, tokens: u64, cost: &str| -> Trace {
