@@ -185,9 +185,10 @@ impl std::fmt::Debug for Reservation {
 impl Drop for Reservation {
     fn drop(&mut self) {
         let run = &self.account.run;
-        match self.is_settled {
-            true => self.account.ledger().release(run, self.held),
-            false => self.account.ledger().mark_lost(run, self.held),
+        if self.is_settled {
+            self.account.ledger().release(run, self.held)
+        } else {
+            self.account.ledger().mark_lost(run, self.held)
         }
         self.account.tree.changed.notify_waiters();
     }

@@ -282,10 +282,11 @@ fn text(file: &Path) -> Result<String, HomeFileError> {
 
 pub(crate) fn check_name(name: &str) -> Result<(), String> {
     let is_good = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
-    match !name.is_empty() && name.len() <= MAX_NAME && name.bytes().all(is_good) {
-        true => Ok(()),
-        false => Err(format!(
+    if !name.is_empty() && name.len() <= MAX_NAME && name.bytes().all(is_good) {
+        Ok(())
+    } else {
+        Err(format!(
             "must be 1 to {MAX_NAME} letters (a-z), digits, - or _, not {name:?}"
-        )),
+        ))
     }
 }

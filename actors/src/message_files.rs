@@ -180,12 +180,11 @@ impl MessageFiles<'_> {
             limits,
         )
         .await?;
-        Ok(
-            match artifact.name.is_some() || fitted.scaled_from.is_some() {
-                true => FittedPart::New(fitted),
-                false => FittedPart::Ready(fitted.part(artifact.artifact_id)),
-            },
-        )
+        Ok(if artifact.name.is_some() || fitted.scaled_from.is_some() {
+            FittedPart::New(fitted)
+        } else {
+            FittedPart::Ready(fitted.part(artifact.artifact_id))
+        })
     }
 
     /// Stores the files of a content, and returns it. The ids of the new artifacts are added to `stored`.

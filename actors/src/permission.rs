@@ -234,9 +234,12 @@ impl Permissions {
             .iter()
             .filter(|grant| grant.applies_to(BASH))
             .collect();
-        let allows_all = granted.iter().any(|grant| match is_unconfined {
-            true => grant.program() == Some(UNCONFINED),
-            false => grant.covers_whole_tool(),
+        let allows_all = granted.iter().any(|grant| {
+            if is_unconfined {
+                grant.program() == Some(UNCONFINED)
+            } else {
+                grant.covers_whole_tool()
+            }
         });
         let confined: &[&Grant] = if is_unconfined { &[] } else { &granted };
         let of_session = self.session_grants.get(session).filter(|_| !is_unconfined);

@@ -97,9 +97,10 @@ fn paged<T>(context: &Context<'_>, command: impl FnOnce() -> T) -> T {
 }
 
 fn run_record_command(context: &Context<'_>, command: RecordCommand) -> Result<Exit, Failure> {
-    match command.only_prints() {
-        true => paged(context, || execute_record_command(context, command)),
-        false => execute_record_command(context, command),
+    if command.only_prints() {
+        paged(context, || execute_record_command(context, command))
+    } else {
+        execute_record_command(context, command)
     }
 }
 

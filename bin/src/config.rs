@@ -308,12 +308,13 @@ impl Settings {
         }
         let own = self.key_location(&["model_profiles", name, "api_key_env"]);
         let place = own.or_else(|| self.key_location(&["model", "api_key_env"]));
-        let described = match Provider::ALL
+        let described = if Provider::ALL
             .into_iter()
             .any(|provider| provider.as_str() == name)
         {
-            true => format!("provider \"{name}\" (model {})", profile.model_name()),
-            false => format!("model profile \"{name}\""),
+            format!("provider \"{name}\" (model {})", profile.model_name())
+        } else {
+            format!("model profile \"{name}\"")
         };
         let wanted = place.map_or_else(String::new, |place| format!(" (set at {place})"));
         Err(Failure::usage(

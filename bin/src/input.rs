@@ -82,9 +82,10 @@ impl Editor {
 impl Input {
     /// Opens standard input for a chat.
     pub(crate) fn of_chat(completions: Completions) -> Result<Self, Failure> {
-        match stdin().is_terminal() && stdout().is_terminal() {
-            true => Self::of_terminal(Some(completions)),
-            false => Ok(Self::Pipe),
+        if stdin().is_terminal() && stdout().is_terminal() {
+            Self::of_terminal(Some(completions))
+        } else {
+            Ok(Self::Pipe)
         }
     }
 

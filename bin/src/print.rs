@@ -62,12 +62,12 @@ pub(crate) fn json_line<T: Serialize>(record: &T) -> Result<(), Failure> {
 
 /// Escapes Unicode line ends, at which some line readers split. In JSON they can only occur within strings.
 fn escape_line_ends(json: String) -> String {
-    match json.contains(LINE_ENDS) {
-        true => json
-            .replace('\u{2028}', "\\u2028")
+    if json.contains(LINE_ENDS) {
+        json.replace('\u{2028}', "\\u2028")
             .replace('\u{2029}', "\\u2029")
-            .replace('\u{85}', "\\u0085"),
-        false => json,
+            .replace('\u{85}', "\\u0085")
+    } else {
+        json
     }
 }
 
@@ -159,9 +159,10 @@ pub(crate) fn selected_table(
 /// Returns the lines of a safe text. On a terminal of known width, it is wrapped between words.
 fn wrap(text: &str, on_terminal: bool) -> Vec<String> {
     let (columns, _) = crossterm::terminal::size().unwrap_or_default();
-    match on_terminal && columns > 0 {
-        true => text::wrap(text, usize::from(columns)),
-        false => vec![text.to_owned()],
+    if on_terminal && columns > 0 {
+        text::wrap(text, usize::from(columns))
+    } else {
+        vec![text.to_owned()]
     }
 }
 

@@ -94,9 +94,10 @@ impl Progress {
 
     /// Shows that the run is being cancelled. `by_key`: by Esc, after which Ctrl-C does not exit immediately.
     pub(crate) fn cancelling(&mut self, by_key: bool) {
-        let note = match by_key {
-            true => "cancelling; Esc goes back to a message",
-            false => "cancelling; press Ctrl-C again to exit immediately",
+        let note = if by_key {
+            "cancelling; Esc goes back to a message"
+        } else {
+            "cancelling; press Ctrl-C again to exit immediately"
         };
         match self {
             Self::Live(picture) => picture.set_hint(note.to_owned()),

@@ -39,16 +39,17 @@ const EDITS: usize = 120;
 /// Creates a model that requests one edit, then answers "done". Its run has an effect that edits can refer to.
 fn one_edit_model() -> ScriptedModel {
     respond(|request| {
-        match request
+        if request
             .messages
             .iter()
             .all(|message| message.tool_calls.is_empty())
         {
-            true => call(
+            call(
                 "create_artifact",
                 json!({"name": "task_plan", "content": "- [ ] one\n"}),
-            ),
-            false => text("done"),
+            )
+        } else {
+            text("done")
         }
     })
 }
@@ -77,15 +78,14 @@ impl Rows {
         println!("|{:-<48}|----------:|------|----------:|---------:|", "");
         for (name, unit, values, floors) in &mut self.0 {
             let value = median(values);
-            let (floor, share) = match floors.is_empty() {
-                true => (String::new(), String::new()),
-                false => {
-                    let floor = median(floors);
-                    (
-                        format!("{floor:.1}"),
-                        format!("{:.0} %", 100.0 * value / floor),
-                    )
-                }
+            let (floor, share) = if floors.is_empty() {
+                (String::new(), String::new())
+            } else {
+                let floor = median(floors);
+                (
+                    format!("{floor:.1}"),
+                    format!("{:.0} %", 100.0 * value / floor),
+                )
             };
             println!("| {name:<46} | {value:>9.1} | {unit:<4} | {floor:>9} | {share:>8} |");
         }

@@ -123,9 +123,10 @@ impl From<&StoreError> for ErrorInfo {
             | StoreError::HeadMoved(_) => ErrorCode::SessionActive,
             _ => ErrorCode::StorageError,
         };
-        match error.is_transient() || code == ErrorCode::SessionActive {
-            true => Self::retryable(code, error.to_string()),
-            false => Self::new(code, error.to_string()),
+        if error.is_transient() || code == ErrorCode::SessionActive {
+            Self::retryable(code, error.to_string())
+        } else {
+            Self::new(code, error.to_string())
         }
     }
 }

@@ -75,11 +75,10 @@ impl Library {
                 }
                 Item::Use(import) if is_public(&import.vis) => {
                     for (name, path) in imported(&import.tree, &[]) {
-                        match self.find(home, &path, 0).is_none()
-                            && self.modules.contains_key(&path)
-                        {
-                            true => self.module(&inner(at, &name), &path, lines),
-                            false => self.reexport(at, home, &name, &path, lines),
+                        if self.find(home, &path, 0).is_none() && self.modules.contains_key(&path) {
+                            self.module(&inner(at, &name), &path, lines)
+                        } else {
+                            self.reexport(at, home, &name, &path, lines)
                         }
                     }
                 }

@@ -181,9 +181,10 @@ fn drill(kills: u64, seed: u64) -> Result<(Counts, Vec<String>), Failed> {
             home = tempfile::tempdir()?;
         }
         let is_new = kill % KILLS_PER_HOME < 2;
-        let moment = match is_new && random.below(2) == 0 {
-            true => KillMoment::AfterStart(Duration::from_micros(random.below(25_000))),
-            false => KillMoment::choose(&mut random),
+        let moment = if is_new && random.below(2) == 0 {
+            KillMoment::AfterStart(Duration::from_micros(random.below(25_000)))
+        } else {
+            KillMoment::choose(&mut random)
         };
         let is_checked = kill == kills || !KillMoment::wants_dirty_home(&mut random);
         let child_seed = seed.wrapping_mul(1_000_003).wrapping_add(kill);

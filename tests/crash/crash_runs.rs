@@ -142,15 +142,16 @@ impl KillPlanner<'_> {
             };
         }
         let recovers = life > 0 && random.below(2) == 0;
-        let points: Vec<(FaultPoint, u64)> = match recovers {
-            true => RECOVERY_POINTS
+        let points: Vec<(FaultPoint, u64)> = if recovers {
+            RECOVERY_POINTS
                 .into_iter()
                 .map(|point| (point, 4))
-                .collect(),
-            false => FaultPoint::ALL
+                .collect()
+        } else {
+            FaultPoint::ALL
                 .into_iter()
                 .filter_map(|point| Some((point, *self.met.get(point.as_str())?)))
-                .collect(),
+                .collect()
         };
         let points: Vec<_> = points.into_iter().filter(|(_, times)| *times > 0).collect();
         let (point, times) = points[random.below(points.len() as u64) as usize];

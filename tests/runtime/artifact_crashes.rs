@@ -149,10 +149,12 @@ async fn working_set_crash_during_edit_applies_it_once() {
 async fn edit_with_unknown_commit_outcome_is_applied_once() {
     for before in [true, false] {
         for nth in 1..=4 {
-            let hook = move |edit, is_committed: bool| match (edit, is_committed) == (nth, !before)
-            {
-                true => Err(StoreError::Io("no space left on device".into())),
-                false => Ok(()),
+            let hook = move |edit, is_committed: bool| {
+                if (edit, is_committed) == (nth, !before) {
+                    Err(StoreError::Io("no space left on device".into()))
+                } else {
+                    Ok(())
+                }
             };
             let world = TestRuntime::with(prompt_driven_model(), |builder| {
                 builder
@@ -434,9 +436,10 @@ impl<S: soong::storage::store::Store> soong::storage::store::Store for Full<S> {
         batch: &[soong::storage::store::Append],
     ) -> Result<Vec<Result<soong::storage::store::Ack, StoreError>>, StoreError> {
         let is_full = *self.full.lock().unwrap();
-        match is_full {
-            true => Err(StoreError::Io("no space left on device".into())),
-            false => self.store.commit(batch),
+        if is_full {
+            Err(StoreError::Io("no space left on device".into()))
+        } else {
+            self.store.commit(batch)
         }
     }
 }

@@ -418,19 +418,20 @@ async fn no_name_escapes_the_artifact_folders() {
     }) {
         let step = if accepted { 2 } else { 6 };
         // A failed call skips the calls after it, so each rejected name gets a separate turn.
-        let steps: Vec<serde_json::Value> = match accepted {
-            true => vec![
+        let steps: Vec<serde_json::Value> = if accepted {
+            vec![
                 names
                     .iter()
                     .step_by(step)
                     .map(|name| create(name, "x"))
                     .collect(),
-            ],
-            false => names
+            ]
+        } else {
+            names
                 .iter()
                 .step_by(step)
                 .map(|name| create(name, "x"))
-                .collect(),
+                .collect()
         };
         let start = RunRequest::new(turns(&steps))
             .session("t")

@@ -57,9 +57,10 @@ fn files(folder: &Path) -> BTreeSet<PathBuf> {
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(folder).into_iter().flatten() {
             let path = entry.unwrap().path();
-            match path.is_dir() {
-                true => folders.push(path),
-                false => drop(found.insert(path)),
+            if path.is_dir() {
+                folders.push(path);
+            } else {
+                found.insert(path);
             }
         }
     }

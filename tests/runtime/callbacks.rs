@@ -223,12 +223,13 @@ async fn callbacks_change_each_step() {
             Ok(Before::Change(request))
         })
         .after_model(|_, completion| async move {
-            Ok(match completion.tool_calls.is_empty() {
-                true => After::Replace(Completion {
+            Ok(if completion.tool_calls.is_empty() {
+                After::Replace(Completion {
                     text: completion.text.to_uppercase(),
                     ..completion
-                }),
-                false => After::Keep,
+                })
+            } else {
+                After::Keep
             })
         })
         .after_agent(|_, answer| async move { Ok(After::Replace(format!("({answer})"))) });

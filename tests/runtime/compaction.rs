@@ -1185,13 +1185,14 @@ async fn rebuild_happens_once_and_keeps_data_that_is_not_bound() {
                 .filter(|message| message.role == Role::Tool)
                 .count();
             let is_done = outputs >= 5;
-            let mut completion = match is_done {
-                true => Completion::text("done"),
-                false => Completion::tool_calls(vec![ToolCall {
+            let mut completion = if is_done {
+                Completion::text("done")
+            } else {
+                Completion::tool_calls(vec![ToolCall {
                     id: format!("c{outputs}"),
                     name: "read".to_owned(),
                     arguments: json!({ "path": "long.txt" }).to_string(),
-                }]),
+                }])
             };
             let text = ProviderItem::Text {
                 bytes: completion.text.len(),
@@ -1290,13 +1291,14 @@ async fn stated_window_holds_for_later_runs() {
                 ..error
             });
         }
-        match request
+        if request
             .messages
             .iter()
             .any(|message| message.covers.is_some())
         {
-            false => Turn::call("read", json!({ "path": "long.txt" })),
-            true => Turn::say("done"),
+            Turn::say("done")
+        } else {
+            Turn::call("read", json!({ "path": "long.txt" }))
         }
     });
     let world = TestRuntime::with(model, |builder| {

@@ -153,9 +153,12 @@ async fn failed_model_is_tried_again_after_its_cool_down() {
     let is_down = Arc::new(AtomicBool::new(true));
     let main = scripted_model({
         let is_down = Arc::clone(&is_down);
-        move |request| match is_down.load(SeqCst) {
-            true => Turn::Fail(ModelError::new(Failure::Unavailable, "no")),
-            false => Turn::say(format!("main, after {} answers", assistant_count(request))),
+        move |request| {
+            if is_down.load(SeqCst) {
+                Turn::Fail(ModelError::new(Failure::Unavailable, "no"))
+            } else {
+                Turn::say(format!("main, after {} answers", assistant_count(request)))
+            }
         }
     });
     let backup = scripted_model(move |_| {
@@ -331,9 +334,12 @@ async fn check_summaries(
             (false, _) => Turn::say("done"),
         }
     });
-    let backup = scripted_model(|request| match request.tools.is_empty() {
-        true => Turn::say(SUMMARY),
-        false => Turn::say("done by b"),
+    let backup = scripted_model(|request| {
+        if request.tools.is_empty() {
+            Turn::say(SUMMARY)
+        } else {
+            Turn::say("done by b")
+        }
     });
     let world = open(main, &[("b", backup)], vec![when("b", on)], |config| {
         config.model.context_window = Some(4_000);
@@ -418,9 +424,12 @@ async fn children_have_the_fallbacks_of_their_parent() {
             (false, _) => Turn::Fail(ModelError::new(Failure::Unavailable, "no")),
         },
     );
-    let backup = scripted_model(|request| match is_parent(request) {
-        true => Turn::say(last_of(request)),
-        false => Turn::say(format!("did {}", task_of(request))),
+    let backup = scripted_model(|request| {
+        if is_parent(request) {
+            Turn::say(last_of(request))
+        } else {
+            Turn::say(format!("did {}", task_of(request)))
+        }
     });
     let world = open(main, &[("b", backup)], named(&["b"]), |_| {}).await;
     let (_, answer) = run(&world, "x").await;
@@ -434,14 +443,17 @@ async fn children_have_the_fallbacks_of_their_parent() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn other_failures_are_waited_for_as_without_a_fallback() {
     let is_limited = AtomicBool::new(true);
-    let main = scripted_model(move |_| match is_limited.swap(false, SeqCst) {
-        true => Turn::Fail(ModelError::new(
-            Failure::RateLimited {
-                retry_after_ms: Some(20),
-            },
-            "slow down",
-        )),
-        false => Turn::say("from the model itself"),
+    let main = scripted_model(move |_| {
+        if is_limited.swap(false, SeqCst) {
+            Turn::Fail(ModelError::new(
+                Failure::RateLimited {
+                    retry_after_ms: Some(20),
+                },
+                "slow down",
+            ))
+        } else {
+            Turn::say("from the model itself")
+        }
     });
     let backup = answering("unwanted");
     let fallback = vec![when("b", FallbackReason::Overloaded)];

@@ -131,15 +131,16 @@ fn planning() -> Arc<ScriptedModel> {
             .iter()
             .rposition(|message| message.role == Role::User)
             .unwrap();
-        match request.messages[asked..]
+        if request.messages[asked..]
             .iter()
             .any(|message| message.role == Role::Assistant)
         {
-            false => Turn::call(
+            Turn::say(format!("shown {}", request.messages.len()))
+        } else {
+            Turn::call(
                 "goal",
                 json!({ "add": [format!("for {}", request.messages[asked].content)] }),
-            ),
-            true => Turn::say(format!("shown {}", request.messages.len())),
+            )
         }
     })
 }

@@ -185,13 +185,14 @@ async fn after_a_change_of_model_an_image_is_described() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn image_that_a_tool_reads_reaches_the_model() {
     let model = respond(|request| {
-        match request
+        if request
             .messages
             .iter()
             .any(|message| message.role == Role::Tool)
         {
-            false => call("read", json!({"path": "a.png"})),
-            true => text("seen"),
+            text("seen")
+        } else {
+            call("read", json!({"path": "a.png"}))
         }
     });
     let model = Arc::new(

@@ -621,13 +621,14 @@ async fn interrupted_allowed_call_reruns_without_a_new_request() {
             .run_id()
             .clone();
         wait_until("it has begun", || tool.done().len() == 1).await;
-        match restarts {
-            true => world.reopen_with(model, by_program()).await,
-            false => world
+        if restarts {
+            world.reopen_with(model, by_program()).await
+        } else {
+            world
                 .runtime()
                 .tree()
                 .inject_crash(&format!("run:{run_id}"))
-                .unwrap(),
+                .unwrap()
         }
         let run = world.runtime().traces().handle(&run_id).unwrap();
         assert_eq!(

@@ -31,7 +31,7 @@ fn first_come() -> (
     Arc<tokio::sync::Notify>,
 ) {
     let asked: Arc<Mutex<Vec<String>>> = Arc::default();
-    let go: _ = Arc::new(tokio::sync::Notify::new());
+    let go = Arc::new(tokio::sync::Notify::new());
     let kept = Arc::clone(&asked);
     let signal = Arc::clone(&go);
     let model = scripted_model(move |request| {

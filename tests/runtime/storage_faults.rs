@@ -702,9 +702,10 @@ impl Store for Forgetful {
         };
         let mut outcomes = Vec::new();
         for append in batch {
-            outcomes.push(match is_edit(append) {
-                true => Err(StoreError::NotFound("session s".into())),
-                false => self.0.commit(std::slice::from_ref(append))?.remove(0),
+            outcomes.push(if is_edit(append) {
+                Err(StoreError::NotFound("session s".into()))
+            } else {
+                self.0.commit(std::slice::from_ref(append))?.remove(0)
             });
         }
         Ok(outcomes)

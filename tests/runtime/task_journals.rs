@@ -107,12 +107,13 @@ impl Store for NeverDone {
     fn commit(&mut self, batch: &[Append]) -> Result<Vec<Result<Ack, StoreError>>, StoreError> {
         let is_done =
             |write: &Write| matches!(write, Write::Run(RunWrite::TaskJournalCompleted(_)));
-        let answers = batch
-            .iter()
-            .map(|append| match append.writes.iter().any(is_done) {
-                true => Ok(Err(StoreError::Io("it died".into()))),
-                false => Ok(self.0.commit(std::slice::from_ref(append))?.remove(0)),
-            });
+        let answers = batch.iter().map(|append| {
+            if append.writes.iter().any(is_done) {
+                Ok(Err(StoreError::Io("it died".into())))
+            } else {
+                Ok(self.0.commit(std::slice::from_ref(append))?.remove(0))
+            }
+        });
         answers.collect()
     }
 }

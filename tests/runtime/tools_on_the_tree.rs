@@ -437,9 +437,10 @@ async fn cancelled_tool_leaves_no_question_and_no_child() {
     let begun = Arc::new(Notify::new());
     let model = scripted_model({
         let begun = Arc::clone(&begun);
-        move |request| match is_parent(request) {
-            true => Turn::call("share_out", json!({"tasks": ["a"]})),
-            false => {
+        move |request| {
+            if is_parent(request) {
+                Turn::call("share_out", json!({"tasks": ["a"]}))
+            } else {
                 begun.notify_one();
                 Turn::Hang("half")
             }

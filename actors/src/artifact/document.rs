@@ -48,9 +48,10 @@ impl Document {
         let Some(artifact) = reader.row(&scope, name).await? else {
             return Ok(None);
         };
-        let text = match content::is_text(&artifact.content_type) {
-            true => reader.text(&artifact).await?,
-            false => None,
+        let text = if content::is_text(&artifact.content_type) {
+            reader.text(&artifact).await?
+        } else {
+            None
         };
         Ok(Some(Arc::new(Self::new(artifact, text))))
     }

@@ -144,9 +144,10 @@ impl ArtifactStore {
     }
 
     fn limit(&self, is_text: bool) -> (u64, &'static str) {
-        match is_text {
-            true => (self.limits.max_text_bytes, "max_text_bytes"),
-            false => (self.limits.max_blob_bytes, "max_blob_bytes"),
+        if is_text {
+            (self.limits.max_text_bytes, "max_text_bytes")
+        } else {
+            (self.limits.max_blob_bytes, "max_blob_bytes")
         }
     }
 

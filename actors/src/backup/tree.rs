@@ -145,8 +145,9 @@ pub(super) fn new_buffer() -> Vec<u8> {
 
 /// Opens a regular file; opening another kind of file could block forever.
 fn open_regular_file(path: &Path) -> io::Result<File> {
-    match fs::metadata(path)?.is_file() {
-        true => File::open(path),
-        false => Err(io::Error::other("not a regular file")),
+    if fs::metadata(path)?.is_file() {
+        File::open(path)
+    } else {
+        Err(io::Error::other("not a regular file"))
     }
 }

@@ -157,8 +157,9 @@ fn list(text: &str) -> Result<Value, String> {
 /// Checks that a value is followed by nothing except a comment.
 fn require_end(rest: &str) -> Result<(), String> {
     let text = rest.trim_start();
-    match text.is_empty() || (text.starts_with('#') && text.len() < rest.len()) {
-        true => Ok(()),
-        false => Err(format!("has text after its value: {text:?}")),
+    if text.is_empty() || (text.starts_with('#') && text.len() < rest.len()) {
+        Ok(())
+    } else {
+        Err(format!("has text after its value: {text:?}"))
     }
 }

@@ -280,9 +280,10 @@ impl BlockPositions {
             }
             // One of the two counters is missing: insert it next to the other one.
             (has_helpful, _) => {
-                let (other, key, count) = match has_helpful {
-                    true => (&self.helpful, "harmful", harmful),
-                    false => (&self.harmful, "helpful", helpful),
+                let (other, key, count) = if has_helpful {
+                    (&self.helpful, "harmful", harmful)
+                } else {
+                    (&self.harmful, "helpful", helpful)
                 };
                 // A missing counter means 0.
                 if let Some(range) = other.range.as_ref().filter(|_| count > 0) {
@@ -356,9 +357,10 @@ fn append_block(bytes: Vec<u8>, block: &str) -> Vec<u8> {
     let is_intact = after.experiences.len() == before.experiences.len() + 1
         && after.faults == before.faults
         && after.experiences.starts_with(&before.experiences);
-    match is_intact {
-        true => after.bytes,
-        false => [&after.bytes[..end], SEPARATOR.as_bytes(), block.as_bytes()].concat(),
+    if is_intact {
+        after.bytes
+    } else {
+        [&after.bytes[..end], SEPARATOR.as_bytes(), block.as_bytes()].concat()
     }
 }
 

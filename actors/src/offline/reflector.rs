@@ -28,11 +28,10 @@ pub(super) fn next(conversation: &Conversation<'_>) -> Turn {
             format!("Tools that led to an answer: {}", seen.tools.join(", ")),
         ),
     };
-    let new: Vec<Value> = match text.is_empty() {
-        true => Vec::new(),
-        false => {
-            vec![json!({"category": category, "tags": tags, "text": format!("{text} ({NOTICE})")})]
-        }
+    let new: Vec<Value> = if text.is_empty() {
+        Vec::new()
+    } else {
+        vec![json!({"category": category, "tags": tags, "text": format!("{text} ({NOTICE})")})]
     };
     let used: Vec<Value> = seen
         .experience_ids

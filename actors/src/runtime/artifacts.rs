@@ -158,9 +158,10 @@ impl Artifacts<'_> {
     /// Deletes an artifact with all its versions. Error: `artifact_not_found`.
     pub async fn delete(self, place: &ArtifactOwner, key: &str) -> Result<(), ErrorInfo> {
         let condition = self.condition.cloned().unwrap_or_default();
-        match self.access().delete_if(place, key, &condition).await? {
-            true => Ok(()),
-            false => Err(not_found(key)),
+        if self.access().delete_if(place, key, &condition).await? {
+            Ok(())
+        } else {
+            Err(not_found(key))
         }
     }
 

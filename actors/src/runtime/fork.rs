@@ -133,22 +133,21 @@ fn read_source_rows(
     // Edits that an active run made after its last message belong to its next message.
     let is_as_now = at.is_none() && source.live_runs == 0;
     let artifacts = reader.artifacts_at(id, if is_as_now { u64::MAX } else { place.lsn })?;
-    let goal_tree = match is_as_now {
-        true => reader
+    let goal_tree = if is_as_now {
+        reader
             .goal_tree(&trace)?
             .unwrap_or_default()
-            .without_computed_fields(),
-        false => {
-            // Ids of goals that were created later stay reserved, so that they are not assigned again.
-            let mut goals = reader.goal_tree(&trace)?.unwrap_or_default();
-            goals.restore(
-                reader
-                    .goal_tree_at(&trace, place.until_lsn)?
-                    .unwrap_or_default(),
-            );
-            goals.rewind(place.sequence);
-            goals
-        }
+            .without_computed_fields()
+    } else {
+        // Ids of goals that were created later stay reserved, so that they are not assigned again.
+        let mut goals = reader.goal_tree(&trace)?.unwrap_or_default();
+        goals.restore(
+            reader
+                .goal_tree_at(&trace, place.until_lsn)?
+                .unwrap_or_default(),
+        );
+        goals.rewind(place.sequence);
+        goals
     };
     let mut settings = inherited_settings(reader, &trace)?.map(|before| Box::new(before.settings));
     if let Some(settings) = &mut settings {

@@ -85,9 +85,10 @@ impl Questions<'_> {
         services.approvals.notify(awaited).await;
         let question = self.get(id).await?;
         let is_same = question.decided_at == Some(at);
-        match written.is_ok() || (is_second && is_same) {
-            true => Ok(question),
-            false => Err(already_decided(&question)),
+        if written.is_ok() || (is_second && is_same) {
+            Ok(question)
+        } else {
+            Err(already_decided(&question))
         }
     }
 }

@@ -200,9 +200,10 @@ impl RunEvents {
                 self.seen = record.event_id;
                 batch.push(record);
             }
-            next = match batch.len() < BATCH_EVENTS {
-                true => self.stream.next().now_or_never().flatten(),
-                false => None,
+            next = if batch.len() < BATCH_EVENTS {
+                self.stream.next().now_or_never().flatten()
+            } else {
+                None
             };
         }
         if !has_more {

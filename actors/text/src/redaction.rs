@@ -393,13 +393,14 @@ fn json_escaped(text: &str) -> String {
 fn ascii_escaped(json: &str) -> String {
     json.chars()
         .fold(String::with_capacity(json.len()), |mut ascii, c| {
-            match c.is_ascii() {
-                true => ascii.push(c),
-                false => ascii.extend(
+            if c.is_ascii() {
+                ascii.push(c)
+            } else {
+                ascii.extend(
                     c.encode_utf16(&mut [0; 2])
                         .iter()
                         .map(|unit| format!("\\u{unit:04x}")),
-                ),
+                )
             }
             ascii
         })

@@ -173,13 +173,14 @@ pub fn decide(command: &str, directory: &str, rules: Rules<'_>) -> CommandVerdic
             .any(|scope| is_command_scope(scope, &name, directory)),
         None => false,
     };
-    match line
+    if line
         .parts
         .iter()
         .all(|part| of_start(part) || of_program(part) || of_session(part))
     {
-        true => CommandVerdict::Allow,
-        false => by_exact_line(command, directory, rules),
+        CommandVerdict::Allow
+    } else {
+        by_exact_line(command, directory, rules)
     }
 }
 
@@ -255,12 +256,13 @@ pub fn exact_patterns(command: &str) -> Option<Vec<String>> {
 
 fn quoted_line(words: &[String]) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-:=+,@%".contains(c);
-    let quoted = words.iter().map(
-        |word| match !word.is_empty() && word.chars().all(is_plain) {
-            true => word.clone(),
-            false => format!("'{}'", word.replace('\'', r"'\''")),
-        },
-    );
+    let quoted = words.iter().map(|word| {
+        if !word.is_empty() && word.chars().all(is_plain) {
+            word.clone()
+        } else {
+            format!("'{}'", word.replace('\'', r"'\''"))
+        }
+    });
     quoted.collect::<Vec<_>>().join(" ")
 }
 

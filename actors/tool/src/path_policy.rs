@@ -90,14 +90,13 @@ impl PathPolicy {
         let tools = &tool_environment.tools;
         let below_user = |text: &str| tool_environment.environment.expand_home(text);
         let resolved = |path: PathBuf| path.canonicalize().unwrap_or(path);
-        let sensitive =
-            tools
-                .sensitive_paths
-                .iter()
-                .filter_map(|pattern| match pattern.contains('/') {
-                    true => below_user(pattern).map(|path| path.display().to_string()),
-                    false => Some(pattern.clone()),
-                });
+        let sensitive = tools.sensitive_paths.iter().filter_map(|pattern| {
+            if pattern.contains('/') {
+                below_user(pattern).map(|path| path.display().to_string())
+            } else {
+                Some(pattern.clone())
+            }
+        });
         Self {
             additional_roots: tools
                 .allowed_write_roots
@@ -222,9 +221,10 @@ impl PathPolicy {
         let roots =
             || std::iter::once(project).chain(self.additional_roots.iter().map(PathBuf::as_path));
         // Checked before any file system access, so that an error does not reveal what exists outside the roots.
-        let could_be_inside = match path.is_absolute() {
-            true => roots().any(|root| path.strip_prefix(root).is_ok_and(is_lexically_inside)),
-            false => is_lexically_inside(path),
+        let could_be_inside = if path.is_absolute() {
+            roots().any(|root| path.strip_prefix(root).is_ok_and(is_lexically_inside))
+        } else {
+            is_lexically_inside(path)
         };
         if !could_be_inside && !path.is_absolute() {
             return outside();

@@ -123,9 +123,10 @@ impl Tool for Write {
             if context.granted_access.as_ref() != Some(&demand) {
                 return Err(path_changed_error(&resolved));
             }
-            let replaced = match wanted.overwrite {
-                true => previous.keep(&context, &resolved, &roots).await,
-                false => None,
+            let replaced = if wanted.overwrite {
+                previous.keep(&context, &resolved, &roots).await
+            } else {
+                None
             };
             blocking(context, move |_, cancel| {
                 let mode = WriteMode {

@@ -165,15 +165,13 @@ impl SearchService {
         let location = header(LOCATION);
         let mut bytes = Vec::new();
         // The body of an error response may be incomplete, because its status is sufficient.
-        while let Some(piece) =
-            response
-                .chunk()
-                .await
-                .or_else(|error| match status.is_success() {
-                    true => Err(self.connection_error(&error)),
-                    false => Ok(None),
-                })?
-        {
+        while let Some(piece) = response.chunk().await.or_else(|error| {
+            if status.is_success() {
+                Err(self.connection_error(&error))
+            } else {
+                Ok(None)
+            }
+        })? {
             if bytes.len() + piece.len() > MAX_ANSWER_BYTES {
                 return Err(
                     self.service_error(&format!("answered more than {MAX_ANSWER_BYTES} bytes"))

@@ -73,15 +73,13 @@ impl Transport {
     ) -> Result<reqwest::Response, ErrorInfo> {
         match self {
             Self::InProcess(owner) => Ok(owner.call(request).await.into()),
-            Self::Socket(endpoint) => {
-                endpoint
-                    .send(request)
-                    .await
-                    .map_err(|error| match error.is_connect() {
-                        true => no_owner(&root_cause(&error)),
-                        false => crate::connection_lost(&root_cause(&error)),
-                    })
-            }
+            Self::Socket(endpoint) => endpoint.send(request).await.map_err(|error| {
+                if error.is_connect() {
+                    no_owner(&root_cause(&error))
+                } else {
+                    crate::connection_lost(&root_cause(&error))
+                }
+            }),
             Self::Server(remote) => remote.send(request).await,
         }
     }

@@ -56,9 +56,10 @@ pub fn docx(title: &str, markdown: &str) -> Result<Vec<u8>, ErrorInfo> {
 
 /// Converts a text to the bytes of a `.docx` file: Markdown as [`docx`] does, any other text verbatim.
 pub fn export(title: &str, content_type: &str, text: &str) -> Result<Vec<u8>, ErrorInfo> {
-    match is_markdown(content_type) {
-        true => docx(title, text),
-        false => docx(title, &fenced(text)),
+    if is_markdown(content_type) {
+        docx(title, text)
+    } else {
+        docx(title, &fenced(text))
     }
 }
 

@@ -168,9 +168,10 @@ async fn execute_change(
             Some(session),
         ) => {
             let stored = put(place, &session, name, file, content_type.as_deref()).await?;
-            match json {
-                true => print::json(&stored)?,
-                false => show::stored(&stored)?,
+            if json {
+                print::json(&stored)?
+            } else {
+                show::stored(&stored)?
             }
         }
         (A::Edit { name, old, new, .. }, Some(session)) => {
@@ -181,9 +182,10 @@ async fn execute_change(
             let edited = place
                 .request(async |client| client.edit(&session, name, &request).await)
                 .await?;
-            match json {
-                true => print::json(&edited)?,
-                false => show::edited(name, &edited)?,
+            if json {
+                print::json(&edited)?
+            } else {
+                show::edited(name, &edited)?
             }
         }
         (A::Delete { name, .. }, Some(session)) => {

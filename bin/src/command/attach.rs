@@ -58,9 +58,10 @@ impl Attachments {
         for path in &files {
             let opened = file::open(path)?;
             let size = opened.metadata().map_or(0, |known| known.len());
-            let (limit, key) = match is_text(content_type_of(path)) {
-                true => (limits.max_text_bytes, "max_text_bytes"),
-                false => (limits.max_blob_bytes, "max_blob_bytes"),
+            let (limit, key) = if is_text(content_type_of(path)) {
+                (limits.max_text_bytes, "max_text_bytes")
+            } else {
+                (limits.max_blob_bytes, "max_blob_bytes")
             };
             if size > limit {
                 let size = format::bytes(size);

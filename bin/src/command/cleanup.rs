@@ -12,9 +12,10 @@ pub(super) fn print_candidates(
     columns: &[Column],
     rows: &[Vec<String>],
 ) -> Result<bool, Failure> {
-    match rows.is_empty() {
-        true => print::line("nothing to delete")?,
-        false => print::table(context.terminal, columns, rows)?,
+    if rows.is_empty() {
+        print::line("nothing to delete")?
+    } else {
+        print::table(context.terminal, columns, rows)?
     }
     Ok(!rows.is_empty())
 }

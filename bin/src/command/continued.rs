@@ -80,9 +80,10 @@ pub(super) async fn session(context: &Context<'_>, reference: &str) -> Result<St
         // Several sessions match.
         Err(failure) if failure.exit == Exit::Usage => failure.what,
         Err(failure) if failure.exit == Exit::NotFound => {
-            match reference::names_a_session(reference, &failure) {
-                true => failure.what,
-                false => return Ok(reference.to_owned()),
+            if reference::names_a_session(reference, &failure) {
+                failure.what
+            } else {
+                return Ok(reference.to_owned());
             }
         }
         Err(failure) => return Err(failure),

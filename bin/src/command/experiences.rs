@@ -54,9 +54,10 @@ fn list(
     state: &[String],
 ) -> Result<Exit, Failure> {
     let wanted = normalize_tags(intent, state);
-    let shown: Vec<&Experience> = match intent.is_empty() && state.is_empty() {
-        true => book.experiences().iter().collect(),
-        false => matching(book.experiences(), &wanted, usize::MAX),
+    let shown: Vec<&Experience> = if intent.is_empty() && state.is_empty() {
+        book.experiences().iter().collect()
+    } else {
+        matching(book.experiences(), &wanted, usize::MAX)
     };
     if context.global.json {
         print::json(&shown)?;

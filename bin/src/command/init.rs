@@ -77,9 +77,10 @@ fn choose(
         ));
     };
     loop {
-        let model = match asks {
-            true => block_on_current_thread(choice::ask(&found.candidates))?,
-            false => Some(first.clone()),
+        let model = if asks {
+            block_on_current_thread(choice::ask(&found.candidates))?
+        } else {
+            Some(first.clone())
         };
         let Some(model) = model else {
             return Err(Failure::usage(

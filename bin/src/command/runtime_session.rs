@@ -221,15 +221,16 @@ impl<'a> RuntimeSession<'a> {
                         .ok()
                         .and_then(|records| unfinished(&records.reader).ok())
                 };
-                let left = match owner
+                let left = if owner
                     .runtime()
                     .info()
                     .interrupted_runs()
                     .unchanged
                     .is_empty()
                 {
-                    true => None,
-                    false => read(self.home),
+                    None
+                } else {
+                    read(self.home)
                 };
                 // Runs that wait for user input are not counted; `questions list` and `permissions list` show them.
                 let UnfinishedRuns {

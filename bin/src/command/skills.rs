@@ -68,12 +68,13 @@ fn show(context: &Context<'_>, name: &str, path: Option<&Path>) -> Result<Exit, 
         let what = format!("no skill {name:?}; available: {}", known.join(", "));
         Failure::new(Exit::NotFound, what, "See `soong skills list`.")
     })?;
-    match context.global.json {
-        true => print::json(&SkillView {
+    if context.global.json {
+        print::json(&SkillView {
             text: Some(skill.text.clone()),
             ..SkillView::of(skill)
-        })?,
-        false => print::line(&text::safe_block(&skill.text))?,
+        })?
+    } else {
+        print::line(&text::safe_block(&skill.text))?
     }
     Ok(Exit::Success)
 }

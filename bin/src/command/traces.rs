@@ -209,9 +209,10 @@ async fn show(context: &Context<'_>, source: &Source, view: &TraceView) -> Resul
         sub_traces,
     } = view;
     // Traces of the session, oldest first.
-    let mut traces = match sub_traces.is_empty() {
-        true => Vec::new(),
-        false => source.traces(Some(&trace.session_id), true).await?,
+    let mut traces = if sub_traces.is_empty() {
+        Vec::new()
+    } else {
+        source.traces(Some(&trace.session_id), true).await?
     };
     traces.reverse();
     let status = trace.status.as_str();

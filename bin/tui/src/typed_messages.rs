@@ -115,9 +115,10 @@ impl TypedMessages {
 
     /// Takes the first queued message, or else the text.
     pub fn take_next(&mut self) -> (Option<String>, String) {
-        match self.queued.is_empty() {
-            true => (None, std::mem::take(&mut self.text)),
-            false => (Some(self.queued.remove(0)), String::new()),
+        if self.queued.is_empty() {
+            (None, std::mem::take(&mut self.text))
+        } else {
+            (Some(self.queued.remove(0)), String::new())
         }
     }
 

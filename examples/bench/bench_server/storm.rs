@@ -115,9 +115,10 @@ impl Storm {
                     .wrapping_mul(6_364_136_223_846_793_005)
                     .wrapping_add(1_442_695_040_888_963_407);
                 let most = (random >> 33) % MAX_READ;
-                let read = match over_socket {
-                    true => self.over_socket(&session, whole, seen, most).await,
-                    false => self.over_events(&session, whole, seen, most).await,
+                let read = if over_socket {
+                    self.over_socket(&session, whole, seen, most).await
+                } else {
+                    self.over_events(&session, whole, seen, most).await
                 };
                 match read {
                     Ok(Progress { last, ended }) => {

@@ -315,9 +315,10 @@ fn unlink_all(folder: &FilePath, unlink: Unlink, failures: &mut Failures) {
             Err(error) => return failures.record(folder, Err(error)),
         };
         for (path, is_folder) in inside {
-            match is_folder {
-                true => unlink_all(&path, unlink, failures),
-                false => failures.record(&path, unlink(&path, false)),
+            if is_folder {
+                unlink_all(&path, unlink, failures)
+            } else {
+                failures.record(&path, unlink(&path, false))
             }
         }
         // After such a failure the folder cannot be empty, which is not reported separately.
@@ -487,9 +488,12 @@ mod tests {
     fn undeletable_file_is_restored_and_reported() {
         let home = tempfile::tempdir().unwrap();
         let mut session_folder = session(home.path());
-        session_folder.unlink = |path, is_folder| match path.to_string_lossy().contains("two.md") {
-            true => Err(io::Error::other("no")),
-            false => unlink(path, is_folder),
+        session_folder.unlink = |path, is_folder| {
+            if path.to_string_lossy().contains("two.md") {
+                Err(io::Error::other("no"))
+            } else {
+                unlink(path, is_folder)
+            }
         };
         let failed = session_folder.remove().unwrap_err();
         let want = UndeletedFile {

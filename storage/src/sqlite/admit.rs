@@ -301,9 +301,10 @@ impl<'a> AdmissionCheck<'a, '_> {
         if trace.head_sequence != from {
             return Err(StoreError::HeadMoved(draft.trace_id.clone()).into());
         }
-        let is_resumable = match only_back {
-            true => main_path::is_on_path(self.conn, trace.key, from, to)?,
-            false => main_path::turn_end(self.conn, trace.key, to)?.is_some(),
+        let is_resumable = if only_back {
+            main_path::is_on_path(self.conn, trace.key, from, to)?
+        } else {
+            main_path::turn_end(self.conn, trace.key, to)?.is_some()
         };
         if is_resumable {
             Ok(())

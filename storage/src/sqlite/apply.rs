@@ -296,9 +296,10 @@ impl<'c> Batch<'c> {
 
     fn message(&mut self, message: &Message) -> Result<(), WriteError> {
         let lsn = self.cache.next_lsn.unwrap_or(1);
-        let prompt_key = match prompts::is_shared(message) {
-            true => Some(self.prompt_key(message)?),
-            false => None,
+        let prompt_key = if prompts::is_shared(message) {
+            Some(self.prompt_key(message)?)
+        } else {
+            None
         };
         let trace = trace_mut(self.cache, self.conn, &message.trace_id)?;
         messages::insert(&mut self.add_message, trace.key, message, lsn, prompt_key)?;

@@ -21,11 +21,10 @@ fn files_of(folder: &Path) -> BTreeMap<String, Vec<u8>> {
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(folder).unwrap() {
             let path = entry.unwrap().path();
-            match path.is_dir() {
-                true => folders.push(path),
-                false => {
-                    drop(found.insert(path.to_str().unwrap().to_owned(), fs::read(&path).unwrap()))
-                }
+            if path.is_dir() {
+                folders.push(path)
+            } else {
+                drop(found.insert(path.to_str().unwrap().to_owned(), fs::read(&path).unwrap()))
             }
         }
     }

@@ -102,9 +102,10 @@ fn next_completion(random: &mut Random, request: &ModelRequest) -> Completion {
         request.tools.iter().any(|tool| tool.name == "agent") && random.below(8) == 0;
     let mut tool_calls = Vec::new();
     for place in 0..=random.below(3) {
-        let (name, arguments) = match may_delegate && place == 0 {
-            true => ("agent", json!({"task": "edit", "agent_type": "default"})),
-            false => call(random),
+        let (name, arguments) = if may_delegate && place == 0 {
+            ("agent", json!({"task": "edit", "agent_type": "default"}))
+        } else {
+            call(random)
         };
         let id = format!("call_{:x}_{place}", random.next());
         tool_calls.push(ToolCall {

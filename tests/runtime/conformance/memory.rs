@@ -33,13 +33,14 @@ Order the layers by how often they change.
 /// Opens a home with these experiences. The model tags each task with `docker` and `optimization`.
 async fn open(script: impl Fn(&ModelRequest) -> Turn + Send + Sync + 'static) -> TestRuntime {
     let model = scripted_model(move |request| {
-        match request
+        if request
             .system
             .first()
             .is_some_and(|system| system.starts_with("You describe a task with a few tags"))
         {
-            true => Turn::say(r#"{"state": ["docker", "ci"], "intent": ["optimization"]}"#),
-            false => script(request),
+            Turn::say(r#"{"state": ["docker", "ci"], "intent": ["optimization"]}"#)
+        } else {
+            script(request)
         }
     });
     let dir = tempfile::tempdir().unwrap();

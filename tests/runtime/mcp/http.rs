@@ -281,9 +281,12 @@ async fn oversized_answer_fails_immediately() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn call_without_an_answer_times_out() {
-    let server = ScriptedServer::start(|request| match request.body["method"] == "tools/call" {
-        true => Reply::hang(),
-        false => echo(request),
+    let server = ScriptedServer::start(|request| {
+        if request.body["method"] == "tools/call" {
+            Reply::hang()
+        } else {
+            echo(request)
+        }
     });
     let web = McpConfig {
         timeout_ms: 1_000,
@@ -412,9 +415,12 @@ async fn call_to_a_stopped_server_fails_fast_and_the_tree_shows_it() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_stream_that_ends_without_the_answer_fails_its_call() {
-    let server = ScriptedServer::start(|request| match request.body["method"] == "tools/call" {
-        true => Reply::stream([": nothing yet\n\n"]),
-        false => echo(request),
+    let server = ScriptedServer::start(|request| {
+        if request.body["method"] == "tools/call" {
+            Reply::stream([": nothing yet\n\n"])
+        } else {
+            echo(request)
+        }
     });
     let model = caller(vec![("mcp.web.echo", json!({"text": "hello"}))]);
     let web = McpConfig {
@@ -481,13 +487,13 @@ async fn output_of_call(
     reply: impl Fn(usize, &Request) -> Reply + Send + Sync + 'static,
 ) -> (String, usize) {
     let calls = AtomicUsize::new(0);
-    let server =
-        ScriptedServer::start(
-            move |request| match request.body["method"] == "tools/call" {
-                true => reply(calls.fetch_add(1, SeqCst), request),
-                false => echo(request),
-            },
-        );
+    let server = ScriptedServer::start(move |request| {
+        if request.body["method"] == "tools/call" {
+            reply(calls.fetch_add(1, SeqCst), request)
+        } else {
+            echo(request)
+        }
+    });
     let model = caller(vec![("mcp.web.echo", json!({"text": "hello"}))]);
     let environment = Environment::of([("AUTH", "Bearer s3cret")]);
     let world = TestRuntime::with(model, |b| {
@@ -619,13 +625,14 @@ async fn any_success_answers_a_notification_and_a_server_may_have_no_tools() {
         assert_eq!(outcome.output, "mcp.web.echo", "{status} {content_type}");
         world.finish().await;
     }
-    let server = ScriptedServer::start(|request| match request.body["method"] == "tools/list" {
-        true => {
+    let server = ScriptedServer::start(|request| {
+        if request.body["method"] == "tools/list" {
             let error = json!({"code": -32_601, "message": "Method not found"});
             let body = json!({"jsonrpc": "2.0", "id": request.body["id"], "error": error});
             Reply::status(200, body.to_string()).header("content-type", "application/json")
+        } else {
+            echo(request)
         }
-        false => echo(request),
     });
     let model = scripted_model(|request| Turn::say(offered(request).join(" ")));
     let environment = Environment::of([("AUTH", "Bearer s3cret")]);

@@ -191,9 +191,12 @@ fn forms(text: &str) -> [String; 7] {
             }
         })
         .collect();
-    let ascii = |c: char| match c.is_ascii() {
-        true => c.to_string(),
-        false => format!("\\u{:04x}", u32::from(c)),
+    let ascii = |c: char| {
+        if c.is_ascii() {
+            c.to_string()
+        } else {
+            format!("\\u{:04x}", u32::from(c))
+        }
     };
     let ascii = once.chars().map(ascii).collect();
     let with_slashes = once.replace('/', "\\/");

@@ -158,9 +158,10 @@ impl GeminiAnswer {
                 (false, true) => self.draft.begin_text(),
                 (_, false) => {}
             }
-            match is_thought {
-                true => self.draft.push_reasoning(text, deltas)?,
-                false => self.draft.push_text(text, deltas)?,
+            if is_thought {
+                self.draft.push_reasoning(text, deltas)?
+            } else {
+                self.draft.push_text(text, deltas)?
             }
         } else if !part.is_empty() {
             self.draft.push_opaque(Value::Object(part))?;

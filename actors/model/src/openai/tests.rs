@@ -521,12 +521,13 @@ async fn newer_models_get_breakpoints_that_later_requests_read() {
 #[tokio::test]
 async fn rejected_breakpoints_are_omitted_from_then_on() {
     let server = ScriptedServer::start(|request| {
-        match request.body.to_string().contains("prompt_cache_breakpoint") {
-            true => Reply::status(
+        if request.body.to_string().contains("prompt_cache_breakpoint") {
+            Reply::status(
                 400,
                 r#"{"error": {"message": "Unknown parameter: 'prompt_cache_breakpoint'"}}"#,
-            ),
-            false => Reply::answer("ok"),
+            )
+        } else {
+            Reply::answer("ok")
         }
     });
     let provider = provider(&server);

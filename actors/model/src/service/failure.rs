@@ -415,9 +415,10 @@ impl ServiceInfo {
         };
         let says = |word: &str| causes.iter().any(|cause| cause.to_string().contains(word));
         if is(ErrorKind::ConnectionRefused) {
-            return match self.is_local {
-                true => "; is the server running there? (Ollama: `ollama serve`)",
-                false => "; connection refused: check that the service is running",
+            return if self.is_local {
+                "; is the server running there? (Ollama: `ollama serve`)"
+            } else {
+                "; connection refused: check that the service is running"
             };
         }
         match () {

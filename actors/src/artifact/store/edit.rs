@@ -250,9 +250,10 @@ impl ArtifactStore {
             updated_at: version.created_at,
             ..now.artifact.clone()
         };
-        let snapshot = match is_last {
-            true => Some(ArtifactSnapshot::new(&artifact, &now.text()?)),
-            false => None,
+        let snapshot = if is_last {
+            Some(ArtifactSnapshot::new(&artifact, &now.text()?))
+        } else {
+            None
         };
         let layer = None;
         let similarity = None;

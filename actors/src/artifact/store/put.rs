@@ -80,9 +80,10 @@ impl PutStep {
             IfExists::Fail => {
                 let is_repeated = artifact.provenance == save.provenance
                     && artifact.provenance.tool_call_id.is_some();
-                match is_repeated && artifact.current_version == 1 {
-                    true => Ok(Self::KeepExisting),
-                    false => Err(already_exists(&artifact.key())),
+                if is_repeated && artifact.current_version == 1 {
+                    Ok(Self::KeepExisting)
+                } else {
+                    Err(already_exists(&artifact.key()))
                 }
             }
         }

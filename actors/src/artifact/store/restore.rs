@@ -72,13 +72,12 @@ impl ArtifactStore {
             if !document.existed {
                 withdrawn_ids.push(document.artifact.artifact_id.clone());
             }
-            let text: Option<Arc<str>> = match document.existed {
-                true => {
-                    self.reader
-                        .text_at(&document.artifact, document.revision)
-                        .await?
-                }
-                false => None,
+            let text: Option<Arc<str>> = if document.existed {
+                self.reader
+                    .text_at(&document.artifact, document.revision)
+                    .await?
+            } else {
+                None
             };
             moved.writes.extend(restore_writes(
                 document.artifact,

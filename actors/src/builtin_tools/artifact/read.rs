@@ -103,9 +103,10 @@ async fn not_found_error(
         return Ok(crate::artifact::not_found(&arguments.name));
     }
     let known: Vec<String> = versions.iter().map(|one| one.version.to_string()).collect();
-    let known = match known.is_empty() {
-        true => "none stored yet, omit `version` to read the current content".to_owned(),
-        false => format!("stored versions: {}", known.join(", ")),
+    let known = if known.is_empty() {
+        "none stored yet, omit `version` to read the current content".to_owned()
+    } else {
+        format!("stored versions: {}", known.join(", "))
     };
     let message = format!(
         "{:?} has no stored version {version}; {known}",

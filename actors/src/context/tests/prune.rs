@@ -8,9 +8,12 @@ use super::{super::prune::*, *};
 fn shown(path: &[SizedMessage], goals: &GoalTree, keep_recent: usize) -> Vec<String> {
     let built = prune(path, &goals_to_omit(goals), keep_recent, count);
     assert_valid(&built.messages);
-    let as_text = |message: &Arc<Message>| match is_replacement(&message.content) {
-        true => message.content.to_string(),
-        false => message.sequence.to_string(),
+    let as_text = |message: &Arc<Message>| {
+        if is_replacement(&message.content) {
+            message.content.to_string()
+        } else {
+            message.sequence.to_string()
+        }
     };
     built.messages.iter().map(as_text).collect()
 }

@@ -91,9 +91,10 @@ impl RunState {
     /// Returns the message that begins the work of the run.
     pub(super) fn task_message(&self) -> MessageContent {
         let spec = &self.spec;
-        let given = match spec.settings.task_content.is_blank() {
-            true => MessageContent::from(spec.task.as_str()),
-            false => spec.settings.task_content.clone(),
+        let given = if spec.settings.task_content.is_blank() {
+            MessageContent::from(spec.task.as_str())
+        } else {
+            spec.settings.task_content.clone()
         };
         let Some(changed) = &self.start.changed_task else {
             return given;

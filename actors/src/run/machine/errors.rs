@@ -104,12 +104,13 @@ pub(crate) fn repeated_texts(count: u32) -> ErrorInfo {
 pub(crate) fn schema_mismatch(why: &str, is_child: bool) -> ErrorInfo {
     let of_child = ErrorCode::ChildResultSchemaValidationFailed;
     let message = format!("the answer does not match the output schema, even after a retry: {why}");
-    match is_child {
-        true => ErrorInfo::new(of_child, message),
-        false => ErrorInfo {
+    if is_child {
+        ErrorInfo::new(of_child, message)
+    } else {
+        ErrorInfo {
             details: serde_json::json!({ "alias": of_child }),
             ..ErrorInfo::new(ErrorCode::ResultSchemaValidationFailed, message)
-        },
+        }
     }
 }
 

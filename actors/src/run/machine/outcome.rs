@@ -295,9 +295,10 @@ impl<'a> ResultForModel<'a> {
             } else {
                 result.status.as_str()
             },
-            summary: match result.summary.len() > summary_bytes {
-                true => format!("{}…", head(&result.summary, summary_bytes)).into(),
-                false => result.summary.as_str().into(),
+            summary: if result.summary.len() > summary_bytes {
+                format!("{}…", head(&result.summary, summary_bytes)).into()
+            } else {
+                result.summary.as_str().into()
             },
             passed: result.passed,
             findings: &result.findings,

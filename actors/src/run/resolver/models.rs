@@ -97,13 +97,14 @@ impl RunResolver {
         run: &Run,
         wanted: ReasoningParams,
     ) -> Result<ModelSpec, ErrorInfo> {
-        let sizes = match name == OFFLINE {
-            true => Sizes {
+        let sizes = if name == OFFLINE {
+            Sizes {
                 context_window: u64::MAX,
                 reserved_output_tokens: 0,
                 answer_room: 0,
-            },
-            false => self.sizes(settings, &name),
+            }
+        } else {
+            self.sizes(settings, &name)
         };
         let wanted = if wanted.is_unset() {
             ReasoningParams::of_profile(settings)

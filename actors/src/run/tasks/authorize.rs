@@ -95,12 +95,13 @@ impl Authorizer {
             return Ok(Authorization::Allowed(None));
         };
         if let Some(id) = &job.request.permission_id {
-            return match self
+            return if self
                 .is_allowed(spec, (tool, context, job), id, &demand)
                 .await?
             {
-                true => Ok(Authorization::Allowed(Some(demand))),
-                false => Err(access_changed(name)),
+                Ok(Authorization::Allowed(Some(demand)))
+            } else {
+                Err(access_changed(name))
             };
         }
         let verdict = self.permissions.verdict(

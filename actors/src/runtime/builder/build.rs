@@ -197,9 +197,10 @@ impl RuntimeBuilder {
 
     /// Returns the table of models: that of the home, unless files of the home are ignored.
     fn catalog(&self, home: &Path) -> Result<Cow<'static, ModelCatalog>, ErrorInfo> {
-        match self.ignores_home_files {
-            true => Ok(Cow::Borrowed(ModelCatalog::built_in())),
-            false => ModelCatalog::of_home(home).map_err(config_error),
+        if self.ignores_home_files {
+            Ok(Cow::Borrowed(ModelCatalog::built_in()))
+        } else {
+            ModelCatalog::of_home(home).map_err(config_error)
         }
     }
 
@@ -344,12 +345,11 @@ impl RuntimeBuilder {
             home: Some(home.to_owned()),
         };
         let tools = self.register_tools(config, &tool_environment, &skills, &memory)?;
-        let files = match self.ignores_home_files {
-            true => PresetFiles::default(),
-            false => {
-                let names: Vec<&str> = tools.specs().map(|spec| spec.name.as_str()).collect();
-                PresetFiles::read(home, &names, config)
-            }
+        let files = if self.ignores_home_files {
+            PresetFiles::default()
+        } else {
+            let names: Vec<&str> = tools.specs().map(|spec| spec.name.as_str()).collect();
+            PresetFiles::read(home, &names, config)
         };
         if let Some(fault) = &files.folder_fault {
             return Err(ErrorInfo::from(fault));
@@ -420,10 +420,11 @@ impl RuntimeBuilder {
                 format!("a built-in tool is invalid: {error}"),
             )
         };
-        let mut tools = match self.extensions.excludes_builtin_tools {
-            true => ToolRegistry::default(),
-            false => builtin_tools::registry(environment, skills, Some(Arc::clone(memory)))
-                .map_err(broken)?,
+        let mut tools = if self.extensions.excludes_builtin_tools {
+            ToolRegistry::default()
+        } else {
+            builtin_tools::registry(environment, skills, Some(Arc::clone(memory)))
+                .map_err(broken)?
         };
         for tool in &self.extensions.tools {
             let name = tool.spec().name.clone();

@@ -175,9 +175,10 @@ impl Redactor {
     /// Removes the secrets from an event.
     pub fn redact_draft(&self, draft: &mut EventDraft) {
         if let Cow::Owned(data) = self.text(&draft.data) {
-            draft.data = match is_json(&data) {
-                true => data,
-                false => self.redacted_strings(&draft.data),
+            draft.data = if is_json(&data) {
+                data
+            } else {
+                self.redacted_strings(&draft.data)
             };
             draft.event = Event::decode(draft.event.kind(), &draft.data);
         }

@@ -52,13 +52,14 @@ pub async fn artifact_view(
     versions: Vec<ArtifactVersion>,
 ) -> Result<ArtifactView, ErrorInfo> {
     let artifact = loaded.artifact.clone();
-    let content = match is_text(&loaded.content_type) {
-        true => match loaded.text().await {
+    let content = if is_text(&loaded.content_type) {
+        match loaded.text().await {
             Ok(text) => Some(text),
             Err(error) if error.code == ErrorCode::UnsupportedMedia => None,
             Err(error) => return Err(error),
-        },
-        false => None,
+        }
+    } else {
+        None
     };
     Ok(ArtifactView {
         artifact,

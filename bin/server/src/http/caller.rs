@@ -227,9 +227,10 @@ impl Access {
         what: &str,
         id: &str,
     ) -> Result<T, ErrorInfo> {
-        match self.caller.sees(uid(&record)) {
-            true => Ok(record),
-            false => Err(not_found(code, what, id)),
+        if self.caller.sees(uid(&record)) {
+            Ok(record)
+        } else {
+            Err(not_found(code, what, id))
         }
     }
 }

@@ -37,16 +37,17 @@ pub(super) async fn experiences(access: Access, headers: HeaderMap) -> Result<Re
         .get(header::ACCEPT)
         .and_then(|accept| accept.to_str().ok())
         .unwrap_or_default();
-    Ok(match accepts.contains("json") {
-        true => Json(Experiences {
+    Ok(if accepts.contains("json") {
+        Json(Experiences {
             experiences: experience_file.experiences().to_vec(),
         })
-        .into_response(),
-        false => (
+        .into_response()
+    } else {
+        (
             [(header::CONTENT_TYPE, "text/markdown; charset=utf-8")],
             experience_file.bytes().to_vec(),
         )
-            .into_response(),
+            .into_response()
     })
 }
 

@@ -114,17 +114,15 @@ fn not_json() -> ApiError {
 
 /// Reads a body of at most `limit` bytes.
 pub(super) async fn read_body(body: Body, limit: usize) -> Result<axum::body::Bytes, ApiError> {
-    to_bytes(body, limit)
-        .await
-        .map_err(|error| match is_too_long(&error) {
-            true => {
-                let message = format!(
-                    "the body is larger than {limit} bytes: shorten it, or refer to a file"
-                );
-                ErrorInfo::new(ErrorCode::PayloadTooLarge, message).into()
-            }
-            false => validation_error(format!("the body is incomplete: {error}")),
-        })
+    to_bytes(body, limit).await.map_err(|error| {
+        if is_too_long(&error) {
+            let message =
+                format!("the body is larger than {limit} bytes: shorten it, or refer to a file");
+            ErrorInfo::new(ErrorCode::PayloadTooLarge, message).into()
+        } else {
+            validation_error(format!("the body is incomplete: {error}"))
+        }
+    })
 }
 
 /// Returns whether a body could not be read because it exceeds its limit.

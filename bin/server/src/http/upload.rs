@@ -190,9 +190,10 @@ pub(super) async fn store_multipart(
 
 /// Converts an error of a multipart body.
 fn multipart_error(error: &MultipartError, limit: usize) -> ErrorInfo {
-    match is_too_long(error) {
-        true => too_long(limit),
-        false => ErrorInfo::new(ErrorCode::ValidationError, error.body_text()),
+    if is_too_long(error) {
+        too_long(limit)
+    } else {
+        ErrorInfo::new(ErrorCode::ValidationError, error.body_text())
     }
 }
 

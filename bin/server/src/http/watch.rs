@@ -324,15 +324,16 @@ async fn follow_trace(
     };
     // Subscribed before `connected` is sent, so that the client receives everything live from then on, including
     // items that are not stored.
-    let mut stream = match query.tree {
-        true => access
+    let mut stream = if query.tree {
+        access
             .runtime()
             .sessions()
-            .events(&trace.session_id, query.since_session_seq.unwrap_or(0)),
-        false => access
+            .events(&trace.session_id, query.since_session_seq.unwrap_or(0))
+    } else {
+        access
             .runtime()
             .traces()
-            .follow(id, query.since_event_id.unwrap_or(0)),
+            .follow(id, query.since_event_id.unwrap_or(0))
     };
     // If the session was deleted before the stream was opened, its id may belong to another user by now. If it is
     // deleted later, the stream ends.

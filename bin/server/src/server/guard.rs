@@ -85,9 +85,10 @@ impl Guard {
             _ => return Err(refuse("the request must name exactly one host".to_owned())),
         };
         let host = host.to_ascii_lowercase();
-        match self.names.iter().any(|name| name.matches(&host)) {
-            true => Ok(host),
-            false => Err(refuse(format!("host {host:?} is not allowed"))),
+        if self.names.iter().any(|name| name.matches(&host)) {
+            Ok(host)
+        } else {
+            Err(refuse(format!("host {host:?} is not allowed")))
         }
     }
 

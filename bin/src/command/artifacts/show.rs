@@ -149,13 +149,14 @@ pub(super) async fn show(
     };
     print::line("")?;
     if context.terminal.has_stdout {
-        return match artifact.content_type.starts_with("text/markdown") {
-            true => report::render(&content, context.terminal)
+        return if artifact.content_type.starts_with("text/markdown") {
+            report::render(&content, context.terminal)
                 .iter()
-                .try_for_each(|line| print::line(line)),
-            false => content
+                .try_for_each(|line| print::line(line))
+        } else {
+            content
                 .lines()
-                .try_for_each(|line| print::line(&text::safe_line_keep_spaces(line))),
+                .try_for_each(|line| print::line(&text::safe_line_keep_spaces(line)))
         };
     }
     let mut lines = content.lines();

@@ -167,16 +167,15 @@ impl Conversation<'_> {
         for line in changes.preview(taken_back, self.next_request.project_dir.as_deref()) {
             print::line(&format!("  {line}"))?;
         }
-        let scope = match changes.has_files() {
-            true => {
-                self.input
-                    .next(
-                        "go back: b(oth), c(onversation), f(iles), or Enter to cancel: ",
-                        "",
-                    )
-                    .await?
-            }
-            false => InputLine::Line("conversation".to_owned()),
+        let scope = if changes.has_files() {
+            self.input
+                .next(
+                    "go back: b(oth), c(onversation), f(iles), or Enter to cancel: ",
+                    "",
+                )
+                .await?
+        } else {
+            InputLine::Line("conversation".to_owned())
         };
         let InputLine::Line(answer) = scope else {
             return Ok(());

@@ -70,12 +70,13 @@ fn included(name: &str, beginning: &[u8], size: u64) -> String {
         }
         Err(_) => return format!("`{name}` has {size} bytes and is not text."),
     };
-    let rest = match (text.len() as u64) < size {
-        true => format!(
+    let rest = if (text.len() as u64) < size {
+        format!(
             "\n[the first {} of {size} bytes; `read` shows the rest]",
             text.len()
-        ),
-        false => String::new(),
+        )
+    } else {
+        String::new()
     };
     format!("`{name}`:\n```\n{}{rest}\n```", text.trim_end_matches('\n'))
 }

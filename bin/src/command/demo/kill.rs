@@ -219,9 +219,10 @@ impl Records {
     /// Prints the runs as a tree. On a terminal, both trees fit on the screen together.
     fn print(&self, context: &Context<'_>) -> Result<(), Failure> {
         let (_, rows) = crossterm::terminal::size().unwrap_or_default();
-        let height = match context.terminal.has_stdout && rows > 0 {
-            true => (usize::from(rows) / 2).saturating_sub(4).max(4),
-            false => usize::MAX,
+        let height = if context.terminal.has_stdout && rows > 0 {
+            (usize::from(rows) / 2).saturating_sub(4).max(4)
+        } else {
+            usize::MAX
         };
         tree::print_runs(context, self.runs.iter(), height)
     }
@@ -287,9 +288,10 @@ impl Comparison {
                     results.contains(&(run, id.as_str()))
                 }
             };
-            match executed_before.contains_key(execution) && !has_result {
-                true => found.interrupted += count - 1,
-                false => found.repeated += count - 1,
+            if executed_before.contains_key(execution) && !has_result {
+                found.interrupted += count - 1
+            } else {
+                found.repeated += count - 1
             }
         }
         let stored: BTreeMap<u64, &str> = after

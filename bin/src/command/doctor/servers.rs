@@ -71,13 +71,14 @@ fn check(name: &str, probed: Result<Probe, ErrorInfo>) -> Check {
                 "{name}: {}: {names}",
                 format::plural(tools.len(), "tool", "tools")
             );
-            match left_out.is_empty() {
-                true => Check::ok(NAME, finding),
-                false => Check::partly(
+            if left_out.is_empty() {
+                Check::ok(NAME, finding)
+            } else {
+                Check::partly(
                     NAME,
                     finding,
                     secret::redacted(&left_out.join("\n")).into_owned(),
-                ),
+                )
             }
         }
         Err(error) => {

@@ -74,9 +74,10 @@ pub(in crate::command) fn describe_head(what: &str, head: &HeadView) -> Vec<Stri
         restored,
         left,
     } = head;
-    let stands = match sequence == from_sequence {
-        true => format!("the head of {what} is still at message {sequence}"),
-        false => format!("moved the head of {what} from message {from_sequence} to {sequence}"),
+    let stands = if sequence == from_sequence {
+        format!("the head of {what} is still at message {sequence}")
+    } else {
+        format!("moved the head of {what} from message {from_sequence} to {sequence}")
     };
     let of = |what: &str, names: &[String], why: &str| {
         (!names.is_empty()).then(|| {

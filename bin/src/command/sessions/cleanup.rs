@@ -35,13 +35,15 @@ pub(super) async fn cleanup(
     }
     .choose(source.sessions(true).await?, now());
     drop(source);
-    let ended = match dry_run || report.candidates.is_empty() {
-        true => Ok(()),
-        false => delete_all(context, &mut report).await,
+    let ended = if dry_run || report.candidates.is_empty() {
+        Ok(())
+    } else {
+        delete_all(context, &mut report).await
     };
-    match context.global.json {
-        true => print::json(&report)?,
-        false => print_report(context, &report)?,
+    if context.global.json {
+        print::json(&report)?
+    } else {
+        print_report(context, &report)?
     }
     ended?;
     match report.failed.len() {

@@ -115,9 +115,10 @@ async fn is_active(client: &Client, id: &str) -> Result<Option<bool>, Failure> {
             let trace = found?.trace;
             // A reflection run does not change the status of its trace, so the session's live runs decide.
             let session = async || client.session(trace.session_id.as_str()).await;
-            match trace.status.is_open() || trace.parent_trace_id.is_some() {
-                true => Ok(Some(trace.status == TraceStatus::Running)),
-                false => Ok(Some(session().await?.session.live_runs > 0)),
+            if trace.status.is_open() || trace.parent_trace_id.is_some() {
+                Ok(Some(trace.status == TraceStatus::Running))
+            } else {
+                Ok(Some(session().await?.session.live_runs > 0))
             }
         }
     }
@@ -177,9 +178,10 @@ impl EventPrinter<'_> {
         let time = ts.split_once('T').map_or(ts.as_str(), |(_, time)| time);
         let sentence = self.sentences.sentence(record);
         // Programs that read a pipe may look for the kind.
-        let kind = match self.context.terminal.has_stdout {
-            true => String::new(),
-            false => format!("{:<22}  ", text::safe_line(record.event.kind())),
+        let kind = if self.context.terminal.has_stdout {
+            String::new()
+        } else {
+            format!("{:<22}  ", text::safe_line(record.event.kind()))
         };
         print::line(&format!("{:>5}  {time}  {kind}{sentence}", record.event_id))
     }

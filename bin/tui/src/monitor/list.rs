@@ -144,9 +144,12 @@ impl RowList {
             .iter()
             .filter(|row| row.has_children && !row.branches.is_empty());
         let parents: Vec<Key> = parents.map(|row| row.key.clone()).collect();
-        self.change(actors, |view| match view.folded.is_empty() {
-            true => view.folded.extend(parents),
-            false => view.folded.clear(),
+        self.change(actors, |view| {
+            if view.folded.is_empty() {
+                view.folded.extend(parents)
+            } else {
+                view.folded.clear()
+            }
         });
     }
 

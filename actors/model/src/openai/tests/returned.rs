@@ -52,12 +52,11 @@ fn answer_of(model: &str) -> Reply {
             delta(json!({}), "tool_calls".into()),
         ]
     };
-    match model.contains("gemini") {
-        true => Reply::sse(calls(json!({"google": {"thought_signature": "sig"}}))),
-        false => {
-            let reasoning = delta(json!({"reasoning_content": "Because."}), Value::Null);
-            Reply::sse([reasoning].into_iter().chain(calls(Value::Null)))
-        }
+    if model.contains("gemini") {
+        Reply::sse(calls(json!({"google": {"thought_signature": "sig"}})))
+    } else {
+        let reasoning = delta(json!({"reasoning_content": "Because."}), Value::Null);
+        Reply::sse([reasoning].into_iter().chain(calls(Value::Null)))
     }
 }
 

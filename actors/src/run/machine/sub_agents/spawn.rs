@@ -84,11 +84,12 @@ impl<'a> Requester<'a> {
 fn check_text_only<'a>(
     mut messages: impl Iterator<Item = &'a GivenMessage>,
 ) -> Result<(), ErrorInfo> {
-    match messages.all(|message| message.content.parts().is_empty()) {
-        true => Ok(()),
-        false => Err(validation_error(
+    if messages.all(|message| message.content.parts().is_empty()) {
+        Ok(())
+    } else {
+        Err(validation_error(
             "`messages` may contain only text: name files in the task instead",
-        )),
+        ))
     }
 }
 

@@ -230,9 +230,10 @@ fn cell(
             )
         }
         Column::Activity => {
-            let since = match view.activity.is_empty() {
-                true => String::new(),
-                false => format!(" {}", format::age(now.millis_since(view.since))),
+            let since = if view.activity.is_empty() {
+                String::new()
+            } else {
+                format!(" {}", format::age(now.millis_since(view.since)))
             };
             // If the activity is too long, it is cut, and the duration is kept.
             let room = wide.saturating_sub(since.len());

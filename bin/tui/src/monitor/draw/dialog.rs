@@ -152,16 +152,17 @@ fn ask(
     *is_read |= *from + room >= said.len();
     let count = said.len();
     let mut lines: Vec<StyledLine> = said.into_iter().skip(*from).take(room).collect();
-    lines.push(match count > room {
-        true => StyledLine::of(
+    lines.push(if count > room {
+        StyledLine::of(
             TextStyle::Yellow,
             format!(
                 "(lines {} to {} of {count}: v, PgUp, PgDn)",
                 *from + 1,
                 *from + room
             ),
-        ),
-        false => StyledLine::default(),
+        )
+    } else {
+        StyledLine::default()
     });
     lines.extend(typed.map(|typed| typing(typed, columns)));
     let is_once_only =

@@ -416,16 +416,13 @@ fn supervision(page: &PaneContext<'_>, lines: &mut Vec<StyledLine>) {
     } else {
         TextStyle::Plain
     };
-    let said = match page.actor.has_ended {
-        true => format!("{} (limit {limit}); the actor has stopped", view.restarts),
-        false => {
-            let restarts = view.restarts;
-            let handled = view.handled;
-            let mailbox = view.mailbox;
-            format!(
-                "{restarts} (limit {limit}), {handled} messages handled, {mailbox} in the mailbox"
-            )
-        }
+    let said = if page.actor.has_ended {
+        format!("{} (limit {limit}); the actor has stopped", view.restarts)
+    } else {
+        let restarts = view.restarts;
+        let handled = view.handled;
+        let mailbox = view.mailbox;
+        format!("{restarts} (limit {limit}), {handled} messages handled, {mailbox} in the mailbox")
     };
     lines.extend(fact("restarts", style, &said, page));
 }
