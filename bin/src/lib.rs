@@ -65,8 +65,10 @@ pub fn main() -> std::process::ExitCode {
     let ended = command::run(cli, &terminal);
     #[cfg(feature = "otlp")]
     telemetry::finish();
-    match ended {
+    let code = match ended {
         Ok(exit) => exit.into(),
         Err(failure) => print::failure(&failure, &terminal),
-    }
+    };
+    soong_tui::screen::restore_at_exit();
+    code
 }

@@ -282,13 +282,18 @@ impl TestTerminal {
             state = self.shown.changed.wait_timeout(state, left).unwrap().0;
         }
         let screen = state.emulator.screen();
-        let is_restored =
-            !screen.hide_cursor() && !screen.bracketed_paste() && !screen.alternate_screen();
-        assert!(
-            is_restored,
-            "the terminal is not as before; there is:\n{}",
-            rows(&state).join("\n")
-        );
+        let left = [
+            ("a hidden cursor", screen.hide_cursor()),
+            ("marks of pasted text", screen.bracketed_paste()),
+            ("the other screen", screen.alternate_screen()),
+        ];
+        for (what, is_left) in left {
+            let rows = rows(&state).join("\n");
+            assert!(
+                !is_left,
+                "the terminal is left with {what}; there is:\n{rows}"
+            );
+        }
         let all = all_rows(&mut state);
         drop(state);
         let status = self.child.wait().unwrap();

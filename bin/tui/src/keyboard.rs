@@ -130,11 +130,24 @@ impl Drop for KeyReader {
     }
 }
 
+/// Whether the terminal was asked to mark pasted text.
+static HAS_MARKED_PASTES: AtomicBool = AtomicBool::new(false);
+
+/// Ends the marks of pasted text once more, if there were any: see [`screen::restore_at_exit`].
+///
+/// [`screen::restore_at_exit`]: crate::screen::restore_at_exit
+pub(crate) fn end_paste_marks_at_exit() {
+    if HAS_MARKED_PASTES.load(Ordering::Acquire) && is_foreground() {
+        set_bracketed_paste(false);
+    }
+}
+
 /// Sets whether the terminal marks pasted text. The editor of a prompt requests it while it reads a line.
 fn set_bracketed_paste(is_on: bool) {
     if is_dumb() {
         return;
     }
+    HAS_MARKED_PASTES.fetch_or(is_on, Ordering::AcqRel);
     let code = if is_on {
         "\u{1b}[?2004h"
     } else {

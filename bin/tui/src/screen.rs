@@ -35,6 +35,9 @@ use crate::{
 /// Whether a screen has hidden the cursor.
 static CURSOR_HIDDEN: AtomicBool = AtomicBool::new(false);
 
+/// Whether a screen has ever hidden the cursor.
+static HAS_HIDDEN_CURSOR: AtomicBool = AtomicBool::new(false);
+
 /// Whether the process or its display was suspended since the last picture, so that the cursor is below other output.
 static WAS_SUSPENDED: AtomicBool = AtomicBool::new(false);
 
@@ -54,6 +57,16 @@ pub fn restore_terminal() {
     tty::restore();
     keyboard::restore_mode();
     show_cursor();
+}
+
+/// Restores the terminal once more at the end of the process. When Ctrl-C is typed, the system discards output that the
+/// terminal has not read yet, which may be what restored it.
+pub fn restore_at_exit() {
+    keyboard::end_paste_marks_at_exit();
+    if HAS_HIDDEN_CURSOR.load(Ordering::Acquire) && keyboard::is_foreground() {
+        CURSOR_HIDDEN.store(true, Ordering::Release);
+        show_cursor();
+    }
 }
 
 /// Shows the cursor again if a screen has hidden it.
@@ -176,7 +189,10 @@ impl Screen {
         if update.is_empty() {
             return;
         }
-        CURSOR_HIDDEN.fetch_or(self.painter.is_cursor_hidden(), Ordering::AcqRel);
+        if self.painter.is_cursor_hidden() {
+            CURSOR_HIDDEN.store(true, Ordering::Release);
+            HAS_HIDDEN_CURSOR.store(true, Ordering::Release);
+        }
         let mut out = std::io::stderr().lock();
         let _ = out.write_all(update.as_bytes()).and_then(|()| out.flush());
     }
