@@ -1,5 +1,5 @@
-//! An agent asks a user. The run waits as a database row, survives the end of its process, and resumes with the
-//! answer.
+//! An agent asks a user. The run waits as a database row, survives the end of its process, and
+//! resumes with the answer.
 //!
 //! `cargo run -p soong --example ask_a_person`
 

@@ -1,5 +1,6 @@
-//! A tool that writes to a person and keeps the person among the collaborators of the run, and a callback that signs each
-//! message. The model sees the person as waiting, then as completed. A real tool would use the API of a chat service.
+//! A tool that writes to a person and keeps the person among the collaborators of the run, and a
+//! callback that signs each message. The model sees the person as waiting, then as completed. A
+//! real tool would use the API of a chat service.
 //!
 //! `cargo run -p soong --example chat_with_a_person`
 

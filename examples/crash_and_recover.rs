@@ -1,7 +1,7 @@
 //! A run's actor crashes during a model call, and is restored from the journal.
 //!
-//! Its supervisor restarts it (at most 3 times in 60 s, then the run ends with `actor_crashed`). Recorded work is
-//! kept, the interrupted model call is repeated, and the run handle stays valid.
+//! Its supervisor restarts it (at most 3 times in 60 s, then the run ends with `actor_crashed`).
+//! Recorded work is kept, the interrupted model call is repeated, and the run handle stays valid.
 //!
 //! `cargo run -p soong --example crash_and_recover`
 

@@ -1,8 +1,10 @@
-//! Adds custom tools written in Rust, one that reads and one that writes, and decides permissions for the second.
+//! Adds custom tools written in Rust, one that reads and one that writes, and decides permissions
+//! for the second.
 //!
-//! The JSON schema is derived from the type of the arguments, and arguments are validated before the tool is called.
-//! A tool that changes something requires permission; here a function decides. The model follows a script, so that the
-//! example needs no key; a real model would choose the tools by their descriptions.
+//! The JSON schema is derived from the type of the arguments, and arguments are validated before
+//! the tool is called. A tool that changes something requires permission; here a function decides.
+//! The model follows a script, so that the example needs no key; a real model would choose the
+//! tools by their descriptions.
 //!
 //! `cargo run -p soong --example custom_tool`
 

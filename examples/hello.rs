@@ -1,4 +1,5 @@
-//! The shortest program: one question to a real model. Needs `OPENAI_API_KEY`, or `OPENAI_BASE_URL` of a local server.
+//! The shortest program: one question to a real model. Needs `OPENAI_API_KEY`, or `OPENAI_BASE_URL`
+//! of a local server.
 //!
 //! `cargo run -p soong --example hello`
 

@@ -27,7 +27,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         uploaded.current_version
     );
 
-    // Matches although quotes and dash differ. The result contains the match layer and the replaced text.
+    // Matches although quotes and dash differ. The result contains the match layer and the replaced
+    // text.
     let old = "Ship it on \"Friday\" - if the tests pass";
     let edited = runtime
         .artifacts()

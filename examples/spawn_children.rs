@@ -1,8 +1,8 @@
-//! A program starts child runs itself, collects their results and lets another one evaluate them, without an
-//! orchestrating model.
+//! A program starts child runs itself, collects their results and lets another one evaluate them,
+//! without an orchestrating model.
 //!
-//! The parent is a *driven* run: it has no agent loop, but it is stored, supervised, shown in the actor tree and
-//! cancelled like any other run, together with its children.
+//! The parent is a *driven* run: it has no agent loop, but it is stored, supervised, shown in the
+//! actor tree and cancelled like any other run, together with its children.
 //!
 //! `cargo run -p soong --example spawn_children`
 
@@ -31,7 +31,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         .start(RunRequest::driven("Look for three words"))
         .await?;
 
-    // All children start together, in one commit. They run concurrently, and a failing child cancels no other.
+    // All children start together, in one commit. They run concurrently, and a failing child
+    // cancels no other.
     let children = parent
         .spawn_all(["engine", "server", "docs"].map(ChildSpec::explore))
         .await?;

@@ -1,5 +1,5 @@
-//! A service that owns a home: it resumes interrupted runs when it starts, restarts crashed actors, reports what runs
-//! do, and closes without losing work.
+//! A service that owns a home: it resumes interrupted runs when it starts, restarts crashed actors,
+//! reports what runs do, and closes without losing work.
 //!
 //! `cargo run -p soong --example supervised_service`
 

@@ -1,5 +1,5 @@
-//! A run with a typed answer: the model receives a schema, may correct an invalid answer once, and the program reads
-//! a struct. A budget limits a run.
+//! A run with a typed answer: the model receives a schema, may correct an invalid answer once, and
+//! the program reads a struct. A budget limits a run.
 //!
 //! `cargo run -p soong --example typed_answers`
 
@@ -23,7 +23,8 @@ struct Weather {
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let home = tempfile::tempdir()?;
-    // A stand-in for a real model: answers in prose first, and correctly once it receives the validation error.
+    // A stand-in for a real model: answers in prose first, and correctly once it receives the
+    // validation error.
     let model = script([
         text("It is rather mild in Lisbon today."),
         text("```json\n{\"city\": \"Lisbon\", \"celsius\": 19.5}\n```"),

@@ -1,9 +1,9 @@
-//! Checks of the source tree: the direction of dependencies between crates, the names that each file may use, files that
-//! no build includes, and examples in documentation that no test runs.
+//! Checks of the source tree: the direction of dependencies between crates, the names that each
+//! file may use, files that no build includes, and examples in documentation that no test runs.
 //!
-//! The checks search plain text without a parser. Except for those examples, only code counts, not comments or test
-//! modules. Each check is a
-//! function from text to findings, so that its own tests can show that it finds something. A finding says what to do.
+//! The checks search plain text without a parser. Except for those examples, only code counts, not
+//! comments or test modules. Each check is a function from text to findings, so that its own tests
+//! can show that it finds something. A finding says what to do.
 
 #![allow(
     clippy::unwrap_used,
@@ -186,7 +186,8 @@ fn rust_files(folder: &str) -> Vec<Source> {
     paths.into_iter().map(Source::read).collect()
 }
 
-/// Returns every file of the product with one of these extensions: in the workspace root and in its folders.
+/// Returns every file of the product with one of these extensions: in the workspace root and in its
+/// folders.
 fn text_files(endings: &[&str]) -> Vec<Source> {
     let is_wanted = |path: &Path| {
         path.extension()
@@ -232,7 +233,8 @@ fn production(text: &str) -> Vec<&str> {
     lines[..end].to_vec()
 }
 
-/// Returns the numbered lines of production code, without comments. Files of test modules contain none.
+/// Returns the numbered lines of production code, without comments. Files of test modules contain
+/// none.
 fn code(source: &Source) -> Vec<(usize, &str)> {
     if is_test_file(&source.path) {
         return Vec::new();
@@ -278,7 +280,8 @@ fn lines_that_name(source: &Source, words: &[&str], advice: &str) -> Vec<String>
     findings
 }
 
-/// Returns the dependencies of a manifest: the keys of all tables whose name ends in `dependencies`.
+/// Returns the dependencies of a manifest: the keys of all tables whose name ends in
+/// `dependencies`.
 fn dependencies(manifest: &str) -> Vec<&str> {
     let mut inside = false;
     let mut found = Vec::new();
@@ -301,7 +304,8 @@ fn dependencies(manifest: &str) -> Vec<&str> {
     found
 }
 
-/// Returns the paths of the targets of one kind that a manifest declares, relative to the workspace.
+/// Returns the paths of the targets of one kind that a manifest declares, relative to the
+/// workspace.
 fn declared<'a>(manifest: &'a str, kind: &str) -> BTreeSet<&'a str> {
     let mut inside = false;
     let mut found = BTreeSet::new();
@@ -409,10 +413,12 @@ fn naming_findings(source: &Source) -> Vec<String> {
     findings
 }
 
-/// The only file that may contain unsafe code, which runs in a child process before it executes another program.
+/// The only file that may contain unsafe code, which runs in a child process before it executes
+/// another program.
 const UNSAFE: &str = "actors/sandbox/src/before_exec.rs";
 
-/// Finds unsafe code, and attributes that allow it, in every file except [`UNSAFE`], tests included.
+/// Finds unsafe code, and attributes that allow it, in every file except [`UNSAFE`], tests
+/// included.
 fn unsafe_findings(source: &Source) -> Vec<String> {
     if source.path == UNSAFE {
         return Vec::new();
@@ -440,7 +446,8 @@ fn unsafe_findings(source: &Source) -> Vec<String> {
         .collect()
 }
 
-/// Returns whether a line has the keyword in front of what it may stand in front of. A list of keywords is no code.
+/// Returns whether a line has the keyword in front of what it may stand in front of. A list of
+/// keywords is no code.
 fn has_unsafe_code(line: &str) -> bool {
     let follows = ["{", "(", "fn ", "impl", "trait ", "extern "];
     let mut after = line

@@ -25,10 +25,11 @@ pub(crate) fn closing() -> ErrorInfo {
     )
 }
 
-/// Retries until the attempt succeeds, fails with an error that is not retryable, or the runtime closes.
+/// Retries until the attempt succeeds, fails with an error that is not retryable, or the runtime
+/// closes.
 ///
-/// The delay starts at 100 ms and doubles up to 5 s. Use it for work that must survive a disk that temporarily refuses
-/// (DUR-6).
+/// The delay starts at 100 ms and doubles up to 5 s. Use it for work that must survive a disk that
+/// temporarily refuses (DUR-6).
 pub(crate) async fn keep_trying<T, F>(
     closing: &CancellationToken,
     what: &str,

@@ -1,10 +1,10 @@
 //! Status of all actors of a runtime (ACT-6).
 //!
-//! Each actor has a [`ActorStatus`] that the actor and its senders update with atomics and short locks; the tree
-//! keeps them all. Reading the whole tree sends no message to any actor.
+//! Each actor has a [`ActorStatus`] that the actor and its senders update with atomics and short
+//! locks; the tree keeps them all. Reading the whole tree sends no message to any actor.
 //!
-//! Elsewhere: the shape that clients see (`soong_protocol::tree`), notification of changes (`actor_tree/watch.rs`),
-//! and display.
+//! Elsewhere: the shape that clients see (`soong_protocol::tree`), notification of changes
+//! (`actor_tree/watch.rs`), and display.
 
 mod watch;
 
@@ -45,11 +45,12 @@ struct Status {
     run: Option<RunView>,
 }
 
-/// Version of an actor's status: changes of the status, messages handled, messages queued, and the version of its
-/// [`StatusSource`].
+/// Version of an actor's status: changes of the status, messages handled, messages queued, and the
+/// version of its [`StatusSource`].
 type Revision = [u64; 4];
 
-/// Status of an actor that is stored outside it, and changes without it or too often to be pushed. Read on demand.
+/// Status of an actor that is stored outside it, and changes without it or too often to be pushed.
+/// Read on demand.
 pub(crate) trait StatusSource: Send + Sync {
     /// Returns a number that differs after each change of what [`fill`](Self::fill) adds.
     fn revision(&self) -> u64;
@@ -138,7 +139,8 @@ impl ActorStatus {
         self.change(|look| look.last_error.replace(error) != look.last_error);
     }
 
-    /// Sets the status source outside the actor. Later incarnations that set it again change nothing.
+    /// Sets the status source outside the actor. Later incarnations that set it again change
+    /// nothing.
     pub(crate) fn set_source(&self, face: impl StatusSource + 'static) {
         let _ = self.source.set(Box::new(face));
     }
@@ -173,7 +175,8 @@ impl ActorStatus {
         ]
     }
 
-    /// Marks the current status as published. Returns whether it differs from the last published one.
+    /// Marks the current status as published. Returns whether it differs from the last published
+    /// one.
     fn mark_published(&self) -> bool {
         self.was_published.store(true, Relaxed);
         let stamp = Some(self.stamp());
@@ -186,7 +189,8 @@ impl ActorStatus {
         ) != stamp
     }
 
-    /// Changes the status. `change` returns whether it changed something; otherwise watchers are not notified.
+    /// Changes the status. `change` returns whether it changed something; otherwise watchers are
+    /// not notified.
     fn change(&self, change: impl FnOnce(&mut Status) -> bool) {
         let mut look = self.look();
         if change(&mut look) {
@@ -337,7 +341,8 @@ fn view(status: &ActorStatus) -> ActorView {
     view
 }
 
-/// Attaches the children of a view, recursively. The depth is bounded by that of the supervision tree.
+/// Attaches the children of a view, recursively. The depth is bounded by that of the supervision
+/// tree.
 fn attach(
     view: &mut ActorView,
     by_parent: &mut std::collections::HashMap<Option<String>, Vec<ActorView>>,

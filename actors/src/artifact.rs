@@ -1,10 +1,10 @@
 //! Artifacts: the single interface for tools, programs and commands (ART-14).
 //!
-//! Products are stored immediately. Documents are edited in the working set of their session, and become versions
-//! when the run that edited them ends.
+//! Products are stored immediately. Documents are edited in the working set of their session, and
+//! become versions when the run that edited them ends.
 //!
-//! The implementation: `store.rs` (bytes and registry), `change.rs` and `working_set/` (edits), `store/flush.rs`
-//! (turns edits into versions), `reader.rs` (reads a home without owning it).
+//! The implementation: `store.rs` (bytes and registry), `change.rs` and `working_set/` (edits),
+//! `store/flush.rs` (turns edits into versions), `reader.rs` (reads a home without owning it).
 //!
 //! Elsewhere: the tools that models call (`builtin_tools/artifact.rs`), HTTP, the command line.
 
@@ -34,7 +34,8 @@ pub use soong_tool::artifact::{
     IfExists, Loaded, NamedArtifacts, Save, VersionSet, is_text,
 };
 
-/// Name of the plan that a model maintains for itself. The plan is shown in full in every turn (ART-8).
+/// Name of the plan that a model maintains for itself. The plan is shown in full in every turn
+/// (ART-8).
 pub const PLAN: &str = "task_plan";
 
 /// Returns the error for a key without an artifact.

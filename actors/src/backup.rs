@@ -1,15 +1,15 @@
 //! Backup of a home: a copy that is itself a complete home.
 //!
-//! A backup needs no owner of the home and does not block one. It first copies a snapshot of the database, then the
-//! files of the versions in this snapshot, which do not change after their registration. Files that are deleted
-//! meanwhile may be missing and are listed.
+//! A backup needs no owner of the home and does not block one. It first copies a snapshot of the
+//! database, then the files of the versions in this snapshot, which do not change after their
+//! registration. Files that are deleted meanwhile may be missing and are listed.
 //!
 //! Invariants:
 //! - The target is complete or does not exist, and it is durable if it exists.
 //! - Nothing in the home changes.
 //!
-//! Not included: objects in buckets, which stay there. There is no restore operation; a copy is used by passing its
-//! path as the home.
+//! Not included: objects in buckets, which stay there. There is no restore operation; a copy is
+//! used by passing its path as the home.
 
 mod tree;
 
@@ -35,8 +35,9 @@ use uuid::Uuid;
 
 use crate::store_reader::DATABASE;
 
-/// Files and folders that users put into a home, and task journals that are not in a project; copied if they exist.
-/// The memory folders of other users are copied too. Keys, locks, sockets and logs are not copied.
+/// Files and folders that users put into a home, and task journals that are not in a project;
+/// copied if they exist. The memory folders of other users are copied too. Keys, locks, sockets and
+/// logs are not copied.
 const USER_FILES: [&str; 8] = [
     "config.toml",
     "hooks.json",
@@ -67,11 +68,13 @@ pub struct BackupReport {
     pub bytes: u64,
     /// Size of the copied database in bytes.
     pub database_bytes: u64,
-    /// Location of the artifact bytes, as in `artifacts.store`. They were copied only if it is `file`.
+    /// Location of the artifact bytes, as in `artifacts.store`. They were copied only if it is
+    /// `file`.
     pub store: String,
     /// Other copied files and folders, by their names in the home.
     pub also: Vec<String>,
-    /// Entries of these folders that were skipped, because they are links to folders or neither files nor folders.
+    /// Entries of these folders that were skipped, because they are links to folders or neither
+    /// files nor folders.
     pub left_out: Vec<String>,
     /// Versions whose files could not be copied. Everything else was copied.
     pub missing: Vec<MissingFile>,
@@ -90,14 +93,16 @@ pub struct MissingFile {
     pub reason: String,
 }
 
-/// Copies a home to `dir`, so that a runtime can be opened on the copy. `dir` must be empty or must not exist.
-/// `store` is the configuration's `artifacts.store`.
+/// Copies a home to `dir`, so that a runtime can be opened on the copy. `dir` must be empty or must
+/// not exist. `store` is the configuration's `artifacts.store`.
 ///
-/// Works whether or not a process owns the home. If the future is dropped, the partial copy is removed.
+/// Works whether or not a process owns the home. If the future is dropped, the partial copy is
+/// removed.
 ///
 /// # Errors
-/// `validation_error` if `dir` is not empty or is in the home, `file_not_found` if the home does not exist,
-/// `config_error` if `store` is invalid, and `storage_error` if the disk fails. Then nothing of the copy remains.
+/// `validation_error` if `dir` is not empty or is in the home, `file_not_found` if the home does
+/// not exist, `config_error` if `store` is invalid, and `storage_error` if the disk fails. Then
+/// nothing of the copy remains.
 pub async fn backup(home: &Path, dir: &Path, store: &str) -> Result<BackupReport, ErrorInfo> {
     let place = BlobLocation::parse(store).map_err(|error| {
         ErrorInfo::new(ErrorCode::ConfigError, format!("artifacts.store: {error}"))
@@ -262,7 +267,8 @@ fn resolve_target(home: &Path, dir: &Path) -> Result<PathBuf, ErrorInfo> {
     Ok(place.components().collect())
 }
 
-/// An incomplete copy, in the parent folder of the target; removed when dropped, unless it was moved into place.
+/// An incomplete copy, in the parent folder of the target; removed when dropped, unless it was
+/// moved into place.
 struct PartialCopy(PathBuf);
 
 impl PartialCopy {

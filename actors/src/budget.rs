@@ -1,7 +1,9 @@
-//! Budgets of trees of runs: the maximum use of a model call is reserved before the call and settled after it (BUD-1).
+//! Budgets of trees of runs: the maximum use of a model call is reserved before the call and
+//! settled after it (BUD-1).
 //!
-//! A run has a [`BudgetAccount`] if its budget, or the budget of a run above it, has a limit. Elsewhere: how much each
-//! run may reserve (`ledger.rs`), and what a run does when it exceeds its budget (the run state machine).
+//! A run has a [`BudgetAccount`] if its budget, or the budget of a run above it, has a limit.
+//! Elsewhere: how much each run may reserve (`ledger.rs`), and what a run does when it exceeds its
+//! budget (the run state machine).
 
 mod ledger;
 
@@ -75,8 +77,8 @@ impl BudgetAccount {
         ledger.report(run, own);
     }
 
-    /// Reserves the maximum that a model call may use. Waits while other runs hold a reservation that they may not
-    /// fully use.
+    /// Reserves the maximum that a model call may use. Waits while other runs hold a reservation
+    /// that they may not fully use.
     ///
     /// Calls `waits(true)` when the wait starts, and `waits(false)` when it ends.
     pub(crate) async fn reserve(
@@ -131,7 +133,8 @@ impl BudgetAccount {
             .map_err(|mark| budget_exceeded_error(&mark))
     }
 
-    /// Counts `count` sub-agents, or returns `budget_exceeded` with the limit that is used up and counts none of them.
+    /// Counts `count` sub-agents, or returns `budget_exceeded` with the limit that is used up and
+    /// counts none of them.
     pub(crate) fn count_children(&self, count: usize) -> Result<(), ErrorInfo> {
         self.ledger()
             .count_children(&self.run, count as u64)
@@ -143,7 +146,8 @@ impl BudgetAccount {
         self.ledger().limit_statuses(&self.run)
     }
 
-    /// Returns a number that changes whenever the result of [`Self::limit_statuses`] may have changed.
+    /// Returns a number that changes whenever the result of [`Self::limit_statuses`] may have
+    /// changed.
     pub(crate) fn revision(&self) -> u64 {
         self.ledger().revision(&self.run)
     }

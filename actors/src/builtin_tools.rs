@@ -15,7 +15,8 @@ use crate::{memory::MemoryFiles, skill::Skills};
 
 /// Makes a registry of the built-in tools.
 ///
-/// The tool `skill` loads `skills`; `get_experience` searches `memory`, and is not offered without it.
+/// The tool `skill` loads `skills`; `get_experience` searches `memory`, and is not offered without
+/// it.
 pub fn registry(
     tool_environment: &ToolEnvironment,
     skills: &Arc<Skills>,
@@ -104,7 +105,8 @@ mod tests {
         }
     }
 
-    /// Returns the places of a schema where an array does not say what its items are. OpenAI rejects such schemas.
+    /// Returns the places of a schema where an array does not say what its items are. OpenAI
+    /// rejects such schemas.
     fn arrays_without_items(schema: &Value, place: &str) -> Vec<String> {
         let is_array = |kind: &Value| {
             kind == "array"

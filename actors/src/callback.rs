@@ -1,13 +1,15 @@
 //! Callbacks of a program around its runs, their model calls and their tool calls (HOOK-2).
 //!
-//! A callback observes a step, changes its input or result, answers in its place, or fails the run. Callbacks before a
-//! step are called in the order in which they are registered, callbacks after it in reverse order.
+//! A callback observes a step, changes its input or result, answers in its place, or fails the run.
+//! Callbacks before a step are called in the order in which they are registered, callbacks after it
+//! in reverse order.
 //!
-//! Order before a tool call: callbacks, `PreToolUse` hooks, permission, execution. Changed arguments are checked against
-//! the schema of the tool, and a permission is bound to them.
+//! Order before a tool call: callbacks, `PreToolUse` hooks, permission, execution. Changed
+//! arguments are checked against the schema of the tool, and a permission is bound to them.
 //!
-//! Changes and answers of callbacks are recorded as the event `callback_completed`. After a crash, a step whose
-//! change or answer is recorded is not passed to the callbacks again. A model call that is repeated is a new step.
+//! Changes and answers of callbacks are recorded as the event `callback_completed`. After a crash,
+//! a step whose change or answer is recorded is not passed to the callbacks again. A model call
+//! that is repeated is a new step.
 //!
 //! ```
 //! use soong::{
@@ -55,7 +57,8 @@ pub enum Before<T, A> {
     Continue,
     /// The step is done with this input.
     Change(T),
-    /// The step is not done; this is its result. The remaining callbacks before the step are not called.
+    /// The step is not done; this is its result. The remaining callbacks before the step are not
+    /// called.
     Answer(A),
     /// The run fails with this message, as `callback_failed`.
     Fail(ErrorInfo),
@@ -72,8 +75,8 @@ pub enum After<T> {
     Fail(ErrorInfo),
 }
 
-/// The consequence of a failure: a callback returns an error, panics, or exceeds its time limit. Each failure is reported
-/// as the event `callback_failed`.
+/// The consequence of a failure: a callback returns an error, panics, or exceeds its time limit.
+/// Each failure is reported as the event `callback_failed`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FailurePolicy {
     /// Before a tool call, the call is refused. At every other step, the run fails.
@@ -109,7 +112,8 @@ pub(crate) struct CallbackFunctions {
     pub(crate) after_tool: Option<AfterFn<CallbackToolCall, ToolResult>>,
 }
 
-/// A callback: functions that are called around the steps of runs. Register it with `RuntimeBuilder::callback`.
+/// A callback: functions that are called around the steps of runs. Register it with
+/// `RuntimeBuilder::callback`.
 ///
 /// Each function gets a [`CallbackContext`] and may use `?` on any error: see [`ToolError`].
 #[derive(Clone)]
@@ -136,10 +140,11 @@ impl Callback {
         }
     }
 
-    /// Sets the function that is called with the task before a run begins its conversation. It may change the task, or
-    /// answer it without a model call.
+    /// Sets the function that is called with the task before a run begins its conversation. It may
+    /// change the task, or answer it without a model call.
     ///
-    /// It is not called for runs that a program drives, for reflections, and for runs that get no new message.
+    /// It is not called for runs that a program drives, for reflections, and for runs that get no
+    /// new message.
     pub fn before_agent<F, R>(mut self, call: F) -> Self
     where
         F: Fn(CallbackContext, String) -> R + Send + Sync + 'static,
@@ -150,8 +155,8 @@ impl Callback {
         self
     }
 
-    /// Sets the function that is called with the answer of a run before the run ends. A replaced answer is also the one
-    /// in the conversation.
+    /// Sets the function that is called with the answer of a run before the run ends. A replaced
+    /// answer is also the one in the conversation.
     pub fn after_agent<F, R>(mut self, call: F) -> Self
     where
         F: Fn(CallbackContext, String) -> R + Send + Sync + 'static,
@@ -163,8 +168,9 @@ impl Callback {
         self
     }
 
-    /// Sets the function that is called with the request before each model call of a turn, also with a fallback. It may
-    /// change the request, or answer it. An answer without usage counts no tokens.
+    /// Sets the function that is called with the request before each model call of a turn, also
+    /// with a fallback. It may change the request, or answer it. An answer without usage counts no
+    /// tokens.
     pub fn before_model<F, R>(mut self, call: F) -> Self
     where
         F: Fn(CallbackContext, ModelRequest) -> R + Send + Sync + 'static,
@@ -176,8 +182,8 @@ impl Callback {
         self
     }
 
-    /// Sets the function that is called with each answer of a model. Text that was streamed before is not taken back;
-    /// the answer that is stored counts.
+    /// Sets the function that is called with each answer of a model. Text that was streamed before
+    /// is not taken back; the answer that is stored counts.
     pub fn after_model<F, R>(mut self, call: F) -> Self
     where
         F: Fn(CallbackContext, Completion) -> R + Send + Sync + 'static,
@@ -189,8 +195,8 @@ impl Callback {
         self
     }
 
-    /// Sets the function that is called before each tool call. It may change the arguments, give a result in place of
-    /// the tool, or refuse the call with an error as its result.
+    /// Sets the function that is called before each tool call. It may change the arguments, give a
+    /// result in place of the tool, or refuse the call with an error as its result.
     pub fn before_tool<F, R>(mut self, call: F) -> Self
     where
         F: Fn(CallbackContext, CallbackToolCall) -> R + Send + Sync + 'static,
@@ -202,8 +208,9 @@ impl Callback {
         self
     }
 
-    /// Sets the function that is called with the result of each tool call that was executed. The tools `goal`, `agent`,
-    /// `evaluate` and `ask_human`, which the run executes itself, are not reported.
+    /// Sets the function that is called with the result of each tool call that was executed. The
+    /// tools `goal`, `agent`, `evaluate` and `ask_human`, which the run executes itself, are not
+    /// reported.
     pub fn after_tool<F, R>(mut self, call: F) -> Self
     where
         F: Fn(CallbackContext, CallbackToolCall, ToolResult) -> R + Send + Sync + 'static,

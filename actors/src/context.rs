@@ -1,14 +1,15 @@
 //! Context building, pure part: selects what a model sees of a conversation (CTX-1 to CTX-3).
 //!
-//! Level 1 omits the messages of finished goals in each turn, without calling a model (`prune.rs`). Level 2 plans
-//! what a summary covers (`compaction.rs`), builds the request for it (`summary_request.rs`, `transcript.rs`), and
-//! checks and formats the answer (`summary.rs`). Both keep calls and their results together (`message_group.rs`).
-//! `naming_request.rs` builds the request for the name of a conversation.
+//! Level 1 omits the messages of finished goals in each turn, without calling a model (`prune.rs`).
+//! Level 2 plans what a summary covers (`compaction.rs`), builds the request for it
+//! (`summary_request.rs`, `transcript.rs`), and checks and formats the answer (`summary.rs`). Both
+//! keep calls and their results together (`message_group.rs`). `naming_request.rs` builds the
+//! request for the name of a conversation.
 //!
 //! Pure: no clock, no I/O, no actor. The function that counts tokens is an argument.
 //!
-//! Elsewhere: when context is built and what is recorded (`run/`), the counting of tokens (`soong_model::tokens`), the
-//! system prompt.
+//! Elsewhere: when context is built and what is recorded (`run/`), the counting of tokens
+//! (`soong_model::tokens`), the system prompt.
 
 mod compaction;
 mod message_group;

@@ -1,6 +1,8 @@
-//! State of the disks of a home: appends that wait for one, and a check that the folders of the home take new files.
+//! State of the disks of a home: appends that wait for one, and a check that the folders of the
+//! home take new files.
 //!
-//! Elsewhere: the check of one folder (`storage/src/disk.rs`), when a rejected append is repeated (`run/actor/append.rs`).
+//! Elsewhere: the check of one folder (`storage/src/disk.rs`), when a rejected append is repeated
+//! (`run/actor/append.rs`).
 
 use std::{
     collections::BTreeSet,
@@ -21,7 +23,8 @@ pub(crate) const CHECK_TIMEOUT: Duration = Duration::from_secs(1);
 /// Time for which the result of a check is returned again, because anyone may ask for it.
 const RESULT_LIFETIME: Duration = Duration::from_secs(1);
 
-/// Time after a successful trial during which only free space and inodes are checked, because a trial writes to the disk.
+/// Time after a successful trial during which only free space and inodes are checked, because a
+/// trial writes to the disk.
 const TRIAL_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Counts the appends that the disk rejected and that wait to be repeated. Clones share the count.
@@ -106,11 +109,13 @@ impl DiskChecks {
         }
     }
 
-    /// Checks that the home and `others`, folders that may be on other disks, have room. With `needs_trial`, because a
-    /// write was rejected, a trial file is written to each disk in any case; otherwise at most every 10 s.
+    /// Checks that the home and `others`, folders that may be on other disks, have room. With
+    /// `needs_trial`, because a write was rejected, a trial file is written to each disk in any
+    /// case; otherwise at most every 10 s.
     ///
     /// # Errors
-    /// [`StoreError::Io`] of the first folder that has no room, or if a disk does not answer within 1 s.
+    /// [`StoreError::Io`] of the first folder that has no room, or if a disk does not answer within
+    /// 1 s.
     pub(crate) async fn check(
         &self,
         others: Vec<PathBuf>,
@@ -187,7 +192,8 @@ fn check_folders(folders: &[PathBuf], has_trial: bool) -> Result<(), StoreError>
     Ok(())
 }
 
-/// Returns what identifies the disk of a folder: its device number, or the folder itself if there is none.
+/// Returns what identifies the disk of a folder: its device number, or the folder itself if there
+/// is none.
 fn disk_id(folder: &Path) -> (Option<u64>, Option<PathBuf>) {
     #[cfg(unix)]
     {

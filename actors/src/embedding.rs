@@ -2,8 +2,8 @@
 //!
 //! # Start a run
 //!
-//! A [`Runtime`](crate::Runtime) owns one home: the folder of the database and the artifacts. A run belongs to a
-//! session; without one, it gets a new session.
+//! A [`Runtime`](crate::Runtime) owns one home: the folder of the database and the artifacts. A run
+//! belongs to a session; without one, it gets a new session.
 //!
 //! ```
 //! # tokio_test(async {
@@ -22,8 +22,8 @@
 //!
 //! # Choose a model
 //!
-//! `openai` needs the environment variable `OPENAI_API_KEY`, `openai_compatible` the URL of a server. `load_config`
-//! reads `config.toml` of the home instead, with any number of profiles.
+//! `openai` needs the environment variable `OPENAI_API_KEY`, `openai_compatible` the URL of a
+//! server. `load_config` reads `config.toml` of the home instead, with any number of profiles.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), soong::ErrorInfo> {
@@ -38,8 +38,8 @@
 //!
 //! # Follow a run
 //!
-//! Stored events come first, then live ones; no event is missed or repeated, from any cursor. `text_stream` yields the
-//! text of the answers only.
+//! Stored events come first, then live ones; no event is missed or repeated, from any cursor.
+//! `text_stream` yields the text of the answers only.
 //!
 //! ```no_run
 //! # async fn example(runtime: soong::Runtime, id: soong::protocol::RunId) -> Result<(), soong::ErrorInfo> {
@@ -90,8 +90,8 @@
 //! let builder = Runtime::builder().tool(deploy.writes().build());
 //! ```
 //!
-//! A tool can also act on the tree of its run: start children and wait for them, keep collaborators, ask people, and use
-//! artifacts by name.
+//! A tool can also act on the tree of its run: start children and wait for them, keep
+//! collaborators, ask people, and use artifacts by name.
 //!
 //! ```
 //! use soong::{ChildSpec, tool::{self, ToolContext}};
@@ -113,7 +113,8 @@
 //!
 //! # Callbacks
 //!
-//! Functions that are called before and after runs, model calls and tool calls: see [`callback`](crate::callback).
+//! Functions that are called before and after runs, model calls and tool calls: see
+//! [`callback`](crate::callback).
 //!
 //! ```
 //! use soong::{ErrorCode, ErrorInfo, Runtime, callback::{Before, Callback}};
@@ -127,8 +128,9 @@
 //!
 //! # Permissions
 //!
-//! Without an approver, calls that require permission are denied. A function can decide, or users can, through the
-//! command line, the server or [`Permissions::decide`](crate::Permissions::decide).
+//! Without an approver, calls that require permission are denied. A function can decide, or users
+//! can, through the command line, the server or
+//! [`Permissions::decide`](crate::Permissions::decide).
 //!
 //! ```
 //! use soong::{Runtime, protocol::Decision};
@@ -140,7 +142,8 @@
 //!
 //! # Child runs
 //!
-//! A driven run has no model: the program starts its children, which are supervised, limited and shown like any other.
+//! A driven run has no model: the program starts its children, which are supervised, limited and
+//! shown like any other.
 //!
 //! ```no_run
 //! # async fn example(runtime: soong::Runtime) -> Result<(), soong::ErrorInfo> {

@@ -1,9 +1,9 @@
 //! Event streams: every stored event once and in order, then live events, without a gap (EVT-3).
 //!
-//! A subscriber first registers at the [`EventBus`] and then reads the stored events. Live events that arrive meanwhile
-//! and are already read are skipped by their number. If a number is missing or the buffer has overflowed, the
-//! subscriber reads from the store again. So a slow subscriber uses bounded memory, loses no event and does not block
-//! others; only deltas are dropped for it.
+//! A subscriber first registers at the [`EventBus`] and then reads the stored events. Live events
+//! that arrive meanwhile and are already read are skipped by their number. If a number is missing
+//! or the buffer has overflowed, the subscriber reads from the store again. So a slow subscriber
+//! uses bounded memory, loses no event and does not block others; only deltas are dropped for it.
 
 mod stream;
 
@@ -21,10 +21,11 @@ use tokio::sync::mpsc;
 
 use crate::metrics::{SubscriberMetrics, count};
 
-/// Maximum number of live items buffered for a subscriber. Beyond it, the subscriber has to read from the store
-/// again.
+/// Maximum number of live items buffered for a subscriber. Beyond it, the subscriber has to read
+/// from the store again.
 const BUFFER_CAPACITY: usize = 1024;
-/// Deltas are dropped while more than this many items are buffered; the rest of the buffer is reserved for events.
+/// Deltas are dropped while more than this many items are buffered; the rest of the buffer is
+/// reserved for events.
 const MAX_ITEMS_BEFORE_DELTA_DROP: usize = BUFFER_CAPACITY / 2;
 
 /// Item in a subscriber's buffer.
@@ -35,7 +36,8 @@ enum BufferedItem {
     Reread,
 }
 
-/// State of a subscriber outside its buffer, so that it is never dropped, however slow the subscriber is.
+/// State of a subscriber outside its buffer, so that it is never dropped, however slow the
+/// subscriber is.
 #[derive(Default)]
 struct LagState {
     /// Whether the subscriber has to read from the store.
@@ -109,8 +111,8 @@ pub(crate) struct EventBus {
 }
 
 impl EventBus {
-    /// Returns whether there are subscribers. Checked after a commit, so a subscriber that registers later reads the
-    /// commit from the store.
+    /// Returns whether there are subscribers. Checked after a commit, so a subscriber that
+    /// registers later reads the commit from the store.
     pub(crate) fn has_subscribers(&self) -> bool {
         self.subscribers.load(Ordering::Acquire) > 0
     }
@@ -211,8 +213,8 @@ impl EventBus {
                 .or_default()
                 .push(subscriber),
         }
-        // Checked after the push: if the hub closes concurrently, either it drops the new subscriber or it is seen as
-        // closed here.
+        // Checked after the push: if the hub closes concurrently, either it drops the new
+        // subscriber or it is seen as closed here.
         if self.closed.load(Ordering::SeqCst) {
             self.drop_all();
         }
@@ -242,8 +244,8 @@ impl EventBus {
         });
     }
 
-    /// Ends the streams of a session and of its traces with an error, including streams that are opened before
-    /// [`EventBus::clear_session_failure`].
+    /// Ends the streams of a session and of its traces with an error, including streams that are
+    /// opened before [`EventBus::clear_session_failure`].
     pub(crate) fn fail_session(&self, session: &SessionId, failure: &ErrorInfo) {
         self.failed_sessions
             .insert(session.clone(), failure.clone());
@@ -298,13 +300,15 @@ impl EventBus {
     }
 }
 
-/// Returns whether a reader may continue after the event with this number. `first` and `last` are the numbers of the first
-/// and the last event; the reader of a subject without events has the number before the first.
+/// Returns whether a reader may continue after the event with this number. `first` and `last` are
+/// the numbers of the first and the last event; the reader of a subject without events has the
+/// number before the first.
 pub(crate) fn is_cursor_in_range(cursor: u64, first: u64, last: u64) -> bool {
     cursor.saturating_add(1) >= first && cursor <= last
 }
 
-/// Returns the error for a cursor that no event of the subject has; `last` is the number of its last event.
+/// Returns the error for a cursor that no event of the subject has; `last` is the number of its
+/// last event.
 pub(crate) fn unknown_cursor_error(cursor: u64, last: u64, store: u32) -> ErrorInfo {
     let message = format!(
         "there is no event {cursor}; the last one is {last}: a backup was restored, this is another home, or the session \

@@ -1,7 +1,7 @@
 //! Fault injection: points of a runtime at which a hook or a plan causes a failure.
 //!
-//! For crash drills, and for tests of programs that embed the runtime. Without a hook and a plan, a point costs one
-//! branch.
+//! For crash drills, and for tests of programs that embed the runtime. Without a hook and a plan, a
+//! point costs one branch.
 //!
 //! Elsewhere: the list of points, and the syntax of plans (`soong_storage::fault`).
 
@@ -14,11 +14,12 @@ use soong_text::Environment;
 /// Name of the environment variable that holds a plan.
 const FAULTS_VARIABLE: &str = "SOONG_FAULTS";
 
-/// Hook that is called at each fault point of a run with the id of the run. It may panic to crash the run's actor.
+/// Hook that is called at each fault point of a run with the id of the run. It may panic to crash
+/// the run's actor.
 pub type FaultHook = Arc<dyn Fn(&RunId, FaultPoint) + Send + Sync>;
 
-/// Hook that is called after each comparison of a run, with its id and with the fields in which the state rebuilt from the
-/// store differs from the live state, a line each.
+/// Hook that is called after each comparison of a run, with its id and with the fields in which the
+/// state rebuilt from the store differs from the live state, a line each.
 #[cfg(any(test, feature = "testing"))]
 pub type DifferenceHook = Arc<dyn Fn(&RunId, &[String]) + Send + Sync>;
 
@@ -58,8 +59,8 @@ impl Faults {
         if let Some(plan) = &self.plan
             && let Err(injected) = plan.hit(point)
         {
-            // Crashes the actor like any other panic, but without calling the panic hook, since this is no defect to
-            // report.
+            // Crashes the actor like any other panic, but without calling the panic hook, since
+            // this is no defect to report.
             std::panic::resume_unwind(Box::new(injected.to_string()));
         }
     }

@@ -1,9 +1,11 @@
-//! Front matter: keys and values at the beginning of a Markdown file, between two lines `---`, and the text below.
+//! Front matter: keys and values at the beginning of a Markdown file, between two lines `---`, and
+//! the text below.
 //!
-//! Pure. The keys and values are YAML. A file that is no YAML because a text without quotes contains a colon or
-//! brackets, as many published files do, is read as if the text had quotes.
+//! Pure. The keys and values are YAML. A file that is no YAML because a text without quotes
+//! contains a colon or brackets, as many published files do, is read as if the text had quotes.
 //!
-//! Elsewhere: the allowed keys (`preset.rs`, `skill.rs`), the location of the files (`home_file.rs`).
+//! Elsewhere: the allowed keys (`preset.rs`, `skill.rs`), the location of the files
+//! (`home_file.rs`).
 
 pub(crate) mod value;
 
@@ -246,7 +248,8 @@ fn fault_for_key(line: usize, key: &str, message: impl Into<String>) -> FrontMat
     }
 }
 
-/// Reads the keys of the front matter with their values. Lines are those of the file, which has one line before it.
+/// Reads the keys of the front matter with their values. Lines are those of the file, which has one
+/// line before it.
 fn read_yaml(yaml: &str) -> Result<Vec<FrontMatterEntry>, FrontMatterFault> {
     let mut events = Parser::new_from_str(yaml).map(|event| match event {
         Ok((event, span)) => Ok((event, span.start.line() + 1)),

@@ -1,15 +1,16 @@
 //! Gateway of a model profile: limits and retries the model calls of all runs (MOD-3).
 //!
-//! The actor admits calls fairly between sessions (`actor.rs`, `queue.rs`), within these limits: concurrent calls,
-//! requests and tokens per minute, pauses that the service requested, and a provider that is down (`ledger.rs`,
-//! `pause.rs`, `../limiter.rs`, `../breaker.rs`). A call itself runs in its caller's task (`call.rs`), so the actor
-//! never waits for a model. The state is kept outside the actor (`shared.rs`): a restarted actor finds the outstanding
-//! permits and the rate that was used.
+//! The actor admits calls fairly between sessions (`actor.rs`, `queue.rs`), within these limits:
+//! concurrent calls, requests and tokens per minute, pauses that the service requested, and a
+//! provider that is down (`ledger.rs`, `pause.rs`, `../limiter.rs`, `../breaker.rs`). A call itself
+//! runs in its caller's task (`call.rs`), so the actor never waits for a model. The state is kept
+//! outside the actor (`shared.rs`): a restarted actor finds the outstanding permits and the rate
+//! that was used.
 //!
 //! Runs with the same beginning of the prompt share the caches of the service (`prefix_cache.rs`).
 //!
-//! All times are those of tokio's clock. Elsewhere: how one attempt is made (the providers), how long to wait
-//! (`retry.rs`).
+//! All times are those of tokio's clock. Elsewhere: how one attempt is made (the providers), how
+//! long to wait (`retry.rs`).
 
 mod actor;
 mod call;
@@ -60,7 +61,8 @@ pub(crate) struct Gateway {
 #[derive(Debug)]
 pub(crate) struct CallResult {
     pub(crate) outcome: Result<Completion, ErrorInfo>,
-    /// Time in the queue (for limits, pauses and a provider that is down) and between attempts, in milliseconds.
+    /// Time in the queue (for limits, pauses and a provider that is down) and between attempts, in
+    /// milliseconds.
     pub(crate) waited_ms: u64,
 }
 
@@ -69,20 +71,22 @@ pub(crate) struct CallResult {
 pub(crate) struct CallLimits<'a> {
     /// Session of the run, which shares the gateway fairly with other sessions.
     pub(crate) session: &'a SessionId,
-    /// Maximum number of tokens that the request may use: its prompt and the longest answer. It is replaced by the actual
-    /// usage when that is known.
+    /// Maximum number of tokens that the request may use: its prompt and the longest answer. It is
+    /// replaced by the actual usage when that is known.
     pub(crate) estimated_tokens: u64,
-    /// Maximum time for which the call waits for the service if it fails for a reason that has a fallback.
+    /// Maximum time for which the call waits for the service if it fails for a reason that has a
+    /// fallback.
     pub(crate) max_service_wait: Duration,
-    /// The reasons that have a fallback. For others, the call waits as long as the retries of the profile take.
+    /// The reasons that have a fallback. For others, the call waits as long as the retries of the
+    /// profile take.
     pub(crate) fallback_reasons: &'a [FallbackReason],
 }
 
 /// HTTP statuses of a service that has too many requests: unavailable, and overloaded.
 const OVERLOADED: [u64; 2] = [503, 529];
 
-/// Returns the reason for which a fallback is tried after an error. `None`: a fallback would fail too, because the request
-/// or the key was rejected.
+/// Returns the reason for which a fallback is tried after an error. `None`: a fallback would fail
+/// too, because the request or the key was rejected.
 pub(crate) fn fallback_reason(error: &ErrorInfo) -> Option<FallbackReason> {
     let status = error
         .details
@@ -104,8 +108,9 @@ pub(crate) fn fallback_reason(error: &ErrorInfo) -> Option<FallbackReason> {
 pub(crate) trait CallSink: DeltaSink {
     /// The call is waiting, or will be retried.
     fn record(&mut self, event: ModelEvent);
-    /// The current reason for waiting; `None`: the call continues. The time in between is spent in the gateway.
-    /// Another reason replaces the previous one. `None` may be reported without a preceding reason.
+    /// The current reason for waiting; `None`: the call continues. The time in between is spent in
+    /// the gateway. Another reason replaces the previous one. `None` may be reported without a
+    /// preceding reason.
     fn set_wait_reason(&mut self, reason: Option<String>);
     /// A request is being sent to the provider.
     fn request_sent(&mut self);
@@ -123,7 +128,8 @@ impl Gateway {
         }
     }
 
-    /// Creates an actor of the gateway. After it is started, pass its mailbox to [`sit`](Self::attach).
+    /// Creates an actor of the gateway. After it is started, pass its mailbox to
+    /// [`sit`](Self::attach).
     pub(crate) fn actor(&self, status: Arc<ActorStatus>) -> GatewayActor {
         status.set_source(GatewayStatusSource(Arc::clone(&self.shared)));
         GatewayActor {
@@ -198,7 +204,8 @@ impl Gateway {
         }
     }
 
-    /// Crashes the gateway's actor. Outstanding permits stay valid. Returns whether there is an actor.
+    /// Crashes the gateway's actor. Outstanding permits stay valid. Returns whether there is an
+    /// actor.
     pub(crate) fn crash(&self) -> bool {
         self.shared.cast(GatewayMsg::Crash)
     }

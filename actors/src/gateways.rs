@@ -1,6 +1,7 @@
 //! The gateways of a runtime, one per model profile, created on first use.
 //!
-//! The runtime supervisor starts the actor of a gateway. Elsewhere: what a gateway does (`gateway.rs`).
+//! The runtime supervisor starts the actor of a gateway. Elsewhere: what a gateway does
+//! (`gateway.rs`).
 
 use std::{
     borrow::Cow,
@@ -49,8 +50,8 @@ pub(crate) struct ModelGateways {
     gateways: DashMap<String, Gateway>,
     /// Facts that the servers of models state when they are asked.
     facts: ModelFacts,
-    /// Context windows in tokens that services have stated in errors, by base URL and model. Many services state their
-    /// window nowhere else.
+    /// Context windows in tokens that services have stated in errors, by base URL and model. Many
+    /// services state their window nowhere else.
     stated_windows: DashMap<(Option<String>, String), u64>,
     supervisor: OnceLock<ActorRef<StartGateway>>,
 }
@@ -95,8 +96,9 @@ impl ModelGateways {
         split_model_name(name, is_profile, self.default_takes_names, &self.catalog)
     }
 
-    /// Returns the limits of a model in a profile with these settings. The window is the configured one, else that of the
-    /// server, else that of the table; one that was stated in an error reduces the latter two.
+    /// Returns the limits of a model in a profile with these settings. The window is the configured
+    /// one, else that of the server, else that of the table; one that was stated in an error
+    /// reduces the latter two.
     pub(crate) fn limits(&self, settings: &ModelConfig, model: &str) -> ModelLimits {
         let mut limits = self.catalog.limits(settings, model);
         if settings.context_window.is_some() {
@@ -117,7 +119,8 @@ impl ModelGateways {
         limits
     }
 
-    /// Returns whether the server of a model writes an answer until its window is full, unless the request limits it.
+    /// Returns whether the server of a model writes an answer until its window is full, unless the
+    /// request limits it.
     pub(crate) fn answers_without_limit(&self, settings: &ModelConfig, model: &str) -> bool {
         let facts = self
             .server_key(settings, model)
@@ -135,7 +138,8 @@ impl ModelGateways {
             .key(settings, model, self.catalog.find(model).is_some())
     }
 
-    /// Asks the server of a profile about a model, if this process has not yet asked it, and adapts the limits of the gateway.
+    /// Asks the server of a profile about a model, if this process has not yet asked it, and adapts
+    /// the limits of the gateway.
     async fn look_up_server(&self, profile: &str, model: &str, gateway: &Gateway) {
         let settings = self
             .config
@@ -169,8 +173,8 @@ impl ModelGateways {
         self.facts.look_up(settings, &key).await
     }
 
-    /// Returns the context window of a model, after its server was asked. `name`: a profile or a model name. `None` if there is
-    /// no such model, or if it has no window.
+    /// Returns the context window of a model, after its server was asked. `name`: a profile or a
+    /// model name. `None` if there is no such model, or if it has no window.
     pub(crate) async fn context_window(&self, name: &str) -> Option<u64> {
         let (profile, model) = self.split_model(name).ok()?;
         let model = self.model_name(profile, model);
@@ -185,8 +189,8 @@ impl ModelGateways {
         Some(self.limits(&settings, &model).context_window)
     }
 
-    /// Lets the server of a model be asked again before the next run, because it may have been restarted. `name`: a profile or
-    /// a model name.
+    /// Lets the server of a model be asked again before the next run, because it may have been
+    /// restarted. `name`: a profile or a model name.
     pub(crate) fn ask_server_again(&self, name: &str) {
         let Ok((profile, model)) = self.split_model(name) else {
             return;
@@ -202,7 +206,8 @@ impl ModelGateways {
         }
     }
 
-    /// Records the context window that the service of a model has stated in an error. `name`: a profile or a model name.
+    /// Records the context window that the service of a model has stated in an error. `name`: a
+    /// profile or a model name.
     pub(crate) fn record_stated_window(&self, name: &str, window: u64) {
         let Ok((profile, model)) = self.split_model(name) else {
             return;
@@ -227,8 +232,8 @@ impl ModelGateways {
         }
     }
 
-    /// Returns the counter for the prompts of a model in a profile with these settings. Its estimates are corrected by what
-    /// the service has counted so far.
+    /// Returns the counter for the prompts of a model in a profile with these settings. Its
+    /// estimates are corrected by what the service has counted so far.
     pub(crate) fn token_counter(
         &self,
         profile: &str,
@@ -242,8 +247,8 @@ impl ModelGateways {
         counter.corrected_by(self.facts.token_ratio(&self.counted_model(settings, model)))
     }
 
-    /// Records how many tokens the service of a model has counted in a prompt. `name`: a profile or a model name; `tokens`:
-    /// the size of the prompt according to `counter`.
+    /// Records how many tokens the service of a model has counted in a prompt. `name`: a profile or
+    /// a model name; `tokens`: the size of the prompt according to `counter`.
     pub(crate) async fn record_prompt(
         &self,
         name: &str,
@@ -281,7 +286,8 @@ impl ModelGateways {
         }
     }
 
-    /// Returns how the service of a profile caches the prompts of a model. `None` if that is not known.
+    /// Returns how the service of a profile caches the prompts of a model. `None` if that is not
+    /// known.
     pub(crate) fn cache_rule(&self, profile: &str, model: &str) -> Option<CacheRule> {
         let is_own = self.registered.contains_key(profile);
         self.catalog
@@ -290,7 +296,8 @@ impl ModelGateways {
             .filter(|_| !is_own)
     }
 
-    /// Returns the prices of a model: those of the configuration, else of the table. The offline model costs nothing.
+    /// Returns the prices of a model: those of the configuration, else of the table. The offline
+    /// model costs nothing.
     pub(crate) fn prices(&self, model: &str) -> Option<Prices> {
         let configured = self.config.prices.get(model).map(PriceConfig::prices);
         let offline = || (model == Provider::Offline.as_str()).then(Prices::default);
@@ -299,8 +306,8 @@ impl ModelGateways {
             .or_else(|| self.catalog.find(model)?.prices())
     }
 
-    /// Returns the model name for calls of a profile: `name` if given, else that of the registered provider, else the
-    /// configured one; empty if the profile is unknown.
+    /// Returns the model name for calls of a profile: `name` if given, else that of the registered
+    /// provider, else the configured one; empty if the profile is unknown.
     pub(crate) fn model_name(&self, profile: &str, name: Option<&str>) -> String {
         match (name, self.registered.get(profile)) {
             (Some(name), _) => name.to_owned(),
@@ -314,11 +321,12 @@ impl ModelGateways {
         }
     }
 
-    /// Returns the gateway for `name`, a profile or a model name, and the model to request from it. Waits until the
-    /// gateway has an actor.
+    /// Returns the gateway for `name`, a profile or a model name, and the model to request from it.
+    /// Waits until the gateway has an actor.
     ///
     /// # Errors
-    /// `config_error` if the profile has no usable provider; `runtime_failed` if the gateway was given up; `closing`.
+    /// `config_error` if the profile has no usable provider; `runtime_failed` if the gateway was
+    /// given up; `closing`.
     pub(crate) async fn open<'a>(
         &self,
         name: &'a str,
@@ -372,8 +380,8 @@ impl ModelGateways {
             .clone())
     }
 
-    /// Returns the kinds and sizes of the content that the model of a profile with these settings takes. Only text if the
-    /// profile has no usable provider, which opening it reports.
+    /// Returns the kinds and sizes of the content that the model of a profile with these settings
+    /// takes. Only text if the profile has no usable provider, which opening it reports.
     pub(crate) fn input_limits(
         &self,
         profile: &str,
@@ -392,7 +400,8 @@ impl ModelGateways {
         InputLimits::of(model, settings, &kinds)
     }
 
-    /// Returns the kinds and sizes of the content that a model takes, which is given as a profile or a model name.
+    /// Returns the kinds and sizes of the content that a model takes, which is given as a profile
+    /// or a model name.
     pub(crate) fn input_limits_of(&self, name: &str) -> InputLimits {
         let (profile, model) = self.split_model(name).unwrap_or(("default", Some(name)));
         let settings = self
@@ -402,7 +411,8 @@ impl ModelGateways {
         self.input_limits(profile, &self.model_name(profile, model), &settings)
     }
 
-    /// Returns what the model of a profile accepts about its reasoning. Unknown if the profile has no usable provider.
+    /// Returns what the model of a profile accepts about its reasoning. Unknown if the profile has
+    /// no usable provider.
     pub(crate) fn reasoning(&self, profile: &str, model: &str) -> ReasoningSupport {
         self.gateway(profile)
             .map_or(ReasoningSupport::UNKNOWN, |gateway| {

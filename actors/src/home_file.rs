@@ -1,10 +1,11 @@
 //! Reads the presets and skills that users store in folders of the home, one item per file.
 //!
-//! A missing folder is treated as empty. Every file `*.md` is read, and for skills also every `NAME/SKILL.md`. Files
-//! and folders whose name begins with a dot are skipped. A problem in one file does not prevent other files from being
-//! read. Nothing is read from a project (SAFE-1).
+//! A missing folder is treated as empty. Every file `*.md` is read, and for skills also every
+//! `NAME/SKILL.md`. Files and folders whose name begins with a dot are skipped. A problem in one
+//! file does not prevent other files from being read. Nothing is read from a project (SAFE-1).
 //!
-//! Elsewhere: the content of the files (`preset.rs`, `skill.rs`), the syntax of front matter (`front_matter.rs`).
+//! Elsewhere: the content of the files (`preset.rs`, `skill.rs`), the syntax of front matter
+//! (`front_matter.rs`).
 
 use std::{
     collections::BTreeMap,
@@ -35,7 +36,8 @@ pub struct HomeFileError {
     pub line: Option<usize>,
     /// Key in the front matter, if the problem concerns one.
     pub key: Option<String>,
-    /// The problem and how to fix it. If `key` is set, it is printed before the message as the subject of the sentence.
+    /// The problem and how to fix it. If `key` is set, it is printed before the message as the
+    /// subject of the sentence.
     pub message: String,
 }
 
@@ -82,13 +84,16 @@ pub(crate) struct LoadedFolder<T> {
 pub(crate) struct FolderFormat {
     /// Front matter keys that other programs define. They are ignored with a warning.
     pub(crate) foreign: &'static [&'static str],
-    /// If set, the only keys that are read; all others are ignored with a warning. `None`: an unknown key is an error.
+    /// If set, the only keys that are read; all others are ignored with a warning. `None`: an
+    /// unknown key is an error.
     pub(crate) ignored_except: Option<&'static [&'static str]>,
-    /// Name of the file to read in each subfolder, as in `NAME/SKILL.md`. `None`: subfolders are not searched.
+    /// Name of the file to read in each subfolder, as in `NAME/SKILL.md`. `None`: subfolders are
+    /// not searched.
     pub(crate) in_folders: Option<&'static str>,
 }
 
-/// Loads all items of a folder. `read` creates an item from its name, which is already validated, and its front matter.
+/// Loads all items of a folder. `read` creates an item from its name, which is already validated,
+/// and its front matter.
 pub(crate) fn load<T>(
     folder: &Path,
     format: FolderFormat,
@@ -215,7 +220,8 @@ fn list(folder: &Path, in_folders: Option<&str>) -> Result<Vec<PathBuf>, HomeFil
     };
     let entries = match fs::read_dir(folder) {
         Ok(entries) => entries,
-        // Either the folder does not exist, or the home is not accessible; opening the home reports the second case.
+        // Either the folder does not exist, or the home is not accessible; opening the home reports
+        // the second case.
         Err(_) if folder.symlink_metadata().is_err() => return Ok(Vec::new()),
         Err(error) => return Err(unreadable(error)),
     };
@@ -244,7 +250,8 @@ fn list(folder: &Path, in_folders: Option<&str>) -> Result<Vec<PathBuf>, HomeFil
     Ok(files)
 }
 
-/// Reads a regular file as UTF-8. Other kinds, such as pipes, are rejected, because reading them might never end.
+/// Reads a regular file as UTF-8. Other kinds, such as pipes, are rejected, because reading them
+/// might never end.
 fn text(file: &Path) -> Result<String, HomeFileError> {
     let fault = |message: String| HomeFileError::whole(file, message);
     let unreadable = |error: io::Error| {

@@ -1,9 +1,9 @@
 //! Hooks: commands of the user that are notified of events and can deny them (HOOK-1).
 //!
-//! Hooks are read once, from `hooks.json` of the home, never from a project (SAFE-1). Only `PreToolUse` and `Stop`
-//! hooks can deny: by their answer or, with `hooks.json` of version 2, by exit code 2. A hook that fails, exceeds its
-//! time limit or returns an invalid answer is reported, and does not stop the run. No process that a hook starts
-//! outlives it.
+//! Hooks are read once, from `hooks.json` of the home, never from a project (SAFE-1). Only
+//! `PreToolUse` and `Stop` hooks can deny: by their answer or, with `hooks.json` of version 2, by
+//! exit code 2. A hook that fails, exceeds its time limit or returns an invalid answer is reported,
+//! and does not stop the run. No process that a hook starts outlives it.
 //!
 //! Elsewhere: when hooks are called (`run/machine/hooks.rs`).
 
@@ -153,8 +153,8 @@ pub struct HookCount {
 /// Counts the active hooks of a home.
 ///
 /// # Errors
-/// `config_error` if `hooks.json` is not valid. [`RuntimeBuilder::build`](crate::RuntimeBuilder::build) fails with the
-/// same error.
+/// `config_error` if `hooks.json` is not valid.
+/// [`RuntimeBuilder::build`](crate::RuntimeBuilder::build) fails with the same error.
 pub fn count_hooks(
     home: &Path,
     config: &Config,
@@ -177,7 +177,8 @@ impl Hooks {
     /// Reads the hooks of a home. A home without `hooks.json` has none.
     ///
     /// # Errors
-    /// `config_error` if the file cannot be read or is invalid: running without its rules would be worse.
+    /// `config_error` if the file cannot be read or is invalid: running without its rules would be
+    /// worse.
     pub(crate) fn load(
         home: &Path,
         config: &Config,
@@ -330,8 +331,8 @@ fn read_answer(
         Ok(answer) => return Ok(Some(answer)),
         Err(error) => error,
     };
-    // Programs that a hook calls may write lines before the answer. A denial on a line of its own counts wherever it
-    // is.
+    // Programs that a hook calls may write lines before the answer. A denial on a line of its own
+    // counts wherever it is.
     let of_lines = answer
         .lines()
         .filter_map(|line| serde_json::from_str(line.trim()).ok());
@@ -381,7 +382,8 @@ fn hook_name(command: &str) -> String {
     format!("hook `{}`", soong_text::shorten(command, 80))
 }
 
-/// Returns whether an event fits every condition of a matcher. A matcher without conditions fits every event.
+/// Returns whether an event fits every condition of a matcher. A matcher without conditions fits
+/// every event.
 fn matches(matcher: &Matcher, input: &HookInput, project: &Path) -> bool {
     let tool = matcher
         .tool

@@ -1,7 +1,7 @@
 //! The journal: appends are committed, then published (DUR-1, DUR-2).
 //!
-//! Handles send directly to the writer thread's bounded queue. The actor owns that thread and the publishing task,
-//! and reports their status.
+//! Handles send directly to the writer thread's bounded queue. The actor owns that thread and the
+//! publishing task, and reports their status.
 //!
 //! Architecture invariants:
 //! - Only committed appends are published.
@@ -52,8 +52,8 @@ pub(crate) struct JournalHandle {
 impl JournalHandle {
     /// Starts the writer thread for a store, and the task that publishes its commits.
     ///
-    /// The publishing queue is unbounded, but its task never waits for a subscriber, so it holds little more than the
-    /// last commits.
+    /// The publishing queue is unbounded, but its task never waits for a subscriber, so it holds
+    /// little more than the last commits.
     pub(crate) fn start<S: soong_storage::store::Store + 'static>(
         store: S,
         hub: Arc<EventBus>,
@@ -163,9 +163,9 @@ impl JournalHandle {
         outcome.await.unwrap_or(Err(StoreError::Closed))
     }
 
-    /// Like [`Self::append_and_wait`], with one retry if it is unclear whether the append was committed; also returns
-    /// whether the result is that of the retry. If the first attempt was committed, the retry fails with
-    /// [`StoreError::AlreadyDecided`].
+    /// Like [`Self::append_and_wait`], with one retry if it is unclear whether the append was
+    /// committed; also returns whether the result is that of the retry. If the first attempt was
+    /// committed, the retry fails with [`StoreError::AlreadyDecided`].
     pub(crate) async fn append_with_retry(
         &self,
         append: impl Fn() -> Append,
@@ -185,7 +185,8 @@ impl JournalHandle {
         }
     }
 
-    /// Notifies the subscribers that no more events of a run follow, after everything that was committed before.
+    /// Notifies the subscribers that no more events of a run follow, after everything that was
+    /// committed before.
     pub(crate) fn publish_lost_run(&self, lost: UnrecordedRun) {
         let _ = self
             .publications
@@ -212,7 +213,8 @@ impl JournalHandle {
 
 fn publish(hub: &EventBus, append: Append, ack: Ack) {
     if ack.events.is_empty() {
-        // Recorded by an earlier attempt that was not published: subscribers have to read it from the store.
+        // Recorded by an earlier attempt that was not published: subscribers have to read it from
+        // the store.
         for write in &append.writes {
             if let Write::Event(draft) = write {
                 hub.reread(&draft.trace_id);
@@ -264,7 +266,8 @@ pub(crate) enum JournalMsg {
     UpdateStatus,
 }
 
-/// The journal in the actor tree. It is never restarted: if the writer ends, the runtime accepts no more writes.
+/// The journal in the actor tree. It is never restarted: if the writer ends, the runtime accepts no
+/// more writes.
 pub(crate) struct JournalActor {
     pub(crate) journal: JournalHandle,
     pub(crate) status: Arc<ActorStatus>,
@@ -284,7 +287,8 @@ impl Actor for JournalActor {
         (): (),
     ) -> Result<Self::State, ActorProcessingErr> {
         self.status.set_state("running", "");
-        // Not sent through a counted mailbox, so that the tree does not change while nothing else happens.
+        // Not sent through a counted mailbox, so that the tree does not change while nothing else
+        // happens.
         Ok(AbortOnDropHandle::new(tokio::spawn(async move {
             while myself.cast(JournalMsg::UpdateStatus).is_ok() {
                 tokio::time::sleep(STATUS_INTERVAL).await;

@@ -1,8 +1,8 @@
 //! Soong: an actor-model multi-agent orchestrator.
 //!
-//! A caller starts a run in a session. The run plans goals, lets child runs explore, work and evaluate, stores its
-//! results as artifacts, and reports every step on durable event streams. Everything acknowledged is on disk;
-//! everything running is an actor under a supervisor.
+//! A caller starts a run in a session. The run plans goals, lets child runs explore, work and
+//! evaluate, stores its results as artifacts, and reports every step on durable event streams.
+//! Everything acknowledged is on disk; everything running is an actor under a supervisor.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), soong::ErrorInfo> {
@@ -16,8 +16,8 @@
 //! # }
 //! ```
 //!
-//! Start with [`Runtime`]; the module [`embedding`] is a guide. [`tool::Tool`] and [`model::Model`] are the traits to
-//! implement.
+//! Start with [`Runtime`]; the module [`embedding`] is a guide. [`tool::Tool`] and [`model::Model`]
+//! are the traits to implement.
 //!
 //! # Features
 //!
@@ -32,8 +32,9 @@
 //! | `openapi` | | `utoipa` schemas of the types that clients see |
 //! | `testing` | | a scripted model: `soong::testing` |
 //!
-//! A build without features compiles 193 crates, one with the default features 247. A program that only starts a run
-//! and waits for it, without features, is a stripped binary of 25 MB (Cargo's `release` profile).
+//! A build without features compiles 193 crates, one with the default features 247. A program that
+//! only starts a run and waits for it, without features, is a stripped binary of 25 MB (Cargo's
+//! `release` profile).
 
 mod actor_base;
 mod actor_tree;

@@ -1,10 +1,11 @@
-//! MCP client: provides the tools of the configured MCP servers. A server is a program that this process starts, or is
-//! reached by URL.
+//! MCP client: provides the tools of the configured MCP servers. A server is a program that this
+//! process starts, or is reached by URL.
 //!
-//! Each server has one connection, which all runs of the runtime share. An actor per server (`actor.rs`) owns the
-//! connection. The supervisor of these actors is `supervisor.rs`. The actor starts a task (`connection_task.rs`) that
-//! connects (`connection.rs`, using `stdio.rs` or `http.rs`), lists the tools (`tool_list.rs`), and keeps the
-//! connection open. Tool calls (`tool.rs`) use the connection directly, without a message to the actor.
+//! Each server has one connection, which all runs of the runtime share. An actor per server
+//! (`actor.rs`) owns the connection. The supervisor of these actors is `supervisor.rs`. The actor
+//! starts a task (`connection_task.rs`) that connects (`connection.rs`, using `stdio.rs` or
+//! `http.rs`), lists the tools (`tool_list.rs`), and keeps the connection open. Tool calls
+//! (`tool.rs`) use the connection directly, without a message to the actor.
 //!
 //! Invariants:
 //! - The failure of a server affects only its own tools.
@@ -85,10 +86,12 @@ pub(crate) struct Server {
     config: McpConfig,
     state: watch::Sender<ServerState>,
     tools: Mutex<Vec<Arc<RegisteredTool>>>,
-    /// Lock that a connection holds until it is completely closed. The next connection waits for it (ACT-3).
+    /// Lock that a connection holds until it is completely closed. The next connection waits for it
+    /// (ACT-3).
     connection_lock: Arc<AsyncMutex<()>>,
     actor: Mutex<Option<Mailbox<McpServerMsg>>>,
-    /// Notified when a tool call needs an unavailable server, so that the next attempt to connect starts immediately.
+    /// Notified when a tool call needs an unavailable server, so that the next attempt to connect
+    /// starts immediately.
     reconnect_now: Notify,
 }
 
@@ -105,8 +108,9 @@ impl Server {
         })
     }
 
-    /// Describes for an approver what answers the calls: the program, or the origin of the URL. Arguments and paths may
-    /// contain secrets; the number at the end differs for every other program, arguments or URL.
+    /// Describes for an approver what answers the calls: the program, or the origin of the URL.
+    /// Arguments and paths may contain secrets; the number at the end differs for every other
+    /// program, arguments or URL.
     fn identity(&self) -> String {
         let McpConfig {
             command, args, url, ..
@@ -141,19 +145,20 @@ impl Server {
         Duration::from_millis(self.config.timeout_ms)
     }
 
-    /// Returns how long a new run waits for the server to start, and how long a tool call waits for it to reconnect.
+    /// Returns how long a new run waits for the server to start, and how long a tool call waits for
+    /// it to reconnect.
     fn start_timeout(&self) -> Duration {
         Duration::from_millis(self.config.start_timeout_ms)
     }
 
-    /// Returns the timeout of the request `initialize`. It is at least the start timeout, because a server program may
-    /// download packages first.
+    /// Returns the timeout of the request `initialize`. It is at least the start timeout, because a
+    /// server program may download packages first.
     fn initialize_timeout(&self) -> Duration {
         self.timeout().max(self.start_timeout())
     }
 
-    /// Returns the client of the server. If the server is starting or reconnecting, waits for it up to
-    /// [`Self::start_timeout`].
+    /// Returns the client of the server. If the server is starting or reconnecting, waits for it up
+    /// to [`Self::start_timeout`].
     async fn client(&self) -> Result<ServerClient, ErrorInfo> {
         let mut state = self.state.subscribe();
         if matches!(&*state.borrow(), ServerState::Down { .. }) {
@@ -242,8 +247,8 @@ impl McpServers {
         Arc::clone(&self.registry.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Waits until each server is ready, has failed, or has exceeded its start timeout, which starts when the runtime
-    /// is opened. Returns immediately if there are no servers.
+    /// Waits until each server is ready, has failed, or has exceeded its start timeout, which
+    /// starts when the runtime is opened. Returns immediately if there are no servers.
     pub(crate) async fn wait_started(&self) {
         let each = self.servers.values().map(|server| async move {
             let mut state = server.state.subscribe();
@@ -253,8 +258,8 @@ impl McpServers {
         futures::future::join_all(each).await;
     }
 
-    /// Returns the servers that are not available and have no published tools, each with the reason. A server that
-    /// will reconnect keeps its published tools, so it is not included.
+    /// Returns the servers that are not available and have no published tools, each with the
+    /// reason. A server that will reconnect keeps its published tools, so it is not included.
     pub(crate) fn unavailable_servers(&self) -> Vec<(String, ErrorInfo)> {
         let absent = |(name, server): (&String, &Arc<Server>)| {
             let has_tools = !server.tools().is_empty();
@@ -268,8 +273,8 @@ impl McpServers {
         self.servers.iter().filter_map(absent).collect()
     }
 
-    /// Makes an actor of this module crash, for tests. Returns whether the actor exists and received the message, or
-    /// `None` if another module has the actors of this kind.
+    /// Makes an actor of this module crash, for tests. Returns whether the actor exists and
+    /// received the message, or `None` if another module has the actors of this kind.
     pub(crate) fn inject_crash(&self, kind: &str, id: &str) -> Option<bool> {
         if kind == ActorKind::McpServer.as_str() {
             let actor = self.servers.get(id).and_then(|server| server.actor());
@@ -298,8 +303,8 @@ impl McpServers {
         }
     }
 
-    /// Marks a server as not available. If `will_retry` is true, its tools stay published, and calls of them wait for
-    /// the server up to the start timeout. Otherwise its tools are removed.
+    /// Marks a server as not available. If `will_retry` is true, its tools stay published, and
+    /// calls of them wait for the server up to the start timeout. Otherwise its tools are removed.
     ///
     /// A failure is not logged again while the same error repeats.
     fn set_unavailable(&self, server: &Server, error: ErrorInfo, will_retry: bool) {
@@ -324,8 +329,8 @@ impl McpServers {
 
     /// Replaces the tools of a server in the registry that new runs use.
     fn publish(&self, server: &Server, tools: Vec<Arc<RegisteredTool>>) {
-        // The lock is held until the registry is replaced. Otherwise concurrent calls for two servers could each build
-        // a registry without the other's tools.
+        // The lock is held until the registry is replaced. Otherwise concurrent calls for two
+        // servers could each build a registry without the other's tools.
         let mut registry = self
             .registry
             .write()
@@ -341,7 +346,8 @@ impl McpServers {
     }
 }
 
-/// Starts the supervisor of the server actors as a child of `root`. Returns `None` if there are no servers.
+/// Starts the supervisor of the server actors as a child of `root`. Returns `None` if there are no
+/// servers.
 pub(crate) async fn start(
     mcp: &Arc<McpServers>,
     actor_tree: &Arc<ActorTree>,
@@ -375,8 +381,8 @@ pub(crate) async fn start(
     Ok(Some(id))
 }
 
-/// Marks all servers as not available after their supervisor has exceeded its restart limit. Runs continue without
-/// their tools.
+/// Marks all servers as not available after their supervisor has exceeded its restart limit. Runs
+/// continue without their tools.
 pub(crate) fn give_up(mcp: &McpServers, actor_tree: &ActorTree) {
     let error = ErrorInfo::new(
         ErrorCode::ActorCrashed,

@@ -1,6 +1,7 @@
 //! Memory: experiences of earlier runs, kept for later ones (MEM-2 … MEM-4).
 //!
-//! - `experience_file.rs` parses the text of the file and changes it block by block, leaving everything else untouched.
+//! - `experience_file.rs` parses the text of the file and changes it block by block, leaving
+//!   everything else untouched.
 //! - `date.rs` parses dates.
 //! - `file.rs` reads and writes the file on disk, safely with other writers.
 //! - `users.rs` maps users to files.

@@ -1,9 +1,11 @@
 //! Images and files of messages: stored as artifacts without a name, and loaded for model calls.
 //!
-//! Such an artifact has one version, so its bytes never change. A file that is new must first fit the model that receives
-//! it: images are scaled down, other files are rejected if they are too large.
+//! Such an artifact has one version, so its bytes never change. A file that is new must first fit
+//! the model that receives it: images are scaled down, other files are rejected if they are too
+//! large.
 //!
-//! Elsewhere: the parts (`soong_protocol::ContentPart`), and how a provider sends them (`soong_model`).
+//! Elsewhere: the parts (`soong_protocol::ContentPart`), and how a provider sends them
+//! (`soong_model`).
 
 mod image;
 
@@ -23,7 +25,8 @@ use crate::artifact::ArtifactHandle;
 
 /// Maximum length of a file name, in characters.
 const MAX_NAME_CHARS: usize = 120;
-/// Number of bytes at the beginning and at the end of a PDF document in which readers look for its markers.
+/// Number of bytes at the beginning and at the end of a PDF document in which readers look for its
+/// markers.
 const PDF_MARKER_RANGE: usize = 2_048;
 /// Factor by which an image may exceed the limit in bytes. Larger ones are not scaled but rejected.
 const MAX_IMAGE_EXCESS: u64 = 8;
@@ -53,8 +56,8 @@ impl InputLimits {
         }
     }
 
-    /// Fails with `unsupported_capability` if the model does not take a file of the content. Stored files whose content
-    /// type is not given are not checked.
+    /// Fails with `unsupported_capability` if the model does not take a file of the content. Stored
+    /// files whose content type is not given are not checked.
     pub(crate) fn check_content(&self, content: &MessageContent) -> Result<(), ErrorInfo> {
         content.parts().iter().try_for_each(|part| match part {
             ContentPart::Inline(InlineFile { content_type, .. })
@@ -88,8 +91,8 @@ impl InputLimits {
         Err(ErrorInfo::new(ErrorCode::UnsupportedCapability, message))
     }
 
-    /// Fails with `payload_too_large` if a file is too large to be read. Images may be larger than their limit, because
-    /// they are scaled down.
+    /// Fails with `payload_too_large` if a file is too large to be read. Images may be larger than
+    /// their limit, because they are scaled down.
     fn check_readable(&self, label: &str, content_type: &str, size: u64) -> Result<(), ErrorInfo> {
         match InputKind::of_content_type(content_type) {
             Some(InputKind::Image) => check_size(
@@ -128,8 +131,8 @@ pub(crate) struct MessageFiles<'a> {
 }
 
 impl MessageFiles<'_> {
-    /// Makes the files of a content fit the limits. Stores nothing. The kinds of files whose content type is given must
-    /// have been checked.
+    /// Makes the files of a content fit the limits. Stores nothing. The kinds of files whose
+    /// content type is given must have been checked.
     pub(crate) async fn fit(
         &self,
         content: MessageContent,
@@ -153,8 +156,8 @@ impl MessageFiles<'_> {
         Ok(FittedContent(fitted))
     }
 
-    /// Returns the part of an artifact of the session. An artifact with a name may change, so its current version is
-    /// copied.
+    /// Returns the part of an artifact of the session. An artifact with a name may change, so its
+    /// current version is copied.
     async fn fit_stored(
         &self,
         file: PartFile,
@@ -187,7 +190,8 @@ impl MessageFiles<'_> {
         })
     }
 
-    /// Stores the files of a content, and returns it. The ids of the new artifacts are added to `stored`.
+    /// Stores the files of a content, and returns it. The ids of the new artifacts are added to
+    /// `stored`.
     pub(crate) async fn save(
         &self,
         content: FittedContent,
@@ -223,8 +227,8 @@ impl MessageFiles<'_> {
         Ok(MessageContent::from_parts(parts))
     }
 
-    /// Deletes artifacts of a request that was rejected after they were stored. A failure leaves them to the deletion of
-    /// the session.
+    /// Deletes artifacts of a request that was rejected after they were stored. A failure leaves
+    /// them to the deletion of the session.
     pub(crate) async fn discard(&self, stored: &[ArtifactId]) {
         for id in stored {
             if let Err(error) = self.artifacts.delete(&self.owner, id.as_str()).await {
@@ -233,8 +237,8 @@ impl MessageFiles<'_> {
         }
     }
 
-    /// Returns the bytes of the files of messages in base64, by artifact. Files that the model does not take, that were
-    /// deleted or that cannot be read are left out.
+    /// Returns the bytes of the files of messages in base64, by artifact. Files that the model does
+    /// not take, that were deleted or that cannot be read are left out.
     pub(crate) async fn load(
         &self,
         messages: &[Arc<Message>],
@@ -322,8 +326,8 @@ async fn fit(mut file: InlineFile, limits: &InputLimits) -> Result<Fitted, Error
     }
 }
 
-/// Fails with `validation_error` if a PDF document is no PDF document, or is cut off: services reject it, and with it
-/// each later request of the conversation.
+/// Fails with `validation_error` if a PDF document is no PDF document, or is cut off: services
+/// reject it, and with it each later request of the conversation.
 fn check_pdf(bytes: &[u8], label: &str) -> Result<(), ErrorInfo> {
     let contains =
         |part: &[u8], marker: &[u8]| part.windows(marker.len()).any(|window| window == marker);

@@ -1,9 +1,10 @@
 //! Metrics: counters since the runtime was built, and the current state.
 //!
-//! Work is counted when it is committed, on the writer thread: only data on disk is counted, and nothing waits for
-//! the counting.
+//! Work is counted when it is committed, on the writer thread: only data on disk is counted, and
+//! nothing waits for the counting.
 //!
-//! Elsewhere: the current state of actors (`runtime/metrics.rs`), the Prometheus format (`bin/server`).
+//! Elsewhere: the current state of actors (`runtime/metrics.rs`), the Prometheus format
+//! (`bin/server`).
 
 use std::{
     collections::BTreeMap,
@@ -62,8 +63,8 @@ pub struct GatewayMetrics {
 pub struct SubscriberMetrics {
     /// Number of subscribers.
     pub count: u64,
-    /// Maximum number of live items buffered for one subscriber. Subscribers that reread from the store are not
-    /// counted.
+    /// Maximum number of live items buffered for one subscriber. Subscribers that reread from the
+    /// store are not counted.
     pub max_waiting: u64,
     /// Number of subscribers whose buffer overflowed, and that reread from the store.
     pub rereading: u64,

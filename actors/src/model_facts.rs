@@ -1,12 +1,15 @@
-//! Facts about models: what their servers have stated, and how their services count tokens. They are kept in the home.
+//! Facts about models: what their servers have stated, and how their services count tokens. They
+//! are kept in the home.
 //!
-//! A server that is not a vendor's own is asked about a model when a run is accepted that needs it, once in each process
-//! (300 ms at most). It is asked again after a connection failed, and after it rejected a prompt for its length: it may run
-//! with other settings since. `model-facts.json` in the home holds the last answers, for runs that are resumed when the
-//! process starts, and for `config show`. A file that cannot be read or written is no reason to fail: it is replaced or
+//! A server that is not a vendor's own is asked about a model when a run is accepted that needs it,
+//! once in each process (300 ms at most). It is asked again after a connection failed, and after it
+//! rejected a prompt for its length: it may run with other settings since. `model-facts.json` in
+//! the home holds the last answers, for runs that are resumed when the process starts, and for
+//! `config show`. A file that cannot be read or written is no reason to fail: it is replaced or
 //! left out, with a warning.
 //!
-//! Elsewhere: the questions (`openai/server_routes.rs` of `soong-model`), and how the facts are used (`gateways.rs`).
+//! Elsewhere: the questions (`openai/server_routes.rs` of `soong-model`), and how the facts are
+//! used (`gateways.rs`).
 
 use std::{
     collections::BTreeMap,
@@ -116,8 +119,8 @@ impl ModelFacts {
         }
     }
 
-    /// Returns the key of a model of a profile, if its server is asked about it. `is_known`: the model is in the table of
-    /// models.
+    /// Returns the key of a model of a profile, if its server is asked about it. `is_known`: the
+    /// model is in the table of models.
     pub(crate) fn key(
         &self,
         settings: &ModelConfig,
@@ -136,8 +139,8 @@ impl ModelFacts {
         self.known().servers.get(key).copied()
     }
 
-    /// Asks the server of a model, unless this process has asked it already, and returns what it states. What it does not
-    /// state any more is kept.
+    /// Asks the server of a model, unless this process has asked it already, and returns what it
+    /// states. What it does not state any more is kept.
     pub(crate) async fn look_up(
         &self,
         settings: &ModelConfig,
@@ -201,7 +204,8 @@ impl ModelFacts {
             .unwrap_or_default()
     }
 
-    /// Records the size of a prompt: its tokens as they were estimated, and as the service has counted them.
+    /// Records the size of a prompt: its tokens as they were estimated, and as the service has
+    /// counted them.
     pub(crate) async fn record_prompt(&self, key: CountedModelKey, estimated: u64, counted: u64) {
         let is_changed = {
             let mut known = self.known();
@@ -249,7 +253,8 @@ impl ModelFacts {
     }
 }
 
-/// Returns what the server of a profile has last stated about a model, according to the file in the home.
+/// Returns what the server of a profile has last stated about a model, according to the file in the
+/// home.
 pub fn known_server_facts(
     home: &Path,
     settings: &ModelConfig,

@@ -1,11 +1,13 @@
 //! The offline model: a deterministic, rule-based model that needs no key and no network.
 //!
-//! The request is its only input: the offered tools, the task, and the results of the tool calls made since the task
-//! was given. It keeps no state between model calls, so a restarted run continues identically. Depending on the
-//! request, it acts as orchestrator, explorer, report writer, evaluator, summarizer, reflector, tagger, namer or plain
-//! assistant; each role has its own module. Answers written as prose state that no language model was used.
+//! The request is its only input: the offered tools, the task, and the results of the tool calls
+//! made since the task was given. It keeps no state between model calls, so a restarted run
+//! continues identically. Depending on the request, it acts as orchestrator, explorer, report
+//! writer, evaluator, summarizer, reflector, tagger, namer or plain assistant; each role has its
+//! own module. Answers written as prose state that no language model was used.
 //!
-//! A run uses it only if the configuration or the user selects it. It is never a fallback for another provider.
+//! A run uses it only if the configuration or the user selects it. It is never a fallback for
+//! another provider.
 
 mod child;
 mod conversation;
@@ -77,7 +79,8 @@ impl Offline {
         Self::default()
     }
 
-    /// Creates a model that takes the time `pace` for each answer, so that a demo run is slow enough to watch.
+    /// Creates a model that takes the time `pace` for each answer, so that a demo run is slow
+    /// enough to watch.
     pub fn with_answer_time(pace: Duration) -> Self {
         Self { answer_time: pace }
     }
@@ -229,7 +232,8 @@ fn pieces(text: &str) -> Vec<&str> {
     pieces
 }
 
-/// Converts untrusted text to one line of at most `max_chars` characters, plus `…` if it was truncated.
+/// Converts untrusted text to one line of at most `max_chars` characters, plus `…` if it was
+/// truncated.
 ///
 /// Backticks are replaced, because the evaluator treats text in backticks as a path.
 fn plain_line(text: &str, max_chars: usize) -> String {

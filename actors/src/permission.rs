@@ -1,7 +1,9 @@
-//! Permission policy: which tool calls run without asking, which are denied, and which require permission (PERM-1).
+//! Permission policy: which tool calls run without asking, which are denied, and which require
+//! permission (PERM-1).
 //!
-//! Permissions granted for a session are kept in memory, until the process that owns the home exits. Elsewhere: which
-//! access of a call requires permission (the tools), permission requests and their decisions (`run/approvals.rs`).
+//! Permissions granted for a session are kept in memory, until the process that owns the home
+//! exits. Elsewhere: which access of a call requires permission (the tools), permission requests
+//! and their decisions (`run/approvals.rs`).
 
 mod grant;
 mod names;
@@ -45,8 +47,8 @@ impl From<Decision> for ApprovalDecision {
 
 /// Permission policy implemented by the program that embeds the runtime.
 pub trait PermissionHandler: Send + Sync + 'static {
-    /// Decides about a call. An error, a panic, and a decision later than `permissions.timeout_s` count as a denial.
-    /// The future is dropped when the run ends or another approver has decided.
+    /// Decides about a call. An error, a panic, and a decision later than `permissions.timeout_s`
+    /// count as a denial. The future is dropped when the run ends or another approver has decided.
     fn decide(
         &self,
         request: Permission,
@@ -62,7 +64,8 @@ impl<T: PermissionHandler + ?Sized> PermissionHandler for Arc<T> {
     }
 }
 
-/// Permission policy made from a function; see [`RuntimeBuilder::on_permission`](crate::RuntimeBuilder::on_permission).
+/// Permission policy made from a function; see
+/// [`RuntimeBuilder::on_permission`](crate::RuntimeBuilder::on_permission).
 pub(crate) struct HandlerFn<F>(pub(crate) F);
 
 impl<F, R, D> PermissionHandler for HandlerFn<F>
@@ -80,7 +83,8 @@ where
     }
 }
 
-/// Allows every call that requires permission. For tests, and for programs whose tools are harmless.
+/// Allows every call that requires permission. For tests, and for programs whose tools are
+/// harmless.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct AllowAll;
 
@@ -146,7 +150,8 @@ impl Permissions {
             .any(|grant| grant.denies_tool(tool))
     }
 
-    /// Returns whether a deny rule forbids a tool to open a file or folder. Symlinks in `path` are resolved.
+    /// Returns whether a deny rule forbids a tool to open a file or folder. Symlinks in `path` are
+    /// resolved.
     pub(crate) fn denies_path(
         &self,
         settings: &RunSettings,
@@ -159,7 +164,8 @@ impl Permissions {
             .any(|grant| grant.denies_path(tool, path, project))
     }
 
-    /// Decides about a call by the rules of the configuration and of its run, and by the permissions of its session.
+    /// Decides about a call by the rules of the configuration and of its run, and by the
+    /// permissions of its session.
     pub(crate) fn verdict(
         &self,
         (session, settings): (&SessionId, &RunSettings),
@@ -221,7 +227,8 @@ impl Permissions {
         self.deny_rules.iter().cloned().chain(of_run).collect()
     }
 
-    /// Decides about a command. If it would run unconfined, only grants for unconfined commands apply.
+    /// Decides about a command. If it would run unconfined, only grants for unconfined commands
+    /// apply.
     fn command_verdict(
         &self,
         session: &SessionId,
@@ -319,7 +326,8 @@ impl Permissions {
     }
 }
 
-/// Returns a hash that binds a decision to a call: its tool, its exact arguments, its access, and its diff.
+/// Returns a hash that binds a decision to a call: its tool, its exact arguments, its access, and
+/// its diff.
 pub(crate) fn fingerprint(
     tool: &str,
     arguments: &str,

@@ -1,8 +1,8 @@
 //! Presets: the available presets and their origins (SUB-5).
 //!
-//! Origins, in ascending priority: built-in, files `agents/*.md` of the home, `[presets.NAME]` of the configuration,
-//! and presets registered by the embedding program. A preset replaces one of lower priority with the same name
-//! completely.
+//! Origins, in ascending priority: built-in, files `agents/*.md` of the home, `[presets.NAME]` of
+//! the configuration, and presets registered by the embedding program. A preset replaces one of
+//! lower priority with the same name completely.
 //!
 //! Invariant: no file of a project defines a preset (SAFE-1).
 //!
@@ -38,8 +38,8 @@ const KEYS: [&str; 11] = [
     "coordinates",
 ];
 
-/// Keys that other programs use in agent files. `model` and `skills` are not listed, because they are also keys of
-/// this format.
+/// Keys that other programs use in agent files. `model` and `skills` are not listed, because they
+/// are also keys of this format.
 const FOREIGN_KEYS: [&str; 11] = [
     "tools",
     "disallowedTools",
@@ -87,15 +87,16 @@ pub struct PresetFiles {
     pub faults: Vec<HomeFileError>,
     /// Names that cannot be used because of such an error. Runs with one of them are rejected.
     pub unusable: BTreeMap<String, HomeFileError>,
-    /// Error of the whole folder. A runtime is not built with it, because no name of a preset is known.
+    /// Error of the whole folder. A runtime is not built with it, because no name of a preset is
+    /// known.
     pub folder_fault: Option<HomeFileError>,
     /// Warnings about ignored keys, which other programs use, in usable files.
     pub warnings: Vec<HomeFileError>,
 }
 
 impl PresetFiles {
-    /// Reads `agents/*.md` of a home. The files may name the tools in `tools`, and any tool of a configured MCP
-    /// server, because the tools of these servers are not known yet.
+    /// Reads `agents/*.md` of a home. The files may name the tools in `tools`, and any tool of a
+    /// configured MCP server, because the tools of these servers are not known yet.
     pub fn read(home: &Path, tools: &[&str], config: &Config) -> Self {
         let format = FolderFormat {
             foreign: &FOREIGN_KEYS,
@@ -216,7 +217,8 @@ fn parse(
     })
 }
 
-/// Returns whether a model name belongs to another program and is ignored, as if no model were given.
+/// Returns whether a model name belongs to another program and is ignored, as if no model were
+/// given.
 fn is_foreign_model(model: &str, config: &Config) -> bool {
     FOREIGN_MODELS.contains(&model) && !config.model_profiles.contains_key(model)
 }

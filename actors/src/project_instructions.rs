@@ -1,8 +1,8 @@
 //! Texts of a project for agents: `AGENTS.md`, or else `CLAUDE.md`, and `skills/*.md` (MEM-1).
 //!
-//! Anybody who can write to the project can write these texts, so their size is limited, and prompts mark them as
-//! text of the project. Files that lead out of the project, have unexpected names, or are sensitive are treated as
-//! absent.
+//! Anybody who can write to the project can write these texts, so their size is limited, and
+//! prompts mark them as text of the project. Files that lead out of the project, have unexpected
+//! names, or are sensitive are treated as absent.
 //!
 //! Invariant: no text grants a tool or a permission (SAFE-1).
 
@@ -55,7 +55,8 @@ pub(crate) struct ProjectNotes {
     is_cut: bool,
 }
 
-/// Texts of the projects in use. Each is a snapshot from the start of the latest user run in that project.
+/// Texts of the projects in use. Each is a snapshot from the start of the latest user run in that
+/// project.
 #[derive(Debug, Default)]
 pub(crate) struct ProjectInstructionsCache {
     roots: Arc<PathPolicy>,
@@ -95,8 +96,8 @@ impl ProjectInstructionsCache {
         }
     }
 
-    /// Rereads the texts of a project, before a user run starts in it. Runs that start at the same time share a read
-    /// that begins after all of them have called.
+    /// Rereads the texts of a project, before a user run starts in it. Runs that start at the same
+    /// time share a read that begins after all of them have called.
     pub(crate) async fn refresh(&self, project: &Path) -> Arc<ProjectInstructions> {
         let called = Instant::now();
         let cached = self.project(project);
@@ -117,7 +118,8 @@ impl ProjectInstructionsCache {
         text
     }
 
-    /// Returns the cached texts of a project. Reads them if there are none, such as after a restart.
+    /// Returns the cached texts of a project. Reads them if there are none, such as after a
+    /// restart.
     pub(crate) fn get(&self, project: &Path) -> Arc<ProjectInstructions> {
         let cached = self.project(project);
         cached.text().unwrap_or_else(|| {
@@ -157,8 +159,8 @@ impl ProjectInstructions {
         }
     }
 
-    /// Formats the notes as sections of a system prompt: those of the repository first, because those of the project
-    /// are more specific.
+    /// Formats the notes as sections of a system prompt: those of the repository first, because
+    /// those of the project are more specific.
     pub(crate) fn render_notes(&self) -> String {
         self.repository_notes
             .iter()
@@ -200,8 +202,8 @@ impl ProjectNotes {
 }
 
 impl Skills {
-    /// Returns these skills and those of a project, and the reasons why files of the project cannot be used or add
-    /// nothing.
+    /// Returns these skills and those of a project, and the reasons why files of the project cannot
+    /// be used or add nothing.
     ///
     /// `tool_environment` defines which files of the project may be read.
     pub fn with_project_files(
@@ -304,8 +306,8 @@ fn read_notes(roots: &PathPolicy, project: &Path, file: &'static str) -> Option<
     })
 }
 
-/// Returns the file with notes for agents at the root of the repository that contains a project, if the project is a
-/// folder below that root and the file is used.
+/// Returns the file with notes for agents at the root of the repository that contains a project, if
+/// the project is a folder below that root and the file is used.
 pub fn repository_notes(project: &Path) -> Option<PathBuf> {
     let root = repository_root(project)?;
     let roots = PathPolicy::new(&ToolEnvironment::default());

@@ -2,36 +2,40 @@
 //!
 //! One turn, from top to bottom:
 //!
-//! 1. An input arrives in the mailbox of the [run's actor](actor::RunActor): a [`RunMsg`] with [`RunInput`], such as the
-//!    results of the last turn.
-//! 2. The actor passes all waiting inputs to the state machine, one at a time ([`step::run_step`]). The machine does no
-//!    I/O. It changes its [state](machine::state::RunState), and returns a [step](machine::effect::Step): rows to
-//!    write, and effects.
-//! 3. The turn opens in [`turn`](machine::turn): the prompt is built, with the results of children that a program asked
-//!    to have delivered. If the prompt is too long, a summary is requested first. The step contains `context_built`,
-//!    `model_started` and the effect [`ModelEffect::Call`](machine::effect::ModelEffect::Call).
-//! 4. The actor appends the rows to the journal. One append is in flight at a time; inputs that arrive meanwhile wait
-//!    for the next step. Effects start once the append is durable ([`effects`](actor::effects), DUR-1).
-//! 5. The [model call](tasks::model_call) is a task. It reserves budget, waits for its turn at the gateway, and streams
-//!    deltas. Its answer comes back as an input.
-//! 6. The machine records the usage and stores the answer as a message. An answer without tool calls is the result of
-//!    the run. If it does not match the [output schema](machine::output_schema), as the task has checked, the model is
-//!    asked once more.
-//! 7. The [scheduler](machine::tool_calls::scheduler) starts the tool calls: reads in parallel, writes one at a time
-//!    (TOOL-3). The run executes `goal`, `agent`, `evaluate` and `ask_human` [itself](machine::tools), after their
-//!    hooks. The [children](machine::sub_agents) of `agent` and `evaluate` are runs with their own actors.
-//! 8. Every other call is a [task](tasks::tool_call). It checks the arguments, runs the hooks, asks for
-//!    [authorization](tasks::authorize), and runs the tool. If the call requires permission, it stays pending in the
-//!    machine until there is a [decision](machine::tool_calls::approval). A large output becomes an
-//!    [artifact](tasks::tool_output).
+//! 1. An input arrives in the mailbox of the [run's actor](actor::RunActor): a [`RunMsg`] with
+//!    [`RunInput`], such as the results of the last turn.
+//! 2. The actor passes all waiting inputs to the state machine, one at a time ([`step::run_step`]).
+//!    The machine does no I/O. It changes its [state](machine::state::RunState), and returns a
+//!    [step](machine::effect::Step): rows to write, and effects.
+//! 3. The turn opens in [`turn`](machine::turn): the prompt is built, with the results of children
+//!    that a program asked to have delivered. If the prompt is too long, a summary is requested
+//!    first. The step contains `context_built`, `model_started` and the effect
+//!    [`ModelEffect::Call`](machine::effect::ModelEffect::Call).
+//! 4. The actor appends the rows to the journal. One append is in flight at a time; inputs that
+//!    arrive meanwhile wait for the next step. Effects start once the append is durable
+//!    ([`effects`](actor::effects), DUR-1).
+//! 5. The [model call](tasks::model_call) is a task. It reserves budget, waits for its turn at the
+//!    gateway, and streams deltas. Its answer comes back as an input.
+//! 6. The machine records the usage and stores the answer as a message. An answer without tool
+//!    calls is the result of the run. If it does not match the [output
+//!    schema](machine::output_schema), as the task has checked, the model is asked once more.
+//! 7. The [scheduler](machine::tool_calls::scheduler) starts the tool calls: reads in parallel,
+//!    writes one at a time (TOOL-3). The run executes `goal`, `agent`, `evaluate` and `ask_human`
+//!    [itself](machine::tools), after their hooks. The [children](machine::sub_agents) of `agent`
+//!    and `evaluate` are runs with their own actors.
+//! 8. Every other call is a [task](tasks::tool_call). It checks the arguments, runs the hooks, asks
+//!    for [authorization](tasks::authorize), and runs the tool. If the call requires permission, it
+//!    stays pending in the machine until there is a [decision](machine::tool_calls::approval). A
+//!    large output becomes an [artifact](tasks::tool_output).
 //! 9. Each outcome is stored as a message. When every call has one (R4), the next turn opens.
-//! 10. The run [finishes](machine::lifecycle::finish) when it has an answer or a reason to end, and all of its children
-//!     have ended (R7). Stop hooks can send a user run back to another turn. Documents become versions, and the
-//!     terminal event is the last one (R5).
+//! 10. The run [finishes](machine::lifecycle::finish) when it has an answer or a reason to end, and
+//!     all of its children have ended (R7). Stop hooks can send a user run back to another turn.
+//!     Documents become versions, and the terminal event is the last one (R5).
 //!
-//! After a crash, the next actor of the run [replays](machine::replay) its events into the same state, and
-//! [resumes](machine::lifecycle::resume). [`supervision`] starts and restarts actors; a run without an actor is ended
-//! by [`finalize`](tasks::finalize). Other modules use a run through its [`RunEntry`].
+//! After a crash, the next actor of the run [replays](machine::replay) its events into the same
+//! state, and [resumes](machine::lifecycle::resume). [`supervision`] starts and restarts actors; a
+//! run without an actor is ended by [`finalize`](tasks::finalize). Other modules use a run through
+//! its [`RunEntry`].
 
 mod actor;
 mod approvals;

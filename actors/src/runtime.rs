@@ -2,7 +2,8 @@
 //!
 //! [`Runtime`] starts and selects runs; everything else is grouped by noun: [`Runtime::sessions`],
 //! [`Runtime::traces`], [`Runtime::artifacts`], [`Runtime::permissions`], [`Runtime::questions`],
-//! [`Runtime::memory`], [`Runtime::tree`] and [`Runtime::info`]. A run is controlled by its [`RunHandle`].
+//! [`Runtime::memory`], [`Runtime::tree`] and [`Runtime::info`]. A run is controlled by its
+//! [`RunHandle`].
 
 mod abandoned_drafts;
 mod admission;
@@ -76,7 +77,8 @@ use crate::{
     runtime::services::Services,
 };
 
-/// The actor tree that owns one home directory. Cheap to clone; all clones refer to the same runtime.
+/// The actor tree that owns one home directory. Cheap to clone; all clones refer to the same
+/// runtime.
 #[derive(Clone)]
 pub struct Runtime {
     inner: Arc<Inner>,
@@ -148,8 +150,8 @@ impl Runtime {
     /// Waits for the end of a run, in this process or an earlier one, and returns its outcome.
     ///
     /// # Errors
-    /// `run_not_found`; `interrupted` if the run has not ended and this runtime does not execute it: resume its session
-    /// with [`Sessions::resume`]; `closing` if the runtime closes first.
+    /// `run_not_found`; `interrupted` if the run has not ended and this runtime does not execute
+    /// it: resume its session with [`Sessions::resume`]; `closing` if the runtime closes first.
     pub async fn wait(&self, id: &RunId) -> Result<Arc<RunOutcome>, ErrorInfo> {
         if let Some(entry) = self.inner.services.runs.get(id) {
             return entry.wait_outcome().await;
@@ -169,11 +171,12 @@ impl Runtime {
         })
     }
 
-    /// Streams the events of one run after `since` (an `event_id`; 0: from the beginning) to the run's terminal event.
-    /// Any number of watchers may read the same run.
+    /// Streams the events of one run after `since` (an `event_id`; 0: from the beginning) to the
+    /// run's terminal event. Any number of watchers may read the same run.
     ///
     /// # Errors
-    /// `run_not_found`, `storage_error`. The stream of an interrupted run does not end before the run is resumed.
+    /// `run_not_found`, `storage_error`. The stream of an interrupted run does not end before the
+    /// run is resumed.
     pub async fn run_events(&self, id: &RunId, since: u64) -> Result<EventStream, ErrorInfo> {
         let run = self.traces().run(id).await?;
         Ok(self
@@ -187,7 +190,8 @@ impl Runtime {
             .end_if_ended())
     }
 
-    /// Returns handles of the selected runs that this runtime executes, in the order in which they were created.
+    /// Returns handles of the selected runs that this runtime executes, in the order in which they
+    /// were created.
     pub fn runs(&self, filter: RunFilter) -> Vec<RunHandle> {
         let services = &self.inner.services;
         let mut runs = services.runs.select(|run| filter.includes(run));
@@ -198,8 +202,8 @@ impl Runtime {
             .collect()
     }
 
-    /// Runs a prompt in a new session, and parses the answer as a value of type `T`, whose JSON schema the answer must
-    /// match.
+    /// Runs a prompt in a new session, and parses the answer as a value of type `T`, whose JSON
+    /// schema the answer must match.
     ///
     /// # Errors
     /// Those of [`Runtime::start`] and [`RunHandle::wait_as`].
@@ -262,8 +266,8 @@ impl Runtime {
 
     /// Rejects a project folder that a new session must not use.
     ///
-    /// Only a folder that the session names (`is_named`) is checked for kernel file systems and for the home of
-    /// soong. The default folder was chosen by the program that built the runtime.
+    /// Only a folder that the session names (`is_named`) is checked for kernel file systems and for
+    /// the home of soong. The default folder was chosen by the program that built the runtime.
     fn check_project(
         &self,
         dir: &Path,
@@ -289,11 +293,11 @@ impl Runtime {
         )
     }
 
-    /// Closes the runtime: accepts no new work, stops all actors, and waits until all accepted appends are on disk
-    /// and the home is unlocked. A second call waits for the first one.
+    /// Closes the runtime: accepts no new work, stops all actors, and waits until all accepted
+    /// appends are on disk and the home is unlocked. A second call waits for the first one.
     ///
-    /// Active runs are stopped without a terminal event. The next owner of the home resumes them, or ends them as
-    /// `interrupted` if `runtime.recovery = "fail"`.
+    /// Active runs are stopped without a terminal event. The next owner of the home resumes them,
+    /// or ends them as `interrupted` if `runtime.recovery = "fail"`.
     pub fn close(&self) -> BoxFuture<'_, ()> {
         // Boxed for the same reason as `RuntimeBuilder::build`.
         Box::pin(self.close_once())

@@ -33,11 +33,12 @@ pub(crate) struct StartRequest {
     /// State of the session in the store.
     pub(crate) history: SessionHistory,
     pub(crate) project_dir: Arc<Path>,
-    /// Whether the run is rejected instead of queued if another run of the session is running or waiting.
+    /// Whether the run is rejected instead of queued if another run of the session is running or
+    /// waiting.
     pub(crate) reject_if_busy: bool,
-    /// The end of the conversation as the request was prepared for it, if the run has no message or continues after an
-    /// earlier one. The request is rejected if the conversation has another run, or gets a message or head until the run
-    /// is recorded.
+    /// The end of the conversation as the request was prepared for it, if the run has no message or
+    /// continues after an earlier one. The request is rejected if the conversation has another run,
+    /// or gets a message or head until the run is recorded.
     pub(crate) continues_from: Option<ConversationPoint>,
     /// The keyed request that starts the run. It is recorded together with the run.
     pub(crate) request_key: Option<RequestKey>,

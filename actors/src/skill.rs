@@ -1,11 +1,12 @@
 //! Skills: reusable instructions that are added to an agent's prompt when needed (MEM-1).
 //!
-//! Sources, in ascending priority: built-in skills, then the files `skills/*.md` and `skills/NAME/SKILL.md` of the
-//! home. A file of the home replaces a built-in skill of the same name. A project may contain further skills
-//! (`project_instructions.rs`), which replace none.
+//! Sources, in ascending priority: built-in skills, then the files `skills/*.md` and
+//! `skills/NAME/SKILL.md` of the home. A file of the home replaces a built-in skill of the same
+//! name. A project may contain further skills (`project_instructions.rs`), which replace none.
 //!
-//! A system prompt lists the skills by name and description, and the tool `skill` loads them. The skills named by the
-//! call, or else by the preset, must be loaded first; the prompt of an agent without the tool contains their texts.
+//! A system prompt lists the skills by name and description, and the tool `skill` loads them. The
+//! skills named by the call, or else by the preset, must be loaded first; the prompt of an agent
+//! without the tool contains their texts.
 //!
 //! Invariant: a skill is text only. It grants no tool and no permission (SAFE-1).
 
@@ -103,7 +104,8 @@ impl Skill {
 #[derive(Debug, Clone)]
 pub struct Skills {
     by_name: BTreeMap<String, Arc<Skill>>,
-    /// Names that cannot be used because of a problem in their file. They replace built-in skills too.
+    /// Names that cannot be used because of a problem in their file. They replace built-in skills
+    /// too.
     unusable: BTreeMap<String, HomeFileError>,
     /// Ignored keys in files of the home.
     warnings: Vec<HomeFileError>,
@@ -132,10 +134,12 @@ impl Default for Skills {
 }
 
 impl Skills {
-    /// Loads the skills of a home, `skills/*.md` and `skills/NAME/SKILL.md`, in addition to the built-in ones.
+    /// Loads the skills of a home, `skills/*.md` and `skills/NAME/SKILL.md`, in addition to the
+    /// built-in ones.
     ///
     /// # Errors
-    /// `config_error` if the folder cannot be read. A file that cannot be used makes only its own name unusable.
+    /// `config_error` if the folder cannot be read. A file that cannot be used makes only its own
+    /// name unusable.
     pub fn load(home: &Path) -> Result<Self, ErrorInfo> {
         let (skills, _, folder_fault) = Self::load_with_faults(home);
         folder_fault.map_or(Ok(skills), |fault| Err(ErrorInfo::from(&fault)))
@@ -208,12 +212,12 @@ impl Skills {
         self.by_name.values().map(Arc::as_ref)
     }
 
-    /// Selects the skills that an agent must have, without duplicates: those named by the call, else those of the
-    /// preset, else none.
+    /// Selects the skills that an agent must have, without duplicates: those named by the call,
+    /// else those of the preset, else none.
     ///
     /// # Errors
-    /// `skill_not_found` for an unknown name; the message lists the known names. `config_error` for a name whose file
-    /// cannot be used; it names file, line and key.
+    /// `skill_not_found` for an unknown name; the message lists the known names. `config_error` for
+    /// a name whose file cannot be used; it names file, line and key.
     pub fn select(
         &self,
         call: Option<&[String]>,
@@ -235,7 +239,8 @@ impl Skills {
         self.list().filter(is_other).take(MAX_LISTED).collect()
     }
 
-    /// Returns the error for a name that is not there: the problem in its file, or else the known names.
+    /// Returns the error for a name that is not there: the problem in its file, or else the known
+    /// names.
     pub(crate) fn not_found(&self, name: &str) -> ErrorInfo {
         if let Some(fault) = self.unusable.get(name) {
             return ErrorInfo::from(fault);
@@ -251,10 +256,11 @@ impl Skills {
     }
 }
 
-/// Formats the skills of a system prompt: `chosen` are those of [`Skills::select`], `others` are offered in addition.
+/// Formats the skills of a system prompt: `chosen` are those of [`Skills::select`], `others` are
+/// offered in addition.
 ///
-/// With the tool `skill` (`can_load`), the prompt only lists them, because the agent loads their texts. Without it, the
-/// prompt contains the texts of the chosen skills.
+/// With the tool `skill` (`can_load`), the prompt only lists them, because the agent loads their
+/// texts. Without it, the prompt contains the texts of the chosen skills.
 pub(crate) fn render(chosen: &[&Skill], others: &[&Skill], can_load: bool) -> String {
     if !can_load {
         return chosen

@@ -1,5 +1,5 @@
-//! Reading the store from async code: on blocking threads, independent of the writer's queue, with limited
-//! concurrency.
+//! Reading the store from async code: on blocking threads, independent of the writer's queue, with
+//! limited concurrency.
 
 use std::{fmt::Display, sync::Arc};
 
@@ -11,8 +11,8 @@ use tokio::sync::{Semaphore, oneshot};
 /// Name of the database in the home.
 pub(crate) const DATABASE: &str = "sessions.sqlite";
 
-/// Maximum number of concurrent reads: the number of connections that the store keeps open. Further reads wait, which
-/// is cheaper than opening a connection.
+/// Maximum number of concurrent reads: the number of connections that the store keeps open. Further
+/// reads wait, which is cheaper than opening a connection.
 const MAX_CONCURRENT_READS: usize = 4;
 
 /// The reading side of the store for async callers. Cheap to clone.
@@ -37,7 +37,8 @@ impl StoreReader {
         F: FnOnce(&dyn Reader) -> Result<T, StoreError> + Send + 'static,
     {
         let reader = Arc::clone(&self.reader);
-        // The semaphore is never closed. If the caller is dropped, the read continues and keeps its permit.
+        // The semaphore is never closed. If the caller is dropped, the read continues and keeps its
+        // permit.
         let turn = Arc::clone(&self.permits).acquire_owned().await;
         let (reply, outcome) = oneshot::channel();
         let work = move || {
@@ -53,7 +54,8 @@ impl StoreReader {
     }
 }
 
-/// Runs a read on a blocking thread. Not generic, so that it is compiled once, and not for each kind of read.
+/// Runs a read on a blocking thread. Not generic, so that it is compiled once, and not for each
+/// kind of read.
 fn run_blocking(work: Box<dyn FnOnce() + Send>) -> BoxFuture<'static, Result<(), ErrorInfo>> {
     Box::pin(async {
         tokio::task::spawn_blocking(work)

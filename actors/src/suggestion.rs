@@ -2,7 +2,8 @@
 
 /// Maximum edit distance between a name and a suggestion, in characters.
 const MAX_DISTANCE: usize = 3;
-/// Maximum length of a misspelled name, in bytes. The time of a comparison grows with the product of both lengths.
+/// Maximum length of a misspelled name, in bytes. The time of a comparison grows with the product
+/// of both lengths.
 const MAX_NAME_BYTES: usize = 200;
 
 /// Returns the known name that is nearest to an unknown one, or `None` if no name is near.

@@ -39,8 +39,8 @@ use soong_protocol::{Delta, InputKind, ToolCall, Usage};
 
 /// Response of a scripted model to one request: what it streams, and how it ends.
 ///
-/// [`text`], [`call`], [`calls`], [`fail`], [`cut`] and [`hang`] create the usual ones. A [`Completion`] or a
-/// [`ModelError`] becomes a step that streams nothing and ends with it.
+/// [`text`], [`call`], [`calls`], [`fail`], [`cut`] and [`hang`] create the usual ones. A
+/// [`Completion`] or a [`ModelError`] becomes a step that streams nothing and ends with it.
 #[derive(Debug, Clone)]
 #[must_use]
 pub struct Step {
@@ -129,13 +129,14 @@ pub fn fail(failure: Failure, message: impl Into<String>) -> Step {
     ModelError::new(failure, message).into()
 }
 
-/// Streams this text, then fails: a stream that is cut off. The call is retried if the failure is transient.
+/// Streams this text, then fails: a stream that is cut off. The call is retried if the failure is
+/// transient.
 pub fn cut(text: impl Into<String>, failure: Failure, message: impl Into<String>) -> Step {
     fail(failure, message).streaming([piece(text)])
 }
 
-/// Streams this text and never completes: the call lasts until it times out, its run is cancelled, or its actor
-/// crashes.
+/// Streams this text and never completes: the call lasts until it times out, its run is cancelled,
+/// or its actor crashes.
 pub fn hang(text: impl Into<String>) -> Step {
     Step::new(vec![piece(text)], End::Never)
 }
@@ -144,8 +145,8 @@ fn piece(text: impl Into<String>) -> Delta {
     Delta::Text { text: text.into() }
 }
 
-/// Creates a model that takes one step per request, in this order; a retry is a request too. Further requests are
-/// rejected.
+/// Creates a model that takes one step per request, in this order; a retry is a request too.
+/// Further requests are rejected.
 ///
 /// Requests of concurrent runs share the steps. To answer them by their content, use [`respond`].
 pub fn script(steps: impl IntoIterator<Item = Step>) -> ScriptedModel {
@@ -164,8 +165,8 @@ pub fn respond(step: impl Fn(&ModelRequest) -> Step + Send + Sync + 'static) -> 
     respond_async(move |request| std::future::ready(step(request)))
 }
 
-/// Creates a model that derives each step from the request, and may wait before it responds: for a time, or for
-/// something that the test does.
+/// Creates a model that derives each step from the request, and may wait before it responds: for a
+/// time, or for something that the test does.
 ///
 /// The future is dropped when the call is cancelled. It cannot borrow the request.
 pub fn respond_async<F>(step: impl Fn(&ModelRequest) -> F + Send + Sync + 'static) -> ScriptedModel
@@ -186,7 +187,8 @@ where
 
 type Respond = dyn Fn(&ModelRequest) -> BoxFuture<'static, Step> + Send + Sync;
 
-/// Model that follows a script: see [`script`], [`respond`] and [`respond_async`]. Its name is `scripted`.
+/// Model that follows a script: see [`script`], [`respond`] and [`respond_async`]. Its name is
+/// `scripted`.
 #[must_use]
 pub struct ScriptedModel {
     respond: Box<Respond>,
@@ -202,8 +204,9 @@ pub struct ScriptedModel {
 }
 
 impl ScriptedModel {
-    /// Takes this step at the call with this number, counted from 0. A retry is a call too. The call takes no step from
-    /// the script: the next call takes the step that this one would have taken.
+    /// Takes this step at the call with this number, counted from 0. A retry is a call too. The
+    /// call takes no step from the script: the next call takes the step that this one would have
+    /// taken.
     pub fn at_call(mut self, number: usize, step: Step) -> Self {
         self.at_call.insert(number, step);
         self

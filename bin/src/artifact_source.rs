@@ -1,6 +1,8 @@
-//! Reads a session's artifacts from the owner process of the home, or from disk if no process owns the home.
+//! Reads a session's artifacts from the owner process of the home, or from disk if no process owns
+//! the home.
 //!
-//! Both ways return the same artifacts, including documents with edits that are not stored as a version yet.
+//! Both ways return the same artifacts, including documents with edits that are not stored as a
+//! version yet.
 //!
 //! Not in this module: printing the artifacts.
 
@@ -45,8 +47,8 @@ fn reader(
     )?))
 }
 
-/// Lists the artifacts that a cleanup would delete. `request.dry_run` must be set, because the owner process deletes them
-/// otherwise.
+/// Lists the artifacts that a cleanup would delete. `request.dry_run` must be set, because the
+/// owner process deletes them otherwise.
 pub(crate) async fn cleanup_candidates(
     source: &Source,
     settings: &Settings,
@@ -114,7 +116,8 @@ impl ArtifactSource {
         }
     }
 
-    /// Opens the bytes of an artifact: a stored version, or the current content if `version` is `None`.
+    /// Opens the bytes of an artifact: a stored version, or the current content if `version` is
+    /// `None`.
     pub(crate) async fn content(
         &self,
         name: &str,

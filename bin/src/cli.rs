@@ -131,7 +131,8 @@ const GLOBAL_OPTIONS_HEADING: &str = "Options of every command";
 /// Options of every command.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Global {
-    /// Home: folder of the database, artifacts and config.toml [default: $SOONG_AGENT_HOME, else ~/.soong-agent]
+    /// Home: folder of the database, artifacts and config.toml [default: $SOONG_AGENT_HOME, else
+    /// ~/.soong-agent]
     #[arg(long, value_name = "DIR", global = true, help_heading = GLOBAL_OPTIONS_HEADING)]
     pub(crate) home: Option<PathBuf>,
     /// Configuration file [default: config.toml in the home, if it exists]
@@ -215,7 +216,8 @@ pub(crate) enum Command {
     /// Print the actors of the home once: sessions, runs and sub-agents of all terminals
     #[command(after_help = TREE)]
     Tree {
-        /// Show each actor below its supervisor, instead of sub-agents below the runs that started them
+        /// Show each actor below its supervisor, instead of sub-agents below the runs that started
+        /// them
         #[arg(long)]
         supervision: bool,
     },
@@ -298,9 +300,9 @@ pub(crate) enum CatalogCommand {
 }
 
 impl Cli {
-    /// Parses the command line of the process. On an error, prints it and exits. Without a command, prints the help and
-    /// exits unless the user is at a terminal. Options of `chat` need no command. `soong help TOPIC` prints a page of the
-    /// guide, unless a command has that name.
+    /// Parses the command line of the process. On an error, prints it and exits. Without a command,
+    /// prints the help and exits unless the user is at a terminal. Options of `chat` need no
+    /// command. `soong help TOPIC` prints a page of the guide, unless a command has that name.
     pub(crate) fn of_process() -> Self {
         let cli = Self::try_parse().unwrap_or_else(|error| {
             let args: Vec<OsString> = std::env::args_os().skip(1).collect();
@@ -339,7 +341,8 @@ impl Default for Command {
 }
 
 impl Command {
-    /// Returns whether the command sends requests to the owner of the home, local or remote (`--url`).
+    /// Returns whether the command sends requests to the owner of the home, local or remote
+    /// (`--url`).
     pub(crate) fn uses_owner(&self) -> bool {
         match self {
             Self::Run(_) | Self::Call(_) | Self::Chat(_) | Self::Tree { .. } | Self::Monitor => {
@@ -412,8 +415,8 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "ADDR:PORT")]
     pub(crate) addr: Option<std::net::SocketAddr>,
 
-    /// Treatment of runs that an earlier process left unfinished [default: runtime.recovery in config.toml, else ask at a
-    /// terminal, else resume]
+    /// Treatment of runs that an earlier process left unfinished [default: runtime.recovery in
+    /// config.toml, else ask at a terminal, else resume]
     #[arg(long, value_enum, value_name = "MODE")]
     pub(crate) recovery: Option<Recovery>,
 }

@@ -167,8 +167,8 @@ fn execute_record_command(context: &Context<'_>, command: RecordCommand) -> Resu
     }
 }
 
-/// Runs a command that shows something, given by its words, within another command. No pager is used, because its end would
-/// end the other command too.
+/// Runs a command that shows something, given by its words, within another command. No pager is
+/// used, because its end would end the other command too.
 async fn run_query(context: &Context<'_>, words: &[String]) -> Result<Exit, Failure> {
     let words = std::iter::once("soong").chain(words.iter().map(String::as_str));
     let usage = |error: clap::Error| {
@@ -212,7 +212,8 @@ fn run_catalog_command(context: &Context<'_>, command: &CatalogCommand) -> Resul
     }
 }
 
-/// Returns the server of `--url`, if given, with its token. Fails if the command cannot use a server.
+/// Returns the server of `--url`, if given, with its token. Fails if the command cannot use a
+/// server.
 fn remote(
     global: &Global,
     command: &Command,
@@ -273,7 +274,8 @@ fn block_on_multi_thread<T>(
     let threads = threads.map_err(|error| runtime_error(&error))?;
     let command: LocalBoxFuture<'_, _> = Box::pin(command);
     let ended = threads.block_on(command);
-    // Do not wait for blocking tasks that are still running (a tool that ignores cancellation, a slow disk).
+    // Do not wait for blocking tasks that are still running (a tool that ignores cancellation, a
+    // slow disk).
     threads.shutdown_background();
     ended
 }

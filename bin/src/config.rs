@@ -105,7 +105,8 @@ impl Endpoint {
     }
 }
 
-/// Creates the home if it does not exist, readable only by its user, since it contains conversations.
+/// Creates the home if it does not exist, readable only by its user, since it contains
+/// conversations.
 pub(crate) fn make_home(home: &Path) -> std::io::Result<()> {
     if let Some(above) = home.parent() {
         std::fs::create_dir_all(above)?;
@@ -343,8 +344,8 @@ impl Settings {
     }
 }
 
-/// Replaces the list of all fields in an error about an unknown field by the most similar one. Returns other errors, and
-/// those without a similar field, unchanged.
+/// Replaces the list of all fields in an error about an unknown field by the most similar one.
+/// Returns other errors, and those without a similar field, unchanged.
 fn with_similar_field(error: &str) -> String {
     let similar = || {
         let (start, expected) = error.split_once(", expected one of ")?;
@@ -359,7 +360,8 @@ fn with_similar_field(error: &str) -> String {
     similar().unwrap_or_else(|| error.to_owned())
 }
 
-/// Returns advice for a user without a model. `key`: environment variable of the key that is missing.
+/// Returns advice for a user without a model. `key`: environment variable of the key that is
+/// missing.
 pub(crate) fn ways_to_a_model(key: &str) -> String {
     let vendors =
         [Provider::Openai, Provider::Anthropic, Provider::Gemini].map(Provider::api_key_env);

@@ -50,7 +50,8 @@ impl Context<'_> {
             .map_or_else(|| Address::Home(home.to_owned()), Address::Server)
     }
 
-    /// Prepares a read-only command. A configuration file given with `--config` must be valid; none is required.
+    /// Prepares a read-only command. A configuration file given with `--config` must be valid; none
+    /// is required.
     pub(crate) fn for_reading(&self) -> Result<&Self, Failure> {
         log::start(self.global.verbose, LogTarget::StandardError);
         if self.global.config.is_some() {
@@ -59,8 +60,8 @@ impl Context<'_> {
         Ok(self)
     }
 
-    /// Prints "No sessions yet" if nothing has ever run in the default home. Returns whether it did; always `false`
-    /// if a home or server is given.
+    /// Prints "No sessions yet" if nothing has ever run in the default home. Returns whether it
+    /// did; always `false` if a home or server is given.
     pub(crate) fn print_if_unused(&self, empty: &impl Serialize) -> Result<bool, Failure> {
         // A missing home that was given explicitly is an error.
         let is_default = self.remote.is_none() && self.global.home.is_none();
@@ -84,15 +85,15 @@ impl Context<'_> {
         self.find_source(read_from_disk).await
     }
 
-    /// Same as [`source`](Self::source), for a command that changes what it reads: an owner that does not respond is an
-    /// error, because the change needs it.
+    /// Same as [`source`](Self::source), for a command that changes what it reads: an owner that
+    /// does not respond is an error, because the change needs it.
     pub(crate) async fn source_to_change(&self) -> Result<Source, Failure> {
         self.find_source(|| Err(soong_client::unresponsive().into()))
             .await
     }
 
-    /// Returns the source of the home's records. `if_unresponsive` decides whether they are read from disk if the owner does
-    /// not respond.
+    /// Returns the source of the home's records. `if_unresponsive` decides whether they are read
+    /// from disk if the owner does not respond.
     async fn find_source(
         &self,
         if_unresponsive: impl FnOnce() -> Result<(), Failure>,

@@ -1,7 +1,8 @@
 //! Describes events in sentences.
 //!
-//! Pure, apart from the names and errors it remembers. Elsewhere: what a call did (`soong_tui::transcript`), where the
-//! sentences are printed (`line_progress.rs`, `command/traces/events.rs`).
+//! Pure, apart from the names and errors it remembers. Elsewhere: what a call did
+//! (`soong_tui::transcript`), where the sentences are printed (`line_progress.rs`,
+//! `command/traces/events.rs`).
 
 use std::collections::HashMap;
 
@@ -41,7 +42,8 @@ impl EventSentences {
         self.children.get(run).map(String::as_str)
     }
 
-    /// Describes an event that a user who watches the run wants to know of. Returns `None` for other events.
+    /// Describes an event that a user who watches the run wants to know of. Returns `None` for
+    /// other events.
     pub(crate) fn notable(&mut self, record: &EventRecord) -> Option<String> {
         // The parent reports the start and end of a child, and the goals of a child are not shown.
         let is_child = record
@@ -563,7 +565,8 @@ fn run(event: &RunEvent) -> Option<String> {
     })
 }
 
-/// Returns the name of a child: its agent type and the number that distinguishes it from its siblings.
+/// Returns the name of a child: its agent type and the number that distinguishes it from its
+/// siblings.
 fn child_name(agent_type: &str, trace: &TraceId) -> String {
     let number = trace.last_segment().rsplit('-').next().unwrap_or_default();
     text::safe_line(&format!("{agent_type}-{number}"))

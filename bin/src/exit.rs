@@ -35,8 +35,8 @@ impl From<Exit> for ExitCode {
 }
 
 impl Exit {
-    /// Returns the exit code for an error. A provider that rejected the request (HTTP status 4xx) was reached, so
-    /// this counts as [`Exit::Failed`].
+    /// Returns the exit code for an error. A provider that rejected the request (HTTP status 4xx)
+    /// was reached, so this counts as [`Exit::Failed`].
     pub(crate) fn of_error(error: &ErrorInfo) -> Self {
         let is_refused = error.code == ErrorCode::ProviderError
             && error.details["status"]
@@ -114,7 +114,8 @@ impl Failure {
         Self::new(Exit::Usage, what, advice)
     }
 
-    /// Returns the failure for a closed standard output (`| head`). It is not an error, and nothing is printed.
+    /// Returns the failure for a closed standard output (`| head`). It is not an error, and nothing
+    /// is printed.
     pub(crate) fn output_closed() -> Self {
         Self::new(Exit::Success, "", "")
     }
@@ -146,7 +147,8 @@ impl From<StoreError> for Failure {
     }
 }
 
-/// Returns advice for an error code, beyond the error message. Messages of provider errors contain their own advice.
+/// Returns advice for an error code, beyond the error message. Messages of provider errors contain
+/// their own advice.
 pub(crate) fn advice(code: ErrorCode) -> &'static str {
     use ErrorCode as C;
     match code {

@@ -1,7 +1,8 @@
 //! Exports a trace and its sub-traces to files that can be read without soong.
 //!
-//! Each trace is written to a separate folder. Events and messages that were recorded after the record of the trace was
-//! read are left out, so that they match the record. The target folder appears only when the export is complete.
+//! Each trace is written to a separate folder. Events and messages that were recorded after the
+//! record of the trace was read are left out, so that they match the record. The target folder
+//! appears only when the export is complete.
 //!
 //! Elsewhere: reading the records (`source.rs`), the export to one HTML page (`page.rs`).
 
@@ -30,10 +31,12 @@ use crate::{
 
 /// Maximum length of a folder name, in bytes. Common file systems accept this length.
 const NAME_BYTES: usize = 255;
-/// Maximum length of the folder's name in the name of a message file, which a number follows, in bytes.
+/// Maximum length of the folder's name in the name of a message file, which a number follows, in
+/// bytes.
 const MESSAGE_NAME_BYTES: usize = 230;
 
-/// Content of `meta.json`: the fields of the trace's record, the same record under `trace`, and related records.
+/// Content of `meta.json`: the fields of the trace's record, the same record under `trace`, and
+/// related records.
 #[derive(Serialize)]
 struct Meta<'a> {
     #[serde(flatten)]
@@ -43,7 +46,8 @@ struct Meta<'a> {
     trace: &'a Trace,
     /// Runs of the trace, in the order of their first events.
     runs: Vec<RunMeta>,
-    /// Sequence numbers of the messages on the main path. A summary replaces the messages that it covers.
+    /// Sequence numbers of the messages on the main path. A summary replaces the messages that it
+    /// covers.
     main_path: Vec<u64>,
     /// Traces of the sub-agents that this trace started, each exported to a separate folder.
     sub_traces: Vec<&'a TraceId>,
@@ -112,8 +116,8 @@ impl Exported {
     }
 }
 
-/// Exports a trace and all traces below it to `dir`, which must be empty or not exist. Partial output is removed if the
-/// export fails or the future is dropped.
+/// Exports a trace and all traces below it to `dir`, which must be empty or not exist. Partial
+/// output is removed if the export fails or the future is dropped.
 pub(crate) async fn export(source: &Source, id: &str, dir: &Path) -> Result<Exported, Failure> {
     let top = source.trace(id).await?;
     let beside = StagedDir::create(dir)?;
@@ -218,8 +222,8 @@ async fn write_trace(
 /// Runs in the order of their first events, each with the model of its last start.
 type RunModels = Vec<(RunId, Option<String>)>;
 
-/// Writes the events of a trace, up to the last event that its record names. Returns the number of events and the runs
-/// that they belong to.
+/// Writes the events of a trace, up to the last event that its record names. Returns the number of
+/// events and the runs that they belong to.
 async fn write_events(
     source: &Source,
     trace: &Trace,
@@ -262,8 +266,8 @@ fn write_json(path: &Path, record: &impl Serialize) -> Result<(), Failure> {
         .map_err(broken)
 }
 
-/// Returns the folder name of a trace: its id if that is a safe file name, else `number` and the sanitized last segment
-/// of the id.
+/// Returns the folder name of a trace: its id if that is a safe file name, else `number` and the
+/// sanitized last segment of the id.
 fn folder_name(id: &TraceId, number: usize) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-.@".contains(c);
     let text = id.as_str();

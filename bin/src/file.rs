@@ -1,4 +1,5 @@
-//! Reading files for upload and writing downloads: content types, streaming in pieces, and atomic replacement.
+//! Reading files for upload and writing downloads: content types, streaming in pieces, and atomic
+//! replacement.
 
 use std::{
     ffi::OsStr,
@@ -27,8 +28,9 @@ const SNIFF_BYTES: u64 = 8_192;
 /// MIME type if nothing more is known.
 pub(crate) const OCTET_STREAM: &str = "application/octet-stream";
 
-/// Returns the content type of a file whose name gives none: an image, PDF document or audio by its first bytes, text if
-/// its beginning is UTF-8 without NUL bytes, else bytes. A pipe, device or socket is not read, since that would consume its data.
+/// Returns the content type of a file whose name gives none: an image, PDF document or audio by its
+/// first bytes, text if its beginning is UTF-8 without NUL bytes, else bytes. A pipe, device or
+/// socket is not read, since that would consume its data.
 pub(crate) fn detect_content_type(path: &Path) -> &'static str {
     use std::io::Read;
     let head = || -> std::io::Result<Vec<u8>> {
@@ -146,8 +148,8 @@ pub(crate) fn read_chunks(source: impl AsyncRead + Unpin + Send + 'static) -> Up
     futures::stream::try_unfold(source, step).boxed()
 }
 
-/// Writes a stream of bytes to a file. The file appears or is replaced only when the stream is complete; after an
-/// error the previous file is unchanged. Returns the number of bytes.
+/// Writes a stream of bytes to a file. The file appears or is replaced only when the stream is
+/// complete; after an error the previous file is unchanged. Returns the number of bytes.
 pub(crate) async fn write(
     path: &Path,
     mut body: BoxStream<'static, Result<Bytes, ErrorInfo>>,

@@ -1,4 +1,5 @@
-//! User input in conversations: lines with editing and history on a terminal, plain lines from a pipe.
+//! User input in conversations: lines with editing and history on a terminal, plain lines from a
+//! pipe.
 //!
 //! Elsewhere: keys and completion (`line_editor.rs`).
 
@@ -33,7 +34,8 @@ pub(crate) enum InputLine {
     Closed,
 }
 
-/// Returns the permission mode that follows when the user presses Shift-Tab, which never selects `all`.
+/// Returns the permission mode that follows when the user presses Shift-Tab, which never selects
+/// `all`.
 pub(crate) const fn next_permission_mode(mode: PermissionMode) -> PermissionMode {
     match mode {
         PermissionMode::Ask => PermissionMode::Edits,
@@ -44,8 +46,8 @@ pub(crate) const fn next_permission_mode(mode: PermissionMode) -> PermissionMode
 
 /// Source of lines.
 pub(crate) enum Input {
-    /// A terminal. The editor is `None` while a line is being read. Keys typed between the prompts of a chat are kept for
-    /// the next one.
+    /// A terminal. The editor is `None` while a line is being read. Keys typed between the prompts
+    /// of a chat are kept for the next one.
     Terminal {
         editor: Option<Editor>,
         _echo_off: Option<EchoOff>,
@@ -58,7 +60,8 @@ pub(crate) enum Input {
 pub(crate) enum Editor {
     /// With editing and history.
     Rich(Box<LineEditor>),
-    /// Line editing by the terminal driver, for a terminal that cannot move its cursor (`TERM=dumb`).
+    /// Line editing by the terminal driver, for a terminal that cannot move its cursor
+    /// (`TERM=dumb`).
     Plain,
 }
 
@@ -129,7 +132,8 @@ impl Input {
         matches!(self, Self::Terminal { .. })
     }
 
-    /// Waits for the next line, which begins with `text`. If the future is dropped, a partly typed line is discarded.
+    /// Waits for the next line, which begins with `text`. If the future is dropped, a partly typed
+    /// line is discarded.
     pub(crate) async fn next(&mut self, prompt: &str, text: &str) -> Result<InputLine, Failure> {
         match self {
             Self::Pipe => blocking(read_line).await?,
@@ -140,7 +144,8 @@ impl Input {
                         match abandoned.replacement.take_key() {
                             Some(key) => {
                                 erase(prompt, "");
-                                // The same editor reads on, because it may have received further keys.
+                                // The same editor reads on, because it may have received further
+                                // keys.
                                 LineRead::start(editor, prompt, &format!("{text}{key}"))
                                     .line()
                                     .await?
@@ -177,7 +182,8 @@ struct LineRead {
     start: ReadStart,
 }
 
-/// The abandoned read of a line, and the terminal mode it had. A terminal has only one reader at a time.
+/// The abandoned read of a line, and the terminal mode it had. A terminal has only one reader at a
+/// time.
 static ABANDONED_READ: Mutex<Option<(LineRead, Option<Termios>)>> = Mutex::new(None);
 
 impl LineRead {
@@ -206,8 +212,8 @@ impl LineRead {
         }
     }
 
-    /// Returns an abandoned read, which the next key ends, below a new prompt. Returns `None` if there is none, or if its
-    /// line is complete: that line was meant for the previous prompt.
+    /// Returns an abandoned read, which the next key ends, below a new prompt. Returns `None` if
+    /// there is none, or if its line is complete: that line was meant for the previous prompt.
     fn resume(prompt: &str) -> Option<Self> {
         let (abandoned, mode) = ABANDONED_READ
             .lock()
@@ -240,7 +246,8 @@ impl LineRead {
 impl Drop for LineRead {
     fn drop(&mut self) {
         if let Some(read) = self.read.take() {
-            // An editor that is still starting would change the terminal after it was restored here.
+            // An editor that is still starting would change the terminal after it was restored
+            // here.
             self.start.wait();
             keyboard::set_prompt_abandoned(!read.is_finished());
             let mode = keyboard::suspend_prompt();

@@ -1,7 +1,8 @@
 //! Signals: Ctrl-C, Ctrl-Z, and the end of the terminal.
 //!
 //! - The first Ctrl-C cancels the active run, the second exits immediately.
-//! - SIGTERM and SIGHUP request the end of the process. A SIGHUP that is ignored, as below `nohup`, stays ignored.
+//! - SIGTERM and SIGHUP request the end of the process. A SIGHUP that is ignored, as below `nohup`,
+//!   stays ignored.
 //! - Ctrl-\\ exits immediately.
 //! - Ctrl-Z stops the process as usual, after the terminal has been restored.
 
@@ -55,8 +56,8 @@ impl Interrupt {
             let mut last: Option<Instant> = None;
             loop {
                 let kind = any(&mut signals).await;
-                // A wrapper process may forward a signal that the terminal has also sent to this process: that is one
-                // Ctrl-C.
+                // A wrapper process may forward a signal that the terminal has also sent to this
+                // process: that is one Ctrl-C.
                 let is_echo = last
                     .replace(Instant::now())
                     .is_some_and(|last| last.elapsed() < DUPLICATE_WINDOW);
@@ -78,8 +79,8 @@ impl Interrupt {
         }
     }
 
-    /// Waits for an interrupt. Returns immediately if one arrived since the last [`Interrupt::reset`].
-    /// The future does not borrow `self`.
+    /// Waits for an interrupt. Returns immediately if one arrived since the last
+    /// [`Interrupt::reset`]. The future does not borrow `self`.
     pub(crate) fn first(&self) -> impl Future<Output = ()> + use<> {
         wait(self.interrupted.subscribe())
     }
@@ -89,7 +90,8 @@ impl Interrupt {
         wait(self.end_requested.clone()).await;
     }
 
-    /// Returns whether the interrupt that was received is a request to end the process, not only a Ctrl-C.
+    /// Returns whether the interrupt that was received is a request to end the process, not only a
+    /// Ctrl-C.
     pub(crate) async fn is_end_requested(&self) -> bool {
         // `heard` and `ended` are set one after the other for the same signal.
         tokio::time::timeout(DUPLICATE_WINDOW, self.wait_for_end())
@@ -105,7 +107,8 @@ impl Interrupt {
     }
 }
 
-/// Returns whether the process was started with this signal ignored. `false` where the system does not tell.
+/// Returns whether the process was started with this signal ignored. `false` where the system does
+/// not tell.
 fn ignores(signal: Number) -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
@@ -132,7 +135,8 @@ async fn handle_suspend(mut stops: Signal, mut continued: Signal) {
     while stops.recv().await.is_some() {
         let prompt = keyboard::prompt_mode().await;
         screen::restore_terminal();
-        // Discards an earlier SIGCONT: threads keep running for a moment after the stop signal is sent.
+        // Discards an earlier SIGCONT: threads keep running for a moment after the stop signal is
+        // sent.
         let _ = continued.recv().now_or_never();
         let _ = rustix::process::kill_process(rustix::process::getpid(), Number::STOP);
         continued.recv().await;

@@ -1,9 +1,11 @@
 //! The command line `soong`: parses it, runs one command and reports its result.
 //!
-//! A library, so that it is compiled while the crates that it uses are still being optimized: cargo begins to compile a
-//! binary only after all its libraries are complete. It has one public function.
+//! A library, so that it is compiled while the crates that it uses are still being optimized: cargo
+//! begins to compile a binary only after all its libraries are complete. It has one public
+//! function.
 //!
-//! Architecture invariant: only this crate prints, and only it reads the command line and the terminal.
+//! Architecture invariant: only this crate prints, and only it reads the command line and the
+//! terminal.
 //!
 //! Not in this module: the runtime itself, which is the library `soong`.
 #![allow(
@@ -52,8 +54,8 @@ mod watch;
 pub fn main() -> std::process::ExitCode {
     panic::report();
     complete::answer();
-    // Called before any secret is read. If it fails, everything works, but programs of the same user can read the
-    // memory.
+    // Called before any secret is read. If it fails, everything works, but programs of the same
+    // user can read the memory.
     if let Err(error) = soong::process::protect_owner() {
         eprintln!("warning: the memory of this process is not protected: {error}");
     }

@@ -1,6 +1,7 @@
 //! Progress as plain lines, one per notable event, for pipes and logs.
 //!
-//! Elsewhere: what a call did (`soong_tui::transcript`), the sentences (`event_sentences.rs`), where the lines are printed.
+//! Elsewhere: what a call did (`soong_tui::transcript`), the sentences (`event_sentences.rs`),
+//! where the lines are printed.
 
 use soong::protocol::{EventRecord, RunId, Timestamp};
 use soong_tui::transcript::{Step, Transcript};

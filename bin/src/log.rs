@@ -1,8 +1,9 @@
 //! Logging: to standard error and, for commands that own a home, also to a file in it.
 //!
-//! The file is `logs/soong.YYYY-MM-DD.log` in the home; the files of the last seven days are kept. Each line is
-//! written immediately, so that none is lost at the end. The file is created with its first line, so a rejected
-//! command creates no folder. If the file cannot be created, logging to it is silently disabled.
+//! The file is `logs/soong.YYYY-MM-DD.log` in the home; the files of the last seven days are kept.
+//! Each line is written immediately, so that none is lost at the end. The file is created with its
+//! first line, so a rejected command creates no folder. If the file cannot be created, logging to
+//! it is silently disabled.
 //!
 //! Elsewhere: panic reports (`panic.rs`).
 
@@ -22,8 +23,8 @@ use crate::{panic, secret::Redacted};
 /// Number of daily log files that are kept.
 const MAX_LOG_FILES: usize = 7;
 
-/// Environment variable with the endpoint of a trace collector. This build cannot export traces, and warns if it is
-/// set.
+/// Environment variable with the endpoint of a trace collector. This build cannot export traces,
+/// and warns if it is set.
 #[cfg(not(feature = "otlp"))]
 const OTLP_ENDPOINT: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";
 
@@ -36,13 +37,13 @@ pub(crate) enum LogTarget<'a> {
     StandardError,
     /// The log file of the home, and standard error unless it shows a live display.
     Home { home: &'a Path, has_picture: bool },
-    /// Like `Home`, for a command that shows a run. Failures of MCP servers are not logged to standard error, since
-    /// the progress output reports them.
+    /// Like `Home`, for a command that shows a run. Failures of MCP servers are not logged to
+    /// standard error, since the progress output reports them.
     Run { home: &'a Path, has_picture: bool },
 }
 
-/// Starts logging. To standard error: warnings; with `-v` level info; with `-vv` level debug. To the file: level
-/// info; with `-vv` level debug. Other crates are always logged at level warn.
+/// Starts logging. To standard error: warnings; with `-v` level info; with `-vv` level debug. To
+/// the file: level info; with `-vv` level debug. Other crates are always logged at level warn.
 pub(crate) fn start(verbosity: u8, place: LogTarget<'_>) {
     let (home, has_picture) = match place {
         LogTarget::Nowhere => (None, true),
@@ -78,12 +79,13 @@ pub(crate) fn start(verbosity: u8, place: LogTarget<'_>) {
             "warning: {OTLP_ENDPOINT} is set, but this build has no OTLP support (--features otlp): no traces are exported"
         ));
     }
-    // If logging was already started (by a test, or a command within a command), the first setup is kept.
+    // If logging was already started (by a test, or a command within a command), the first setup is
+    // kept.
     let _ = tracing_subscriber::registry().with(layers).try_init();
 }
 
-/// Returns a layer that logs this project's crates at the selected level and other crates at level warn. `more`
-/// contains further directives.
+/// Returns a layer that logs this project's crates at the selected level and other crates at level
+/// warn. `more` contains further directives.
 fn layer<W>(
     writer: W,
     levels: [&str; 3],

@@ -1,4 +1,5 @@
-//! Position of each message of a trace: on the main path, off it, or replaced by a summary (MSG-2, MSG-5).
+//! Position of each message of a trace: on the main path, off it, or replaced by a summary (MSG-2,
+//! MSG-5).
 //!
 //! Pure. Elsewhere: printing the messages.
 

@@ -1,9 +1,9 @@
 //! The monitor: a live view of the actor tree on a terminal, with actions on it (MON-1).
 //!
-//! The reaction to input is computed by [`Monitor`], without I/O. This module waits for keys, input and the clock,
-//! draws, and passes requests on. The screen is drawn when something has changed, at most four times a second, and
-//! once a second for the displayed durations. Elsewhere: the routes (`soong_server::http`), which the monitor
-//! uses like any other client.
+//! The reaction to input is computed by [`Monitor`], without I/O. This module waits for keys, input
+//! and the clock, draws, and passes requests on. The screen is drawn when something has changed, at
+//! most four times a second, and once a second for the displayed durations. Elsewhere: the routes
+//! (`soong_server::http`), which the monitor uses like any other client.
 
 mod feed;
 #[cfg(test)]
@@ -50,7 +50,8 @@ pub(crate) fn check(terminal: &Terminal) -> Result<(), Failure> {
     ))
 }
 
-/// Shows the monitor until the user exits or the process must end. `own` is the run that it was started with.
+/// Shows the monitor until the user exits or the process must end. `own` is the run that it was
+/// started with.
 pub(crate) async fn show(
     whom: TreeSource,
     title: String,
@@ -146,7 +147,8 @@ impl Display {
         Ok(())
     }
 
-    /// Checks whether the terminal was restored or is available again, and whether a second has passed.
+    /// Checks whether the terminal was restored or is available again, and whether a second has
+    /// passed.
     fn check(&mut self, now: Timestamp) -> Result<(), Failure> {
         if !tty::is_taken() {
             self.keys = None;

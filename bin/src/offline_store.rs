@@ -46,8 +46,8 @@ pub(crate) fn owner(home: &Path) -> Option<u32> {
     // A process of another user cannot be signalled, but it exists.
     let is_alive =
         test_kill_process(pid).map_or_else(|error| error == rustix::io::Errno::PERM, |()| true);
-    // The process id may have been reused, so the lock decides. It is tested only if the process is alive, so that
-    // the test does not block a process that is about to own the home.
+    // The process id may have been reused, so the lock decides. It is tested only if the process is
+    // alive, so that the test does not block a process that is about to own the home.
     let is_locked = is_alive
         && matches!(
             File::open(&path).ok()?.try_lock_shared(),
@@ -96,14 +96,16 @@ pub(crate) fn unfinished(reader: &SqliteReader) -> Result<UnfinishedRuns, StoreE
     })
 }
 
-/// Returns whether nothing has ever run in a home: it does not exist, or contains no database files and no sessions.
+/// Returns whether nothing has ever run in a home: it does not exist, or contains no database files
+/// and no sessions.
 pub(crate) fn is_unused(home: &Path) -> bool {
     ["sessions.sqlite", "sessions.sqlite-wal", "sessions"]
         .iter()
         .all(|name| !home.join(name).exists())
 }
 
-/// Returns whether the database of a home has the format of an earlier version, which its owner migrates.
+/// Returns whether the database of a home has the format of an earlier version, which its owner
+/// migrates.
 pub(crate) fn needs_migration(home: &Path) -> bool {
     matches!(
         SqliteReader::open(home.join("sessions.sqlite")),
@@ -141,7 +143,8 @@ impl OfflineStore {
         &self.home
     }
 
-    /// Returns whether a process owns the home. It cannot be reached: it has no control socket or does not answer.
+    /// Returns whether a process owns the home. It cannot be reached: it has no control socket or
+    /// does not answer.
     pub(crate) fn is_owned(&self) -> bool {
         self.is_owned
     }
@@ -166,7 +169,8 @@ impl OfflineStore {
 
     /// Marks a running trace as interrupted if no process owns the home.
     pub(crate) fn mark_trace(&self, trace: Trace) -> Trace {
-        // A trace that was created before its first run has no live run and stays marked as running.
+        // A trace that was created before its first run has no live run and stays marked as
+        // running.
         let has_runs = || {
             self.reader
                 .session(&trace.session_id)
@@ -243,7 +247,8 @@ impl OfflineStore {
             .collect())
     }
 
-    /// Returns whether `among` contains an unfinished run of the session that a user has started and that calls a model.
+    /// Returns whether `among` contains an unfinished run of the session that a user has started
+    /// and that calls a model.
     pub(crate) fn has_user_run(&self, session: &SessionId, among: &[RunId]) -> bool {
         let is_wanted = |run: &Run| {
             run.parent_run_id.is_none() && !run.settings.driven && among.contains(&run.run_id)
@@ -259,8 +264,8 @@ impl OfflineStore {
         Some(last.settings.model).filter(|_| !last.settings.driven)
     }
 
-    /// Returns the file of an artifact's version, or of the next stored version: an edited version may have been
-    /// stored together with later edits. `None` if there is no file.
+    /// Returns the file of an artifact's version, or of the next stored version: an edited version
+    /// may have been stored together with later edits. `None` if there is no file.
     pub(crate) fn file(&self, id: &ArtifactId, version: u64) -> Option<PathBuf> {
         let path = match self.reader.blob_path(id, version).ok()? {
             Some(path) => path,

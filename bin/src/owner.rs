@@ -1,7 +1,8 @@
-//! Ownership of a home: the runtime, and the control socket on which other processes reach it (DUR-3).
+//! Ownership of a home: the runtime, and the control socket on which other processes reach it
+//! (DUR-3).
 //!
-//! A command first looks for an existing owner of the home. If there is one, the command is its client. An owner does
-//! not exit while runs of other processes are active in it.
+//! A command first looks for an existing owner of the home. If there is one, the command is its
+//! client. An owner does not exit while runs of other processes are active in it.
 //!
 //! Elsewhere: the routes (`soong_server::http`).
 
@@ -130,13 +131,15 @@ pub(crate) struct Owner {
 }
 
 impl Owner {
-    /// Opens the home and serves its control socket. `recover` selects the interrupted runs to resume.
+    /// Opens the home and serves its control socket. `recover` selects the interrupted runs to
+    /// resume.
     pub(crate) async fn open(
         builder: RuntimeBuilder,
         recover: RecoveryPolicy,
     ) -> Result<Self, ErrorInfo> {
         if let Some(plan) = builder.fault_plan()? {
-            // Printed before anything can fail, and only once, since opening is retried while another owner exits.
+            // Printed before anything can fail, and only once, since opening is retried while
+            // another owner exits.
             FAULT_NOTE.call_once(|| {
                 print::note(&format!(
                     "fault injection enabled: {}",
@@ -146,7 +149,8 @@ impl Owner {
         }
         let runtime = builder.recover(recover).build().await?;
         let api = Api::new(runtime.clone(), ShutdownGate::open());
-        // A process that can open the socket can also open the home, so it is trusted as the operator.
+        // A process that can open the socket can also open the home, so it is trusted as the
+        // operator.
         let router = http::router(api.clone()).layer(Extension(Caller::Operator));
         let control = match ControlSocket::serve(api.clone(), router.clone()) {
             Ok(control) => Some(control),
@@ -187,8 +191,8 @@ impl Owner {
         &self.api
     }
 
-    /// Closes the gate for new runs if none is active. Returns whether it is closed. Runs that wait for user input
-    /// need no process.
+    /// Closes the gate for new runs if none is active. Returns whether it is closed. Runs that wait
+    /// for user input need no process.
     pub(crate) fn shut_if_idle(&self) -> bool {
         self.api.gate.close_if(|| self.is_idle())
     }
@@ -215,8 +219,8 @@ impl Owner {
         }
     }
 
-    /// Releases the home: waits until clients have read their responses and all data is on disk, then another process
-    /// can own the home.
+    /// Releases the home: waits until clients have read their responses and all data is on disk,
+    /// then another process can own the home.
     pub(crate) async fn close(self) {
         self.api.gate.begin_shutdown();
         let _ = tokio::time::timeout(DRAIN_TIMEOUT, self.api.gate.wait_until_empty()).await;

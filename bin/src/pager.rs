@@ -1,6 +1,7 @@
 //! Shows long output of a command with a pager, such as `less`.
 //!
-//! Output is kept as long as it fits on the screen. Then the pager is started, and gets all of it, line by line.
+//! Output is kept as long as it fits on the screen. Then the pager is started, and gets all of it,
+//! line by line.
 
 use std::{
     io::{IsTerminal, Write, stdin, stdout},
@@ -40,8 +41,9 @@ struct Pager {
 
 static OUTPUT: Mutex<Output> = Mutex::new(Output::Direct);
 
-/// Runs a command whose output is shown with a pager if it is longer than the screen. Prints directly if standard input or
-/// standard output is no terminal, or if the pager is `cat` or empty. Returns after the user has closed the pager.
+/// Runs a command whose output is shown with a pager if it is longer than the screen. Prints
+/// directly if standard input or standard output is no terminal, or if the pager is `cat` or empty.
+/// Returns after the user has closed the pager.
 pub(crate) fn with_pager<T>(
     terminal: &Terminal,
     environment: &Environment,

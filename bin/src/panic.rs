@@ -1,8 +1,8 @@
 //! Panic reports: a report file in the home, and a message of two lines for the user.
 //!
-//! A panic on the main thread ends the process: the terminal is restored and the message is printed. A panic on another
-//! thread is handled by a supervisor or a caller: it is logged and written to a report, but not printed, because that
-//! would damage a full-screen display.
+//! A panic on the main thread ends the process: the terminal is restored and the message is
+//! printed. A panic on another thread is handled by a supervisor or a caller: it is logged and
+//! written to a report, but not printed, because that would damage a full-screen display.
 //!
 //! Invariants:
 //! - A process writes at most [`MAX_REPORTS`] reports.
@@ -50,8 +50,8 @@ pub(crate) fn set_home(home: &Path) {
 pub(crate) fn report() {
     let reporter = Reporter::new(thread::current().id());
     std::panic::set_hook(Box::new(move |info| {
-        // The panicking thread may hold the lock, so waiting for it could deadlock. If it is held, no report is
-        // written.
+        // The panicking thread may hold the lock, so waiting for it could deadlock. If it is held,
+        // no report is written.
         let home = HOME.try_lock().ok().and_then(|home| home.clone());
         reporter.tell(info, home.as_deref());
     }));
@@ -66,8 +66,8 @@ struct PanicReport {
     backtrace: Backtrace,
 }
 
-/// Removes the part of a message from its first to its last backtick. The message of a slice error quotes the sliced
-/// text there, which may be a prompt.
+/// Removes the part of a message from its first to its last backtick. The message of a slice error
+/// quotes the sliced text there, which may be a prompt.
 fn without_quotes(message: &str) -> String {
     match (message.find('`'), message.rfind('`')) {
         (Some(begin), Some(end)) if begin < end => {
@@ -160,8 +160,8 @@ impl Reporter {
         );
     }
 
-    /// Writes a report. Returns `None` if there is no home yet, if the report cannot be written, or if the limit is
-    /// reached.
+    /// Writes a report. Returns `None` if there is no home yet, if the report cannot be written, or
+    /// if the limit is reached.
     fn write(&self, crash: &PanicReport, home: &Path) -> Option<PathBuf> {
         if !home.is_dir() || self.report_count.fetch_add(1, Ordering::Relaxed) >= MAX_REPORTS {
             return None;
@@ -171,7 +171,8 @@ impl Reporter {
     }
 }
 
-/// Writes a text to a new file whose name contains the time and the process id, and a number if the name is taken.
+/// Writes a text to a new file whose name contains the time and the process id, and a number if the
+/// name is taken.
 fn write_new(folder: &Path, at: Timestamp, text: &str) -> io::Result<PathBuf> {
     std::fs::create_dir_all(folder)?;
     let time = at.to_string().replace(['-', ':'], "");
@@ -213,7 +214,8 @@ fn user_message(crash: &PanicReport, file: Option<&Path>) -> [String; 2] {
     }
 }
 
-/// Formats the names of the commands and options of a command line. `…` replaces values and all other arguments.
+/// Formats the names of the commands and options of a command line. `…` replaces values and all
+/// other arguments.
 fn command_line(arguments: impl IntoIterator<Item = OsString>) -> String {
     let mut whole = Cli::command();
     whole.build(); // adds the global options to every subcommand
@@ -287,7 +289,8 @@ mod tests {
         }
     }
 
-    /// Panics `times` times on a separate thread while a reporter is installed, and returns the texts of the reports.
+    /// Panics `times` times on a separate thread while a reporter is installed, and returns the
+    /// texts of the reports.
     fn reports(home: &Path, times: u32, is_main: bool) -> Vec<String> {
         let home_of_hook = home.to_owned();
         let before: Arc<dyn Fn(&PanicHookInfo<'_>) + Send + Sync> = Arc::from(panic::take_hook());

@@ -1,4 +1,5 @@
-//! Printing: to standard output, whose reader may close it, and to standard error, where write errors are ignored.
+//! Printing: to standard output, whose reader may close it, and to standard error, where write
+//! errors are ignored.
 
 use std::{
     io::{ErrorKind, IsTerminal, Write},
@@ -27,8 +28,8 @@ pub(crate) fn line(line: &str) -> Result<(), Failure> {
     pager::line(line).map_err(|error| stdout_failure(&error))
 }
 
-/// Prints a line that is not part of the answer: on standard output if that is a terminal, else on standard error, so
-/// that a pipe receives only the answer.
+/// Prints a line that is not part of the answer: on standard output if that is a terminal, else on
+/// standard error, so that a pipe receives only the answer.
 pub(crate) fn line_or_stderr(
     terminal: &Terminal,
     style: TextStyle,
@@ -41,7 +42,8 @@ pub(crate) fn line_or_stderr(
     Ok(())
 }
 
-/// Like [`line_or_stderr`], wrapped between words at a terminal. For text that contains no command to copy.
+/// Like [`line_or_stderr`], wrapped between words at a terminal. For text that contains no command
+/// to copy.
 pub(crate) fn text_or_stderr(
     terminal: &Terminal,
     style: TextStyle,
@@ -60,7 +62,8 @@ pub(crate) fn json_line<T: Serialize>(record: &T) -> Result<(), Failure> {
     line(&escape_line_ends(json))
 }
 
-/// Escapes Unicode line ends, at which some line readers split. In JSON they can only occur within strings.
+/// Escapes Unicode line ends, at which some line readers split. In JSON they can only occur within
+/// strings.
 fn escape_line_ends(json: String) -> String {
     if json.contains(LINE_ENDS) {
         json.replace('\u{2028}', "\\u2028")
@@ -127,7 +130,8 @@ pub(crate) fn failure(failure: &Failure, terminal: &Terminal) -> ExitCode {
     failure.exit.into()
 }
 
-/// Prints a table that fits the terminal; complete if standard output is not one. Cells are untrusted text.
+/// Prints a table that fits the terminal; complete if standard output is not one. Cells are
+/// untrusted text.
 pub(crate) fn table(
     terminal: &Terminal,
     columns: &[Column],
@@ -166,8 +170,8 @@ fn wrap(text: &str, on_terminal: bool) -> Vec<String> {
     }
 }
 
-/// Returns the lines of a safe text that begins with a styled word. On a terminal of known width, it is wrapped between
-/// words.
+/// Returns the lines of a safe text that begins with a styled word. On a terminal of known width,
+/// it is wrapped between words.
 pub(crate) fn wrap_after(
     (paint, style, head): (Paint, TextStyle, &str),
     rest: &str,
@@ -188,7 +192,8 @@ fn columns_of(terminal: &Terminal) -> Option<usize> {
     (terminal.has_stdout && columns > 0).then_some(usize::from(columns))
 }
 
-/// Returns a heading for times, and the function that formats them: relative on a terminal, else in UTC.
+/// Returns a heading for times, and the function that formats them: relative on a terminal, else in
+/// UTC.
 pub(crate) fn times(
     terminal: &Terminal,
     [relative, absolute]: [&'static str; 2],

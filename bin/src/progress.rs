@@ -92,7 +92,8 @@ impl Progress {
         }
     }
 
-    /// Shows that the run is being cancelled. `by_key`: by Esc, after which Ctrl-C does not exit immediately.
+    /// Shows that the run is being cancelled. `by_key`: by Esc, after which Ctrl-C does not exit
+    /// immediately.
     pub(crate) fn cancelling(&mut self, by_key: bool) {
         let note = if by_key {
             "cancelling; Esc goes back to a message"

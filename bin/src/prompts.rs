@@ -1,5 +1,5 @@
-//! Prompts the user at the terminal for answers to questions and for permission decisions, if the terminal is
-//! interactive (SUB-9, SUB-11, PERM-1).
+//! Prompts the user at the terminal for answers to questions and for permission decisions, if the
+//! terminal is interactive (SUB-9, SUB-11, PERM-1).
 //!
 //! Not in this module: how a run waits for the answer and how the answer reaches it (the library).
 
@@ -39,7 +39,8 @@ const POLL_INTERVAL: Duration = Duration::from_millis(500);
 const MAX_PAGE_ROWS: usize = 30;
 /// Minimum number of rows per page.
 const MIN_PAGE_ROWS: usize = 5;
-/// Terminal rows that a page leaves free: the count of remaining lines, the prompt and the typed input.
+/// Terminal rows that a page leaves free: the count of remaining lines, the prompt and the typed
+/// input.
 const RESERVED_ROWS: usize = 3;
 const ANSWER_PROMPT: &str = "answer: ";
 
@@ -117,7 +118,8 @@ pub(crate) fn is_interactive() -> bool {
     stdin().is_terminal() && stderr().is_terminal()
 }
 
-/// Returns the open requests of all sessions or of one session. `awaits_input` is only set for one session.
+/// Returns the open requests of all sessions or of one session. `awaits_input` is only set for one
+/// session.
 pub(crate) async fn fetch_open_requests(
     client: &Client,
     session: Option<&SessionId>,
@@ -152,8 +154,8 @@ pub(crate) async fn fetch_open_requests(
     })
 }
 
-/// Prompts the user at the terminal and submits the answer; `asker` is shown with the request. Also returns if the
-/// request is decided elsewhere.
+/// Prompts the user at the terminal and submits the answer; `asker` is shown with the request. Also
+/// returns if the request is decided elsewhere.
 pub(crate) async fn prompt_user(
     client: &Client,
     ask: &UserRequest,
@@ -278,7 +280,8 @@ fn show_question(question: &Question, asker: Option<&str>) {
     show_rows(&rows, (0, rows.len()), Paint { on: false });
 }
 
-/// Returns the width of a row in columns and the height of a page in rows for the terminal of standard error.
+/// Returns the width of a row in columns and the height of a page in rows for the terminal of
+/// standard error.
 fn prompt_size() -> (usize, usize) {
     let size = crossterm::terminal::size()
         .ok()
@@ -378,8 +381,9 @@ impl PermissionPrompt {
         }
     }
 
-    /// Handles a typed line: `v` shows the next page, `e` asks for the reason of a denial, and a note explains why another
-    /// line is not accepted. Returns the decision if the line is an accepted one.
+    /// Handles a typed line: `v` shows the next page, `e` asks for the reason of a denial, and a
+    /// note explains why another line is not accepted. Returns the decision if the line is an
+    /// accepted one.
     fn handle_line(&mut self, line: &str) -> Option<(Decision, Option<String>)> {
         if self.asks_why {
             return Some((

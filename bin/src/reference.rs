@@ -1,5 +1,5 @@
-//! References to sessions, as users type them: an id, a slug, a recent session (`last`, `-`, `@3`), or the beginning or
-//! end of an id or slug.
+//! References to sessions, as users type them: an id, a slug, a recent session (`last`, `-`, `@3`),
+//! or the beginning or end of an id or slug.
 //!
 //! Pure. Elsewhere: reading the sessions (`source.rs`).
 
@@ -115,7 +115,8 @@ pub(crate) fn find(
     }
 }
 
-/// Returns the failure for a command that changes something, if the reference is only a part of the session's name.
+/// Returns the failure for a command that changes something, if the reference is only a part of the
+/// session's name.
 pub(crate) fn too_short(reference: &str, session: &Session) -> Failure {
     let what = format!(
         "{} is only a part of the name of session {}",
@@ -125,8 +126,8 @@ pub(crate) fn too_short(reference: &str, session: &Session) -> Failure {
     Failure::usage(what, "Give its whole id or slug.")
 }
 
-/// Returns whether a reference that names nothing was meant for a session: by its form, or because a session has a
-/// similar name.
+/// Returns whether a reference that names nothing was meant for a session: by its form, or because
+/// a session has a similar name.
 pub(crate) fn names_a_session(reference: &str, failure: &Failure) -> bool {
     let is_form = recent_position(reference).is_some() || split_sub_agent(reference).is_some();
     is_form || failure.what.contains(SUGGESTION)

@@ -90,8 +90,8 @@ impl DeniedCall {
     }
 }
 
-/// Returns the artifacts that the run stored, only the last version of each. Includes their files if the home is on
-/// this machine.
+/// Returns the artifacts that the run stored, only the last version of each. Includes their files
+/// if the home is on this machine.
 pub(crate) fn stored(home: Option<&Path>, run: &RunView) -> Vec<StoredArtifact> {
     let records = home.and_then(|home| OfflineStore::open(home).ok());
     let mut last: Vec<&ArtifactRef> = Vec::new();
@@ -134,7 +134,8 @@ pub(crate) fn print_result(
     print_summary(watched, stored, context.terminal)
 }
 
-/// Prints commands that show the session, by its short name, and its last artifact, quoted for a shell.
+/// Prints commands that show the session, by its short name, and its last artifact, quoted for a
+/// shell.
 pub(crate) fn print_detail_commands(
     context: &Context<'_>,
     home: Option<&Path>,
@@ -251,8 +252,8 @@ fn json(home: &Path, watched: &FollowedRun, stored: &[StoredArtifact]) -> Result
     print::json_line(&json!({ "result": result }))
 }
 
-/// Prints the answer, unless it was printed while it streamed in: rendered on a terminal, otherwise as plain text. Returns
-/// whether it did.
+/// Prints the answer, unless it was printed while it streamed in: rendered on a terminal, otherwise
+/// as plain text. Returns whether it did.
 pub(crate) fn print_answer(context: &Context<'_>, watched: &FollowedRun) -> Result<bool, Failure> {
     let output = watched.run.output.as_deref().unwrap_or_default();
     let violates_schema = watched
@@ -279,7 +280,8 @@ pub(crate) fn print_answer(context: &Context<'_>, watched: &FollowedRun) -> Resu
         .map(|()| true)
 }
 
-/// Returns the lines of a Markdown text: rendered on a terminal, otherwise unchanged except for unsafe characters.
+/// Returns the lines of a Markdown text: rendered on a terminal, otherwise unchanged except for
+/// unsafe characters.
 pub(crate) fn render(text: &str, terminal: &Terminal) -> Vec<String> {
     render_indented(text, terminal, 0)
 }

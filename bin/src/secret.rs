@@ -1,7 +1,7 @@
 //! Redaction of secrets from printed text.
 //!
-//! The program never prints a key intentionally. This module is for text of other origin, such as a panic message or
-//! an address, which may contain one.
+//! The program never prints a key intentionally. This module is for text of other origin, such as a
+//! panic message or an address, which may contain one.
 
 use std::{
     borrow::Cow,
@@ -89,7 +89,8 @@ pub(crate) fn hide_likely_secrets(text: &str) -> String {
     safe
 }
 
-/// Hides the user name and password of an address, and its query, since some services take keys there.
+/// Hides the user name and password of an address, and its query, since some services take keys
+/// there.
 pub(crate) fn hide_in_address(address: &str) -> String {
     let bare = address.split(['?', '#']).next().unwrap_or_default();
     let cut = if bare.len() < address.len() {
@@ -124,8 +125,8 @@ fn hide_word(word: &str) -> String {
     parts.concat()
 }
 
-/// Returns whether a word looks like a key: it has a known prefix, is a long hexadecimal number, or is long and mixes
-/// digits, lower and upper case.
+/// Returns whether a word looks like a key: it has a known prefix, is a long hexadecimal number, or
+/// is long and mixes digits, lower and upper case.
 fn looks_like_key(word: &str) -> bool {
     if KEY_PREFIXES
         .iter()

@@ -18,8 +18,8 @@ pub(crate) struct ServiceNotifier {
 }
 
 impl ServiceNotifier {
-    /// Sends that the server is ready, then a watchdog message twice per watchdog interval, unless the runtime has
-    /// failed.
+    /// Sends that the server is ready, then a watchdog message twice per watchdog interval, unless
+    /// the runtime has failed.
     pub(crate) fn ready(runtime: &Runtime) -> Self {
         notify(NotifyState::Ready);
         let watchdog = sd_notify::watchdog_enabled().map(|interval| {
@@ -56,7 +56,8 @@ fn notify(state: NotifyState<'_>) {
     }
 }
 
-/// Returns the address in `NOTIFY_SOCKET` if it is in the abstract namespace, which `sd_notify` takes for a path.
+/// Returns the address in `NOTIFY_SOCKET` if it is in the abstract namespace, which `sd_notify`
+/// takes for a path.
 fn abstract_address() -> Option<io::Result<SocketAddr>> {
     let name = std::env::var_os("NOTIFY_SOCKET")?;
     let name = name.as_encoded_bytes().strip_prefix(b"@")?;

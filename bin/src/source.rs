@@ -72,7 +72,8 @@ impl Source {
         reference::find(self.sessions(false).await?, reference)
     }
 
-    /// Like [`Source::session`], for a command that changes something: a part of the name is not enough.
+    /// Like [`Source::session`], for a command that changes something: a part of the name is not
+    /// enough.
     pub(crate) async fn exact_session(&self, reference: &str) -> Result<Session, Failure> {
         match self.find_session(reference).await? {
             (session, Match::Exact) => Ok(session),
@@ -80,8 +81,8 @@ impl Source {
         }
     }
 
-    /// Returns the id of the trace that a reference names: its id, a session for its main trace, or `SESSION#N` for the
-    /// N-th of its sub-agents.
+    /// Returns the id of the trace that a reference names: its id, a session for its main trace, or
+    /// `SESSION#N` for the N-th of its sub-agents.
     async fn trace_id(&self, reference: &str) -> Result<TraceId, Failure> {
         if let Some((session, number)) = reference::split_sub_agent(reference) {
             let session = self.session(session).await?;
@@ -148,14 +149,15 @@ impl Source {
         }
     }
 
-    /// Reads the trace that a reference names, with its goals and sub-traces. Fails if there is none.
+    /// Reads the trace that a reference names, with its goals and sub-traces. Fails if there is
+    /// none.
     pub(crate) async fn trace(&self, reference: &str) -> Result<TraceView, Failure> {
         match self.exact_trace(reference).await {
             Err(failure) if failure.exit == Exit::NotFound => {
                 match self.trace_id(reference).await {
                     Ok(id) => self.exact_trace(id.as_str()).await,
-                    // Most references to traces are ids of traces, so the failure names a trace unless the reference names a
-                    // session.
+                    // Most references to traces are ids of traces, so the failure names a trace
+                    // unless the reference names a session.
                     Err(other)
                         if other.exit == Exit::NotFound
                             && !reference::names_a_session(reference, &other) =>
@@ -169,7 +171,8 @@ impl Source {
         }
     }
 
-    /// Like [`Source::trace`], for a command that changes something: a part of the session's name is not enough.
+    /// Like [`Source::trace`], for a command that changes something: a part of the session's name
+    /// is not enough.
     pub(crate) async fn trace_to_change(&self, reference: &str) -> Result<TraceView, Failure> {
         match self.exact_trace(reference).await {
             Err(failure) if failure.exit == Exit::NotFound => {
@@ -235,8 +238,8 @@ impl Source {
         }
     }
 
-    /// Calls `take` with each message of a trace up to sequence `last`, in order. From disk, only a page of messages
-    /// is held in memory.
+    /// Calls `take` with each message of a trace up to sequence `last`, in order. From disk, only a
+    /// page of messages is held in memory.
     pub(crate) async fn each_message(
         &self,
         id: &TraceId,
@@ -262,7 +265,8 @@ impl Source {
         Ok(())
     }
 
-    /// Calls `take` with each event of a trace up to event `last`, in order. Only a page of events is held in memory.
+    /// Calls `take` with each event of a trace up to event `last`, in order. Only a page of events
+    /// is held in memory.
     pub(crate) async fn each_event(
         &self,
         id: &TraceId,

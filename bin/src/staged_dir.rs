@@ -30,8 +30,8 @@ pub(crate) fn must_be_free(dir: &Path) -> Result<(), Failure> {
     }
 }
 
-/// A temporary folder next to its target, removed unless it is renamed to the target. Accessible only by its user,
-/// like the home.
+/// A temporary folder next to its target, removed unless it is renamed to the target. Accessible
+/// only by its user, like the home.
 pub(crate) struct StagedDir {
     folder: TempDir,
     target: PathBuf,

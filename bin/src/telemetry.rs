@@ -1,8 +1,8 @@
 //! Export of traces to a collector (OTLP over HTTP): runs, model calls and tool calls as spans.
 //!
 //! Built with the feature `otlp`, and enabled by the environment variables of OpenTelemetry:
-//! `OTEL_EXPORTER_OTLP_ENDPOINT` (or `…_TRACES_ENDPOINT`) contains the address of the collector. Spans contain no
-//! text of users, models or tools.
+//! `OTEL_EXPORTER_OTLP_ENDPOINT` (or `…_TRACES_ENDPOINT`) contains the address of the collector.
+//! Spans contain no text of users, models or tools.
 //!
 //! Not in this module: the spans themselves, which the library creates.
 

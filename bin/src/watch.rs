@@ -1,6 +1,7 @@
 //! Follows one run: its events, Ctrl-C, and its end.
 //!
-//! Invariant: every event that the run and its descendants record up to the end of the run is shown.
+//! Invariant: every event that the run and its descendants record up to the end of the run is
+//! shown.
 //!
 //! Elsewhere: the report on the finished run (`report.rs`).
 
@@ -131,7 +132,8 @@ pub(crate) struct WatchTarget<'a> {
     pub(crate) end_timeout: Duration,
 }
 
-/// Follows the run until it has ended and its last event was shown. `events` must start before the run does.
+/// Follows the run until it has ended and its last event was shown. `events` must start before the
+/// run does.
 ///
 /// If following fails, the run is cancelled, since its result would not be seen.
 pub(crate) async fn watch(
@@ -286,7 +288,8 @@ impl<'a> Follower<'a> {
         }
     }
 
-    /// Shows an item of the stream. Returns the outcome if it is the last event of the run. Fails if the run was lost.
+    /// Shows an item of the stream. Returns the outcome if it is the last event of the run. Fails
+    /// if the run was lost.
     fn handle_item(&mut self, item: &StreamItem) -> Result<Option<FollowOutcome>, Failure> {
         let run = self.target.run;
         if is_user_request(item) {
@@ -318,7 +321,8 @@ impl<'a> Follower<'a> {
         }
     }
 
-    /// Cancels the run after Ctrl-C or a signal. If the signal ends this process, a run at a server continues.
+    /// Cancels the run after Ctrl-C or a signal. If the signal ends this process, a run at a server
+    /// continues.
     async fn handle_interrupt(&mut self) -> Option<FollowOutcome> {
         if let Some(url) = self.target.client.server()
             && self.target.interrupt.is_end_requested().await
@@ -329,7 +333,8 @@ impl<'a> Follower<'a> {
         None
     }
 
-    /// Redraws the display, and fetches the requests that wait for the user unless the user has cancelled the run.
+    /// Redraws the display, and fetches the requests that wait for the user unless the user has
+    /// cancelled the run.
     fn handle_frame(&mut self) {
         self.progress.draw(self.target.client);
         if self.exit_at.is_none() {
@@ -551,8 +556,8 @@ async fn prompt_all(
     Ok(PromptOutcome::Answered)
 }
 
-/// Requests the cancellation in the background, since its answer waits for the disk. The end of the run arrives as an
-/// event.
+/// Requests the cancellation in the background, since its answer waits for the disk. The end of the
+/// run arrives as an event.
 fn cancel(client: &Client, run: &Accepted) {
     let client = client.clone();
     let run = run.run_id.clone();
@@ -578,7 +583,8 @@ fn ends(record: &EventRecord, run: &Accepted) -> bool {
     record.event.is_terminal() && record.run_id.as_ref() == Some(&run.run_id)
 }
 
-/// Returns the failure for a client that is ended by a signal: the run at the server is not cancelled.
+/// Returns the failure for a client that is ended by a signal: the run at the server is not
+/// cancelled.
 fn detached(run: &Accepted, url: &str) -> Failure {
     let what = format!(
         "stopped by a signal; run {} continues on the server",
@@ -595,7 +601,8 @@ fn detached(run: &Accepted, url: &str) -> Failure {
     )
 }
 
-/// Returns the failure for a server that does not send the record of a run that the user has cancelled.
+/// Returns the failure for a server that does not send the record of a run that the user has
+/// cancelled.
 fn no_record(target: &WatchTarget<'_>) -> Failure {
     let what = format!(
         "run {} was cancelled; the server does not send its record",

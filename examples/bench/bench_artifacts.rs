@@ -1,9 +1,11 @@
-//! Measures artifacts: saving, editing, listing, reading a version, repair at startup, the inventory in prompts.
+//! Measures artifacts: saving, editing, listing, reading a version, repair at startup, the
+//! inventory in prompts.
 //!
-//! `cargo run --release -p soong --example bench_artifacts [ROUNDS=3] [DIR]`. DIR selects the disk under test, by
-//! default the current folder; everything written there is removed again. Prints the medians of the rounds. All
-//! writes are durable (`full`). For saves, it also prints the floor of the same disk in the same round: write to a
-//! temporary file, sync, rename, sync the folder and sync a log once, and nothing else.
+//! `cargo run --release -p soong --example bench_artifacts [ROUNDS=3] [DIR]`. DIR selects the disk
+//! under test, by default the current folder; everything written there is removed again. Prints the
+//! medians of the rounds. All writes are durable (`full`). For saves, it also prints the floor of
+//! the same disk in the same round: write to a temporary file, sync, rename, sync the folder and
+//! sync a log once, and nothing else.
 
 #![allow(clippy::print_stdout, reason = "a measurement shows its result")]
 
@@ -36,7 +38,8 @@ const ORPHANS: usize = 1_000;
 /// Number of edits per round.
 const EDITS: usize = 120;
 
-/// Creates a model that requests one edit, then answers "done". Its run has an effect that edits can refer to.
+/// Creates a model that requests one edit, then answers "done". Its run has an effect that edits
+/// can refer to.
 fn one_edit_model() -> ScriptedModel {
     respond(|request| {
         if request
@@ -97,8 +100,8 @@ fn median(values: &mut [f64]) -> f64 {
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
-/// Writes files with the minimum steps of a durable save: temporary file, sync, rename, sync of the folder, sync of a
-/// log. Returns files per second.
+/// Writes files with the minimum steps of a durable save: temporary file, sync, rename, sync of the
+/// folder, sync of a log. Returns files per second.
 fn floor(dir: &Path, bytes: &[u8], count: usize) -> std::io::Result<f64> {
     let mut log = File::create(dir.join("log"))?;
     let start = Instant::now();
@@ -323,7 +326,8 @@ async fn many(runtime: &Runtime, place: &ArtifactOwner, rows: &mut Rows) -> Resu
         start.elapsed().as_secs_f64() * 1e3,
         None,
     );
-    // The inventory is rendered in the first turn, and again in the second, since the plan was written in between.
+    // The inventory is rendered in the first turn, and again in the second, since the plan was
+    // written in between.
     let start = Instant::now();
     runtime.artifacts().delete(place, "task_plan").await.ok();
     let run = runtime

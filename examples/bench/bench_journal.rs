@@ -1,9 +1,9 @@
 //! Measures the throughput of the store's writer thread in durable events per second.
 //!
-//! `cargo run --release -p soong --example bench_journal [SECONDS_PER_ROW] [DIR]`, by default 2 s and the current
-//! folder (the disk under test; everything written there is removed again). 1, 8 and 64 writers, each with its own
-//! trace, append four events at a time and wait for the acknowledgement before the next append. The sync time of the
-//! disk is measured before each row.
+//! `cargo run --release -p soong --example bench_journal [SECONDS_PER_ROW] [DIR]`, by default 2 s
+//! and the current folder (the disk under test; everything written there is removed again). 1, 8
+//! and 64 writers, each with its own trace, append four events at a time and wait for the
+//! acknowledgement before the next append. The sync time of the disk is measured before each row.
 
 #![allow(clippy::print_stdout, reason = "a measurement shows its result")]
 
@@ -87,8 +87,8 @@ impl Author {
         ]
     }
 
-    /// Returns the append of one turn: the end of a tool call, an assistant message, the completed model call, the
-    /// next tool call.
+    /// Returns the append of one turn: the end of a tool call, an assistant message, the completed
+    /// model call, the next tool call.
     fn turn(&self, epoch: u64, number: u64) -> Append {
         let at = now();
         let tool_call_id = format!("call_{number:08}");

@@ -1,9 +1,9 @@
 //! Measures reading, finding and adding experiences.
 //!
-//! `cargo run --release -p soong --example bench_memory [EXPERIENCES]`, by default 10 000, in a temporary folder.
-//! Each figure is the median of 31 rounds. "Read" parses the whole file, as after each change. "Found" searches for
-//! two intents and two states, each of which about one experience in a hundred has. "Added" writes one more
-//! experience, including fsync.
+//! `cargo run --release -p soong --example bench_memory [EXPERIENCES]`, by default 10 000, in a
+//! temporary folder. Each figure is the median of 31 rounds. "Read" parses the whole file, as after
+//! each change. "Found" searches for two intents and two states, each of which about one experience
+//! in a hundred has. "Added" writes one more experience, including fsync.
 
 #![allow(clippy::print_stdout, reason = "a measurement shows its result")]
 

@@ -1,15 +1,15 @@
 //! Measures the cost of orchestration, with a model server that answers immediately.
 //!
-//! `PROG SCENARIO N REPS STORE` with the environment variables `BASE_URL` (ends in `/v1`) and `BENCH_DB` (a path; the
-//! home is created next to it).
+//! `PROG SCENARIO N REPS STORE` with the environment variables `BASE_URL` (ends in `/v1`) and
+//! `BENCH_DB` (a path; the home is created next to it).
 //!
 //! SCENARIO:
 //! - `single`: one agent with N tool turns.
 //! - `fanout`: an orchestrator whose model requests N sub-agents at once.
 //! - `gather`: the program itself starts the N sub-agents.
 //! - `sessions`: N sessions at once.
-//! - `cancel`: cancels the parent of N sub-agents whose model never answers; measures the time until all ends are
-//!   durable.
+//! - `cancel`: cancels the parent of N sub-agents whose model never answers; measures the time
+//!   until all ends are durable.
 //!
 //! STORE: `full` or `normal`; `none` counts as `full`.
 //!
@@ -77,7 +77,8 @@ impl Bench {
         } else {
             Durability::Full
         };
-        // The default limits are made for real providers. Here they would dominate the result, so they are raised.
+        // The default limits are made for real providers. Here they would dominate the result, so
+        // they are raised.
         let at_once = if scenario == "cancel" { n } else { 128 };
         config.model.max_concurrency = Some(at_once);
         config.agents.max_children_per_run = 100_000;

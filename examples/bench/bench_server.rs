@@ -1,5 +1,6 @@
-//! Measures `soong serve`: requests and runs per second, many watchers, memory of idle sessions and open WebSockets,
-//! completeness of event streams across disconnects and server restarts, and the cost of a monitor.
+//! Measures `soong serve`: requests and runs per second, many watchers, memory of idle sessions and
+//! open WebSockets, completeness of event streams across disconnects and server restarts, and the
+//! cost of a monitor.
 //!
 //! ```sh
 //! cargo build --release
@@ -10,8 +11,8 @@
 //! cargo run --release -p soong --example bench_server monitor 1000 150    # actors, pairs of rounds
 //! ```
 //!
-//! Needs no key: a local model service answers immediately. The server is `target/release/soong`, or the binary that
-//! `SOONG_BINARY` names. Its home is temporary and is removed at the end.
+//! Needs no key: a local model service answers immediately. The server is `target/release/soong`,
+//! or the binary that `SOONG_BINARY` names. Its home is temporary and is removed at the end.
 
 #![allow(clippy::print_stdout, reason = "a measurement shows its result")]
 

@@ -1,7 +1,8 @@
-//! Measures the cost of sub-agents: start, memory, cancelling a tree of them, and leaks after many of them.
+//! Measures the cost of sub-agents: start, memory, cancelling a tree of them, and leaks after many
+//! of them.
 //!
-//! `cargo run --release -p soong --example bench_sub_agents [SCENARIO=all] [N] [TRIES=20]`, in the current folder
-//! (the disk under test; everything written there is removed again).
+//! `cargo run --release -p soong --example bench_sub_agents [SCENARIO=all] [N] [TRIES=20]`, in the
+//! current folder (the disk under test; everything written there is removed again).
 //!
 //! SCENARIO:
 //! - `spawn`: N=200 one after the other.
@@ -11,8 +12,8 @@
 //! - `cycles`: N=10000 that start and end.
 //! - `all`: every scenario, each in a separate process.
 //!
-//! The models answer immediately or never. All writes are durable (`full`). Each figure is printed with its goal, and
-//! missed goals are marked. A violated invariant is an error.
+//! The models answer immediately or never. All writes are durable (`full`). Each figure is printed
+//! with its goal, and missed goals are marked. A violated invariant is an error.
 //!
 //! Elsewhere: fan-outs requested by a model (`bench_orchestration`).
 
@@ -31,9 +32,11 @@ const KIB: f64 = 1024.0;
 const MIB: f64 = 1024.0 * KIB;
 /// Environment variable with the number of arenas of glibc's allocator.
 const ARENAS: &str = "MALLOC_ARENA_MAX";
-/// Children per run in `cycles`. The data that a run keeps about its children is freed with the run.
+/// Children per run in `cycles`. The data that a run keeps about its children is freed with the
+/// run.
 const PER_PARENT: usize = 100;
-/// Number of children of `idle` that work at the same time, since an allocator keeps the peak memory.
+/// Number of children of `idle` that work at the same time, since an allocator keeps the peak
+/// memory.
 const AT_ONCE: usize = 500;
 /// Number of children that run before memory is measured, so that the caches of the store are full.
 const WARM: usize = 5_000;
@@ -287,8 +290,8 @@ fn run_in_process(arguments: &[String]) -> Result<(), Failed> {
         .iter()
         .any(|scenario| ["idle", "cycles"].contains(&scenario.as_str()))
     {
-        // For scenarios with many short-lived allocations: with one arena per thread, glibc's heap would grow by the
-        // free memory in the other arenas.
+        // For scenarios with many short-lived allocations: with one arena per thread, glibc's heap
+        // would grow by the free memory in the other arenas.
         process.env(ARENAS, "1");
     }
     let done = process.args(arguments).status()?;
@@ -306,7 +309,8 @@ async fn main() -> Result<(), Failed> {
     };
     match scenario {
         "all" => {
-            // Separate processes, so that memory kept by the allocator does not affect the next scenario.
+            // Separate processes, so that memory kept by the allocator does not affect the next
+            // scenario.
             let scenarios = [
                 "spawn",
                 "queued",

@@ -1,13 +1,15 @@
-//! Measures latencies at a terminal: the duration of commands of the installed binary, with and without an active
-//! owner, and the delay until another terminal shows an event.
+//! Measures latencies at a terminal: the duration of commands of the installed binary, with and
+//! without an active owner, and the delay until another terminal shows an event.
 //!
-//! `cargo run --release -p soong --example bench_terminal [SOONG] [ROUNDS]`, by default `target/release/soong` and 30
-//! rounds. Needs no key: a local model service answers the requests of the measurement and holds all others.
-//! Everything is stored in a temporary home, which is removed at the end.
+//! `cargo run --release -p soong --example bench_terminal [SOONG] [ROUNDS]`, by default
+//! `target/release/soong` and 30 rounds. Needs no key: a local model service answers the requests
+//! of the measurement and holds all others. Everything is stored in a temporary home, which is
+//! removed at the end.
 //!
-//! The duration of a command is the time from its start to its end, including reading its output. The delay of an
-//! event is the time from its timestamp, which is set before the commit, until its line is read from `traces events
-//! --follow --json`. Timestamps have a resolution of one millisecond, so the delay may be overestimated by that much.
+//! The duration of a command is the time from its start to its end, including reading its output.
+//! The delay of an event is the time from its timestamp, which is set before the commit, until its
+//! line is read from `traces events --follow --json`. Timestamps have a resolution of one
+//! millisecond, so the delay may be overestimated by that much.
 
 #![allow(clippy::print_stdout, reason = "a measurement shows its result")]
 
@@ -333,7 +335,8 @@ fn with_owner(place: &Installation, service: &Service, count: usize) -> Result<(
     follow(place, service, count)
 }
 
-/// Follows a run of several turns, and compares the timestamp of each event with the time its line is read.
+/// Follows a run of several turns, and compares the timestamp of each event with the time its line
+/// is read.
 fn follow(place: &Installation, service: &Service, turns: usize) -> Result<(), Failed> {
     place.run(&[
         "run",

@@ -1,10 +1,11 @@
-//! Measures the weight that does not depend on the machine: tokens of prompts, and what a child run leaves in the
-//! database.
+//! Measures the weight that does not depend on the machine: tokens of prompts, and what a child run
+//! leaves in the database.
 //!
-//! `PROG HOME` runs 1000 sub-agents with 2 tool turns each in the new folder HOME, with a model that follows a script,
-//! and does not delete the folder. The last line of output is JSON:
-//! - `prompts`: for each kind of run, its tools and its tokens (`o200k_base`): the system prompt, and the tools as the
-//!   chat API of OpenAI receives them. Neither the task, nor project notes, nor the list of artifacts is counted.
+//! `PROG HOME` runs 1000 sub-agents with 2 tool turns each in the new folder HOME, with a model
+//! that follows a script, and does not delete the folder. The last line of output is JSON:
+//! - `prompts`: for each kind of run, its tools and its tokens (`o200k_base`): the system prompt,
+//!   and the tools as the chat API of OpenAI receives them. Neither the task, nor project notes,
+//!   nor the list of artifacts is counted.
 //! - `children`: number of sub-agents that HOME contains.
 //!
 //! `weight` reads HOME and compares everything with `budget.toml`.

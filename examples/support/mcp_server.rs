@@ -1,4 +1,5 @@
-//! A small MCP server over standard input and output, without an MCP library: JSON-RPC, one message per line.
+//! A small MCP server over standard input and output, without an MCP library: JSON-RPC, one message
+//! per line.
 //!
 //! `soong` uses it with this section in `config.toml`:
 //!
@@ -7,9 +8,9 @@
 //! command = "target/debug/examples/mcp_server"
 //! ```
 //!
-//! Then `soong mcp test` lists its tools. Two environment variables are for tests: `MCP_LOG` (a file to which each
-//! action is logged as one line) and `MCP_MODE` (`hang`, `garbage`, `refuse`, `flood`, `leave`, `stubborn`, `sloppy`: kinds of
-//! misbehavior).
+//! Then `soong mcp test` lists its tools. Two environment variables are for tests: `MCP_LOG` (a
+//! file to which each action is logged as one line) and `MCP_MODE` (`hang`, `garbage`, `refuse`,
+//! `flood`, `leave`, `stubborn`, `sloppy`: kinds of misbehavior).
 
 use std::{
     collections::HashMap,

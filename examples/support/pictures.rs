@@ -1,10 +1,11 @@
-//! Creates the pictures of the guide and of the README: runs the binary on a pseudo-terminal, types keys, and writes the
-//! screens as SVG files.
+//! Creates the pictures of the guide and of the README: runs the binary on a pseudo-terminal, types
+//! keys, and writes the screens as SVG files.
 //!
-//! `cargo build --release && cargo run --release -p soong --example pictures -- bin/guide/pictures [NAME]`
+//! `cargo build --release && cargo run --release -p soong --example pictures -- bin/guide/pictures
+//! [NAME]`
 //!
-//! The binary is `target/release/soong`, or the one that `SOONG_BINARY` names. Needs no key: the demo uses the offline
-//! model, and a scripted model in this process answers the other runs.
+//! The binary is `target/release/soong`, or the one that `SOONG_BINARY` names. Needs no key: the
+//! demo uses the offline model, and a scripted model in this process answers the other runs.
 
 #![allow(clippy::print_stdout, reason = "an example shows its result")]
 
@@ -28,7 +29,8 @@ struct Setup {
     model: ScriptedModel,
 }
 
-/// A picture: its name, the number of rows and columns, the arguments of the binary, and the steps that lead to it.
+/// A picture: its name, the number of rows and columns, the arguments of the binary, and the steps
+/// that lead to it.
 type Picture = (
     &'static str,
     (u16, u16),

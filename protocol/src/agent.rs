@@ -18,8 +18,8 @@ pub struct Preset {
     /// Tools that the agent may not use.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub denied_tools: Vec<String>,
-    /// Maximum number of turns. Absent if the preset sets no limit. A user's run with the preset `default` ignores
-    /// it.
+    /// Maximum number of turns. Absent if the preset sets no limit. A user's run with the preset
+    /// `default` ignores it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_iterations: Option<u32>,
     /// Sampling temperature. Default: the profile's.
@@ -28,11 +28,12 @@ pub struct Preset {
     /// How much the model reasons. Default: the profile's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub effort: Option<Effort>,
-    /// Maximum number of tokens of the reasoning, for models that take one instead of a level. Default: the profile's.
+    /// Maximum number of tokens of the reasoning, for models that take one instead of a level.
+    /// Default: the profile's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reasoning_budget_tokens: Option<u64>,
-    /// Skills that the agent loads first, or has in its system prompt if it lacks the tool `skill` (MEM-1). Default:
-    /// none. Skills are text and grant no tools.
+    /// Skills that the agent loads first, or has in its system prompt if it lacks the tool `skill`
+    /// (MEM-1). Default: none. Skills are text and grant no tools.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub skills: Option<Vec<String>>,
     /// Model profile. Default: the run's.
@@ -40,8 +41,8 @@ pub struct Preset {
     pub model: Option<String>,
     /// Instructions in the system prompt.
     pub instructions: String,
-    /// Whether the agent only coordinates. It passes on all tools that its run may use, not only the tools that the
-    /// agent itself may use (SUB-6).
+    /// Whether the agent only coordinates. It passes on all tools that its run may use, not only
+    /// the tools that the agent itself may use (SUB-6).
     #[serde(default)]
     pub coordinates: bool,
 }
@@ -85,8 +86,8 @@ const ORCHESTRATOR_TOOLS: [&str; 11] = [
 
 /// Name of the preset that replaces `default` if the context window is small.
 pub const SMALL_PRESET: &str = "small";
-/// Context window in tokens below which a run without a named preset gets the small one: the prompt of the preset `default`
-/// leaves too little for the work.
+/// Context window in tokens below which a run without a named preset gets the small one: the prompt
+/// of the preset `default` leaves too little for the work.
 pub const SMALL_WINDOW_TOKENS: u64 = 16_000;
 const SMALL_TOOLS: [&str; 5] = ["read", "list_files", "grep", "edit", "bash"];
 

@@ -24,5 +24,6 @@ pub use self::{
     trace::{ERROR_FRAME, EventPage, KEEP_ALIVE_INTERVAL, Messages, TracePage, TraceView},
 };
 
-/// Header with the key of a request that has an effect. A request that is repeated with the same key has no second one.
+/// Header with the key of a request that has an effect. A request that is repeated with the same
+/// key has no second one.
 pub const IDEMPOTENCY_KEY: &str = "idempotency-key";

@@ -1,10 +1,11 @@
 //! Artifacts: named, versioned products of a session or of a user (ART-1).
 //!
-//! A *product* is stored as a new version on each write. A *document* is edited by models: its edits are recorded one
-//! by one and become one version when the run that made them ends (ART-4, ART-5).
+//! A *product* is stored as a new version on each write. A *document* is edited by models: its
+//! edits are recorded one by one and become one version when the run that made them ends (ART-4,
+//! ART-5).
 //!
-//! Elsewhere: the rules for names (`artifact/name.rs`) and the bytes (blobs of the storage crate). This module holds
-//! the records.
+//! Elsewhere: the rules for names (`artifact/name.rs`) and the bytes (blobs of the storage crate).
+//! This module holds the records.
 
 mod name;
 
@@ -60,14 +61,14 @@ impl ArtifactSource {
     }
 }
 
-/// How a version or an edit changed the text. The order of the variants is significant: the type of a version is the
-/// greatest type of its edits.
+/// How a version or an edit changed the text. The order of the variants is significant: the type of
+/// a version is the greatest type of its edits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum UpdateType {
-    /// The document does not exist at this point, because the conversation was rewound to before its creation
-    /// (MSG-4).
+    /// The document does not exist at this point, because the conversation was rewound to before
+    /// its creation (MSG-4).
     Withdraw,
     /// A part was replaced that matched the given text.
     Update,
@@ -157,12 +158,12 @@ pub struct Artifact {
     /// Session or user that owns the artifact.
     #[serde(flatten)]
     pub scope: ArtifactScope,
-    /// Name, unique in its scope. Absent for stored tool outputs. Lists that contain both scopes show a user artifact
-    /// as `user:NAME`.
+    /// Name, unique in its scope. Absent for stored tool outputs. Lists that contain both scopes
+    /// show a user artifact as `user:NAME`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Former name of a document that does not exist any more because the conversation was rewound to before its
-    /// creation. Moving the conversation again may restore it (MSG-4).
+    /// Former name of a document that does not exist any more because the conversation was rewound
+    /// to before its creation. Moving the conversation again may restore it (MSG-4).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub withdrawn: Option<String>,
     /// Display title.
@@ -181,8 +182,8 @@ pub struct Artifact {
     pub dirty: bool,
     /// Source of the current content.
     pub source: ArtifactSource,
-    /// Whether models cannot see the artifact: a debug artifact, or the previous content of a project file. By default, a
-    /// cleanup covers only such artifacts.
+    /// Whether models cannot see the artifact: a debug artifact, or the previous content of a
+    /// project file. By default, a cleanup covers only such artifacts.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub debug: bool,
     /// Origin of the current content.
@@ -246,7 +247,8 @@ pub struct ArtifactVersion {
     pub source: ArtifactSource,
     /// Origin of the version.
     pub provenance: Provenance,
-    /// Replacements that led to the version, as pairs `[old, new]`. Replacements of the whole text are not included.
+    /// Replacements that led to the version, as pairs `[old, new]`. Replacements of the whole text
+    /// are not included.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub changes: Vec<(String, String)>,
     /// Time at which the version was stored.
@@ -394,7 +396,8 @@ pub struct ArtifactRef {
     pub kind: RefKind,
     /// The artifact.
     pub artifact_id: ArtifactId,
-    /// Name, as `user:NAME` for a user artifact. Absent for stored tool outputs, which are identified by their id.
+    /// Name, as `user:NAME` for a user artifact. Absent for stored tool outputs, which are
+    /// identified by their id.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// Referenced version.

@@ -23,7 +23,8 @@ pub struct Budget {
     /// Tool calls.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tool_calls: Option<u64>,
-    /// Run time of the run with the budget, in seconds. Time spent waiting in a queue or for a user does not count.
+    /// Run time of the run with the budget, in seconds. Time spent waiting in a queue or for a user
+    /// does not count.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub wall_time_s: Option<u64>,
     /// Levels of sub-agents below the run with the budget. 0 means that it may start none.

@@ -19,9 +19,10 @@ pub struct Cleanup {
     pub include_all: bool,
     /// Only artifacts that have not been changed for longer than this, in milliseconds.
     pub older_than_ms: Option<u64>,
-    /// Maximum total size, in bytes and over all versions, of the artifacts to keep. The most recently changed ones are
-    /// kept up to this size, and only the others are candidates. Artifacts that are too recent for `older_than_ms`
-    /// count towards the size; artifacts that fail another filter or belong to a skipped session do not.
+    /// Maximum total size, in bytes and over all versions, of the artifacts to keep. The most
+    /// recently changed ones are kept up to this size, and only the others are candidates.
+    /// Artifacts that are too recent for `older_than_ms` count towards the size; artifacts that
+    /// fail another filter or belong to a skipped session do not.
     pub max_bytes: Option<u64>,
 }
 
@@ -88,7 +89,8 @@ pub struct CleanupReport {
     pub dry_run: bool,
     /// Artifacts that were selected for deletion, least recently changed first.
     pub candidates: Vec<Candidate>,
-    /// Sessions that have artifacts that pass the filters, but were skipped because they have unfinished runs.
+    /// Sessions that have artifacts that pass the filters, but were skipped because they have
+    /// unfinished runs.
     #[serde(default)]
     pub busy: Vec<BusySession>,
     /// Artifacts that were deleted.

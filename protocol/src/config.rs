@@ -1,8 +1,10 @@
 //! Configuration file: all settings with their units and defaults.
 //!
-//! A missing file means default values. An unknown key or an invalid value is an error that names file, line and key.
+//! A missing file means default values. An unknown key or an invalid value is an error that names
+//! file, line and key.
 //!
-//! Elsewhere: the list of keys with their lines (`setting.rs`), the location of the file, and the environment.
+//! Elsewhere: the list of keys with their lines (`setting.rs`), the location of the file, and the
+//! environment.
 
 mod context;
 mod excerpt;
@@ -33,8 +35,8 @@ pub use self::{
 };
 use crate::{Budget, Effort, Preset};
 
-/// Error for a value that is not the name of an environment variable. The message never repeats the value, because it
-/// may be the key itself.
+/// Error for a value that is not the name of an environment variable. The message never repeats the
+/// value, because it may be the key itself.
 const NOT_A_VARIABLE_NAME: &str =
     "must be the name of an environment variable (letters, digits, _), never the key itself";
 
@@ -109,23 +111,25 @@ pub struct RuntimeConfig {
     pub close_timeout_ms: u64,
     /// Maximum number of turns of a run that sets no limit itself. Default: 200.
     pub max_turns: u32,
-    /// Number of identical tool calls with identical results in a row after which the model gets a note. 0: never.
-    /// Default: 3.
+    /// Number of identical tool calls with identical results in a row after which the model gets a
+    /// note. 0: never. Default: 3.
     pub repeated_calls_note: u32,
-    /// Number of such calls after which the run fails with `repeated_calls`. Calls that waited do not count, and
-    /// identical answers that a `Stop` hook denies do. 0: never. Default: 8.
+    /// Number of such calls after which the run fails with `repeated_calls`. Calls that waited do
+    /// not count, and identical answers that a `Stop` hook denies do. 0: never. Default: 8.
     pub repeated_calls_limit: u32,
-    /// Whether requests to models and their answers, calls of hooks, and crashes of actors are stored as debug
-    /// artifacts. Default: false.
+    /// Whether requests to models and their answers, calls of hooks, and crashes of actors are
+    /// stored as debug artifacts. Default: false.
     pub debug_artifacts: bool,
-    /// Treatment of runs that an earlier process left unfinished. Default: they resume; `soong serve` at a terminal asks.
+    /// Treatment of runs that an earlier process left unfinished. Default: they resume; `soong
+    /// serve` at a terminal asks.
     pub recovery: Option<RecoveryMode>,
     /// Idle time after which a session is passivated, in seconds. Default: 300.
     pub idle_session_s: u64,
-    /// Maximum number of idle sessions that are not passivated. If there are more, those that have been idle longest are
-    /// passivated. Default: 64.
+    /// Maximum number of idle sessions that are not passivated. If there are more, those that have
+    /// been idle longest are passivated. Default: 64.
     pub max_idle_sessions: usize,
-    /// Time without progress after which a run is reported as stuck, in seconds (RUN-7). Default: 120.
+    /// Time without progress after which a run is reported as stuck, in seconds (RUN-7). Default:
+    /// 120.
     pub stuck_after_s: u64,
 }
 
@@ -184,16 +188,19 @@ pub struct StorageConfig {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct AgentsConfig {
-    /// Depth below which runs may start children. Default: 1, so only a user's run may start children.
+    /// Depth below which runs may start children. Default: 1, so only a user's run may start
+    /// children.
     pub max_depth: u32,
     /// Maximum number of children of one run over its lifetime. Default: 256.
     pub max_children_per_run: usize,
-    /// Maximum number of children of a session that run concurrently. Others wait in a fair queue. Default: 16.
+    /// Maximum number of children of a session that run concurrently. Others wait in a fair queue.
+    /// Default: 16.
     pub max_concurrent_children_per_session: usize,
     /// Time limit of a child, in milliseconds. Time in the queue does not count. Default: 600000.
     pub child_timeout_ms: u64,
-    /// Whether the first of at least four children whose prompts begin alike starts alone, so that the others read the
-    /// common part from the cache of the service. Only with models whose cache is known. Default: true.
+    /// Whether the first of at least four children whose prompts begin alike starts alone, so that
+    /// the others read the common part from the cache of the service. Only with models whose cache
+    /// is known. Default: true.
     pub warm_prefix: bool,
 }
 
@@ -262,8 +269,8 @@ impl PresetConfig {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ArtifactsConfig {
-    /// Maximum size of a tool output that is sent to the model in full, in bytes. A larger output is stored as an
-    /// artifact. Default: 65536.
+    /// Maximum size of a tool output that is sent to the model in full, in bytes. A larger output
+    /// is stored as an artifact. Default: 65536.
     pub max_inline_bytes: usize,
     /// The same limit in estimated tokens. The limit that is reached first applies. Default: 16384.
     pub max_inline_tokens: u64,
@@ -271,11 +278,11 @@ pub struct ArtifactsConfig {
     pub max_text_bytes: u64,
     /// Maximum size of any other artifact, in bytes. Default: 209715200 (200 MiB).
     pub max_blob_bytes: u64,
-    /// Maximum size of all contents of project files that a session keeps so that changes can be reverted, in bytes. 0: none
-    /// are kept. Default: 67108864 (64 MiB).
+    /// Maximum size of all contents of project files that a session keeps so that changes can be
+    /// reverted, in bytes. 0: none are kept. Default: 67108864 (64 MiB).
     pub max_undo_bytes: u64,
-    /// Storage of artifact bytes: `file` (in the home), `memory`, `s3://bucket/prefix` or `gs://bucket/prefix`.
-    /// Default: `file`.
+    /// Storage of artifact bytes: `file` (in the home), `memory`, `s3://bucket/prefix` or
+    /// `gs://bucket/prefix`. Default: `file`.
     pub store: String,
 }
 
@@ -292,7 +299,8 @@ impl Default for ArtifactsConfig {
     }
 }
 
-/// Environment variables that always hold secrets of Soong, even if the configuration does not name them.
+/// Environment variables that always hold secrets of Soong, even if the configuration does not name
+/// them.
 const OWN_SECRETS: [&str; 3] = ["OPENAI_API_KEY", "SOONG_TOKEN", "SOONG_SERVER_TOKEN"];
 
 impl Config {
@@ -446,7 +454,8 @@ impl Config {
         Ok(())
     }
 
-    /// Returns the names of all environment variables that the configuration names as holders of secrets.
+    /// Returns the names of all environment variables that the configuration names as holders of
+    /// secrets.
     pub fn secret_variables(&self) -> std::collections::BTreeSet<&str> {
         let profiles = self
             .model_profiles
@@ -479,8 +488,8 @@ impl Config {
             .collect()
     }
 
-    /// Returns the names of the environment variables that are passed to commands: `tools.env_allowlist` without the
-    /// variables that hold Soong's own keys and tokens.
+    /// Returns the names of the environment variables that are passed to commands:
+    /// `tools.env_allowlist` without the variables that hold Soong's own keys and tokens.
     pub fn command_variables(&self) -> Vec<String> {
         let keys = self.secret_variables();
         let is_key =
@@ -493,8 +502,8 @@ impl Config {
             .collect()
     }
 
-    /// Returns a model profile by name. `default` is `[model]`. The name of a provider is a profile of the vendor's own
-    /// service, unless the configuration has a profile of that name.
+    /// Returns a model profile by name. `default` is `[model]`. The name of a provider is a profile
+    /// of the vendor's own service, unless the configuration has a profile of that name.
     pub fn profile(&self, name: &str) -> Option<ModelConfig> {
         if name == "default" {
             return Some(self.model.clone());

@@ -1,7 +1,7 @@
 //! Content of a message: text, or a list of parts with images and files.
 //!
-//! The bytes of images and files are artifacts of the session. A part describes the artifact well enough to stand in
-//! for it when the artifact was deleted or a model does not take its kind.
+//! The bytes of images and files are artifacts of the session. A part describes the artifact well
+//! enough to stand in for it when the artifact was deleted or a model does not take its kind.
 
 mod json;
 
@@ -84,8 +84,8 @@ pub enum ContentPart {
     Image(PartFile),
     /// A PDF document or audio.
     File(PartFile),
-    /// An image or file that is not stored yet. Only requests contain it: the runtime stores the bytes as an artifact
-    /// before it accepts the request.
+    /// An image or file that is not stored yet. Only requests contain it: the runtime stores the
+    /// bytes as an artifact before it accepts the request.
     Inline(InlineFile),
 }
 

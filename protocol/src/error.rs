@@ -68,8 +68,8 @@ codes! {
     MatchBudgetExceeded = "match_budget_exceeded",
     /// The token is missing or unknown.
     Unauthorized = "unauthorized",
-    /// The caller is authenticated but not permitted: the object belongs to another user, or the action is reserved
-    /// for the owner of the home.
+    /// The caller is authenticated but not permitted: the object belongs to another user, or the
+    /// action is reserved for the owner of the home.
     Forbidden = "forbidden",
     /// The request comes from a web page whose origin is not allowed.
     ForbiddenOrigin = "forbidden_origin",
@@ -101,13 +101,13 @@ codes! {
     StorageError = "storage_error",
     /// Another process owns the home.
     HomeLocked = "home_locked",
-    /// The store has no event with this number, for example because a backup was restored. `details.start_again` is
-    /// the position to read from.
+    /// The store has no event with this number, for example because a backup was restored.
+    /// `details.start_again` is the position to read from.
     CursorUnknown = "cursor_unknown",
     /// The runtime is closing and accepts no new work.
     Closing = "closing",
-    /// The runtime, or a part that the request needs, crashed too often and is no longer restarted. Restart the
-    /// process to resume its runs.
+    /// The runtime, or a part that the request needs, crashed too often and is no longer restarted.
+    /// Restart the process to resume its runs.
     RuntimeFailed = "runtime_failed",
     /// The run may not use a tool with this name.
     ToolNotAvailable = "tool_not_available",
@@ -143,7 +143,8 @@ codes! {
     ChildResultSchemaValidationFailed = "child_result_schema_validation_failed",
     /// The answer of a user's run does not match its schema, even after a second attempt.
     ResultSchemaValidationFailed = "result_schema_validation_failed",
-    /// The model has made the same tool call with the same result, or given the same denied answer, too often in a row.
+    /// The model has made the same tool call with the same result, or given the same denied answer,
+    /// too often in a row.
     RepeatedCalls = "repeated_calls",
     /// A limit on turns, tokens, cost or calls is used up.
     BudgetExceeded = "budget_exceeded",
@@ -151,7 +152,8 @@ codes! {
     UnsupportedCapability = "unsupported_capability",
     /// The prompt does not fit the model's context window.
     PromptTooLong = "prompt_too_long",
-    /// The model's answer exceeds `model.max_argument_bytes`, `max_answer_bytes` or `max_tool_calls`.
+    /// The model's answer exceeds `model.max_argument_bytes`, `max_answer_bytes` or
+    /// `max_tool_calls`.
     ModelAnswerTooLarge = "model_answer_too_large",
     /// The actor of a run crashed more often than its restart limit allows.
     ActorCrashed = "actor_crashed",

@@ -1,8 +1,8 @@
 //! Events: durable facts on the timeline of a trace (EVT-1, EVT-2).
 //!
-//! Each noun has one enum, and all events share one envelope. An event is serialized as
-//! `{"event": kind, "data": {…}}`. The store keeps kind and data in separate columns. An event of an unknown kind is
-//! kept unchanged.
+//! Each noun has one enum, and all events share one envelope. An event is serialized as `{"event":
+//! kind, "data": {…}}`. The store keeps kind and data in separate columns. An event of an unknown
+//! kind is kept unchanged.
 //!
 //! A [`Delta`] is streamed text. It is delivered live only, is not an event, and is never stored.
 
@@ -120,7 +120,8 @@ macro_rules! by_noun {
                     Self::Unknown { data, .. } => return data.get().to_owned(),
                 };
                 let mut json = tagged.unwrap_or_default();
-                // Extract the text between the colon of `data` and the last brace of `{"event":"kind","data":{…}}`.
+                // Extract the text between the colon of `data` and the last brace of
+                // `{"event":"kind","data":{…}}`.
                 json.pop();
                 json.drain(..self.kind().len() + r#"{"event":"","data":"#.len());
                 json
@@ -128,8 +129,8 @@ macro_rules! by_noun {
 
             /// Decodes an event from its kind and data.
             ///
-            /// Data that does not fit a known kind is kept as [`Event::Unknown`], so that a timeline of another
-            /// version stays readable.
+            /// Data that does not fit a known kind is kept as [`Event::Unknown`], so that a
+            /// timeline of another version stays readable.
             pub fn decode(kind: &str, data: &str) -> Self {
                 let tagged = || format!(r#"{{"event":"{kind}","data":{data}}}"#);
                 let known = match kind {
@@ -209,7 +210,8 @@ pub struct EventDraft {
     pub ts: Timestamp,
     /// The event itself.
     pub event: Event,
-    /// JSON data of the event. The sender serializes it, so that the writer thread does not have to.
+    /// JSON data of the event. The sender serializes it, so that the writer thread does not have
+    /// to.
     pub data: String,
 }
 
@@ -237,7 +239,8 @@ impl EventDraft {
 pub struct EventRecord {
     /// Position in the store, increasing over all traces.
     pub lsn: u64,
-    /// Position on the timeline of the trace, from 1 without gaps. It is the cursor for resuming a stream.
+    /// Position on the timeline of the trace, from 1 without gaps. It is the cursor for resuming a
+    /// stream.
     pub event_id: u64,
     /// The trace.
     pub trace_id: TraceId,

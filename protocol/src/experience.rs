@@ -13,7 +13,8 @@ pub struct Experience {
     /// Trace in which it was learned. Absent if a user wrote it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trace_id: Option<TraceId>,
-    /// Category: `tool_usage`, `logic_flow`, `environment`, `domain`, `other`, or a user-defined word.
+    /// Category: `tool_usage`, `logic_flow`, `environment`, `domain`, `other`, or a user-defined
+    /// word.
     pub category: String,
     /// Tags of the situations to which it applies.
     pub tags: Tags,

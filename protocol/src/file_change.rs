@@ -4,7 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::ArtifactId;
 
-/// A change of a file by a tool call. Users can revert it if nobody but agents has changed the file since.
+/// A change of a file by a tool call. Users can revert it if nobody but agents has changed the file
+/// since.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileChange {
     /// Absolute path, with symlinks resolved.
@@ -14,12 +15,13 @@ pub struct FileChange {
     /// Whether the call created the file.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub created: bool,
-    /// The content that the call replaced. Absent if the file is new, or if the content is not kept: reading the file requires
-    /// permission, the session has reached `artifacts.max_undo_bytes`, or storing the content has failed.
+    /// The content that the call replaced. Absent if the file is new, or if the content is not
+    /// kept: reading the file requires permission, the session has reached
+    /// `artifacts.max_undo_bytes`, or storing the content has failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub previous: Option<PreviousContent>,
-    /// The change as a unified diff, shortened. Absent if the output of the call contains it, and for files that are not
-    /// text or require permission to read.
+    /// The change as a unified diff, shortened. Absent if the output of the call contains it, and
+    /// for files that are not text or require permission to read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub diff: Option<String>,
 }

@@ -1,12 +1,14 @@
 //! Goal tree of a trace, which is the agent's plan (GOAL-1, GOAL-2).
 //!
-//! Pure. The functions in `plan.rs` turn a request into events, or reject it. [`GoalTree::apply`] changes a tree by
-//! events, in the same way for a live run and for a rebuild; `rewind.rs` resets it.
+//! Pure. The functions in `plan.rs` turn a request into events, or reject it. [`GoalTree::apply`]
+//! changes a tree by events, in the same way for a live run and for a rebuild; `rewind.rs` resets
+//! it.
 //!
-//! Invariants: ids grow and are never reused; a parent precedes its children; the focused goal is open.
+//! Invariants: ids grow and are never reused; a parent precedes its children; the focused goal is
+//! open.
 //!
-//! Elsewhere: which sub-traces belong to a goal (they are linked in the traces) and the cost of a goal (computed from
-//! its messages).
+//! Elsewhere: which sub-traces belong to a goal (they are linked in the traces) and the cost of a
+//! goal (computed from its messages).
 
 mod event;
 mod plan;
@@ -112,17 +114,21 @@ pub struct Goal {
     /// How sub-agents work on the goal. Absent if none do.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent_call_mode: Option<AgentCallMode>,
-    /// Statistics of the messages that were added while the goal was focused. Set only in responses to clients.
+    /// Statistics of the messages that were added while the goal was focused. Set only in responses
+    /// to clients.
     ///
-    /// `model_calls` counts answers, `tool_calls` counts results, and `duration_ms` is the total time of the answers.
+    /// `model_calls` counts answers, `tool_calls` counts results, and `duration_ms` is the total
+    /// time of the answers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub self_stats: Option<Stats>,
-    /// The same statistics including descendant goals and their sub-traces. Set only in responses to clients.
+    /// The same statistics including descendant goals and their sub-traces. Set only in responses
+    /// to clients.
     ///
     /// Durations are summed, even if sub-traces ran in parallel.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cumulative_stats: Option<Stats>,
-    /// Last message when the goal was created. A rewind compares this number and never the clock (MSG-4).
+    /// Last message when the goal was created. A rewind compares this number and never the clock
+    /// (MSG-4).
     #[serde(default)]
     pub created_sequence: u64,
     /// Creation time.
@@ -133,7 +139,8 @@ pub struct Goal {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct SubTraceMetadata {
-    /// Mode of the call that started the sub-trace. A later call of another mode may have continued it.
+    /// Mode of the call that started the sub-trace. A later call of another mode may have continued
+    /// it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<ChildMode>,
     /// Preset of the sub-agent.

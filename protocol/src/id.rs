@@ -1,7 +1,7 @@
 //! Ids: opaque text for clients, with one type per noun so that they cannot be confused.
 //!
-//! All ids of sessions, traces and runs are created here. The root trace of a session has the id of the session; the
-//! id of a sub-trace contains the id of its parent (SUB-3).
+//! All ids of sessions, traces and runs are created here. The root trace of a session has the id of
+//! the session; the id of a sub-trace contains the id of its parent (SUB-3).
 
 use std::sync::Arc;
 
@@ -87,7 +87,8 @@ text_id! {
     QuestionId
 }
 text_id! {
-    /// Id of a permission request. Derived from the trace and the message that contains the tool call.
+    /// Id of a permission request. Derived from the trace and the message that contains the tool
+    /// call.
     PermissionId
 }
 
@@ -97,8 +98,8 @@ impl SessionId {
         Self::new(Uuid::now_v7().to_string())
     }
 
-    /// Parses an id from a client (RT-2a): `^[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}$`. Rejects `running`, because it is
-    /// part of a route (`/api/traces/running`).
+    /// Parses an id from a client (RT-2a): `^[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}$`. Rejects
+    /// `running`, because it is part of a route (`/api/traces/running`).
     pub fn parse(text: &str) -> Result<Self, IdError> {
         let head = |c: char| c.is_ascii_alphanumeric() || c == '_';
         let tail = |c: char| head(c) || c == '.' || c == '-';
@@ -115,9 +116,11 @@ impl TraceId {
         Self(session.0.clone())
     }
 
-    /// Returns the id of a child trace that is started at `at` as number `number` of its mode (SUB-3).
+    /// Returns the id of a child trace that is started at `at` as number `number` of its mode
+    /// (SUB-3).
     ///
-    /// `index` is the position in the task list of an `Explore` call, from 1. Other modes ignore it.
+    /// `index` is the position in the task list of an `Explore` call, from 1. Other modes ignore
+    /// it.
     pub fn child(&self, mode: ChildMode, index: usize, at: Timestamp, number: u64) -> Self {
         let stamp = at.compact();
         Self::new(match mode {
@@ -161,24 +164,24 @@ impl RunId {
 }
 
 impl QuestionId {
-    /// Returns the id of the question that a tool call asks, in this incarnation of the session. `call_index` is the
-    /// index of the call in its message, from 0.
+    /// Returns the id of the question that a tool call asks, in this incarnation of the session.
+    /// `call_index` is the index of the call in its message, from 0.
     pub fn for_call(trace: &TraceId, incarnation: u64, sequence: u64, call_index: usize) -> Self {
         Self::new(request_id(trace, incarnation, 'q', sequence, call_index))
     }
 }
 
 impl PermissionId {
-    /// Returns the id of the permission request for a tool call, in this incarnation of the session. `call_index` is the
-    /// index of the call in its message, from 0.
+    /// Returns the id of the permission request for a tool call, in this incarnation of the
+    /// session. `call_index` is the index of the call in its message, from 0.
     pub fn asked_in(trace: &TraceId, incarnation: u64, sequence: u64, call_index: usize) -> Self {
         Self::new(request_id(trace, incarnation, 'p', sequence, call_index))
     }
 }
 
-/// Returns the id of a request that a tool call makes: `s.p3`, for a later call of its message `s.p3.1`. From the second
-/// incarnation of the session on, the id contains it (`s+2.p3`), so that an answer to a request of a deleted session fits
-/// no other one. No session id contains a `+`.
+/// Returns the id of a request that a tool call makes: `s.p3`, for a later call of its message
+/// `s.p3.1`. From the second incarnation of the session on, the id contains it (`s+2.p3`), so that
+/// an answer to a request of a deleted session fits no other one. No session id contains a `+`.
 fn request_id(
     trace: &TraceId,
     incarnation: u64,

@@ -1,4 +1,5 @@
-//! Requests with an `Idempotency-Key`: a repeated request gets the answer of the first one and has no effect.
+//! Requests with an `Idempotency-Key`: a repeated request gets the answer of the first one and has
+//! no effect.
 
 use crate::{RunId, SessionId, Timestamp};
 
@@ -9,8 +10,8 @@ pub struct RequestKey {
     pub uid: String,
     /// Hash of the key, in hexadecimal digits.
     pub key_hash: String,
-    /// Hash of the method, the path and the body, in hexadecimal digits. Another request with the same key has another
-    /// one.
+    /// Hash of the method, the path and the body, in hexadecimal digits. Another request with the
+    /// same key has another one.
     pub fingerprint: String,
 }
 
@@ -39,7 +40,8 @@ pub struct KeyedRequest {
     pub fingerprint: String,
     /// The run or session that the request has created. It is stored together with the request.
     pub subject: Option<RequestSubject>,
-    /// The answer. `None` if the process ended before it was stored, or if the session that it concerns was deleted.
+    /// The answer. `None` if the process ended before it was stored, or if the session that it
+    /// concerns was deleted.
     pub answer: Option<RequestAnswer>,
     /// Time of the request, or of its answer.
     pub at: Timestamp,

@@ -1,8 +1,8 @@
 //! Data types of Soong that the runtime, its store and its clients share.
 //!
-//! Architecture invariant: this crate contains data only. It uses no async runtime, no actors and no SQL, does not
-//! read the clock or the environment, and does no I/O. All decisions in it (ids, goal changes, status transitions)
-//! depend only on their arguments.
+//! Architecture invariant: this crate contains data only. It uses no async runtime, no actors and
+//! no SQL, does not read the clock or the environment, and does no I/O. All decisions in it (ids,
+//! goal changes, status transitions) depend only on their arguments.
 
 mod agent;
 pub mod api;

@@ -101,8 +101,8 @@ impl<'de> Deserialize<'de> for ToolCall {
 
 /// The part of a conversation that a summary replaces (MSG-5).
 ///
-/// The parent of `next` on the main path is the summary, not its `parent_sequence`. The covered messages remain
-/// stored, and a path that starts at one of them follows the original links.
+/// The parent of `next` on the main path is the summary, not its `parent_sequence`. The covered
+/// messages remain stored, and a path that starts at one of them follows the original links.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Covers {
@@ -115,12 +115,14 @@ pub struct Covers {
     /// Covered system message. It remains in the prompt before the summary.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub system: Option<u64>,
-    /// Last covered request of the caller. It remains in the prompt after the summary if no later request exists.
+    /// Last covered request of the caller. It remains in the prompt after the summary if no later
+    /// request exists.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request: Option<u64>,
 }
 
-/// A message of a trace. `sequence` grows per trace and is never reused; `parent_sequence` forms the tree.
+/// A message of a trace. `sequence` grows per trace and is never reused; `parent_sequence` forms
+/// the tree.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct Message {
     /// Trace of the message.
@@ -132,7 +134,8 @@ pub struct Message {
     pub parent_sequence: Option<u64>,
     /// Author of the message.
     pub role: Role,
-    /// For a message with the role `user`, its actual author. Absent for a summary, and in messages of earlier versions.
+    /// For a message with the role `user`, its actual author. Absent for a summary, and in messages
+    /// of earlier versions.
     #[serde(default)]
     pub origin: Option<MessageOrigin>,
     /// Text, images and files. Empty if the message contains only tool calls.
@@ -144,18 +147,20 @@ pub struct Message {
     /// Whether `long_term_memory` replaces `content` when the prompt is rebuilt (ART-9).
     #[serde(default)]
     pub include_output_only_once: bool,
-    /// The model's reasoning, if the provider returned it. Sent back to the service that made it only.
+    /// The model's reasoning, if the provider returned it. Sent back to the service that made it
+    /// only.
     #[serde(default)]
     pub reasoning: Option<String>,
     /// Data of an answer for the service that made it. Not shown to clients.
     #[serde(skip)]
     pub provider_data: Option<Box<ProviderData>>,
-    /// For an answer, the context that the runtime sent before it, after the newest message: artifacts, goals,
-    /// collaborators, budgets. Absent if nothing had changed. Later prompts contain it at the same place.
+    /// For an answer, the context that the runtime sent before it, after the newest message:
+    /// artifacts, goals, collaborators, budgets. Absent if nothing had changed. Later prompts
+    /// contain it at the same place.
     #[serde(default)]
     pub context_update: Option<String>,
-    /// For an answer, the changes of its prompt, if it was the first one after them. Later prompts keep them until a
-    /// summary. Not shown to clients.
+    /// For an answer, the changes of its prompt, if it was the first one after them. Later prompts
+    /// keep them until a summary. Not shown to clients.
     #[serde(skip)]
     pub prompt_changes: Option<Box<PromptChanges>>,
     /// Tool calls of an assistant message, in order.
@@ -170,11 +175,12 @@ pub struct Message {
     /// One-line description for lists.
     #[serde(default)]
     pub description: String,
-    /// Whether the text was cut off. A partial message is never the head and is never sent to a model (SES-5).
+    /// Whether the text was cut off. A partial message is never the head and is never sent to a
+    /// model (SES-5).
     #[serde(default)]
     pub partial: bool,
-    /// Whether the message belongs to a side branch, such as a reflection (MEM-4). Such a message is never the head
-    /// and not part of the conversation.
+    /// Whether the message belongs to a side branch, such as a reflection (MEM-4). Such a message
+    /// is never the head and not part of the conversation.
     #[serde(default)]
     pub side_branch: bool,
     /// For a summary, the messages that it replaces. A summary has no parent and is never the head.
@@ -245,8 +251,8 @@ impl Message {
         }
     }
 
-    /// Returns the data for the service that made the answer, if it describes exactly the text, the reasoning and the
-    /// calls of the message.
+    /// Returns the data for the service that made the answer, if it describes exactly the text, the
+    /// reasoning and the calls of the message.
     pub fn matching_provider_data(&self) -> Option<&ProviderData> {
         let reasoning = self.reasoning.as_deref().map_or(0, str::len);
         let described = (self.content.len(), reasoning, self.tool_calls.len());
@@ -255,8 +261,8 @@ impl Message {
             .filter(|data| data.described() == described)
     }
 
-    /// Returns whether the caller wrote the message. Earlier versions stored no origin: their messages with the role `user`
-    /// count as requests, except summaries.
+    /// Returns whether the caller wrote the message. Earlier versions stored no origin: their
+    /// messages with the role `user` count as requests, except summaries.
     pub fn is_request(&self) -> bool {
         let is_from_caller = self
             .origin

@@ -1,4 +1,5 @@
-//! OpenAPI schemas of the records that implement `Serialize` by hand. The schemas describe the serialized form.
+//! OpenAPI schemas of the records that implement `Serialize` by hand. The schemas describe the
+//! serialized form.
 //!
 //! Elsewhere: the schemas of all other records, which are derived from their fields.
 
@@ -52,9 +53,9 @@ enum MessageContentForm {
 
 /// A part of the content of a message: a text, an image, or a file.
 ///
-/// The bytes of an image or file are an artifact of the session. Requests may give them instead, in the forms of OpenAI's
-/// APIs (`image_url`, `file`, `input_audio`; also the types `input_text`, `input_image` and `input_file`): they are stored
-/// as an artifact.
+/// The bytes of an image or file are an artifact of the session. Requests may give them instead, in
+/// the forms of OpenAI's APIs (`image_url`, `file`, `input_audio`; also the types `input_text`,
+/// `input_image` and `input_file`): they are stored as an artifact.
 #[derive(Serialize, ToSchema)]
 struct ContentPartForm {
     /// `text`, `image` or `file`; in requests also `image_url` or `input_audio`.
@@ -145,9 +146,11 @@ struct MessageForm {
     parent_sequence: Option<u64>,
     /// Author of the message.
     role: Role,
-    /// For a message with the role `user`, its actual author. Absent for a summary, and in messages of earlier versions.
+    /// For a message with the role `user`, its actual author. Absent for a summary, and in messages
+    /// of earlier versions.
     origin: Option<MessageOrigin>,
-    /// Text, or a list of parts if there are images or files. Empty if the message contains only tool calls.
+    /// Text, or a list of parts if there are images or files. Empty if the message contains only
+    /// tool calls.
     content: MessageContent,
     /// Short text that replaces the output of a tool in later prompts.
     long_term_memory: Option<String>,
@@ -155,7 +158,8 @@ struct MessageForm {
     include_output_only_once: Option<bool>,
     /// The model's reasoning, if the provider returned it.
     reasoning: Option<String>,
-    /// For an answer, the context that the runtime sent before it: artifacts, goals, collaborators, budgets.
+    /// For an answer, the context that the runtime sent before it: artifacts, goals, collaborators,
+    /// budgets.
     context_update: Option<String>,
     /// Tool calls of an assistant message, in order.
     tool_calls: Option<Vec<ToolCall>>,
@@ -188,7 +192,8 @@ struct MessageForm {
 /// A stored event in its envelope. All streams and queries use this form.
 #[derive(Serialize, ToSchema)]
 struct EventForm {
-    /// Position on the timeline of the trace, from 1 without gaps. Use it as the cursor to resume a stream.
+    /// Position on the timeline of the trace, from 1 without gaps. Use it as the cursor to resume a
+    /// stream.
     event_id: u64,
     /// Kind of the event, such as `run_completed`.
     event: String,

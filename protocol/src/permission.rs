@@ -1,4 +1,5 @@
-//! Permissions: requests for tool calls that require approval, and the decisions about them (PERM-1).
+//! Permissions: requests for tool calls that require approval, and the decisions about them
+//! (PERM-1).
 
 mod mode;
 
@@ -9,7 +10,8 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 pub use self::mode::PermissionMode;
 use crate::{ErrorCode, ErrorInfo, PermissionId, RunId, SessionId, Timestamp, TraceId};
 
-/// Scope of a permission. A permission for the session covers later calls of the same tool with an equal scope.
+/// Scope of a permission. A permission for the session covers later calls of the same tool with an
+/// equal scope.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(tag = "kind", rename_all = "snake_case")]
@@ -26,7 +28,8 @@ pub enum Scope {
         /// Name or address of the host, in lower case.
         host: String,
     },
-    /// Commands that call a program, or one of its subcommands, with options that are known to be harmless.
+    /// Commands that call a program, or one of its subcommands, with options that are known to be
+    /// harmless.
     Command {
         /// Program and subcommand, such as `git status`.
         executable: String,
@@ -73,12 +76,12 @@ pub struct AccessRequest {
     pub target: String,
     /// Scope of a permission for the session.
     pub scope: Scope,
-    /// Whether general permissions do not cover the call, as for a sensitive path. Only a permission that names the
-    /// target does.
+    /// Whether general permissions do not cover the call, as for a sensitive path. Only a
+    /// permission that names the target does.
     #[serde(default)]
     pub is_sensitive: bool,
-    /// Information for the approver in addition to the arguments, for example that the command would run without a
-    /// sandbox.
+    /// Information for the approver in addition to the arguments, for example that the command
+    /// would run without a sandbox.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
 }
@@ -170,7 +173,8 @@ pub struct ChainLink {
     pub task: String,
 }
 
-/// A permission request for one tool call. It is stored, and bound to the tool and its exact arguments.
+/// A permission request for one tool call. It is stored, and bound to the tool and its exact
+/// arguments.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Permission {
@@ -188,12 +192,13 @@ pub struct Permission {
     pub tool: String,
     /// Complete arguments, as the model wrote them.
     pub arguments: String,
-    /// Hash that binds the decision to the call: hexadecimal SHA-256 of tool, arguments, requested access and diff.
+    /// Hash that binds the decision to the call: hexadecimal SHA-256 of tool, arguments, requested
+    /// access and diff.
     pub fingerprint: String,
     /// Access that the call requires permission for.
     pub demand: AccessRequest,
-    /// For an edit or a write, the change as a unified diff. Absent if the diff would be too long or the file is
-    /// sensitive.
+    /// For an edit or a write, the change as a unified diff. Absent if the diff would be too long
+    /// or the file is sensitive.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub diff: Option<String>,
     /// The runs from the user's run to the requesting run, in this order.
@@ -203,7 +208,8 @@ pub struct Permission {
     /// The decision. Absent while the request is pending.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub decision: Option<Decision>,
-    /// Origin of the decision: `terminal`, `cli`, `monitor`, `http:UID`, `api`, `handler`, `rule` or `timeout`.
+    /// Origin of the decision: `terminal`, `cli`, `monitor`, `http:UID`, `api`, `handler`, `rule`
+    /// or `timeout`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<String>,
     /// Reason for the decision.

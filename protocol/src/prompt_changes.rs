@@ -20,7 +20,8 @@ pub struct PromptChanges {
     /// How the prompt was rebuilt, if it was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rebuild: Option<PromptRebuild>,
-    /// Sequences of the messages whose images and files are left out, because the service has rejected them.
+    /// Sequences of the messages whose images and files are left out, because the service has
+    /// rejected them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rejected_files: Vec<u64>,
 }

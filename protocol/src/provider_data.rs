@@ -1,7 +1,8 @@
 //! Data of an answer that only the service that made it can read: signatures, encrypted reasoning.
 //!
-//! A provider returns it unchanged in later requests to the same service. The texts and calls themselves are in the
-//! message; the items give the order in which the service sent them. Clients do not see this data.
+//! A provider returns it unchanged in later requests to the same service. The texts and calls
+//! themselves are in the message; the items give the order in which the service sent them. Clients
+//! do not see this data.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -59,8 +60,9 @@ pub enum ProviderItem {
 }
 
 impl ProviderData {
-    /// Returns whether the service accepts the data only after the same messages as before. That is so for the signed
-    /// reasoning of Anthropic's models, also behind OpenRouter, whose parts of the reasoning name their format.
+    /// Returns whether the service accepts the data only after the same messages as before. That is
+    /// so for the signed reasoning of Anthropic's models, also behind OpenRouter, whose parts of
+    /// the reasoning name their format.
     pub fn is_bound_to_beginning(&self) -> bool {
         let is_anthropic = |data: &Value| {
             data["format"]
@@ -77,7 +79,8 @@ impl ProviderData {
             })
     }
 
-    /// Returns the numbers of bytes of text and reasoning, and the number of calls, that the items describe.
+    /// Returns the numbers of bytes of text and reasoning, and the number of calls, that the items
+    /// describe.
     pub(crate) fn described(&self) -> (usize, usize, usize) {
         let mut text = 0;
         let mut reasoning = 0;

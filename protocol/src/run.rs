@@ -49,8 +49,9 @@ pub enum RunStatus {
     Running,
     /// Waiting for a user's answer or approval. Occupies no thread.
     Waiting,
-    /// Not ended, and no process executes it. The run resumes when the home is opened or its session is used again.
-    /// This status is never stored: readers derive it for a queued, running or waiting run.
+    /// Not ended, and no process executes it. The run resumes when the home is opened or its
+    /// session is used again. This status is never stored: readers derive it for a queued, running
+    /// or waiting run.
     Interrupted,
     /// Ended with an answer.
     Completed,
@@ -113,8 +114,8 @@ pub enum EndReason {
     Failed,
 }
 
-/// A message that the caller adds to the conversation: history before the task (SUB-1), or the result of a tool call
-/// that the run returned to its caller (RUN-3).
+/// A message that the caller adds to the conversation: history before the task (SUB-1), or the
+/// result of a tool call that the run returned to its caller (RUN-3).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
@@ -148,21 +149,22 @@ pub struct RunSettings {
     /// Additional sampling parameters. They are sent unchanged with each model call.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub llm_params: Map<String, Value>,
-    /// Whether the run executes tool calls. If false, the run ends at the first tool calls and returns them to its
-    /// caller (RUN-3). Default: true.
+    /// Whether the run executes tool calls. If false, the run ends at the first tool calls and
+    /// returns them to its caller (RUN-3). Default: true.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub auto_execute_tools: Option<bool>,
     /// The task, if it has images or files.
     #[serde(default, skip_serializing_if = "MessageContent::is_blank")]
     pub task_content: MessageContent,
-    /// Context from the parent run, a text or an object, in a message before the task, under `## Context` (SUB-1a).
+    /// Context from the parent run, a text or an object, in a message before the task, under `##
+    /// Context` (SUB-1a).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub context: Option<Value>,
     /// Name of the run among the collaborators of the run that started it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub collaborator: Option<String>,
-    /// The part of `budget` that a caller set, for this run or an earlier one of its session. The rest comes from the
-    /// configuration. Absent if the configuration adds nothing.
+    /// The part of `budget` that a caller set, for this run or an earlier one of its session. The
+    /// rest comes from the configuration. Absent if the configuration adds nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub given_budget: Option<Budget>,
     /// Whether a program drives the run instead of a model. Such a run only starts children (RT-4).
@@ -171,8 +173,8 @@ pub struct RunSettings {
     /// Whether the run continues the trace of an earlier child (SUB-1).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub continues: bool,
-    /// Message of the main path after which the run continues (MSG-2). Default: the head when the run leaves the
-    /// queue.
+    /// Message of the main path after which the run continues (MSG-2). Default: the head when the
+    /// run leaves the queue.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after_sequence: Option<u64>,
     /// Whether the run resumes its trace without a new message (MSG-2).
@@ -182,7 +184,8 @@ pub struct RunSettings {
         skip_serializing_if = "std::ops::Not::not"
     )]
     pub resumes: bool,
-    /// Whether the run summarizes the conversation before its first model call, even if it is short.
+    /// Whether the run summarizes the conversation before its first model call, even if it is
+    /// short.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub compacts: bool,
     /// Permissions of the run. Serialized flat, without a key of their own.
@@ -191,12 +194,12 @@ pub struct RunSettings {
     /// Options of a reflection. If set, the run only reviews its trace (MEM-4).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reflects: Option<Reflection>,
-    /// Whether a new conversation starts with matching experiences of earlier runs. Default: true. Has no effect if
-    /// `memory.enabled` is false.
+    /// Whether a new conversation starts with matching experiences of earlier runs. Default: true.
+    /// Has no effect if `memory.enabled` is false.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub enable_memory: Option<bool>,
-    /// Name that the trace got from its task, and that a model may replace. Absent if it was named otherwise, or if
-    /// `context.utility_profile` is not set.
+    /// Name that the trace got from its task, and that a model may replace. Absent if it was named
+    /// otherwise, or if `context.utility_profile` is not set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub provisional_name: Option<String>,
 }
@@ -275,7 +278,8 @@ pub struct Run {
     /// Settings that the caller chose. They are serialized among the fields of the run.
     #[serde(flatten)]
     pub settings: RunSettings,
-    /// Name of the model with which the run started. Absent until then. `model` is the profile that was asked for.
+    /// Name of the model with which the run started. Absent until then. `model` is the profile that
+    /// was asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model_name: Option<String>,
     /// User that owns the run.
@@ -308,7 +312,8 @@ pub struct Run {
 }
 
 impl Run {
-    /// Creates a queued user run with a new id and no usage, in the first incarnation of its session.
+    /// Creates a queued user run with a new id and no usage, in the first incarnation of its
+    /// session.
     pub fn queued(
         session_id: SessionId,
         trace_id: TraceId,

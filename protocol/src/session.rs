@@ -44,8 +44,9 @@ pub struct Session {
         skip_serializing_if = "crate::session::is_first"
     )]
     pub incarnation: u64,
-    /// Readable name that is unique and does not change, such as `plan-a-garden-3f`. Absent if the caller chose the id, if
-    /// the name has no letters, before the first run, and in sessions of earlier versions.
+    /// Readable name that is unique and does not change, such as `plan-a-garden-3f`. Absent if the
+    /// caller chose the id, if the name has no letters, before the first run, and in sessions of
+    /// earlier versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slug: Option<String>,
     /// Display name.
@@ -58,8 +59,8 @@ pub struct Session {
     pub uid: String,
     /// Project directory in which the runs of the session work.
     pub project_dir: String,
-    /// Number of the first event, which the session may not have yet. Absent for 1. A session whose id was used before
-    /// continues the event numbers of the deleted session.
+    /// Number of the first event, which the session may not have yet. Absent for 1. A session whose
+    /// id was used before continues the event numbers of the deleted session.
     #[serde(
         default = "crate::session::first",
         skip_serializing_if = "crate::session::is_first"

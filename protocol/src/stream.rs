@@ -1,4 +1,5 @@
-//! Items of event streams: stored events, and items that are only sent live, as clients receive them.
+//! Items of event streams: stored events, and items that are only sent live, as clients receive
+//! them.
 
 use std::{borrow::Cow, sync::Arc};
 
@@ -87,13 +88,14 @@ pub enum StreamItem {
     Event(Arc<EventRecord>),
     /// Streamed text; live only.
     Delta(Arc<LiveDelta>),
-    /// A run of which no more events follow, because its end cannot be recorded; live only. The last item of the
-    /// run's own stream.
+    /// A run of which no more events follow, because its end cannot be recorded; live only. The
+    /// last item of the run's own stream.
     Lost(Arc<UnrecordedRun>),
 }
 
 impl StreamItem {
-    /// Returns the cursor after which a stream of the trace continues (an `event_id`). `None` for live-only items.
+    /// Returns the cursor after which a stream of the trace continues (an `event_id`). `None` for
+    /// live-only items.
     pub fn id(&self) -> Option<u64> {
         match self {
             Self::Event(record) => Some(record.event_id),
@@ -121,7 +123,8 @@ impl Serialize for StreamItem {
     }
 }
 
-/// A run whose end cannot be recorded, because the store is permanently damaged. In the store it has not ended.
+/// A run whose end cannot be recorded, because the store is permanently damaged. In the store it
+/// has not ended.
 #[derive(Debug, Clone)]
 pub struct UnrecordedRun {
     /// Its trace.

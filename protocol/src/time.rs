@@ -5,7 +5,8 @@
 use chrono::{DateTime, SecondsFormat, Utc};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// A point in time, in milliseconds since the Unix epoch. Timestamps never order events; cursors do (EVT-1).
+/// A point in time, in milliseconds since the Unix epoch. Timestamps never order events; cursors do
+/// (EVT-1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(value_type = String, format = DateTime))]
 pub struct Timestamp(i64);

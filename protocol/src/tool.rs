@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Tag of a tool that uses the network. Its calls require permission, even if they only read (PERM-1).
+/// Tag of a tool that uses the network. Its calls require permission, even if they only read
+/// (PERM-1).
 pub const NETWORK_TAG: &str = "network";
 
 /// Effect of calling a tool.
@@ -11,7 +12,8 @@ pub const NETWORK_TAG: &str = "network";
 pub enum ToolEffect {
     /// Changes nothing. Consecutive calls run in parallel.
     Read,
-    /// Changes something. The call runs alone, and its failure skips the later calls of the turn (TOOL-3).
+    /// Changes something. The call runs alone, and its failure skips the later calls of the turn
+    /// (TOOL-3).
     Write,
     /// Like `Write`, but what it changes is not known in advance.
     Dangerous,
@@ -54,19 +56,20 @@ pub struct ToolSpec {
     /// Time limit of a call, in milliseconds. Default: `tools.default_timeout_ms`.
     #[serde(default)]
     pub timeout_ms: Option<u64>,
-    /// Whether the tool pages its output. Output beyond the limits is truncated instead of being stored as an
-    /// artifact (ART-9).
+    /// Whether the tool pages its output. Output beyond the limits is truncated instead of being
+    /// stored as an artifact (ART-9).
     #[serde(default)]
     pub paged: bool,
-    /// Parameters that are text for a model or a user. If a call passes an object for one of them, it is converted to
-    /// JSON text. `a/b` is the property `b` of each object in the list `a`. If the tool has a parameter `path`, the
-    /// conversion applies only to JSON files.
+    /// Parameters that are text for a model or a user. If a call passes an object for one of them,
+    /// it is converted to JSON text. `a/b` is the property `b` of each object in the list `a`. If
+    /// the tool has a parameter `path`, the conversion applies only to JSON files.
     #[serde(skip)]
     pub json_as_text: Vec<String>,
 }
 
 impl ToolSpec {
-    /// Creates the spec of a tool that only reads. Its calls run in parallel and are repeated after a crash.
+    /// Creates the spec of a tool that only reads. Its calls run in parallel and are repeated after
+    /// a crash.
     pub fn read(name: &str, title: &str, description: &str, parameters: serde_json::Value) -> Self {
         Self {
             name: name.to_owned(),
@@ -82,7 +85,8 @@ impl ToolSpec {
         }
     }
 
-    /// Creates the spec of a tool that writes. Its calls run one at a time and are not repeated after a crash.
+    /// Creates the spec of a tool that writes. Its calls run one at a time and are not repeated
+    /// after a crash.
     pub fn write(
         name: &str,
         title: &str,
@@ -116,7 +120,8 @@ impl ToolSpec {
         self
     }
 
-    /// Adds parameters for which an object is converted to JSON text; see [`ToolSpec::json_as_text`].
+    /// Adds parameters for which an object is converted to JSON text; see
+    /// [`ToolSpec::json_as_text`].
     #[must_use]
     pub fn with_json_as_text(mut self, parameters: &[&str]) -> Self {
         self.json_as_text

@@ -125,8 +125,8 @@ pub struct Trace {
     pub last_sequence: u64,
     /// Last message of the main path. 0 for an empty trace.
     pub head_sequence: u64,
-    /// Id of the first event, which the trace may not have yet. Absent for 1. In a session whose id was used before,
-    /// the numbers of the deleted session are continued.
+    /// Id of the first event, which the trace may not have yet. Absent for 1. In a session whose id
+    /// was used before, the numbers of the deleted session are continued.
     #[serde(
         default = "crate::session::first",
         skip_serializing_if = "crate::session::is_first"
@@ -138,8 +138,8 @@ pub struct Trace {
     pub uid: String,
     /// Model of the last run.
     pub model: String,
-    /// Names of the tools that the last run has offered to its model. If it has not started, or was started by version
-    /// 0.1, the tools to which it is limited; absent if it is not limited.
+    /// Names of the tools that the last run has offered to its model. If it has not started, or was
+    /// started by version 0.1, the tools to which it is limited; absent if it is not limited.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tools: Option<Vec<String>>,
     /// Sampling parameters of the last run, including `temperature`.

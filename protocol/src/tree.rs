@@ -1,4 +1,5 @@
-//! The supervision tree in the shape that clients see: the status of each actor, and updates for watchers.
+//! The supervision tree in the shape that clients see: the status of each actor, and updates for
+//! watchers.
 
 use std::{borrow::Cow, sync::Arc};
 
@@ -98,8 +99,8 @@ pub struct RunView {
     /// Whether some token counts are estimates.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub estimated: bool,
-    /// Number of the last recorded event of the run. A run that was resumed after a process restart shows 0 until it
-    /// records an event in this process.
+    /// Number of the last recorded event of the run. A run that was resumed after a process restart
+    /// shows 0 until it records an event in this process.
     #[serde(default)]
     pub events: u64,
     /// Number of pending questions and permission requests of the run.
@@ -141,8 +142,8 @@ pub struct GatewayView {
     pub max_concurrency: u64,
     /// Calls waiting for admission.
     pub waiting: u64,
-    /// Reason why the first waiting call waits: `concurrency`, `requests_per_minute`, `tokens_per_minute`,
-    /// `retry_after` or `provider_down`.
+    /// Reason why the first waiting call waits: `concurrency`, `requests_per_minute`,
+    /// `tokens_per_minute`, `retry_after` or `provider_down`.
     pub waits_for: Option<String>,
     /// Earliest time at which the first waiting call can begin, if known.
     pub waits_until: Option<Timestamp>,
@@ -214,7 +215,8 @@ pub struct ActorView {
     pub mailbox: usize,
     /// Messages handled.
     pub handled: u64,
-    /// Error of the last crash. For a run, also the last failure of a model call, tool call or child run.
+    /// Error of the last crash. For a run, also the last failure of a model call, tool call or
+    /// child run.
     pub last_error: Option<String>,
     /// Additional status of a run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -244,10 +246,12 @@ pub enum TreeEvent {
     Changed {
         /// New or changed actors, without their children.
         changed: Arc<[ActorView]>,
-        /// Removed actors, by `actor_id`. An actor that is in `changed` as well was removed and started again.
+        /// Removed actors, by `actor_id`. An actor that is in `changed` as well was removed and
+        /// started again.
         gone: Arc<[String]>,
-        /// Ends of the removed runs. A removed run without an entry has not ended: its runtime stopped executing it.
-        /// The ends of runs that ended while changes were missed must be read from their records.
+        /// Ends of the removed runs. A removed run without an entry has not ended: its runtime
+        /// stopped executing it. The ends of runs that ended while changes were missed must be read
+        /// from their records.
         #[serde(default)]
         ended: Arc<[RunEnd]>,
         /// Number of changes that this watcher has missed so far.

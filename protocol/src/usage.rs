@@ -49,7 +49,8 @@ impl Sum for Usd {
 }
 
 impl fmt::Display for Usd {
-    /// Writes at least two decimal places and no trailing zeros after them: `0.00`, `1.50`, `0.000042`.
+    /// Writes at least two decimal places and no trailing zeros after them: `0.00`, `1.50`,
+    /// `0.000042`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let decimals = format!("{:09}", self.0 % NANOS_PER_USD);
         let kept = decimals.trim_end_matches('0').len().max(2);
@@ -116,7 +117,8 @@ pub struct Usage {
     /// Tokens of the request that were written to the provider's cache.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub cache_write_tokens: u64,
-    /// Part of `cache_write_tokens` with the longer lifetime (one or twelve hours), which has its own price.
+    /// Part of `cache_write_tokens` with the longer lifetime (one or twelve hours), which has its
+    /// own price.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub long_cache_write_tokens: u64,
     /// Tokens of the answer that were reasoning.
@@ -180,7 +182,8 @@ pub enum ModelCallKind {
     Recall,
 }
 
-/// A model call without an outcome, with its usage so far. A call that is lost with its process is charged it (BUD-1a).
+/// A model call without an outcome, with its usage so far. A call that is lost with its process is
+/// charged it (BUD-1a).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OpenModelCall {
     /// Kind of the call.
@@ -283,8 +286,8 @@ pub struct Stats {
     /// Number of tool calls that started, whether or not they succeeded.
     #[serde(default)]
     pub tool_calls: u64,
-    /// Active time, in milliseconds. Time spent waiting for a user, a free slot or the retry of a model call does not
-    /// count.
+    /// Active time, in milliseconds. Time spent waiting for a user, a free slot or the retry of a
+    /// model call does not count.
     pub duration_ms: u64,
     /// Whether some token counts are estimates.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -316,7 +319,8 @@ impl Stats {
         self.cost = [self.cost, cost].into_iter().sum();
     }
 
-    /// Subtracts the tokens and the cost of one model call, which were added before. Does not change the number of calls.
+    /// Subtracts the tokens and the cost of one model call, which were added before. Does not
+    /// change the number of calls.
     pub fn subtract_usage(&mut self, usage: &Usage, cost: Option<Usd>) {
         self.total_tokens = self.total_tokens.saturating_sub(usage.total_tokens());
         self.prompt_tokens = self.prompt_tokens.saturating_sub(usage.prompt_tokens);
@@ -335,7 +339,8 @@ impl Stats {
         }
     }
 
-    /// Adds the statistics of a descendant, except its duration: descendants run while their ancestors are active.
+    /// Adds the statistics of a descendant, except its duration: descendants run while their
+    /// ancestors are active.
     pub fn add_descendant(&mut self, child: &Stats) {
         self.messages = self.messages.saturating_add(child.messages);
         self.total_tokens = self.total_tokens.saturating_add(child.total_tokens);

@@ -1,7 +1,7 @@
 //! Writes: the changes to the store. An append is a list of writes that the store applies together.
 //!
-//! A write is rejected with an error of the store, such as `AlreadyExists` or `NotFound` (`StoreError` in the crate
-//! `soong-storage`).
+//! A write is rejected with an error of the store, such as `AlreadyExists` or `NotFound`
+//! (`StoreError` in the crate `soong-storage`).
 
 use std::sync::Arc;
 
@@ -53,11 +53,12 @@ pub struct NewTrace {
     pub created_at: Timestamp,
 }
 
-/// A version to register. The store rejects it with `AlreadyExists` if it is not the artifact's next version, or if
-/// the artifact has edits that are not part of a version yet.
+/// A version to register. The store rejects it with `AlreadyExists` if it is not the artifact's
+/// next version, or if the artifact has edits that are not part of a version yet.
 #[derive(Debug, Clone)]
 pub struct NewVersion {
-    /// The artifact after this write. Both `current_version` and `stored_version` are the number of the version.
+    /// The artifact after this write. Both `current_version` and `stored_version` are the number of
+    /// the version.
     pub artifact: Artifact,
     /// How the version changed the text.
     pub update_type: UpdateType,
@@ -65,18 +66,20 @@ pub struct NewVersion {
     pub path: String,
 }
 
-/// An edit of a document. The store rejects it with `AlreadyExists` unless its revision is the artifact's next number.
+/// An edit of a document. The store rejects it with `AlreadyExists` unless its revision is the
+/// artifact's next number.
 #[derive(Debug, Clone)]
 pub struct NewEdit {
-    /// The artifact after this write. `current_version` is the revision of the edit. The store ignores its
-    /// `stored_version`.
+    /// The artifact after this write. `current_version` is the revision of the edit. The store
+    /// ignores its `stored_version`.
     pub artifact: Artifact,
     /// The edit.
     pub edit: DocumentEdit,
 }
 
-/// A version that contains edits of a document that no version contains yet. The store rejects it with
-/// `AlreadyExists` if this or a later version is stored, and with `NotFound` if the document has no such revision.
+/// A version that contains edits of a document that no version contains yet. The store rejects it
+/// with `AlreadyExists` if this or a later version is stored, and with `NotFound` if the document
+/// has no such revision.
 #[derive(Debug, Clone)]
 pub struct NewDocumentVersion {
     /// The document.
@@ -95,10 +98,11 @@ pub struct NewDocumentVersion {
     pub at: Timestamp,
 }
 
-/// A session to create as a copy of a conversation. The messages up to `last_message` are copied and keep their
-/// numbers. Sub-traces are not copied; the copy refers to them.
+/// A session to create as a copy of a conversation. The messages up to `last_message` are copied
+/// and keep their numbers. Sub-traces are not copied; the copy refers to them.
 ///
-/// The store rejects it with `NotFound` unless the conversation can be continued after `last_message`.
+/// The store rejects it with `NotFound` unless the conversation can be continued after
+/// `last_message`.
 #[derive(Debug, Clone)]
 pub struct NewFork {
     /// The new session.
@@ -116,8 +120,8 @@ pub struct NewFork {
 pub struct NewArtifactCopy {
     /// The version of the copy.
     pub version: NewVersion,
-    /// Artifact that was copied. A lookup by its id also finds the copy. If it is a copy too, so does a lookup by the
-    /// ids of the artifacts that it was copied from.
+    /// Artifact that was copied. A lookup by its id also finds the copy. If it is a copy too, so
+    /// does a lookup by the ids of the artifacts that it was copied from.
     pub source_artifact: ArtifactId,
 }
 
@@ -134,12 +138,14 @@ pub enum Write {
     Trace(TraceWrite),
     /// Creates a run, or records what belongs to it.
     Run(RunWrite),
-    /// Adds a message. The message becomes the head of the trace if its parent is the current head, it is complete, and
-    /// it is not on a side branch.
+    /// Adds a message. The message becomes the head of the trace if its parent is the current head,
+    /// it is complete, and it is not on a side branch.
     Message(Arc<Message>),
-    /// Records an event, and updates the rows that depend on it (status, usage, goals, collaborators and others).
+    /// Records an event, and updates the rows that depend on it (status, usage, goals,
+    /// collaborators and others).
     Event(EventDraft),
-    /// Answers an open question. Rejected with `AlreadyDecided` if the question has an answer or its run has ended.
+    /// Answers an open question. Rejected with `AlreadyDecided` if the question has an answer or
+    /// its run has ended.
     Answer {
         /// The question.
         question_id: QuestionId,
@@ -165,29 +171,31 @@ pub enum Write {
 pub enum SessionWrite {
     /// Creates a session.
     Create(NewSession),
-    /// Creates a session as a copy of a conversation. Later writes of the same append must register the copies of its
-    /// artifacts and then record the event `session_forked`, which sets its goals.
+    /// Creates a session as a copy of a conversation. Later writes of the same append must register
+    /// the copies of its artifacts and then record the event `session_forked`, which sets its
+    /// goals.
     Fork(Box<NewFork>),
-    /// Marks a session for deletion. From then on, readers do not see the session and its records, and the writer
-    /// rejects writes to them with `NotFound`. Creating a session with its id is rejected with `SessionDeleting`.
+    /// Marks a session for deletion. From then on, readers do not see the session and its records,
+    /// and the writer rejects writes to them with `NotFound`. Creating a session with its id is
+    /// rejected with `SessionDeleting`.
     ///
-    /// Rejected with `SessionActive` if the session has runs that have not ended. Has no effect if the session is
-    /// already marked.
+    /// Rejected with `SessionActive` if the session has runs that have not ended. Has no effect if
+    /// the session is already marked.
     BeginRemoval(SessionId),
-    /// Removes the mark, which restores the session. Rejected with `NotFound` unless the session is marked and none of
-    /// its rows have been deleted.
+    /// Removes the mark, which restores the session. Rejected with `NotFound` unless the session is
+    /// marked and none of its rows have been deleted.
     EndRemoval(SessionId),
-    /// Deletes some rows of a marked session. The write that deletes the last rows also deletes the row of the session;
-    /// then its id can be used again. After the first of these writes, the session cannot be restored. Rejected with
-    /// `NotFound` if the session is not marked.
+    /// Deletes some rows of a marked session. The write that deletes the last rows also deletes the
+    /// row of the session; then its id can be used again. After the first of these writes, the
+    /// session cannot be restored. Rejected with `NotFound` if the session is not marked.
     RemoveRows {
         /// The session.
         session_id: SessionId,
         /// Maximum number of rows to delete, not counting the row of the session.
         limit: u64,
     },
-    /// Writes nothing. Rejects the append with `SessionDeleting` unless the session exists in this incarnation: the
-    /// append was prepared for it, and its id may have been used again since.
+    /// Writes nothing. Rejects the append with `SessionDeleting` unless the session exists in this
+    /// incarnation: the append was prepared for it, and its id may have been used again since.
     Require {
         /// The session.
         session_id: SessionId,
@@ -201,11 +209,11 @@ pub enum SessionWrite {
 pub enum TraceWrite {
     /// Creates a trace in an existing session. Its goal tree has the task as mission and no goals.
     Create(NewTrace),
-    /// Sets the task of a root trace that was created without a run. If the session has no name, it gets the name of
-    /// the trace. Rejected with `AlreadyExists` if the trace has a run.
+    /// Sets the task of a root trace that was created without a run. If the session has no name, it
+    /// gets the name of the trace. Rejected with `AlreadyExists` if the trace has a run.
     FirstTask(NewTrace),
-    /// Writes nothing. Rejects the append with `HeadMoved` unless the trace ends at this point: the append continues the
-    /// conversation from there.
+    /// Writes nothing. Rejects the append with `HeadMoved` unless the trace ends at this point: the
+    /// append continues the conversation from there.
     Require(ConversationPoint),
 }
 
@@ -243,19 +251,19 @@ pub enum RunWrite {
         /// The names.
         tools: Vec<String>,
     },
-    /// Records that the task journal of a run is complete and on disk (TASK-1). Has no effect if the run has no
-    /// journal.
+    /// Records that the task journal of a run is complete and on disk (TASK-1). Has no effect if
+    /// the run has no journal.
     TaskJournalCompleted(RunId),
 }
 
 /// Permission request or decision.
 #[derive(Debug, Clone)]
 pub enum PermissionWrite {
-    /// Stores a permission request for a tool call (PERM-1). An existing request for the call stays unchanged. A later
-    /// write of the same append must record the event that reports the request.
+    /// Stores a permission request for a tool call (PERM-1). An existing request for the call stays
+    /// unchanged. A later write of the same append must record the event that reports the request.
     Request(Box<Permission>),
-    /// Stores the decision about a permission request. Rejected with `AlreadyDecided` if the request has a decision or
-    /// its run has ended.
+    /// Stores the decision about a permission request. Rejected with `AlreadyDecided` if the
+    /// request has a decision or its run has ended.
     Decision(PermissionDecision),
 }
 
@@ -266,13 +274,14 @@ pub enum ArtifactWrite {
     Version(Box<NewVersion>),
     /// Registers the first version of a copy of an artifact of another session.
     Copy(Box<NewArtifactCopy>),
-    /// Records an edit of a document. The first edit creates the artifact. A later write of the same append must record
-    /// the event that reports the edit.
+    /// Records an edit of a document. The first edit creates the artifact. A later write of the
+    /// same append must record the event that reports the edit.
     Edit(Box<NewEdit>),
-    /// Registers the content of a document after one of its edits as a version, and removes the intent of the blob.
+    /// Registers the content of a document after one of its edits as a version, and removes the
+    /// intent of the blob.
     DocumentVersion(Box<NewDocumentVersion>),
-    /// Deletes an artifact with its versions and edits. Records an intent for each of its blobs, so that their files
-    /// are removed later.
+    /// Deletes an artifact with its versions and edits. Records an intent for each of its blobs, so
+    /// that their files are removed later.
     Deleted {
         /// The artifact.
         artifact_id: ArtifactId,
@@ -281,11 +290,12 @@ pub enum ArtifactWrite {
     },
 }
 
-/// A request with an `Idempotency-Key`. Each of these writes also deletes requests whose lifetime has ended.
+/// A request with an `Idempotency-Key`. Each of these writes also deletes requests whose lifetime
+/// has ended.
 #[derive(Debug, Clone)]
 pub enum RequestWrite {
-    /// Records a request before it is executed, if its effect cannot record it. While its answer is not recorded, it is
-    /// unknown whether it had its effect.
+    /// Records a request before it is executed, if its effect cannot record it. While its answer is
+    /// not recorded, it is unknown whether it had its effect.
     Begin {
         /// The request.
         key: RequestKey,
@@ -335,7 +345,8 @@ impl RequestKey {
 /// Start or end of the intent to write a blob.
 #[derive(Debug, Clone)]
 pub enum BlobWrite {
-    /// Records the intent to write a blob, before its file exists (DUR-8). Orphaned files are found by their intents.
+    /// Records the intent to write a blob, before its file exists (DUR-8). Orphaned files are found
+    /// by their intents.
     Intent {
         /// Future location of the file, relative to the home.
         path: String,

@@ -1,9 +1,10 @@
 //! Artifact bytes, stored atomically in files under the home or in a bucket (ART-2).
 //!
-//! A path belongs to one version, and an existing file is never overwritten. Names that users or models have chosen are
-//! part of the path; characters that are not safe in a path segment are percent-encoded. So no path of a version
-//! contains a `#`, which marks the files of unfinished writes. Large bodies are streamed when they are written and when
-//! they are read. Writes and deletions of the same path run one after the other (`path_locks.rs`).
+//! A path belongs to one version, and an existing file is never overwritten. Names that users or
+//! models have chosen are part of the path; characters that are not safe in a path segment are
+//! percent-encoded. So no path of a version contains a `#`, which marks the files of unfinished
+//! writes. Large bodies are streamed when they are written and when they are read. Writes and
+//! deletions of the same path run one after the other (`path_locks.rs`).
 //!
 //! Elsewhere: which versions exist, and the intents that make orphaned files findable (`store.rs`).
 
@@ -84,14 +85,16 @@ enum Backend {
 }
 
 impl BlobStore {
-    /// Opens the store at `place`. [`BlobLocation::File`] is the folder `home`, which is created if necessary.
+    /// Opens the store at `place`. [`BlobLocation::File`] is the folder `home`, which is created if
+    /// necessary.
     ///
-    /// The settings of a bucket are read from `environment`, which looks up the variables that the provider's own tools
-    /// use. No request is sent, so the first operation reports an unreachable bucket.
+    /// The settings of a bucket are read from `environment`, which looks up the variables that the
+    /// provider's own tools use. No request is sent, so the first operation reports an unreachable
+    /// bucket.
     ///
     /// # Errors
-    /// [`BlobError::Io`] if the folder can be neither found nor created, if a setting of the environment is
-    /// invalid, or if this build lacks the cargo feature that the location needs.
+    /// [`BlobError::Io`] if the folder can be neither found nor created, if a setting of the
+    /// environment is invalid, or if this build lacks the cargo feature that the location needs.
     pub fn open(
         home: &FilePath,
         place: &BlobLocation,
@@ -139,24 +142,27 @@ impl BlobStore {
         self
     }
 
-    /// Stores the bytes of a new version. When this returns successfully, the version is complete and durable.
+    /// Stores the bytes of a new version. When this returns successfully, the version is complete
+    /// and durable.
     ///
     /// # Errors
-    /// [`StoreError::AlreadyExists`] if the path has a file; that file is not changed. [`BlobError::Io`] if the disk
-    /// or the bucket fails; then the path has no file. Exception: if a body was sent in one request and the answer of
-    /// the bucket was lost, the complete object may exist until the path is deleted.
+    /// [`StoreError::AlreadyExists`] if the path has a file; that file is not changed.
+    /// [`BlobError::Io`] if the disk or the bucket fails; then the path has no file. Exception: if
+    /// a body was sent in one request and the answer of the bucket was lost, the complete object
+    /// may exist until the path is deleted.
     pub async fn put(&self, path: &str, bytes: Bytes) -> Result<(), StoreError> {
         self.write(path, &mut Body::from_bytes(bytes)).await
     }
 
     /// Stores a new version from a stream, and returns its size in bytes.
     ///
-    /// At most a few MiB are held in memory. If the future is dropped before it completes, the written parts are
-    /// removed in the background, or at the latest when the path is deleted.
+    /// At most a few MiB are held in memory. If the future is dropped before it completes, the
+    /// written parts are removed in the background, or at the latest when the path is deleted.
     ///
     /// # Errors
-    /// As for [`BlobStore::put`]. [`BlobError::TooLarge`] if the stream has more than `limit_bytes` bytes, and
-    /// [`BlobError::SourceUnreadable`] if the stream fails; in both cases nothing is stored.
+    /// As for [`BlobStore::put`]. [`BlobError::TooLarge`] if the stream has more than `limit_bytes`
+    /// bytes, and [`BlobError::SourceUnreadable`] if the stream fails; in both cases nothing is
+    /// stored.
     pub async fn put_stream(
         &self,
         path: &str,
@@ -168,11 +174,12 @@ impl BlobStore {
         Ok(body.size())
     }
 
-    /// Stores a copy of the file `source` as a new version, and returns its size in bytes. Symlinks are followed, so
-    /// the caller must check whether the file may be read.
+    /// Stores a copy of the file `source` as a new version, and returns its size in bytes. Symlinks
+    /// are followed, so the caller must check whether the file may be read.
     ///
     /// # Errors
-    /// As for [`BlobStore::put_stream`]. [`BlobError::SourceUnreadable`] also if `source` is not a regular file.
+    /// As for [`BlobStore::put_stream`]. [`BlobError::SourceUnreadable`] also if `source` is not a
+    /// regular file.
     pub async fn put_file(
         &self,
         path: &str,
@@ -192,8 +199,8 @@ impl BlobStore {
         }
     }
 
-    /// Opens a version for reading, and returns its size in bytes and a stream of its bytes. Returns `None` if the path
-    /// has no file.
+    /// Opens a version for reading, and returns its size in bytes and a stream of its bytes.
+    /// Returns `None` if the path has no file.
     pub async fn get_stream(&self, path: &str) -> Result<Option<(u64, BlobStream)>, StoreError> {
         let Some(found) = self.open_object(path).await? else {
             return Ok(None);
@@ -209,11 +216,11 @@ impl BlobStore {
         Ok(Some((size, stream)))
     }
 
-    /// Prepares the path for a new version: removes a file and unfinished writes that an earlier attempt has left
-    /// there.
+    /// Prepares the path for a new version: removes a file and unfinished writes that an earlier
+    /// attempt has left there.
     ///
-    /// This is cheap if nothing has to be removed. The removal is durable only after a new version is stored, so a
-    /// caller that stores none must call [`BlobStore::delete`].
+    /// This is cheap if nothing has to be removed. The removal is durable only after a new version
+    /// is stored, so a caller that stores none must call [`BlobStore::delete`].
     pub async fn prepare(&self, path: &str) -> Result<(), StoreError> {
         let (key, turn) = self.lock(path).await?;
         match &self.backend {
@@ -222,8 +229,8 @@ impl BlobStore {
         }
     }
 
-    /// Deletes the file of a version, the files of unfinished writes of it, and the parent folders that become empty,
-    /// up to the folder of all artifacts. Succeeds if the file does not exist.
+    /// Deletes the file of a version, the files of unfinished writes of it, and the parent folders
+    /// that become empty, up to the folder of all artifacts. Succeeds if the file does not exist.
     ///
     /// Waits for a running write of the same path.
     pub async fn delete(&self, path: &str) -> Result<(), StoreError> {
@@ -233,7 +240,8 @@ impl BlobStore {
             .unwrap_or(Ok(()))
     }
 
-    /// Deletes many versions, faster than with a call for each. Returns the results in the order of `paths`.
+    /// Deletes many versions, faster than with a call for each. Returns the results in the order of
+    /// `paths`.
     pub async fn delete_all(&self, paths: &[String]) -> Vec<Result<(), StoreError>> {
         let mut outcomes = Vec::with_capacity(paths.len());
         for batch in paths.chunks(DELETE_BATCH) {
@@ -300,7 +308,8 @@ impl BlobStore {
         }
     }
 
-    /// Returns the existing local folders below which versions are stored; none if the store does not use local files.
+    /// Returns the existing local folders below which versions are stored; none if the store does
+    /// not use local files.
     pub fn local_folders(&self) -> Vec<PathBuf> {
         let Backend::Files(files) = &self.backend else {
             return Vec::new();
@@ -312,8 +321,8 @@ impl BlobStore {
             .collect()
     }
 
-    /// Returns the local path of a version's file, even if the file does not exist. Returns `None` if `path` is
-    /// invalid, or if the store does not use local files.
+    /// Returns the local path of a version's file, even if the file does not exist. Returns `None`
+    /// if `path` is invalid, or if the store does not use local files.
     pub fn local_path(&self, path: &str) -> Option<PathBuf> {
         match &self.backend {
             Backend::Files(files) => files.local_path(&parse_path(path).ok()?).ok(),
@@ -400,8 +409,8 @@ pub fn version_path(
     format!("{kind}/{owner}/{ARTIFACTS}/{id}/v{version}/{filename}")
 }
 
-/// Converts a text to one path segment. Different texts always have different segments. Letters of all scripts are
-/// kept, whereas `Path::from` encodes all characters outside ASCII.
+/// Converts a text to one path segment. Different texts always have different segments. Letters of
+/// all scripts are kept, whereas `Path::from` encodes all characters outside ASCII.
 pub fn path_segment(text: &str) -> String {
     match text {
         // The segment `%` is unique: in all other segments, two hex digits follow a `%`.

@@ -1,7 +1,7 @@
 //! Contract of every store, as checks that any test can call (DUR-7).
 //!
-//! [`check`] runs all of them, each with a new, empty store. They panic if the store violates the contract, and are
-//! independent of SQL.
+//! [`check`] runs all of them, each with a new, empty store. They panic if the store violates the
+//! contract, and are independent of SQL.
 
 #![expect(
     clippy::unwrap_used,

@@ -1,7 +1,8 @@
-//! Room on a disk: whether a folder still takes new files, by the figures of its file system and by a trial file.
+//! Room on a disk: whether a folder still takes new files, by the figures of its file system and by
+//! a trial file.
 //!
-//! Figures alone are not enough, because quotas do not appear in them. A trial file alone is not enough either: it may fit
-//! where a larger write does not.
+//! Figures alone are not enough, because quotas do not appear in them. A trial file alone is not
+//! enough either: it may fit where a larger write does not.
 
 use std::{
     fs::{self, OpenOptions},
@@ -11,7 +12,8 @@ use std::{
 
 use crate::store::StoreError;
 
-/// Free space below which a disk counts as full, in bytes: the size of a large write and of the log behind it.
+/// Free space below which a disk counts as full, in bytes: the size of a large write and of the log
+/// behind it.
 const MIN_FREE_BYTES: u64 = 4 * 1024 * 1024;
 
 /// Size of the trial file, in bytes.
@@ -54,7 +56,8 @@ pub(crate) fn free_bytes(path: &Path) -> Option<u64> {
     figures(path).map(|figures| figures.free_bytes)
 }
 
-/// Checks the figures of the disk of `folder`: at least 4 MiB and one inode are free. Blocks, usually briefly.
+/// Checks the figures of the disk of `folder`: at least 4 MiB and one inode are free. Blocks,
+/// usually briefly.
 ///
 /// # Errors
 /// [`StoreError::Io`], with the folder and what it lacks.

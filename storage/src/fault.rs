@@ -1,9 +1,9 @@
 //! Fault injection: named points of a runtime, and plans of what fails there (DUR-6, DUR-7).
 //!
-//! This is a product feature: drills, and the tests of every crate, use it. [`FaultPoint`] lists all points,
-//! including those in other crates. A [`FaultPlan`] says what happens at which point, and can be written as text
-//! (`rule.rs`). To add a point, add a line to the list below, and call [`FaultPlan::hit`] where the point is
-//! reached.
+//! This is a product feature: drills, and the tests of every crate, use it. [`FaultPoint`] lists
+//! all points, including those in other crates. A [`FaultPlan`] says what happens at which point,
+//! and can be written as text (`rule.rs`). To add a point, add a line to the list below, and call
+//! [`FaultPlan::hit`] where the point is reached.
 //!
 //! Not in this module: the points themselves, which are in the code that reaches them.
 
@@ -22,9 +22,11 @@ pub use self::{
 pub enum FaultComponent {
     /// The actor of a run. On failure it crashes, and its supervisor restarts it.
     Run,
-    /// The thread that writes the database. On failure the commit returns an error, as after a disk error.
+    /// The thread that writes the database. On failure the commit returns an error, as after a disk
+    /// error.
     Writer,
-    /// The code that stores and deletes files of sessions. On failure it returns an error, as after a disk error.
+    /// The code that stores and deletes files of sessions. On failure it returns an error, as after
+    /// a disk error.
     Blob,
     /// The code that writes task journals. On failure it returns an error, as after a disk error.
     Journal,
@@ -74,13 +76,13 @@ points! {
     Ended = "ended" at Run,
     /// A transaction is about to be written.
     BeforeCommit = "before_commit" at Writer,
-    /// A transaction is durable; its callers are not answered yet. On failure they get an error as if the
-    /// commit had failed.
+    /// A transaction is durable; its callers are not answered yet. On failure they get an error as
+    /// if the commit had failed.
     AfterCommit = "after_commit" at Writer,
     /// The bytes of an artifact's version are about to be written; the version is announced.
     BeforeBlob = "before_blob" at Blob,
-    /// The bytes are durable and in place; the version is not registered. On failure they stay until the path is
-    /// deleted, as if the answer of a bucket was lost.
+    /// The bytes are durable and in place; the version is not registered. On failure they stay
+    /// until the path is deleted, as if the answer of a bucket was lost.
     AfterBlob = "after_blob" at Blob,
     /// The files of a session are about to be deleted; the deletion is recorded.
     BeforeRemoval = "before_removal" at Blob,

@@ -1,7 +1,8 @@
-//! Durable storage of Soong: the store traits, the SQLite store, its writer thread, and the bytes of artifacts.
+//! Durable storage of Soong: the store traits, the SQLite store, its writer thread, and the bytes
+//! of artifacts.
 //!
-//! Architecture invariant: only this crate names `rusqlite`; its public interface uses the types of `soong_protocol`.
-//! Nothing in this crate depends on an actor.
+//! Architecture invariant: only this crate names `rusqlite`; its public interface uses the types of
+//! `soong_protocol`. Nothing in this crate depends on an actor.
 
 pub mod blob;
 pub mod contract;

@@ -1,8 +1,9 @@
 //! The store in one SQLite file (DUR-2, DUR-7).
 //!
-//! [`SqliteStore`] writes and is owned by the writer thread. [`SqliteReader`] reads through separate connections and
-//! never waits for the writer. Each module holds the SQL of one kind of record, for reading and writing. Values that
-//! change with every event are kept in memory while their run is live (`cache.rs`), and are written once per batch.
+//! [`SqliteStore`] writes and is owned by the writer thread. [`SqliteReader`] reads through
+//! separate connections and never waits for the writer. Each module holds the SQL of one kind of
+//! record, for reading and writing. Values that change with every event are kept in memory while
+//! their run is live (`cache.rs`), and are written once per batch.
 //!
 //! Architecture invariants:
 //! - Rows are derived from appends only (`apply.rs`, `event_effects.rs`, `row_updates.rs`).
@@ -82,7 +83,8 @@ impl From<rusqlite::Error> for WriteError {
 }
 
 impl WriteError {
-    /// Returns whether the append itself is the cause, and not the disk. Then other appends can still be written.
+    /// Returns whether the append itself is the cause, and not the disk. Then other appends can
+    /// still be written.
     fn is_append_error(&self) -> bool {
         let Self::Sql(error) = self else { return true };
         error
@@ -125,7 +127,8 @@ fn is_file_damage(code: ErrorCode) -> bool {
     matches!(code, ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt)
 }
 
-/// Returns whether the cause is the disk, another process or a lack of memory, so that a retry may succeed.
+/// Returns whether the cause is the disk, another process or a lack of memory, so that a retry may
+/// succeed.
 fn is_transient(code: ErrorCode) -> bool {
     matches!(
         code,

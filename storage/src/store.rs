@@ -1,8 +1,8 @@
 //! The store as traits: batches of appends in, records out (DUR-1, DUR-2, DUR-7).
 //!
-//! An [`Append`] is one atomic unit. The store assigns every cursor, rejects writes of stale incarnations, and
-//! updates the rows that lists and records are read from together with the appended events. No other code derives
-//! these rows.
+//! An [`Append`] is one atomic unit. The store assigns every cursor, rejects writes of stale
+//! incarnations, and updates the rows that lists and records are read from together with the
+//! appended events. No other code derives these rows.
 //!
 //! Elsewhere: the writer thread (`writer.rs`), SQL (`sqlite.rs`).
 
@@ -40,11 +40,12 @@ pub enum StoreError {
     /// The cursor of a list request was not returned by an earlier page of that list.
     #[error("{0:?} is not a valid cursor: pass `next_cursor` of the previous page unchanged")]
     InvalidCursor(String),
-    /// A run of the session is queued or running, so the session cannot be deleted or its head switched.
+    /// A run of the session is queued or running, so the session cannot be deleted or its head
+    /// switched.
     #[error("session {0} has an unfinished run: wait for it, or stop it")]
     SessionActive(SessionId),
-    /// A session with this id is being deleted; the id is free when the deletion is complete (DUR-8). Or it was deleted
-    /// after the append was prepared.
+    /// A session with this id is being deleted; the id is free when the deletion is complete
+    /// (DUR-8). Or it was deleted after the append was prepared.
     #[error("session {0} is being deleted, or was deleted in the meantime: retry")]
     SessionDeleting(SessionId),
     /// The disk failed, is full or read-only; the same append may succeed later (DUR-6).
@@ -87,7 +88,8 @@ pub enum StoreError {
 /// Reason why the bytes of an artifact could not be stored or read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BlobError {
-    /// The storage of artifact bytes failed, is full or read-only; the same request may succeed later (DUR-6).
+    /// The storage of artifact bytes failed, is full or read-only; the same request may succeed
+    /// later (DUR-6).
     #[error("the bytes of an artifact could not be written or read: {0}")]
     Io(String),
     /// The source of the bytes to store could not be read; nothing was stored.
@@ -133,8 +135,8 @@ impl From<&StoreError> for ErrorInfo {
 
 /// Identifies the incarnation of a run that writes, and the number of the append.
 ///
-/// `number` counts an incarnation's appends from 1. An append whose number is already recorded is acknowledged again
-/// and not repeated, so a writer can retry after a failure with unknown outcome.
+/// `number` counts an incarnation's appends from 1. An append whose number is already recorded is
+/// acknowledged again and not repeated, so a writer can retry after a failure with unknown outcome.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fence {
     /// The run.
@@ -143,8 +145,8 @@ pub struct Fence {
     pub epoch: u64,
     /// Number of the append within the incarnation, from 1.
     pub number: u64,
-    /// Time that the run has worked so far, in milliseconds of a monotonic clock. It is stored as the run's duration
-    /// until the run has ended. `None`: the stored value is kept.
+    /// Time that the run has worked so far, in milliseconds of a monotonic clock. It is stored as
+    /// the run's duration until the run has ended. `None`: the stored value is kept.
     pub active_ms: Option<u64>,
 }
 
@@ -159,8 +161,8 @@ pub struct Append {
 
 /// Start of a task journal that is not known to be complete (TASK-1).
 ///
-/// The store records one with the event that starts a user's orchestrator run, unless a program drives the run instead
-/// of a model.
+/// The store records one with the event that starts a user's orchestrator run, unless a program
+/// drives the run instead of a model.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PendingTaskJournal {
     /// The run.
@@ -230,9 +232,9 @@ pub struct EventIds {
 pub trait Store: Send {
     /// Commits a batch in one transaction, with one result for each append.
     ///
-    /// A rejected append does not affect the others. `Err`: no append of the batch is known to be durable. The store
-    /// then closes its connection, and reopens and checks it on the next call; it never repeats a failed sync
-    /// (DUR-2).
+    /// A rejected append does not affect the others. `Err`: no append of the batch is known to be
+    /// durable. The store then closes its connection, and reopens and checks it on the next call;
+    /// it never repeats a failed sync (DUR-2).
     fn commit(&mut self, batch: &[Append]) -> Result<Vec<Result<Ack, StoreError>>, StoreError>;
 }
 
@@ -247,7 +249,8 @@ impl Store for Box<dyn Store> {
 pub enum MessagePath {
     /// The main path: from the first message to the head (MSG-1).
     Main,
-    /// The main path as it would be with this message as the head. The message need not be on the main path.
+    /// The main path as it would be with this message as the head. The message need not be on the
+    /// main path.
     To(u64),
     /// All messages, by sequence.
     All,
@@ -256,12 +259,13 @@ pub enum MessagePath {
 /// A message after which a conversation can be resumed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ResumePoint {
-    /// Sequence of the message. If it makes or answers tool calls, that of the last of their results (MSG-3).
+    /// Sequence of the message. If it makes or answers tool calls, that of the last of their
+    /// results (MSG-3).
     pub sequence: u64,
     /// The lsn of that message.
     pub lsn: u64,
-    /// The last lsn before that of the next message. Up to it, events that follow from the message are included, such
-    /// as a goal that it completes.
+    /// The last lsn before that of the next message. Up to it, events that follow from the message
+    /// are included, such as a goal that it completes.
     pub until_lsn: u64,
     /// The run that wrote the message; `None` if it is unknown, or if the message is a copy.
     pub run_id: Option<RunId>,
@@ -301,7 +305,8 @@ pub struct ChangedDocument {
     pub revision: u64,
     /// Whether it existed at that time: created, and not withdrawn.
     pub existed: bool,
-    /// Whether it has since also been changed by another trace, or by a version that was stored without an edit.
+    /// Whether it has since also been changed by another trace, or by a version that was stored
+    /// without an edit.
     pub changed_elsewhere: bool,
 }
 
@@ -340,14 +345,16 @@ pub struct RecentArtifacts {
 
 /// The reading side of a store; never waits for the writer. Calls block: use a blocking thread.
 ///
-/// A session that is being deleted, and everything that belongs to it, is invisible to all calls except
-/// [`Reader::session_deletions`] and [`Reader::deletion_blob_paths`].
+/// A session that is being deleted, and everything that belongs to it, is invisible to all calls
+/// except [`Reader::session_deletions`] and [`Reader::deletion_blob_paths`].
 pub trait Reader: Send + Sync {
     /// Reads a session.
     fn session(&self, id: &SessionId) -> Result<Option<Session>, StoreError>;
-    /// Reads the number that identifies this store; 0 if it has none yet. A restored backup gets a new number.
+    /// Reads the number that identifies this store; 0 if it has none yet. A restored backup gets a
+    /// new number.
     fn store_id(&self) -> Result<u32, StoreError>;
-    /// Returns the incarnation that the next session with this id gets. The id must not be that of a session.
+    /// Returns the incarnation that the next session with this id gets. The id must not be that of
+    /// a session.
     fn next_incarnation(&self, id: &SessionId) -> Result<u64, StoreError>;
     /// Reads the owners of these sessions; sessions that do not exist are omitted.
     fn session_owners(&self, ids: &[SessionId]) -> Result<Vec<(SessionId, String)>, StoreError>;
@@ -367,34 +374,38 @@ pub trait Reader: Send + Sync {
         limit: usize,
         cursor: Option<&str>,
     ) -> Result<Page<Trace>, StoreError>;
-    /// Lists the children of a trace in the order of their start; without those of the trace that it was copied from.
+    /// Lists the children of a trace in the order of their start; without those of the trace that
+    /// it was copied from.
     fn sub_traces(&self, parent: &TraceId) -> Result<Vec<Trace>, StoreError>;
-    /// Lists the children of the trace that this trace was copied from, in the order of their start. Children that
-    /// were started after the last copied message, or that no longer exist, are omitted.
+    /// Lists the children of the trace that this trace was copied from, in the order of their
+    /// start. Children that were started after the last copied message, or that no longer exist,
+    /// are omitted.
     fn linked_traces(&self, id: &TraceId) -> Result<Vec<Trace>, StoreError>;
     /// Reads a trace's goals with their sub-traces and stats.
     fn goal_tree(&self, id: &TraceId) -> Result<Option<GoalTree>, StoreError>;
     /// Reads a trace's messages in order.
     fn messages(&self, id: &TraceId, path: MessagePath) -> Result<Vec<Message>, StoreError>;
-    /// Reads the messages of a trace with these sequences, in the order given. Sequences without a message are
-    /// omitted.
+    /// Reads the messages of a trace with these sequences, in the order given. Sequences without a
+    /// message are omitted.
     fn messages_at(&self, id: &TraceId, sequences: &[u64]) -> Result<Vec<Message>, StoreError>;
-    /// Reads a message as a point to resume from; `None` if the conversation cannot be resumed there (see
-    /// [`ResumePoint`]).
+    /// Reads a message as a point to resume from; `None` if the conversation cannot be resumed
+    /// there (see [`ResumePoint`]).
     fn resume_point(&self, id: &TraceId, sequence: u64) -> Result<Option<ResumePoint>, StoreError>;
-    /// Reads the run that wrote a message; for a copied message, as the run was when the message was copied. `None` if it
-    /// is unknown: the message does not exist, or was copied by an earlier version.
+    /// Reads the run that wrote a message; for a copied message, as the run was when the message
+    /// was copied. `None` if it is unknown: the message does not exist, or was copied by an earlier
+    /// version.
     fn message_author(
         &self,
         id: &TraceId,
         sequence: u64,
     ) -> Result<Option<MessageAuthor>, StoreError>;
-    /// Returns whether the head of a trace was switched since the last run of the trace that has started.
+    /// Returns whether the head of a trace was switched since the last run of the trace that has
+    /// started.
     fn is_head_switched(&self, id: &TraceId) -> Result<bool, StoreError>;
     /// Reads the goal tree as it was at an lsn, without sub-traces and stats.
     fn goal_tree_at(&self, id: &TraceId, lsn: u64) -> Result<Option<GoalTree>, StoreError>;
-    /// Reads the collaborators of a trace as they were at an lsn, in the order of their first appearance; empty if
-    /// the trace is unknown.
+    /// Reads the collaborators of a trace as they were at an lsn, in the order of their first
+    /// appearance; empty if the trace is unknown.
     fn collaborators_at(&self, id: &TraceId, lsn: u64) -> Result<Vec<Collaborator>, StoreError>;
     /// Reads up to `limit` events of a trace after `since` in order.
     fn events(
@@ -412,8 +423,8 @@ pub trait Reader: Send + Sync {
         since_lsn: u64,
         limit: usize,
     ) -> Result<Vec<EventRecord>, StoreError>;
-    /// Returns the `since_lsn` with which [`Reader::session_events`] returns exactly the events after `session_seq`,
-    /// without reading the events before. 0 if there is no such session.
+    /// Returns the `since_lsn` with which [`Reader::session_events`] returns exactly the events
+    /// after `session_seq`, without reading the events before. 0 if there is no such session.
     fn session_lsn(&self, id: &SessionId, session_seq: u64) -> Result<u64, StoreError>;
     /// Reads a run.
     fn run(&self, id: &RunId) -> Result<Option<Run>, StoreError>;
@@ -421,8 +432,8 @@ pub trait Reader: Send + Sync {
     fn last_run(&self, id: &TraceId) -> Result<Option<Run>, StoreError>;
     /// Reads the last run of a trace that has left its queue and started.
     fn last_started_run(&self, id: &TraceId) -> Result<Option<Run>, StoreError>;
-    /// Reads the permission rules that deny of all runs that users started in the session, on its root trace or on that of
-    /// a sub-agent, except runs that were cancelled in the queue.
+    /// Reads the permission rules that deny of all runs that users started in the session, on its
+    /// root trace or on that of a sub-agent, except runs that were cancelled in the queue.
     fn deny_rules(&self, id: &SessionId) -> Result<Vec<String>, StoreError>;
     /// Lists runs that have not ended, of one session or of all, in the order of their start.
     fn live_runs(&self, session: Option<&SessionId>) -> Result<Vec<Run>, StoreError>;
@@ -434,8 +445,8 @@ pub trait Reader: Send + Sync {
     fn child_results(&self, id: &RunId) -> Result<Vec<ChildResult>, StoreError>;
     /// Reads the result of a child; `None` if it has none.
     fn child_result(&self, id: &RunId) -> Result<Option<ChildResult>, StoreError>;
-    /// Reads a request with an `Idempotency-Key`, also if its lifetime has ended; `None` if the user has sent none with
-    /// this key.
+    /// Reads a request with an `Idempotency-Key`, also if its lifetime has ended; `None` if the
+    /// user has sent none with this key.
     fn keyed_request(&self, uid: &str, key_hash: &str) -> Result<Option<KeyedRequest>, StoreError>;
     /// Reads a question.
     fn question(&self, id: &QuestionId) -> Result<Option<Question>, StoreError>;
@@ -447,24 +458,25 @@ pub trait Reader: Send + Sync {
     fn permissions(&self, filter: &PermissionFilter) -> Result<Vec<Permission>, StoreError>;
     /// Lists the artifacts of a scope by name; artifacts without a name come last.
     fn artifacts(&self, scope: &ArtifactScope) -> Result<Vec<Artifact>, StoreError>;
-    /// Reads up to `limit` of the most recently changed artifacts of a scope, and the numbers of artifacts.
+    /// Reads up to `limit` of the most recently changed artifacts of a scope, and the numbers of
+    /// artifacts.
     fn recent_artifacts(
         &self,
         scope: &ArtifactScope,
         limit: usize,
     ) -> Result<RecentArtifacts, StoreError>;
-    /// Lists the artifacts of all sessions, each with the total bytes of its versions; the least recently changed one
-    /// first.
+    /// Lists the artifacts of all sessions, each with the total bytes of its versions; the least
+    /// recently changed one first.
     fn session_artifacts(&self) -> Result<Vec<(Artifact, u64)>, StoreError>;
-    /// Lists the documents of a trace's session that its runs have changed since an lsn, in the order of their
-    /// creation.
+    /// Lists the documents of a trace's session that its runs have changed since an lsn, in the
+    /// order of their creation.
     fn changed_documents(
         &self,
         id: &TraceId,
         since_lsn: u64,
     ) -> Result<Vec<ChangedDocument>, StoreError>;
-    /// Lists the documents that have edits without a stored version, by name: documents edited by this run or by
-    /// ended runs of its session.
+    /// Lists the documents that have edits without a stored version, by name: documents edited by
+    /// this run or by ended runs of its session.
     fn unflushed_documents(&self, run: &RunId) -> Result<Vec<Artifact>, StoreError>;
     /// Reads the edits of a document with a revision above `after` and up to `upto`, in order.
     fn edits(
@@ -475,10 +487,11 @@ pub trait Reader: Send + Sync {
     ) -> Result<Vec<DocumentEdit>, StoreError>;
     /// Reads the edits that a run made in one of its turns, in the order of their recording.
     fn turn_edits(&self, run: &RunId, turn: u32) -> Result<Vec<DocumentEdit>, StoreError>;
-    /// Lists the artifacts of a session that existed at an lsn, each in its current state and with its revision at
-    /// that lsn; the most recently changed one last.
+    /// Lists the artifacts of a session that existed at an lsn, each in its current state and with
+    /// its revision at that lsn; the most recently changed one last.
     fn artifacts_at(&self, id: &SessionId, lsn: u64) -> Result<Vec<(Artifact, u64)>, StoreError>;
-    /// Reads an artifact of a scope by name, else by id, else by the id of the artifact that it was copied from.
+    /// Reads an artifact of a scope by name, else by id, else by the id of the artifact that it was
+    /// copied from.
     fn artifact(&self, scope: &ArtifactScope, name: &str) -> Result<Option<Artifact>, StoreError>;
     /// Lists the stored versions of an artifact in order.
     fn versions(&self, id: &ArtifactId) -> Result<Vec<ArtifactVersion>, StoreError>;
@@ -500,11 +513,13 @@ pub trait Reader: Send + Sync {
     fn session_deletions(&self) -> Result<Vec<SessionDeletion>, StoreError>;
     /// Lists the paths of the blobs of a session that is being deleted, relative to the home.
     fn deletion_blob_paths(&self, id: &SessionId) -> Result<Vec<String>, StoreError>;
-    /// Reads the start of a run's task journal; `None` if the run has none, or if the journal is complete.
+    /// Reads the start of a run's task journal; `None` if the run has none, or if the journal is
+    /// complete.
     fn pending_task_journal(&self, id: &RunId) -> Result<Option<PendingTaskJournal>, StoreError>;
-    /// Lists the runs whose task journals are not known to be complete, in the order of their start.
+    /// Lists the runs whose task journals are not known to be complete, in the order of their
+    /// start.
     fn runs_with_pending_task_journal(&self) -> Result<Vec<Run>, StoreError>;
-    /// Sums up the usage of runs that have started: in order of days if grouped by day, else the highest usage first.
-    /// Each run counts its own work only.
+    /// Sums up the usage of runs that have started: in order of days if grouped by day, else the
+    /// highest usage first. Each run counts its own work only.
     fn usage(&self, by: UsageBy, filter: &UsageFilter) -> Result<Vec<UsageRow>, StoreError>;
 }

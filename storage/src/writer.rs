@@ -1,8 +1,8 @@
 //! The writer thread: group commit (DUR-2).
 //!
-//! One thread owns the store. All appends that are queued during a commit go into the next transaction. After it, for
-//! each append in order, the append is handed on for publishing and then its caller is answered, on the writer
-//! thread. The queue is bounded: callers wait if it is full.
+//! One thread owns the store. All appends that are queued during a commit go into the next
+//! transaction. After it, for each append in order, the append is handed on for publishing and then
+//! its caller is answered, on the writer thread. The queue is bounded: callers wait if it is full.
 //!
 //! Not in this module: the meaning of an append.
 
@@ -21,10 +21,12 @@ use crate::store::{Ack, Append, Store, StoreError};
 
 /// Maximum number of queued appends; beyond it, callers wait.
 const QUEUE_CAPACITY: usize = 4096;
-/// Maximum number of appends in one transaction. It bounds how long the first append of a batch waits for the last.
+/// Maximum number of appends in one transaction. It bounds how long the first append of a batch
+/// waits for the last.
 const MAX_BATCH_APPENDS: NonZeroUsize = NonZeroUsize::new(512).unwrap();
 
-/// Callback for the result of an append. It is called once, on the writer thread, so it must not block.
+/// Callback for the result of an append. It is called once, on the writer thread, so it must not
+/// block.
 ///
 /// A failed append is returned with its error, so that it can be retried (DUR-6).
 pub type AppendCallback = Box<dyn FnOnce(Result<Ack, (StoreError, Append)>) + Send>;
@@ -59,8 +61,8 @@ pub struct WriterHandle {
     counters: Arc<WriterCounters>,
 }
 
-/// Upper bounds of the histogram classes for appends per transaction; larger transactions are counted in one more
-/// class.
+/// Upper bounds of the histogram classes for appends per transaction; larger transactions are
+/// counted in one more class.
 pub const BATCH_SIZE_BUCKETS: [u64; 9] = [1, 2, 4, 8, 16, 32, 64, 128, 256];
 
 /// Counters of a writer since its start.
@@ -120,7 +122,8 @@ impl WriterHandle {
         }
     }
 
-    /// Queues an append, waiting for room. If the writer is closed, the result is [`StoreError::Closed`].
+    /// Queues an append, waiting for room. If the writer is closed, the result is
+    /// [`StoreError::Closed`].
     pub async fn submit(&self, job: QueuedAppend) {
         if let Err(mpsc::error::SendError(QueueItem::Append(job))) =
             self.queue.send(QueueItem::Append(job)).await
@@ -178,9 +181,9 @@ impl WriterHandle {
 
 /// Starts the writer thread for `store`.
 ///
-/// `publish` is called with each committed append and its ids, in order, before the caller is answered. So anything
-/// that the caller publishes afterwards comes after the append. The thread ends when every handle is dropped and the
-/// queue is empty.
+/// `publish` is called with each committed append and its ids, in order, before the caller is
+/// answered. So anything that the caller publishes afterwards comes after the append. The thread
+/// ends when every handle is dropped and the queue is empty.
 pub fn spawn<S, P>(store: S, publish: P) -> std::io::Result<(WriterHandle, JoinHandle<()>)>
 where
     S: Store + 'static,

@@ -1,8 +1,8 @@
-//! Allowed imports between modules: a table of edges between the top-level modules of each crate, and a check that
-//! siblings in a folder have no import cycle.
+//! Allowed imports between modules: a table of edges between the top-level modules of each crate,
+//! and a check that siblings in a folder have no import cycle.
 //!
-//! A parent and its children may use each other. `imports.txt` contains the table: each module and the siblings that it
-//! uses.
+//! A parent and its children may use each other. `imports.txt` contains the table: each module and
+//! the siblings that it uses.
 
 use std::collections::{BTreeMap, BTreeSet};
 

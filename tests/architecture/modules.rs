@@ -1,7 +1,7 @@
 //! The modules of a crate and the paths between them, read with `syn`.
 //!
-//! A path through a re-export counts as using the module that defines the name. Test modules are ignored. Paths inside
-//! macro calls are recognized as token sequences of the form `name::name`.
+//! A path through a re-export counts as using the module that defines the name. Test modules are
+//! ignored. Paths inside macro calls are recognized as token sequences of the form `name::name`.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -11,7 +11,8 @@ use std::{
 use proc_macro2::{TokenStream, TokenTree};
 use syn::{Attribute, Item, UseTree, visit::Visit};
 
-/// Maximum number of re-exports that are followed for one path. A longer chain is treated as a cycle.
+/// Maximum number of re-exports that are followed for one path. A longer chain is treated as a
+/// cycle.
 const MAX_DEPTH: usize = 12;
 
 type Segments = Vec<String>;
@@ -152,7 +153,8 @@ impl Crate {
             .collect()
     }
 
-    /// Resolves a path to the module that defines its last name, or to the module that the path names.
+    /// Resolves a path to the module that defines its last name, or to the module that the path
+    /// names.
     ///
     /// `None`: the path belongs to another crate or starts with a local variable.
     fn resolve(&self, from: &Segments, path: &[String], depth: usize) -> Option<Segments> {
@@ -215,7 +217,8 @@ impl Crate {
     }
 }
 
-/// Returns, for each module, the edges between its children: which child uses which sibling, with an example.
+/// Returns, for each module, the edges between its children: which child uses which sibling, with
+/// an example.
 pub(super) fn siblings(
     edges: &[Edge],
 ) -> BTreeMap<Segments, BTreeMap<String, BTreeMap<String, String>>> {

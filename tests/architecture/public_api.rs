@@ -1,8 +1,8 @@
 //! The public API of the library `soong` as text, so that each change of it is seen in review.
 //!
-//! Only what a user of the crate can name counts: public items of public modules, and what these re-export, also from
-//! the crates in [`PARTS`]. Items of other crates are listed by their path. To accept a change, run the test with
-//! `INSTA_UPDATE=always`.
+//! Only what a user of the crate can name counts: public items of public modules, and what these
+//! re-export, also from the crates in [`PARTS`]. Items of other crates are listed by their path. To
+//! accept a change, run the test with `INSTA_UPDATE=always`.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -28,8 +28,8 @@ const PARTS: [(&str, &str); 5] = [
 
 type Segments = Vec<String>;
 
-/// The items of the library's modules, by module path. The path of a module of another crate starts with the name of
-/// that crate.
+/// The items of the library's modules, by module path. The path of a module of another crate starts
+/// with the name of that crate.
 #[derive(Default)]
 struct Library {
     modules: BTreeMap<Segments, Vec<Item>>,
@@ -46,7 +46,8 @@ impl Library {
         for item in &items {
             let Item::Mod(module) = item else { continue };
             let text = module.to_token_stream().to_string();
-            // Modules for tests, and the substitutes of features that are off, are no part of the API.
+            // Modules for tests, and the substitutes of features that are off, are no part of the
+            // API.
             if text.contains("cfg (test)") || text.contains("cfg (not (feature") {
                 continue;
             }

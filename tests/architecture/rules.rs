@@ -1,4 +1,5 @@
-//! Rule ids: each id that code or a page cites is defined in the guide, and each defined id is cited.
+//! Rule ids: each id that code or a page cites is defined in the guide, and each defined id is
+//! cited.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +11,8 @@ const PAGE: &str = "bin/guide/reference/rules.md";
 /// Names of standards that look like rule ids, such as `SHA-256`.
 const STANDARDS: [&str; 7] = ["AES", "CVE", "ISO", "RFC", "SHA", "SSH", "UTF"];
 
-/// Returns the rule ids in a text: two to six capitals, a hyphen, a number, optionally a letter (`RUN-6a`).
+/// Returns the rule ids in a text: two to six capitals, a hyphen, a number, optionally a letter
+/// (`RUN-6a`).
 ///
 /// The ids of the state machine's invariants (`R4`) have no hyphen.
 fn cited(text: &str) -> BTreeSet<&str> {

@@ -4,7 +4,8 @@ use proc_macro2::{TokenStream, TokenTree};
 
 use super::{Source, assert_none, code, crate_files, rust_files, text_files};
 
-/// Phrases that hide the subject or the fact of a sentence. Each entry: the phrase, and a usual replacement.
+/// Phrases that hide the subject or the fact of a sentence. Each entry: the phrase, and a usual
+/// replacement.
 const BANNED: [(&str, &str); 17] = [
     ("told", "notified, sent, reported"),
     ("goes on", "continues, resumes"),

@@ -1,5 +1,5 @@
-//! The `artifacts` commands, each with and without an owner of the home; files attached to a run, large bodies, and the
-//! HTTP routes that the commands use.
+//! The `artifacts` commands, each with and without an owner of the home; files attached to a run,
+//! large bodies, and the HTTP routes that the commands use.
 
 mod attached;
 mod routes;
@@ -47,7 +47,8 @@ fn begin(world: &TestHome, service: &ManualModelService, args: &[&str]) -> KillO
     }
 }
 
-/// Returns a world with a session `s` that has run once. It is the project's last session until a test starts another.
+/// Returns a world with a session `s` that has run once. It is the project's last session until a
+/// test starts another.
 fn lived_in() -> TestHome {
     let world = TestHome::new();
     world
@@ -454,8 +455,8 @@ fn unstored_edits_are_visible_to_others_and_after_kill_9() {
     drop(asked);
     look("the disk");
 
-    // A command that changes an artifact becomes the owner. It first stores the edits of the killed process as a
-    // version.
+    // A command that changes an artifact becomes the owner. It first stores the edits of the killed
+    // process as a version.
     write(&world, "plan.md", "mine");
     artifact(&world, &["put", "plan", "plan.md"])
         .expect_stderr(&["1 run was left unfinished by an earlier process"]);
@@ -543,7 +544,8 @@ fn unnamed_artifact_is_addressed_by_its_id() {
     ];
     let owner = begin(&world, &service, &allow);
     let mut asked = service.next();
-    // Long enough to be captured: a shorter output would be shorter than the reference that replaces it.
+    // Long enough to be captured: a shorter output would be shorter than the reference that
+    // replaces it.
     asked.call(
         "bash",
         &json!({ "command": "printf 'a long line %.0s' $(seq 100)" }),

@@ -1,6 +1,7 @@
 //! The `soong` binary: demo, runs, records, usage errors and configuration.
 //!
-//! Each test creates an isolated world: a home, a project and an empty environment (`support/process.rs`).
+//! Each test creates an isolated world: a home, a project and an empty environment
+//! (`support/process.rs`).
 
 use std::{
     io::{BufRead, BufReader},

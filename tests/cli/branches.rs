@@ -35,7 +35,8 @@ fn artifact(world: &TestHome, session: &str, name: &str) -> String {
         .out
 }
 
-/// Creates a session `s` with two answers and a document that the first run creates and the second run changes.
+/// Creates a session `s` with two answers and a document that the first run creates and the second
+/// run changes.
 fn talked(world: &TestHome) {
     let service = ManualModelService::new();
     for (said, call, args) in [

@@ -1,5 +1,5 @@
-//! Two terminals: while one process owns the home, others can observe it, follow and stop its runs, and start their
-//! own.
+//! Two terminals: while one process owns the home, others can observe it, follow and stop its runs,
+//! and start their own.
 
 use std::{
     io::{BufRead, BufReader, ErrorKind, Lines, Read, Write},
@@ -855,7 +855,8 @@ fn byte_order_marks_are_removed_and_utf_16_is_refused() {
     }
 }
 
-/// A server on this machine is reached directly: the proxy of the environment must not see the token.
+/// A server on this machine is reached directly: the proxy of the environment must not see the
+/// token.
 #[test]
 fn client_of_a_local_server_ignores_the_proxy_of_the_environment() {
     let served = TestServer::new(OFFLINE);
@@ -889,8 +890,8 @@ fn client_of_a_local_server_ignores_the_proxy_of_the_environment() {
     }
 }
 
-/// A way to a server that forwards everything until a client sends a request that contains `silent_at`. From then on its
-/// connection is silent.
+/// A way to a server that forwards everything until a client sends a request that contains
+/// `silent_at`. From then on its connection is silent.
 struct SilentProxy {
     url: String,
     is_silent: mpsc::Receiver<()>,

@@ -1,4 +1,5 @@
-//! Fault injection through the real binary: the faults that `SOONG_FAULTS` causes, and the recovery from them.
+//! Fault injection through the real binary: the faults that `SOONG_FAULTS` causes, and the recovery
+//! from them.
 
 use std::{
     os::unix::process::ExitStatusExt,
@@ -155,8 +156,8 @@ fn interrupted_run_resumes_with_its_own_model() {
         .expect_code(2)
         .expect_stderr(&["no usable model"]);
     world.run(&["run", "--trace", "s"]).expect_code(0);
-    // Now no run is interrupted, and there is no message to answer. The command fails for that reason, not for the
-    // model.
+    // Now no run is interrupted, and there is no message to answer. The command fails for that
+    // reason, not for the model.
     world
         .run(&["run", "--trace", "s"])
         .expect_code(2)
@@ -194,8 +195,8 @@ fn killed_deletion_is_completed_and_failed_one_keeps_all() {
     }
 }
 
-/// If the write-ahead log were copied to the database only at the end, it would fill this disk long before the data
-/// does.
+/// If the write-ahead log were copied to the database only at the end, it would fill this disk long
+/// before the data does.
 #[test]
 fn run_of_many_turns_fits_on_a_disk_of_8_mib() {
     const TURNS: usize = 190;

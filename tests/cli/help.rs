@@ -1,7 +1,8 @@
-//! Help output of the binary: the exact text of every command, and rules that every help text follows.
+//! Help output of the binary: the exact text of every command, and rules that every help text
+//! follows.
 //!
-//! The texts are stored in `snapshots/`. After an intended change, run the suite with `INSTA_UPDATE=always` and review
-//! the diff.
+//! The texts are stored in `snapshots/`. After an intended change, run the suite with
+//! `INSTA_UPDATE=always` and review the diff.
 
 mod guide;
 
@@ -91,7 +92,8 @@ fn explained(help: &str) -> Vec<Explained> {
     found
 }
 
-/// Returns every visible command except `help`, as a list of words. The empty list is the program itself.
+/// Returns every visible command except `help`, as a list of words. The empty list is the program
+/// itself.
 fn commands(world: &TestHome) -> Vec<Vec<String>> {
     let mut all: Vec<Vec<String>> = vec![Vec::new()];
     let mut at = 0;

@@ -1,4 +1,5 @@
-//! Experiences: listing, use in runs, and reflection, through the real binary (MEM-2, MEM-3, MEM-4).
+//! Experiences: listing, use in runs, and reflection, through the real binary (MEM-2, MEM-3,
+//! MEM-4).
 
 use std::{
     io::{BufRead, BufReader, Write},

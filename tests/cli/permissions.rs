@@ -1,5 +1,5 @@
-//! Permissions for tool calls, seen from terminals: requested in place, denied, granted in advance or by another
-//! process; and no output contains a secret (PERM-1, TOOL-5, SAFE-1).
+//! Permissions for tool calls, seen from terminals: requested in place, denied, granted in advance
+//! or by another process; and no output contains a secret (PERM-1, TOOL-5, SAFE-1).
 
 use std::path::Path;
 

@@ -1,4 +1,5 @@
-//! Presets and skills in files of the home and of the project, and the `usage` report, through the real binary.
+//! Presets and skills in files of the home and of the project, and the `usage` report, through the
+//! real binary.
 
 use std::path::Path;
 
@@ -343,8 +344,8 @@ fn config_overrides_preset_files_and_files_override_built_ins() {
     );
 }
 
-/// Checks that each command reports an unusable file with `what`, and that only runs with its preset are rejected (`preset`;
-/// `None` for a skill).
+/// Checks that each command reports an unusable file with `what`, and that only runs with its
+/// preset are rejected (`preset`; `None` for a skill).
 #[track_caller]
 fn refused(world: &TestHome, what: &str, preset: Option<&str>) {
     let said = |ran: ProcessOutput, code: i32| {
@@ -632,7 +633,8 @@ fn usage_is_summed_with_and_without_an_owner() {
         said.expect_stderr(&["[prices.\"MODEL\"]"]);
     };
     check();
-    // An owner reports the same usage. Its run, which waits for the first answer, has used no tokens yet.
+    // An owner reports the same usage. Its run, which waits for the first answer, has used no
+    // tokens yet.
     let owner = begin(&world, &service, &["run", "--session", "three", "x"]);
     let asked = service.next();
     let days = world.run(&["usage", "--json"]).expect_code(0).json();

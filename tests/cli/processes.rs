@@ -1,4 +1,5 @@
-//! Processes of the real binary: no process that it starts outlives it, reads its memory or changes its limits.
+//! Processes of the real binary: no process that it starts outlives it, reads its memory or changes
+//! its limits.
 
 use std::{
     fs,
@@ -10,7 +11,8 @@ use crate::process::{KillOnDrop, TIMEOUT, TestHome};
 use crate::service::ManualModelService;
 use serde_json::json;
 
-/// Returns a sleep duration in seconds that no other test uses. It identifies the process in the process table.
+/// Returns a sleep duration in seconds that no other test uses. It identifies the process in the
+/// process table.
 fn own_seconds() -> u32 {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     200_000_000 + (std::process::id() % 100_000) * 1_000 + NEXT.fetch_add(1, Ordering::Relaxed)
@@ -45,8 +47,9 @@ fn nothing_is_left(word: &str, name: &str) {
     });
 }
 
-/// Starts a run in this session whose model calls `bash` with a command. Returns once the file `ready` exists in the
-/// project. Supervisors have the arguments of their owner, so the session id identifies them as well.
+/// Starts a run in this session whose model calls `bash` with a command. Returns once the file
+/// `ready` exists in the project. Supervisors have the arguments of their owner, so the session id
+/// identifies them as well.
 fn at_a_command(
     world: &TestHome,
     service: &ManualModelService,

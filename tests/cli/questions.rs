@@ -1,5 +1,5 @@
-//! Questions of agents, seen from terminals: answered in place, left pending, answered later (SUB-9, SUB-11). Output
-//! schemas and budgets of runs (BUD-1).
+//! Questions of agents, seen from terminals: answered in place, left pending, answered later
+//! (SUB-9, SUB-11). Output schemas and budgets of runs (BUD-1).
 
 use serde_json::{Value, json};
 use soong::testing::{call, respond};
@@ -28,8 +28,8 @@ fn asks(service: &ManualModelService) {
     request.end();
 }
 
-/// Makes a run start two children: one asks a question, the other one works. Returns the open model request of the
-/// latter.
+/// Makes a run start two children: one asks a question, the other one works. Returns the open model
+/// request of the latter.
 fn divide(service: &ManualModelService) -> Request {
     let mut root = service.next();
     root.call(
@@ -48,8 +48,8 @@ fn divide(service: &ManualModelService) -> Request {
     children.remove(0)
 }
 
-/// Starts a run that asks a question, and waits until its process exits with the question pending. Returns the output
-/// and the id of the question.
+/// Starts a run that asks a question, and waits until its process exits with the question pending.
+/// Returns the output and the id of the question.
 fn parked(
     world: &TestHome,
     service: &ManualModelService,
@@ -494,7 +494,8 @@ fn answer_needs_no_model() {
         .expect_stderr(&["already_decided"]);
 }
 
-/// Starts a run in this process, which owns the home, and waits until its call of `write` is pending approval.
+/// Starts a run in this process, which owns the home, and waits until its call of `write` is
+/// pending approval.
 async fn owner_that_asks(
     world: &TestHome,
 ) -> (soong::Runtime, soong::RunHandle, soong::EventStream) {

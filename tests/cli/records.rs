@@ -1,4 +1,5 @@
-//! Commands that print or export the records of runs: events, messages, versions, the HTML page, and the pager.
+//! Commands that print or export the records of runs: events, messages, versions, the HTML page,
+//! and the pager.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! Setup and diagnostics: the commands that show the configuration, check the installation and complete the command
-//! line, through the real binary.
+//! Setup and diagnostics: the commands that show the configuration, check the installation and
+//! complete the command line, through the real binary.
 
 use std::{
     net::TcpListener,
@@ -194,8 +194,8 @@ fn built_in_and_custom_presets_tools_and_models_are_listed() {
     assert_eq!(small["prices"]["prompt_per_mtok"], "0.40");
 }
 
-/// Runs a script in a shell whose `PATH` contains the binary. Returns `None` and prints a note if the shell is not
-/// installed.
+/// Runs a script in a shell whose `PATH` contains the binary. Returns `None` and prints a note if
+/// the shell is not installed.
 fn shell(world: &TestHome, name: &str, args: &[&str]) -> Option<ProcessOutput> {
     let bin = Path::new(env!("CARGO_BIN_EXE_soong"))
         .parent()
@@ -551,7 +551,8 @@ fn empty_database_is_rejected_if_the_home_has_history() {
         0,
         "it is was not changed"
     );
-    // Without other signs of earlier sessions, an empty file counts as a database that was being created.
+    // Without other signs of earlier sessions, an empty file counts as a database that was being
+    // created.
     std::fs::remove_dir_all(world.home().join("sessions")).unwrap();
     for log in ["sessions.sqlite-wal", "sessions.sqlite-shm"] {
         let _ = std::fs::remove_file(world.home().join(log));

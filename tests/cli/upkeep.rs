@@ -245,7 +245,8 @@ impl Folder {
         }
     }
 
-    /// Reads all folders of an export, and checks that each is consistent and matches the output of `soong`.
+    /// Reads all folders of an export, and checks that each is consistent and matches the output of
+    /// `soong`.
     fn read_all(world: &TestHome, dir: &Path) -> BTreeMap<String, Self> {
         let all: BTreeMap<String, Self> = names(dir)
             .into_iter()

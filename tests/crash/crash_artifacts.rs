@@ -1,9 +1,10 @@
 //! Repeatedly kills a process that writes artifacts, and checks that nothing acknowledged is lost.
 //!
-//! The program runs itself as a child on a home (`load.rs`), reads the child's reports of durable writes, and kills
-//! it: right after its start, under load, or right after an operation has started. Then it opens the home
-//! itself, so that startup repairs it, and compares database and files with each other and with the reports
-//! (`check.rs`). Every violation is printed with the seed and the number of the kill.
+//! The program runs itself as a child on a home (`load.rs`), reads the child's reports of durable
+//! writes, and kills it: right after its start, under load, or right after an operation has
+//! started. Then it opens the home itself, so that startup repairs it, and compares database and
+//! files with each other and with the reports (`check.rs`). Every violation is printed with the
+//! seed and the number of the kill.
 //!
 //! `cargo run --release -p soong --example crash_artifacts -- [KILLS=25] [SEED]`
 
@@ -42,7 +43,8 @@ use soong::storage::sqlite::SqliteReader;
 
 type Failed = Box<dyn std::error::Error + Send + Sync>;
 
-/// Number of kills after which a new home is used, since the time for the checks grows with the home.
+/// Number of kills after which a new home is used, since the time for the checks grows with the
+/// home.
 const KILLS_PER_HOME: u64 = 12;
 /// Maximum wait for the report that triggers a kill.
 const TIMEOUT: Duration = Duration::from_millis(600);
@@ -188,7 +190,8 @@ fn drill(kills: u64, seed: u64) -> Result<(Counts, Vec<String>), Failed> {
         };
         let is_checked = kill == kills || !KillMoment::wants_dirty_home(&mut random);
         let child_seed = seed.wrapping_mul(1_000_003).wrapping_add(kill);
-        // A home that cannot be opened, or a child that ends without being killed, counts as a violation.
+        // A home that cannot be opened, or a child that ends without being killed, counts as a
+        // violation.
         let violations = kill_once(home.path(), moment, child_seed, &mut drill, is_checked);
         let violations = violations.unwrap_or_else(|error| vec![error.to_string()]);
         if !violations.is_empty() {

@@ -1,10 +1,12 @@
-//! Repeatedly kills a process during an orchestrator run, and checks that nothing is lost or done twice.
+//! Repeatedly kills a process during an orchestrator run, and checks that nothing is lost or done
+//! twice.
 //!
-//! The program runs itself as a child (`child.rs`), which does a job (`scene.rs`) with a scripted model served by the
-//! parent (`server.rs`). The child is killed at randomly chosen fault points, also while it recovers, and is started
-//! again until the job is done. Then everything is checked (`check.rs`): reported events are stored, effects were
-//! made once, no run is left over, and every conversation that was sent is valid for the providers. Every violation
-//! is printed with the seed and the cycle; the third argument repeats only that cycle.
+//! The program runs itself as a child (`child.rs`), which does a job (`scene.rs`) with a scripted
+//! model served by the parent (`server.rs`). The child is killed at randomly chosen fault points,
+//! also while it recovers, and is started again until the job is done. Then everything is checked
+//! (`check.rs`): reported events are stored, effects were made once, no run is left over, and every
+//! conversation that was sent is valid for the providers. Every violation is printed with the seed
+//! and the cycle; the third argument repeats only that cycle.
 //!
 //! `cargo run --release -p soong --example crash_runs -- [CYCLES=10] [SEED] [ONLY_CYCLE]`
 
@@ -156,8 +158,8 @@ impl KillPlanner<'_> {
         let points: Vec<_> = points.into_iter().filter(|(_, times)| *times > 0).collect();
         let (point, times) = points[random.below(points.len() as u64) as usize];
         let mut plan = format!("{point}@{}=kill", 1 + random.below(times));
-        // Sometimes an operation also fails before the kill and is retried. Skips the first commits, which belong to
-        // opening the home: if they fail, the child ends.
+        // Sometimes an operation also fails before the kill and is retried. Skips the first
+        // commits, which belong to opening the home: if they fail, the child ends.
         if random.below(4) == 0 {
             let (point, times) = points[random.below(points.len() as u64) as usize];
             let first = if point.place() == FaultComponent::Writer {
@@ -244,7 +246,8 @@ fn cycle(
     Ok(cycle)
 }
 
-/// Runs a cycle in its own folder. If there are violations, the folder is kept and its path is printed.
+/// Runs a cycle in its own folder. If there are violations, the folder is kept and its path is
+/// printed.
 fn drill_once(
     number: u64,
     seed: u64,

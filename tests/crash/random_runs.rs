@@ -1,12 +1,14 @@
 //! Random actions on a home whose processes are killed at any time, by seeds.
 //!
-//! The program runs itself as a child (`child.rs`), which carries out actions (`action.rs`): starts, children, cancels,
-//! decisions, answers, forks, heads, regenerates, deletions with ids that are used again, crashes of actors, budgets.
-//! A model in the child chooses what the runs do (`../support/family.rs`). The parent kills the child a few times, also
-//! while it recovers; the next child continues. The last one waits for all runs. After each append, every run compares its
-//! live state with the state rebuilt from the store. Then everything is checked (`check.rs`): nothing hangs, each call
-//! has one outcome, no event is missing, no effect is repeated, every conversation is valid for the services, and no
-//! more is charged than the model reports for the calls that were made.
+//! The program runs itself as a child (`child.rs`), which carries out actions (`action.rs`):
+//! starts, children, cancels, decisions, answers, forks, heads, regenerates, deletions with ids
+//! that are used again, crashes of actors, budgets. A model in the child chooses what the runs do
+//! (`../support/family.rs`). The parent kills the child a few times, also while it recovers; the
+//! next child continues. The last one waits for all runs. After each append, every run compares its
+//! live state with the state rebuilt from the store. Then everything is checked (`check.rs`):
+//! nothing hangs, each call has one outcome, no event is missing, no effect is repeated, every
+//! conversation is valid for the services, and no more is charged than the model reports for the
+//! calls that were made.
 //!
 //! `cargo run --release -p soong --example random_runs -- [SEEDS=100] [FIRST_SEED=1]`
 
@@ -94,8 +96,8 @@ struct History {
     counts: check::Counts,
 }
 
-/// Returns the kills of a history: up to three, each at a random moment. Half of them strike while the home is opened, or
-/// soon after.
+/// Returns the kills of a history: up to three, each at a random moment. Half of them strike while
+/// the home is opened, or soon after.
 fn random_kills(random: &mut Random) -> Vec<Kill> {
     let count = random.below(4);
     let kill = |_| {

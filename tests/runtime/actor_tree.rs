@@ -1,4 +1,5 @@
-//! Watching the actor tree: applying all updates to the first snapshot yields the current tree (ACT-6).
+//! Watching the actor tree: applying all updates to the first snapshot yields the current tree
+//! (ACT-6).
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -89,7 +90,8 @@ async fn driven(runtime: &Runtime, session: &str) {
 
 #[tokio::test(start_paused = true)]
 async fn watchers_stay_current_and_slow_ones_get_the_drop_count() {
-    // Paused time passes quickly while all tasks wait, and sessions must not be passivated because of it.
+    // Paused time passes quickly while all tasks wait, and sessions must not be passivated because
+    // of it.
     let mut config = Config::default();
     config.runtime.idle_session_s = 365 * 24 * 3_600;
     let mut world = TestRuntime::with(scripted_model(|_| Turn::say("done")), |builder| {
@@ -389,8 +391,8 @@ async fn time_budget_view_advances_except_while_waiting_for_user() {
     });
     let world = TestRuntime::open(model.clone()).await;
     let runtime = world.runtime();
-    // More than the time that passes during waits for the disk, because paused time passes quickly while all tasks
-    // wait.
+    // More than the time that passes during waits for the disk, because paused time passes quickly
+    // while all tasks wait.
     let budget = Budget {
         wall_time_s: Some(1_000_000_000),
         ..Budget::default()

@@ -1,5 +1,5 @@
-//! Crashes during document edits: no edit is lost, each edit is applied once, and every call gets its real outcome
-//! (ART-4, ART-5).
+//! Crashes during document edits: no edit is lost, each edit is applied once, and every call gets
+//! its real outcome (ART-4, ART-5).
 
 use std::{
     sync::{
@@ -99,8 +99,8 @@ async fn run_crash_at_any_point_applies_each_edit_once() {
     }
 }
 
-/// Opens a test runtime that crashes `actor` when an edit is committed: before the commit if `before`, otherwise
-/// after it. Crashes it at most `times` times.
+/// Opens a test runtime that crashes `actor` when an edit is committed: before the commit if
+/// `before`, otherwise after it. Crashes it at most `times` times.
 async fn crashing_at_edits(actor: &'static str, before: bool, times: usize) -> TestRuntime {
     let slot: Arc<OnceLock<Runtime>> = Arc::default();
     let crashed = Arc::clone(&slot);
@@ -256,7 +256,8 @@ async fn working_set_crash_limit_rejects_edits_but_allows_reads() {
         [[("doc".to_owned(), 3)]],
         "what was recorded is stored"
     );
-    // Saving a product does not involve the working set, and other sessions have separate working sets.
+    // Saving a product does not involve the working set, and other sessions have separate working
+    // sets.
     crate::support::artifacts::save(&world, &local_owner("s"), "doc", "product").await;
     assert_eq!(versions(&world, &local_owner("s"), "doc").await, [3, 4]);
     let (other, _) = run(&world, "t", &growing("doc", 3)).await;

@@ -1,5 +1,5 @@
-//! Artifacts in prompts and events: match reports, the plan, the inventory, stored outputs, outputs that are read
-//! once, and snapshots (ART-7 … ART-10).
+//! Artifacts in prompts and events: match reports, the plan, the inventory, stored outputs, outputs
+//! that are read once, and snapshots (ART-7 … ART-10).
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! Artifact ownership and names: separation of users and sessions, and hostile names through every interface (ART-1,
-//! ART-2, ART-5, ART-11, ART-14).
+//! Artifact ownership and names: separation of users and sessions, and hostile names through every
+//! interface (ART-1, ART-2, ART-5, ART-11, ART-14).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -400,8 +400,8 @@ async fn no_name_escapes_the_artifact_folders() {
             }
         }
     }
-    // Names that differ in case or contain look-alike letters are different artifacts. Two Unicode spellings of one
-    // name are the same artifact.
+    // Names that differ in case or contain look-alike letters are different artifacts. Two Unicode
+    // spellings of one name are the same artifact.
     for (name, content) in &kept {
         assert_eq!(text(&world, &here, name).await, *content, "{name:?}");
     }

@@ -1,5 +1,5 @@
-//! Artifacts through the library: the registry, files and streams, uploads, export, deletion and cleanup (ART-1 …
-//! ART-3, ART-11 … ART-14).
+//! Artifacts through the library: the registry, files and streams, uploads, export, deletion and
+//! cleanup (ART-1 … ART-3, ART-11 … ART-14).
 
 use std::{
     collections::BTreeSet,

@@ -1,4 +1,5 @@
-//! Budgets over run trees: no budget is exceeded, sums are exact, and usage survives a restart (BUD-1, BUD-2).
+//! Budgets over run trees: no budget is exceeded, sums are exact, and usage survives a restart
+//! (BUD-1, BUD-2).
 //!
 //! Elsewhere: the arithmetic over random trees (`actors/src/budget/ledger/tests.rs`).
 
@@ -244,8 +245,8 @@ async fn zero_budget_starts_nothing() {
 /// (BUD-1)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn concurrent_children_cannot_overspend_the_parent_budget() {
-    // Each call may use up to 100 output tokens in addition to its prompt, and uses 5. Without reservations, sixteen
-    // concurrent children would all start calls on the last remaining tokens.
+    // Each call may use up to 100 output tokens in addition to its prompt, and uses 5. Without
+    // reservations, sixteen concurrent children would all start calls on the last remaining tokens.
     let tasks: Vec<String> = (0..16).map(|n| format!("task {n}")).collect();
     let model = honest_model(
         move |request| match (is_parent(request), assistant_count(request)) {
@@ -468,7 +469,8 @@ async fn usage_survives_a_restart() {
         while run.results().await.unwrap().is_empty() {
             tokio::task::yield_now().await;
         }
-        // 1 + 5 + 1 calls. The interrupted call is charged as well, so one of the eight calls remains.
+        // 1 + 5 + 1 calls. The interrupted call is charged as well, so one of the eight calls
+        // remains.
         let again = script();
         let recover = if taken_up_by == "the open" {
             RecoveryPolicy::All

@@ -629,7 +629,8 @@ async fn callback_uses_artifacts_children_and_collaborators() {
     world.finish().await;
 }
 
-/// The process ends while a callback runs. Nothing of it is recorded, so the next process calls it again.
+/// The process ends while a callback runs. Nothing of it is recorded, so the next process calls it
+/// again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn interrupted_callback_is_called_again() {
     let log = Log::default();
@@ -794,7 +795,8 @@ async fn odd_answers_of_callbacks_are_handled() {
     world.finish().await;
 }
 
-/// A callback that removes what the model must not read: the goal of the run has the changed task too.
+/// A callback that removes what the model must not read: the goal of the run has the changed task
+/// too.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn changed_task_is_used_for_the_goal() {
     let log = Log::default();

@@ -1,9 +1,9 @@
-//! Cancelling at every point of a run while a program adds a child: nothing stays alive, and nothing starts after the
-//! cancel (RT-6, RUN-4).
+//! Cancelling at every point of a run while a program adds a child: nothing stays alive, and
+//! nothing starts after the cancel (RT-6, RUN-4).
 //!
-//! The points: each fault point as often as a job reaches it, in the run or in its descendants; each commit, before
-//! and after it; and a slow model, tool, permit or slot. Elsewhere: the state of the conversation afterwards
-//! (`session_tables.rs`).
+//! The points: each fault point as often as a job reaches it, in the run or in its descendants;
+//! each commit, before and after it; and a slow model, tool, permit or slot. Elsewhere: the state
+//! of the conversation afterwards (`session_tables.rs`).
 
 use std::sync::{
     Arc, Mutex, OnceLock,
@@ -32,8 +32,9 @@ use crate::support::{
     },
 };
 
-/// Model of the job: an orchestrator that starts two children with one tool call each, one after the other if there
-/// is one permit, and edits a document twice. `asked` records the task of each request.
+/// Model of the job: an orchestrator that starts two children with one tool call each, one after
+/// the other if there is one permit, and edits a document twice. `asked` records the task of each
+/// request.
 fn job(asked: &Arc<Mutex<Vec<String>>>) -> Arc<ScriptedModel> {
     let asked = Arc::clone(asked);
     scripted_model(move |request| {
@@ -98,8 +99,8 @@ impl Trap {
         let adder = run.clone();
         let mut cancelling = async move { canceller.cancel().await }.boxed();
         let mut adding = async move { adder.spawn(ChildSpec::new("added")).await }.boxed();
-        // `now_or_never` completes an operation only if it does not have to wait. Otherwise, the operation is polled
-        // again below.
+        // `now_or_never` completes an operation only if it does not have to wait. Otherwise, the
+        // operation is polled again below.
         let (cancelled, added) = if self.spawns_first {
             let added = (&mut adding).now_or_never();
             ((&mut cancelling).now_or_never(), added)
@@ -242,8 +243,8 @@ struct Tally {
     completed: AtomicU64,
 }
 
-/// Runs the job repeatedly, with a trap at the first occurrence, the second, and so on, until the trap is no longer
-/// reached; each time with the cancel before and after the new child.
+/// Runs the job repeatedly, with a trap at the first occurrence, the second, and so on, until the
+/// trap is no longer reached; each time with the cancel before and after the new child.
 fn spring_in_turn(
     what: &str,
     set: impl Fn(RuntimeBuilder, Arc<Trap>, u64) -> RuntimeBuilder + Sync,
@@ -348,7 +349,8 @@ impl Store for Springing {
 /// (RT-6)
 #[test]
 fn cancel_during_any_commit_leaves_nothing_alive() {
-    // Before the write, the cancel comes first; after it, the child. The other two orders make no difference here.
+    // Before the write, the cancel comes first; after it, the child. The other two orders make no
+    // difference here.
     let (sprung, completed) = spring_in_turn("commit", |builder, trap, nth| {
         let behind = trap.spawns_first;
         // The first commit accepts the run; before it, there is nothing to cancel.
@@ -366,7 +368,8 @@ fn cancel_during_any_commit_leaves_nothing_alive() {
     );
 }
 
-/// Model with these first turns in the root and in a child, which hold up the job until it is cancelled.
+/// Model with these first turns in the root and in a child, which hold up the job until it is
+/// cancelled.
 fn held_up(root: fn() -> Turn, child: fn() -> Turn) -> Arc<ScriptedModel> {
     scripted_model(
         move |request| match (task_of(request), assistant_count(request)) {
@@ -398,8 +401,8 @@ fn out_of_reach() -> Turn {
     Turn::Fail(ModelError::new(Failure::Unavailable, "later"))
 }
 
-/// Name of the slow step; first turn of the model in the root and in a child; and the counts at the time of the
-/// cancel: model calls, model calls in flight (0 or 1), and tool calls.
+/// Name of the slow step; first turn of the model in the root and in a child; and the counts at the
+/// time of the cancel: model calls, model calls in flight (0 or 1), and tool calls.
 type Row = (
     &'static str,
     fn() -> Turn,

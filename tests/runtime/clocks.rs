@@ -1,4 +1,5 @@
-//! A wall clock that is changed while runs are active: time limits and durations do not follow it (SUB-7).
+//! A wall clock that is changed while runs are active: time limits and durations do not follow it
+//! (SUB-7).
 
 use std::{
     sync::{

@@ -1,5 +1,5 @@
-//! Conversations that exceed the context window of their model: omitted messages, summaries, and what summaries must
-//! not change (CTX-1 … CTX-4, MSG-5).
+//! Conversations that exceed the context window of their model: omitted messages, summaries, and
+//! what summaries must not change (CTX-1 … CTX-4, MSG-5).
 
 use std::sync::{
     Arc, Mutex,
@@ -389,8 +389,8 @@ async fn failing_summaries_are_retried_less_and_less_often() {
         length if length < 2 * TURNS => Turn::call("read", json!({ "path": "long.txt" })),
         _ => Turn::say("read"),
     });
-    // The tokenizer of the model is unknown, so only its provider can report that a prompt is too long. Each turn
-    // adds more tokens than the first retry of a failed summary waits for.
+    // The tokenizer of the model is unknown, so only its provider can report that a prompt is too
+    // long. Each turn adds more tokens than the first retry of a failed summary waits for.
     let world = TestRuntime::with(model, small(7_500)).await;
     std::fs::write(world.project().join("long.txt"), prose(300)).unwrap();
     let run = world
@@ -414,8 +414,8 @@ async fn failing_summaries_are_retried_less_and_less_often() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn prompt_is_shortened_if_provider_finds_it_too_long() {
-    // The provider counts more tokens than the runtime estimates: what the runtime takes for half of the window is
-    // too long for the provider.
+    // The provider counts more tokens than the runtime estimates: what the runtime takes for half
+    // of the window is too long for the provider.
     let model = scripted_model(move |request| {
         if is_summary(request) {
             return Turn::say(SUMMARY);
@@ -639,7 +639,8 @@ async fn prompt_too_long_ends_run_if_nothing_can_be_compacted() {
         }
     });
     let world = TestRuntime::with(model, small(7_500)).await;
-    // By the estimate of the runtime, this exceeds the window. It is sent anyway, and the model accepts it.
+    // By the estimate of the runtime, this exceeds the window. It is sent anyway, and the model
+    // accepts it.
     let run = world
         .runtime()
         .start(RunRequest::new(prose(2_200)).session("fits"))
@@ -863,8 +864,8 @@ async fn short_conversation_is_summarized_if_that_is_requested() {
     world.finish().await;
 }
 
-/// The request of the caller, with its output schema, stays in the prompt, whichever messages with the role `user` the
-/// runtime has added after it (CTX-3).
+/// The request of the caller, with its output schema, stays in the prompt, whichever messages with
+/// the role `user` the runtime has added after it (CTX-3).
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn request_and_schema_stay_after_messages_of_the_runtime() {
     for with_result in [false, true] {
@@ -1132,7 +1133,8 @@ async fn summaries_stop_if_they_gain_little() {
     let model = scripted_model(move |request| {
         if is_summary(request) {
             made.fetch_add(1, SeqCst);
-            // It saves enough of the messages, but hardly anything of the prompt, which is mostly tools.
+            // It saves enough of the messages, but hardly anything of the prompt, which is mostly
+            // tools.
             let bytes: usize = request
                 .messages
                 .iter()
@@ -1164,8 +1166,8 @@ async fn summaries_stop_if_they_gain_little() {
     world.finish().await;
 }
 
-/// A rebuild keeps the data of answers that is not bound to the messages before them. It happens once: later runs, also in
-/// another process, rebuild the prompt in the same way.
+/// A rebuild keeps the data of answers that is not bound to the messages before them. It happens
+/// once: later runs, also in another process, rebuild the prompt in the same way.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rebuild_happens_once_and_keeps_data_that_is_not_bound() {
     let seen: Arc<Mutex<Vec<Vec<Arc<Message>>>>> = Arc::default();
@@ -1269,7 +1271,8 @@ async fn rebuild_happens_once_and_keeps_data_that_is_not_bound() {
     }
 }
 
-/// A window that a service has stated holds for later runs of the process too, unless one is configured.
+/// A window that a service has stated holds for later runs of the process too, unless one is
+/// configured.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn stated_window_holds_for_later_runs() {
     let refused = Arc::new(AtomicUsize::new(0));

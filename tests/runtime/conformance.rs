@@ -1,8 +1,9 @@
-//! Runs the equivalent of every example that the five source documents print: code, records, listings and texts.
+//! Runs the equivalent of every example that the five source documents print: code, records,
+//! listings and texts.
 //!
-//! `bin/guide/reference/conformance.md` lists what the documents ask for and where Soong differs. Each module belongs to
-//! a section of that page. The requests that the last document prints as `curl` lines are in
-//! `tests/server/conformance.rs`.
+//! `bin/guide/reference/conformance.md` lists what the documents ask for and where Soong differs.
+//! Each module belongs to a section of that page. The requests that the last document prints as
+//! `curl` lines are in `tests/server/conformance.rs`.
 
 use std::{collections::BTreeSet, fs, path::Path};
 

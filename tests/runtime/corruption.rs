@@ -1,7 +1,8 @@
 //! A database that is permanently damaged while runs are active: no caller waits forever (DUR-6).
 //!
-//! Each test would hang if an operation that can never succeed were retried forever. Elsewhere: disks that fail
-//! temporarily (`storage_faults.rs`), homes that cannot be opened at all (`homes.rs`).
+//! Each test would hang if an operation that can never succeed were retried forever. Elsewhere:
+//! disks that fail temporarily (`storage_faults.rs`), homes that cannot be opened at all
+//! (`homes.rs`).
 
 use std::{io::Write, path::Path, sync::Arc};
 
@@ -120,7 +121,8 @@ fn says_why(error: &ErrorInfo) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn run_fails_on_permanent_commit_error_and_session_continues() {
-    // Reject the commit of the answer; then also the first commit of the actor that is restarted after the crash.
+    // Reject the commit of the answer; then also the first commit of the actor that is restarted
+    // after the crash.
     for (refused, ends) in [(1, RunStatus::Completed), (2, RunStatus::Failed)] {
         let plan = FaultPlan::new();
         let signal = Arc::new(Notify::new());
@@ -218,7 +220,8 @@ async fn waiters_get_the_error_if_no_end_can_be_recorded() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn unreadable_database_ends_active_runs() {
-    // The model answers and the document has to be stored, or the actor of the run or of its session restarts.
+    // The model answers and the document has to be stored, or the actor of the run or of its
+    // session restarts.
     for crashed in [None, Some("run"), Some("session")] {
         let signal = Arc::new(Notify::new());
         let model = held(&signal);

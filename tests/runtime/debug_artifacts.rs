@@ -1,4 +1,5 @@
-//! Debug artifacts: model calls, hooks and crashes of actors, stored if `runtime.debug_artifacts` is set (ART-13).
+//! Debug artifacts: model calls, hooks and crashes of actors, stored if `runtime.debug_artifacts`
+//! is set (ART-13).
 
 use std::sync::{
     Arc,

@@ -1,5 +1,5 @@
-//! Deletion of sessions: a session is deleted completely or stays complete, and other sessions are not affected
-//! (SES-4, DUR-8).
+//! Deletion of sessions: a session is deleted completely or stays complete, and other sessions are
+//! not affected (SES-4, DUR-8).
 
 use std::{path::Path, sync::Arc, time::Duration};
 
@@ -320,8 +320,8 @@ async fn failed_file_removal_keeps_the_session_complete() {
     world.finish().await;
 }
 
-/// Opens a home in which session `s` has `count` additional events and session `t` has a run. `plan` injects storage
-/// faults.
+/// Opens a home in which session `s` has `count` additional events and session `t` has a run.
+/// `plan` injects storage faults.
 async fn with_events(count: i64, plan: &FaultPlan) -> TestRuntime {
     let mut world = TestRuntime::open(scripted_model(|_| Turn::say("ok"))).await;
     for session in ["s", "t"] {
@@ -413,7 +413,8 @@ async fn session_is_complete_or_deleted_if_any_commit_fails() {
             let runtime = world.runtime();
             let home = world.home();
             fill(runtime, "s").await;
-            // Wait for the last commit of the run, so that all later commits belong to the deletion.
+            // Wait for the last commit of the run, so that all later commits belong to the
+            // deletion.
             let reader = SqliteReader::open(home.join("sessions.sqlite")).unwrap();
             wait_until("its task journal ends", || {
                 reader.runs_with_pending_task_journal().unwrap().is_empty()
@@ -454,8 +455,8 @@ async fn session_is_complete_or_deleted_if_any_commit_fails() {
 /// (DUR-8)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn next_owner_finishes_an_interrupted_deletion() {
-    // Number of commits of the deletion that succeed; all later commits fail. 1: only the deletion mark, 2: also the
-    // first batch of rows.
+    // Number of commits of the deletion that succeed; all later commits fail. 1: only the deletion
+    // mark, 2: also the first batch of rows.
     for written in 1..=4 {
         let plan = FaultPlan::new();
         let mut world = with_events(1_700, &plan).await;
@@ -668,7 +669,8 @@ async fn files_saved_during_deletion_are_rejected_or_deleted() {
             .unwrap();
         for save in saves {
             if let Err(error) = with_timeout(save).await.unwrap() {
-                // The save failed before its file was written, or when the file was to be registered.
+                // The save failed before its file was written, or when the file was to be
+                // registered.
                 let is_known = matches!(
                     error.code,
                     ErrorCode::SessionNotFound | ErrorCode::StorageError
@@ -782,7 +784,8 @@ async fn cleanup_deletes_old_sessions_and_keeps_active_or_failed() {
         4
     );
 
-    // A file has the name of the folder to which `kept`, the only session with files, would be moved.
+    // A file has the name of the folder to which `kept`, the only session with files, would be
+    // moved.
     std::fs::write(folder(&home, ".deleted"), "in the way").unwrap();
     let report = with_timeout(runtime.sessions().clean_up(cleanup(Duration::ZERO, false)))
         .await

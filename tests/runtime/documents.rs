@@ -1,5 +1,5 @@
-//! Documents: the edits of a run become one version when the run ends, for every kind of end; failed flushes;
-//! concurrent writers (ART-3 … ART-6).
+//! Documents: the edits of a run become one version when the run ends, for every kind of end;
+//! failed flushes; concurrent writers (ART-3 … ART-6).
 
 use std::sync::{Arc, OnceLock};
 
@@ -29,8 +29,8 @@ async fn events_of(world: &TestRuntime, run: &RunHandle) -> Vec<Arc<EventRecord>
         .collect()
 }
 
-/// Checks that the flush comes after the last edit, and that only goal updates occur between the flush and the end of
-/// the run.
+/// Checks that the flush comes after the last edit, and that only goal updates occur between the
+/// flush and the end of the run.
 fn check_flush_ends(events: &[Arc<EventRecord>]) {
     let kinds = kinds(events);
     let flush = kinds
@@ -443,8 +443,8 @@ async fn failed_flush_stores_other_documents_and_loses_no_edit() {
 async fn parent_and_children_edit_concurrently_and_lose_no_line() {
     const LINES: usize = 12;
     let (world, gate) = open_with_gate(|builder| builder).await;
-    // Each edit inserts a line before `END`, so an edit that was overtaken by another one has to match the changed
-    // text.
+    // Each edit inserts a line before `END`, so an edit that was overtaken by another one has to
+    // match the changed text.
     let lines = |who: usize| -> Vec<_> {
         (0..LINES)
             .map(|n| update("doc", "END", &format!("{who}-{n}\nEND")))
@@ -540,8 +540,8 @@ async fn external_write_first_stores_the_edits_of_the_run() {
                     "0 1 2 client".into(),
                 ))
                 .await;
-                // The name is taken, so the upload becomes another artifact (ART-11), and the document is not
-                // changed.
+                // The name is taken, so the upload becomes another artifact (ART-11), and the
+                // document is not changed.
                 assert_eq!(upload.unwrap().name.as_deref(), Some("doc_1"));
             }
         }

@@ -22,8 +22,8 @@ fn impatient(builder: RuntimeBuilder) -> RuntimeBuilder {
     builder.config(config)
 }
 
-/// Opens a home whose previous process ended while a driven run had two children: `ended` has completed, `works` has
-/// not.
+/// Opens a home whose previous process ended while a driven run had two children: `ended` has
+/// completed, `works` has not.
 async fn left_behind() -> TestRuntime {
     let first = scripted_model(|request| match task_of(request) {
         "ended" => Turn::say("early"),
@@ -156,8 +156,8 @@ async fn driver_check_does_not_count_as_progress() {
     run.spawn_all(tasks(&["works"])).await.unwrap();
     wait_until("the child thinks", || model.in_flight() == 1).await;
     drop(run);
-    // Each of these runs ends when it is found without a handle. The run above was checked as well, and it stays
-    // because it has an open child.
+    // Each of these runs ends when it is found without a handle. The run above was checked as well,
+    // and it stays because it has an open child.
     let mut seen = Vec::new();
     for session in ["t", "u"] {
         let dropped = world

@@ -1,4 +1,5 @@
-//! Embedding the library in a program: streams that end, clear errors, and no use of the environment.
+//! Embedding the library in a program: streams that end, clear errors, and no use of the
+//! environment.
 
 use std::sync::Arc;
 
@@ -41,8 +42,8 @@ async fn a_stream_of_a_trace_ends_with_its_run() {
             "since {since}"
         );
     }
-    // The next run of the trace appears in a stream that follows the trace, and in a stream that is opened while the
-    // run is active.
+    // The next run of the trace appears in a stream that follows the trace, and in a stream that is
+    // opened while the run is active.
     let mut following = runtime.traces().follow(run.trace_id(), last);
     let second = runtime
         .start(RunRequest::new("y").session("s"))
@@ -460,7 +461,8 @@ async fn tools_use_the_question_mark_and_handlers_read_arguments() {
     world.finish().await;
 }
 
-/// A schema that makes the check of an answer explode fails its run; the other runs of the runtime continue.
+/// A schema that makes the check of an answer explode fails its run; the other runs of the runtime
+/// continue.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn answers_that_are_too_costly_to_check_fail_only_their_runs() {
     let nested = format!("{}{}", "[".repeat(60), "]".repeat(60));

@@ -314,8 +314,8 @@ async fn summaries_have_the_fallbacks_of_their_model() {
     .await;
 }
 
-/// Makes summaries with a fallback, and compares what each has used with this number of answers. The main model answers
-/// turns, but not requests for summaries, which have no tools.
+/// Makes summaries with a fallback, and compares what each has used with this number of answers.
+/// The main model answers turns, but not requests for summaries, which have no tools.
 async fn check_summaries(
     no_summary: impl Fn() -> Turn + Send + Sync + 'static,
     on: FallbackReason,

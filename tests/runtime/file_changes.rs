@@ -1,4 +1,5 @@
-//! Changes of project files: what `write` and `edit` record, and the content that they keep (TOOL-7).
+//! Changes of project files: what `write` and `edit` record, and the content that they keep
+//! (TOOL-7).
 
 use serde_json::json;
 use soong::{

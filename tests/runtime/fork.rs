@@ -123,7 +123,8 @@ async fn names(world: &TestRuntime, session: &str) -> Vec<String> {
         .collect()
 }
 
-/// Model that adds a goal in its first turn, and then answers with the number of messages in the request.
+/// Model that adds a goal in its first turn, and then answers with the number of messages in the
+/// request.
 fn planning() -> Arc<ScriptedModel> {
     scripted_model(|request| {
         let asked = request
@@ -350,7 +351,8 @@ async fn artifacts_are_copied_as_of_the_message_and_found_by_id() {
     );
     assert_eq!(everything(&world, "s").await, source);
 
-    // A fork of a fork, at any copied message. The ids of both sources find the document of the new copy.
+    // A fork of a fork, at any copied message. The ids of both sources find the document of the new
+    // copy.
     fork(&world, "f6", at(4, "g")).await;
     assert_eq!(
         text(&world, &local_owner("g"), "doc").await,
@@ -368,7 +370,8 @@ async fn artifacts_are_copied_as_of_the_message_and_found_by_id() {
     for known in [&old, &between] {
         assert_eq!(text(&world, &local_owner("g"), known.as_str()).await, "two");
     }
-    // Rewinding a fork to before its first own message restores the documents to their state at the fork.
+    // Rewinding a fork to before its first own message restores the documents to their state at the
+    // fork.
     write(
         &world,
         "f6",
@@ -485,8 +488,8 @@ async fn active_session_can_be_forked_without_its_active_runs() {
             .active_run(&TraceId::new(now.as_str()))
             .is_none()
     );
-    // The copy is complete nevertheless: the call that is open in the source counts as interrupted in the copy
-    // (MSG-6).
+    // The copy is complete nevertheless: the call that is open in the source counts as interrupted
+    // in the copy (MSG-6).
     write(&world, &now, &[create("own", "x")]).await;
     check_messages(
         &world
@@ -725,7 +728,8 @@ async fn next_owner_removes_the_files_of_a_failed_fork() {
         .await
         .unwrap_err();
     assert_eq!(refused.code, ErrorCode::StorageError, "{refused}");
-    // As long as the disk fails, it is unknown whether the fork was recorded, so the copied bytes are kept.
+    // As long as the disk fails, it is unknown whether the fork was recorded, so the copied bytes
+    // are kept.
     let copied = || {
         world
             .home()
@@ -863,7 +867,8 @@ async fn invalid_fork_leaves_nothing() {
     world.finish().await;
 }
 
-/// A run without a message continues a copy as it was when it was made, whatever its source does later.
+/// A run without a message continues a copy as it was when it was made, whatever its source does
+/// later.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_copy_continues_as_recorded_and_not_as_its_source_is_now() {
     let world = TestRuntime::open(scripted_model(|_| Turn::say("done"))).await;
@@ -955,7 +960,8 @@ async fn a_copy_continues_as_recorded_and_not_as_its_source_is_now() {
     world.finish().await;
 }
 
-/// Calls that a run returned to its caller are not executed by a copy, whatever its source allows later.
+/// Calls that a run returned to its caller are not executed by a copy, whatever its source allows
+/// later.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_copy_keeps_task_and_execution_of_its_returned_calls() {
     let model = scripted_model(|request| match request.messages.last() {

@@ -1,5 +1,5 @@
-//! Many children under the limits of one account (MOD-3): all of them complete, at the rate of the account, and
-//! sessions share it.
+//! Many children under the limits of one account (MOD-3): all of them complete, at the rate of the
+//! account, and sessions share it.
 //!
 //! The gateway alone, with hundreds of calls, crashes and interrupted calls, is tested in
 //! `actors/src/gateway/tests.rs`. Here, it serves whole runs.
@@ -49,7 +49,8 @@ struct Log {
     /// Tasks of the accepted calls, with their times.
     accepted: Vec<(String, Instant)>,
     refused: usize,
-    /// Number of calls that arrived before a `Retry-After` was over, except those already sent when it was announced.
+    /// Number of calls that arrived before a `Retry-After` was over, except those already sent when
+    /// it was announced.
     too_early: usize,
     refused_at: Option<Instant>,
     in_flight: usize,
@@ -130,8 +131,8 @@ impl Drop for InFlight<'_> {
 
 /// Advances paused time at a multiple of real time, but only when no task can run.
 ///
-/// Without it, paused time jumps to the next timer whenever all tasks wait, even if they wait for the writer thread:
-/// years would pass during a commit.
+/// Without it, paused time jumps to the next timer whenever all tasks wait, even if they wait for
+/// the writer thread: years would pass during a commit.
 struct FastClock {
     task: JoinHandle<()>,
     committing: Arc<AtomicBool>,
@@ -139,8 +140,8 @@ struct FastClock {
 
 impl FastClock {
     const SPEED: u32 = 25;
-    /// Number of times that every runnable task is polled before time advances, so that a busy machine does not count
-    /// as slow.
+    /// Number of times that every runnable task is polled before time advances, so that a busy
+    /// machine does not count as slow.
     const POLLS: usize = 100;
 
     fn start() -> Self {

@@ -1,6 +1,7 @@
-//! Random histories of runs, continuations, rewinds, switches, summaries and killed processes keep the invariants
-//! (MSG-1 … MSG-6): sequences are unique; the main path is a path; providers accept every conversation that is sent
-//! to a model; nothing is repaired twice; and the usage of children adds up to the totals of their parents.
+//! Random histories of runs, continuations, rewinds, switches, summaries and killed processes keep
+//! the invariants (MSG-1 … MSG-6): sequences are unique; the main path is a path; providers accept
+//! every conversation that is sent to a model; nothing is repaired twice; and the usage of children
+//! adds up to the totals of their parents.
 
 use std::{
     collections::BTreeMap,
@@ -32,8 +33,8 @@ use crate::support::{
 enum Op {
     /// Sends a message; the run takes these steps.
     Ask { steps: Vec<Step> },
-    /// Sends a message after an earlier message, which `part` selects on the main path (in 1/256); continues there
-    /// without a message if `again`.
+    /// Sends a message after an earlier message, which `part` selects on the main path (in 1/256);
+    /// continues there without a message if `again`.
     Back {
         part: u8,
         again: bool,
@@ -41,15 +42,15 @@ enum Op {
     },
     /// Moves the head to any message, which `part` selects.
     Switch { part: u8 },
-    /// Sends a message, and ends the process after this many model calls. The next process resumes the run, or ends
-    /// it if `ends`.
+    /// Sends a message, and ends the process after this many model calls. The next process resumes
+    /// the run, or ends it if `ends`.
     Die {
         steps: Vec<Step>,
         after: u8,
         ends: bool,
     },
-    /// Sends a message, and cuts the power after this many commits. The next process opens the disk as it was at the
-    /// cut, and resumes the run, or ends it if `ends`.
+    /// Sends a message, and cuts the power after this many commits. The next process opens the disk
+    /// as it was at the cut, and resumes the run, or ends it if `ends`.
     Cut {
         steps: Vec<Step>,
         commits: u8,
@@ -168,7 +169,8 @@ fn small(builder: RuntimeBuilder) -> RuntimeBuilder {
     builder.config(config)
 }
 
-/// Configures a process that finds interrupted runs: it ends them if `ends`, otherwise it resumes them.
+/// Configures a process that finds interrupted runs: it ends them if `ends`, otherwise it resumes
+/// them.
 fn left_behind(ends: bool) -> impl FnOnce(RuntimeBuilder) -> RuntimeBuilder {
     move |builder| {
         let mut config = quick_non_durable_config();
@@ -218,7 +220,8 @@ impl History {
     async fn run(&self, start: RunRequest) {
         match self.world.runtime().start(start).await {
             Ok(run) => drop(with_timeout(run.wait()).await.unwrap()),
-            // A run cannot continue from every message, and some conversations are already answered.
+            // A run cannot continue from every message, and some conversations are already
+            // answered.
             Err(error) => assert_eq!(error.code, ErrorCode::ValidationError, "{error}"),
         }
     }

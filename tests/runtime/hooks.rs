@@ -1,5 +1,5 @@
-//! User hooks: the events that they are notified of, the calls that they can deny, and that a failing hook stops
-//! nothing (HOOK-1).
+//! User hooks: the events that they are notified of, the calls that they can deny, and that a
+//! failing hook stops nothing (HOOK-1).
 
 use std::sync::Arc;
 
@@ -39,8 +39,8 @@ fn hook_inputs(world: &TestRuntime, name: &str) -> Vec<Value> {
         .collect()
 }
 
-/// Returns a command that appends its input to a file, one line per event. It uses a single write, because hooks may
-/// run at the same time.
+/// Returns a command that appends its input to a file, one line per event. It uses a single write,
+/// because hooks may run at the same time.
 fn scribe(name: &str) -> Value {
     command(&format!("line=$(cat); printf '%s\\n' \"$line\" >> {name}"))
 }
@@ -385,8 +385,8 @@ async fn project_hooks_are_not_read() {
     world.finish().await;
 }
 
-/// A result of a child opens another turn while the hook decides: its decision about the first answer does not apply to
-/// the second one.
+/// A result of a child opens another turn while the hook decides: its decision about the first
+/// answer does not apply to the second one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn stop_hook_decides_about_the_answer_that_ends_the_run() {
     let tool = StampTool::new();

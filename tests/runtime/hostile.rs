@@ -1,10 +1,12 @@
-//! A hostile model: it follows every order that it finds in files, pages, artifacts and the results of children. Its
-//! actions must stay within the policy nevertheless (issue 7; TOOL-4..6, PERM-1, SUB-6, SAFE-1).
+//! A hostile model: it follows every order that it finds in files, pages, artifacts and the results
+//! of children. Its actions must stay within the policy nevertheless (issue 7; TOOL-4..6, PERM-1,
+//! SUB-6, SAFE-1).
 //!
-//! OrderText are lines `CALL {"name": …, "arguments": …}`. Each case of the table is tried without an approver, with a
-//! program that allows only what a policy permits, and with an approver that allows everything. After each case, the
-//! environment must be unchanged except for allowed changes. Some cases are allowed and must have an effect; without
-//! them, a runtime that denies everything would pass.
+//! OrderText are lines `CALL {"name": …, "arguments": …}`. Each case of the table is tried without
+//! an approver, with a program that allows only what a policy permits, and with an approver that
+//! allows everything. After each case, the environment must be unchanged except for allowed
+//! changes. Some cases are allowed and must have an effect; without them, a runtime that denies
+//! everything would pass.
 
 mod cases;
 mod files;

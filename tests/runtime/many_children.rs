@@ -1,8 +1,8 @@
-//! Many children: cancelling a tree of a thousand runs, cancelling one of many children, and two thousand short-lived
-//! children (SUB-7, RT-6).
+//! Many children: cancelling a tree of a thousand runs, cancelling one of many children, and two
+//! thousand short-lived children (SUB-7, RT-6).
 //!
-//! Performance is measured by `examples/bench/bench_sub_agents.rs`. Elsewhere: cancelling at each point of a run
-//! (`cancelling.rs`).
+//! Performance is measured by `examples/bench/bench_sub_agents.rs`. Elsewhere: cancelling at each
+//! point of a run (`cancelling.rs`).
 
 use std::sync::Arc;
 

@@ -1,7 +1,9 @@
-//! MCP servers: runs call them, share one connection, and continue if a server fails; no process is left.
+//! MCP servers: runs call them, share one connection, and continue if a server fails; no process is
+//! left.
 //!
-//! The server is this test program: a runtime starts it with the single test [`serves`], which runs the example
-//! `mcp_server`. Elsewhere: how the tools of a server describe themselves (`actors/src/mcp/tests.rs`).
+//! The server is this test program: a runtime starts it with the single test [`serves`], which runs
+//! the example `mcp_server`. Elsewhere: how the tools of a server describe themselves
+//! (`actors/src/mcp/tests.rs`).
 
 mod http;
 #[path = "../../examples/support/mcp_server.rs"]

@@ -65,8 +65,8 @@ fn is_tagging(request: &ModelRequest) -> bool {
         .is_some_and(|system| system.starts_with("You describe a task with a few tags"))
 }
 
-/// Opens a test runtime with an experience file. The model tags tasks with `tag`, and otherwise answers with the last
-/// message.
+/// Opens a test runtime with an experience file. The model tags tasks with `tag`, and otherwise
+/// answers with the last message.
 async fn world(
     book: &str,
     tag: impl Fn(&ModelRequest) -> Turn + Send + Sync + 'static,
@@ -552,7 +552,8 @@ async fn reflection_stores_experiences_and_keeps_the_head() {
         "a side branch cannot be continued"
     );
 
-    // The conversation continues at its old head and in its mode. A reflection on both experiences adds no third one.
+    // The conversation continues at its old head and in its mode. A reflection on both experiences
+    // adds no third one.
     let next = runtime
         .start(RunRequest::new("And now?").session("s"))
         .await
@@ -796,7 +797,8 @@ async fn queued_message_runs_after_reflection_and_status_is_kept() {
     .unwrap();
     let look = runtime.start(RunRequest::reflect("s", None)).await.unwrap();
     wait_until("it looks back", || model.in_flight() == 1).await;
-    // One message is cancelled while it waits; the other one waits until the reflection is cancelled.
+    // One message is cancelled while it waits; the other one waits until the reflection is
+    // cancelled.
     let cancelled = runtime
         .start(RunRequest::new("Never.").session("s"))
         .await

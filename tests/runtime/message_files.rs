@@ -1,5 +1,5 @@
-//! Images and files of messages: they reach the model, survive a restart, and are described where a model does not take
-//! them.
+//! Images and files of messages: they reach the model, survive a restart, and are described where a
+//! model does not take them.
 
 use std::{io::Cursor, sync::Arc};
 

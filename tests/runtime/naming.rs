@@ -1,4 +1,5 @@
-//! Names of traces: a model chooses one after the first answer, if `context.utility_profile` is set (RUN-6a).
+//! Names of traces: a model chooses one after the first answer, if `context.utility_profile` is set
+//! (RUN-6a).
 
 use std::{
     sync::{Arc, Mutex},
@@ -263,7 +264,8 @@ async fn call_for_a_name_ends_20_s_after_its_run() {
     world.finish().await;
 }
 
-/// A call that fails, is cancelled, or is lost with its process is not repeated, and nobody waits for it.
+/// A call that fails, is cancelled, or is lost with its process is not repeated, and nobody waits
+/// for it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn failed_call_for_a_name_is_not_repeated() {
     let refusing = scripted_model(|_| Turn::Fail(ModelError::new(Failure::Rejected, "no")));

@@ -1,5 +1,5 @@
-//! Sub-agents: parallel exploration, delegation and evaluation; limits; children started by a program (SUB-1 …
-//! SUB-8).
+//! Sub-agents: parallel exploration, delegation and evaluation; limits; children started by a
+//! program (SUB-1 … SUB-8).
 
 use std::sync::Arc;
 
@@ -15,7 +15,8 @@ use crate::support::{
     world::{TestRuntime, kinds, quick_config, read_until, wait_until, with_timeout},
 };
 
-/// Model whose orchestrator calls `agent` with these arguments, and whose children answer with `child`.
+/// Model whose orchestrator calls `agent` with these arguments, and whose children answer with
+/// `child`.
 fn orchestrator(
     arguments: Value,
     child: impl Fn(&soong::model::ModelRequest) -> Turn + Send + Sync + 'static,
@@ -40,7 +41,8 @@ async fn explore_runs_children_in_parallel_and_joins_in_task_order() {
     let meet = Arc::clone(&together);
     let meeting = Arc::new(tokio::sync::Notify::new());
     let signal = Arc::clone(&meeting);
-    // Each child waits until all three are in flight. Children that run one after the other would wait forever.
+    // Each child waits until all three are in flight. Children that run one after the other would
+    // wait forever.
     let model = orchestrator(json!({"task": ["a", "b", "c"]}), move |request| {
         let meet = Arc::clone(&meet);
         let signal = Arc::clone(&signal);
@@ -187,8 +189,8 @@ async fn two_hundred_children_run_at_most_sixteen_at_a_time() {
         "{} at once",
         model.max_in_flight()
     );
-    // 200 children with two turns each, and the two turns of the parent, 15 tokens per turn. The tree of the parent
-    // includes all of them.
+    // 200 children with two turns each, and the two turns of the parent, 15 tokens per turn. The
+    // tree of the parent includes all of them.
     assert_eq!(outcome.stats.tree.total_tokens, 402 * 15);
     assert_eq!(outcome.stats.own.total_tokens, 2 * 15);
     check_session(world.runtime(), run.session_id()).await;

@@ -1,4 +1,5 @@
-//! Passivation: runs that have waited for a long time have no actor, and only the tree shows it (ACT-7).
+//! Passivation: runs that have waited for a long time have no actor, and only the tree shows it
+//! (ACT-7).
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -24,8 +25,8 @@ fn impatient() -> Config {
     config
 }
 
-/// Model: a run with the task `ask` asks the user; a run with the task `split` has its descendants ask. Both answer
-/// with their results.
+/// Model: a run with the task `ask` asks the user; a run with the task `split` has its descendants
+/// ask. Both answer with their results.
 fn asking() -> Arc<ScriptedModel> {
     scripted_model(
         |request: &ModelRequest| match (task_of(request), assistant_count(request)) {

@@ -1,4 +1,5 @@
-//! Permission modes: what each allows, requests or refuses, and how a run changes its mode (PERM-2).
+//! Permission modes: what each allows, requests or refuses, and how a run changes its mode
+//! (PERM-2).
 
 use std::sync::Arc;
 
@@ -198,7 +199,8 @@ async fn changed_mode_applies_from_the_next_call_also_to_sub_agents() {
     world.finish().await;
 }
 
-/// A mode that is set while a call waits for permission decides about it too, and one level of agents limits all below.
+/// A mode that is set while a call waits for permission decides about it too, and one level of
+/// agents limits all below.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn stricter_mode_applies_to_approved_calls_and_to_all_levels() {
     let world = TestRuntime::with(prompt_driven_model(), |builder| {
@@ -248,7 +250,8 @@ async fn stricter_mode_applies_to_approved_calls_and_to_all_levels() {
     world.finish().await;
 }
 
-/// The model reads the mode in plan, and after it; in the other modes its prompts have no such section.
+/// The model reads the mode in plan, and after it; in the other modes its prompts have no such
+/// section.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn context_update_names_the_mode() {
     let model = recording_model();

@@ -1,4 +1,5 @@
-//! Permissions: which calls require approval, who decides, and what happens while a run waits (PERM-1).
+//! Permissions: which calls require approval, who decides, and what happens while a run waits
+//! (PERM-1).
 
 use std::sync::{
     Arc,
@@ -705,7 +706,8 @@ async fn permission_is_bound_to_the_accessed_resource() {
     world.finish().await;
 }
 
-/// Replaces `from` by `to`, which has the same length, in every file of the home. Returns the number of replacements.
+/// Replaces `from` by `to`, which has the same length, in every file of the home. Returns the
+/// number of replacements.
 fn forge(home: &std::path::Path, from: &str, to: &str) -> usize {
     let mut forged = 0;
     for entry in std::fs::read_dir(home)

@@ -1,5 +1,5 @@
-//! Prompts as the caches of the providers need them: siblings read what they have in common, and a conversation reads what
-//! it has sent before.
+//! Prompts as the caches of the providers need them: siblings read what they have in common, and a
+//! conversation reads what it has sent before.
 
 mod service;
 
@@ -65,7 +65,8 @@ async fn open(
     (service, runtime, dir)
 }
 
-/// Runs children that have given messages and context in common. Returns what the service counted for each.
+/// Runs children that have given messages and context in common. Returns what the service counted
+/// for each.
 async fn fan_out(
     rules: CacheRules,
     answer_after: Duration,

@@ -414,7 +414,8 @@ async fn missing_api_key_is_reported_before_a_run_is_accepted() {
     runtime.close().await;
 }
 
-/// Returns the arguments of all calls in the request's conversation, parsed as a service parses them.
+/// Returns the arguments of all calls in the request's conversation, parsed as a service parses
+/// them.
 fn arguments(request: &Request) -> Vec<serde_json::Value> {
     let messages = request.body["messages"]
         .as_array()

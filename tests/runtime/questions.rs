@@ -1,5 +1,5 @@
-//! Questions to users: stored questions, runs that wait for answers, answers before and after a restart (SUB-9,
-//! SUB-11).
+//! Questions to users: stored questions, runs that wait for answers, answers before and after a
+//! restart (SUB-9, SUB-11).
 
 use std::sync::Arc;
 
@@ -336,8 +336,8 @@ async fn cancelling_withdraws_the_question() {
 /// (SUB-9)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn asking_child_releases_its_slot_and_pauses_its_timeout() {
-    // One slot: the second child can run only while the first one waits, and the first one waits longer than its
-    // timeout.
+    // One slot: the second child can run only while the first one waits, and the first one waits
+    // longer than its timeout.
     let model = scripted_model(|request| {
         match (
             is_parent(request),
@@ -436,7 +436,8 @@ async fn child_question_survives_a_process_restart() {
     world.finish().await;
 }
 
-/// An answer to a question of a deleted session does not answer that of the next session with its id.
+/// An answer to a question of a deleted session does not answer that of the next session with its
+/// id.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn answer_to_a_question_of_a_deleted_session_is_rejected() {
     let world = TestRuntime::open(asking()).await;

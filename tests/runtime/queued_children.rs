@@ -1,4 +1,5 @@
-//! Children of runs that have not started: they are recorded at once, start with their run, and end with it.
+//! Children of runs that have not started: they are recorded at once, start with their run, and end
+//! with it.
 
 use std::sync::Arc;
 
@@ -130,7 +131,8 @@ async fn children_of_a_queued_run_stay_collaborators_if_it_rewinds() {
     with_timeout(ahead.cancel()).await.unwrap();
     with_timeout(discarded.wait()).await.unwrap();
 
-    // A run on the trace of a sub-agent does not move the end of the conversation, so a rewinding run waits for it.
+    // A run on the trace of a sub-agent does not move the end of the conversation, so a rewinding
+    // run waits for it.
     let ahead = world
         .runtime()
         .start(RunRequest::new("ahead").trace(old.trace_id()))

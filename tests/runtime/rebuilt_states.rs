@@ -1,5 +1,6 @@
-//! After each append, the state of a run that is rebuilt from the store equals its live state (ACT-3), in random
-//! families of runs: with sub-agents, questions, permissions, summaries, failing calls, crashes and cancels.
+//! After each append, the state of a run that is rebuilt from the store equals its live state
+//! (ACT-3), in random families of runs: with sub-agents, questions, permissions, summaries, failing
+//! calls, crashes and cancels.
 
 use std::sync::{
     Arc, Mutex,

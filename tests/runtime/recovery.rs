@@ -1,5 +1,5 @@
-//! Runs that survive their process: the whole tree resumes under the same ids, and nothing is done twice (DUR-3,
-//! DUR-4).
+//! Runs that survive their process: the whole tree resumes under the same ids, and nothing is done
+//! twice (DUR-3, DUR-4).
 
 use std::{
     sync::{
@@ -52,8 +52,8 @@ fn resumed(world: &TestRuntime, run: &RunHandle) -> RunHandle {
         .expect("the run is active")
 }
 
-/// Model of an orchestrator that explores with `children` tasks, and answers with the number of completed results.
-/// `child` returns the turn of a child.
+/// Model of an orchestrator that explores with `children` tasks, and answers with the number of
+/// completed results. `child` returns the turn of a child.
 fn exploring(
     children: usize,
     child: impl Fn(&str) -> Turn + Send + Sync + 'static,
@@ -200,8 +200,8 @@ async fn interrupted_model_call_is_charged_what_it_had_used() {
     assert_eq!(lost_early.completion_tokens, 0);
     let lost = lost_call(Duration::from_secs(2), Budget::default()).await;
     assert_eq!(lost.completion_tokens, 100);
-    // The budget pays for one such call. What the restarted run estimates for the lost one does not count. The prompt
-    // names the folder of the project, so its size varies.
+    // The budget pays for one such call. What the restarted run estimates for the lost one does not
+    // count. The prompt names the folder of the project, so its size varies.
     let budget = Budget {
         tokens: Some(lost.total_tokens() + 50),
         ..Budget::default()
@@ -214,7 +214,8 @@ async fn interrupted_model_call_is_charged_what_it_had_used() {
     );
 }
 
-/// A run that has failed, and only waits for a child, starts nothing in the next process, whose limits allow more.
+/// A run that has failed, and only waits for a child, starts nothing in the next process, whose
+/// limits allow more.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn failure_is_kept_while_the_run_waits_for_a_child() {
     let limited = |turns: u32| {
@@ -285,9 +286,9 @@ async fn estimates_of_ended_sub_agents_do_not_count_after_another_restart() {
     assert_eq!(run.status, RunStatus::Completed, "{:?}", run.error);
 }
 
-/// Interrupts the model call of a child, resumes both runs, interrupts the parent's call when the child has ended, and
-/// resumes the parent. Returns the parent, what both runs use before the end of the parent's last call, and what the
-/// child's lost call was charged, both in tokens.
+/// Interrupts the model call of a child, resumes both runs, interrupts the parent's call when the
+/// child has ended, and resumes the parent. Returns the parent, what both runs use before the end
+/// of the parent's last call, and what the child's lost call was charged, both in tokens.
 async fn lost_call_of_a_child(budget: Budget) -> (Run, u64, u64) {
     let configured = |builder: RuntimeBuilder| {
         let mut config = quick_config();
@@ -352,8 +353,8 @@ async fn lost_call_of_a_child(budget: Budget) -> (Run, u64, u64) {
     )
 }
 
-/// Interrupts the model call of a run when it has streamed 100 tokens, `answered_after` its start, and resumes the run.
-/// Returns what the call is charged.
+/// Interrupts the model call of a run when it has streamed 100 tokens, `answered_after` its start,
+/// and resumes the run. Returns what the call is charged.
 async fn lost_call(answered_after: Duration, budget: Budget) -> Usage {
     let words = "word ".repeat(100);
     let model = Arc::new(respond_async(move |_| {
@@ -743,7 +744,8 @@ async fn interrupted_sub_agent_calls_say_how_to_continue() {
             tokio::task::yield_now().await;
         }
 
-        // The next process ends the interrupted runs. A new run of the session must find one result for the call.
+        // The next process ends the interrupted runs. A new run of the session must find one result
+        // for the call.
         let healed: Arc<Mutex<Vec<String>>> = Arc::default();
         let received = Arc::clone(&healed);
         let second = scripted_model(move |request| {

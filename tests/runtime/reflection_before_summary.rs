@@ -53,7 +53,8 @@ fn is_summary(request: &ModelRequest) -> bool {
         .is_some_and(|system| system.starts_with("You summarize an agent"))
 }
 
-/// Model that reads a long file until `summaries` summaries have been made. `reflect` answers the reflections.
+/// Model that reads a long file until `summaries` summaries have been made. `reflect` answers the
+/// reflections.
 fn reader(
     summaries: usize,
     reflect: impl Fn(&ModelRequest) -> Turn + Send + Sync + 'static,

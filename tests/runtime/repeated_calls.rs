@@ -18,7 +18,8 @@ use crate::support::{
     world::{TestRuntime, quick_config, with_timeout},
 };
 
-/// Runs a model that gives these turns, by their number from 0. The limits are 3 calls for the note and 6 for the end.
+/// Runs a model that gives these turns, by their number from 0. The limits are 3 calls for the note
+/// and 6 for the end.
 async fn outcome(
     turn: impl Fn(usize) -> Turn + Send + Sync + 'static,
 ) -> (Arc<soong::RunOutcome>, Vec<String>) {

@@ -1,5 +1,5 @@
-//! Rewinding a conversation, continuing from any of its messages, and the state that is rewound with it (MSG-1 …
-//! MSG-6).
+//! Rewinding a conversation, continuing from any of its messages, and the state that is rewound
+//! with it (MSG-1 … MSG-6).
 
 use std::sync::{Arc, Mutex};
 
@@ -22,8 +22,8 @@ use crate::support::{
     world::{TestRuntime, quick_config, wait_until, with_timeout},
 };
 
-/// Model that calls tools in its first turn, adds a goal in its second, and answers in its third with the last user
-/// message.
+/// Model that calls tools in its first turn, adds a goal in its second, and answers in its third
+/// with the last user message.
 fn busy() -> Arc<ScriptedModel> {
     scripted_model(|request| {
         let asked = request
@@ -307,7 +307,8 @@ async fn collaborators_are_rewound_with_the_conversation() {
         .sequence;
     let both = known(&world).await;
     assert_eq!((of_first.len(), both.len()), (1, 2));
-    // A collaborator that started after the position is no longer named, neither to the model nor in the record.
+    // A collaborator that started after the position is no longer named, neither to the model nor
+    // in the record.
     ask(&world, RunRequest::new("three").session("s").after(first)).await;
     let after = known(&world).await;
     assert_eq!((after.len(), &after[0]), (2, &of_first[0]));
@@ -752,7 +753,8 @@ async fn sub_agent_continues_where_it_stopped() {
     world.finish().await;
 }
 
-/// A run without a message has the settings of the run that wrote the message which it continues after.
+/// A run without a message has the settings of the run that wrote the message which it continues
+/// after.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn run_without_a_message_has_the_settings_of_the_author_of_the_head() {
     let world = TestRuntime::open(scripted_model(|_| Turn::say("done"))).await;

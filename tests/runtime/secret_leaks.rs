@@ -1,9 +1,9 @@
-//! Canary secrets in the environment, configuration, headers, tool output and error bodies: none is found in stored,
-//! sent or returned data (SAFE-1, issue 7).
+//! Canary secrets in the environment, configuration, headers, tool output and error bodies: none is
+//! found in stored, sent or returned data (SAFE-1, issue 7).
 //!
-//! Every component that produces text in these tests discloses all secrets, on every path into the store. Then
-//! everything is searched. Elsewhere: how a text is redacted (`actors/text/src/redaction/tests.rs`), and the output of the
-//! command line.
+//! Every component that produces text in these tests discloses all secrets, on every path into the
+//! store. Then everything is searched. Elsewhere: how a text is redacted
+//! (`actors/text/src/redaction/tests.rs`), and the output of the command line.
 
 mod leaks;
 mod secrets;
@@ -85,7 +85,8 @@ fn call(turn: usize, calls: &[(&str, Value)]) -> Turn {
     Turn::Whole(Vec::new(), Box::new(completion))
 }
 
-/// Returns the model's tool calls in a scene, by turn. After the last turn, the model answers with [`talk`].
+/// Returns the model's tool calls in a scene, by turn. After the last turn, the model answers with
+/// [`talk`].
 fn turns(scene: &str) -> Vec<Vec<(&'static str, Value)>> {
     let cut = |at: usize, secret: usize, more: usize, titled: bool| {
         (
@@ -118,8 +119,8 @@ fn turns(scene: &str) -> Vec<Vec<(&'static str, Value)>> {
                 ("web_search", json!({"query": blurt()})),
             ],
         ],
-        // Positions at which texts are cut: previews, summaries, placeholders of stored outputs, and the output
-        // limit.
+        // Positions at which texts are cut: previews, summaries, placeholders of stored outputs,
+        // and the output limit.
         "cuts" => (0..SECRETS.len())
             .map(|secret| {
                 let edges = [200, 1_000, 2_000, 4_096];
@@ -262,8 +263,8 @@ fn naming(address: &str) -> Config {
     config
 }
 
-/// The same configuration with a local MCP server, and with permission for all tools of the scenes that do not test
-/// permissions.
+/// The same configuration with a local MCP server, and with permission for all tools of the scenes
+/// that do not test permissions.
 fn config(address: &str, script: &std::path::Path) -> Config {
     let mut config = naming(address);
     config.tools.output_limit_bytes = 4_096;
@@ -516,7 +517,8 @@ async fn no_secret_in_stored_sent_or_returned_data() {
             .session(scene)
             .mode(mode);
         start = start.system_prompt(format!("You work. {}", blurt()));
-        // Given messages would shift the scripted turns, so only the scene without a script gets them.
+        // Given messages would shift the scripted turns, so only the scene without a script gets
+        // them.
         if scene == "talk" {
             let messages = [
                 given(Role::User, format!("{scene} {}", blurt())),

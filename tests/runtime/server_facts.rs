@@ -1,5 +1,5 @@
-//! Facts that a server states about its model: read before the first run of a process, kept in the home, and read again when
-//! the server may have been restarted (MOD-3).
+//! Facts that a server states about its model: read before the first run of a process, kept in the
+//! home, and read again when the server may have been restarted (MOD-3).
 
 use std::{
     path::Path,
@@ -24,7 +24,8 @@ use crate::support::{
 
 const MODEL: &str = "a-local-model";
 
-/// A llama.cpp server with this window and one slot, whose first `broken` chat completions fail without an answer.
+/// A llama.cpp server with this window and one slot, whose first `broken` chat completions fail
+/// without an answer.
 fn llama_cpp(window: &Arc<AtomicU64>, broken: u64) -> ScriptedServer {
     let window = Arc::clone(window);
     let left = AtomicU64::new(broken);
@@ -223,7 +224,8 @@ async fn estimates_are_corrected_by_what_the_service_counts() {
         Reply::answer("fine").usage(counted as u64, 5)
     });
     let dir = tempfile::tempdir().unwrap();
-    // Returns the share by which the size of a prompt, as it was estimated, differs from the counted one.
+    // Returns the share by which the size of a prompt, as it was estimated, differs from the
+    // counted one.
     let deviation = async |runtime: &Runtime| {
         let run = runtime.start(RunRequest::new("say it")).await.unwrap();
         with_timeout(run.wait()).await.unwrap();

@@ -1,5 +1,6 @@
-//! Session rules as tables: the order of the queue, requests that are rejected while a run is active, and the message
-//! from which a session continues (SES-1 … SES-5). Elsewhere: single cases in detail (`sessions.rs`).
+//! Session rules as tables: the order of the queue, requests that are rejected while a run is
+//! active, and the message from which a session continues (SES-1 … SES-5). Elsewhere: single cases
+//! in detail (`sessions.rs`).
 
 use std::sync::{
     Arc, Mutex,
@@ -23,8 +24,8 @@ use crate::support::{
     },
 };
 
-/// Returns a model that answers with the last user message, but answers `first` only after a notification; also its
-/// requests, in order, and the notification.
+/// Returns a model that answers with the last user message, but answers `first` only after a
+/// notification; also its requests, in order, and the notification.
 fn first_come() -> (
     Arc<ScriptedModel>,
     Arc<Mutex<Vec<String>>>,
@@ -184,7 +185,8 @@ async fn runs_of_a_session_execute_in_start_order() {
     world.finish().await;
 }
 
-/// Makes every kind of request that needs exclusive use of a session, and returns the outcomes by name.
+/// Makes every kind of request that needs exclusive use of a session, and returns the outcomes by
+/// name.
 async fn exclusive_requests(world: &TestRuntime) -> Vec<(&'static str, Result<(), ErrorInfo>)> {
     let runtime = world.runtime();
     let id = SessionId::new("s");
@@ -298,7 +300,8 @@ enum End {
     LastTurn,
 }
 
-/// State after a run: its status and end reason, the message at the head of the conversation, and the partial text.
+/// State after a run: its status and end reason, the message at the head of the conversation, and
+/// the partial text.
 struct Left {
     status: RunStatus,
     reason: EndReason,
@@ -394,7 +397,8 @@ async fn run_to_its_end(
 ) -> RunHandle {
     let mut start = RunRequest::new("try").session("s");
     start.options.max_iterations = (end == End::LastTurn).then_some(1);
-    // Subscribes before the run starts, because text that has already been streamed is not sent to new subscribers.
+    // Subscribes before the run starts, because text that has already been streamed is not sent to
+    // new subscribers.
     let mut events = world.runtime().sessions().events(&SessionId::new("s"), 0);
     let run = world.runtime().start(start).await.unwrap();
     match end {

@@ -1,4 +1,5 @@
-//! Sessions: first in, first out; continuing a session; accepted and rejected requests (SES-1 … SES-3, MSG-2).
+//! Sessions: first in, first out; continuing a session; accepted and rejected requests (SES-1 …
+//! SES-3, MSG-2).
 
 use std::{sync::Arc, time::Duration};
 
@@ -489,8 +490,8 @@ async fn session_resumes_from_the_last_run_that_started() {
     world.finish().await;
 }
 
-/// Starts the same run several times concurrently, and checks that one start is accepted and the others are rejected
-/// as `session_active`.
+/// Starts the same run several times concurrently, and checks that one start is accepted and the
+/// others are rejected as `session_active`.
 async fn only_one_of(world: &TestRuntime, start: &RunRequest) -> RunHandle {
     let starts = (0..8).map(|_| {
         let runtime = world.runtime().clone();
@@ -516,8 +517,8 @@ async fn one_of_many_concurrent_exclusive_starts_is_accepted() {
     let hangs = scripted_model(|_| Turn::Hang(""));
     let world = TestRuntime::open(hangs.clone()).await;
     let mut alone = RunRequest::new("x").session("s").reject_if_busy();
-    // First with a session that is just being created, then with an existing one; below, with a session that
-    // continues.
+    // First with a session that is just being created, then with an existing one; below, with a
+    // session that continues.
     for _ in 0..3 {
         let run = only_one_of(&world, &alone).await;
         let queued = world
@@ -570,7 +571,8 @@ async fn session_is_still_busy_after_its_crash() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_of_many_concurrent_resumes_is_accepted() {
     for _ in 0..8 {
-        // The answer arrives immediately: a late request finds the session idle again, but answered.
+        // The answer arrives immediately: a late request finds the session idle again, but
+        // answered.
         let world = TestRuntime::open(reached_at_the_second_try()).await;
         let run = world
             .runtime()
@@ -633,8 +635,8 @@ async fn next_run_becomes_active_once_an_end_is_recorded() {
         }
     });
     let world = TestRuntime::with(model, |builder| {
-        // Holds the first run between the record of its end and the notification about it. If the test fails, the
-        // sender is dropped, which releases the run.
+        // Holds the first run between the record of its end and the notification about it. If the
+        // test fails, the sender is dropped, which releases the run.
         builder.fault_hook(Arc::new(move |_, point| {
             if point == FaultPoint::Ended
                 && let Some(released) = released.lock().unwrap().take()

@@ -1,8 +1,9 @@
-//! The disk rejects each write in turn: commands report it, runs wait and continue, and nothing is damaged (DUR-2,
-//! DUR-6).
+//! The disk rejects each write in turn: commands report it, runs wait and continue, and nothing is
+//! damaged (DUR-2, DUR-6).
 //!
-//! Each test runtime does one whole job with one fault: before a commit, after it, or when artifact files are
-//! written. Elsewhere: the store itself on a full disk (`storage`), homes that cannot be opened at all (`homes.rs`).
+//! Each test runtime does one whole job with one fault: before a commit, after it, or when artifact
+//! files are written. Elsewhere: the store itself on a full disk (`storage`), homes that cannot be
+//! opened at all (`homes.rs`).
 
 use std::{
     path::{Path, PathBuf},
@@ -39,8 +40,8 @@ use crate::support::{
 /// Minimum number of commits of the job. Children may share a commit.
 const COMMITS: u64 = 40;
 
-/// Model of the job: a run with a read tool, two children, a document with three edits and a goal; a queued run; and
-/// a run that starts with a rewind.
+/// Model of the job: a run with a read tool, two children, a document with three edits and a goal;
+/// a queued run; and a run that starts with a rewind.
 fn job() -> Arc<ScriptedModel> {
     let update = |old: &str, new: &str| {
         Turn::call(
@@ -162,7 +163,8 @@ async fn done(run: &RunHandle, name: &str) {
     );
 }
 
-/// Checks that the run answered, and that it reports that its document could not be stored as a version.
+/// Checks that the run answered, and that it reports that its document could not be stored as a
+/// version.
 async fn done_but_for_its_document(run: &RunHandle, name: &str) {
     let outcome = with_timeout(run.wait()).await.unwrap();
     assert_eq!(
@@ -176,8 +178,9 @@ async fn done_but_for_its_document(run: &RunHandle, name: &str) {
     );
 }
 
-/// Does the whole job, and checks its result, which does not depend on the fault. `unflushed` names the run whose
-/// document cannot be stored as a version; its edits are kept nevertheless. Returns the number of rejected commands.
+/// Does the whole job, and checks its result, which does not depend on the fault. `unflushed` names
+/// the run whose document cannot be stored as a version; its edits are kept nevertheless. Returns
+/// the number of rejected commands.
 async fn do_the_job(world: &TestRuntime, unflushed: Option<&str>) -> u64 {
     let done = async |run: &RunHandle, name: &str| match unflushed {
         Some(failing) if failing == name => done_but_for_its_document(run, name).await,
@@ -314,7 +317,8 @@ fn refuse_each(fault: impl Fn(StoreError) -> Fault + Sync) -> (u64, u64) {
 #[test]
 fn job_result_is_the_same_if_any_commit_is_rejected() {
     let (commits, rejected) = refuse_each(Fault::FailBeforeWrite);
-    // The first start has a fixed commit number; the numbers of later commands vary, so only minimums are checked.
+    // The first start has a fixed commit number; the numbers of later commands vary, so only
+    // minimums are checked.
     assert!(
         commits >= COMMITS && rejected >= 1,
         "{commits} commits, {rejected} refusals"
@@ -325,7 +329,8 @@ fn job_result_is_the_same_if_any_commit_is_rejected() {
 #[test]
 fn job_result_is_the_same_if_any_commit_seems_to_fail() {
     let (commits, rejected) = refuse_each(Fault::FailAfterWrite);
-    // The first start has a fixed commit number; the numbers of later commands vary, so only minimums are checked.
+    // The first start has a fixed commit number; the numbers of later commands vary, so only
+    // minimums are checked.
     assert!(
         commits >= COMMITS && rejected >= 1,
         "{commits} commits, {rejected} refusals"
@@ -490,8 +495,8 @@ fn runs_wait_for_a_full_disk_and_can_be_cancelled() {
             );
             plan.clear();
             let outcome = with_timeout(run.wait()).await.unwrap();
-            // If only the record of its end was pending, the run has ended, possibly with a document that was not
-            // flushed.
+            // If only the record of its end was pending, the run has ended, possibly with a
+            // document that was not flushed.
             let code = outcome.error.as_ref().map(|error| error.code);
             let has_ended = matches!(
                 (outcome.status, code),

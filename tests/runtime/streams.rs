@@ -1,4 +1,5 @@
-//! Event streams: every event once, in order, from any cursor, whatever the reader does (EVT-1 … EVT-4).
+//! Event streams: every event once, in order, from any cursor, whatever the reader does (EVT-1 …
+//! EVT-4).
 
 use std::sync::Arc;
 

@@ -70,7 +70,8 @@ async fn only_a_hanging_tool_call_is_reported_and_only_once() {
         stuck(&world.runtime().tree().snapshot().unwrap()),
         ["hangs"]
     );
-    // A second check reports nothing new: neither the runs that wait by design nor the same run again.
+    // A second check reports nothing new: neither the runs that wait by design nor the same run
+    // again.
     tokio::time::sleep(std::time::Duration::from_millis(1_500)).await;
     for child in &children {
         let events = stored(world.runtime(), &child.trace_id).await;

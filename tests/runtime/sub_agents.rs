@@ -1,7 +1,8 @@
-//! Sub-agents: their input, their results, and the accuracy of what is reported about them (SUB-1 … SUB-8).
+//! Sub-agents: their input, their results, and the accuracy of what is reported about them (SUB-1 …
+//! SUB-8).
 //!
-//! Elsewhere: parallel execution, slots and goals (`orchestration.rs`), questions to users (`questions.rs`), costs
-//! (`budgets.rs`).
+//! Elsewhere: parallel execution, slots and goals (`orchestration.rs`), questions to users
+//! (`questions.rs`), costs (`budgets.rs`).
 
 use std::sync::{Arc, Mutex};
 
@@ -23,8 +24,8 @@ use crate::support::{
     world::{TestRuntime, quick_config, read_to_end, wait_until, with_timeout},
 };
 
-/// Model whose main agent makes these calls one after the other, and then answers with the last result. `child`
-/// returns the turns of the children.
+/// Model whose main agent makes these calls one after the other, and then answers with the last
+/// result. `child` returns the turns of the children.
 fn calls(
     calls: Vec<(&'static str, Value)>,
     child: impl Fn(&ModelRequest) -> Turn + Send + Sync + 'static,
@@ -229,8 +230,8 @@ async fn continued_child_keeps_its_preset_and_tools() {
             (true, turn @ 1..=2) => {
                 let result: Value = serde_json::from_str(last_of(request))
                     .unwrap_or_else(|_| panic!("{}", last_of(request)));
-                // The result has the shape of its call: a list, then a single result, also for a trace that an explore
-                // call started.
+                // The result has the shape of its call: a list, then a single result, also for a
+                // trace that an explore call started.
                 let one = if turn == 1 {
                     &result["results"][0]
                 } else {
@@ -664,8 +665,8 @@ async fn child_failures_are_reported_and_the_parent_continues() {
 /// (SUB-7)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn timeout_of_a_child_excludes_waiting_for_a_slot() {
-    // One slot, six children of 120 ms each, and a timeout of 300 ms per child. The last children wait for longer
-    // than that.
+    // One slot, six children of 120 ms each, and a timeout of 300 ms per child. The last children
+    // wait for longer than that.
     let model = calls(
         vec![(
             "agent",

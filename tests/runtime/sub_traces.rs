@@ -1,4 +1,5 @@
-//! Runs of users on the trace of a sub-agent: they continue its conversation, in the queue of its session.
+//! Runs of users on the trace of a sub-agent: they continue its conversation, in the queue of its
+//! session.
 
 use std::sync::Arc;
 
@@ -15,7 +16,8 @@ use crate::support::{
     world::{TestRuntime, quick_config, read_to_end, with_timeout},
 };
 
-/// Model whose parent starts a child with reading tools; the child answers with what was said to it.
+/// Model whose parent starts a child with reading tools; the child answers with what was said to
+/// it.
 fn model() -> Arc<ScriptedModel> {
     scripted_model(
         |request| match (task_of(request), assistant_count(request)) {
@@ -276,7 +278,8 @@ async fn sub_trace_is_reflected_on() {
     let run = runtime.start(reflecting).await.unwrap();
     assert_eq!(run.trace_id(), &child);
     let outcome = with_timeout(run.wait()).await.unwrap();
-    // The scripted model gives no valid reflection, so the run fails after it has read the conversation.
+    // The scripted model gives no valid reflection, so the run fails after it has read the
+    // conversation.
     assert_eq!(outcome.status, RunStatus::Failed);
     let head = runtime.traces().get(&child).await.unwrap().head_sequence;
     let messages = runtime
@@ -293,8 +296,8 @@ async fn sub_trace_is_reflected_on() {
     world.finish().await;
 }
 
-/// Model whose parent starts a child. A run with the task `wait` waits for `go` after it has notified `begun`; every
-/// other run answers at once.
+/// Model whose parent starts a child. A run with the task `wait` waits for `go` after it has
+/// notified `begun`; every other run answers at once.
 fn waiting_model(begun: &Arc<Notify>, go: &Arc<Notify>) -> Arc<ScriptedModel> {
     let begun = Arc::clone(begun);
     let go = Arc::clone(go);
@@ -308,7 +311,8 @@ fn waiting_model(begun: &Arc<Notify>, go: &Arc<Notify>) -> Arc<ScriptedModel> {
     })
 }
 
-/// A run of a user on the trace of a sub-agent has the turn of the session (SES-1): starts in the session wait for it.
+/// A run of a user on the trace of a sub-agent has the turn of the session (SES-1): starts in the
+/// session wait for it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn conversation_waits_for_a_run_of_a_sub_trace_and_continues_after_it() {
     let begun = Arc::new(Notify::new());

@@ -1,4 +1,5 @@
-//! Crashes, restarts and cancelling: unaffected runs, restarted actors and stopped runs (ACT-1 … ACT-5).
+//! Crashes, restarts and cancelling: unaffected runs, restarted actors and stopped runs (ACT-1 …
+//! ACT-5).
 
 use std::{
     collections::HashMap,
@@ -40,8 +41,8 @@ fn whole_job() -> Arc<ScriptedModel> {
     )
 }
 
-/// Returns a hook that panics when a run of this depth reaches `point` for the `nth` time or later, at most `times`
-/// times.
+/// Returns a hook that panics when a run of this depth reaches `point` for the `nth` time or later,
+/// at most `times` times.
 fn crash_at(
     point: FaultPoint,
     nth: usize,
@@ -278,7 +279,8 @@ async fn session_and_its_supervisors_restart_with_their_runs() {
             .unwrap();
         let calls = model.calls();
         world.runtime().tree().inject_crash(victim).unwrap();
-        // The model calls of the children ended with their actors, and the restarted actors repeat them.
+        // The model calls of the children ended with their actors, and the restarted actors repeat
+        // them.
         wait_until("the children think again", || {
             model.calls() == calls + 2 && model.in_flight() == 2
         })
@@ -380,7 +382,8 @@ async fn idle_session_is_passivated_and_reactivated() {
     world.finish().await;
 }
 
-/// A parent that crashed reads the end of its child from the store, and may end before the child's actor has reported it.
+/// A parent that crashed reads the end of its child from the store, and may end before the child's
+/// actor has reported it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn session_with_an_unreported_end_is_not_passivated() {
     let model = scripted_model(
@@ -797,7 +800,8 @@ async fn start_during_a_session_crash_is_executed_or_rejected() {
     let mut accepted = 0;
     let mut refused = 0;
     for round in 0..40 {
-        // Four crashes per session: a fifth crash in 30 s would still restart the session, a sixth would not.
+        // Four crashes per session: a fifth crash in 30 s would still restart the session, a sixth
+        // would not.
         let session = format!("s{}", round / 4);
         let runtime = world.runtime().clone();
         let id = session.clone();

@@ -178,8 +178,8 @@ async fn orchestrator_run_writes_its_plan_to_the_project() {
         );
     }
 
-    // The journal of the next run of the session starts with the goals of the session. Runs in normal mode and driven
-    // runs have no journal.
+    // The journal of the next run of the session starts with the goals of the session. Runs in
+    // normal mode and driven runs have no journal.
     let second = runtime.start(orchestrate("s")).await.unwrap();
     with_timeout(second.wait()).await.unwrap();
     let normal = runtime
@@ -282,8 +282,8 @@ async fn next_owner_completes_a_file_left_by_a_crash() {
     damaged[middle] = b'\n';
     let mut cases: Vec<(String, Option<Vec<u8>>)> =
         vec![("no file".into(), None), ("damaged".into(), Some(damaged))];
-    // Cuts at 16 or 17 evenly spaced positions, before the last byte, and at the end. The unit test of the file cuts
-    // at every byte.
+    // Cuts at 16 or 17 evenly spaced positions, before the last byte, and at the end. The unit test
+    // of the file cuts at every byte.
     for cut in (0..whole.len())
         .step_by(whole.len() / 16)
         .chain([whole.len() - 1, whole.len()])
@@ -303,8 +303,8 @@ async fn next_owner_completes_a_file_left_by_a_crash() {
     assert!(aside.exists(), "what was damaged is kept");
     assert_eq!(tasks(&world).len(), 1, "and is no journal any more");
 
-    // After the journal is recorded as complete, the file belongs to the user: if the user deletes it, it is not
-    // restored.
+    // After the journal is recorded as complete, the file belongs to the user: if the user deletes
+    // it, it is not restored.
     for process in 1.. {
         world.reopen(planner()).await;
         fs::remove_file(&path).unwrap();

@@ -17,8 +17,8 @@ use crate::support::{
 const CALL: &str =
     "<tool_call>\n{\"name\": \"read\", \"arguments\": {\"path\": \"a.txt\"}}\n</tool_call>";
 
-/// Starts a run whose model gives these answers in turn, and returns its outcome, the outputs of its tools and the forms of
-/// calls that were found in texts.
+/// Starts a run whose model gives these answers in turn, and returns its outcome, the outputs of
+/// its tools and the forms of calls that were found in texts.
 async fn answers(
     answers: Vec<Turn>,
     request: RunRequest,

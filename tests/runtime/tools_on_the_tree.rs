@@ -1,4 +1,5 @@
-//! Tools that act on the tree of their run: they start children, keep collaborators, use artifacts, and ask people.
+//! Tools that act on the tree of their run: they start children, keep collaborators, use artifacts,
+//! and ask people.
 
 use std::sync::{
     Arc,
@@ -165,7 +166,8 @@ async fn tool_that_waits_for_children_frees_its_slot() {
     world.finish().await;
 }
 
-/// The tool is interrupted while its second child works, and its call is repeated by the next process.
+/// The tool is interrupted while its second child works, and its call is repeated by the next
+/// process.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn repeated_tool_gets_the_children_of_its_interrupted_attempt() {
     let tool = || share_out("share_out");
@@ -309,7 +311,8 @@ async fn tool_saves_and_loads_artifacts_by_name() {
     world.finish().await;
 }
 
-/// Tool that asks two questions, and counts how often it is called. `first_answers` gets a permit for each first answer.
+/// Tool that asks two questions, and counts how often it is called. `first_answers` gets a permit
+/// for each first answer.
 fn asking(calls: &Arc<AtomicUsize>, first_answers: &Arc<Semaphore>) -> Arc<dyn Tool> {
     let calls = Arc::clone(calls);
     let first_answers = Arc::clone(first_answers);

@@ -1,8 +1,9 @@
-//! The disk reports a failed commit that may or may not have been stored: no caller waits forever for its command
-//! (DUR-6).
+//! The disk reports a failed commit that may or may not have been stored: no caller waits forever
+//! for its command (DUR-6).
 //!
-//! Each case has one command, and one or two faults in the commits after it. A caller that receives a retryable error
-//! repeats the command. Then the run must end, whichever commit failed in which way.
+//! Each case has one command, and one or two faults in the commits after it. A caller that receives
+//! a retryable error repeats the command. Then the run must end, whichever commit failed in which
+//! way.
 
 use std::{
     sync::atomic::{AtomicU64, Ordering::SeqCst},
@@ -90,8 +91,8 @@ const COMMANDS: [Command; 21] = {
     ]
 };
 
-/// Returns the combinations of faults: the position of each commit that fails, and whether its writes are stored
-/// nevertheless.
+/// Returns the combinations of faults: the position of each commit that fails, and whether its
+/// writes are stored nevertheless.
 fn faults() -> Vec<Vec<(u64, bool)>> {
     let single: Vec<(u64, bool)> = (1..=COMMITS)
         .flat_map(|at| [(at, false), (at, true)])
@@ -128,8 +129,8 @@ fn script(request: &ModelRequest) -> Turn {
     }
 }
 
-/// Repeats a command while its error is retryable, at most 500 times. `None`: the command had already taken effect,
-/// possibly by an earlier attempt.
+/// Repeats a command while its error is retryable, at most 500 times. `None`: the command had
+/// already taken effect, possibly by an earlier attempt.
 async fn insist<T>(mut attempt: impl AsyncFnMut() -> Result<T, ErrorInfo>) -> Option<T> {
     let mut last = None;
     for _ in 0..500 {
@@ -171,7 +172,8 @@ async fn begin(runtime: &Runtime, message: &str) -> RunHandle {
         .unwrap()
 }
 
-/// Prepares the session, injects the faults, executes the command, and returns the run that has to end.
+/// Prepares the session, injects the faults, executes the command, and returns the run that has to
+/// end.
 async fn ask(
     world: &TestRuntime,
     plan: &FaultPlan,

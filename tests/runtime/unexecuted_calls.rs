@@ -1,4 +1,5 @@
-//! Tool calls that a run returns to its caller unexecuted (RUN-3), and model parameters that a caller sets.
+//! Tool calls that a run returns to its caller unexecuted (RUN-3), and model parameters that a
+//! caller sets.
 
 use std::sync::{Arc, Mutex};
 

@@ -23,8 +23,8 @@ fn served(service: &ManualModelService) -> TestServer {
     )
 }
 
-/// Sends a request, kills the server as soon as the response arrives, and restarts it. Returns the body of the
-/// response.
+/// Sends a request, kills the server as soon as the response arrives, and restarts it. Returns the
+/// body of the response.
 async fn ask_and_kill(
     served: &mut TestServer,
     method: Method,
@@ -228,7 +228,8 @@ async fn acknowledged_session_and_artifact_changes_survive() {
     }
 }
 
-/// Answers the model calls of a run until it has completed, including calls that the killed process made.
+/// Answers the model calls of a run until it has completed, including calls that the killed process
+/// made.
 async fn completes(served: &TestServer, service: &ManualModelService, run: &Value, answer: &str) {
     let path = format!("/api/runs/{}", run["run_id"].as_str().unwrap());
     let completed = async {

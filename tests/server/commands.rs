@@ -1,5 +1,5 @@
-//! Commands on a machine with a server: the output is the same through the control socket, with `--url`, and without a
-//! server.
+//! Commands on a machine with a server: the output is the same through the control socket, with
+//! `--url`, and without a server.
 
 use reqwest::Method;
 use rustix::process::Signal;
@@ -65,8 +65,8 @@ async fn output_is_the_same_by_socket_by_url_and_without_server() {
         (&result["result"]["status"], &result["result"]["session_id"]),
         (&json!("completed"), &json!("s"))
     );
-    // Commands about the local machine reject `--url`. If the server is unreachable, commands fail instead of working
-    // locally.
+    // Commands about the local machine reject `--url`. If the server is unreachable, commands fail
+    // instead of working locally.
     for command in [&["doctor"][..], &["demo"], &["serve"], &["config", "show"]] {
         served
             .world

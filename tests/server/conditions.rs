@@ -1,4 +1,5 @@
-//! Conditional changes of artifacts (`ETag`, `If-Match`, `If-None-Match`), and bodies with an encoding.
+//! Conditional changes of artifacts (`ETag`, `If-Match`, `If-None-Match`), and bodies with an
+//! encoding.
 
 use reqwest::{Method, RequestBuilder, header};
 use serde_json::json;
@@ -43,7 +44,8 @@ async fn content(served: &TestServer) -> String {
         .unwrap()
 }
 
-/// Sends a request that must fail because of its condition. Returns the current version according to the error.
+/// Sends a request that must fail because of its condition. Returns the current version according
+/// to the error.
 async fn refused(request: RequestBuilder) -> serde_json::Value {
     let (status, said) = answer(request).await;
     assert_eq!(

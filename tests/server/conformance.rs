@@ -1,5 +1,6 @@
 //! The requests that the source documents print, with their paths and bodies; see
-//! `bin/guide/reference/conformance.md`. Each has the token of the server and `Content-Type: application/json`.
+//! `bin/guide/reference/conformance.md`. Each has the token of the server and `Content-Type:
+//! application/json`.
 
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -167,7 +168,8 @@ async fn body_of_a_form_is_refused() {
     }
 }
 
-/// During a run, the list and the content of a document show its edits; versions and exports show what is stored.
+/// During a run, the list and the content of a document show its edits; versions and exports show
+/// what is stored.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn documents_of_an_active_run_are_read() {
     let service = ManualModelService::new();

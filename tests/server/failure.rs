@@ -1,5 +1,5 @@
-//! A runtime that has permanently lost an actor: every interface reports it, no request waits for it, and its runs
-//! resume after a restart.
+//! A runtime that has permanently lost an actor: every interface reports it, no request waits for
+//! it, and its runs resume after a restart.
 
 use reqwest::Method;
 use serde_json::{Value, json};

@@ -1,4 +1,5 @@
-//! Requests with an `Idempotency-Key`: a repeated request has no second effect, also after `kill -9`.
+//! Requests with an `Idempotency-Key`: a repeated request has no second effect, also after `kill
+//! -9`.
 
 use std::collections::HashSet;
 
@@ -267,7 +268,8 @@ async fn repeated_upload_with_another_boundary_is_the_same_request() {
     );
 }
 
-/// A resumed run is not created by the request; it is named again nevertheless, and not continued by another run.
+/// A resumed run is not created by the request; it is named again nevertheless, and not continued
+/// by another run.
 #[tokio::test]
 async fn repeated_resume_names_the_same_run() {
     let service = ManualModelService::new();
@@ -309,7 +311,8 @@ async fn keys_belong_to_their_user_and_to_a_session() {
     };
     assert_eq!(create(BOB, "bobs").await.0, 201);
     assert_eq!(create(EVE, "eves").await.0, 201, "the key of another user");
-    // The stored answer is deleted with the session that it names. The request is not executed again.
+    // The stored answer is deleted with the session that it names. The request is not executed
+    // again.
     let deleted = served
         .request_as(BOB, Method::DELETE, "/api/sessions/bobs")
         .send()

@@ -105,7 +105,8 @@ impl KeepAlive {
         stream.write_all(&[head.as_bytes(), body].concat()).is_ok()
     }
 
-    /// Reads a response: its head in lower case, and its body. Both are empty if the server has closed the connection.
+    /// Reads a response: its head in lower case, and its body. Both are empty if the server has
+    /// closed the connection.
     fn answer(&mut self) -> (String, String) {
         let mut head = String::new();
         while !head.ends_with("\r\n\r\n") {
@@ -146,8 +147,8 @@ async fn early_response_keeps_or_closes_the_connection() {
             let head = format!(
                 "POST {path} HTTP/1.1\r\nhost: {addr}\r\nauthorization: Bearer {token}\r\n{media}"
             );
-            // If the server stops reading, sending may fail. The response must still be readable, except after bodies
-            // above 256 KiB.
+            // If the server stops reading, sending may fail. The response must still be readable,
+            // except after bodies above 256 KiB.
             connection.send(&head, &vec![b'x'; size]);
             let (answer, _) = connection.answer();
             let place = format!("{path} {media} {size}: {answer}");
@@ -212,7 +213,8 @@ async fn idle_connections_do_not_block_other_clients() {
     let mut silent: Vec<TcpStream> = Vec::new();
     for round in 0..120 {
         let mut stream = TcpStream::connect(&addr).unwrap();
-        // One third of the connections sends nothing, one third an incomplete request, one third a complete request.
+        // One third of the connections sends nothing, one third an incomplete request, one third a
+        // complete request.
         match round % 3 {
             0 => {}
             1 => stream.write_all(b"GET / HTTP/1.1\r\nHost:").unwrap(),
@@ -295,11 +297,13 @@ async fn half_closed_connection_still_gets_its_response() {
     );
 }
 
-/// Many connections at once from one address, each with a valid token, are all answered: those that the slots of the
-/// address and the reserved ones hold with the response, those beyond them at least with a refusal.
+/// Many connections at once from one address, each with a valid token, are all answered: those that
+/// the slots of the address and the reserved ones hold with the response, those beyond them at
+/// least with a refusal.
 #[test]
 fn burst_of_new_connections_is_answered() {
-    // So few that all are open within the 2 s in which a new connection is not closed for another one.
+    // So few that all are open within the 2 s in which a new connection is not closed for another
+    // one.
     let limits = "[server]\nmax_connections_per_address = 32\nreserved_connections = 32\n";
     let served = TestServer::new(&format!("{OFFLINE}{limits}"));
     let token = served.token();

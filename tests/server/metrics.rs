@@ -108,7 +108,8 @@ async fn values_match_the_routes_of_a_busy_server() {
         accepted
     };
     let token = served.token();
-    // A run that completes with a tool call, one that fails, and one in progress with another one queued.
+    // A run that completes with a tool call, one that fails, and one in progress with another one
+    // queued.
     let first = begin("first").await;
     let mut asked = service.next();
     asked.call("list_files", &json!({ "path": "." }));

@@ -1,4 +1,5 @@
-//! Settings that a further message of a session keeps from the previous run, as the model service receives them.
+//! Settings that a further message of a session keeps from the previous run, as the model service
+//! receives them.
 
 use serde_json::{Value, json};
 

@@ -161,7 +161,8 @@ async fn streamed_text_arrives_from_the_start_without_event_ids() {
     assert_eq!(text, "Piece by piece.");
 }
 
-/// Reads a stream from its start to the end of a run over connections that break. Returns the numbers of the events.
+/// Reads a stream from its start to the end of a run over connections that break. Returns the
+/// numbers of the events.
 async fn read_with_breaks(
     served: &TestServer,
     random: &mut Random,
@@ -368,7 +369,8 @@ async fn cursor_from_before_a_restore_is_rejected_with_restart_point() {
         "{body}"
     );
 
-    // From the beginning, each event of the restored database arrives once, and the last one is a valid cursor.
+    // From the beginning, each event of the restored database arrives once, and the last one is a
+    // valid cursor.
     let mut socket = served
         .watch(&served.token(), "/api/traces/s/watch?since_event_id=0")
         .await;

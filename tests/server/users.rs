@@ -113,7 +113,8 @@ async fn objects_of_another_user_are_not_found() {
             let (status, said) = answer(request).await;
             let what = format!("{operation}: {status} {said}");
             match operation.as_str() {
-                // Session ids are unique in the whole home. The response reveals only that the id is taken.
+                // Session ids are unique in the whole home. The response reveals only that the id
+                // is taken.
                 "POST /api/sessions" => assert_eq!(code(&said), "validation_error", "{what}"),
                 "POST /api/traces" | "POST /api/cleanup/artifacts" => {
                     assert_eq!(status, 404, "{what}")
@@ -181,7 +182,8 @@ async fn objects_of_another_user_are_not_found() {
         (Some(&*run), Some("cancelled")),
         "{ended}"
     );
-    // Changes are delivered in order: a leaked change of Bob's run would arrive before the change of Eve's own run.
+    // Changes are delivered in order: a leaked change of Bob's run would arrive before the change
+    // of Eve's own run.
     let run_request = json!({ "prompt": "hello", "session_id": "eves" });
     assert_eq!(
         answer(

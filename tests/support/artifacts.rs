@@ -1,8 +1,8 @@
 //! A model that executes the steps in its prompt, and helpers for artifacts.
 //!
-//! A prompt is a JSON list of turns. A turn is a call `["tool", {…}]`, several calls `[[…], […]]`, or a word:
-//! `"hang"` (until cancelled) or `"fail"`. After the last turn the model repeats the last message. The tool `pause`
-//! blocks a run until the test releases it.
+//! A prompt is a JSON list of turns. A turn is a call `["tool", {…}]`, several calls `[[…], […]]`,
+//! or a word: `"hang"` (until cancelled) or `"fail"`. After the last turn the model repeats the
+//! last message. The tool `pause` blocks a run until the test releases it.
 
 use std::{
     path::PathBuf,
@@ -106,8 +106,8 @@ impl Tool for Pause {
     }
 }
 
-/// A store that calls a hook before and after it commits an edit, with the number of the edit (from 1) and whether it
-/// is committed.
+/// A store that calls a hook before and after it commits an edit, with the number of the edit (from
+/// 1) and whether it is committed.
 pub struct EditHookStore<F> {
     store: Box<dyn Store>,
     edits: usize,

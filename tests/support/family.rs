@@ -1,6 +1,7 @@
-//! A model that chooses by a seed and by the conversation what a run does next: it reads, plans, asks a person, starts
-//! sub-agents, writes artifacts, makes mistakes, and answers. The same conversation always gets the same answer; the first
-//! attempt of some calls fails, once in each process.
+//! A model that chooses by a seed and by the conversation what a run does next: it reads, plans,
+//! asks a person, starts sub-agents, writes artifacts, makes mistakes, and answers. The same
+//! conversation always gets the same answer; the first attempt of some calls fails, once in each
+//! process.
 
 use std::{
     collections::HashSet,
@@ -199,8 +200,8 @@ fn calls(key: u64, requested: &[(&str, Value)]) -> Step {
     Step::from(Completion::tool_calls(calls.collect()))
 }
 
-/// Returns the usage that the service reports: one token for two bytes of the prompt, and 100 for the answer. The runtime
-/// estimates less for a call that is cut off.
+/// Returns the usage that the service reports: one token for two bytes of the prompt, and 100 for
+/// the answer. The runtime estimates less for a call that is cut off.
 pub fn reported_usage(request: &ModelRequest) -> Usage {
     let messages: usize = request
         .messages

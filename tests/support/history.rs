@@ -122,7 +122,8 @@ pub fn check_messages(messages: &[Message]) {
         }
     }
     assert!(owed.is_empty(), "{owed:?} are not answered");
-    // Check the same as providers see it. A conversation with only system messages has not been sent yet.
+    // Check the same as providers see it. A conversation with only system messages has not been
+    // sent yet.
     let sent: Vec<serde_json::Value> = messages.iter().map(sent).collect();
     if messages.iter().any(|message| message.role != Role::System) {
         assert_eq!(pairing::openai(&sent), Ok(()), "{sent:#?}");

@@ -72,7 +72,8 @@ impl Turn {
 
     /// Returns the notification that the turn waits for.
     ///
-    /// It is registered before the call counts as in flight: a test may notify as soon as it sees the count.
+    /// It is registered before the call counts as in flight: a test may notify as soon as it sees
+    /// the count.
     fn notified(&self) -> Option<Pin<Box<OwnedNotified>>> {
         let Self::When(notify, _) = self else {
             return None;

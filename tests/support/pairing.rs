@@ -1,8 +1,8 @@
 //! Rules of the providers for tool calls and their results, checked on messages in OpenAI's format.
 //!
-//! Pure, for tests only: a provider rejects every request that its function rejects. [`openai`] checks the messages
-//! directly; [`anthropic`] first converts them to that provider's blocks (MOD-2). System messages are skipped there,
-//! since Anthropic passes them separately.
+//! Pure, for tests only: a provider rejects every request that its function rejects. [`openai`]
+//! checks the messages directly; [`anthropic`] first converts them to that provider's blocks
+//! (MOD-2). System messages are skipped there, since Anthropic passes them separately.
 //!
 //! Not in this module: whether a tool exists and its arguments are valid.
 
@@ -12,7 +12,8 @@ use serde_json::Value;
 
 /// Checks messages against OpenAI's rules for chat completions.
 ///
-/// - An assistant message with calls is followed immediately by one tool message per call, in any order.
+/// - An assistant message with calls is followed immediately by one tool message per call, in any
+///   order.
 /// - A tool message occurs nowhere else.
 /// - The call ids of one message are distinct.
 /// - An assistant message has content or calls.
@@ -133,7 +134,8 @@ enum Block<'a> {
     ToolResult(&'a str),
 }
 
-/// Converts messages to turns: tool results belong to the user, and adjacent messages of one role are merged.
+/// Converts messages to turns: tool results belong to the user, and adjacent messages of one role
+/// are merged.
 fn turns(messages: &[Value]) -> Result<Vec<Turn<'_>>, String> {
     let mut turns: Vec<Turn<'_>> = Vec::new();
     for (place, message) in messages.iter().enumerate() {

@@ -1,7 +1,7 @@
 //! Runs the real binary in an isolated world: a home, a project and an empty environment.
 //!
-//! Tests do not sleep: they wait for output, for a request or for the end of a process. When a test fails, it kills
-//! its remaining processes.
+//! Tests do not sleep: they wait for output, for a request or for the end of a process. When a test
+//! fails, it kills its remaining processes.
 //!
 //! Elsewhere: worlds within the test process (`world.rs`).
 #![allow(dead_code, reason = "no suite uses all of it")]

@@ -1,6 +1,8 @@
-//! Runs the real binary on a pseudo-terminal: what a user would see on the screen, and what the user types.
+//! Runs the real binary on a pseudo-terminal: what a user would see on the screen, and what the
+//! user types.
 //!
-//! A terminal emulator processes everything that the process writes. Tests wait for its screen content.
+//! A terminal emulator processes everything that the process writes. Tests wait for its screen
+//! content.
 #![allow(dead_code, reason = "no suite uses all of it")]
 
 use std::{
@@ -196,7 +198,8 @@ impl TestTerminal {
         self.shown.state.lock().unwrap().written.len()
     }
 
-    /// Waits until the terminal has its usual modes (echo, line by line, signals) and shows the cursor.
+    /// Waits until the terminal has its usual modes (echo, line by line, signals) and shows the
+    /// cursor.
     #[track_caller]
     pub(crate) fn wait_until_restored(&self) {
         let usual = LocalModes::ECHO | LocalModes::ICANON | LocalModes::ISIG;
@@ -207,7 +210,8 @@ impl TestTerminal {
         });
     }
 
-    /// Waits until an editor has set its modes. Keys that are typed before are translated: Enter becomes a line feed.
+    /// Waits until an editor has set its modes. Keys that are typed before are translated: Enter
+    /// becomes a line feed.
     #[track_caller]
     pub(crate) fn wait_until_edited(&self) {
         self.wait_for_modes(|modes, _| !modes.local_modes.contains(LocalModes::ISIG));
@@ -267,7 +271,8 @@ impl TestTerminal {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
 
-    /// Waits until the process has ended. Returns the exit code and all rows, also the rows that scrolled off.
+    /// Waits until the process has ended. Returns the exit code and all rows, also the rows that
+    /// scrolled off.
     #[track_caller]
     pub(crate) fn wait_for_exit(mut self) -> (Option<i32>, Vec<String>) {
         let deadline = Instant::now() + TIMEOUT;

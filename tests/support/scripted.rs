@@ -1,8 +1,8 @@
 //! A scripted model service: OpenAI-compatible HTTP/1.1 on the loopback interface.
 //!
-//! It runs on a separate thread and runtime, so that tests can pause their own clock. It records every request, the
-//! maximum number of simultaneous requests, and how many clients closed the connection early. Dropping it joins all
-//! its tasks. Include it with `mod scripted;`.
+//! It runs on a separate thread and runtime, so that tests can pause their own clock. It records
+//! every request, the maximum number of simultaneous requests, and how many clients closed the
+//! connection early. Dropping it joins all its tasks. Include it with `mod scripted;`.
 //!
 //! Not in this module: checks of the requests.
 #![allow(
@@ -262,7 +262,8 @@ impl ScriptedServer {
         Self::start_any(Box::new(handler), false)
     }
 
-    /// Starts a service that also has the routes on which a server states its models: `handler` gets their requests too.
+    /// Starts a service that also has the routes on which a server states its models: `handler`
+    /// gets their requests too.
     pub fn start_with_routes(handler: impl Fn(&Request) -> Reply + Send + Sync + 'static) -> Self {
         Self::start_any(Box::new(handler), true)
     }

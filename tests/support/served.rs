@@ -1,4 +1,5 @@
-//! A running server for tests, and an HTTP and WebSocket client for it: real HTTP to the real binary.
+//! A running server for tests, and an HTTP and WebSocket client for it: real HTTP to the real
+//! binary.
 #![allow(dead_code, reason = "no suite uses all of it")]
 
 use std::io::{BufRead, BufReader};
@@ -107,7 +108,8 @@ impl TestServer {
         self.start(&addr);
     }
 
-    /// Starts the server again without the variables of its environment that the test has set, such as faults.
+    /// Starts the server again without the variables of its environment that the test has set, such
+    /// as faults.
     pub(crate) fn restart_without_variables(&mut self) {
         self.extra.clear();
         self.restart();

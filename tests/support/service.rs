@@ -1,6 +1,8 @@
-//! A model service controlled by the test: the test receives each request and sends each piece of the answer.
+//! A model service controlled by the test: the test receives each request and sends each piece of
+//! the answer.
 //!
-//! It implements the streaming protocol of OpenAI-compatible services, with one request per connection.
+//! It implements the streaming protocol of OpenAI-compatible services, with one request per
+//! connection.
 #![allow(dead_code, reason = "no suite uses all of it")]
 
 use std::{

@@ -20,7 +20,8 @@ use soong::{
 };
 use tempfile::TempDir;
 
-/// Maximum wait for anything in a test, so that a hang becomes a failure. No test is designed to wait this long.
+/// Maximum wait for anything in a test, so that a hang becomes a failure. No test is designed to
+/// wait this long.
 pub const TIMEOUT: Duration = Duration::from_secs(60);
 /// Folder for the copy of the disk at the moment of a power cut.
 const POWER_CUT_COPY: &str = "left";
@@ -163,8 +164,8 @@ impl TestRuntime {
     }
 }
 
-/// Simulates a power cut before a commit: copies the disk at that moment. Everything that the process does afterwards
-/// is lost for the reopened home.
+/// Simulates a power cut before a commit: copies the disk at that moment. Everything that the
+/// process does afterwards is lost for the reopened home.
 pub struct PowerSwitch {
     dir: OnceLock<PathBuf>,
     /// Number of commits before the cut. Negative: no cut.
@@ -282,8 +283,9 @@ pub async fn wait_for_questions(runtime: &Runtime, count: usize) -> Vec<Question
     }
 }
 
-/// Calls `one` with the numbers from 1 up, several at a time, until it returns false. Returns the last number for
-/// which it returned true. Runs concurrently because the calls mostly wait for retries.
+/// Calls `one` with the numbers from 1 up, several at a time, until it returns false. Returns the
+/// last number for which it returned true. Runs concurrently because the calls mostly wait for
+/// retries.
 pub fn run_until_false(one: impl AsyncFn(u64) -> bool + Sync) -> u64 {
     let next = AtomicU64::new(1);
     let end = AtomicU64::new(u64::MAX);

@@ -1,4 +1,5 @@
-//! HTTP clients: all of them use the same TLS implementation, rustls with the cryptography of `ring`.
+//! HTTP clients: all of them use the same TLS implementation, rustls with the cryptography of
+//! `ring`.
 
 use std::net::IpAddr;
 
@@ -8,8 +9,9 @@ pub fn client_builder() -> reqwest::ClientBuilder {
     reqwest::Client::builder()
 }
 
-/// Returns a builder for a client of one server, named by the host of its URL. A server on this machine is connected to
-/// directly, whatever proxy the environment names: a proxy cannot reach it, and must not see what is sent to it.
+/// Returns a builder for a client of one server, named by the host of its URL. A server on this
+/// machine is connected to directly, whatever proxy the environment names: a proxy cannot reach it,
+/// and must not see what is sent to it.
 pub fn client_builder_for(host: &str) -> reqwest::ClientBuilder {
     let builder = client_builder();
     if is_loopback(host) {
@@ -19,8 +21,8 @@ pub fn client_builder_for(host: &str) -> reqwest::ClientBuilder {
     }
 }
 
-/// Returns whether the host of a URL is this machine: `localhost`, a name below it, or a loopback or unspecified address.
-/// An IPv6 address may be in brackets.
+/// Returns whether the host of a URL is this machine: `localhost`, a name below it, or a loopback
+/// or unspecified address. An IPv6 address may be in brackets.
 pub fn is_loopback(host: &str) -> bool {
     let host = host.trim_end_matches('.').to_ascii_lowercase();
     if host == "localhost" || host.ends_with(".localhost") {
@@ -33,8 +35,9 @@ pub fn is_loopback(host: &str) -> bool {
     address.is_loopback() || address.is_unspecified()
 }
 
-/// Returns whether the host of a URL is this machine or one in its network: a private or link-local address, a name without
-/// a dot, or one below `.local`, `.lan`, `.home.arpa` or `.internal`. Names are not looked up.
+/// Returns whether the host of a URL is this machine or one in its network: a private or link-local
+/// address, a name without a dot, or one below `.local`, `.lan`, `.home.arpa` or `.internal`. Names
+/// are not looked up.
 pub fn is_local_network(host: &str) -> bool {
     const ZONES: [&str; 4] = [".local", ".lan", ".home.arpa", ".internal"];
     if is_loopback(host) {
@@ -50,8 +53,8 @@ pub fn is_local_network(host: &str) -> bool {
     }
 }
 
-/// Sets the cryptography for TLS connections of this process, unless the program has set another one. Clients that are
-/// not built with [`client_builder`] need it as well.
+/// Sets the cryptography for TLS connections of this process, unless the program has set another
+/// one. Clients that are not built with [`client_builder`] need it as well.
 pub fn install_tls_provider() {
     // Fails if a provider is set already, which is then used.
     let _ = rustls::crypto::ring::default_provider().install_default();

@@ -1,9 +1,9 @@
-//! The third layer of the matcher: finds the one region of a text that is nearest to the passage searched for
-//! (ART-7).
+//! The third layer of the matcher: finds the one region of a text that is nearest to the passage
+//! searched for (ART-7).
 //!
-//! First, a pass over the text finds the ends of all spans with the smallest distance. Then, a search backwards from
-//! each end finds the starts of the spans. Spans with the same end overlap, so the longest span of each end is enough
-//! to separate regions.
+//! First, a pass over the text finds the ends of all spans with the smallest distance. Then, a
+//! search backwards from each end finds the starts of the spans. Spans with the same end overlap,
+//! so the longest span of each end is enough to separate regions.
 
 use std::ops::Range;
 
@@ -62,7 +62,8 @@ pub(super) fn find(
     })
 }
 
-/// Returns the smallest distance of any span, and the ends of the spans with that distance, in ascending order.
+/// Returns the smallest distance of any span, and the ends of the spans with that distance, in
+/// ascending order.
 fn nearest(
     text: &[u32],
     old: &[u32],
@@ -145,8 +146,8 @@ impl Spans<'_> {
 
     /// Counts the regions, which are groups of overlapping spans.
     ///
-    /// If time runs out after the second region was found, returns the count so far, because two are enough to reject
-    /// the edit.
+    /// If time runs out after the second region was found, returns the count so far, because two
+    /// are enough to reject the edit.
     fn count_regions(&mut self, budget: &mut WorkBudget<'_>) -> Result<usize, MatchError> {
         let mut count = 0;
         let mut rest = self.ends.len();
@@ -173,7 +174,8 @@ impl Spans<'_> {
             let Some(before) = inside.checked_sub(1) else {
                 return Ok(0);
             };
-            // Check whether a span that ends in the region extends beyond this end. Earlier ends are more likely to.
+            // Check whether a span that ends in the region extends beyond this end. Earlier ends
+            // are more likely to.
             let next = self.ends[before];
             let mut extended = None;
             for at in inside..known {
@@ -204,7 +206,8 @@ impl Spans<'_> {
             } else {
                 (true, self.start(at, budget)?)
             };
-            // Among spans of equal length the first is kept, which is the earliest because ends ascend.
+            // Among spans of equal length the first is kept, which is the earliest because ends
+            // ascend.
             if (is_equal, end - start) > (best.0, best.1.len()) {
                 best = (is_equal, start..end);
             }
@@ -215,8 +218,8 @@ impl Spans<'_> {
         Ok(best.1)
     }
 
-    /// Returns the preferred start among the spans that end at `end`, and whether the first character of that span is
-    /// aligned with an equal character in some best alignment.
+    /// Returns the preferred start among the spans that end at `end`, and whether the first
+    /// character of that span is aligned with an equal character in some best alignment.
     ///
     /// Only for short texts, because the whole matrix is computed, backwards from the end.
     fn start_by_preference(

@@ -1,9 +1,10 @@
 //! Distance matrix of two texts: one column per character of the text, 64 rows per word.
 //!
-//! Myers' bit-parallel algorithm in Hyyrö's formulation: a column is stored as the differences between neighboring
-//! cells, one bit for +1 and one for −1. Only blocks that may contain a cell within the limit are computed (Ukkonen's
-//! cut-off): cells within the limit are exact, all others are only known to exceed it. Memory use does not depend on
-//! the length of the text, and is bounded for any pattern.
+//! Myers' bit-parallel algorithm in Hyyrö's formulation: a column is stored as the differences
+//! between neighboring cells, one bit for +1 and one for −1. Only blocks that may contain a cell
+//! within the limit are computed (Ukkonen's cut-off): cells within the limit are exact, all others
+//! are only known to exceed it. Memory use does not depend on the length of the text, and is
+//! bounded for any pattern.
 //!
 //! Elsewhere: how a distance is turned into a match (`approximate.rs`).
 
@@ -15,12 +16,13 @@ const UNKNOWN_SYMBOL: u32 = 0;
 /// Rows per block.
 const ROWS: usize = u64::BITS as usize;
 
-/// Distance above the limit at which the lowest active block is dropped, measured at its lowest cell: the height of a
-/// block, because its highest cell may be that much smaller, plus a reserve that keeps blocks from being dropped and
-/// added repeatedly.
+/// Distance above the limit at which the lowest active block is dropped, measured at its lowest
+/// cell: the height of a block, because its highest cell may be that much smaller, plus a reserve
+/// that keeps blocks from being dropped and added repeatedly.
 const DROP_MARGIN: isize = 96;
 
-/// Numbers the distinct characters of one text, so that other texts can be encoded as these numbers.
+/// Numbers the distinct characters of one text, so that other texts can be encoded as these
+/// numbers.
 pub(super) struct Alphabet {
     /// Symbols by code point, for the basic multilingual plane, up to the highest character in use.
     plane: Vec<u32>,
@@ -85,8 +87,8 @@ pub(super) struct Pattern {
 }
 
 impl Pattern {
-    /// Maximum number of words for the rows of symbols: 8 MB. The words of the rarest symbols, which have few rows,
-    /// are rebuilt in each column that needs them.
+    /// Maximum number of words for the rows of symbols: 8 MB. The words of the rarest symbols,
+    /// which have few rows, are rebuilt in each column that needs them.
     const MAX_WORDS: usize = 1 << 20;
 
     /// Prepares a text encoded by its own alphabet. The text must not be empty.
@@ -143,7 +145,8 @@ impl Pattern {
     }
 }
 
-/// Values passed from a block to the block below: its horizontal differences, and the carry of the addition.
+/// Values passed from a block to the block below: its horizontal differences, and the carry of the
+/// addition.
 struct BlockCarry {
     /// 0 or 1.
     carry: u64,
@@ -176,9 +179,9 @@ impl Blocks {
 
     /// Advances a range of blocks, from top to bottom, to the next column.
     ///
-    /// Always inlined: one caller passes a single block and the other many, and the loops are a third faster if the
-    /// compiler knows which. Only the first loop carries a value from word to word; the remaining work is in a second
-    /// loop, so that the compiler can vectorize it.
+    /// Always inlined: one caller passes a single block and the other many, and the loops are a
+    /// third faster if the compiler knows which. Only the first loop carries a value from word to
+    /// word; the remaining work is in a second loop, so that the compiler can vectorize it.
     #[inline(always)]
     fn advance(&mut self, range: Range<usize>, equals: &[u64], flow: &mut BlockCarry) {
         let count = range.len();
@@ -187,8 +190,8 @@ impl Blocks {
         let minus = &mut self.minus[range.clone()][..count];
         let sums = &mut self.sums[range][..count];
         for at in 0..count {
-            // A carry is passed on only if the sum without it is all ones, so the sums of the words do not depend on
-            // each other.
+            // A carry is passed on only if the sum without it is all ones, so the sums of the words
+            // do not depend on each other.
             let (sum, over) = (equals[at] & plus[at]).overflowing_add(plus[at]);
             let passes = u64::from(sum == u64::MAX);
             let sum = sum.wrapping_add(flow.carry);
@@ -213,7 +216,8 @@ impl Blocks {
         flow.minus = above_minus;
     }
 
-    /// Returns the difference between the cell above a block and the cell in row `rows` of the block.
+    /// Returns the difference between the cell above a block and the cell in row `rows` of the
+    /// block.
     fn vertical_difference(&self, block: usize, rows: usize) -> isize {
         let counting = u64::MAX >> (ROWS - rows);
         let up = (self.plus[block] & counting).count_ones();
@@ -233,7 +237,8 @@ impl BlockCarry {
 /// The current column of the distance matrix.
 pub(super) struct Columns<'a> {
     pattern: &'a Pattern,
-    /// Whether a match must start at the first character of the text. Otherwise it may start at any character.
+    /// Whether a match must start at the first character of the text. Otherwise it may start at any
+    /// character.
     anchored: bool,
     limit: isize,
     blocks: Blocks,
@@ -267,17 +272,20 @@ impl<'a> Columns<'a> {
         }
     }
 
-    /// Returns the number of blocks that the next column computes. 0: every cell exceeds the limit from now on.
+    /// Returns the number of blocks that the next column computes. 0: every cell exceeds the limit
+    /// from now on.
     pub(super) fn width(&self) -> usize {
         self.active
     }
 
-    /// Lowers the largest distance of interest to `limit`, which must not be greater than the previous one.
+    /// Lowers the largest distance of interest to `limit`, which must not be greater than the
+    /// previous one.
     pub(super) fn tighten(&mut self, limit: usize) {
         self.limit = limit.cast_signed();
     }
 
-    /// Processes the next character. Returns the distance of the whole pattern if it is within the limit.
+    /// Processes the next character. Returns the distance of the whole pattern if it is within the
+    /// limit.
     #[inline]
     pub(super) fn push(&mut self, symbol: u32) -> Option<usize> {
         let pattern = self.pattern;
@@ -314,8 +322,8 @@ impl<'a> Columns<'a> {
         let below = self.active;
         if below < self.pattern.blocks && before <= self.limit && (step < 0 || rows[below] & 1 == 1)
         {
-            // The first cell below may now come within the limit: through an equal character on the diagonal, or from
-            // the cell above, which has become smaller.
+            // The first cell below may now come within the limit: through an equal character on the
+            // diagonal, or from the cell above, which has become smaller.
             self.blocks.reset(below);
             self.blocks.advance(below..below + 1, rows, &mut flow);
             let height = self.pattern.height(below);
@@ -331,8 +339,8 @@ impl<'a> Columns<'a> {
     /// Drops the lowest blocks as long as all their cells exceed the limit.
     #[inline]
     fn drop_inactive_blocks(&mut self) {
-        // If a match may start at any character, the row above the first block is always zero, so the first block
-        // stays active.
+        // If a match may start at any character, the row above the first block is always zero, so
+        // the first block stays active.
         let least = usize::from(!self.anchored);
         while self.active > least && self.bottom >= self.limit + DROP_MARGIN {
             self.active -= 1;

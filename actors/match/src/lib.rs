@@ -1,10 +1,10 @@
 //! The text matcher: finds the passage of a text that an edit replaces (ART-7).
 //!
-//! Three layers are tried in order, each only if the previous one found nothing: the exact text; both texts
-//! normalized (`normalised.rs`); the nearest text by Levenshtein distance (`approximate.rs`). If several passages
-//! match, the search fails instead of guessing. Lengths and distances are in Unicode code points, ranges in bytes.
-//! The result depends only on the arguments: elapsed time is known only through `is_over`, which is called about once
-//! per millisecond.
+//! Three layers are tried in order, each only if the previous one found nothing: the exact text;
+//! both texts normalized (`normalised.rs`); the nearest text by Levenshtein distance
+//! (`approximate.rs`). If several passages match, the search fails instead of guessing. Lengths and
+//! distances are in Unicode code points, ranges in bytes. The result depends only on the arguments:
+//! elapsed time is known only through `is_over`, which is called about once per millisecond.
 //!
 //! Elsewhere: the replacement, storage, and the value of the time limit.
 
@@ -138,7 +138,8 @@ fn find_exact(
     Ok(found.map(|start| start..start + old.len()))
 }
 
-/// Returns the position of `wanted` if it occurs exactly once. Overlapping occurrences are not counted.
+/// Returns the position of `wanted` if it occurs exactly once. Overlapping occurrences are not
+/// counted.
 fn find_unique(
     text: &str,
     needle: &str,

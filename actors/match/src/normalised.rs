@@ -1,10 +1,11 @@
-//! The second layer of the matcher: compares both texts in normalized form, and maps the match back to the original
-//! (ART-7).
+//! The second layer of the matcher: compares both texts in normalized form, and maps the match back
+//! to the original (ART-7).
 //!
-//! A text is split into clusters, the smallest sequences of characters that can be normalized independently. Most
-//! clusters are unchanged by normalization; adjacent unchanged clusters form a single piece of the map. Every other
-//! cluster is a separate piece, which a match must contain completely or not at all. The size of the map therefore
-//! depends on the number of changes, not on the length of the text.
+//! A text is split into clusters, the smallest sequences of characters that can be normalized
+//! independently. Most clusters are unchanged by normalization; adjacent unchanged clusters form a
+//! single piece of the map. Every other cluster is a separate piece, which a match must contain
+//! completely or not at all. The size of the map therefore depends on the number of changes, not on
+//! the length of the text.
 //!
 //! Invariant: the pieces cover the normalized text in the order of the original, without overlap.
 
@@ -104,8 +105,8 @@ impl NormalizedText {
         Ok(writer.finish())
     }
 
-    /// Returns the range of the original for a range of the normalized text. Returns `None` if the range cuts through
-    /// a piece that is not verbatim.
+    /// Returns the range of the original for a range of the normalized text. Returns `None` if the
+    /// range cuts through a piece that is not verbatim.
     pub(super) fn original_range(&self, range: Range<usize>) -> Option<Range<usize>> {
         let first = self.piece_at(range.start)?;
         let last = self.piece_at(range.end.checked_sub(1)?)?;
@@ -142,7 +143,8 @@ struct Writer<'a> {
     pieces: Vec<Piece>,
     /// Range of the original to be appended unchanged.
     pending_verbatim: Range<usize>,
-    /// Spaces that are kept or dropped depending on the next character, each with whether it is unchanged.
+    /// Spaces that are kept or dropped depending on the next character, each with whether it is
+    /// unchanged.
     pending_spaces: Vec<(Range<usize>, bool)>,
     /// Character before the spaces.
     last: Option<char>,
@@ -220,8 +222,8 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Keeps the pending spaces before `next`, or drops them at the end of a line and between CJK and Latin
-    /// characters.
+    /// Keeps the pending spaces before `next`, or drops them at the end of a line and between CJK
+    /// and Latin characters.
     fn resolve_spaces(&mut self, next: char) {
         let last = self.last.replace(next);
         if self.pending_spaces.is_empty() {

@@ -1,7 +1,7 @@
 //! Anthropic's Messages API, and services that are compatible with it.
 //!
-//! Parts: `request` writes the body (with the `blocks` of messages, and the `thinking` that the model supports), `answer`
-//! reads the events.
+//! Parts: `request` writes the body (with the `blocks` of messages, and the `thinking` that the
+//! model supports), `answer` reads the events.
 
 mod answer;
 mod blocks;
@@ -41,7 +41,8 @@ impl Api for Messages {
     fn headers(key: &str, base: &BaseUrl) -> HeaderMap {
         let mut headers = HeaderMap::new();
         headers.insert("anthropic-version", HeaderValue::from_static(VERSION));
-        // Services behind another address read either header; Anthropic rejects a token in `x-api-key`.
+        // Services behind another address read either header; Anthropic rejects a token in
+        // `x-api-key`.
         let is_token = key.starts_with(TOKEN_START);
         if !is_token && let Some(value) = key_value(key) {
             headers.insert(HeaderName::from_static("x-api-key"), value);

@@ -1,9 +1,10 @@
-//! Circuit breaker of a profile: when its provider counts as down, and when it is tried again (MOD-3).
+//! Circuit breaker of a profile: when its provider counts as down, and when it is tried again
+//! (MOD-3).
 //!
 //! Pure: the time since the gateway was created is an argument; calls are identified by number.
 //!
-//! Invariants: while the breaker is open, no call begins before the pause has ended; after that, one probe at a time
-//! decides; any answer closes the breaker.
+//! Invariants: while the breaker is open, no call begins before the pause has ended; after that,
+//! one probe at a time decides; any answer closes the breaker.
 //!
 //! Elsewhere: which failures count, and how long a call waits (`gateway/ledger.rs`).
 
@@ -112,8 +113,8 @@ impl Breaker {
         self.state = State::Closed;
     }
 
-    /// Records that a call ended without information about the provider. If it was the probe, the next call becomes
-    /// the probe.
+    /// Records that a call ended without information about the provider. If it was the probe, the
+    /// next call becomes the probe.
     pub fn record_unknown(&mut self, id: u64, now: Duration) {
         if let State::HalfOpen { probe, pause } = self.state
             && probe == id

@@ -1,7 +1,7 @@
 //! Recognizes a model that writes the same passage without an end.
 //!
-//! A passage of at least 32 characters that stands 20 times in a row, over at least 2,000 characters, is not meant. Shorter
-//! passages count by a multiple of their length. Pure.
+//! A passage of at least 32 characters that stands 20 times in a row, over at least 2,000
+//! characters, is not meant. Shorter passages count by a multiple of their length. Pure.
 //!
 //! Elsewhere: whose answers are watched (`gateway/call.rs` of `soong`).
 
@@ -11,7 +11,8 @@ const MIN_PASSAGE_CHARS: usize = 32;
 const REPETITIONS: usize = 20;
 /// Minimum length of all of them, in characters.
 const MIN_TOTAL_CHARS: usize = 2_000;
-/// Number of characters at the end of the text that are looked at: the longest passage is a twentieth of it.
+/// Number of characters at the end of the text that are looked at: the longest passage is a
+/// twentieth of it.
 const TAIL_CHARS: usize = 32_000;
 /// Number of new characters after which the text is looked at again.
 const STEP_CHARS: usize = 1_000;
@@ -54,7 +55,8 @@ fn repeated_length(text: &[char]) -> Option<usize> {
     })
 }
 
-/// Returns, for each position, how many characters from there on equal those from the beginning on (the Z-function).
+/// Returns, for each position, how many characters from there on equal those from the beginning on
+/// (the Z-function).
 fn prefix_matches(text: &[char]) -> Vec<usize> {
     let mut matches = vec![0; text.len()];
     // The match that reaches furthest: its start and its end.

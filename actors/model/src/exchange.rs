@@ -1,8 +1,8 @@
-//! The HTTP exchanges of a request, for debugging: the bodies that were sent to a service and that it answered, byte for
-//! byte, up to 1 MiB each.
+//! The HTTP exchanges of a request, for debugging: the bodies that were sent to a service and that
+//! it answered, byte for byte, up to 1 MiB each.
 //!
-//! Only requests with a log are recorded ([`ModelRequest::exchanges`](crate::ModelRequest)). Headers are not: they carry
-//! keys.
+//! Only requests with a log are recorded ([`ModelRequest::exchanges`](crate::ModelRequest)).
+//! Headers are not: they carry keys.
 
 use std::sync::{Mutex, PoisonError};
 

@@ -1,7 +1,7 @@
 //! Google's Gemini API.
 //!
-//! Parts: `request` writes the body (with the `contents` of messages, and the `thinking` that the model supports),
-//! `answer` reads the events.
+//! Parts: `request` writes the body (with the `contents` of messages, and the `thinking` that the
+//! model supports), `answer` reads the events.
 
 mod answer;
 mod contents;

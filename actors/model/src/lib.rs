@@ -1,8 +1,8 @@
 //! Models: the trait that providers implement, with its request, result and error types (MOD-1).
 //!
-//! Independent of actors: a provider receives a request, streams deltas, and returns one completion. A provider makes
-//! one attempt and is cancelled by dropping its future. Retries, limits and cancellation are handled by the gateway
-//! (module `gateway` of `soong`).
+//! Independent of actors: a provider receives a request, streams deltas, and returns one
+//! completion. A provider makes one attempt and is cancelled by dropping its future. Retries,
+//! limits and cancellation are handled by the gateway (module `gateway` of `soong`).
 
 #[cfg(feature = "openai")]
 mod anthropic;
@@ -61,8 +61,8 @@ pub struct ModelRequest {
     /// Context that follows the newest message. That of earlier requests is in the answers to them
     /// ([`Message::context_update`]), and precedes them.
     pub context_update: Option<Arc<str>>,
-    /// Bytes of the images and files of the messages, in base64, by artifact. A file that is not included is described
-    /// in text.
+    /// Bytes of the images and files of the messages, in base64, by artifact. A file that is not
+    /// included is described in text.
     pub files: HashMap<ArtifactId, Arc<str>>,
     /// Tools that the model may call.
     pub tools: Arc<[Arc<ToolSpec>]>,
@@ -89,8 +89,8 @@ pub struct ModelRequest {
 /// Facts about a prompt that help its service to cache it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CacheHints {
-    /// Key of requests whose prompts begin alike, at most 64 characters. A service with several caches sends requests
-    /// with the same key to the same one.
+    /// Key of requests whose prompts begin alike, at most 64 characters. A service with several
+    /// caches sends requests with the same key to the same one.
     pub key: Option<Arc<str>>,
     /// Number of messages at the beginning that requests of other runs contain too.
     pub shared_messages: usize,
@@ -126,12 +126,13 @@ pub struct Completion {
     pub tool_calls: Vec<ToolCall>,
     /// Data for the service that made the answer, which is returned in later requests.
     pub provider_data: Option<Box<ProviderData>>,
-    /// Whether the service rejected the data that it had sent with earlier answers, so that the request was repeated
-    /// without them.
+    /// Whether the service rejected the data that it had sent with earlier answers, so that the
+    /// request was repeated without them.
     pub provider_data_rejected: bool,
     /// The usage, if the provider reports it.
     pub usage: Option<Usage>,
-    /// Why the model stopped: `stop`, `tool_calls` or `length` if one of them applies, else the provider's own word.
+    /// Why the model stopped: `stop`, `tool_calls` or `length` if one of them applies, else the
+    /// provider's own word.
     pub finish_reason: String,
 }
 
@@ -189,8 +190,8 @@ impl Completion {
     }
 }
 
-/// Returns whether a finish reason says that the model or its provider refused to answer: a content filter, a refusal,
-/// or one of Gemini's safety stops.
+/// Returns whether a finish reason says that the model or its provider refused to answer: a content
+/// filter, a refusal, or one of Gemini's safety stops.
 pub fn is_refusal(finish_reason: &str) -> bool {
     const REASONS: [&str; 8] = [
         "content_filter",
@@ -332,8 +333,8 @@ pub trait DeltaSink: Send {
     /// Receives the next piece.
     fn push(&mut self, delta: Delta);
 
-    /// Receives how much of the answer has arrived; the last value counts. A call that is cut off is charged
-    /// accordingly. Default: ignored.
+    /// Receives how much of the answer has arrived; the last value counts. A call that is cut off
+    /// is charged accordingly. Default: ignored.
     fn progress(&mut self, progress: AnswerProgress) {
         let _ = progress;
     }
@@ -341,8 +342,8 @@ pub trait DeltaSink: Send {
 
 /// A model provider.
 ///
-/// One call is one attempt. The future may be dropped at any time; the provider must then stop working on the
-/// request.
+/// One call is one attempt. The future may be dropped at any time; the provider must then stop
+/// working on the request.
 pub trait Model: Send + Sync + 'static {
     /// Returns the name of the model, for display and price tables.
     fn name(&self) -> &str;

@@ -1,11 +1,11 @@
 //! Rate limiter: requests and tokens that a profile may send per minute (MOD-3, ACT-4).
 //!
-//! Pure: the time since the gateway was created is an argument. Services count in different ways: in fixed windows,
-//! sliding windows or token buckets. This limiter satisfies all of them: in any 60 s, no more than the limit is sent,
-//! and all of it may be sent at once.
+//! Pure: the time since the gateway was created is an argument. Services count in different ways:
+//! in fixed windows, sliding windows or token buckets. This limiter satisfies all of them: in any
+//! 60 s, no more than the limit is sent, and all of it may be sent at once.
 //!
-//! Invariants: the limit holds in every window, in any order of reserving, beginning, giving back and settling; a
-//! reservation counts until it is given back.
+//! Invariants: the limit holds in every window, in any order of reserving, beginning, giving back
+//! and settling; a reservation counts until it is given back.
 //!
 //! Elsewhere: which call is next, and which calls wait (`gateway/`).
 
@@ -14,10 +14,11 @@ use std::{
     time::Duration,
 };
 
-/// Maximum number of tokens counted for one call. Protects the sums from overflow, whatever a provider reports.
+/// Maximum number of tokens counted for one call. Protects the sums from overflow, whatever a
+/// provider reports.
 const MAX_TOKENS_PER_CALL: u64 = 1 << 40;
-/// How long a call counts. Services count calls when they arrive, not when they are sent; the second beyond the
-/// minute covers that difference and costs 1.6 % of the rate.
+/// How long a call counts. Services count calls when they arrive, not when they are sent; the
+/// second beyond the minute covers that difference and costs 1.6 % of the rate.
 pub const WINDOW: Duration = Duration::from_secs(61);
 
 /// A limit that is reached.
@@ -79,8 +80,8 @@ impl Limiter {
 
     /// Reserves the tokens that a call may use.
     ///
-    /// A call larger than the whole limit is admitted when nothing else counts, so that it runs alone instead of
-    /// never.
+    /// A call larger than the whole limit is admitted when nothing else counts, so that it runs
+    /// alone instead of never.
     pub fn reserve(&mut self, id: u64, tokens: u64, now: Duration) -> Result<(), LimitReached> {
         if !self.has_limits() {
             return Ok(());
@@ -121,7 +122,8 @@ impl Limiter {
         }
     }
 
-    /// Sets the tokens that a call used, which began at `begun`. Calls that have left the window are ignored.
+    /// Sets the tokens that a call used, which began at `begun`. Calls that have left the window
+    /// are ignored.
     pub fn settle(&mut self, id: u64, begun: Duration, used: u64) {
         let Some(tokens) = self.begun.get_mut(&(begun, id)) else {
             return;
@@ -160,8 +162,8 @@ impl Limiter {
         self.max_requests > 0 || self.max_tokens > 0
     }
 
-    /// Returns the tokens that a call counts as: at least one, so that the number of remembered calls is bounded by
-    /// the limit.
+    /// Returns the tokens that a call counts as: at least one, so that the number of remembered
+    /// calls is bounded by the limit.
     fn cost(&self, tokens: u64) -> u64 {
         if self.max_tokens == 0 {
             0
@@ -217,8 +219,8 @@ mod tests {
         Duration::from_secs(seconds)
     }
 
-    /// Sends calls with these tokens one after the other, each as soon as possible. Returns when each was sent, in
-    /// seconds.
+    /// Sends calls with these tokens one after the other, each as soon as possible. Returns when
+    /// each was sent, in seconds.
     fn sent_at(limiter: &mut Limiter, calls: &[u64]) -> Vec<u64> {
         let mut now = Duration::ZERO;
         let times = (0_u64..).zip(calls).map(|(id, tokens)| {
@@ -332,7 +334,8 @@ mod tests {
                     Step::GiveBack { which } if !waiting.is_empty() => {
                         limiter.give_back(waiting.remove(which % waiting.len()).0);
                     }
-                    // Estimates are upper bounds here: the limiter cannot prevent usage beyond an estimate.
+                    // Estimates are upper bounds here: the limiter cannot prevent usage beyond an
+                    // estimate.
                     Step::Settle { which, share } if !begun.is_empty() => {
                         let which = which % begun.len();
                         let (at, id, tokens) = &mut begun[which];
@@ -351,7 +354,8 @@ mod tests {
                 let is_alone = window().filter(|(_, _, tokens)| *tokens > 0).count() == 1;
                 prop_assert!(max_tokens == 0 || used <= max_tokens || is_alone, "{used} tokens by {end:?}");
             }
-            // When everything is given back and the window has passed, the whole limit is available.
+            // When everything is given back and the window has passed, the whole limit is
+            // available.
             for (id, _) in waiting {
                 limiter.give_back(id);
             }

@@ -1,8 +1,8 @@
 //! Size limits of one model answer (MOD-4).
 //!
-//! An answer is held in memory and stored, so an answer of unlimited size could exhaust the memory of the process and
-//! the disk of the runtime's home. A provider checks the size while it reads the answer. The gateway checks every
-//! completion again.
+//! An answer is held in memory and stored, so an answer of unlimited size could exhaust the memory
+//! of the process and the disk of the runtime's home. A provider checks the size while it reads the
+//! answer. The gateway checks every completion again.
 
 use soong_protocol::ModelConfig;
 

@@ -1,8 +1,9 @@
-//! Chat completions, the API of OpenAI and of many compatible services: OpenRouter, Ollama, vLLM and others.
+//! Chat completions, the API of OpenAI and of many compatible services: OpenRouter, Ollama, vLLM
+//! and others.
 //!
-//! Parts: `request` writes the body (with the `content` of messages, and the data of earlier answers that is `returned`),
-//! `assemble` reads the answer (`wire`). `served_models` lists the models of a service, and
-//! `server_routes` asks it about one of them.
+//! Parts: `request` writes the body (with the `content` of messages, and the data of earlier
+//! answers that is `returned`), `assemble` reads the answer (`wire`). `served_models` lists the
+//! models of a service, and `server_routes` asks it about one of them.
 
 mod assemble;
 mod content;

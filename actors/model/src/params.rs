@@ -1,7 +1,7 @@
 //! Check of the sampling parameters that a caller adds to the requests of a run.
 //!
-//! They are sent unchanged; parameters that the model does not support are rejected by its service. `temperature` is
-//! not one of them: it has its own setting.
+//! They are sent unchanged; parameters that the model does not support are rejected by its service.
+//! `temperature` is not one of them: it has its own setting.
 
 use serde_json::{Map, Value};
 use soong_protocol::{Effort, ErrorCode, ErrorInfo, ModelConfig};
@@ -80,7 +80,8 @@ impl ReasoningParams {
     }
 }
 
-/// Parameters that the caller cannot set: every request sets them, or they would change the form of the answer.
+/// Parameters that the caller cannot set: every request sets them, or they would change the form of
+/// the answer.
 const RESERVED_PARAMS: [&str; 22] = [
     "model",
     "messages",

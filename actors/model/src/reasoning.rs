@@ -33,8 +33,8 @@ impl ReasoningSupport {
         }
     }
 
-    /// Returns the level to send for the one that is wanted: the nearest lower one that the model has, else its lowest.
-    /// `None` if the model takes no level.
+    /// Returns the level to send for the one that is wanted: the nearest lower one that the model
+    /// has, else its lowest. `None` if the model takes no level.
     pub fn nearest(&self, wanted: Effort) -> Option<Effort> {
         match self.levels {
             None => Some(wanted),

@@ -16,12 +16,12 @@ use crate::{
 
 /// Creates the model of a profile. Does not connect.
 ///
-/// The key, the base URL if the profile has none, and the values of `header_env` come from the environment. Without a key,
-/// the key `none` is sent, which local servers accept.
+/// The key, the base URL if the profile has none, and the values of `header_env` come from the
+/// environment. Without a key, the key `none` is sent, which local servers accept.
 ///
 /// # Errors
-/// An address, key or header that cannot be sent; a variable of `header_env` that is not set; a provider that is not a
-/// service (`offline`), or that this build does not include.
+/// An address, key or header that cannot be sent; a variable of `header_env` that is not set; a
+/// provider that is not a service (`offline`), or that this build does not include.
 #[cfg(feature = "openai")]
 pub fn create_model(
     config: &ModelConfig,

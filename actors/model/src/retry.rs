@@ -1,9 +1,11 @@
 //! When a failed model call is retried, and after which delay (MOD-3).
 //!
-//! Pure: no clock, no randomness, no waiting; the jitter is an argument. A failure concerns one call, and that call
-//! waits. A 429 response concerns the account: the whole profile pauses ([`pause`]).
+//! Pure: no clock, no randomness, no waiting; the jitter is an argument. A failure concerns one
+//! call, and that call waits. A 429 response concerns the account: the whole profile pauses
+//! ([`pause`]).
 //!
-//! Elsewhere: which failures are retryable ([`ModelError::is_retryable`]), and who waits (`gateway.rs`).
+//! Elsewhere: which failures are retryable ([`ModelError::is_retryable`]), and who waits
+//! (`gateway.rs`).
 
 use std::time::Duration;
 
@@ -11,16 +13,17 @@ use soong_protocol::RetryConfig;
 
 use super::{Failure, ModelError};
 
-/// Maximum pause of a profile, whatever `Retry-After` asks for. If a service asks for a day, it is tried again
-/// sooner, in case the account has been topped up.
+/// Maximum pause of a profile, whatever `Retry-After` asks for. If a service asks for a day, it is
+/// tried again sooner, in case the account has been topped up.
 pub const MAX_PAUSE: Duration = Duration::from_secs(300);
 
 /// Returns the delay before the next attempt. `None`: give up.
 ///
-/// `attempt` is the number of the attempt that failed, starting at 1. The delay doubles with each attempt, from
-/// `initial_backoff_ms` up to `max_backoff_ms`. `jitter` (0 to 1) reduces it to between 50 % and 100 %, so that calls
-/// that failed together do not retry together. The delay is never shorter than `Retry-After`. If that is longer than
-/// both `longest_ms` and `max_backoff_ms`, the call ends.
+/// `attempt` is the number of the attempt that failed, starting at 1. The delay doubles with each
+/// attempt, from `initial_backoff_ms` up to `max_backoff_ms`. `jitter` (0 to 1) reduces it to
+/// between 50 % and 100 %, so that calls that failed together do not retry together. The delay is
+/// never shorter than `Retry-After`. If that is longer than both `longest_ms` and `max_backoff_ms`,
+/// the call ends.
 pub fn wait_before_retry(
     config: &RetryConfig,
     longest_ms: u64,
@@ -42,8 +45,8 @@ pub fn wait_before_retry(
     Some(wait.max(Duration::from_millis(asked_ms)))
 }
 
-/// Returns how long the calls of a profile pause after a 429 response. `round` is the number of pauses in a row,
-/// starting at 1.
+/// Returns how long the calls of a profile pause after a 429 response. `round` is the number of
+/// pauses in a row, starting at 1.
 ///
 /// The pause is the longer of `Retry-After` and the backoff, but at most [`MAX_PAUSE`].
 pub fn pause(
@@ -56,9 +59,11 @@ pub fn pause(
     backoff(config, round, jitter).max(asked).min(MAX_PAUSE)
 }
 
-/// Returns the sum of the delays that a call would have between its remaining attempts, after `attempts` of them.
+/// Returns the sum of the delays that a call would have between its remaining attempts, after
+/// `attempts` of them.
 ///
-/// This is how long the call waits for a provider that is down: no longer than if it had retried all the time.
+/// This is how long the call waits for a provider that is down: no longer than if it had retried
+/// all the time.
 pub fn max_outage_wait(config: &RetryConfig, attempts: u32) -> Duration {
     let max_ms = config.max_backoff_ms;
     let mut left_ms = 0_u64;

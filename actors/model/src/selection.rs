@@ -1,4 +1,5 @@
-//! Which profile serves a model: the default one if none is configured, and the profile of a model name.
+//! Which profile serves a model: the default one if none is configured, and the profile of a model
+//! name.
 
 use soong_protocol::{Config, ErrorCode, ErrorInfo, ModelOverride, Provider};
 use soong_text::Environment;
@@ -14,8 +15,9 @@ const BY_KEY: [Provider; 3] = [
 /// Maximum number of similar names in an error.
 const MAX_SUGGESTIONS: usize = 5;
 
-/// Completes `[model]` if it names neither a provider nor a service: the provider is that of the model name, else the
-/// first one whose key is set. Returns whether a provider or a base URL was configured.
+/// Completes `[model]` if it names neither a provider nor a service: the provider is that of the
+/// model name, else the first one whose key is set. Returns whether a provider or a base URL was
+/// configured.
 pub fn complete_default_model(
     config: &mut Config,
     catalog: &ModelCatalog,
@@ -60,8 +62,8 @@ pub fn complete_default_model(
     false
 }
 
-/// Sets the provider of a profile that names none, so that it does not depend on the keys that are set.
-/// `inherits_provider`: the model of `[model]` determines one.
+/// Sets the provider of a profile that names none, so that it does not depend on the keys that are
+/// set. `inherits_provider`: the model of `[model]` determines one.
 fn complete_profile(profile: &mut ModelOverride, inherits_provider: bool, catalog: &ModelCatalog) {
     let known = profile
         .name
@@ -89,10 +91,11 @@ fn complete_profile(profile: &mut ModelOverride, inherits_provider: bool, catalo
     }
 }
 
-/// Splits the name of a model into a profile and a model name for it; `None`: the profile's own model.
+/// Splits the name of a model into a profile and a model name for it; `None`: the profile's own
+/// model.
 ///
-/// In this order: a profile; a model of the default profile if `default_takes_names`, because a provider or base URL is
-/// configured; `PROVIDER/NAME`; a name in the table.
+/// In this order: a profile; a model of the default profile if `default_takes_names`, because a
+/// provider or base URL is configured; `PROVIDER/NAME`; a name in the table.
 ///
 /// # Errors
 /// `config_error` if no profile serves the name, with the names that are possible.

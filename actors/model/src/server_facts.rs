@@ -1,7 +1,7 @@
 //! Facts that a server states about a model that it runs.
 //!
-//! Elsewhere: asking the server (`openai/server_routes.rs`); when it is asked, and where the facts are stored
-//! (`model_facts.rs` of `soong`).
+//! Elsewhere: asking the server (`openai/server_routes.rs`); when it is asked, and where the facts
+//! are stored (`model_facts.rs` of `soong`).
 
 use serde::{Deserialize, Serialize};
 #[cfg(not(feature = "openai"))]
@@ -40,8 +40,9 @@ pub struct ServerFacts {
 }
 
 impl ServerFacts {
-    /// Returns how many calls are made at the same time if no number is configured: the slots of llama.cpp, and 2 for
-    /// Ollama and LM Studio, which do not state a number. `None`: it is not known.
+    /// Returns how many calls are made at the same time if no number is configured: the slots of
+    /// llama.cpp, and 2 for Ollama and LM Studio, which do not state a number. `None`: it is not
+    /// known.
     pub fn default_concurrency(&self) -> Option<usize> {
         match (self.slots, self.program) {
             (Some(slots), _) => Some(slots.max(1)),

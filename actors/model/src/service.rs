@@ -1,12 +1,12 @@
 //! HTTP services of models, whatever their API.
 //!
-//! [`Service`] makes one attempt per call and always streams. An [`Api`] writes the requests and reads the answers; all
-//! else is shared: `http` sends a request with the `headers` of the profile, `answer` reads the response (`events`),
-//! `failure` builds the errors (`prompt_length` recognizes those about a prompt that is too long), `names`
-//! renames tools.
+//! [`Service`] makes one attempt per call and always streams. An [`Api`] writes the requests and
+//! reads the answers; all else is shared: `http` sends a request with the `headers` of the profile,
+//! `answer` reads the response (`events`), `failure` builds the errors (`prompt_length` recognizes
+//! those about a prompt that is too long), `names` renames tools.
 //!
-//! Architecture invariant: a service does not retry failures. A request is only repeated if the model rejects one of its
-//! parts, without that part.
+//! Architecture invariant: a service does not retry failures. A request is only repeated if the
+//! model rejects one of its parts, without that part.
 //!
 //! Elsewhere: waiting, limits and backoff (`gateway.rs` of `soong`, `retry.rs`).
 
@@ -75,7 +75,8 @@ pub(crate) trait Api: Send + Sync + 'static {
     const PROVIDER: Provider;
     /// Whether a model that rejects data of earlier answers is assumed to reject it always.
     const LEARNS_REJECTED_DATA: bool = false;
-    /// Parameters that the API rejects, and the header with which a profile selects a version that accepts them.
+    /// Parameters that the API rejects, and the header with which a profile selects a version that
+    /// accepts them.
     const REJECTED_PARAMS: (&'static [&'static str], &'static str) = (&[], "");
     /// End of the URL of requests. A base URL may end with it, because users copy it from manuals.
     const ENDPOINT: &'static str;
@@ -86,7 +87,8 @@ pub(crate) trait Api: Send + Sync + 'static {
     /// An answer in progress.
     type Answer: AnswerFormat + Send;
 
-    /// Returns the headers of each request. `key` can be sent in a header; `none` if there is no key.
+    /// Returns the headers of each request. `key` can be sent in a header; `none` if there is no
+    /// key.
     fn headers(key: &str, base: &BaseUrl) -> HeaderMap;
 
     /// Returns the path that is appended to the base URL, and its query parameters.
@@ -95,8 +97,8 @@ pub(crate) trait Api: Send + Sync + 'static {
     /// Returns the body of a request.
     fn body(call: Call<'_>) -> impl Serialize;
 
-    /// Returns the adaptation for another request after the service rejected a part of this one. `None` if it failed for
-    /// another reason.
+    /// Returns the adaptation for another request after the service rejected a part of this one.
+    /// `None` if it failed for another reason.
     fn next_adaptation(call: &Call<'_>, error: &ErrorBody) -> Option<Adaptation>;
 
     /// Returns what a model accepts about its reasoning.
@@ -296,8 +298,8 @@ impl DeltaSink for AnswerParts<'_> {
 }
 
 impl<A: Api> Service<A> {
-    /// Creates the service of a profile. Does not connect. The key, the base URL if the profile has none, and the values of
-    /// `header_env` come from the environment.
+    /// Creates the service of a profile. Does not connect. The key, the base URL if the profile has
+    /// none, and the values of `header_env` come from the environment.
     ///
     /// # Errors
     /// An address, key or header that cannot be sent; a variable of `header_env` that is not set.

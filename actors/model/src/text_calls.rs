@@ -1,10 +1,12 @@
-//! Calls of tools that a server left in the text of an answer, because its parser for the model is off or another one.
+//! Calls of tools that a server left in the text of an answer, because its parser for the model is
+//! off or another one.
 //!
-//! Five forms are recognized: `hermes` (`<tool_call>{…}</tool_call>`; Qwen, Hermes), `qwen` (`<function=NAME>` with
-//! `<parameter=NAME>`; Qwen3-Coder), `mistral` (`[TOOL_CALLS]`), `deepseek` (`<｜tool▁call▁begin｜>`) and `json` (the
-//! whole answer is `{"name": …, "arguments": …}`; Llama). The calls must be the end of the answer and outside of
-//! quotes, and a code fence around them must be the whole answer: an answer that shows such a text, for example from a
-//! file, calls nothing. Pure.
+//! Five forms are recognized: `hermes` (`<tool_call>{…}</tool_call>`; Qwen, Hermes), `qwen`
+//! (`<function=NAME>` with `<parameter=NAME>`; Qwen3-Coder), `mistral` (`[TOOL_CALLS]`), `deepseek`
+//! (`<｜tool▁call▁begin｜>`) and `json` (the whole answer is `{"name": …, "arguments": …}`; Llama).
+//! The calls must be the end of the answer and outside of quotes, and a code fence around them must
+//! be the whole answer: an answer that shows such a text, for example from a file, calls nothing.
+//! Pure.
 //!
 //! Elsewhere: whether the calls are run (`run/tasks/text_calls.rs` of `soong`).
 
@@ -97,8 +99,8 @@ fn whole_fence(text: &str) -> Option<&str> {
     is_one_fence.then(|| content.trim_end())
 }
 
-/// Returns whether what follows a text is quoted: by a mark before it, in a quoted or indented line, or in a code fence
-/// that is open.
+/// Returns whether what follows a text is quoted: by a mark before it, in a quoted or indented
+/// line, or in a code fence that is open.
 fn is_quoted(before: &str) -> bool {
     let line = before.rsplit('\n').next().unwrap_or_default();
     let is_marked = line.ends_with(['"', '\'', '`', '“', '«', '„', '‘', '(']);
@@ -152,7 +154,8 @@ fn qwen(text: &str) -> Option<Vec<TextCall>> {
     Some(calls)
 }
 
-/// Returns the value of a parameter: JSON that is no text, else the text without the line breaks around it.
+/// Returns the value of a parameter: JSON that is no text, else the text without the line breaks
+/// around it.
 fn parameter_value(text: &str) -> Value {
     let text = text.strip_prefix('\n').unwrap_or(text);
     let text = text.strip_suffix('\n').unwrap_or(text);
@@ -235,7 +238,8 @@ fn json_prefix(text: &str) -> Option<(Value, &str)> {
     Some((value, &text[length..]))
 }
 
-/// Returns the call `{"name": …, "arguments": …}`. Llama names the arguments `parameters`; some wrap it in `function`.
+/// Returns the call `{"name": …, "arguments": …}`. Llama names the arguments `parameters`; some
+/// wrap it in `function`.
 fn object_call(value: &Value) -> Option<TextCall> {
     let call = value
         .get("function")

@@ -1,8 +1,8 @@
 //! Token counts of texts: exact if the model's tokenizer is included, otherwise estimated (CTX-4).
 //!
-//! [`TokenCounter::load_soon`] starts a thread that loads the vocabulary. Until it is loaded, counts are estimated, so
-//! no caller waits for it. The time to count a text is bounded: a long text is counted in pieces, and the count of a
-//! very long text is extrapolated from samples.
+//! [`TokenCounter::load_soon`] starts a thread that loads the vocabulary. Until it is loaded,
+//! counts are estimated, so no caller waits for it. The time to count a text is bounded: a long
+//! text is counted in pieces, and the count of a very long text is extrapolated from samples.
 //!
 //! Not in this module: the counts that providers report (stored as usage), and context windows.
 
@@ -24,11 +24,13 @@ const CALL_TOKENS: u64 = 4;
 
 /// Tokens of an image whose size in pixels is unknown, about those of 1 megapixel.
 const IMAGE_TOKENS: u64 = 1_600;
-/// Pixels of an image per token, as Anthropic's manual counts. The other providers count fewer tokens.
+/// Pixels of an image per token, as Anthropic's manual counts. The other providers count fewer
+/// tokens.
 const PIXELS_PER_TOKEN: u64 = 750;
 /// Bytes of a PDF document per token: a page of about 80 kB has about 2000 tokens.
 const PDF_BYTES_PER_TOKEN: u64 = 40;
-/// Maximum estimate of a PDF document, of about 25 pages. Scanned pages have many bytes but no more tokens.
+/// Maximum estimate of a PDF document, of about 25 pages. Scanned pages have many bytes but no more
+/// tokens.
 const MAX_PDF_TOKENS: u64 = 50_000;
 /// Bytes of audio per token: 16 kB of MP3, which is a second, have about 25 tokens.
 const AUDIO_BYTES_PER_TOKEN: u64 = 640;
@@ -104,8 +106,8 @@ impl TokenCounter {
 
     /// Starts to load the vocabulary in the background, on the first call only.
     ///
-    /// The vocabulary occupies about 46 MiB until the process exits, so this is called only when a prompt fills more
-    /// than a quarter of the context window.
+    /// The vocabulary occupies about 46 MiB until the process exits, so this is called only when a
+    /// prompt fills more than a quarter of the context window.
     pub fn load_soon(self) {
         match self {
             #[cfg(feature = "tokenizer")]
@@ -114,8 +116,8 @@ impl TokenCounter {
         }
     }
 
-    /// Counts the tokens of a message, including its overhead. Images and files are estimated. Reasoning counts only if a
-    /// service expects it back.
+    /// Counts the tokens of a message, including its overhead. Images and files are estimated.
+    /// Reasoning counts only if a service expects it back.
     pub fn count(self, message: &Message) -> u64 {
         let call = |call: &soong_protocol::ToolCall| {
             CALL_TOKENS + self.count_text(&call.name) + self.count_text(&call.arguments)
@@ -158,8 +160,8 @@ impl TokenCounter {
 
 /// Returns whether a model uses the vocabulary `o200k_base`, according to its name.
 ///
-/// OpenAI models before `gpt-4o` use another vocabulary. It is not included, because it would add 1.7 MB for
-/// discontinued models.
+/// OpenAI models before `gpt-4o` use another vocabulary. It is not included, because it would add
+/// 1.7 MB for discontinued models.
 #[cfg(feature = "tokenizer")]
 fn uses_o200k(name: &str) -> bool {
     // Gateways use names like `openai/gpt-4o`, fine-tuned models like `ft:gpt-4o-mini:…`.

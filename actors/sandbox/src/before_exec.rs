@@ -1,12 +1,12 @@
 //! Code that a child process runs between `fork` and `exec`: the only file with unsafe code.
 //!
-//! A program is started by two forks. The first child is its supervisor (`supervisor.rs`): it stays a copy of this
-//! process, never runs another program, and outlives the program it supervises. The second child prepares itself
-//! (mounts, limits, Landlock, seccomp) and becomes the program.
+//! A program is started by two forks. The first child is its supervisor (`supervisor.rs`): it stays
+//! a copy of this process, never runs another program, and outlives the program it supervises. The
+//! second child prepares itself (mounts, limits, Landlock, seccomp) and becomes the program.
 //!
-//! After a fork of a process with many threads only system calls are safe: nothing here allocates or takes a lock, and
-//! everything that is read was made before the fork.
-//! Elsewhere: how a sandbox is built (`confinement`), the order of mounts (`mounting.rs`).
+//! After a fork of a process with many threads only system calls are safe: nothing here allocates
+//! or takes a lock, and everything that is read was made before the fork. Elsewhere: how a sandbox
+//! is built (`confinement`), the order of mounts (`mounting.rs`).
 
 #![allow(
     unsafe_code,
@@ -66,8 +66,8 @@ struct CStringArray {
     _strings: Vec<CString>,
 }
 
-// SAFETY: the pointers lead to the strings of the same value, which are never changed; moving the value moves no
-// string.
+// SAFETY: the pointers lead to the strings of the same value, which are never changed; moving the
+// value moves no string.
 unsafe impl Send for CStringArray {}
 // SAFETY: as above; there is no interior mutability.
 unsafe impl Sync for CStringArray {}
@@ -121,7 +121,8 @@ impl ExecImage {
     /// Executes the program; returns only if that fails.
     fn execute(&self) -> io::Error {
         let variables = self.variables.pointers.as_ptr();
-        // SAFETY: the path ends in NUL, both arrays end in a null pointer, and all strings outlive the call.
+        // SAFETY: the path ends in NUL, both arrays end in a null pointer, and all strings outlive
+        // the call.
         unsafe {
             libc::execve(
                 self.path.as_ptr(),
@@ -154,12 +155,14 @@ pub(super) fn supervise(
     ends: SupervisorEnds,
 ) {
     let prepared = move || start(&mut preparation, &image, &ends);
-    // SAFETY: the closure makes system calls only, all of them async-signal-safe: it takes no lock and allocates
-    // nothing (an error holds a bare error number), and what it reads was made before the fork.
+    // SAFETY: the closure makes system calls only, all of them async-signal-safe: it takes no lock
+    // and allocates nothing (an error holds a bare error number), and what it reads was made before
+    // the fork.
     unsafe { command.pre_exec(prepared) };
 }
 
-/// Runs in the first child: starts the program in a second child and supervises it. Returns only if that fails.
+/// Runs in the first child: starts the program in a second child and supervises it. Returns only if
+/// that fails.
 fn start(preparation: &mut ChildSetup, image: &ExecImage, ends: &SupervisorEnds) -> io::Result<()> {
     // The supervisor leads its own session, so that signals of the terminal do not reach it.
     rustix::process::setsid()?;
@@ -216,7 +219,8 @@ fn become_program(preparation: &mut ChildSetup, image: &ExecImage) -> io::Error 
 }
 
 fn prepare(preparation: &mut ChildSetup) -> io::Result<()> {
-    // The program leads its own session and group, so that a signal to the group does not reach the supervisor.
+    // The program leads its own session and group, so that a signal to the group does not reach the
+    // supervisor.
     rustix::process::setsid()?;
     if preparation.merge_stderr {
         rustix::stdio::dup2_stderr(rustix::stdio::stdout())?;
@@ -244,7 +248,8 @@ fn apply_linux_limits(preparation: &mut ChildSetup) -> io::Result<()> {
         && let Some(mounts) = &fence.parts().mounts
     {
         use rustix::process::{DumpableBehavior, set_dumpable_behavior};
-        // The child of a protected owner inherits the non-dumpable flag, and could not write its own user map.
+        // The child of a protected owner inherits the non-dumpable flag, and could not write its
+        // own user map.
         let previous = rustix::process::dumpable_behavior()?;
         if mounts.user.is_some() {
             set_dumpable_behavior(DumpableBehavior::Dumpable)?;
@@ -295,10 +300,11 @@ fn limit(resource: rustix::process::Resource, max: u64) {
     let _ = rustix::process::setrlimit(resource, wanted);
 }
 
-/// Drops all capabilities except those for files, signals, low ports, and changing user and group ids.
+/// Drops all capabilities except those for files, signals, low ports, and changing user and group
+/// ids.
 ///
-/// This prevents root from raising limits, loading modules, and reading other processes' memory, which Landlock does
-/// not prevent. Other users have no capabilities.
+/// This prevents root from raising limits, loading modules, and reading other processes' memory,
+/// which Landlock does not prevent. Other users have no capabilities.
 #[cfg(target_os = "linux")]
 fn drop_capabilities() -> io::Result<()> {
     use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities};
@@ -359,7 +365,8 @@ fn allow_beneath(fence: &Sandbox, folder: &std::ffi::CStr, access: u64) -> io::R
         parent_fd: folder.as_raw_fd(),
     };
     let ruleset = fence.parts().ruleset.as_raw_fd();
-    // SAFETY: both descriptors are open, and the structure has the kernel's layout and outlives the call.
+    // SAFETY: both descriptors are open, and the structure has the kernel's layout and outlives the
+    // call.
     let result = unsafe {
         libc::syscall(
             libc::SYS_landlock_add_rule,
@@ -384,7 +391,8 @@ fn install(filter: &[libc::sock_filter]) -> io::Result<()> {
         len,
         filter: filter.as_ptr().cast_mut(),
     };
-    // SAFETY: the program has as many instructions as it says, and both outlive the call, which only reads them.
+    // SAFETY: the program has as many instructions as it says, and both outlive the call, which
+    // only reads them.
     let result = unsafe {
         libc::syscall(
             libc::SYS_seccomp,
@@ -402,14 +410,16 @@ fn install(filter: &[libc::sock_filter]) -> io::Result<()> {
 
 /// Forks. Returns the child's id in the parent and `None` in the child.
 fn fork() -> io::Result<Option<Pid>> {
-    // SAFETY: this process is itself a fresh copy with one thread; the child makes system calls only.
+    // SAFETY: this process is itself a fresh copy with one thread; the child makes system calls
+    // only.
     match unsafe { libc::fork() } {
         -1 => Err(io::Error::last_os_error()),
         id => Ok(Pid::from_raw(id)),
     }
 }
 
-/// Ends the process without running any destructor or exit handler that it inherited from the copied process.
+/// Ends the process without running any destructor or exit handler that it inherited from the
+/// copied process.
 fn exit_immediately(status: i32) -> ! {
     // SAFETY: it takes a number and does not return.
     unsafe { libc::_exit(status) }
@@ -444,7 +454,8 @@ fn signal_set(fill: impl FnOnce(*mut libc::sigset_t)) -> libc::sigset_t {
     set
 }
 
-/// Returns a descriptor that becomes readable when a child ends. `None` if the system has no such descriptor.
+/// Returns a descriptor that becomes readable when a child ends. `None` if the system has no such
+/// descriptor.
 #[cfg(target_os = "linux")]
 fn child_signals() -> Option<OwnedFd> {
     let set = signal_set(|set| {
@@ -476,7 +487,8 @@ fn close_on_exec_pipe() -> io::Result<(OwnedFd, OwnedFd)> {
     }
 }
 
-/// Closes every descriptor except these. The supervisor must not hold a pipe of the program or another lifeline.
+/// Closes every descriptor except these. The supervisor must not hold a pipe of the program or
+/// another lifeline.
 fn close_all_but(kept: &[BorrowedFd<'_>; 2], also: Option<BorrowedFd<'_>>) {
     let also = also.map_or(kept[0].as_raw_fd(), |descriptor| descriptor.as_raw_fd());
     let mut kept = [kept[0].as_raw_fd(), kept[1].as_raw_fd(), also];
@@ -512,8 +524,8 @@ fn close_range(first: RawFd, last: RawFd) {
 /// Moves this process into new namespaces.
 #[cfg(all(target_os = "linux", feature = "sandbox"))]
 fn unshare(flags: rustix::thread::UnshareFlags) -> io::Result<()> {
-    // SAFETY: the function is unsafe because of its effect on threads that share descriptors. This process has one
-    // thread, and the flags passed here concern mounts and users only.
+    // SAFETY: the function is unsafe because of its effect on threads that share descriptors. This
+    // process has one thread, and the flags passed here concern mounts and users only.
     Ok(unsafe { rustix::thread::unshare_unsafe(flags) }?)
 }
 
@@ -528,8 +540,8 @@ fn set_read_only(tree: impl AsFd) -> io::Result<()> {
     };
     let flags = libc::AT_EMPTY_PATH | AT_RECURSIVE;
     let tree = tree.as_fd();
-    // SAFETY: the descriptor is open, the path is empty and ends in NUL, and the structure has the size that is
-    // passed; all of them outlive the call.
+    // SAFETY: the descriptor is open, the path is empty and ends in NUL, and the structure has the
+    // size that is passed; all of them outlive the call.
     let result = unsafe {
         libc::syscall(
             libc::SYS_mount_setattr,

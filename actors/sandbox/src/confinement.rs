@@ -1,12 +1,14 @@
-//! Confinement: what a child process may read and write, as far as the kernel can enforce it (TOOL-5).
+//! Confinement: what a child process may read and write, as far as the kernel can enforce it
+//! (TOOL-5).
 //!
-//! A [`SandboxPolicy`] lists the paths. A [`Sandbox`] is the same policy prepared for the kernel, before the process is
-//! started. It has two parts: a Landlock ruleset, which restricts opening, creating and removing files; and mounts of
-//! the process's own namespace, on which modes, owners and times cannot be changed either. Only files are confined:
-//! not the network, and not sockets in the file system.
+//! A [`SandboxPolicy`] lists the paths. A [`Sandbox`] is the same policy prepared for the kernel,
+//! before the process is started. It has two parts: a Landlock ruleset, which restricts opening,
+//! creating and removing files; and mounts of the process's own namespace, on which modes, owners
+//! and times cannot be changed either. Only files are confined: not the network, and not sockets in
+//! the file system.
 //!
-//! Not in this module: which paths a tool's commands may use (the tool decides), how a process enters the sandbox
-//! (`before_exec`).
+//! Not in this module: which paths a tool's commands may use (the tool decides), how a process
+//! enters the sandbox (`before_exec`).
 
 #[cfg(all(target_os = "linux", feature = "sandbox"))]
 mod landlock;
@@ -68,23 +70,24 @@ pub fn confinement() -> Confinement {
     linux::confinement()
 }
 
-/// File access policy of a process. Everything else is denied, except listing the names in directories, which is
-/// always possible. All paths are absolute, with symlinks resolved.
+/// File access policy of a process. Everything else is denied, except listing the names in
+/// directories, which is always possible. All paths are absolute, with symlinks resolved.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SandboxPolicy {
     /// Paths that the process may change, including everything below.
     pub write: Vec<PathBuf>,
-    /// Paths in folders of `write` that the process may read but not change. Nothing new can be created directly in a
-    /// folder that contains such a path.
+    /// Paths in folders of `write` that the process may read but not change. Nothing new can be
+    /// created directly in a folder that contains such a path.
     pub read_only: Vec<PathBuf>,
-    /// Files and folders that the process may neither read nor change, including everything below, except for paths
-    /// named in `write`. Everything else may be read and executed. If the process has its own mounts, a hidden file
-    /// reads as empty.
+    /// Files and folders that the process may neither read nor change, including everything below,
+    /// except for paths named in `write`. Everything else may be read and executed. If the process
+    /// has its own mounts, a hidden file reads as empty.
     pub hidden: Vec<PathBuf>,
-    /// Devices that the process may read and write; nothing can be created below them. All other devices are hidden.
+    /// Devices that the process may read and write; nothing can be created below them. All other
+    /// devices are hidden.
     pub devices: Vec<PathBuf>,
-    /// Size of the process's own `/dev/shm`, in bytes, if it can have its own mounts. `None`: it has no terminals and
-    /// no `/dev/shm`.
+    /// Size of the process's own `/dev/shm`, in bytes, if it can have its own mounts. `None`: it
+    /// has no terminals and no `/dev/shm`.
     pub shared_memory_bytes: Option<u64>,
 }
 
@@ -115,8 +118,8 @@ impl SandboxPolicy {
     }
 }
 
-/// A [`SandboxPolicy`] prepared for the kernel. A process that is started within it cannot leave it, nor can its
-/// children.
+/// A [`SandboxPolicy`] prepared for the kernel. A process that is started within it cannot leave
+/// it, nor can its children.
 #[derive(Debug, Clone)]
 pub struct Sandbox(Arc<linux::SandboxParts>);
 
@@ -135,9 +138,10 @@ impl Sandbox {
 
 /// Returns the paths that together cover everything below `root`, except for hidden paths.
 ///
-/// Access can be granted to whole directories only. If a directory contains something hidden, its entries are granted
-/// one by one, so files created in it later are not accessible. Symlinks are skipped, because access is checked on
-/// their targets. `hidden` are absolute paths with symlinks resolved.
+/// Access can be granted to whole directories only. If a directory contains something hidden, its
+/// entries are granted one by one, so files created in it later are not accessible. Symlinks are
+/// skipped, because access is checked on their targets. `hidden` are absolute paths with symlinks
+/// resolved.
 fn paths_excluding(root: &Path, hidden: &[PathBuf]) -> Vec<PathBuf> {
     if hidden.iter().any(|path| root.starts_with(path)) {
         return Vec::new();

@@ -13,7 +13,8 @@ pub struct HeadTailBuffer {
 }
 
 impl HeadTailBuffer {
-    /// Creates a buffer that keeps the first `head_bytes` bytes and, of the following bytes, the last `tail_bytes`.
+    /// Creates a buffer that keeps the first `head_bytes` bytes and, of the following bytes, the
+    /// last `tail_bytes`.
     pub fn new(head_bytes: usize, tail_bytes: usize) -> Self {
         Self {
             head: Vec::new(),

@@ -1,12 +1,13 @@
-//! Child processes: starting programs, reading their output, and ending everything that they started (TOOL-5).
+//! Child processes: starting programs, reading their output, and ending everything that they
+//! started (TOOL-5).
 //!
 //! Each program runs below a supervisor process, a copy of this one (`before_exec/supervisor.rs`).
 //!
 //! Invariants:
 //! - A program gets the variables that it is given and no others.
 //! - It leads its own session, without a terminal.
-//! - Everything that it started is killed with it, whether its [`ProcessTree`] is ended or dropped, or this process is
-//!   killed.
+//! - Everything that it started is killed with it, whether its [`ProcessTree`] is ended or dropped,
+//!   or this process is killed.
 //!
 //! Elsewhere: which programs are started and why, and how their output is shown.
 
@@ -116,7 +117,8 @@ pub struct ProgramOutput {
 }
 
 impl SpawnOptions {
-    /// Prepares a program that runs in `directory` with these variables, [`MARK_VARIABLE`], and no others.
+    /// Prepares a program that runs in `directory` with these variables, [`MARK_VARIABLE`], and no
+    /// others.
     pub fn new(
         program: impl Into<PathBuf>,
         directory: &Path,
@@ -149,8 +151,9 @@ impl SpawnOptions {
         self
     }
 
-    /// Disables set-user-id programs such as `sudo`, because their processes could not be killed. Root keeps only the
-    /// capabilities for files, signals, low ports, and changing user and group ids.
+    /// Disables set-user-id programs such as `sudo`, because their processes could not be killed.
+    /// Root keeps only the capabilities for files, signals, low ports, and changing user and group
+    /// ids.
     #[must_use]
     pub fn without_new_privileges(mut self) -> Self {
         self.may_gain_privileges = false;
@@ -178,8 +181,8 @@ impl SpawnOptions {
         self
     }
 
-    /// Starts the program. Requires a tokio runtime with I/O enabled. Dropping the future ends everything that it has
-    /// started.
+    /// Starts the program. Requires a tokio runtime with I/O enabled. Dropping the future ends
+    /// everything that it has started.
     ///
     /// # Errors
     /// The program does not exist, or cannot be run or confined.
@@ -187,8 +190,8 @@ impl SpawnOptions {
         self.start_with_attachment(()).await
     }
 
-    /// Starts the program as [`SpawnOptions::start`] does, and keeps a value until the program and everything that it
-    /// started have ended, even if the future is dropped.
+    /// Starts the program as [`SpawnOptions::start`] does, and keeps a value until the program and
+    /// everything that it started have ended, even if the future is dropped.
     ///
     /// # Errors
     /// Those of [`SpawnOptions::start`]; the value is dropped.
@@ -229,7 +232,8 @@ impl SpawnOptions {
         })
     }
 
-    /// Runs the program to its end, without input and output, and waits until everything that it started has ended.
+    /// Runs the program to its end, without input and output, and waits until everything that it
+    /// started has ended.
     #[cfg_attr(not(all(target_os = "linux", feature = "sandbox")), allow(dead_code))]
     fn run_without_output(self) -> io::Result<ExitStatus> {
         use std::os::unix::process::ExitStatusExt;
@@ -280,8 +284,8 @@ impl SpawnOptions {
             lifeline: lifeline_end.into(),
             reports: reports_end.into(),
         };
-        // The supervisor never executes this command: the program, its arguments and its variables are those of the
-        // image.
+        // The supervisor never executes this command: the program, its arguments and its variables
+        // are those of the image.
         let mut command = std::process::Command::new(&program);
         let stdin = if self.has_input {
             Stdio::piped()
@@ -303,10 +307,11 @@ impl SpawnOptions {
         })
     }
 
-    /// Runs the program until it ends, or for `limit` at most. Then everything that it started is killed.
+    /// Runs the program until it ends, or for `limit` at most. Then everything that it started is
+    /// killed.
     ///
-    /// `input` is written to standard input. The first `kept_bytes` of each stream are kept. Dropping the future
-    /// kills all processes as well.
+    /// `input` is written to standard input. The first `kept_bytes` of each stream are kept.
+    /// Dropping the future kills all processes as well.
     pub async fn run(
         self,
         input: &[u8],
@@ -367,7 +372,8 @@ async fn collect(stream: &mut (impl AsyncRead + Unpin), into: &mut HeadTailBuffe
     }
 }
 
-/// Returns the path of a program: the given one if it contains a slash, else the one found through PATH.
+/// Returns the path of a program: the given one if it contains a slash, else the one found through
+/// PATH.
 fn resolve_program(program: &Path, variables: &BTreeMap<String, String>) -> io::Result<PathBuf> {
     let name = program.to_str().filter(|name| !name.contains('/'));
     let Some(name) = name else {
@@ -380,8 +386,8 @@ fn resolve_program(program: &Path, variables: &BTreeMap<String, String>) -> io::
     find_program(name, path).ok_or_else(|| io::ErrorKind::NotFound.into())
 }
 
-/// Finds a program in the folders of `path`, the value of PATH. Default: the system folders. Relative folders are
-/// ignored.
+/// Finds a program in the folders of `path`, the value of PATH. Default: the system folders.
+/// Relative folders are ignored.
 pub fn find_program(name: &str, path: Option<&str>) -> Option<PathBuf> {
     let path = path.unwrap_or("/usr/local/bin:/usr/bin:/bin");
     let folders = path

@@ -1,4 +1,5 @@
-//! Protection of the owner process: no core dumps, memory that other processes cannot read, adoption of orphans.
+//! Protection of the owner process: no core dumps, memory that other processes cannot read,
+//! adoption of orphans.
 
 use std::{
     collections::BTreeSet,
@@ -18,16 +19,18 @@ static SUPERVISORS: Mutex<BTreeSet<i32>> = Mutex::new(BTreeSet::new());
 /// Whether orphans of this process's descendants become its children.
 static ADOPTS: AtomicBool = AtomicBool::new(false);
 
-/// Protects this process from the programs that it starts, and makes it the reaper of their orphans. On Linux:
+/// Protects this process from the programs that it starts, and makes it the reaper of their
+/// orphans. On Linux:
 ///
-/// - Its memory cannot be read by other processes of the same user, nor dumped (`PR_SET_DUMPABLE` 0).
+/// - Its memory cannot be read by other processes of the same user, nor dumped (`PR_SET_DUMPABLE`
+///   0).
 /// - It writes no core file, and the limit cannot be raised again (`RLIMIT_CORE` 0, hard).
-/// - Orphans of its descendants become its children (`PR_SET_CHILD_SUBREAPER`), so that a program whose supervisor
-///   was killed is still found and ended.
+/// - Orphans of its descendants become its children (`PR_SET_CHILD_SUBREAPER`), so that a program
+///   whose supervisor was killed is still found and ended.
 ///
-/// The binary `soong` calls this at its start. The library never calls it automatically: a debugger cannot attach
-/// afterwards, and the embedding program must reap the processes that it orphans itself. Does nothing on other
-/// systems.
+/// The binary `soong` calls this at its start. The library never calls it automatically: a debugger
+/// cannot attach afterwards, and the embedding program must reap the processes that it orphans
+/// itself. Does nothing on other systems.
 ///
 /// # Errors
 /// The system refused one of the calls; the later ones were not made.
@@ -74,8 +77,8 @@ pub(super) fn remove_supervisor(pid: Pid) {
 
 /// Returns the children of this process that confined programs have orphaned.
 ///
-/// A confined program cannot gain privileges, and neither can its children. No other child of this process has that
-/// property, unless this process has it too.
+/// A confined program cannot gain privileges, and neither can its children. No other child of this
+/// process has that property, unless this process has it too.
 pub(super) fn adopted_orphans() -> Vec<i32> {
     if !ADOPTS.load(Ordering::Relaxed) || process_table::has_no_new_privileges(id()) {
         return Vec::new();

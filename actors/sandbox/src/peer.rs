@@ -1,15 +1,15 @@
 //! Checks whether the process at the other end of a socket was started by a tool (TOOL-5).
 //!
-//! A command must not approve its own request. The user's own programs carry none of the signs that are checked here.
-//! If Soong itself was started by such a command, its own signs do not count.
+//! A command must not approve its own request. The user's own programs carry none of the signs that
+//! are checked here. If Soong itself was started by such a command, its own signs do not count.
 
 use super::process_table;
 
 /// Maximum number of ancestors that are checked.
 const MAX_ANCESTORS: usize = 20;
 
-/// Returns whether a process is a command that a tool started, or descends from one. Returns true if the process
-/// cannot be inspected.
+/// Returns whether a process is a command that a tool started, or descends from one. Returns true
+/// if the process cannot be inspected.
 ///
 /// Always `false` on systems other than Linux, where processes cannot be inspected.
 pub fn is_tool_process(pid: u32) -> bool {

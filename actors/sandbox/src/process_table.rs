@@ -1,7 +1,8 @@
 //! The process table, and which of its processes belong to a call (TOOL-5).
 //!
-//! Membership is computed from the table that was read, without further system calls. On systems other than Linux
-//! nothing is read, and only the process group is known. Elsewhere: signals (`process_tree.rs`).
+//! Membership is computed from the table that was read, without further system calls. On systems
+//! other than Linux nothing is read, and only the process group is known. Elsewhere: signals
+//! (`process_tree.rs`).
 
 use std::collections::HashSet;
 
@@ -22,10 +23,11 @@ pub(super) struct Process {
     pub(super) is_marked: bool,
 }
 
-/// Returns the live processes that belong to `root`, without `root` itself and without the process `own`.
+/// Returns the live processes that belong to `root`, without `root` itself and without the process
+/// `own`.
 ///
-/// A process belongs to `root` if it is in its session or group, carries its mark, or descends from it or from
-/// another member.
+/// A process belongs to `root` if it is in its session or group, carries its mark, or descends from
+/// it or from another member.
 pub(super) fn members(table: &[Process], root: i32, own: i32) -> Vec<&Process> {
     let may_be = |process: &&Process| process.pid != own && process.pid > 1;
     let belongs = |process: &&Process| {
@@ -83,8 +85,8 @@ pub(super) fn read_one(pid: i32) -> Option<Process> {
     ))
 }
 
-/// Returns the live descendants of a process. Stops once at least `enough` processes are found. If the process itself
-/// has ended, the result is empty.
+/// Returns the live descendants of a process. Stops once at least `enough` processes are found. If
+/// the process itself has ended, the result is empty.
 pub(super) fn descendants(root: i32, limit: usize) -> Vec<i32> {
     let mut found = children(root);
     // A process that gets another parent while the table is read could be found twice.
@@ -105,7 +107,8 @@ pub(super) fn descendants(root: i32, limit: usize) -> Vec<i32> {
     found
 }
 
-/// Returns the memory of a process that is not backed by files, in bytes: anonymous and shared pages.
+/// Returns the memory of a process that is not backed by files, in bytes: anonymous and shared
+/// pages.
 pub(super) fn memory_bytes(pid: i32) -> u64 {
     let Ok(status) = std::fs::read(format!("/proc/{pid}/status")) else {
         return 0;
@@ -151,7 +154,8 @@ pub(super) fn name_of(pid: i32) -> Option<String> {
     Some(name).filter(|name| !name.is_empty())
 }
 
-/// Returns whether a process can never gain privileges (`no_new_privs`); `false` if it cannot be read.
+/// Returns whether a process can never gain privileges (`no_new_privs`); `false` if it cannot be
+/// read.
 pub(super) fn has_no_new_privileges(pid: i32) -> bool {
     status_line(pid, "NoNewPrivs:").as_deref() == Some("1")
 }
@@ -170,8 +174,8 @@ pub(super) fn status_line(pid: i32, name: &str) -> Option<String> {
     )
 }
 
-/// Reads all processes. The mark is searched for in processes that were started at `since` or later. Processes in
-/// `also` count as marked.
+/// Reads all processes. The mark is searched for in processes that were started at `since` or
+/// later. Processes in `also` count as marked.
 #[cfg(target_os = "linux")]
 pub(super) fn read_all(mark: ProcessTag, since: u64, also: &[i32]) -> Vec<Process> {
     let Ok(entries) = std::fs::read_dir("/proc") else {

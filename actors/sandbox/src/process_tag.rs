@@ -1,9 +1,9 @@
 //! The mark of a child process: identifies the call that it belongs to (TOOL-5).
 //!
-//! A process carries it twice. An environment variable names the call; it is lost if a program clears its
-//! environment. A number derived from it is set as the limit on real-time computing, which cannot be cleared: every
-//! child inherits it, and without privileges it can only be lowered. As a limit it has no effect: it is more than 70
-//! 000 years in microseconds.
+//! A process carries it twice. An environment variable names the call; it is lost if a program
+//! clears its environment. A number derived from it is set as the limit on real-time computing,
+//! which cannot be cleared: every child inherits it, and without privileges it can only be lowered.
+//! As a limit it has no effect: it is more than 70 000 years in microseconds.
 
 use uuid::Uuid;
 
@@ -40,8 +40,8 @@ pub(super) fn number_in_limits(limits: &str) -> Option<u64> {
     let line = limits
         .lines()
         .find_map(|line| line.strip_prefix("Max realtime timeout"))?;
-    // The columns are soft limit, hard limit and unit. The hard limit counts, since a process can change the soft one
-    // freely.
+    // The columns are soft limit, hard limit and unit. The hard limit counts, since a process can
+    // change the soft one freely.
     let hard: u64 = line.split_whitespace().nth(1)?.parse().ok()?;
     (FLOOR..2 * FLOOR).contains(&hard).then_some(hard)
 }

@@ -1,8 +1,9 @@
 //! A program and everything that it started: asked to end, killed, and waited for (TOOL-5).
 //!
-//! The supervisor process (`before_exec/supervisor.rs`) kills them when its lifeline closes, which also happens when
-//! this process ends in any way. If the supervisor itself was killed, which requires a process outside the program's
-//! sandbox, this process finds and kills the remaining processes.
+//! The supervisor process (`before_exec/supervisor.rs`) kills them when its lifeline closes, which
+//! also happens when this process ends in any way. If the supervisor itself was killed, which
+//! requires a process outside the program's sandbox, this process finds and kills the remaining
+//! processes.
 //!
 //! Elsewhere: how processes are found (`process_table.rs`).
 
@@ -26,15 +27,16 @@ use super::{
 
 /// Time that processes get to end after they were asked to.
 pub(super) const TERM_GRACE: Duration = Duration::from_millis(500);
-/// Maximum duration of killing: a process that waits for a lost disk cannot be killed. Longer than the limit of the
-/// supervisor, which knows more processes than this one would find.
+/// Maximum duration of killing: a process that waits for a lost disk cannot be killed. Longer than
+/// the limit of the supervisor, which knows more processes than this one would find.
 const KILL_LIMIT: Duration = Duration::from_secs(10);
 /// Time between two checks for remaining processes.
 const POLL_INTERVAL: Duration = Duration::from_millis(2);
 /// Maximum number of processes named in [`EndSummary`].
 const MAX_NAMES: usize = 8;
 
-/// A program and everything that it started. Dropping it asks all processes to end, and kills them after 500 ms.
+/// A program and everything that it started. Dropping it asks all processes to end, and kills them
+/// after 500 ms.
 #[derive(Debug)]
 pub struct ProcessTree {
     reports: pipe::Receiver,
@@ -47,7 +49,8 @@ pub struct ProcessTree {
 /// Result of ending a program and its descendants.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct EndSummary {
-    /// Number of processes that were killed. The program itself is counted only if the supervisor had been killed.
+    /// Number of processes that were killed. The program itself is counted only if the supervisor
+    /// had been killed.
     pub killed: usize,
     /// Number of processes that could not be killed.
     pub survivors: usize,
@@ -71,8 +74,8 @@ pub struct ResourceUsage {
 }
 
 impl UsageMeter {
-    /// Reads the process table, which takes about 50 µs per process. If there are more than `most` processes,
-    /// counting stops and their memory is not read.
+    /// Reads the process table, which takes about 50 µs per process. If there are more than `most`
+    /// processes, counting stops and their memory is not read.
     pub fn read(self, most: usize) -> ResourceUsage {
         let members = process_table::descendants(self.supervisor, most + 1);
         if members.len() > most {
@@ -170,15 +173,16 @@ impl ProcessTree {
         })
     }
 
-    /// Keeps a value until all processes have ended, and drops it then; for example a temporary directory.
+    /// Keeps a value until all processes have ended, and drops it then; for example a temporary
+    /// directory.
     pub fn attach(&mut self, belonging: impl Send + Sync + 'static) {
         if let Some(household) = &mut self.owner {
             household.attachments.push(Box::new(belonging));
         }
     }
 
-    /// Waits for the program itself to end; other processes may still run. Cancel-safe: it can be dropped and called
-    /// again.
+    /// Waits for the program itself to end; other processes may still run. Cancel-safe: it can be
+    /// dropped and called again.
     ///
     /// # Errors
     /// The supervisor was killed, so that the exit status is lost.
@@ -246,8 +250,8 @@ impl Drop for ProcessTree {
             }
             household.kill();
         };
-        // A thread, not a task, because the runtime may be shutting down. If no thread can be created, the dropped
-        // closure kills all processes immediately.
+        // A thread, not a task, because the runtime may be shutting down. If no thread can be
+        // created, the dropped closure kills all processes immediately.
         let _ = std::thread::Builder::new()
             .name("soong-end".to_owned())
             .spawn(end);
@@ -342,7 +346,8 @@ impl ProcessIds {
         }
     }
 
-    /// Kills the remaining processes of a program whose supervisor was killed, until two checks in a row find none.
+    /// Kills the remaining processes of a program whose supervisor was killed, until two checks in
+    /// a row find none.
     fn kill(self) -> EndSummary {
         let until = Instant::now() + KILL_LIMIT;
         let _ = kill_process(self.supervisor, Signal::KILL);

@@ -1,4 +1,5 @@
-//! Reports of a supervisor process: exit status of its program, and the number of processes it had to kill.
+//! Reports of a supervisor process: exit status of its program, and the number of processes it had
+//! to kill.
 
 use std::{io, os::fd::AsFd};
 
@@ -8,14 +9,16 @@ pub(super) const REPORT_BYTES: usize = 12;
 /// A message from the supervisor to the owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Report {
-    /// The program has ended, with this status as returned by `waitpid`. Processes that it started may still run.
+    /// The program has ended, with this status as returned by `waitpid`. Processes that it started
+    /// may still run.
     Exited { status: i32 },
     /// All other processes were killed. The supervisor ends.
     Ended { killed: u32, left: u32 },
 }
 
 impl Report {
-    /// Sends the report; a closed reader is not an error. Makes one system call and allocates nothing.
+    /// Sends the report; a closed reader is not an error. Makes one system call and allocates
+    /// nothing.
     pub(super) fn send(self, to: impl AsFd) {
         let _ = rustix::io::write(to, &self.encode());
     }

@@ -38,12 +38,14 @@ impl Lifetime {
         &self,
         task: impl Future<Output = T> + Send + 'static,
     ) -> JoinHandle<T> {
-        // Boxed, so that the executor is compiled once for each type of result, and not for each task.
+        // Boxed, so that the executor is compiled once for each type of result, and not for each
+        // task.
         let task: BoxFuture<'static, T> = Box::pin(task);
         self.tasks.spawn(task)
     }
 
-    /// Records that the runtime has lost a part that it cannot work without. The first reason counts.
+    /// Records that the runtime has lost a part that it cannot work without. The first reason
+    /// counts.
     pub(crate) fn fail(&self, failure: ErrorInfo) {
         let _ = self.failure.set(failure);
     }

@@ -1,7 +1,7 @@
 //! The last panics of the process with their backtraces, for debug artifacts (ART-13).
 //!
-//! A supervisor learns of a crash by its message only. The backtrace exists only while the thread unwinds, so a panic
-//! hook keeps it.
+//! A supervisor learns of a crash by its message only. The backtrace exists only while the thread
+//! unwinds, so a panic hook keeps it.
 
 use std::{
     backtrace::Backtrace,
@@ -21,7 +21,8 @@ struct KeptPanic {
     text: String,
 }
 
-/// Installs a panic hook that keeps backtraces, and then calls the previous hook. Does nothing the second time.
+/// Installs a panic hook that keeps backtraces, and then calls the previous hook. Does nothing the
+/// second time.
 pub(crate) fn keep_backtraces() {
     INSTALL.call_once(|| {
         let previous = std::panic::take_hook();
@@ -32,7 +33,8 @@ pub(crate) fn keep_backtraces() {
     });
 }
 
-/// Returns the place and the backtrace of the newest panic whose message `error` contains. Each panic is returned once.
+/// Returns the place and the backtrace of the newest panic whose message `error` contains. Each
+/// panic is returned once.
 pub(crate) fn take_backtrace(error: &str) -> Option<String> {
     let mut panics = PANICS.lock().unwrap_or_else(PoisonError::into_inner);
     let place = panics

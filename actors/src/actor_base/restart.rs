@@ -66,7 +66,8 @@ impl CrashHistory {
         recent.count() > self.intensity.restarts as usize
     }
 
-    /// Records a crash. Returns its number within the window, or `None` if the child must not be restarted.
+    /// Records a crash. Returns its number within the window, or `None` if the child must not be
+    /// restarted.
     pub(crate) fn record(&mut self, now: Instant) -> Option<u32> {
         while self
             .times

@@ -1,8 +1,8 @@
 //! Watching the supervision tree: a snapshot first, then changes.
 //!
-//! While there are watchers, one task polls the gauges. It only compares versions if nothing has changed, sends no
-//! message to any actor, and delays none. A watcher that reads too slowly loses changes, learns how many, and
-//! receives a new snapshot instead.
+//! While there are watchers, one task polls the gauges. It only compares versions if nothing has
+//! changed, sends no message to any actor, and delays none. A watcher that reads too slowly loses
+//! changes, learns how many, and receives a new snapshot instead.
 //!
 //! Elsewhere: display.
 
@@ -19,8 +19,8 @@ use super::{ActorTree, ActorView, RunEnd, TreeEvent, redact_view, view};
 
 /// Minimum interval between two polls.
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
-/// Minimum ratio of the interval to the duration of a poll: a large tree is polled less often, so polling stays
-/// cheap.
+/// Minimum ratio of the interval to the duration of a poll: a large tree is polled less often, so
+/// polling stays cheap.
 const MIN_INTERVAL_RATIO: u32 = 100;
 /// Number of changes buffered per watcher. A slower watcher receives a snapshot again.
 const MAX_BUFFERED_CHANGES: usize = 32;
@@ -81,7 +81,8 @@ impl std::fmt::Debug for TreeWatch {
 }
 
 impl TreeWatch {
-    /// Starts a watch. The polling task is spawned on `tasks` and runs until `closing` is cancelled.
+    /// Starts a watch. The polling task is spawned on `tasks` and runs until `closing` is
+    /// cancelled.
     pub(crate) fn start(
         actor_tree: &Arc<ActorTree>,
         redactor: &Redactor,
@@ -97,7 +98,8 @@ impl TreeWatch {
                     changes: fresh,
                     left: RemovedActors::default(),
                 });
-                // Mark everything as published before the snapshot is taken: changes from now on are sent.
+                // Mark everything as published before the snapshot is taken: changes from now on
+                // are sent.
                 actor_tree
                     .statuses
                     .iter()
@@ -120,7 +122,8 @@ impl TreeWatch {
         }
     }
 
-    /// Waits for the next update: first a snapshot of the tree, then its changes, at most four per second.
+    /// Waits for the next update: first a snapshot of the tree, then its changes, at most four per
+    /// second.
     ///
     /// `None` if the runtime has closed.
     pub async fn next(&mut self) -> Option<TreeEvent> {
@@ -185,7 +188,8 @@ async fn poll(actor_tree: Arc<ActorTree>, redactor: Redactor, closing: Cancellat
             () = closing.cancelled() => break,
         }
         let begun = Instant::now();
-        // Taken before polling: an actor with the same id that is found by the poll was started after the removal.
+        // Taken before polling: an actor with the same id that is found by the poll was started
+        // after the removal.
         let left = {
             let mut audience = actor_tree.watched.audience();
             let Some(there) = audience

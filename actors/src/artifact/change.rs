@@ -1,6 +1,7 @@
 //! Changes to a text, and how they are applied. No I/O; the clock is read only to limit the search.
 //!
-//! Elsewhere: how a changed text is stored (`store/edit.rs`), finding the passage that a change names (`soong_match`).
+//! Elsewhere: how a changed text is stored (`store/edit.rs`), finding the passage that a change
+//! names (`soong_match`).
 
 use std::time::{Duration, Instant};
 

@@ -1,7 +1,7 @@
 //! Cleanup: selects artifacts that may be deleted, each with a reason, and deletes them (ART-13).
 //!
-//! The selection is a pure function. Only artifacts of sessions are candidates. Artifacts of users, memory, project
-//! files, and artifacts of a session with an unfinished run are never deleted.
+//! The selection is a pure function. Only artifacts of sessions are candidates. Artifacts of users,
+//! memory, project files, and artifacts of a session with an unfinished run are never deleted.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -76,7 +76,8 @@ fn filter_by_user(
 }
 
 impl ArtifactReader {
-    /// Lists the candidates and their reasons. Deletes nothing, even if the request is not a dry run.
+    /// Lists the candidates and their reasons. Deletes nothing, even if the request is not a dry
+    /// run.
     pub async fn cleanup_candidates(&self, request: &Cleanup) -> Result<CleanupReport, ErrorInfo> {
         let (chosen, busy) = self.select_candidates(request).await?;
         let candidates = chosen.into_iter().map(|(_, candidate)| candidate).collect();
@@ -117,8 +118,8 @@ impl ArtifactReader {
     }
 }
 
-/// Selects the candidates from `all`, pairs of an artifact and the total size of its versions in bytes, least recently
-/// changed first. Also returns the `busy` sessions that were skipped.
+/// Selects the candidates from `all`, pairs of an artifact and the total size of its versions in
+/// bytes, least recently changed first. Also returns the `busy` sessions that were skipped.
 fn select_candidates_from<'a>(
     request: &Cleanup,
     all: &'a [(Artifact, u64)],

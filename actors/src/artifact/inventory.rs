@@ -1,5 +1,5 @@
-//! Inventory of artifacts that a run sees in every turn: the plan in full, and one line for each other artifact
-//! (ART-8).
+//! Inventory of artifacts that a run sees in every turn: the plan in full, and one line for each
+//! other artifact (ART-8).
 //!
 //! It is rendered from rows, and cached until an artifact is stored or edited.
 
@@ -14,7 +14,8 @@ use soong_storage::store::RecentArtifacts;
 
 use super::PLAN;
 
-/// Maximum number of artifacts of a scope in a prompt, the most recently changed ones; `list_artifacts` returns all.
+/// Maximum number of artifacts of a scope in a prompt, the most recently changed ones;
+/// `list_artifacts` returns all.
 pub(super) const MAX_LINES: usize = 100;
 
 /// Cached inventories, by scope.
@@ -61,7 +62,8 @@ fn is_plan(artifact: &Artifact) -> bool {
         && matches!(artifact.scope, ArtifactScope::Session { .. })
 }
 
-/// Renders the inventory of a scope. `plan` is the plan with its text, or without one if it is not text.
+/// Renders the inventory of a scope. `plan` is the plan with its text, or without one if it is not
+/// text.
 pub(super) fn render(
     artifacts: RecentArtifacts,
     plan: Option<(Option<Arc<str>>, Artifact)>,

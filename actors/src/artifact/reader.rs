@@ -1,7 +1,8 @@
-//! Reads artifacts: the registry, stored versions, and documents including the edits after their last version.
+//! Reads artifacts: the registry, stored versions, and documents including the edits after their
+//! last version.
 //!
-//! No actor is needed: the owner of the home reads through this module, and so do commands that find a home without
-//! an owner. Nothing is written.
+//! No actor is needed: the owner of the home reads through this module, and so do commands that
+//! find a home without an owner. Nothing is written.
 //!
 //! Elsewhere: the texts that a working set has cached (`document.rs`).
 
@@ -42,7 +43,8 @@ impl ArtifactReader {
         }
     }
 
-    /// Opens a home without becoming its owner. `store` is the value of `artifacts.store` in the configuration.
+    /// Opens a home without becoming its owner. `store` is the value of `artifacts.store` in the
+    /// configuration.
     pub fn open(home: &Path, store: &str, environment: &Environment) -> Result<Self, ErrorInfo> {
         let place = BlobLocation::parse(store).map_err(|error| {
             ErrorInfo::new(ErrorCode::ConfigError, format!("artifacts.store: {error}"))
@@ -94,8 +96,8 @@ impl ArtifactReader {
         }
     }
 
-    /// Loads the last stored version of an artifact. Fails with `artifact_not_found`, or with `version_not_found` if it
-    /// has none.
+    /// Loads the last stored version of an artifact. Fails with `artifact_not_found`, or with
+    /// `version_not_found` if it has none.
     pub async fn last_version(
         &self,
         place: &ArtifactOwner,
@@ -124,7 +126,8 @@ impl ArtifactReader {
             .await
     }
 
-    /// Lists the stored versions of an artifact in order. The list is empty if the artifact does not exist.
+    /// Lists the stored versions of an artifact in order. The list is empty if the artifact does
+    /// not exist.
     pub(super) async fn versions(
         &self,
         place: &ArtifactOwner,
@@ -165,8 +168,8 @@ impl ArtifactReader {
         Ok(ErrorInfo::new(ErrorCode::VersionNotFound, message))
     }
 
-    /// Loads the current content of an artifact or a stored version. `known` returns the current text if it is
-    /// cached.
+    /// Loads the current content of an artifact or a stored version. `known` returns the current
+    /// text if it is cached.
     pub(super) async fn load_with_cache(
         &self,
         place: &ArtifactOwner,
@@ -218,8 +221,8 @@ impl ArtifactReader {
         }))
     }
 
-    /// Returns the text of an artifact in its current version: the last stored version with the edits after it.
-    /// Returns `None` if it is not text.
+    /// Returns the text of an artifact in its current version: the last stored version with the
+    /// edits after it. Returns `None` if it is not text.
     pub(super) async fn text(&self, artifact: &Artifact) -> Result<Option<Arc<str>>, ErrorInfo> {
         let id = artifact.artifact_id.clone();
         let stored = artifact.stored_version;
@@ -273,7 +276,8 @@ impl ArtifactReader {
 }
 
 impl ArtifactReader {
-    /// Returns the text of an artifact at an earlier version or revision, or `None` if it is not text.
+    /// Returns the text of an artifact at an earlier version or revision, or `None` if it is not
+    /// text.
     pub(super) async fn text_at(
         &self,
         artifact: &Artifact,

@@ -15,8 +15,8 @@ use tokio_util::task::TaskTracker;
 
 use super::{ArtifactReader, ArtifactStore, Cleanup, CleanupReport, RestorePlan};
 
-/// Handle to the artifacts of a home. A change that has started runs in `tasks` and is completed even if the caller
-/// drops its future.
+/// Handle to the artifacts of a home. A change that has started runs in `tasks` and is completed
+/// even if the caller drops its future.
 #[derive(Clone)]
 pub(crate) struct ArtifactHandle {
     store: Arc<ArtifactStore>,
@@ -71,7 +71,8 @@ impl ArtifactHandle {
             .await
     }
 
-    /// Lists the artifacts that may be deleted, and deletes them unless the request is a dry run (ART-13).
+    /// Lists the artifacts that may be deleted, and deletes them unless the request is a dry run
+    /// (ART-13).
     pub(crate) async fn clean_up(&self, request: Cleanup) -> Result<CleanupReport, ErrorInfo> {
         let store = Arc::clone(&self.store);
         self.run_to_completion(async move { store.clean_up(request).await })

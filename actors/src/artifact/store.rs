@@ -1,11 +1,12 @@
 //! The artifact store: writes the file first, then registers it (ART-2, DUR-8).
 //!
-//! Before a version is registered, a durable intent row announces it, and its file is written and synced. After a
-//! crash, the next owner of the home uses the announcements to clean up. Writers of the same name are serialized by a
-//! lock. Concurrent edits do not take that lock: the store detects them by compare-and-swap, and rejects a version
-//! number that is taken.
+//! Before a version is registered, a durable intent row announces it, and its file is written and
+//! synced. After a crash, the next owner of the home uses the announcements to clean up. Writers of
+//! the same name are serialized by a lock. Concurrent edits do not take that lock: the store
+//! detects them by compare-and-swap, and rejects a version number that is taken.
 //!
-//! Elsewhere: saves (`store/put.rs`), edits (`store/edit.rs`), documents at the end of a run (`store/flush.rs`).
+//! Elsewhere: saves (`store/put.rs`), edits (`store/edit.rs`), documents at the end of a run
+//! (`store/flush.rs`).
 
 pub(in crate::artifact) mod copy;
 pub(in crate::artifact) mod delete;
@@ -43,13 +44,14 @@ use super::{
     working_set::{DocumentAccess, WorkingSets},
 };
 
-/// Maximum number of attempts of a conditional deletion. In each round, another writer has changed the artifact.
+/// Maximum number of attempts of a conditional deletion. In each round, another writer has changed
+/// the artifact.
 const MAX_DELETE_ATTEMPTS: usize = 100;
 
 use crate::{clock::now, journal::JournalHandle, store_reader::StoreReader};
 
-/// Number of locks for names. Names with the same hash share a lock, so the number does not depend on the number of
-/// names.
+/// Number of locks for names. Names with the same hash share a lock, so the number does not depend
+/// on the number of names.
 const LOCKS: usize = 64;
 /// Length of the beginning of a text that is read for its summary, in bytes.
 const SUMMARY_INPUT_BYTES: usize = 4_096;
@@ -151,8 +153,8 @@ impl ArtifactStore {
         }
     }
 
-    /// Announces a blob, and deletes an unregistered file with the same path. That file is left over from a failed
-    /// save, because no other writer uses this path now.
+    /// Announces a blob, and deletes an unregistered file with the same path. That file is left
+    /// over from a failed save, because no other writer uses this path now.
     pub(super) async fn record_write_intent(&self, path: &str) -> Result<(), ErrorInfo> {
         self.append(vec![Write::Blob(BlobWrite::Intent {
             path: path.to_owned(),
@@ -176,8 +178,8 @@ impl ArtifactStore {
         Ok(summary(&head))
     }
 
-    /// Edits a text. A session document is edited in the working set if the request has an effect; otherwise the next
-    /// version is stored immediately.
+    /// Edits a text. A session document is edited in the working set if the request has an effect;
+    /// otherwise the next version is stored immediately.
     pub(super) async fn edit(
         &self,
         place: &ArtifactOwner,

@@ -1,7 +1,9 @@
-//! The artifact store supervisor: starts working sets on demand, restarts them after a crash, and stops idle ones.
+//! The artifact store supervisor: starts working sets on demand, restarts them after a crash, and
+//! stops idle ones.
 //!
-//! One for one. If a set crashes too often, it is not started again until its restart window has passed. Meanwhile
-//! the documents of its session can be read, but not edited. All recorded edits are in the store.
+//! One for one. If a set crashes too often, it is not started again until its restart window has
+//! passed. Meanwhile the documents of its session can be read, but not edited. All recorded edits
+//! are in the store.
 
 use std::{
     collections::HashMap,
@@ -215,7 +217,8 @@ impl ArtifactStoreSupervisorActor {
         Ok(())
     }
 
-    /// Stops a set that is still idle. A request that arrives meanwhile finds it stopped, and has it started again.
+    /// Stops a set that is still idle. A request that arrives meanwhile finds it stopped, and has
+    /// it started again.
     fn passivate(&self, sets: &mut SupervisorState, idle: &IdleReport) {
         let is_idle = |kept: &SetEntry| {
             let set = kept

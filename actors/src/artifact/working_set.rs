@@ -1,7 +1,7 @@
 //! The working set of a session: the documents that its runs edit (ART-4, ART-5).
 //!
-//! This module finds the working set of a session, starts it if needed, and retries if it crashes during a request. A
-//! working set caches committed rows and serializes edits.
+//! This module finds the working set of a session, starts it if needed, and retries if it crashes
+//! during a request. A working set caches committed rows and serializes edits.
 //!
 //! Elsewhere: the actor (`working_set/actor.rs`), how an edit changes a text (`change.rs`).
 
@@ -26,13 +26,15 @@ use crate::{
 
 pub(super) use actor::{EditCommand, WorkingSetActor, WorkingSetMsg};
 
-/// Maximum number of attempts of a request if the set or its supervisor crashes; more than the permitted restarts.
+/// Maximum number of attempts of a request if the set or its supervisor crashes; more than the
+/// permitted restarts.
 const MAX_ATTEMPTS: usize = 8;
 
 /// Initial delay before the supervisor is asked again; it doubles after each attempt.
 const REOPEN_BACKOFF: Duration = Duration::from_millis(5);
 
-/// Committed documents that a set caches, by name. Readers access them without a message to the actor.
+/// Committed documents that a set caches, by name. Readers access them without a message to the
+/// actor.
 pub(super) type DocumentCache = DashMap<String, Arc<Document>>;
 
 /// Address and cache of a running working set.
@@ -103,7 +105,8 @@ pub(crate) struct WorkingSets {
 pub(super) enum CommitOutcome {
     /// The edit is recorded.
     Recorded(Box<Edited>),
-    /// The document has changed in the meantime, possibly by an earlier attempt of this edit. `None`: it was deleted.
+    /// The document has changed in the meantime, possibly by an earlier attempt of this edit.
+    /// `None`: it was deleted.
     Conflict(Option<Arc<Document>>),
 }
 
@@ -235,8 +238,8 @@ impl WorkingSetHandle<'_> {
         .await
     }
 
-    /// Sends a request to the set, and retries if the set crashes. If an edit was recorded before the crash, its
-    /// retry reports a conflict.
+    /// Sends a request to the set, and retries if the set crashes. If an edit was recorded before
+    /// the crash, its retry reports a conflict.
     async fn ask<T>(
         &self,
         message: impl Fn(oneshot::Sender<Result<T, ErrorInfo>>) -> WorkingSetMsg,

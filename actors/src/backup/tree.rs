@@ -1,7 +1,7 @@
 //! Copying and syncing the files and folders of a backup.
 //!
-//! Read errors are reported separately from write errors: a read error leaves a gap in the copy, a write error ends
-//! the backup.
+//! Read errors are reported separately from write errors: a read error leaves a gap in the copy, a
+//! write error ends the backup.
 
 use std::{
     fs::{self, File},
@@ -44,8 +44,8 @@ impl BackupCopy<'_> {
         }
     }
 
-    /// Copies a folder of the home. Linked files are copied as files. Linked folders are skipped, because they may
-    /// form a cycle.
+    /// Copies a folder of the home. Linked files are copied as files. Linked folders are skipped,
+    /// because they may form a cycle.
     fn copy_folder(&mut self, top: PathBuf, left_out: &mut Vec<String>) -> Result<(), ErrorInfo> {
         let mut pending = vec![top];
         while let Some(relative) = pending.pop() {
@@ -71,8 +71,8 @@ impl BackupCopy<'_> {
         Ok(())
     }
 
-    /// Copies a file with its mode to its path in the copy; returns its size. The inner error is a read error; then
-    /// no file remains at that path.
+    /// Copies a file with its mode to its path in the copy; returns its size. The inner error is a
+    /// read error; then no file remains at that path.
     pub(super) fn copy_file(
         &mut self,
         source: &Path,

@@ -1,12 +1,14 @@
-//! Ledger of a tree of runs: checks what each run has used and reserved against its own limits and those above it
-//! (BUD-1).
+//! Ledger of a tree of runs: checks what each run has used and reserved against its own limits and
+//! those above it (BUD-1).
 //!
 //! Pure: no clock, no waiting.
 //!
 //! Invariants:
-//! - The use of a run is reported as a total, never as a difference, so a repeated report changes nothing.
+//! - The use of a run is reported as a total, never as a difference, so a repeated report changes
+//!   nothing.
 //! - Sums equal the sum over the runs.
-//! - No reservation is granted that could exceed a limit, even if all other reservations are fully used.
+//! - No reservation is granted that could exceed a limit, even if all other reservations are fully
+//!   used.
 //!
 //! Elsewhere: waiting (`budget.rs`), time and depth limits (the run itself).
 
@@ -17,9 +19,11 @@ use soong_protocol::{Budget, BudgetDimension, Prices, RunId, Stats, Usage, Usd};
 // The same type describes a limit that is reached or nearly used and one that is displayed.
 pub(crate) use crate::actor_tree::BudgetShare as LimitStatus;
 
-/// Minimum length of an answer for which a call is made, in tokens, unless the requested maximum is lower.
+/// Minimum length of an answer for which a call is made, in tokens, unless the requested maximum is
+/// lower.
 const MIN_OUTPUT_TOKENS: u64 = 16;
-/// Minimum length of an answer for which a call is made while other calls hold reservations, in tokens.
+/// Minimum length of an answer for which a call is made while other calls hold reservations, in
+/// tokens.
 const MIN_SHARED_OUTPUT_TOKENS: u64 = 4_096;
 /// Fraction of a limit at which the model is warned: four fifths.
 const WARN_AT: (u64, u64) = (4, 5);
@@ -101,8 +105,8 @@ impl ReserveRequest {
             .unwrap_or_default()
     }
 
-    /// Returns the maximum answer length that the amount pays for, at most `max_output_tokens`; `None` if it does not
-    /// pay for the prompt.
+    /// Returns the maximum answer length that the amount pays for, at most `max_output_tokens`;
+    /// `None` if it does not pay for the prompt.
     fn output_for(&self, money: Usd) -> Option<u64> {
         let mut fits = 0;
         let mut too_much = self.max_output_tokens.checked_add(1)?;
@@ -128,9 +132,9 @@ impl ReserveRequest {
 /// Result of a reservation request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ReserveOutcome {
-    /// The amount is reserved. The answer may have `max_output_tokens`, which is less than requested if `short_of` is
-    /// set.
-    /// `is_limited`: tokens or money are limited, so the answer must not be longer.
+    /// The amount is reserved. The answer may have `max_output_tokens`, which is less than
+    /// requested if `short_of` is set. `is_limited`: tokens or money are limited, so the answer
+    /// must not be longer.
     Granted {
         held: Consumed,
         max_output_tokens: u64,
@@ -147,7 +151,8 @@ struct Account {
     parent: Option<RunId>,
     budget: Budget,
     own: Consumed,
-    /// Reservations of calls whose outcome is unknown. They count as used until the run reports its use.
+    /// Reservations of calls whose outcome is unknown. They count as used until the run reports its
+    /// use.
     lost: Consumed,
     /// Total of the run and of all runs below it: what is used, and what is reserved.
     used: Consumed,
@@ -157,7 +162,8 @@ struct Account {
 }
 
 impl Account {
-    /// Returns each limited dimension, the amount used, and the limit. Money is in billionths of a dollar.
+    /// Returns each limited dimension, the amount used, and the limit. Money is in billionths of a
+    /// dollar.
     fn limits(&self) -> impl Iterator<Item = (BudgetDimension, u64, u64)> {
         let used = &self.used;
         let budget = &self.budget;
@@ -217,7 +223,8 @@ impl Ledger {
         });
     }
 
-    /// Sets the same total after an actor crash. Lost reservations still count until the run reports them.
+    /// Sets the same total after an actor crash. Lost reservations still count until the run
+    /// reports them.
     pub(crate) fn restore(&mut self, run: &RunId, own: Consumed) {
         let Some(account) = self.accounts.get_mut(run) else {
             return;
@@ -228,8 +235,8 @@ impl Ledger {
         });
     }
 
-    /// Reserves the maximum that a model call may use. If no other reservation is in the way, shortens the answer to
-    /// the remaining budget.
+    /// Reserves the maximum that a model call may use. If no other reservation is in the way,
+    /// shortens the answer to the remaining budget.
     pub(crate) fn reserve(&mut self, run: &RunId, want: &ReserveRequest) -> ReserveOutcome {
         let mut output = want.max_output_tokens;
         let mut waits = false;
@@ -248,7 +255,8 @@ impl Ledger {
                 }
                 match free_now {
                     Some(room) if room >= output => {}
-                    // While other calls hold reservations, half of the room is granted if that is enough for most answers.
+                    // While other calls hold reservations, half of the room is granted if that is
+                    // enough for most answers.
                     Some(room)
                         if is_held && room / 2 >= MIN_SHARED_OUTPUT_TOKENS && room != u64::MAX =>
                     {
@@ -284,7 +292,8 @@ impl Ledger {
                 };
                 let at_best =
                     room(used.usd.as_nanos()).is_some_and(|room| room >= want.min_output());
-                // A free model may continue when all the money is spent, but not if the limit is zero.
+                // A free model may continue when all the money is spent, but not if the limit is
+                // zero.
                 let at_best = at_best && limit > Usd::default();
                 let now = room(used.usd.as_nanos().saturating_add(held.usd.as_nanos()));
                 let mark = limit_status_of(BudgetDimension::Usd, used.usd, limit);
@@ -321,7 +330,8 @@ impl Ledger {
         });
     }
 
-    /// Counts a reservation as used: the actor that made the call crashed, and its successor will report the use.
+    /// Counts a reservation as used: the actor that made the call crashed, and its successor will
+    /// report the use.
     pub(crate) fn mark_lost(&mut self, run: &RunId, held: Consumed) {
         let Some(account) = self.accounts.get_mut(run) else {
             return;
@@ -393,8 +403,8 @@ impl Ledger {
         Ok(())
     }
 
-    /// Returns the limits of a run and of those above it that are at least four fifths used: one per dimension, the
-    /// nearest first.
+    /// Returns the limits of a run and of those above it that are at least four fifths used: one
+    /// per dimension, the nearest first.
     pub(crate) fn nearly_exhausted(&self, run: &RunId) -> Vec<LimitStatus> {
         let mut marks = Vec::new();
         for account in self.with_ancestors(run) {

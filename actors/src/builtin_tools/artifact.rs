@@ -1,6 +1,7 @@
 //! Artifact tools of models, and the text of their results (ART-4).
 //!
-//! The calls are in `artifact/`: one file for the tools that write, and one for each tool that reads.
+//! The calls are in `artifact/`: one file for the tools that write, and one for each tool that
+//! reads.
 
 mod list;
 mod read;
@@ -35,7 +36,8 @@ fn escape(text: &str) -> String {
 
 /// Returns the result of an edit: short XML, and a reference to the artifact (ART-4).
 ///
-/// Also used for a call whose outcome was lost although its effect was recorded: the result is the same.
+/// Also used for a call whose outcome was lost although its effect was recorded: the result is the
+/// same.
 pub(crate) fn edit_output(edited: &Edited) -> ToolOutput {
     let artifact = &edited.artifact;
     let version = artifact.current_version;

@@ -1,4 +1,5 @@
-//! Specs of the tools that the run state machine executes: `goal`, `agent`, `evaluate`, `ask_human`.
+//! Specs of the tools that the run state machine executes: `goal`, `agent`, `evaluate`,
+//! `ask_human`.
 //!
 //! This module describes them to models. Elsewhere: what they do (the run state machine).
 
@@ -21,7 +22,8 @@ fn agent() -> ToolSpec {
                 ],
                 "description": "One task, or a list to run in parallel."
             },
-            // Their shape is checked when the call is executed: the whole schema would double the tool's tokens.
+            // Their shape is checked when the call is executed: the whole schema would double the
+            // tool's tokens.
             "messages": {
                 "type": "array",
                 "items": {"anyOf": [{"type": "object"}, {"type": "array", "items": {"type": "object"}}]},

@@ -1,7 +1,7 @@
 //! Tool `skill`: loads a skill into the conversation (MEM-1).
 //!
-//! The skills of the project are read again for each call. Elsewhere: the definition of a skill, and which skills the
-//! system prompt lists (`skill.rs` of the crate).
+//! The skills of the project are read again for each call. Elsewhere: the definition of a skill,
+//! and which skills the system prompt lists (`skill.rs` of the crate).
 
 use std::sync::Arc;
 

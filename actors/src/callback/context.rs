@@ -32,7 +32,8 @@ pub struct CallbackContext {
 }
 
 impl CallbackContext {
-    /// Returns the artifacts by name: those of the session, and with the prefix `user:` those of the user.
+    /// Returns the artifacts by name: those of the session, and with the prefix `user:` those of
+    /// the user.
     pub fn artifacts(&self) -> &NamedArtifacts {
         &self.artifacts
     }
@@ -56,7 +57,8 @@ impl CallbackContext {
             .await
     }
 
-    /// Adds or replaces a person or another system among the collaborators; see [`RunControl::set_collaborator`].
+    /// Adds or replaces a person or another system among the collaborators; see
+    /// [`RunControl::set_collaborator`].
     pub fn set_collaborator(&self, collaborator: Collaborator) {
         self.control.set_collaborator(collaborator);
     }

@@ -1,6 +1,7 @@
 //! Calls the registered callbacks around a step, in their order, and reports what they did.
 //!
-//! Elsewhere: which steps there are (`run/tasks/callbacks.rs`), and what a run does with the results.
+//! Elsewhere: which steps there are (`run/tasks/callbacks.rs`), and what a run does with the
+//! results.
 
 use std::{panic::AssertUnwindSafe, sync::Arc};
 
@@ -55,7 +56,8 @@ impl Callbacks {
         Self(callbacks.into())
     }
 
-    /// Returns whether a callback of a run has a function that `select` returns. `is_sub_agent`: the run is a sub-agent.
+    /// Returns whether a callback of a run has a function that `select` returns. `is_sub_agent`:
+    /// the run is a sub-agent.
     pub(crate) fn has<F>(
         &self,
         is_sub_agent: bool,
@@ -71,7 +73,8 @@ impl Callbacks {
             .filter(move |callback| callback.is_inherited || !is_sub_agent)
     }
 
-    /// Calls the callbacks before a step. `change` applies a change to the input, and returns what its event records.
+    /// Calls the callbacks before a step. `change` applies a change to the input, and returns what
+    /// its event records.
     pub(crate) async fn before<I: Clone, T, A>(
         &self,
         step: &CallbackStep<'_>,

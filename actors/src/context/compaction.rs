@@ -1,8 +1,9 @@
 //! Level 2, planning: which prefix of a path a summary covers (CTX-3).
 //!
-//! The end of the path is kept: the most recent messages, in whole units, at most half of the budget, and at least
-//! the last unit. The user request being worked on is never replaced by a summary alone: if it is in the covered
-//! prefix, the plan pins it, and it is shown in full after the summary.
+//! The end of the path is kept: the most recent messages, in whole units, at most half of the
+//! budget, and at least the last unit. The user request being worked on is never replaced by a
+//! summary alone: if it is in the covered prefix, the plan pins it, and it is shown in full after
+//! the summary.
 
 use super::{SizedMessage, message_group::message_groups, summary::is_summary};
 

@@ -1,7 +1,7 @@
 //! Units: a message with tool calls and all messages with their results form one unit.
 //!
-//! Providers reject a call without its result and a result without its call. Omitting only whole units keeps a valid
-//! conversation valid.
+//! Providers reject a call without its result and a result without its call. Omitting only whole
+//! units keeps a valid conversation valid.
 
 use std::ops::Range;
 

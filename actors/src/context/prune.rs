@@ -1,12 +1,12 @@
 //! Level 1: omits the messages of finished goals; their summaries replace them (CTX-2).
 //!
-//! The following messages are kept: messages of users and the answers to them, the most recent messages, and the
-//! messages of open goals, of no goal, and of the goals on the focus path (the focused goal, its ancestors and its
-//! descendants). A call that changes the plan belongs to the goal under which it was made, because its result is
-//! visible in the goal tree.
+//! The following messages are kept: messages of users and the answers to them, the most recent
+//! messages, and the messages of open goals, of no goal, and of the goals on the focus path (the
+//! focused goal, its ancestors and its descendants). A call that changes the plan belongs to the
+//! goal under which it was made, because its result is visible in the goal tree.
 //!
-//! Invariants: the order of messages is kept; calls and results stay together; the operation is idempotent.
-//! Replacement messages are derived each time and never stored.
+//! Invariants: the order of messages is kept; calls and results stay together; the operation is
+//! idempotent. Replacement messages are derived each time and never stored.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -42,8 +42,8 @@ pub(crate) fn is_replacement(text: &str) -> bool {
     rest.is_some_and(|rest| OUTCOMES.iter().any(|end| rest.starts_with(end)))
 }
 
-/// Builds the messages for a model from `path`, without those of the goals `omitted`. The last `keep_recent` messages are
-/// always kept. `count` returns the tokens of the replacement messages.
+/// Builds the messages for a model from `path`, without those of the goals `omitted`. The last
+/// `keep_recent` messages are always kept. `count` returns the tokens of the replacement messages.
 pub(crate) fn prune(
     path: &[SizedMessage],
     omitted: &[OmittedGoal],
@@ -172,7 +172,8 @@ fn is_plan_call(asking: &Message, result: &SizedMessage) -> bool {
         .any(|call| Some(call.id.as_str()) == id && call.name == PLAN_TOOL)
 }
 
-/// Replacement messages: one at the position of each goal's first omitted message. Adjacent ones are merged.
+/// Replacement messages: one at the position of each goal's first omitted message. Adjacent ones
+/// are merged.
 struct Replacements {
     /// Whether a goal has been replaced already, by index.
     replaced: Vec<bool>,

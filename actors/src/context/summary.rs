@@ -1,4 +1,5 @@
-//! Summaries of a conversation: their sections, the validation of the model's answer, and the summary message (CTX-3).
+//! Summaries of a conversation: their sections, the validation of the model's answer, and the
+//! summary message (CTX-3).
 //!
 //! A message is a summary if it records which messages it covers.
 
@@ -16,21 +17,23 @@ pub(crate) const SECTIONS: [&str; 7] = [
     "Current work",
     "Next step",
 ];
-/// Minimum number of sections of an accepted summary. Not all are required, because models sometimes rename sections.
+/// Minimum number of sections of an accepted summary. Not all are required, because models
+/// sometimes rename sections.
 const MIN_SECTIONS: usize = 3;
 /// Note that precedes a summary that lacks the requested sections.
 const NO_SECTIONS_NOTE: &str = "(The summary does not have the sections that were asked for.)";
 /// First words of a summary message.
 const SUMMARY_MARK: &str = "# Summary of messages ";
-/// Heading of the goals in a summary message. They follow the summary and are copied, not summarized.
+/// Heading of the goals in a summary message. They follow the summary and are copied, not
+/// summarized.
 const GOALS_HEADING: &str = "\n\n## Goals at that point\n";
 /// Maximum length of the goals in a summary message, in characters.
 const MAX_GOALS_CHARS: usize = 6_000;
 
 /// Checks that a model's answer is a summary, and returns it without a code fence around it.
 ///
-/// The answer must contain at least [`MIN_SECTIONS`] of the section headings, and some other text. The meaning of the
-/// text is not checked.
+/// The answer must contain at least [`MIN_SECTIONS`] of the section headings, and some other text.
+/// The meaning of the text is not checked.
 pub(crate) fn accept_summary(answer: &str) -> Result<String, ErrorInfo> {
     let text = strip_code_fence(answer.trim());
     if text.is_empty() {
@@ -52,15 +55,15 @@ pub(crate) fn accept_summary(answer: &str) -> Result<String, ErrorInfo> {
     Ok(text.to_owned())
 }
 
-/// Returns an answer that lacks the requested sections as a summary, after a note that says so. `None` if it contains
-/// no text except section headings.
+/// Returns an answer that lacks the requested sections as a summary, after a note that says so.
+/// `None` if it contains no text except section headings.
 pub(crate) fn plain_summary(answer: &str) -> Option<String> {
     let text = strip_code_fence(answer.trim());
     has_content(text).then(|| format!("{NO_SECTIONS_NOTE}\n\n{text}"))
 }
 
-/// Returns the error for a summary that saves less than 20 % of the tokens of the messages. `before` and `after` count
-/// only the messages, not the system prompt and the tools.
+/// Returns the error for a summary that saves less than 20 % of the tokens of the messages.
+/// `before` and `after` count only the messages, not the system prompt and the tools.
 pub(crate) fn saves_too_little(before: u64, after: u64) -> ErrorInfo {
     ErrorInfo::retryable(
         ErrorCode::ProviderError,
@@ -111,7 +114,8 @@ fn is_heading_of(line: &str, section: &str) -> bool {
 
 /// Returns the text of the summary message that replaces the messages `first` to `last`.
 ///
-/// The current goals are appended, rendered from the goal tree and shortened to [`MAX_GOALS_CHARS`].
+/// The current goals are appended, rendered from the goal tree and shortened to
+/// [`MAX_GOALS_CHARS`].
 pub(crate) fn summary_message(summary: &str, first: u64, last: u64, goals: &GoalTree) -> String {
     let mut text = format!(
         "{SUMMARY_MARK}{first}–{last}\n\nThis stands for the messages {first} to {last} of this conversation, which \
@@ -128,8 +132,8 @@ pub(crate) fn summary_message(summary: &str, first: u64, last: u64, goals: &Goal
 /// Maximum length of the earlier summary in [`omitted_message`], in characters.
 const MAX_EARLIER_CHARS: usize = 1_500;
 
-/// Returns the message that replaces messages that are left out without a summary. `earlier`: the summary that they
-/// begin with, whose text is kept, shortened.
+/// Returns the message that replaces messages that are left out without a summary. `earlier`: the
+/// summary that they begin with, whose text is kept, shortened.
 pub(crate) fn omitted_message(
     earlier: Option<&Message>,
     first: u64,

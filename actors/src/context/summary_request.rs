@@ -1,7 +1,9 @@
-//! Request for a summary by a model: fixed sections, the plan, and the conversation as text (CTX-3).
+//! Request for a summary by a model: fixed sections, the plan, and the conversation as text
+//! (CTX-3).
 //!
-//! The request never exceeds the budget. If not everything fits, the oldest messages are omitted first, except the
-//! last summary, the first user request and the last one. The number of omitted messages is noted at their position.
+//! The request never exceeds the budget. If not everything fits, the oldest messages are omitted
+//! first, except the last summary, the first user request and the last one. The number of omitted
+//! messages is noted at their position.
 
 use soong_model::tokens::estimate_tokens;
 use soong_protocol::GoalTree;
@@ -27,9 +29,9 @@ const MIN_CONVERSATION_TOKENS: u64 = 256;
 const MAX_NOTES: u64 = 4;
 const NOTE_TOKENS: u64 = 24;
 
-/// Returns the request: system prompt and user message, together within `budget_tokens` by estimate. `None` if fewer than
-/// [`MIN_CONVERSATION_TOKENS`] are left for a longer conversation: the summarizer would see almost nothing of what its
-/// summary replaces.
+/// Returns the request: system prompt and user message, together within `budget_tokens` by
+/// estimate. `None` if fewer than [`MIN_CONVERSATION_TOKENS`] are left for a longer conversation:
+/// the summarizer would see almost nothing of what its summary replaces.
 pub(crate) fn summary_request(
     covered: &[SizedMessage],
     goals: &GoalTree,
@@ -49,7 +51,8 @@ pub(crate) fn summary_request(
     }
     let conversation = conversation(covered, conversation_budget);
     let user = format!("{plan}{conversation}{CLOSING_INSTRUCTION}");
-    // The estimate of a whole can exceed the sum of the estimates of its parts, so the result is truncated again.
+    // The estimate of a whole can exceed the sum of the estimates of its parts, so the result is
+    // truncated again.
     let user = truncate_tokens(&user, budget);
     Some((system, user))
 }
@@ -145,8 +148,8 @@ fn conversation(covered: &[SizedMessage], budget: u64) -> String {
     join_with_notes(&texts)
 }
 
-/// Returns the messages that are always kept, each with the divisor that gives its share of the budget: the last
-/// summary, the last user request, and the first one.
+/// Returns the messages that are always kept, each with the divisor that gives its share of the
+/// budget: the last summary, the last user request, and the first one.
 fn pinned_messages(transcript: &Transcript<'_>) -> Vec<(usize, u64)> {
     let places = || 0..transcript.len();
     let summary = places()

@@ -1,4 +1,5 @@
-//! Helpers for the tests of context building: goal trees and conversations, each written on one line.
+//! Helpers for the tests of context building: goal trees and conversations, each written on one
+//! line.
 
 mod compaction;
 #[path = "../../../tests/support/pairing.rs"]
@@ -23,7 +24,8 @@ fn count(message: &Message) -> u64 {
     4 + message.content.len() as u64
 }
 
-/// Returns a tree of `(description, number of the parent, status, summary)`, in order; ids are 1, 2, ….
+/// Returns a tree of `(description, number of the parent, status, summary)`, in order; ids are 1,
+/// 2, ….
 fn goals(wanted: &[(&str, Option<&str>, GoalStatus, &str)], focus: Option<&str>) -> GoalTree {
     let mut tree = GoalTree::new("the mission");
     for (description, under, ..) in wanted {

@@ -1,7 +1,8 @@
 //! A conversation as plain text, for a model that summarizes it.
 //!
-//! Each message has a heading at the beginning of a line. Its text follows, indented, so that no text can be mistaken
-//! for a heading. Long texts are truncated in the middle with a note; texts of users are truncated least.
+//! Each message has a heading at the beginning of a line. Its text follows, indented, so that no
+//! text can be mistaken for a heading. Long texts are truncated in the middle with a note; texts of
+//! users are truncated least.
 
 use std::{borrow::Cow, collections::HashMap};
 
@@ -13,7 +14,8 @@ use super::{
     truncate::truncate_middle,
 };
 
-/// Maximum lengths of texts of users, answers of the model, tool results, and tool arguments, in characters.
+/// Maximum lengths of texts of users, answers of the model, tool results, and tool arguments, in
+/// characters.
 const MAX_USER_CHARS: usize = 6_000;
 const MAX_ANSWER_CHARS: usize = 2_500;
 const MAX_OUTPUT_CHARS: usize = 1_200;
@@ -30,7 +32,8 @@ pub(super) enum MessageKind {
     Work,
 }
 
-/// A conversation whose messages are formatted on demand, because formatting all of a long one is slow.
+/// A conversation whose messages are formatted on demand, because formatting all of a long one is
+/// slow.
 pub(super) struct Transcript<'a> {
     entries: &'a [SizedMessage],
     /// Name of the tool whose result the message is, by index.

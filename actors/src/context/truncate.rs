@@ -2,7 +2,8 @@
 
 use soong_model::tokens::estimate_tokens;
 
-/// Truncates a text to about `max` characters: three quarters from its beginning, the rest from its end.
+/// Truncates a text to about `max` characters: three quarters from its beginning, the rest from its
+/// end.
 pub(super) fn truncate_middle(text: &str, max: usize) -> String {
     // A text has at most as many characters as bytes, so they need not be counted.
     if text.len() <= max {
@@ -35,7 +36,8 @@ pub(super) fn truncate_tokens(text: &str, max_tokens: u64) -> String {
         if chars == 0 {
             return String::new(); // not even the note about the omission fits
         }
-        // Reduce by at least an eighth each time, so that the loop ends soon, but not by much more than needed.
+        // Reduce by at least an eighth each time, so that the loop ends soon, but not by much more
+        // than needed.
         let wanted = u128::from(max_tokens) * chars as u128 / u128::from(tokens);
         chars = usize::try_from(wanted)
             .unwrap_or(chars)

@@ -74,7 +74,8 @@ impl EventStream {
         self
     }
 
-    /// Makes the stream of a run that has ended end even if its terminal event is at or before the initial cursor.
+    /// Makes the stream of a run that has ended end even if its terminal event is at or before the
+    /// initial cursor.
     pub(crate) fn end_if_ended(mut self) -> Self {
         self.check_end = true;
         self
@@ -89,13 +90,14 @@ impl EventStream {
             .push(Arc::new(lost));
     }
 
-    /// Returns the next item; `None` after a run's terminal event, after a run is lost, or after the runtime has
-    /// closed.
+    /// Returns the next item; `None` after a run's terminal event, after a run is lost, or after
+    /// the runtime has closed.
     ///
     /// # Errors
-    /// With `trace_not_found` (unknown trace), `runtime_failed` (this process does not continue the streamed runs)
-    /// and `cursor_unknown` (the initial cursor is after the end of the store, or belongs to a deleted session) the
-    /// stream has ended. Any other error means that the store could not be read; the next call retries.
+    /// With `trace_not_found` (unknown trace), `runtime_failed` (this process does not continue the
+    /// streamed runs) and `cursor_unknown` (the initial cursor is after the end of the store, or
+    /// belongs to a deleted session) the stream has ended. Any other error means that the store
+    /// could not be read; the next call retries.
     pub async fn next(&mut self) -> Option<Result<StreamItem, ErrorInfo>> {
         while !self.ended {
             if let Some(record) = self.stored.pop_front() {
@@ -177,8 +179,8 @@ impl EventStream {
         })
     }
 
-    /// Returns whether the trace has no live run, or the streamed run has ended. Then all events that were stored
-    /// before have been passed.
+    /// Returns whether the trace has no live run, or the streamed run has ended. Then all events
+    /// that were stored before have been passed.
     async fn has_ended(&mut self) -> Result<bool, ErrorInfo> {
         let (trace, run) = match self.scope.clone() {
             Scope::Trace(trace) => (trace, None),
@@ -228,8 +230,9 @@ impl EventStream {
                         )
                     }
                 };
-                // A cursor after the end of the store would receive nothing until its number is assigned. One of a
-                // deleted session whose id was used again would silently skip to the first event of the new session.
+                // A cursor after the end of the store would receive nothing until its number is
+                // assigned. One of a deleted session whose id was used again would silently skip to
+                // the first event of the new session.
                 let next = page.first().map(|record| {
                     if is_session {
                         record.session_seq
@@ -264,7 +267,8 @@ impl EventStream {
         Ok(())
     }
 
-    /// Waits for a live item. `None`: the stream is closed. `Some(None)`: nothing to pass, check again.
+    /// Waits for a live item. `None`: the stream is closed. `Some(None)`: nothing to pass, check
+    /// again.
     async fn receive(&mut self) -> Option<Option<StreamItem>> {
         if self.live.is_empty() && self.lag_state.lagged.swap(false, Ordering::AcqRel) {
             self.needs_read = true;

@@ -1,7 +1,7 @@
 //! The gateway actor: holds the queue, and admits the next call as soon as the limits allow it.
 //!
-//! It never waits for a model, since a call runs in its caller's task. It holds only the queue: if it crashes, the
-//! waiting calls queue again with the next actor under their old tickets.
+//! It never waits for a model, since a call runs in its caller's task. It holds only the queue: if
+//! it crashes, the waiting calls queue again with the next actor under their old tickets.
 //!
 //! Elsewhere: the state that outlives the actor (`shared.rs`).
 
@@ -18,7 +18,8 @@ use super::{
 };
 use crate::actor_tree::ActorStatus;
 
-/// Maximum time between two checks while calls wait for a point in time, so that the tree shows the remaining time.
+/// Maximum time between two checks while calls wait for a point in time, so that the tree shows the
+/// remaining time.
 const MAX_TICK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The gateway actor.
@@ -51,8 +52,8 @@ impl GatewayActor {
             let Some(tokens) = state.queue.head().map(|request| request.tokens) else {
                 break None;
             };
-            // Calls begin one after the other: the response to one may block the next, and admitting many calls that
-            // are then sent back would disturb the order of turns.
+            // Calls begin one after the other: the response to one may block the next, and
+            // admitting many calls that are then sent back would disturb the order of turns.
             if self.shared.ledger().has_pending_start() {
                 break None;
             }

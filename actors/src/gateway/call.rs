@@ -1,8 +1,8 @@
 //! One model call: waits in the queue, calls the provider, and repeats this until it ends.
 //!
-//! A call runs in its caller's task and is cancelled by dropping it; guards release its permit, its place in the
-//! queue and its reserved rate. It keeps its ticket, so it never loses its place. While it waits, it holds no permit
-//! and reports the reason; that time is not counted as run time.
+//! A call runs in its caller's task and is cancelled by dropping it; guards release its permit, its
+//! place in the queue and its reserved rate. It keeps its ticket, so it never loses its place.
+//! While it waits, it holds no permit and reports the reason; that time is not counted as run time.
 //!
 //! Elsewhere: whether a call may begin, and whether it is retried (`ledger.rs`).
 
@@ -39,7 +39,8 @@ const LOG_WAIT_AFTER: Duration = Duration::from_millis(200);
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Minimum time before a waiting call records a different reason in its trace.
 const LOG_WAIT_INTERVAL: Duration = Duration::from_secs(10);
-/// Maximum time that a gateway may be without an actor. Longer than all of its allowed restarts take.
+/// Maximum time that a gateway may be without an actor. Longer than all of its allowed restarts
+/// take.
 const ACTOR_DOWN_LIMIT: Duration = Duration::from_secs(30);
 /// Interval at which a gateway without an actor is asked again.
 const ACQUIRE_RETRY_INTERVAL: Duration = Duration::from_millis(5);
@@ -54,7 +55,8 @@ pub(super) struct Call<'a> {
     ticket: u64,
     tries: Attempts,
     waited: Duration,
-    /// Whether the call was admitted before without success: it was rate limited, or could not use its permit.
+    /// Whether the call was admitted before without success: it was rate limited, or could not use
+    /// its permit.
     is_requeued: bool,
 }
 
@@ -168,8 +170,8 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Returns whether the call would wait for the service for longer than its limit. `start`: when the failure began, if it
-    /// is the first one; `wait`: the minimum further wait.
+    /// Returns whether the call would wait for the service for longer than its limit. `start`: when
+    /// the failure began, if it is the first one; `wait`: the minimum further wait.
     fn exceeds_service_wait(
         &mut self,
         reason: Option<FallbackReason>,
@@ -254,8 +256,8 @@ impl<'a> Call<'a> {
                 }
             };
             place.was_served = true;
-            // If the service rate limited a call or the provider failed after the permit was granted, the permit is
-            // returned and the call takes its place in the queue again.
+            // If the service rate limited a call or the provider failed after the permit was
+            // granted, the permit is returned and the call takes its place in the queue again.
             self.is_requeued = match permit {
                 Ok(permit) if permit.begin() => return Ok(permit),
                 Ok(_) => true,
@@ -417,8 +419,8 @@ fn endless_text_error(passage: &str) -> ModelError {
     ModelError::new(Failure::EndlessAnswer, message)
 }
 
-/// Assigns a new id to each call whose id is empty or used by an earlier call of the answer, because results refer to
-/// calls by id.
+/// Assigns a new id to each call whose id is empty or used by an earlier call of the answer,
+/// because results refer to calls by id.
 pub(crate) fn make_ids_unique(completion: &mut Completion) {
     let mut seen = HashSet::new();
     for place in 0..completion.tool_calls.len() {

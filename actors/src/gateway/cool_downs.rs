@@ -1,7 +1,7 @@
 //! Models that are not called for a while, because they could not make a call, and why.
 //!
-//! A gateway has one for its models, because a failure of the service concerns every run. A run has one of its own for
-//! failures that concern only its requests.
+//! A gateway has one for its models, because a failure of the service concerns every run. A run has
+//! one of its own for failures that concern only its requests.
 
 use std::{
     collections::HashMap,

@@ -1,16 +1,17 @@
 //! Accounting of a gateway: outstanding permits, the used rate, and why a call has to wait.
 //!
-//! Pure: the time since the gateway was created and the jitter are arguments. A call is admitted, begins and ends;
-//! each step can be blocked for a different reason.
+//! Pure: the time since the gateway was created and the jitter are arguments. A call is admitted,
+//! begins and ends; each step can be blocked for a different reason.
 //!
 //! Invariants:
 //! - Never more permits are outstanding than the limit allows.
-//! - Each admitted call is ended or given back. After that it holds nothing, but tokens that were sent stay counted.
+//! - Each admitted call is ended or given back. After that it holds nothing, but tokens that were
+//!   sent stay counted.
 //! - No call begins during a pause, or while the provider is down.
 //!
-//! How calls end: a rate-limited attempt counts as a try only in an unsuccessful ("dry") round (`pause.rs`), but then
-//! for every waiting call. So a service that rejects everything ends all calls after `max_attempts` rounds. Any other
-//! failure counts only for its own call.
+//! How calls end: a rate-limited attempt counts as a try only in an unsuccessful ("dry") round
+//! (`pause.rs`), but then for every waiting call. So a service that rejects everything ends all
+//! calls after `max_attempts` rounds. Any other failure counts only for its own call.
 //!
 //! Elsewhere: which call is next (`queue.rs`), clocks and locks (`shared.rs`).
 
@@ -26,8 +27,8 @@ use soong_protocol::{ErrorCode, ErrorInfo, ModelConfig, RetryConfig};
 
 use super::pause::Pause;
 
-/// Minimum limit for `Retry-After`, in milliseconds: a service that limits per minute may ask for a minute, even if
-/// `max_backoff_ms` is less.
+/// Minimum limit for `Retry-After`, in milliseconds: a service that limits per minute may ask for a
+/// minute, even if `max_backoff_ms` is less.
 const MIN_RETRY_AFTER_LIMIT_MS: u64 = 60_000;
 /// Length of the first pause while the provider is down, in initial backoffs.
 const FIRST_OUTAGE_PAUSE_BACKOFFS: u64 = 4;
@@ -79,7 +80,8 @@ pub(super) struct Load {
 
 /// Maximum time for which a call waits for a server that is loading the model.
 const MAX_LOADING_WAIT: Duration = Duration::from_secs(120);
-/// Time before the second attempt of such a call. It doubles with each attempt, up to eight times as long.
+/// Time before the second attempt of such a call. It doubles with each attempt, up to eight times
+/// as long.
 const LOADING_WAIT: Duration = Duration::from_secs(1);
 
 /// Attempts of one call so far.
@@ -166,7 +168,8 @@ impl Ledger {
         }
     }
 
-    /// Admits a call that may use this many tokens: takes a permit and reserves its share of the rate.
+    /// Admits a call that may use this many tokens: takes a permit and reserves its share of the
+    /// rate.
     pub(super) fn admit(&mut self, tokens: u64, now: Duration) -> Result<u64, Blocked> {
         if let Some(blocked) = self.global_block(now) {
             return Err(blocked);
@@ -194,7 +197,8 @@ impl Ledger {
         Ok(id)
     }
 
-    /// Starts an admitted call. `false` if it may not begin any more; then it must give its permit back.
+    /// Starts an admitted call. `false` if it may not begin any more; then it must give its permit
+    /// back.
     pub(super) fn begin(&mut self, id: u64, now: Duration) -> bool {
         if self.pause.until(now).is_some() || !self.breaker.may_begin(id) {
             return false;
@@ -304,7 +308,8 @@ impl Ledger {
         self.pause.call_rate_limited(begun, at_work, now, length);
         self.last_rate_limit = Some(error.clone());
         let ends = if self.pause.succeeded_recently(now) {
-            // Other calls succeed, so this is the limit per minute: the service may ask for the rest of the minute.
+            // Other calls succeed, so this is the limit per minute: the service may ask for the
+            // rest of the minute.
             asked_ms.unwrap_or(0)
                 > self
                     .retry
@@ -329,8 +334,8 @@ impl Ledger {
         RetryDecision::Requeue(self.pause.until(now).unwrap_or(now) - now)
     }
 
-    /// Returns why a call waits, or an error if it must stop waiting. `down_for` is how long it has waited for a
-    /// provider that is down.
+    /// Returns why a call waits, or an error if it must stop waiting. `down_for` is how long it has
+    /// waited for a provider that is down.
     pub(super) fn check_wait(
         &self,
         tries: &Attempts,

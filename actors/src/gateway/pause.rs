@@ -1,9 +1,10 @@
 //! Pause of a profile after a rate-limit response (HTTP 429) (MOD-3).
 //!
-//! Pure: the time since the gateway was created is an argument. A rate limit applies to the account, not to one call,
-//! so no call of the profile begins before the pause has ended. A *round* is one pause with all the 429 responses
-//! that belong to it. A round is *dry* (unsuccessful) if no call succeeded since the previous round, and no call that
-//! began before that round is still in flight.
+//! Pure: the time since the gateway was created is an argument. A rate limit applies to the
+//! account, not to one call, so no call of the profile begins before the pause has ended. A *round*
+//! is one pause with all the 429 responses that belong to it. A round is *dry* (unsuccessful) if no
+//! call succeeded since the previous round, and no call that began before that round is still in
+//! flight.
 //!
 //! Invariants: a pause is never shortened; a round is counted once, however many calls it rejects.
 //!
@@ -13,8 +14,9 @@ use std::time::Duration;
 
 /// Time without a successful call after which dry rounds count as attempts.
 ///
-/// Services limit per minute. If a call succeeded within the last two minutes, the account is limited, not locked
-/// out: the service may name no time, or too short a time, and calls wait for the next minute anyway.
+/// Services limit per minute. If a call succeeded within the last two minutes, the account is
+/// limited, not locked out: the service may name no time, or too short a time, and calls wait for
+/// the next minute anyway.
 pub(super) const SUCCESS_WINDOW: Duration = Duration::from_secs(120);
 
 /// End of the pause, and the outcome of past rounds.
@@ -37,12 +39,14 @@ impl Pause {
         (self.until > now).then_some(self.until)
     }
 
-    /// Returns the number of failed rounds so far, as the start of a count by [`Self::failed_rounds_since`].
+    /// Returns the number of failed rounds so far, as the start of a count by
+    /// [`Self::failed_rounds_since`].
     pub(super) fn round_mark(&self) -> u64 {
         self.failed_rounds
     }
 
-    /// Returns the number of dry rounds since `mark` that count as attempts: those without a success since.
+    /// Returns the number of dry rounds since `mark` that count as attempts: those without a
+    /// success since.
     pub(super) fn failed_rounds_since(&self, mark: u64, now: Duration) -> u32 {
         if self.succeeded_recently(now) {
             return 0;
@@ -65,8 +69,8 @@ impl Pause {
 
     /// Records that the service rate limited a call that began at `begun`.
     ///
-    /// `at_work` is when the oldest call in flight began. `length` returns the length of the pause for the n-th dry
-    /// round in a row.
+    /// `at_work` is when the oldest call in flight began. `length` returns the length of the pause
+    /// for the n-th dry round in a row.
     pub(super) fn call_rate_limited(
         &mut self,
         begun: Duration,

@@ -1,10 +1,11 @@
 //! Groups of runs with the same beginning of the prompt, and the cache key of each run.
 //!
-//! Some services route requests by a key to one of several caches. Each cache takes a limited number of requests per minute,
-//! so a large group is divided among several keys. A run keeps its key.
+//! Some services route requests by a key to one of several caches. Each cache takes a limited
+//! number of requests per minute, so a large group is divided among several keys. A run keeps its
+//! key.
 //!
-//! A cache can be read only when it has been written: if the first run of a key starts alone ([`WarmUp`]), the others
-//! read what they have in common from the cache.
+//! A cache can be read only when it has been written: if the first run of a key starts alone
+//! ([`WarmUp`]), the others read what they have in common from the cache.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -17,13 +18,15 @@ use tokio::{
     time::{Instant, timeout_at},
 };
 
-/// Requests per minute that one key of OpenAI's services takes; more of them are sent to other caches.
+/// Requests per minute that one key of OpenAI's services takes; more of them are sent to other
+/// caches.
 pub(crate) const OPENAI_REQUESTS_PER_KEY: usize = 15;
 /// Time over which requests of a key are counted.
 const MINUTE: Duration = Duration::from_secs(60);
 /// Maximum time for which the other runs of a key wait for the first one.
 const MAX_WARM_UP: Duration = Duration::from_secs(5);
-/// Time after the last request for which a cache surely has its content: the shortest of all services.
+/// Time after the last request for which a cache surely has its content: the shortest of all
+/// services.
 const LIFETIME: Duration = Duration::from_secs(300);
 
 /// The groups of a profile.
@@ -52,8 +55,8 @@ enum CacheState {
     Warm { used: Instant },
 }
 
-/// The first run of a key fills the cache. The others wait while this exists. If it is dropped before the cache is filled,
-/// the next run becomes the first one.
+/// The first run of a key fills the cache. The others wait while this exists. If it is dropped
+/// before the cache is filled, the next run becomes the first one.
 pub(crate) struct WarmUp(Arc<PrefixCache>);
 
 impl WarmUp {
@@ -90,8 +93,8 @@ impl PrefixCaches {
         }
     }
 
-    /// Returns the cache for a run whose prompt begins with the text of this hash: the first one of the group that takes
-    /// another request, or a new one.
+    /// Returns the cache for a run whose prompt begins with the text of this hash: the first one of
+    /// the group that takes another request, or a new one.
     pub(crate) fn cache_for(&self, prefix: u64) -> Arc<PrefixCache> {
         let mut groups = lock(&self.groups);
         if !groups.contains_key(&prefix) {
@@ -140,8 +143,9 @@ impl PrefixCache {
         requests
     }
 
-    /// Returns a guard if the cache is empty and this run is the first to fill it. Otherwise waits until the first run
-    /// has filled it, at most [`MAX_WARM_UP`] from its start. Calls `on_wait` before it waits.
+    /// Returns a guard if the cache is empty and this run is the first to fill it. Otherwise waits
+    /// until the first run has filled it, at most [`MAX_WARM_UP`] from its start. Calls `on_wait`
+    /// before it waits.
     pub(crate) async fn warm_up(self: &Arc<Self>, on_wait: impl FnOnce()) -> Option<WarmUp> {
         let now = Instant::now();
         let is_cold = |state: CacheState| match state {

@@ -1,12 +1,13 @@
 //! Fair queue of model calls: round-robin over sessions (MOD-3).
 //!
-//! Pure. One round serves one call of every waiting session, however many calls each session has. Within a session,
-//! calls are served in ticket order, so a call that is requeued (rate limited, or after a gateway crash) comes first
-//! again.
+//! Pure. One round serves one call of every waiting session, however many calls each session has.
+//! Within a session, calls are served in ticket order, so a call that is requeued (rate limited, or
+//! after a gateway crash) comes first again.
 //!
-//! Invariants: a waiting session is served once per round; a session gains nothing by leaving the queue and
-//! returning; a rate-limited call that is requeued gives its session the turn back. So a session with few calls gets
-//! the same share as one with hundreds, even if most of the served calls are requeued.
+//! Invariants: a waiting session is served once per round; a session gains nothing by leaving the
+//! queue and returning; a rate-limited call that is requeued gives its session the turn back. So a
+//! session with few calls gets the same share as one with hundreds, even if most of the served
+//! calls are requeued.
 //!
 //! Elsewhere: `fair_queue.rs`, which is sufficient if items are never requeued.
 
@@ -19,10 +20,11 @@ use std::{
 #[derive(Debug)]
 pub(super) struct CallQueue<K, T> {
     sessions: HashMap<K, SessionQueue<T>>,
-    /// The next round of each session with the ticket of its first call. The smallest entry is served next.
+    /// The next round of each session with the ticket of its first call. The smallest entry is
+    /// served next.
     turns: BTreeSet<(u64, u64, K)>,
-    /// The next round of sessions that have no waiting call. They may have had more turns than the waiting sessions,
-    /// and their served calls may be requeued.
+    /// The next round of sessions that have no waiting call. They may have had more turns than the
+    /// waiting sessions, and their served calls may be requeued.
     idle_sessions: HashMap<K, u64>,
     /// The round that was served last.
     round: u64,
@@ -62,8 +64,8 @@ impl<K: Hash + Ord + Clone, T> CallQueue<K, T> {
         let mut queue = match self.take_queue(&session) {
             Some(queue) => queue,
             None => {
-                // Start at the round of the waiting sessions, not at the last served one: its calls may have been
-                // requeued.
+                // Start at the round of the waiting sessions, not at the last served one: its calls
+                // may have been requeued.
                 let now = self
                     .turns
                     .first()
@@ -273,7 +275,8 @@ mod tests {
                         line.push(session, old, (session, old), true);
                     }
                 }
-                // The sessions differ by no more than one wave, and the difference does not accumulate.
+                // The sessions differ by no more than one wave, and the difference does not
+                // accumulate.
                 let spread = got.iter().max().unwrap() - got.iter().min().unwrap();
                 prop_assert!(spread <= 8, "{:?}", got);
             }

@@ -1,6 +1,8 @@
-//! Shared state of a gateway: its accounting under a lock, the clock, permits, and the mailbox of its actor.
+//! Shared state of a gateway: its accounting under a lock, the clock, permits, and the mailbox of
+//! its actor.
 //!
-//! The state outlives the actor: whatever happens to the actor, permits are returned, and the used rate stays known.
+//! The state outlives the actor: whatever happens to the actor, permits are returned, and the used
+//! rate stays known.
 //!
 //! Invariant: a permit is a guard that is returned when dropped, in every case.
 //!
@@ -252,8 +254,8 @@ pub(crate) struct Permit {
 }
 
 impl Permit {
-    /// Starts the call. `false` if it may not begin any more, because another call was rate limited or the provider
-    /// failed since the permit was granted: then drop the permit.
+    /// Starts the call. `false` if it may not begin any more, because another call was rate limited
+    /// or the provider failed since the permit was granted: then drop the permit.
     pub(super) fn begin(&self) -> bool {
         let begins = self.shared.ledger().begin(self.id, self.shared.now());
         if begins {
@@ -285,7 +287,8 @@ impl Drop for Permit {
     }
 }
 
-/// Returns a number from 0 to 1 that differs between calls, to spread retries. Not cryptographically random.
+/// Returns a number from 0 to 1 that differs between calls, to spread retries. Not
+/// cryptographically random.
 fn jitter() -> f64 {
     use std::hash::{BuildHasher, RandomState};
     let random = RandomState::new().hash_one(0_u8);

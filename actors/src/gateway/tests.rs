@@ -58,7 +58,8 @@ impl TestGateway {
             .await
     }
 
-    /// Makes a call that waits only so long for a service that is overloaded, limits the rate or is down.
+    /// Makes a call that waits only so long for a service that is overloaded, limits the rate or is
+    /// down.
     async fn call_with_max_wait(
         &self,
         session: &str,

@@ -1,8 +1,9 @@
 //! Actor of an MCP server: owns its connection and publishes its tools.
 //!
-//! The actor never blocks: a task (`connection_task.rs`) connects and lists the tools, and ends with the actor. If the
-//! connection is lost or cannot be established, another task reconnects after an increasing delay, as long as the
-//! runtime is open. It does not retry if the configuration must be changed first.
+//! The actor never blocks: a task (`connection_task.rs`) connects and lists the tools, and ends
+//! with the actor. If the connection is lost or cannot be established, another task reconnects
+//! after an increasing delay, as long as the runtime is open. It does not retry if the
+//! configuration must be changed first.
 
 use std::{sync::Arc, time::Duration};
 
@@ -15,9 +16,11 @@ use tokio_util::{
 use super::{McpServers, Server, connection_task::ConnectionTask, message::McpServerMsg};
 use crate::{actor_base::Mailbox, actor_tree::ActorStatus};
 
-/// Delay before the first attempt to reconnect. It doubles after each failed attempt, up to [`MAX_BACKOFF`].
+/// Delay before the first attempt to reconnect. It doubles after each failed attempt, up to
+/// [`MAX_BACKOFF`].
 const FIRST_BACKOFF: Duration = Duration::from_millis(250);
-/// Maximum delay before an attempt to connect. A call that needs the server ends the delay immediately.
+/// Maximum delay before an attempt to connect. A call that needs the server ends the delay
+/// immediately.
 const MAX_BACKOFF: Duration = Duration::from_secs(30);
 
 /// The actor and its handles.

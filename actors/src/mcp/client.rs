@@ -1,7 +1,9 @@
-//! Client side of a connection: the handler of notifications and requests from the server, and the handle for calls.
+//! Client side of a connection: the handler of notifications and requests from the server, and the
+//! handle for calls.
 //!
-//! The server may report the progress of a call, and that its tools have changed. All its requests (sampling, roots,
-//! elicitation) are rejected, because the client does not declare these capabilities.
+//! The server may report the progress of a call, and that its tools have changed. All its requests
+//! (sampling, roots, elicitation) are rejected, because the client does not declare these
+//! capabilities.
 
 use std::{
     collections::HashMap,
@@ -24,7 +26,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::{stdio::MAX_LINE_BYTES, tool_list::sanitize};
 
-/// Protocol version to request: the newest one that starts with `initialize`, which all servers support.
+/// Protocol version to request: the newest one that starts with `initialize`, which all servers
+/// support.
 const PROTOCOL: ProtocolVersion = ProtocolVersion::V_2025_11_25;
 /// Maximum length of a progress message, in characters.
 const MAX_PROGRESS_CHARS: usize = 200;
@@ -59,7 +62,8 @@ impl ServerClient {
         }
     }
 
-    /// Returns whether no request can be sent any more, even if the actor of the server has not noticed it yet.
+    /// Returns whether no request can be sent any more, even if the actor of the server has not
+    /// noticed it yet.
     pub(super) fn is_closed(&self) -> bool {
         self.closed.is_cancelled() || self.peer.is_transport_closed()
     }

@@ -1,6 +1,7 @@
 //! A connection to an MCP server: opens it, lists the tools, closes it.
 //!
-//! Dropping the connection, or the future that opens it, cleans up completely, including the process (`stdio.rs`).
+//! Dropping the connection, or the future that opens it, cleans up completely, including the
+//! process (`stdio.rs`).
 //!
 //! Elsewhere: when to reconnect (`supervisor.rs`), calls (`tool.rs`).
 
@@ -49,7 +50,8 @@ pub(super) struct ConnectionError {
 pub(super) struct Connection {
     client: ServerClient,
     changed: Arc<Notify>,
-    /// Completes when the connection has ended; dropping it ends the connection. `None`: it has ended.
+    /// Completes when the connection has ended; dropping it ends the connection. `None`: it has
+    /// ended.
     service: Option<BoxFuture<'static, ()>>,
     stop: RunningServiceCancellationToken,
     process: Option<Process>,
@@ -279,7 +281,8 @@ impl Connection {
         })
     }
 
-    /// Waits until the connection ends, and returns the reason. Cancel-safe: it may be dropped and called again.
+    /// Waits until the connection ends, and returns the reason. Cancel-safe: it may be dropped and
+    /// called again.
     pub(super) async fn ended(&mut self) -> String {
         if let Some(service) = &mut self.service {
             tokio::select! {
@@ -299,8 +302,8 @@ impl Connection {
     pub(super) async fn close(mut self) {
         self.stop.cancel();
         if let Some(service) = self.service.take() {
-            // The server's input is normally closed by then, unless a write is blocked because the program does not
-            // read.
+            // The server's input is normally closed by then, unless a write is blocked because the
+            // program does not read.
             let _ = tokio::time::timeout(CLOSE_TIMEOUT, service).await;
         }
         if let Some(process) = self.process.take() {
@@ -375,7 +378,8 @@ pub(super) fn request_error(what: &str, error: &ServiceError) -> ErrorInfo {
     ErrorInfo::new(code, sanitize(&message, MAX_MESSAGE_CHARS))
 }
 
-/// Returns whether a request certainly did not reach the server, because no connection was established.
+/// Returns whether a request certainly did not reach the server, because no connection was
+/// established.
 pub(super) fn is_unsent(error: &ServiceError) -> bool {
     matches!(error, ServiceError::TransportSend(_)) && Delivery::of(error) == Delivery::Unsent
 }

@@ -1,7 +1,8 @@
-//! Connection task of an MCP server's actor: connects, lists the tools, keeps the connection open, and closes it.
+//! Connection task of an MCP server's actor: connects, lists the tools, keeps the connection open,
+//! and closes it.
 //!
-//! It waits until the connection of the previous incarnation is completely closed (ACT-3), and reports to the actor.
-//! When it is cancelled, it closes its connection and ends.
+//! It waits until the connection of the previous incarnation is completely closed (ACT-3), and
+//! reports to the actor. When it is cancelled, it closes its connection and ends.
 
 use std::{sync::Arc, time::Duration};
 
@@ -71,7 +72,8 @@ impl ConnectionTask {
         }
     }
 
-    /// Keeps the connection open. Returns the reason when it is no longer usable, or `None` if the task is cancelled.
+    /// Keeps the connection open. Returns the reason when it is no longer usable, or `None` if the
+    /// task is cancelled.
     async fn serve(&self, connection: &mut Connection) -> Option<ConnectionError> {
         let mut is_open = false;
         let mut listed = None;
@@ -127,7 +129,8 @@ impl ConnectionTask {
         }
     }
 
-    /// Lists the tools, and registers them. Returns `None` if they are the ones in `known` that were listed last.
+    /// Lists the tools, and registers them. Returns `None` if they are the ones in `known` that
+    /// were listed last.
     async fn tools(
         &self,
         connection: &mut Connection,

@@ -1,4 +1,5 @@
-//! Replacement for `mcp.rs` in a build without the feature `mcp`: no server is available, and a warning is logged.
+//! Replacement for `mcp.rs` in a build without the feature `mcp`: no server is available, and a
+//! warning is logged.
 
 use std::sync::Arc;
 

@@ -2,11 +2,14 @@
 //!
 //! Invariants:
 //! - When a connection is given up, its requests end too, including those that are never answered.
-//! - A connection is given up as soon as a request cannot be sent to the URL, or an event stream cannot be resumed.
+//! - A connection is given up as soon as a request cannot be sent to the URL, or an event stream
+//!   cannot be resumed.
 //! - If the server does not know the MCP session (404, 400), the SDK initializes it again.
-//! - Only redirects to the same origin that keep the method (307, 308) are followed, because headers with secrets would
-//!   be sent to the target. The error of another redirect names the target.
-//! - A request that is rejected with `Retry-After` (429, 503) is sent again after that time, if it is short.
+//! - Only redirects to the same origin that keep the method (307, 308) are followed, because
+//!   headers with secrets would be sent to the target. The error of another redirect names the
+//!   target.
+//! - A request that is rejected with `Retry-After` (429, 503) is sent again after that time, if it
+//!   is short.
 //!
 //! The URL comes from the configuration of the user, so private addresses are allowed.
 //!
@@ -111,7 +114,8 @@ fn same_origin_only() -> Policy {
     })
 }
 
-/// HTTP client whose requests end when the connection is given up. The SDK alone would wait for the first response.
+/// HTTP client whose requests end when the connection is given up. The SDK alone would wait for the
+/// first response.
 #[derive(Clone)]
 pub(super) struct CancellableHttpClient {
     client: Client,
@@ -240,7 +244,8 @@ impl StreamableHttpClient for CancellableHttpClient {
             {
                 return Err(StreamableHttpError::SessionExpired);
             }
-            // An error that answers no request of this client: the SDK would wait for the answer forever.
+            // An error that answers no request of this client: the SDK would wait for the answer
+            // forever.
             Ok(StreamableHttpPostResponse::Json(JsonRpcMessage::Error(error), _))
                 if has_session && id.is_some() && error.id != id =>
             {
@@ -366,8 +371,8 @@ fn retry_delay(answer: &Result<StreamableHttpPostResponse, TransportError>) -> O
     (matches!(error.status, 429 | 503) && delay <= MAX_RETRY_DELAY).then_some(delay)
 }
 
-/// Returns whether an error says that the server does not know the MCP session. Tools have sessions of their own, whose
-/// errors have other codes.
+/// Returns whether an error says that the server does not know the MCP session. Tools have sessions
+/// of their own, whose errors have other codes.
 fn is_about_session(code: i32, message: &str) -> bool {
     if !matches!(code, -32_000 | -32_001 | -32_600) {
         return false;
@@ -385,8 +390,9 @@ fn is_about_session(code: i32, message: &str) -> bool {
     message.contains("session") && is_unknown.iter().any(|word| message.contains(word))
 }
 
-/// Inserts an error response if the stream of a request ends without a response and cannot be resumed, or if an event
-/// is too large. Otherwise the SDK would wait for the response, or end the connection for all requests.
+/// Inserts an error response if the stream of a request ends without a response and cannot be
+/// resumed, or if an event is too large. Otherwise the SDK would wait for the response, or end the
+/// connection for all requests.
 fn with_missing_response(stream: EventStream, id: Option<RequestId>) -> EventStream {
     let Some(id) = id else { return stream };
     let state = Some((stream, false));

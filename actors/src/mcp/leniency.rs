@@ -1,5 +1,5 @@
-//! Messages of servers that the SDK does not read, although their meaning is clear: an answer to `initialize` without
-//! required fields, and messages that are sent together as an array.
+//! Messages of servers that the SDK does not read, although their meaning is clear: an answer to
+//! `initialize` without required fields, and messages that are sent together as an array.
 //!
 //! Not covered: an array, or a byte order mark, as the body of an HTTP response.
 
@@ -33,8 +33,9 @@ impl<T: Transport<RoleClient>> Transport<RoleClient> for LenientTransport<T> {
     }
 }
 
-/// Completes an answer to `initialize`, recognized by its protocol version, that lacks `capabilities`, `serverInfo`, or its
-/// name or version. Nothing depends on the name. Returns other messages unchanged.
+/// Completes an answer to `initialize`, recognized by its protocol version, that lacks
+/// `capabilities`, `serverInfo`, or its name or version. Nothing depends on the name. Returns other
+/// messages unchanged.
 pub(super) fn with_required_fields(mut message: ServerJsonRpcMessage) -> ServerJsonRpcMessage {
     let JsonRpcMessage::Response(response) = &mut message else {
         return message;
@@ -89,8 +90,8 @@ pub(super) struct BatchSplitter {
 }
 
 impl BatchSplitter {
-    /// Takes the next bytes of the stream, and appends to `output` what the reader may have now. Returns `false` if it takes
-    /// none, because the reader may have them as they are.
+    /// Takes the next bytes of the stream, and appends to `output` what the reader may have now.
+    /// Returns `false` if it takes none, because the reader may have them as they are.
     ///
     /// A line that is incomplete after `max_bytes` is not changed.
     pub(super) fn take(&mut self, bytes: &[u8], max_bytes: usize, output: &mut Vec<u8>) -> bool {

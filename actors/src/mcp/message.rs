@@ -15,7 +15,8 @@ pub(super) enum McpServerMsg {
     },
     /// Sent by the connection task: the tools of the server have changed.
     Listed(Vec<Arc<RegisteredTool>>),
-    /// Sent by the connection task: the connection was lost or could not be established, and is completely closed.
+    /// Sent by the connection task: the connection was lost or could not be established, and is
+    /// completely closed.
     Lost(Box<ConnectionError>),
     /// For fault-injection tests: makes the actor fail.
     Crash,

@@ -23,15 +23,16 @@ pub struct Probe {
 /// Connects to a server, lists its tools, and disconnects. Nothing is left running.
 ///
 /// # Errors
-/// `config_error` if the configuration, or an environment variable that it names, must be changed; otherwise the
-/// error of the server or of the connection.
+/// `config_error` if the configuration, or an environment variable that it names, must be changed;
+/// otherwise the error of the server or of the connection.
 pub fn probe<'a>(
     name: &'a str,
     config: &'a McpConfig,
     tools: &'a ToolsConfig,
     environment: &'a Environment,
 ) -> BoxFuture<'a, Result<Probe, ErrorInfo>> {
-    // Boxed, so that the MCP client is compiled with this crate, and not again with each that awaits it.
+    // Boxed, so that the MCP client is compiled with this crate, and not again with each that
+    // awaits it.
     Box::pin(connect_and_list(name, config, tools, environment))
 }
 

@@ -1,9 +1,10 @@
 //! Converts the response of a server to a tool call into a result.
 //!
-//! Pure. Texts are joined. Images and files of the kinds that models take are passed on, whatever the server calls
-//! them; other content is replaced by a note with its type and size. Structured content is added unless the text
-//! repeats it. A response that is marked as an error becomes the error of the call, with the text of the server. A
-//! block that cannot be parsed is passed on as JSON without affecting the others.
+//! Pure. Texts are joined. Images and files of the kinds that models take are passed on, whatever
+//! the server calls them; other content is replaced by a note with its type and size. Structured
+//! content is added unless the text repeats it. A response that is marked as an error becomes the
+//! error of the call, with the text of the server. A block that cannot be parsed is passed on as
+//! JSON without affecting the others.
 
 use base64::{
     Engine as _,
@@ -89,7 +90,8 @@ impl CallResponse {
     }
 }
 
-/// Parses a block. If it has details that are unknown, only what every block of its type has is read.
+/// Parses a block. If it has details that are unknown, only what every block of its type has is
+/// read.
 fn read_block(block: &Value) -> Result<ContentBlock, Value> {
     if let Ok(known) = serde_json::from_value(block.clone()) {
         return Ok(known);
@@ -175,8 +177,9 @@ fn is_same_data(text: &str, structured: &Value) -> bool {
     data == *structured || only_value == Some(&data)
 }
 
-/// Returns the image or file of a block. `None` if it has none, if no model takes its content type, or if it is not valid
-/// base64. The first bytes decide about the type, because servers often name another one.
+/// Returns the image or file of a block. `None` if it has none, if no model takes its content type,
+/// or if it is not valid base64. The first bytes decide about the type, because servers often name
+/// another one.
 fn file_of(block: &ContentBlock) -> Option<ContentPart> {
     let decoded = |content_type: &str, data: &str, filename: Option<String>| {
         let bytes = decode_base64(data)?;

@@ -1,8 +1,10 @@
-//! Schemas of a server's tools in the form that services of models accept: an object without alternatives at its root.
+//! Schemas of a server's tools in the form that services of models accept: an object without
+//! alternatives at its root.
 //!
-//! OpenAI and Anthropic reject a request with any tool whose schema has `oneOf`, `anyOf`, `allOf`, `enum` or `not` at
-//! its root, and so every run. The alternatives are merged into one object, which accepts more; the server checks the
-//! arguments itself. Keywords of OpenAPI 3.0 and of older drafts become those of JSON Schema. Pure.
+//! OpenAI and Anthropic reject a request with any tool whose schema has `oneOf`, `anyOf`, `allOf`,
+//! `enum` or `not` at its root, and so every run. The alternatives are merged into one object,
+//! which accepts more; the server checks the arguments itself. Keywords of OpenAPI 3.0 and of older
+//! drafts become those of JSON Schema. Pure.
 
 use serde_json::{Map, Value, json};
 
@@ -13,7 +15,8 @@ const ROOT_KEYWORDS: [&str; 8] = [
 /// Maximum depth to which a schema is normalized; deeper parts stay as they are.
 const MAX_DEPTH: usize = 64;
 
-/// Returns the schema in an accepted form, and a note about alternatives for the description of the tool.
+/// Returns the schema in an accepted form, and a note about alternatives for the description of the
+/// tool.
 ///
 /// # Errors
 /// Why the schema does not describe an object.
@@ -132,8 +135,8 @@ fn flattened(root: &Value) -> Result<(Value, Option<String>), String> {
     Ok((merged.into(), note))
 }
 
-/// Adds the properties of a part of the root, and the names of those that it requires. A property that several parts
-/// define in different ways accepts what any of them does.
+/// Adds the properties of a part of the root, and the names of those that it requires. A property
+/// that several parts define in different ways accepts what any of them does.
 fn add_part(
     root: &Value,
     part: &Value,
@@ -157,7 +160,8 @@ fn add_part(
     required.extend(part["required"].as_array().into_iter().flatten().cloned());
 }
 
-/// Returns the part of the root that a reference such as `#/$defs/x` names; the schema itself if it is no reference.
+/// Returns the part of the root that a reference such as `#/$defs/x` names; the schema itself if it
+/// is no reference.
 fn resolved<'a>(root: &'a Value, schema: &'a Value) -> &'a Value {
     let pointer = schema["$ref"]
         .as_str()

@@ -1,7 +1,7 @@
 //! An MCP server that is a child process: its environment, its output, and its termination.
 //!
-//! Standard error is logged, and its end is kept for error messages. [`ProcessTree`] ensures that no process of the
-//! server remains after it has ended or was dropped.
+//! Standard error is logged, and its end is kept for error messages. [`ProcessTree`] ensures that
+//! no process of the server remains after it has ended or was dropped.
 //!
 //! Elsewhere: the protocol (`connection.rs`).
 
@@ -51,8 +51,8 @@ pub(super) struct Pipes {
     pub(super) stdout: ProcessOutput,
 }
 
-/// Standard output of a program, with one message a line. It signals the end of the output before the reader of the protocol
-/// notices it.
+/// Standard output of a program, with one message a line. It signals the end of the output before
+/// the reader of the protocol notices it.
 pub(super) struct ProcessOutput {
     stdout: ChildStdout,
     splitter: BatchSplitter,
@@ -86,7 +86,8 @@ impl ProcessOutput {
         }
     }
 
-    /// Passes on as much of the pending output as there is room for. Returns `false` if nothing is pending.
+    /// Passes on as much of the pending output as there is room for. Returns `false` if nothing is
+    /// pending.
     fn pass_on(&mut self, into: &mut ReadBuf<'_>) -> bool {
         let rest = &self.pending[self.passed_bytes..];
         if rest.is_empty() {
@@ -232,8 +233,8 @@ impl Process {
         }
     }
 
-    /// Ends the program, whose input is closed: waits for it to exit, then asks it to terminate, then kills it with
-    /// all processes it started. Returns after it has been reaped.
+    /// Ends the program, whose input is closed: waits for it to exit, then asks it to terminate,
+    /// then kills it with all processes it started. Returns after it has been reaped.
     pub(super) async fn end(mut self) {
         if tokio::time::timeout(EXIT_TIMEOUT, self.process_tree.wait())
             .await

@@ -1,7 +1,9 @@
-//! Supervisor of the MCP server actors: starts them, and restarts them after a crash with increasing delay.
+//! Supervisor of the MCP server actors: starts them, and restarts them after a crash with
+//! increasing delay.
 //!
-//! One for one, 5 restarts in 60 s. A server whose actor exceeds the limit, and its tools, are not available until
-//! the process is restarted; other servers are not affected. A lost connection is not a crash: the actor reconnects.
+//! One for one, 5 restarts in 60 s. A server whose actor exceeds the limit, and its tools, are not
+//! available until the process is restarted; other servers are not affected. A lost connection is
+//! not a crash: the actor reconnects.
 
 use std::{
     collections::HashMap,

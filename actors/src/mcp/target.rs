@@ -1,11 +1,12 @@
-//! Target of a connection to a server: the program and its environment variables, or the URL and the headers of its
-//! requests.
+//! Target of a connection to a server: the program and its environment variables, or the URL and
+//! the headers of its requests.
 //!
-//! This module performs no I/O. The configuration names the environment variables that hold credentials; their values
-//! are looked up here. If a variable is not set, the error names the variable, the server and the configuration key.
+//! This module performs no I/O. The configuration names the environment variables that hold
+//! credentials; their values are looked up here. If a variable is not set, the error names the
+//! variable, the server and the configuration key.
 //!
-//! Invariant: a server program gets only variables that the configuration names, in `mcp.SERVER.env` or in
-//! `tools.env_allowlist`.
+//! Invariant: a server program gets only variables that the configuration names, in
+//! `mcp.SERVER.env` or in `tools.env_allowlist`.
 
 use std::{collections::HashMap, str::FromStr};
 
@@ -33,7 +34,8 @@ pub(super) enum Target {
 }
 
 impl Target {
-    /// Looks up the values of all variables, and checks the URL and the headers. Errors name the configuration key.
+    /// Looks up the values of all variables, and checks the URL and the headers. Errors name the
+    /// configuration key.
     pub(super) fn resolve(
         server: &str,
         config: &McpConfig,

@@ -1,5 +1,5 @@
-//! Tools that a server only allows to be called as tasks (`execution.taskSupport: "required"`), which is not
-//! supported.
+//! Tools that a server only allows to be called as tasks (`execution.taskSupport: "required"`),
+//! which is not supported.
 //!
 //! The SDK drops that field, so messages are inspected before the SDK parses them.
 
@@ -25,7 +25,8 @@ impl TaskTools {
             .contains(tool)
     }
 
-    /// Inspects a message of the server, or several in an array. Messages other than tool lists are ignored.
+    /// Inspects a message of the server, or several in an array. Messages other than tool lists are
+    /// ignored.
     pub(super) fn inspect(&self, message: &[u8]) {
         #[derive(Deserialize)]
         struct Message {

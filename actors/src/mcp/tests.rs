@@ -1,4 +1,5 @@
-//! Tests of the parts that need no server: credentials, accepted tools, and the meaning of responses.
+//! Tests of the parts that need no server: credentials, accepted tools, and the meaning of
+//! responses.
 
 use reqwest::header::HeaderName;
 use rmcp::model::{CallToolResult, ServerResult};

@@ -2,7 +2,8 @@
 //!
 //! A call that is dropped or cancelled is cancelled at the server too.
 //!
-//! Elsewhere: the meaning of a response (`result.rs`), reconnecting to a server that does not respond (`actor.rs`).
+//! Elsewhere: the meaning of a response (`result.rs`), reconnecting to a server that does not
+//! respond (`actor.rs`).
 
 use std::sync::Arc;
 
@@ -33,7 +34,8 @@ struct McpTool {
     listed: ListedTool,
 }
 
-/// Validates the tools of a server. Calls `left_out` with the error for each tool whose schema cannot be used.
+/// Validates the tools of a server. Calls `left_out` with the error for each tool whose schema
+/// cannot be used.
 pub(super) fn register_all(
     server: &Arc<Server>,
     listed: Vec<ListedTool>,
@@ -61,14 +63,16 @@ impl Tool for McpTool {
         &self.listed.spec
     }
 
-    /// Every call requires permission, whatever the server declares: the server and its hints are untrusted (PERM-1).
+    /// Every call requires permission, whatever the server declares: the server and its hints are
+    /// untrusted (PERM-1).
     fn required_access(
         &self,
         _: &ToolContext,
         _: &Value,
     ) -> Result<Option<AccessRequest>, ErrorInfo> {
         let access = AccessRequest::whole_tool(self.listed.spec.name.clone());
-        // A pending approval is bound to it: if the program or URL has changed, the call is asked about again.
+        // A pending approval is bound to it: if the program or URL has changed, the call is asked
+        // about again.
         Ok(Some(AccessRequest {
             note: Some(self.server.identity()),
             ..access
@@ -92,7 +96,8 @@ impl Tool for McpTool {
             let mut too_long = client.oversized_message("tools/call");
             let options = PeerRequestOptions::no_options;
             let pending = match client.peer.send_cancellable_request(request.clone(), options()).await {
-                // No connection was established, so the server has not received the call. It may be back by now.
+                // No connection was established, so the server has not received the call. It may be
+                // back by now.
                 Err(error) if is_unsent(&error) => {
                     client = server.client().await?;
                     too_long = client.oversized_message("tools/call");
@@ -129,8 +134,8 @@ fn with_server_name(server: &str, error: &ErrorInfo) -> String {
     format!("MCP server {server:?}: {}", error.message)
 }
 
-/// A call without a response. If it is dropped before the response arrives, the server is notified of the
-/// cancellation.
+/// A call without a response. If it is dropped before the response arrives, the server is notified
+/// of the cancellation.
 struct CancelOnDrop {
     peer: Peer<RoleClient>,
     id: Option<RequestId>,

@@ -1,8 +1,9 @@
-//! Conversion of the tools that a server lists: which are accepted, and what is kept of their texts.
+//! Conversion of the tools that a server lists: which are accepted, and what is kept of their
+//! texts.
 //!
-//! Pure. Everything from a server is untrusted: names must be valid, texts are truncated and lose their control
-//! characters, and schemas are compiled before a model sees them. An invalid tool is omitted without affecting the
-//! others.
+//! Pure. Everything from a server is untrusted: names must be valid, texts are truncated and lose
+//! their control characters, and schemas are compiled before a model sees them. An invalid tool is
+//! omitted without affecting the others.
 //!
 //! Elsewhere: requesting the list (`connection.rs`), calls (`tool.rs`).
 
@@ -41,8 +42,8 @@ pub(super) struct ToolPage {
 }
 
 impl ToolPage {
-    /// Parses a response to `tools/list`, or returns `None` if it is not one. An invalid tool does not affect the
-    /// others.
+    /// Parses a response to `tools/list`, or returns `None` if it is not one. An invalid tool does
+    /// not affect the others.
     pub(super) fn read(result: ServerResult) -> Option<Self> {
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
@@ -116,7 +117,8 @@ pub(super) fn convert_tool(
     if let Some(note) = arguments_note {
         description.push_str(&format!("\n{}", sanitize(&note, MAX_DESCRIPTION_CHARS)));
     }
-    // Only a hint of the server. Calls require permission in any case, because they reach beyond this machine.
+    // Only a hint of the server. Calls require permission in any case, because they reach beyond
+    // this machine.
     let is_read_only = hints.read_only_hint == Some(true);
     let spec = ToolSpec {
         name: format!("mcp.{server}.{remote_name}"),
@@ -137,7 +139,8 @@ pub(super) fn convert_tool(
     Ok(ListedTool { remote_name, spec })
 }
 
-/// Returns untrusted text on one line, without control characters and with at most `max_chars` characters.
+/// Returns untrusted text on one line, without control characters and with at most `max_chars`
+/// characters.
 pub(super) fn sanitize(text: &str, max_chars: usize) -> String {
     let words: Vec<&str> = text
         .split(|c: char| c.is_control() || c.is_whitespace())

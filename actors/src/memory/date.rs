@@ -8,7 +8,8 @@ const WITH_ZONE: [&str; 2] = ["%Y-%m-%dT%H:%M:%S%.f%#z", "%Y-%m-%dT%H:%M%#z"];
 /// Formats of date and time without a zone, which are in UTC.
 const WITHOUT_ZONE: [&str; 2] = ["%Y-%m-%dT%H:%M:%S%.f", "%Y-%m-%dT%H:%M"];
 
-/// Parses RFC 3339, a date, or a date and a time separated by a space, with or without seconds and zone.
+/// Parses RFC 3339, a date, or a date and a time separated by a space, with or without seconds and
+/// zone.
 ///
 /// The zone defaults to UTC, the time to midnight.
 pub(super) fn read_date(text: &str) -> Option<Timestamp> {

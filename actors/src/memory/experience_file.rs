@@ -1,8 +1,8 @@
 //! The text of the experiences file, block by block (MEM-2).
 //!
-//! Pure. A block consists of front matter that contains an `id`, and the text below it, up to the next such front
-//! matter. Users edit this file, so text outside of blocks and blocks that cannot be used are kept byte for byte
-//! whenever another part changes.
+//! Pure. A block consists of front matter that contains an `id`, and the text below it, up to the
+//! next such front matter. Users edit this file, so text outside of blocks and blocks that cannot
+//! be used are kept byte for byte whenever another part changes.
 //!
 //! Invariant: the concatenated parts are the whole file.
 //!
@@ -22,8 +22,8 @@ const TITLE: &str = "# Experiences\n\nNotes that runs have learned, for later ru
                      is kept unchanged.\n";
 /// Line between a block whose front matter is not closed and a block appended after it.
 const SEPARATOR: &str = "<!-- -->\n";
-/// Maximum number of lines of a block whose counters are updated. It is less than `MAX_HEAD_LINES`, because an update
-/// may add lines.
+/// Maximum number of lines of a block whose counters are updated. It is less than `MAX_HEAD_LINES`,
+/// because an update may add lines.
 const MAX_CHANGED_LINES: usize = 200;
 const FENCE: &str = "---";
 /// Metrics of a new experience.
@@ -92,14 +92,15 @@ pub struct NewExperience {
 /// Changes made by one reflection.
 #[derive(Debug, Clone, Default)]
 pub struct Changes {
-    /// Id of the reflection, such as the id of its run: 1 to 64 letters (a-z, A-Z), digits, `-` or `_`. Blocks that
-    /// this reflection has changed already are not changed again.
+    /// Id of the reflection, such as the id of its run: 1 to 64 letters (a-z, A-Z), digits, `-` or
+    /// `_`. Blocks that this reflection has changed already are not changed again.
     pub reflection: String,
     /// Trace that was reflected on.
     pub trace_id: Option<TraceId>,
     /// Time of the reflection.
     pub at: Timestamp,
-    /// New experiences. If the text of one is already known, the known experience is counted as helpful instead.
+    /// New experiences. If the text of one is already known, the known experience is counted as
+    /// helpful instead.
     pub new: Vec<NewExperience>,
     /// Ratings of known experiences: `true` if it helped, `false` if it did harm.
     pub rated: Vec<(ExperienceId, bool)>,
@@ -180,8 +181,9 @@ impl ExperienceText {
         &self.bytes
     }
 
-    /// Returns the content of the file after these changes. Also returns an id for each new experience, and whether
-    /// it was added: if its text is already known, the id is that of the known experience.
+    /// Returns the content of the file after these changes. Also returns an id for each new
+    /// experience, and whether it was added: if its text is already known, the id is that of the
+    /// known experience.
     pub(crate) fn apply(&self, changes: &Changes) -> (Vec<u8>, Vec<(ExperienceId, bool)>) {
         let mut rates = Vec::new();
         let mut added = Vec::new();
@@ -192,7 +194,8 @@ impl ExperienceText {
             let mut all = self.experiences.iter().zip(&self.positions);
             match all.find(|(existing, _)| same_text(&existing.text, &text)) {
                 Some((known, place)) => {
-                    // This reflection may have added it earlier and been interrupted before it could report that.
+                    // This reflection may have added it earlier and been interrupted before it
+                    // could report that.
                     let is_own_addition = place.last_reflection.as_deref()
                         == Some(&changes.reflection)
                         && known.metrics == INITIAL_METRICS;
@@ -215,8 +218,8 @@ impl ExperienceText {
         (bytes, added)
     }
 
-    /// Increments the counters of the rated experiences, each once. Blocks that this reflection has changed before,
-    /// and blocks with more than `MAX_CHANGED_LINES` lines, are left unchanged.
+    /// Increments the counters of the rated experiences, each once. Blocks that this reflection has
+    /// changed before, and blocks with more than `MAX_CHANGED_LINES` lines, are left unchanged.
     fn apply_ratings(&self, rates: &[(ExperienceId, bool)], reflection: &str) -> Vec<u8> {
         let mut edits: Vec<(Range<usize>, String)> = Vec::new();
         for (at, (known, place)) in self.experiences.iter().zip(&self.positions).enumerate() {
@@ -306,7 +309,8 @@ impl BlockPositions {
     }
 }
 
-/// Formats the block of a new experience. Its values are normalized, so none can be parsed as a fence or a key.
+/// Formats the block of a new experience. Its values are normalized, so none can be parsed as a
+/// fence or a key.
 fn block(id: &ExperienceId, new: &NewExperience, text: &str, changes: &Changes) -> String {
     let category = normalize_category(&new.category);
     let tags = normalize_tags(&new.tags.intent, &new.tags.state);

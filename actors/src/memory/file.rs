@@ -1,7 +1,8 @@
 //! The experiences file on disk (MEM-2): reread when it has changed, and always written as a whole.
 //!
-//! Writers hold a lock, and replace the file atomically, so a crash leaves either the old or the new content. Users edit the
-//! file without the lock: if it was saved in the meantime, it is read again before it is written.
+//! Writers hold a lock, and replace the file atomically, so a crash leaves either the old or the
+//! new content. Users edit the file without the lock: if it was saved in the meantime, it is read
+//! again before it is written.
 //!
 //! All functions block; async callers run them on a blocking thread.
 
@@ -33,7 +34,8 @@ const MAX_ATTEMPTS: usize = 20;
 #[derive(Debug)]
 pub struct MemoryFile {
     path: PathBuf,
-    /// Temporary files from before are left over. Tools of this process may write others in the same folder.
+    /// Temporary files from before are left over. Tools of this process may write others in the
+    /// same folder.
     opened_at: SystemTime,
     /// Content that was read last, and the stamp of the file at that time.
     cache: Mutex<Option<(FileVersion, Arc<ExperienceText>)>>,
@@ -62,7 +64,8 @@ impl FileVersion {
 }
 
 impl MemoryFile {
-    /// Returns the file of a home: `memory/experiences.md`, or the path in the configuration. Reads nothing yet.
+    /// Returns the file of a home: `memory/experiences.md`, or the path in the configuration. Reads
+    /// nothing yet.
     pub fn of_home(home: &Path, config: &Config, environment: &Environment) -> Self {
         let path = match &config.memory.experiences_path {
             None => home.join("memory").join("experiences.md"),
@@ -99,7 +102,8 @@ impl MemoryFile {
             .is_ok_and(|metadata| metadata.len() > 0)
     }
 
-    /// Returns the content, read again only if the file has changed since the last read. A missing file is empty.
+    /// Returns the content, read again only if the file has changed since the last read. A missing
+    /// file is empty.
     ///
     /// # Errors
     /// `storage_error` if the file cannot be read.
@@ -141,8 +145,8 @@ impl MemoryFile {
     /// Changes the file. Returns an id for each new experience, and whether it was added.
     ///
     /// # Errors
-    /// `validation_error` if a text is empty or the reflection id is invalid; `storage_error` if the file cannot be
-    /// written or stays locked. The file is unchanged in either case.
+    /// `validation_error` if a text is empty or the reflection id is invalid; `storage_error` if
+    /// the file cannot be written or stays locked. The file is unchanged in either case.
     pub fn change(&self, changes: &Changes) -> Result<Vec<(ExperienceId, bool)>, ErrorInfo> {
         let refuse = |message: &str| Err(ErrorInfo::new(ErrorCode::ValidationError, message));
         if !is_id(&changes.reflection) {
@@ -233,7 +237,8 @@ impl MemoryFile {
     }
 }
 
-/// Lock of the file. The locked file is a separate one next to it, because the file itself is replaced.
+/// Lock of the file. The locked file is a separate one next to it, because the file itself is
+/// replaced.
 struct Lock(File);
 
 impl Lock {
@@ -260,13 +265,14 @@ impl Lock {
 
 impl Drop for Lock {
     fn drop(&mut self) {
-        // Closing the file is not enough: a child process that is being started holds the lock too, for a moment.
+        // Closing the file is not enough: a child process that is being started holds the lock too,
+        // for a moment.
         let _ = self.0.unlock();
     }
 }
 
-/// Removes copies left by a crash, also those of earlier versions, which were named after the file. The caller holds the
-/// lock, so no other writer has one.
+/// Removes copies left by a crash, also those of earlier versions, which were named after the file.
+/// The caller holds the lock, so no other writer has one.
 fn remove_stale_temp_files(path: &Path, opened_at: SystemTime) {
     let (Some(folder), Some(name)) = (
         path.parent(),

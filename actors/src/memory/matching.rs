@@ -15,8 +15,9 @@ const MAX_TAGS: usize = 12;
 
 /// Returns up to `limit` experiences that share at least one tag with `wanted`, the best first.
 ///
-/// They are ordered by shared intents, then by shared states, then by how much more often they helped than did harm.
-/// Equal ones keep the order of the file. Tags are compared in their normalized form (see [`normalize_tag`]).
+/// They are ordered by shared intents, then by shared states, then by how much more often they
+/// helped than did harm. Equal ones keep the order of the file. Tags are compared in their
+/// normalized form (see [`normalize_tag`]).
 pub fn matching<'a>(
     experiences: &'a [Experience],
     wanted: &Tags,
@@ -54,8 +55,8 @@ fn shared(tags: &[String], wanted: &HashSet<&str>) -> usize {
     }
 }
 
-/// Normalizes a tag: lowercase letters and digits, with one `-` for every other sequence of characters. The result is
-/// empty if nothing remains.
+/// Normalizes a tag: lowercase letters and digits, with one `-` for every other sequence of
+/// characters. The result is empty if nothing remains.
 pub fn normalize_tag(text: &str) -> String {
     let mut tag = String::new();
     for c in text.chars().flat_map(char::to_lowercase) {

@@ -1,7 +1,9 @@
-//! Front matter of an experience: keys and values, at most one level deep, with the position of each value.
+//! Front matter of an experience: keys and values, at most one level deep, with the position of
+//! each value.
 //!
-//! Pure. It is the same small subset of YAML as other front matter, except that a key may contain further keys, in
-//! indented lines or in braces. Values are found by dotted keys, such as `metrics.helpful`.
+//! Pure. It is the same small subset of YAML as other front matter, except that a key may contain
+//! further keys, in indented lines or in braces. Values are found by dotted keys, such as
+//! `metrics.helpful`.
 
 use std::ops::Range;
 

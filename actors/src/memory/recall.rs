@@ -1,6 +1,8 @@
-//! Recall of experiences for a task: the request to the model and the parsing of its answer (MEM-3).
+//! Recall of experiences for a task: the request to the model and the parsing of its answer
+//! (MEM-3).
 //!
-//! Pure. Elsewhere: when the request is made (`run/machine/memory/recall.rs`), which experiences match (`matching.rs`).
+//! Pure. Elsewhere: when the request is made (`run/machine/memory/recall.rs`), which experiences
+//! match (`matching.rs`).
 
 use std::{cmp::Reverse, collections::HashMap};
 
@@ -82,8 +84,8 @@ pub(crate) fn format_experiences(found: &[&Experience]) -> String {
     format!("{EXPERIENCES_HEADING}\n{}", lines.join("\n"))
 }
 
-/// Returns the tags of a kind, the most used first. Equally used tags are ordered by their first appearance in the
-/// file.
+/// Returns the tags of a kind, the most used first. Equally used tags are ordered by their first
+/// appearance in the file.
 fn most_used(experiences: &[Experience], kind: impl Fn(&Tags) -> &Vec<String>) -> Vec<&str> {
     let mut counts: HashMap<&str, (usize, usize)> = HashMap::new();
     for tag in experiences.iter().flat_map(|known| kind(&known.tags)) {

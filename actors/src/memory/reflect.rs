@@ -1,7 +1,7 @@
 //! Reflection on a conversation: the request to the model and the parsing of its answer (MEM-4).
 //!
-//! Pure. Elsewhere: when the request is made (`run/machine/memory/reflection.rs`), how the file is changed
-//! (`experience_file.rs`).
+//! Pure. Elsewhere: when the request is made (`run/machine/memory/reflection.rs`), how the file is
+//! changed (`experience_file.rs`).
 
 use std::collections::HashSet;
 
@@ -101,8 +101,8 @@ struct UsedExperience {
     helped: bool,
 }
 
-/// Parses an answer that fits the schema. Returns the new experiences, and the ratings of experiences that the agent
-/// was given, each once.
+/// Parses an answer that fits the schema. Returns the new experiences, and the ratings of
+/// experiences that the agent was given, each once.
 pub(crate) fn read_reflection(
     answer: &str,
     given: &HashSet<String>,

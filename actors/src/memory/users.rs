@@ -1,4 +1,5 @@
-//! The experiences files of a home, one per user, so that no user sees what another user's runs have learned.
+//! The experiences files of a home, one per user, so that no user sees what another user's runs
+//! have learned.
 
 use std::{
     path::{Path, PathBuf},

@@ -1,6 +1,8 @@
-//! Fits an image into the limits of a model: decodes and measures it, and scales it down if it is too large.
+//! Fits an image into the limits of a model: decodes and measures it, and scales it down if it is
+//! too large.
 //!
-//! Without the feature `images`, the size in pixels is unknown, and an image with too many bytes is rejected.
+//! Without the feature `images`, the size in pixels is unknown, and an image with too many bytes is
+//! rejected.
 
 use soong_protocol::{ErrorInfo, InlineFile};
 
@@ -9,7 +11,8 @@ use super::{Fitted, InputLimits, check_size};
 /// Returns the image, scaled down if its size exceeds the limits.
 ///
 /// # Errors
-/// `payload_too_large` if it cannot be scaled; `validation_error` if it is not an image of its content type.
+/// `payload_too_large` if it cannot be scaled; `validation_error` if it is not an image of its
+/// content type.
 #[cfg(feature = "images")]
 pub(super) async fn fit(
     file: InlineFile,
@@ -91,12 +94,14 @@ mod scaling {
             .map_err(|error| invalid(&error))?;
         let (width, height) = decoder.dimensions();
         let orientation = decoder.orientation().map_err(|error| invalid(&error))?;
-        // Services reject a request with an image that they cannot decode, so it is decoded even if it fits.
+        // Services reject a request with an image that they cannot decode, so it is decoded even if
+        // it fits.
         let fits_side = width <= limits.image_side && height <= limits.image_side;
         let fits = fits_side && file.bytes.len() as u64 <= limits.image_bytes;
         let mut original = match DynamicImage::from_decoder(decoder) {
             Ok(original) => original,
-            // Services differ in whether they check the checksums of an image that is whole otherwise.
+            // Services differ in whether they check the checksums of an image that is whole
+            // otherwise.
             Err(error) if fits && error.to_string().contains(CHECKSUM_ERROR) => {
                 return Ok(Fitted {
                     file,

@@ -1,5 +1,5 @@
-//! The explorer: lists its part of the project, reads the most informative files, searches once, and answers with the
-//! result.
+//! The explorer: lists its part of the project, reads the most informative files, searches once,
+//! and answers with the result.
 
 use std::collections::BTreeMap;
 
@@ -61,7 +61,8 @@ fn listings(scope: &Scope) -> Vec<(&'static str, Value)> {
     calls
 }
 
-/// Combines the listings of the scope. Totals cover whole folders, including files that the listing omitted.
+/// Combines the listings of the scope. Totals cover whole folders, including files that the listing
+/// omitted.
 fn listed(conversation: &Conversation<'_>, scope: &Scope) -> Listing {
     let mut listing = Listing::default();
     for exchange in conversation.calls("list_files") {

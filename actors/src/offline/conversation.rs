@@ -1,4 +1,5 @@
-//! The conversation as the offline model reads it: the last task, and the results of the calls since then.
+//! The conversation as the offline model reads it: the last task, and the results of the calls
+//! since then.
 
 use std::collections::HashMap;
 
@@ -41,8 +42,8 @@ impl<'a> Exchange<'a> {
     }
 }
 
-/// Whether a tool message reports a failure, judged by its beginning, or by being an object with `error` but no
-/// `status`.
+/// Whether a tool message reports a failure, judged by its beginning, or by being an object with
+/// `error` but no `status`.
 pub(super) fn is_error(text: &str) -> bool {
     let text = text.trim_start();
     let starts = |mark: &str| {
@@ -133,7 +134,8 @@ impl<'a> Conversation<'a> {
         self.calls(name).next().is_some()
     }
 
-    /// Returns the rest of the first line that begins with `mark`, in user messages or the system prompt.
+    /// Returns the rest of the first line that begins with `mark`, in user messages or the system
+    /// prompt.
     pub(super) fn find_line_after(&self, mark: &str) -> Option<&'a str> {
         let users = self
             .request

@@ -1,7 +1,7 @@
 //! The evaluator: reads the report, and checks that it is complete and names only existing paths.
 //!
-//! It can fail the report: a folder without a section, a path that does not exist, and a report that is truncated or
-//! cannot be read are each a finding.
+//! It can fail the report: a folder without a section, a path that does not exist, and a report
+//! that is truncated or cannot be read are each a finding.
 
 use std::collections::BTreeSet;
 

@@ -116,7 +116,8 @@ fn totals(note: &str) -> Option<(u64, u64)> {
     Some((files, bytes))
 }
 
-/// Returns the most common languages among files, by bytes, then by name: `Rust (3 files, 1200 bytes)`.
+/// Returns the most common languages among files, by bytes, then by name: `Rust (3 files, 1200
+/// bytes)`.
 pub(super) fn languages<'a>(files: impl Iterator<Item = (&'a str, u64)>, most: usize) -> String {
     let mut sums: BTreeMap<String, (u64, u64)> = BTreeMap::new();
     for (path, size) in files {

@@ -1,8 +1,9 @@
-//! The orchestrator: lists the project, sets goals, starts explorers, and has a report written and evaluated.
+//! The orchestrator: lists the project, sets goals, starts explorers, and has a report written and
+//! evaluated.
 //!
-//! Each step checks whether the conversation since the task contains its calls; the first step that lacks them
-//! provides the next turn. The number of attempts of each step is bounded, whatever the results. So the run always
-//! ends with a truthful answer, even if every tool fails.
+//! Each step checks whether the conversation since the task contains its calls; the first step that
+//! lacks them provides the next turn. The number of attempts of each step is bounded, whatever the
+//! results. So the run always ends with a truthful answer, even if every tool fails.
 
 use serde_json::{Value, json};
 
@@ -76,7 +77,8 @@ impl Progress<'_, '_> {
         let mut calls = Vec::new();
         if self.conversation.offers("goal") && self.added_goals().is_none() {
             let mut goals = json!({"add": GOALS, "reason": "the task, step by step"});
-            // If the trace already has goals, the first new one has a different number: see `begin`.
+            // If the trace already has goals, the first new one has a different number: see
+            // `begin`.
             if !self
                 .conversation
                 .earlier
@@ -113,8 +115,8 @@ impl Progress<'_, '_> {
         text + &format!("- [ ] {}\n- [ ] {}\n", GOALS[1], GOALS[2])
     }
 
-    /// Adds the call that checks off the plan after a result (ART-8): to a turn whose calls it cannot affect, else as
-    /// a separate turn.
+    /// Adds the call that checks off the plan after a result (ART-8): to a turn whose calls it
+    /// cannot affect, else as a separate turn.
     fn check_off_plan(&self, mut turn: Turn) -> Turn {
         let Some(call) = self.next_check_off() else {
             return turn;
@@ -366,8 +368,8 @@ impl Progress<'_, '_> {
         }
     }
 
-    /// Focuses a goal, unless this was requested before. If `done` is set, also closes the previous goal with that
-    /// summary.
+    /// Focuses a goal, unless this was requested before. If `done` is set, also closes the previous
+    /// goal with that summary.
     fn focus(&self, number: &str, done: Option<&str>, text: &str) -> Option<Turn> {
         let goals: Vec<&Exchange<'_>> = self.conversation.calls("goal").collect();
         if goals.len() >= MAX_GOAL_CALLS
@@ -529,7 +531,8 @@ impl Progress<'_, '_> {
         self.conversation.calls("evaluate")
     }
 
-    /// Returns the outcome of the latest evaluation. A failed call counts as an evaluation without a verdict.
+    /// Returns the outcome of the latest evaluation. A failed call counts as an evaluation without
+    /// a verdict.
     fn verdict(&self) -> Option<Outcome> {
         let judged = self.evaluations().last()?;
         Some(

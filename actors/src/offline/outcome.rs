@@ -109,7 +109,8 @@ pub(super) fn single(result: &str) -> Option<Outcome> {
     outcomes(result).into_iter().next()
 }
 
-/// Returns the outcomes of `tasks` children in the order of the tasks. `None` for a child without a result.
+/// Returns the outcomes of `tasks` children in the order of the tasks. `None` for a child without a
+/// result.
 pub(super) fn of_tasks(result: &str, tasks: usize) -> Vec<Option<Outcome>> {
     let mut ordered = vec![None; tasks];
     for (index, outcome) in outcomes(result).into_iter().enumerate() {

@@ -1,4 +1,5 @@
-//! The plain assistant: searches the project for the words of a question, and describes the best match.
+//! The plain assistant: searches the project for the words of a question, and describes the best
+//! match.
 
 use serde_json::json;
 

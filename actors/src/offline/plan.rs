@@ -1,6 +1,7 @@
 //! Dividing a project into parts for child runs, and the text of their tasks.
 //!
-//! A task is written for readers; its last line, `Scope: {…}`, contains the same for the offline child.
+//! A task is written for readers; its last line, `Scope: {…}`, contains the same for the offline
+//! child.
 
 use std::cmp::Reverse;
 
@@ -13,7 +14,8 @@ const MIN_PARTS: usize = 4;
 const MAX_PARTS: usize = 8;
 /// Maximum number of children that a user can request.
 const MAX_REQUESTED_PARTS: usize = 200;
-/// Maximum size of the answers of all children, in bytes, so that the combined result can be read in one piece.
+/// Maximum size of the answers of all children, in bytes, so that the combined result can be read
+/// in one piece.
 const MAX_ANSWERS_BYTES: usize = 36_000;
 const LONGEST_ANSWER_BYTES: usize = 5_000;
 const SHORTEST_ANSWER_BYTES: usize = 200;
@@ -190,7 +192,8 @@ pub(super) fn asked_count(message: &str) -> Option<usize> {
         .next()
 }
 
-/// Divides a project into the requested number of parts, else into four to eight; an empty project has one part.
+/// Divides a project into the requested number of parts, else into four to eight; an empty project
+/// has one part.
 pub(super) fn parts(top: &Listing, deep: &Listing, asked: Option<usize>) -> Vec<Scope> {
     let (fewest, most) = asked.map_or((MIN_PARTS, MAX_PARTS), |number| (number, number));
     let folder = |path: &str| Scope {

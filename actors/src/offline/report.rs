@@ -25,7 +25,8 @@ const MAX_FINDING_BYTES: usize = 6_000;
 pub(super) const LAST_LINE: &str =
     "_Made by rules from what the tools showed; no language model was used._";
 
-/// Returns the task: the user's request, the findings of the last evaluation, and the explorers' results.
+/// Returns the task: the user's request, the findings of the last evaluation, and the explorers'
+/// results.
 pub(super) fn task(
     asked: &str,
     objections: &[String],

@@ -1,7 +1,8 @@
 //! The summarizer: derives a summary from the text of a conversation, by rules (CTX-3).
 //!
-//! It quotes requests, and lists artifacts and files, counts of tool calls, errors, open goals and the last action.
-//! It includes the contents of an earlier summary of its own. It understands nothing, and says so.
+//! It quotes requests, and lists artifacts and files, counts of tool calls, errors, open goals and
+//! the last action. It includes the contents of an earlier summary of its own. It understands
+//! nothing, and says so.
 //!
 //! Elsewhere: the request, and how the conversation is written (`context/`).
 

@@ -1,6 +1,7 @@
 //! The tagger: derives tags from the words of a task (MEM-3).
 //!
-//! Existing tags are used if all their words occur in the task. Elsewhere: the request (`memory/recall.rs`).
+//! Existing tags are used if all their words occur in the task. Elsewhere: the request
+//! (`memory/recall.rs`).
 
 use serde_json::{Value, json};
 
@@ -44,8 +45,8 @@ pub(super) fn next(conversation: &Conversation<'_>) -> Turn {
     Turn::answer(tags(known.trim_start_matches(KNOWN_TAGS_HEADING), task).to_string())
 }
 
-/// Returns tags for a task: existing ones that fit (`in_use`: lines `intent: a, b` and `state: c`), and built-in
-/// ones.
+/// Returns tags for a task: existing ones that fit (`in_use`: lines `intent: a, b` and `state: c`),
+/// and built-in ones.
 pub(super) fn tags(in_use: &str, task: &str) -> Value {
     let words = plain_words(task);
     let has = |tag: &str| {
@@ -85,7 +86,8 @@ fn plain_words(text: &str) -> Vec<String> {
         .collect()
 }
 
-/// Returns whether a word equals `part` except for an ending: `tests` and `test`, `fixed` and `fix`.
+/// Returns whether a word equals `part` except for an ending: `tests` and `test`, `fixed` and
+/// `fix`.
 fn is_same(word: &str, part: &str) -> bool {
     word.strip_prefix(part)
         .is_some_and(|rest| matches!(rest, "" | "s" | "es" | "ed" | "ing"))

@@ -1,9 +1,10 @@
-//! Grants: rules for calls that run without asking, as configuration and command line write them. Deny rules have the
-//! same syntax.
+//! Grants: rules for calls that run without asking, as configuration and command line write them.
+//! Deny rules have the same syntax.
 //!
 //! - `TOOL` covers every call of a tool; its name may end in `*`.
 //! - `TOOL:SCOPE` covers calls within a directory, to a host, or of a program.
-//! - `bash(PATTERN)` covers commands whose words are those of the pattern; ` *` at its end allows any further words.
+//! - `bash(PATTERN)` covers commands whose words are those of the pattern; ` *` at its end allows
+//!   any further words.
 //! - `TOOL:unconfined` covers calls that cannot be fully confined. No other grant covers these.
 //!
 //! Pure. Elsewhere: which commands a pattern covers (`command.rs`).
@@ -62,8 +63,8 @@ impl Grant {
     /// Parses a grant.
     ///
     /// # Errors
-    /// The tool is missing or not a valid name, the text after the colon is empty, or the words of the pattern cannot
-    /// be determined statically.
+    /// The tool is missing or not a valid name, the text after the colon is empty, or the words of
+    /// the pattern cannot be determined statically.
     pub fn parse(text: &str) -> Result<Self, GrantError> {
         let unreadable = || GrantError::Unreadable(text.to_owned());
         let pattern = text
@@ -109,8 +110,8 @@ impl Grant {
         }
     }
 
-    /// Checks that its tool exists. MCP tools are not checked, because they are known only after their server has
-    /// started.
+    /// Checks that its tool exists. MCP tools are not checked, because they are known only after
+    /// their server has started.
     pub(crate) fn check(&self, tools: &[String]) -> Result<(), GrantError> {
         check_tool(&self.tool, tools)
     }
@@ -169,7 +170,8 @@ impl Grant {
         self.applies_to(tool) && self.covers_whole_tool()
     }
 
-    /// Whether, as a deny rule, it forbids a call. A directory forbids everything in it, including sensitive paths.
+    /// Whether, as a deny rule, it forbids a call. A directory forbids everything in it, including
+    /// sensitive paths.
     pub(crate) fn denies(&self, tool: &str, demand: &AccessRequest, project: &Path) -> bool {
         let Some(GrantScope::Named(scope)) = &self.scope else {
             return self.denies_tool(tool);
@@ -181,7 +183,8 @@ impl Grant {
             }
     }
 
-    /// Whether, as a deny rule, it forbids a tool to open a file or folder. Symlinks in `path` are resolved.
+    /// Whether, as a deny rule, it forbids a tool to open a file or folder. Symlinks in `path` are
+    /// resolved.
     pub(crate) fn denies_path(&self, tool: &str, path: &Path, project: &Path) -> bool {
         let Some(GrantScope::Named(scope)) = &self.scope else {
             return self.denies_tool(tool);
@@ -194,8 +197,8 @@ impl Grant {
 
     /// Returns whether it permits a call. A relative directory is resolved against the project.
     ///
-    /// A sensitive path is covered only by a grant whose scope is exactly that path. Commands are decided in
-    /// `command.rs`.
+    /// A sensitive path is covered only by a grant whose scope is exactly that path. Commands are
+    /// decided in `command.rs`.
     pub(crate) fn covers(&self, tool: &str, demand: &AccessRequest, project: &Path) -> bool {
         if !self.applies_to(tool) {
             return false;
@@ -226,8 +229,8 @@ impl Grant {
     }
 }
 
-/// Returns the narrowest grants that would allow a call. Empty if no grant can, or if only a grant for all commands
-/// would.
+/// Returns the narrowest grants that would allow a call. Empty if no grant can, or if only a grant
+/// for all commands would.
 pub(crate) fn exact_grants(tool: &str, demand: &AccessRequest) -> Vec<String> {
     match &demand.scope {
         Scope::Unconfined => vec![format!("{tool}:{UNCONFINED}")],

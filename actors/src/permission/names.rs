@@ -1,14 +1,14 @@
 //! Checks that the tools named in the configuration exist.
 //!
-//! MCP tools are known only after their server has started, so an unknown MCP tool causes only a warning in the log at
-//! that time.
+//! MCP tools are known only after their server has started, so an unknown MCP tool causes only a
+//! warning in the log at that time.
 
 use soong_protocol::{Config, McpConfig};
 
 use super::grant::{Grant, GrantError, check_tool};
 
-/// Returns the errors in the tool names of a configuration, each with its configuration key. Names of MCP tools are not
-/// checked.
+/// Returns the errors in the tool names of a configuration, each with its configuration key. Names
+/// of MCP tools are not checked.
 pub fn unknown_tools(config: &Config, tools: &[String]) -> Vec<String> {
     let unknown = |(key, name): (String, Result<String, GrantError>)| {
         let checked = name.and_then(|name| check_tool(&name, tools));
@@ -17,7 +17,8 @@ pub fn unknown_tools(config: &Config, tools: &[String]) -> Vec<String> {
     configured_names(config).filter_map(unknown).collect()
 }
 
-/// Returns the configured tool names of an MCP server that the server does not offer. `tools` are the offered ones.
+/// Returns the configured tool names of an MCP server that the server does not offer. `tools` are
+/// the offered ones.
 #[cfg_attr(
     not(feature = "mcp"),
     allow(dead_code, reason = "no server is ever started")

@@ -15,8 +15,8 @@ const MAX_BYTES: u64 = 4_096;
 /// Maximum length of a branch name, in bytes.
 const MAX_NAME: usize = 80;
 
-/// Returns the Git branch that is checked out in the repository that contains `project`. `None` if there is none. Git is
-/// not run.
+/// Returns the Git branch that is checked out in the repository that contains `project`. `None` if
+/// there is none. Git is not run.
 pub fn git_branch(project: &Path) -> Option<String> {
     let git = project
         .ancestors()
@@ -24,15 +24,16 @@ pub fn git_branch(project: &Path) -> Option<String> {
         .find(|git| git.exists())?;
     let head = beginning(&git_dir(git)?.join("HEAD"))?;
     let name = head.trim_end().strip_prefix("ref: refs/heads/")?;
-    // Reject other names, because the name becomes part of a prompt. `.invalid` stands in repositories that keep their
-    // branches elsewhere (reftable).
+    // Reject other names, because the name becomes part of a prompt. `.invalid` stands in
+    // repositories that keep their branches elsewhere (reftable).
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-+#@".contains(&byte);
     let is_part =
         |part: &str| !part.is_empty() && !part.starts_with('.') && part.bytes().all(is_plain);
     (name.len() <= MAX_NAME && name.split('/').all(is_part)).then(|| name.to_owned())
 }
 
-/// Returns the folder with the data of a repository. In a linked working tree, `.git` is a file that names it.
+/// Returns the folder with the data of a repository. In a linked working tree, `.git` is a file
+/// that names it.
 fn git_dir(git: PathBuf) -> Option<PathBuf> {
     if fs::metadata(&git).ok()?.is_dir() {
         return Some(git);

@@ -1,11 +1,11 @@
 //! The run actor: a thin shell around the run state machine.
 //!
-//! Order (ACT-2): input → decision → one append → effects. At most one append is in flight; inputs that arrive
-//! meanwhile join the next one. No handler waits for a model, a tool, a child or a commit: each result arrives as a
-//! message.
+//! Order (ACT-2): input → decision → one append → effects. At most one append is in flight; inputs
+//! that arrive meanwhile join the next one. No handler waits for a model, a tool, a child or a
+//! commit: each result arrives as a message.
 //!
-//! Elsewhere: the decisions (`machine/transition.rs`), appends and their retries (`actor/append.rs`), the execution of
-//! effects (`actor/effects.rs`, `tasks.rs`).
+//! Elsewhere: the decisions (`machine/transition.rs`), appends and their retries
+//! (`actor/append.rs`), the execution of effects (`actor/effects.rs`, `tasks.rs`).
 
 mod append;
 pub(in crate::run) mod effects;
@@ -68,7 +68,8 @@ pub(crate) struct RunServices {
     pub(crate) debug_artifacts: Option<Arc<DebugArtifacts>>,
     pub(crate) faults: Faults,
     pub(crate) lifetime: Lifetime,
-    /// After how many milliseconds without progress a run is reported as stuck (`runtime.stuck_after_s`).
+    /// After how many milliseconds without progress a run is reported as stuck
+    /// (`runtime.stuck_after_s`).
     pub(crate) stuck_after_ms: u64,
 }
 
@@ -199,7 +200,8 @@ impl Actor for RunActor {
     }
 }
 
-/// Has recorded children of a run started. The supervisor ignores those that it has admitted before.
+/// Has recorded children of a run started. The supervisor ignores those that it has admitted
+/// before.
 fn send_children(services: &RunServices, parent: &RunEntry, children: Vec<Run>) {
     let Some(links) = services
         .runs
@@ -254,7 +256,8 @@ impl RunActor {
         state.appends.epoch = loaded.epoch;
         let run = RunState::rebuild(Arc::clone(&self.spec), loaded.stored);
         let reason = match state.resume_reason.take() {
-            // Also if the actor that should have resumed the run crashed before it could record that.
+            // Also if the actor that should have resumed the run crashed before it could record
+            // that.
             _ if self.entry.published().interrupted => ResumeReason::ProcessRestart,
             Some(again) => again,
             None => ResumeReason::Crashed {
@@ -270,7 +273,8 @@ impl RunActor {
         };
         self.entry.set_started();
         state.inputs.push_front(first_input);
-        // The mode of the parent may have changed while the run was queued. A run that has begun takes only a stricter one.
+        // The mode of the parent may have changed while the run was queued. A run that has begun
+        // takes only a stricter one.
         let own_mode = run.permission_mode();
         let of_parent = self.services.runs.permission_mode_of_parent(&self.entry);
         let of_parent = of_parent.filter(|mode| {
@@ -317,8 +321,8 @@ impl RunActor {
         );
     }
 
-    /// Restores the children that were added while the run was queued. They are read when the start of the run is durable,
-    /// because some may have been cancelled since the run was loaded.
+    /// Restores the children that were added while the run was queued. They are read when the start
+    /// of the run is durable, because some may have been cancelled since the run was loaded.
     fn restore_added_children(&self) {
         let services = Arc::clone(&self.services);
         let entry = Arc::clone(&self.entry);

@@ -1,7 +1,7 @@
 //! Permission requests: obtains a decision, records it, and notifies the run (PERM-1).
 //!
-//! A request is stored before anyone is asked, and a decision is stored before the run is notified. The first decision
-//! counts.
+//! A request is stored before anyone is asked, and a decision is stored before the run is notified.
+//! The first decision counts.
 //!
 //! Elsewhere: which calls require permission (`permission.rs`), how a call waits
 //! (`run/machine/tool_calls/approval.rs`), how it is authorized (`run/tasks/authorize.rs`).
@@ -72,7 +72,8 @@ impl Approvals {
     /// # Errors
     /// - `already_decided` if a decision exists or the run has ended.
     /// - `permission_not_found` if there is no such request.
-    /// - `storage_error` if the write failed. The decision may have been stored anyway; the run is then notified later.
+    /// - `storage_error` if the write failed. The decision may have been stored anyway; the run is
+    ///   then notified later.
     pub(crate) async fn decide(
         self: &Arc<Self>,
         answer: PermissionDecision,
@@ -92,7 +93,8 @@ impl Approvals {
                 let is_same = stored.decision == Some(answer.decision)
                     && stored.decided_at == Some(answer.at);
                 if !is_retry || !is_same || stored.by.as_ref() != Some(&answer.decided_by) {
-                    // The first call may have failed after its decision was stored, without notifying the run.
+                    // The first call may have failed after its decision was stored, without
+                    // notifying the run.
                     self.notify(awaited).await;
                     return Err(already_decided_error(&stored));
                 }
@@ -113,7 +115,8 @@ impl Approvals {
         Ok(decided)
     }
 
-    /// Remembers a decision that applies to the session, and allows the other pending requests that it covers.
+    /// Remembers a decision that applies to the session, and allows the other pending requests that
+    /// it covers.
     pub(crate) async fn apply_session_grant(
         self: &Arc<Self>,
         decided: &Permission,
@@ -121,7 +124,8 @@ impl Approvals {
         let is_for_session = decided.decision == Some(Decision::AllowForSession) && self.remembers;
         if is_for_session {
             self.permissions.grant_for_session(decided);
-            // If the session was deleted meanwhile, its grants were revoked before this one was added.
+            // If the session was deleted meanwhile, its grants were revoked before this one was
+            // added.
             if let Err(error) = self.read(&decided.permission_id).await {
                 if error.code == ErrorCode::PermissionNotFound {
                     self.permissions.revoke_session_grants(&decided.session_id);
@@ -177,8 +181,9 @@ impl Approvals {
         })
     }
 
-    /// Obtains a decision for a pending request in the background: from the program's handler, or a denial after
-    /// `permissions.timeout_s`. Users are not notified here: they list the pending requests.
+    /// Obtains a decision for a pending request in the background: from the program's handler, or a
+    /// denial after `permissions.timeout_s`. Users are not notified here: they list the pending
+    /// requests.
     pub(crate) fn request(self: &Arc<Self>, id: PermissionId) {
         let timeout_s = self.timeout_s;
         let handler = match &self.permissions.approver {
@@ -205,7 +210,8 @@ impl Approvals {
                 let run_cancelled =
                     approvals.runs.get(&asked.run_id).map(|run| run.limits.token.clone()).unwrap_or_default();
                 let (by, answer) = tokio::select! {
-                    // The request stays pending: its run is cancelled, or resumes in a later process.
+                    // The request stays pending: its run is cancelled, or resumes in a later
+                    // process.
                     () = approvals.lifetime.closing().cancelled() => return Ok(()),
                     () = run_cancelled.cancelled() => return Ok(()),
                     answered = wait_for_decision(&asked, handler, timeout_s) => answered,
@@ -246,8 +252,8 @@ async fn wait_for_decision(
         match timeout_s {
             0 => std::future::pending().await,
             limit => {
-                // Measured from now, not from `created_at`: the system clock may have changed. A restart resets the
-                // limit.
+                // Measured from now, not from `created_at`: the system clock may have changed. A
+                // restart resets the limit.
                 tokio::time::sleep(Duration::from_millis(limit.saturating_mul(1_000))).await;
                 deny(format!(
                     "no decision within {limit} s (permissions.timeout_s)"

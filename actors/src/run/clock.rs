@@ -1,9 +1,9 @@
 //! The clock of a run: its active time, and the time of its last progress (SUB-7, RUN-7).
 //!
-//! It uses the monotonic clock, which stops while the machine is suspended. Active time does not advance while a guard
-//! from [`RunClock::pause`] exists, that is, while the run waits for a slot, for budget, for the model gateway, or for
-//! a user. The time since the last progress keeps advancing. Elsewhere: the part that survives the process (the state
-//! of the run).
+//! It uses the monotonic clock, which stops while the machine is suspended. Active time does not
+//! advance while a guard from [`RunClock::pause`] exists, that is, while the run waits for a slot,
+//! for budget, for the model gateway, or for a user. The time since the last progress keeps
+//! advancing. Elsewhere: the part that survives the process (the state of the run).
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -50,7 +50,8 @@ struct ClockState {
     pauses: PauseTimer,
     /// Set once the run has started.
     measurement: Option<Measurement>,
-    /// Time of the last progress: by the monotonic clock (`progress`), and by the wall clock (`progress_at`).
+    /// Time of the last progress: by the monotonic clock (`progress`), and by the wall clock
+    /// (`progress_at`).
     progress: Instant,
     progress_at: Timestamp,
     /// Maximum time without progress, in milliseconds; `None` if unlimited.
@@ -92,7 +93,8 @@ impl RunClock {
         self.state().pauses.holders > 0
     }
 
-    /// Starts measuring active time, with `used_ms` milliseconds already used. Has no effect if measuring has started.
+    /// Starts measuring active time, with `used_ms` milliseconds already used. Has no effect if
+    /// measuring has started.
     pub(crate) fn start(&self, used_ms: u64) {
         let mut state = self.state();
         let begun = Measurement {
@@ -108,8 +110,8 @@ impl RunClock {
         u64::try_from(self.used().as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// Returns the active time, including that of earlier processes. Time during which the clock is stopped does not
-    /// count.
+    /// Returns the active time, including that of earlier processes. Time during which the clock is
+    /// stopped does not count.
     pub(crate) fn used(&self) -> Duration {
         let state = self.state();
         let used = |begun: &Measurement| {
@@ -168,7 +170,8 @@ impl RunClock {
         self.state().time_limit = TimeLimit::Notified;
     }
 
-    /// Resets the time limit after a crash if the actor had been notified, so that the next actor is notified too.
+    /// Resets the time limit after a crash if the actor had been notified, so that the next actor
+    /// is notified too.
     pub(crate) fn reset_time_limit(&self) {
         let mut state = self.state();
         if state.time_limit == TimeLimit::Notified {

@@ -1,6 +1,8 @@
-//! Debug artifacts: what happened behind a run, stored if `runtime.debug_artifacts` is set (ART-13).
+//! Debug artifacts: what happened behind a run, stored if `runtime.debug_artifacts` is set
+//! (ART-13).
 //!
-//! They have no name, are marked as debug artifacts, and are cleaned up first. A failure to store one is only logged.
+//! They have no name, are marked as debug artifacts, and are cleaned up first. A failure to store
+//! one is only logged.
 
 use std::{borrow::Cow, collections::BTreeMap, sync::Arc};
 
@@ -39,8 +41,8 @@ impl DebugArtifacts {
         })
     }
 
-    /// Stores the request and the answer of a model call, and what was exchanged with its service in all attempts.
-    /// `purpose`: the turn, or the work besides the turns.
+    /// Stores the request and the answer of a model call, and what was exchanged with its service
+    /// in all attempts. `purpose`: the turn, or the work besides the turns.
     pub(crate) async fn store_model_call(
         &self,
         run: &RunIdentity,
@@ -95,7 +97,8 @@ impl DebugArtifacts {
         }
     }
 
-    /// Stores the error and the backtrace of an actor that crashed while it executed a run. Does not wait.
+    /// Stores the error and the backtrace of an actor that crashed while it executed a run. Does
+    /// not wait.
     pub(crate) fn store_crash(self: &Arc<Self>, run: &RunIdentity, actor: &str, error: &str) {
         let backtrace =
             panic_log::take_backtrace(error).unwrap_or_else(|| "without a backtrace\n".to_owned());
@@ -114,7 +117,8 @@ impl DebugArtifacts {
     }
 
     async fn store_json(&self, run: &RunIdentity, title: String, mut value: Value) {
-        // Redacted before serialization, because serialization escapes the text within arguments once more.
+        // Redacted before serialization, because serialization escapes the text within arguments
+        // once more.
         self.redactor.redact_json(&mut value);
         self.store(run, title, "application/json", format!("{value:#}"))
             .await;
@@ -143,8 +147,9 @@ impl DebugArtifacts {
     }
 }
 
-/// Returns an exchange for an artifact. Bodies that are JSON become values, whose texts are redacted. A stream with a secret
-/// is left out: its parts may be in several events, where the redaction does not find them.
+/// Returns an exchange for an artifact. Bodies that are JSON become values, whose texts are
+/// redacted. A stream with a secret is left out: its parts may be in several events, where the
+/// redaction does not find them.
 fn exchange_json(exchange: &Exchange, redactor: &Redactor) -> Value {
     let mut response = body_json(&exchange.response);
     if response.is_string() && has_secret(&exchange.response, redactor) {
@@ -163,7 +168,8 @@ fn body_json(body: &[u8]) -> Value {
         .unwrap_or_else(|_| Value::String(String::from_utf8_lossy(body).into_owned()))
 }
 
-/// Returns whether the texts in a stream have a secret. Texts in the same field of consecutive events are one text.
+/// Returns whether the texts in a stream have a secret. Texts in the same field of consecutive
+/// events are one text.
 fn has_secret(stream: &[u8], redactor: &Redactor) -> bool {
     let mut texts: BTreeMap<String, String> = BTreeMap::new();
     for line in stream.split(|byte| *byte == b'\n') {

@@ -17,7 +17,8 @@ use crate::{
 pub(crate) enum RunMsg {
     /// From effects, children or the caller: an input of the state machine.
     Input(Box<RunInput>),
-    /// From a task that called the model: its outcome, and the budget reservation to settle once that is recorded.
+    /// From a task that called the model: its outcome, and the budget reservation to settle once
+    /// that is recorded.
     ModelCallEnded {
         input: Box<RunInput>,
         held: Option<Reservation>,
@@ -49,8 +50,8 @@ pub(crate) enum RunMsg {
     SlotGranted,
     /// From the runtime: the run has waited for a long time; passivate the actor if possible.
     Passivate,
-    /// From itself: all messages sent before the passivation began have been handled. The number identifies the
-    /// attempt.
+    /// From itself: all messages sent before the passivation began have been handled. The number
+    /// identifies the attempt.
     FinishPassivation(u32),
     /// For fault-injection tests: makes the actor fail.
     Crash,
@@ -84,8 +85,8 @@ pub(crate) enum RunStart {
     /// Nothing is stored, or only the run's rows. `rows` are written with its first append.
     New {
         rows: Vec<Write>,
-        /// Receives `Ok` once the first append is durable, or the reason why it is not. In the second case there is no
-        /// run.
+        /// Receives `Ok` once the first append is durable, or the reason why it is not. In the
+        /// second case there is no run.
         accepted: Option<oneshot::Sender<Result<(), ErrorInfo>>>,
     },
     /// From the stored state.
@@ -95,7 +96,8 @@ pub(crate) enum RunStart {
     },
 }
 
-/// From a supervisor to itself: the actor of a run could not be started, and the supervisor is still alive.
+/// From a supervisor to itself: the actor of a run could not be started, and the supervisor is
+/// still alive.
 pub(crate) struct StartFailed {
     pub(crate) run_id: RunId,
     pub(crate) error: ErrorInfo,
@@ -131,7 +133,8 @@ pub(crate) enum RunSupervisorMsg {
 pub(crate) enum SubAgentMsg {
     /// From a run: these children are recorded; start them when slots are free.
     Admit(Vec<Run>),
-    /// From the session or the parent, after a crash or in a new process: these children have not ended.
+    /// From the session or the parent, after a crash or in a new process: these children have not
+    /// ended.
     Restore {
         runs: Vec<Run>,
         again: ResumeReason,

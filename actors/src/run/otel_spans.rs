@@ -1,8 +1,8 @@
 //! Tracing spans of runs, model calls and tool calls. The spans of a run tree form one trace.
 //!
-//! Names follow the OpenTelemetry semantic conventions for generative AI, which are still in development, and are
-//! defined only here. Spans contain no text of users, models or tools. They cost nothing if no subscriber records them.
-//! Exporting them is left to the program.
+//! Names follow the OpenTelemetry semantic conventions for generative AI, which are still in
+//! development, and are defined only here. Spans contain no text of users, models or tools. They
+//! cost nothing if no subscriber records them. Exporting them is left to the program.
 
 use soong_model::Completion;
 use soong_protocol::{ErrorInfo, Run};

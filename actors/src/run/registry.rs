@@ -1,7 +1,7 @@
 //! Runs that have not ended, and the actors that are notified about them.
 //!
-//! Readers look up a run without asking an actor. Elsewhere: the entry of one run (`registry/entry.rs`), starting its
-//! actor (`supervision/spawner.rs`).
+//! Readers look up a run without asking an actor. Elsewhere: the entry of one run
+//! (`registry/entry.rs`), starting its actor (`supervision/spawner.rs`).
 
 pub(in crate::run) mod address;
 pub(in crate::run) mod entry;
@@ -96,7 +96,8 @@ impl RunRegistry {
         self.runs.len()
     }
 
-    /// Returns the registered runs for which `filter` holds. `filter` must not use the registry, which is locked.
+    /// Returns the registered runs for which `filter` holds. `filter` must not use the registry,
+    /// which is locked.
     pub(crate) fn select(&self, filter: impl Fn(&RunEntry) -> bool) -> Vec<Arc<RunEntry>> {
         self.runs
             .iter()
@@ -110,8 +111,8 @@ impl RunRegistry {
         self.select(|_| true)
     }
 
-    /// Registers a run, or returns its existing entry. If the runtime takes no new work, the entry is removed again,
-    /// with the phase [`RunPhase::Interrupted`].
+    /// Registers a run, or returns its existing entry. If the runtime takes no new work, the entry
+    /// is removed again, with the phase [`RunPhase::Interrupted`].
     pub(crate) fn register(&self, run: &Run) -> Arc<RunEntry> {
         if let Some(run) = self.get(&run.run_id) {
             return run;
@@ -188,7 +189,8 @@ impl RunRegistry {
         }
     }
 
-    /// Removes a run that has ended, and notifies its supervisor, its parent and the callers that wait for it.
+    /// Removes a run that has ended, and notifies its supervisor, its parent and the callers that
+    /// wait for it.
     pub(crate) fn run_ended(
         &self,
         entry: &RunEntry,
@@ -208,8 +210,8 @@ impl RunRegistry {
         self.notify_supervisors(entry, result);
     }
 
-    /// Removes a run whose end cannot be recorded. Callers that wait for it get `error`. The store still shows the run
-    /// as open, so the next process that opens the home resumes it.
+    /// Removes a run whose end cannot be recorded. Callers that wait for it get `error`. The store
+    /// still shows the run as open, so the next process that opens the home resumes it.
     pub(crate) fn run_unrecorded(&self, entry: &RunEntry, error: ErrorInfo) {
         tracing::error!(run = %entry.identity.run_id, %error, "failed to record the end of a run");
         let result = entry
@@ -272,13 +274,14 @@ impl RunRegistry {
         }
     }
 
-    /// Sends an input to a run. Returns `false` if no actor receives it: the actor has crashed, and the next one reads
-    /// the input from the store, or the run has ended.
+    /// Sends an input to a run. Returns `false` if no actor receives it: the actor has crashed, and
+    /// the next one reads the input from the store, or the run has ended.
     pub(crate) fn notify(&self, entry: &RunEntry, input: RunInput) -> bool {
         self.send(entry, RunMsg::Input(Box::new(input)))
     }
 
-    /// Sends a message to a run, like [`notify`](Self::notify); a passivated run gets its actor back for it (ACT-7).
+    /// Sends a message to a run, like [`notify`](Self::notify); a passivated run gets its actor
+    /// back for it (ACT-7).
     pub(crate) fn send(&self, entry: &RunEntry, message: RunMsg) -> bool {
         let outcome = entry.address.send(message);
         if outcome == SendOutcome::BufferedFirst
@@ -296,15 +299,16 @@ impl RunRegistry {
         outcome != SendOutcome::Dropped
     }
 
-    /// Returns the permission mode that is in force for a run: the most restrictive one of the run and its ancestors.
+    /// Returns the permission mode that is in force for a run: the most restrictive one of the run
+    /// and its ancestors.
     pub(crate) fn permission_mode(&self, entry: &RunEntry) -> PermissionMode {
         let mode = entry.published().permission_mode;
         self.permission_mode_of_parent(entry)
             .map_or(mode, |of_parent| of_parent.min(mode))
     }
 
-    /// Returns the permission mode that is in force for the parent of a run. `None` if it has no parent, or the parent
-    /// has ended.
+    /// Returns the permission mode that is in force for the parent of a run. `None` if it has no
+    /// parent, or the parent has ended.
     pub(crate) fn permission_mode_of_parent(&self, entry: &RunEntry) -> Option<PermissionMode> {
         let parent = entry.identity.parent_id().and_then(|id| self.get(id))?;
         Some(self.permission_mode(&parent))
@@ -330,7 +334,8 @@ impl RunRegistry {
         }
     }
 
-    /// Returns the sessions in which at least one run waits for a user, and no other run can make progress.
+    /// Returns the sessions in which at least one run waits for a user, and no other run can make
+    /// progress.
     pub(crate) fn sessions_awaiting_input(&self) -> HashSet<SessionId> {
         let mut states = Vec::new();
         for run in self.all() {
@@ -379,8 +384,8 @@ impl RunRegistry {
     }
 }
 
-/// Returns the sessions that await input. Each item of `runs` is a run's session, whether it waits for the run ahead of it
-/// or for the start of its parent, and its phase.
+/// Returns the sessions that await input. Each item of `runs` is a run's session, whether it waits
+/// for the run ahead of it or for the start of its parent, and its phase.
 fn awaiting_input(runs: impl Iterator<Item = (SessionId, bool, RunPhase)>) -> HashSet<SessionId> {
     let mut waiting = HashSet::new();
     let mut running = HashSet::new();

@@ -1,7 +1,7 @@
 //! Resolves a run: determines its models, tools, limits and system prompt.
 //!
-//! The [`RunSpec`] is computed from the run's database row, the configuration, the connected MCP servers, and the files
-//! of the project and the memory.
+//! The [`RunSpec`] is computed from the run's database row, the configuration, the connected MCP
+//! servers, and the files of the project and the memory.
 
 mod models;
 
@@ -47,7 +47,8 @@ pub(crate) struct RunResolver {
     /// Registry of all tools: the built-in ones and those of MCP servers.
     pub(crate) mcp: Arc<McpServers>,
     pub(crate) presets: Arc<BTreeMap<String, Preset>>,
-    /// Whether the program has tools of its own. Then the preset `default` stays, whatever the context window.
+    /// Whether the program has tools of its own. Then the preset `default` stays, whatever the
+    /// context window.
     pub(crate) has_own_tools: bool,
     /// Presets whose files cannot be used.
     pub(crate) unusable_presets: Arc<BTreeMap<String, HomeFileError>>,
@@ -87,8 +88,8 @@ impl RunResolver {
     /// Returns the specification of a run in the folder `project`.
     ///
     /// # Errors
-    /// `validation_error`, `tool_not_available` or `config_error` if a setting of the run is invalid, or names
-    /// something that does not exist or cannot be used.
+    /// `validation_error`, `tool_not_available` or `config_error` if a setting of the run is
+    /// invalid, or names something that does not exist or cannot be used.
     pub(crate) fn resolve(&self, run: &Run, project: &Path) -> Result<RunSpec, ErrorInfo> {
         self.resolve_with(run, project, &self.projects.get(project))
     }
@@ -109,7 +110,8 @@ impl RunResolver {
         // Only an agent that executes its calls can load a skill.
         let can_load = tools.offers("skill") && !settings.returns_tool_calls();
         let (system_prompt, branch) = match &settings.system_prompt {
-            // If the caller supplies the prompt, only the skills that it names are added, not those of the preset.
+            // If the caller supplies the prompt, only the skills that it names are added, not those
+            // of the preset.
             Some(prompt) => {
                 let named = skills.select(settings.options.skills.as_deref(), None)?;
                 (
@@ -126,8 +128,8 @@ impl RunResolver {
         };
         let mut context = config.context.clone();
         if models.model.is_offline() {
-            // The offline model has no context window, and its rules read all tool calls of the conversation, so no
-            // message may be omitted.
+            // The offline model has no context window, and its rules read all tool calls of the
+            // conversation, so no message may be omitted.
             context.keep_recent_messages = usize::MAX;
         }
         Ok(RunSpec {
@@ -177,8 +179,8 @@ impl RunResolver {
         })
     }
 
-    /// Returns the tools of a run, and the registry that contains them. The registry is a snapshot: tools that an MCP
-    /// server adds later are available only to runs that are resolved later.
+    /// Returns the tools of a run, and the registry that contains them. The registry is a snapshot:
+    /// tools that an MCP server adds later are available only to runs that are resolved later.
     fn offered_tools(
         &self,
         run: &Run,
@@ -190,7 +192,8 @@ impl RunResolver {
         let max_tools = allowed_tools(&registry, config, settings.options.tools.as_deref())?;
         let may_spawn =
             run.depth < config.agents.max_depth && settings.options.budget.depth != Some(0);
-        // A run gets the small preset without naming it, and its user has configured the servers for all runs.
+        // A run gets the small preset without naming it, and its user has configured the servers
+        // for all runs.
         let takes_servers = preset.name == SMALL_PRESET && is_built_in(preset);
         let is_allowed = |name: &str| {
             preset.allows(name) || (takes_servers && McpConfig::server_of(name).is_some())
@@ -212,8 +215,8 @@ impl RunResolver {
         ))
     }
 
-    /// Returns whether a run may search the experiences of earlier runs. Only root runs do that, unless they resume a
-    /// trace without a new message or a program drives them.
+    /// Returns whether a run may search the experiences of earlier runs. Only root runs do that,
+    /// unless they resume a trace without a new message or a program drives them.
     fn recalls(&self, run: &Run, utility: &AuxiliaryModel) -> bool {
         !run.settings.resumes
             && self.uses_memory(run, utility)
@@ -231,15 +234,16 @@ impl RunResolver {
             && (settings.options.budget.usd.is_none() || model.prices.is_some())
     }
 
-    /// Resolves a run that does not continue: its outcome is read, or it is only ended. If its settings are no longer
-    /// valid, default settings replace most of them.
+    /// Resolves a run that does not continue: its outcome is read, or it is only ended. If its
+    /// settings are no longer valid, default settings replace most of them.
     pub(crate) fn resolve_ended(&self, run: &Run) -> RunSpec {
         let project = Path::new(".");
         let no_project = ProjectInstructions::default();
         self.resolve_with(run, project, &no_project)
             .unwrap_or_else(|_| {
                 let mut fallback = run.clone();
-                // These settings cannot fail: the default preset always exists, and no tool is requested.
+                // These settings cannot fail: the default preset always exists, and no tool is
+                // requested.
                 fallback.settings = RunSettings {
                     options: RunOptions {
                         tools: Some(Vec::new()),
@@ -256,9 +260,9 @@ impl RunResolver {
             })
     }
 
-    /// Builds the system prompt of a run whose caller supplied none: preset instructions, skills, agent types,
-    /// environment, and project notes. It contains nothing about tools that the run does not have. Also returns where it
-    /// names the Git branch.
+    /// Builds the system prompt of a run whose caller supplied none: preset instructions, skills,
+    /// agent types, environment, and project notes. It contains nothing about tools that the run
+    /// does not have. Also returns where it names the Git branch.
     fn system_prompt(
         &self,
         preset: &Preset,
@@ -281,7 +285,8 @@ impl RunResolver {
         let branch = self
             .environment(tools, project, text)
             .map(|environment| environment.append_to(&mut prompt));
-        // The project notes are not trusted. They are placed last, so that no built-in instruction follows them.
+        // The project notes are not trusted. They are placed last, so that no built-in instruction
+        // follows them.
         prompt.push_str(&text.render_notes());
         (prompt, branch)
     }
@@ -310,7 +315,8 @@ impl RunResolver {
     }
 }
 
-/// Returns the name of the preset of a run. In orchestrator mode, `orchestrator` replaces the preset `default`.
+/// Returns the name of the preset of a run. In orchestrator mode, `orchestrator` replaces the
+/// preset `default`.
 fn preset_name(run: &Run) -> &str {
     match run.mode {
         RunMode::Orchestrator if run.settings.agent_type == "default" => "orchestrator",
@@ -319,7 +325,8 @@ fn preset_name(run: &Run) -> &str {
 }
 
 fn run_limits(config: &Config, run: &Run, preset: &Preset) -> RunLimits {
-    // A root run with the preset `default` uses the configured number of turns instead of the preset's.
+    // A root run with the preset `default` uses the configured number of turns instead of the
+    // preset's.
     let preset_turns = preset
         .max_iterations
         .filter(|_| run.depth > 0 || preset_name(run) != "default");
@@ -357,10 +364,11 @@ fn answer_schema(run: &Run) -> Result<Option<OutputSchema>, ErrorInfo> {
     )
 }
 
-/// Returns the names of the tools that a run and its descendants may use (SUB-6). If `wanted` is `None`, all usable
-/// tools are allowed. Tools that the configuration disables are always excluded.
+/// Returns the names of the tools that a run and its descendants may use (SUB-6). If `wanted` is
+/// `None`, all usable tools are allowed. Tools that the configuration disables are always excluded.
 ///
-/// If a wanted tool belongs to a configured MCP server that is not connected, it is omitted without an error.
+/// If a wanted tool belongs to a configured MCP server that is not connected, it is omitted without
+/// an error.
 fn allowed_tools(
     registry: &ToolRegistry,
     config: &Config,

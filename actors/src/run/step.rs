@@ -10,8 +10,8 @@ use crate::{
     },
 };
 
-/// Handles one input with the current time, new ids, and the run's budget. `live`: `None` if no actor of this process
-/// executed the run.
+/// Handles one input with the current time, new ids, and the run's budget. `live`: `None` if no
+/// actor of this process executed the run.
 pub(crate) fn run_step(run: &mut RunState, input: RunInput, live: Option<&RunEntry>) -> Step {
     let mut new_run_id = RunId::generate;
     let used_ms = live.map_or(0, |entry| entry.limits.clock.used_ms());

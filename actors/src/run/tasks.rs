@@ -1,8 +1,9 @@
 //! The tasks of one incarnation of a run: model calls, tool calls, loading and storing.
 //!
-//! Each task is tracked by its incarnation, ends when the run is cancelled or the incarnation is dropped, and always
-//! reports its outcome (R4). The call for a name may outlive its run (`tasks/naming.rs`). A task of a dead incarnation reports to a dead mailbox, so its input cannot reach the next
-//! incarnation.
+//! Each task is tracked by its incarnation, ends when the run is cancelled or the incarnation is
+//! dropped, and always reports its outcome (R4). The call for a name may outlive its run
+//! (`tasks/naming.rs`). A task of a dead incarnation reports to a dead mailbox, so its input cannot
+//! reach the next incarnation.
 
 pub(in crate::run) mod authorize;
 mod auxiliary_call;
@@ -147,8 +148,8 @@ impl RunTasks {
         Mailbox::new(myself, Arc::clone(&self.live.status))
     }
 
-    /// Spawns a task. Its future has several kilobytes, so it is boxed before the layers of the spawn move it.
-    /// This way, those layers are also compiled once, and not for each task.
+    /// Spawns a task. Its future has several kilobytes, so it is boxed before the layers of the
+    /// spawn move it. This way, those layers are also compiled once, and not for each task.
     fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         let task: BoxFuture<'static, ()> = Box::pin(task);
         self.tracker.spawn(task);
@@ -309,7 +310,8 @@ impl RunTasks {
             };
             let turn = job.request.turn;
             let writes = job.request.spec.effect.is_mutating();
-            // Writes that the call has started are completed before its outcome is reported, whatever the outcome is.
+            // Writes that the call has started are completed before its outcome is reported,
+            // whatever the outcome is.
             let storing = TaskTracker::new();
             let context = services.tools.context(&live, &spec, &job, &token, &storing);
             let after = hook_calls::after_call(&spec, &job, resolved_path(&spec, &job, &context));
@@ -427,7 +429,8 @@ impl RunTasks {
         });
     }
 
-    /// Stores the documents that the run edited as versions. Cancelled runs flush too: cancellation does not stop it.
+    /// Stores the documents that the run edited as versions. Cancelled runs flush too: cancellation
+    /// does not stop it.
     pub(crate) fn flush_documents(&self, myself: ActorRef<RunMsg>) {
         let services = Arc::clone(&self.services);
         let live = Arc::clone(&self.live);
@@ -451,7 +454,8 @@ impl RunTasks {
         });
     }
 
-    /// Stores the results of a call's children, which are too long for the conversation; reports the call's outcome.
+    /// Stores the results of a call's children, which are too long for the conversation; reports
+    /// the call's outcome.
     pub(crate) fn store_results(
         &self,
         myself: ActorRef<RunMsg>,
@@ -488,7 +492,8 @@ impl RunTasks {
                         ..ToolOutput::text(title, outcome::with_note(&note, &short))
                     }
                 }
-                // The results are recorded with the children, so a failure to store them does not fail the call.
+                // The results are recorded with the children, so a failure to store them does not
+                // fail the call.
                 Err(error) => {
                     let note =
                         format!("summaries are shortened; the whole could not be stored: {error}");
@@ -506,8 +511,8 @@ impl RunTasks {
         });
     }
 
-    /// Stores an answer that is too long for a result. Cancelled runs keep their answer too: cancellation does not stop
-    /// it.
+    /// Stores an answer that is too long for a result. Cancelled runs keep their answer too:
+    /// cancellation does not stop it.
     pub(crate) fn store_answer(
         &self,
         myself: ActorRef<RunMsg>,
@@ -530,8 +535,9 @@ impl RunTasks {
         });
     }
 
-    /// Opens the run in the journal and reads its stored state after the tasks of the previous incarnation have ended.
-    /// Retries while the disk refuses. Reports the stored state, or an error that no retry can fix.
+    /// Opens the run in the journal and reads its stored state after the tasks of the previous
+    /// incarnation have ended. Retries while the disk refuses. Reports the stored state, or an
+    /// error that no retry can fix.
     pub(crate) fn load(
         &self,
         myself: ActorRef<RunMsg>,
@@ -569,8 +575,9 @@ impl RunTasks {
 /// The component that panics if a model call does.
 const MODEL: &str = "the model provider";
 
-/// Awaits work of a component until it ends or is cancelled. Cancellation, and a panic of the component, are errors. The
-/// caller pins the work, because a future that is passed by value is stored twice.
+/// Awaits work of a component until it ends or is cancelled. Cancellation, and a panic of the
+/// component, are errors. The caller pins the work, because a future that is passed by value is
+/// stored twice.
 async fn until_cancelled<T>(
     (component, token, redactor): (&str, &CancellationToken, &Redactor),
     work: Pin<&mut impl Future<Output = T>>,

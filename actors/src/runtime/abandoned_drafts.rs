@@ -1,7 +1,7 @@
 //! Removes the temporary files of writes that were cut off when the process was killed (TOOL-8).
 //!
-//! Such files are looked for in the folders that the last calls of interrupted runs name. Elsewhere: what a temporary file is
-//! (`soong_tool`), the runs (`recovery.rs`).
+//! Such files are looked for in the folders that the last calls of interrupted runs name.
+//! Elsewhere: what a temporary file is (`soong_tool`), the runs (`recovery.rs`).
 
 use std::{collections::BTreeSet, path::PathBuf, sync::Arc, time::SystemTime};
 

@@ -2,8 +2,8 @@
 //!
 //! A request that cannot run is rejected here, before anything is stored.
 //!
-//! Elsewhere: what is read of an existing session (`admission/existing_session.rs`), queues and first commits
-//! (`session`).
+//! Elsewhere: what is read of an existing session (`admission/existing_session.rs`), queues and
+//! first commits (`session`).
 
 mod call;
 mod existing_session;
@@ -41,7 +41,8 @@ const MAX_NAME_CHARS: usize = 60;
 /// The session of a request.
 struct FoundSession {
     session_id: SessionId,
-    /// The incarnation that the run is prepared for: the stored one, or the one that a new session gets.
+    /// The incarnation that the run is prepared for: the stored one, or the one that a new session
+    /// gets.
     incarnation: u64,
     /// `None` if there is no such session yet.
     stored: Option<ExistingSession>,
@@ -54,12 +55,14 @@ pub(super) type PreparedStart = (
 );
 
 impl Runtime {
-    /// Starts a run. Returns once the run is durable, either running or queued after other runs of its session.
+    /// Starts a run. Returns once the run is durable, either running or queued after other runs of
+    /// its session.
     pub async fn start(&self, start: impl Into<RunRequest>) -> Result<RunHandle, ErrorInfo> {
         self.start_boxed(start.into()).await
     }
 
-    /// Boxes [`Runtime::start_request`], so that it is compiled with this crate, and not again with each that awaits it.
+    /// Boxes [`Runtime::start_request`], so that it is compiled with this crate, and not again with
+    /// each that awaits it.
     fn start_boxed(&self, start: RunRequest) -> BoxFuture<'_, Result<RunHandle, ErrorInfo>> {
         Box::pin(self.start_request(start))
     }
@@ -132,8 +135,8 @@ impl Runtime {
         Ok(RunHandle::new(Arc::clone(services), live))
     }
 
-    /// Replaces a start error with `session_not_found` (retryable) if the session was deleted after the request was
-    /// prepared.
+    /// Replaces a start error with `session_not_found` (retryable) if the session was deleted after
+    /// the request was prepared.
     async fn explain_start_error(&self, error: ErrorInfo, run: &Run, is_known: bool) -> ErrorInfo {
         let may_be_gone = is_known && error.code == ErrorCode::StorageError && !error.retryable;
         let is_gone = |found: &Result<Session, ErrorInfo>| {
@@ -147,8 +150,9 @@ impl Runtime {
         error
     }
 
-    /// Resumes the interrupted runs of a session if the request asks for no more than that: it has no message and names no
-    /// earlier message, or it is a reflection and a reflection of its trace was interrupted.
+    /// Resumes the interrupted runs of a session if the request asks for no more than that: it has
+    /// no message and names no earlier message, or it is a reflection and a reflection of its trace
+    /// was interrupted.
     async fn resume_interrupted(&self, start: &RunRequest) -> Result<Option<RunHandle>, ErrorInfo> {
         let reflects = start.reflection.is_some();
         let Some(Ok(id)) = start.session.session_id.as_deref().map(SessionId::parse) else {
@@ -172,8 +176,8 @@ impl Runtime {
             run.trace_id == trace_id && run.parent_run_id.is_none() && (!reflects || is_reflection)
         };
         let is_own_interrupted = self.interrupted_in(&id).await?.iter().any(is_meant);
-        // An interrupted reflection is resumed instead of starting a second one. A request for the trace of a sub-agent
-        // does not ask for the runs of other traces.
+        // An interrupted reflection is resumed instead of starting a second one. A request for the
+        // trace of a sub-agent does not ask for the runs of other traces.
         if !is_own_interrupted && (reflects || start.sub_trace.is_some()) {
             return Ok(None);
         }
@@ -341,7 +345,8 @@ impl Runtime {
         Ok((request, answer))
     }
 
-    /// Replaces the built-in preset `default` if its prompt takes too much of the model's context window.
+    /// Replaces the built-in preset `default` if its prompt takes too much of the model's context
+    /// window.
     async fn choose_small_preset(&self, settings: &mut RunSettings) {
         let resolver = &self.inner.services.resolver;
         let is_own = |name: &str| !resolver.presets.get(name).is_some_and(is_built_in);
@@ -359,7 +364,8 @@ impl Runtime {
         }
     }
 
-    /// Returns the name of the run's trace if a model may replace it. `given`: the requested name of the session.
+    /// Returns the name of the run's trace if a model may replace it. `given`: the requested name
+    /// of the session.
     fn provisional_name(
         &self,
         run: &Run,
@@ -452,9 +458,9 @@ impl Runtime {
         })
     }
 
-    /// Fails if a session has runs that nothing executes, and that would make a start on this trace wait: with
-    /// `includes_all` any run, else those of the trace and of traces above it. Without this check, they would be resumed
-    /// although the request is rejected.
+    /// Fails if a session has runs that nothing executes, and that would make a start on this trace
+    /// wait: with `includes_all` any run, else those of the trace and of traces above it. Without
+    /// this check, they would be resumed although the request is rejected.
     fn reject_interrupted(
         &self,
         id: &SessionId,
@@ -488,12 +494,14 @@ impl Runtime {
             Some(known) if known.last.is_some() || known.copied_mode.is_some() => {
                 SessionHistory::Stored
             }
-            // In a session without runs, the first run is committed together with its start, as in a new session.
+            // In a session without runs, the first run is committed together with its start, as in
+            // a new session.
             _ => SessionHistory::None,
         }
     }
 
-    /// Returns the settings of a run. `resumes`: it has no message. `before`: the settings that it inherits.
+    /// Returns the settings of a run. `resumes`: it has no message. `before`: the settings that it
+    /// inherits.
     fn settings(
         &self,
         start: &RunRequest,
@@ -585,7 +593,8 @@ impl Runtime {
         Ok(settings)
     }
 
-    /// Returns the project of a session: its stored one, else the requested one, else that of the runtime.
+    /// Returns the project of a session: its stored one, else the requested one, else that of the
+    /// runtime.
     fn project_of(
         &self,
         stored: Option<&Session>,
@@ -604,8 +613,8 @@ impl Runtime {
         Ok(project_dir)
     }
 
-    /// Opens the gateways that a run and its presets need, so that a missing key or profile is reported before the
-    /// run is accepted.
+    /// Opens the gateways that a run and its presets need, so that a missing key or profile is
+    /// reported before the run is accepted.
     async fn ensure_gateways(&self, run: &Run) -> Result<(), ErrorInfo> {
         let services = &self.inner.services;
         let presets = services
@@ -643,8 +652,9 @@ fn name_of(task: &str) -> String {
     shorten(&crate::run::one_line(task), MAX_NAME_CHARS)
 }
 
-/// Returns the rows that are stored together with a run: those of a new session, or the task of a root trace that may not
-/// have one yet. `names` are the name of the model, and the requested name of the session.
+/// Returns the rows that are stored together with a run: those of a new session, or the task of a
+/// root trace that may not have one yet. `names` are the name of the model, and the requested name
+/// of the session.
 fn first_rows(
     run: &Run,
     task: String,

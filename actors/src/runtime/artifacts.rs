@@ -24,8 +24,9 @@ pub struct Artifacts<'a> {
 }
 
 impl<'a> Artifacts<'a> {
-    /// Makes the next change (put, edit or delete) only if the artifact meets this condition; otherwise it fails with
-    /// `precondition_failed` and changes nothing. `details.version` is the current version then.
+    /// Makes the next change (put, edit or delete) only if the artifact meets this condition;
+    /// otherwise it fails with `precondition_failed` and changes nothing. `details.version` is the
+    /// current version then.
     #[must_use]
     pub fn only_if(self, condition: &'a ChangeCondition) -> Self {
         Self {
@@ -41,7 +42,8 @@ impl Artifacts<'_> {
         Arc::new(self.access())
     }
 
-    /// Returns the owner of a session's artifact names. Fails with `session_not_found` if the session does not exist.
+    /// Returns the owner of a session's artifact names. Fails with `session_not_found` if the
+    /// session does not exist.
     pub async fn owner(self, session_id: &SessionId) -> Result<ArtifactOwner, ErrorInfo> {
         let session = self.runtime.sessions().get(session_id).await?;
         Ok(ArtifactOwner {
@@ -114,8 +116,8 @@ impl Artifacts<'_> {
         self.access().save(place, save).await
     }
 
-    /// Stores a user's file immediately, under a name derived from the file name. If the name is taken, `_1`, `_2`, …
-    /// is inserted before the extension (ART-11).
+    /// Stores a user's file immediately, under a name derived from the file name. If the name is
+    /// taken, `_1`, `_2`, … is inserted before the extension (ART-11).
     pub async fn upload(
         self,
         place: &ArtifactOwner,
@@ -133,7 +135,8 @@ impl Artifacts<'_> {
         self.access().save(place, save).await
     }
 
-    /// Replaces one passage of an artifact's text, matched as defined by ART-7. Stores the next version immediately.
+    /// Replaces one passage of an artifact's text, matched as defined by ART-7. Stores the next
+    /// version immediately.
     pub async fn edit(
         self,
         place: &ArtifactOwner,
@@ -165,13 +168,14 @@ impl Artifacts<'_> {
         }
     }
 
-    /// Loads the last stored version of an artifact. Fails with `artifact_not_found`, or with `version_not_found` if it
-    /// has none.
+    /// Loads the last stored version of an artifact. Fails with `artifact_not_found`, or with
+    /// `version_not_found` if it has none.
     pub async fn last_version(self, place: &ArtifactOwner, key: &str) -> Result<Loaded, ErrorInfo> {
         self.access().reader().last_version(place, key).await
     }
 
-    /// Lists the artifacts that can be deleted, with the reason, and deletes them unless it is a dry run (ART-13).
+    /// Lists the artifacts that can be deleted, with the reason, and deletes them unless it is a
+    /// dry run (ART-13).
     pub async fn clean_up(self, request: Cleanup) -> Result<CleanupReport, ErrorInfo> {
         self.access().clean_up(request).await
     }

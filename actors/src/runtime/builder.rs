@@ -76,55 +76,57 @@ struct FaultSource {
 type StoreWrapper = Box<dyn FnOnce(SqliteStore) -> Box<dyn Store> + Send>;
 
 impl RuntimeBuilder {
-    /// Sets the home directory. Default: `SOONG_AGENT_HOME`, else `~/.soong-agent`. The directory is created if it is
-    /// missing; on Unix, only its owner can access it.
+    /// Sets the home directory. Default: `SOONG_AGENT_HOME`, else `~/.soong-agent`. The directory
+    /// is created if it is missing; on Unix, only its owner can access it.
     #[must_use]
     pub fn home(mut self, home: impl Into<PathBuf>) -> Self {
         self.home = Some(home.into());
         self
     }
 
-    /// Rejects new sessions whose project is the user's home folder or one of its parents, unless they set
-    /// [`RunRequest::allow_home_project`](crate::RunRequest::allow_home_project). By default they are allowed.
+    /// Rejects new sessions whose project is the user's home folder or one of its parents, unless
+    /// they set [`RunRequest::allow_home_project`](crate::RunRequest::allow_home_project). By
+    /// default they are allowed.
     #[must_use]
     pub fn reject_home_projects(mut self) -> Self {
         self.rejects_home_projects = true;
         self
     }
 
-    /// Sets the project directory of new sessions. Default: the current directory. For a file, its parent is used.
+    /// Sets the project directory of new sessions. Default: the current directory. For a file, its
+    /// parent is used.
     #[must_use]
     pub fn project_dir(mut self, dir: impl Into<PathBuf>) -> Self {
         self.project_dir = Some(dir.into());
         self
     }
 
-    /// Grants a permission to every run: a tool, or a tool and a scope, such as `write:docs` or `bash:unconfined`.
-    /// Extends `permissions.allow` of the configuration.
+    /// Grants a permission to every run: a tool, or a tool and a scope, such as `write:docs` or
+    /// `bash:unconfined`. Extends `permissions.allow` of the configuration.
     #[must_use]
     pub fn allow(mut self, grant: impl Into<String>) -> Self {
         self.config.allow.push(grant.into());
         self
     }
 
-    /// Sets the configuration. Default: built-in defaults. To read a file, use [`Config::parse`]; to read the file of
-    /// the home, use [`load_config`](Self::load_config).
+    /// Sets the configuration. Default: built-in defaults. To read a file, use [`Config::parse`];
+    /// to read the file of the home, use [`load_config`](Self::load_config).
     #[must_use]
     pub fn config(mut self, config: Config) -> Self {
         self.config.program = Some(config);
         self
     }
 
-    /// Loads the configuration of the home: `config.toml`, unless [`config`](Self::config) sets one, and the hooks of
-    /// `hooks.json`. By default neither file is read.
+    /// Loads the configuration of the home: `config.toml`, unless [`config`](Self::config) sets
+    /// one, and the hooks of `hooks.json`. By default neither file is read.
     #[must_use]
     pub fn load_config(mut self) -> Self {
         self.config.loads_home = true;
         self
     }
 
-    /// Uses the built-in rule-based model as the default model. It needs no key and no network, and is no language
-    /// model.
+    /// Uses the built-in rule-based model as the default model. It needs no key and no network, and
+    /// is no language model.
     #[must_use]
     pub fn offline(mut self) -> Self {
         self.config.is_offline = true;
@@ -138,9 +140,9 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Uses this model of OpenAI as the default model, with the key of `OPENAI_API_KEY`; `OPENAI_BASE_URL` can name
-    /// another service. Replaces the service of the configuration, with its key, headers and parameters; profiles that
-    /// inherit from it change as well.
+    /// Uses this model of OpenAI as the default model, with the key of `OPENAI_API_KEY`;
+    /// `OPENAI_BASE_URL` can name another service. Replaces the service of the configuration, with
+    /// its key, headers and parameters; profiles that inherit from it change as well.
     #[must_use]
     pub fn openai(mut self, model: impl Into<String>) -> Self {
         self.config.default_model = Some((None, model.into()));
@@ -148,8 +150,9 @@ impl RuntimeBuilder {
     }
 
     /// Uses a model of an OpenAI-compatible server as the default model, such as
-    /// `.openai_compatible("http://localhost:11434/v1", "qwen3")`. Replaces the service of the configuration, like
-    /// [`openai`](Self::openai). The server receives the key of `OPENAI_API_KEY` if that is set.
+    /// `.openai_compatible("http://localhost:11434/v1", "qwen3")`. Replaces the service of the
+    /// configuration, like [`openai`](Self::openai). The server receives the key of
+    /// `OPENAI_API_KEY` if that is set.
     #[must_use]
     pub fn openai_compatible(
         mut self,
@@ -174,26 +177,28 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Adds a callback. Callbacks before a step are called in the order in which they are added, callbacks after it in
-    /// reverse order.
+    /// Adds a callback. Callbacks before a step are called in the order in which they are added,
+    /// callbacks after it in reverse order.
     #[must_use]
     pub fn callback(mut self, callback: Callback) -> Self {
         self.extensions.callbacks.push(callback);
         self
     }
 
-    /// Leaves out the built-in tools for files, commands, the web, skills and experiences, so that runs have only the
-    /// tools of this program, and those that plan goals, start children, use artifacts and ask users. Permissions and
-    /// presets that name a built-in tool are then errors of [`build`](Self::build).
+    /// Leaves out the built-in tools for files, commands, the web, skills and experiences, so that
+    /// runs have only the tools of this program, and those that plan goals, start children, use
+    /// artifacts and ask users. Permissions and presets that name a built-in tool are then errors
+    /// of [`build`](Self::build).
     #[must_use]
     pub fn without_builtin_tools(mut self) -> Self {
         self.extensions.excludes_builtin_tools = true;
         self
     }
 
-    /// Sets a program that decides permission requests (PERM-1). Users can decide them too; the first decision
-    /// counts. Without a handler or [`permissions_by_users`](Self::permissions_by_users), calls that require
-    /// permission are denied immediately.
+    /// Sets a program that decides permission requests (PERM-1). Users can decide them too; the
+    /// first decision counts. Without a handler or
+    /// [`permissions_by_users`](Self::permissions_by_users), calls that require permission are
+    /// denied immediately.
     #[must_use]
     pub fn permission_handler(mut self, handler: impl PermissionHandler) -> Self {
         self.approver = Approver::Handler(Arc::new(handler));
@@ -229,16 +234,16 @@ impl RuntimeBuilder {
     }
 
     /// Lets runs wait for a user's decision if a call requires permission: through
-    /// [`Permissions::decide`](crate::Permissions::decide), the command line or the server. The wait is unlimited
-    /// unless `permissions.timeout_s` is set.
+    /// [`Permissions::decide`](crate::Permissions::decide), the command line or the server. The
+    /// wait is unlimited unless `permissions.timeout_s` is set.
     #[must_use]
     pub fn permissions_by_users(mut self) -> Self {
         self.approver = Approver::Users;
         self
     }
 
-    /// Adds a preset. It replaces a preset of the same name that is built in, in a file of the home, or in the
-    /// configuration (SUB-5).
+    /// Adds a preset. It replaces a preset of the same name that is built in, in a file of the
+    /// home, or in the configuration (SUB-5).
     #[must_use]
     pub fn preset(mut self, preset: Preset) -> Self {
         self.presets.push(preset);
@@ -259,8 +264,9 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Compares the live state of each run with the state rebuilt from the store, after each of its appends except the
-    /// last, and calls `hook` with the differences. Each comparison reads all events of the run.
+    /// Compares the live state of each run with the state rebuilt from the store, after each of its
+    /// appends except the last, and calls `hook` with the differences. Each comparison reads all
+    /// events of the run.
     #[cfg(any(test, feature = "testing"))]
     #[must_use]
     pub fn difference_hook(mut self, hook: DifferenceHook) -> Self {
@@ -275,8 +281,9 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Injects faults according to the environment variable `SOONG_FAULTS` (syntax: [`FaultPlan`]), if no plan is
-    /// set. Such a plan may terminate the process. Without this call the variable has no effect.
+    /// Injects faults according to the environment variable `SOONG_FAULTS` (syntax: [`FaultPlan`]),
+    /// if no plan is set. Such a plan may terminate the process. Without this call the variable has
+    /// no effect.
     #[must_use]
     pub fn faults_from_env(mut self) -> Self {
         self.faults.loads_environment = true;
@@ -286,7 +293,8 @@ impl RuntimeBuilder {
     /// Returns the fault plan in effect: the one set by the program, else that of the environment.
     ///
     /// # Errors
-    /// `config_error` if the environment holds an invalid plan; [`RuntimeBuilder::build`] fails with the same error.
+    /// `config_error` if the environment holds an invalid plan; [`RuntimeBuilder::build`] fails
+    /// with the same error.
     pub fn fault_plan(&self) -> Result<Option<FaultPlan>, ErrorInfo> {
         match (&self.faults.program.plan, &self.environment) {
             (Some(plan), _) => Ok(Some(plan.clone())),
@@ -306,15 +314,16 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Sets which interrupted runs of an earlier process are resumed when the home is opened. Default: all.
+    /// Sets which interrupted runs of an earlier process are resumed when the home is opened.
+    /// Default: all.
     #[must_use]
     pub fn recover(mut self, recover: RecoveryPolicy) -> Self {
         self.recover = recover;
         self
     }
 
-    /// Sets where task journals are stored. Default: in the project, or under the home if the project is not writable
-    /// (TASK-1).
+    /// Sets where task journals are stored. Default: in the project, or under the home if the
+    /// project is not writable (TASK-1).
     #[must_use]
     pub fn task_journals(mut self, place: TaskPlace) -> Self {
         self.task_journal_location = Some(place);

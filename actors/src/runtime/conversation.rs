@@ -1,6 +1,7 @@
 //! Moving the head of a conversation to another message (MSG-2 … MSG-4).
 //!
-//! Elsewhere: rewinding as part of a run (`run/machine/lifecycle/start.rs`), copies of a conversation (`fork.rs`).
+//! Elsewhere: rewinding as part of a run (`run/machine/lifecycle/start.rs`), copies of a
+//! conversation (`fork.rs`).
 
 use soong_protocol::{
     ErrorCode, ErrorInfo, EventDraft, MessageEvent, Session, SessionId, SessionWrite, TraceId,
@@ -17,7 +18,8 @@ const MAX_ATTEMPTS: usize = 20;
 /// Result of a head switch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HeadSwitched {
-    /// The new head: the requested message, or, if it makes or answers tool calls, the last of their results (MSG-3).
+    /// The new head: the requested message, or, if it makes or answers tool calls, the last of
+    /// their results (MSG-3).
     pub sequence: u64,
     /// The previous head.
     pub from_sequence: u64,
@@ -28,13 +30,13 @@ pub struct HeadSwitched {
 }
 
 impl Sessions<'_> {
-    /// Continues a session's conversation from another message, on its main path or off it. Goals and documents are
-    /// restored to that message in the same commit. No run is started.
+    /// Continues a session's conversation from another message, on its main path or off it. Goals
+    /// and documents are restored to that message in the same commit. No run is started.
     ///
     /// # Errors
-    /// `session_not_found`; `session_active` while a run of the session has not ended; `validation_error` if the
-    /// conversation cannot continue from that message; `overloaded` (retryable) if documents are changed during every
-    /// attempt; `storage_error`.
+    /// `session_not_found`; `session_active` while a run of the session has not ended;
+    /// `validation_error` if the conversation cannot continue from that message; `overloaded`
+    /// (retryable) if documents are changed during every attempt; `storage_error`.
     pub async fn switch_head(
         self,
         id: &SessionId,

@@ -1,8 +1,9 @@
-//! Forks: a new session that starts as a copy of another session's conversation up to a message (MSG-1, MSG-3,
-//! MSG-4).
+//! Forks: a new session that starts as a copy of another session's conversation up to a message
+//! (MSG-1, MSG-3, MSG-4).
 //!
-//! All rows are written in one commit. Artifact bytes are written before it and announced, so that after a crash the
-//! next owner of the home removes them. The source does not change, and may have a running run.
+//! All rows are written in one commit. Artifact bytes are written before it and announced, so that
+//! after a crash the next owner of the home removes them. The source does not change, and may have
+//! a running run.
 //!
 //! Elsewhere: copying rows (`storage`) and bytes (`artifact/store/copy.rs`).
 
@@ -26,8 +27,9 @@ use crate::{actor_base::closing, artifact::registration_writes, clock::now, run:
 /// Options of a fork. Every option has a default.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Fork {
-    /// Last message to copy, on the main path or off it. If the message makes or answers tool calls, the last of
-    /// their results is used (MSG-3). Default: the head, with the current artifacts unless a run is active.
+    /// Last message to copy, on the main path or off it. If the message makes or answers tool
+    /// calls, the last of their results is used (MSG-3). Default: the head, with the current
+    /// artifacts unless a run is active.
     pub at: Option<u64>,
     /// Id of the copy. Default: generated.
     pub session_id: Option<String>,
@@ -48,16 +50,17 @@ struct ForkSource {
 }
 
 impl Sessions<'_> {
-    /// Creates a session that is a copy of another session's conversation up to a message. Messages keep their
-    /// numbers; goals and artifacts are copied in their state at that message. Sub-traces are linked. No run is
-    /// started. The source does not change, and may have an active run.
+    /// Creates a session that is a copy of another session's conversation up to a message. Messages
+    /// keep their numbers; goals and artifacts are copied in their state at that message.
+    /// Sub-traces are linked. No run is started. The source does not change, and may have an active
+    /// run.
     ///
     /// The usage of the copied messages is counted for the source only.
     ///
     /// # Errors
-    /// `session_not_found`; `validation_error` if the conversation cannot continue from that message, or the id is
-    /// taken; `session_active` while a session with that id is being deleted; `storage_error`. On an error nothing
-    /// has changed.
+    /// `session_not_found`; `validation_error` if the conversation cannot continue from that
+    /// message, or the id is taken; `session_active` while a session with that id is being deleted;
+    /// `storage_error`. On an error nothing has changed.
     pub async fn fork(self, id: &SessionId, request: Fork) -> Result<Session, ErrorInfo> {
         let services = &self.runtime.inner.services;
         if services.lifetime.is_closing() {
@@ -231,8 +234,9 @@ async fn copy(
         }
         Err(error) => error,
     };
-    // After a transient error or `Closed` it is not known whether the commit was written, so the copies are kept. The
-    // next owner of the home removes those that are announced but not registered.
+    // After a transient error or `Closed` it is not known whether the commit was written, so the
+    // copies are kept. The next owner of the home removes those that are announced but not
+    // registered.
     if !error.is_transient() && error != StoreError::Closed {
         services.artifacts.discard_copies(&paths).await;
     }

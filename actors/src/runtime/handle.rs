@@ -16,10 +16,11 @@ use crate::{
     run::{AcceptedChild, EndInput, RunEntry, RunInput, RunOutcome, RunPhase, run_has_ended},
 };
 
-/// Handle with which a program controls a run. It identifies the run, not its actor, so it stays valid when the actor
-/// crashes. Cheap to clone.
+/// Handle with which a program controls a run. It identifies the run, not its actor, so it stays
+/// valid when the actor crashes. Cheap to clone.
 ///
-/// A run that is driven by a program needs a handle: see [`RunRequest::driven`](fn@crate::RunRequest::driven).
+/// A run that is driven by a program needs a handle: see
+/// [`RunRequest::driven`](fn@crate::RunRequest::driven).
 #[derive(Clone)]
 pub struct RunHandle {
     services: Arc<Services>,
@@ -127,18 +128,19 @@ impl RunHandle {
 
     /// Cancels the run and all its descendants, and waits for its end.
     ///
-    /// From now on they start no model call, tool or child run. Waits at most `runtime.cancel_timeout_ms`; after
-    /// that, cleanup continues in the background. A run that has ended does not change.
+    /// From now on they start no model call, tool or child run. Waits at most
+    /// `runtime.cancel_timeout_ms`; after that, cleanup continues in the background. A run that has
+    /// ended does not change.
     ///
     /// # Errors
-    /// `storage_error` (retryable) if the request could not be stored in that time; the run is cancelled
-    /// nevertheless, as long as this process lives. `closing` if the runtime closes.
+    /// `storage_error` (retryable) if the request could not be stored in that time; the run is
+    /// cancelled nevertheless, as long as this process lives. `closing` if the runtime closes.
     pub async fn cancel(&self) -> Result<(), ErrorInfo> {
         super::cancel::cancel(&self.services, &self.entry).await
     }
 
-    /// Cancels like [`cancel`](Self::cancel), but returns as soon as the request is durable: the run is not resumed
-    /// after a crash of the process. Its end is reported on its event stream.
+    /// Cancels like [`cancel`](Self::cancel), but returns as soon as the request is durable: the
+    /// run is not resumed after a crash of the process. Its end is reported on its event stream.
     ///
     /// # Errors
     /// Same as [`cancel`](Self::cancel).
@@ -202,12 +204,12 @@ impl RunHandle {
         completed(&*self.wait().await?).map(str::to_owned)
     }
 
-    /// Streams the text of the run's answers as the model produces it, and ends with the run. It uses the event stream
-    /// of the run: see [`events`](Self::events).
+    /// Streams the text of the run's answers as the model produces it, and ends with the run. It
+    /// uses the event stream of the run: see [`events`](Self::events).
     ///
-    /// The text is for display: a slow consumer may miss pieces, and the text of a failed attempt is followed by that
-    /// of the next attempt. Text that was not streamed is added when the answer is stored, up to 64 KiB. For the exact
-    /// text, use [`answer`](Self::answer).
+    /// The text is for display: a slow consumer may miss pieces, and the text of a failed attempt
+    /// is followed by that of the next attempt. Text that was not streamed is added when the answer
+    /// is stored, up to 64 KiB. For the exact text, use [`answer`](Self::answer).
     ///
     /// # Errors
     /// Those of [`events`](Self::events).
@@ -220,17 +222,18 @@ impl RunHandle {
     /// Waits for the end of the run, and parses its answer as a value of type `T`.
     ///
     /// # Errors
-    /// The run's own error if it did not complete; `validation_error` if the answer is not JSON that parses as `T`.
-    /// To prevent the latter, set a matching schema when starting the run (`expected_output_schema`).
+    /// The run's own error if it did not complete; `validation_error` if the answer is not JSON
+    /// that parses as `T`. To prevent the latter, set a matching schema when starting the run
+    /// (`expected_output_schema`).
     pub async fn wait_as<T: DeserializeOwned>(&self) -> Result<T, ErrorInfo> {
         parse_answer(&*self.wait().await?)
     }
 
     /// Adds a child run. It is supervised, limited, budgeted and visible like any other child run.
     ///
-    /// Returns once the child is durable; the child starts when it gets a slot. The caller reads its result through
-    /// the returned handle; the result is added to the conversation of this run only if the spec asks for delivery.
-    /// The run does not end before the child.
+    /// Returns once the child is durable; the child starts when it gets a slot. The caller reads
+    /// its result through the returned handle; the result is added to the conversation of this run
+    /// only if the spec asks for delivery. The run does not end before the child.
     pub async fn spawn(&self, spec: impl Into<ChildSpec>) -> Result<RunHandle, ErrorInfo> {
         let mut children = self.spawn_all([spec.into()]).await?;
         // One child per spec, so there is exactly one.
@@ -257,12 +260,12 @@ impl RunHandle {
 
     /// Returns the run's children by start time, and spawns the missing ones.
     ///
-    /// Use it to resume a driven run of an earlier process. Pass the same tasks in the same order as that process
-    /// did. Children that have ended are not started again.
+    /// Use it to resume a driven run of an earlier process. Pass the same tasks in the same order
+    /// as that process did. Children that have ended are not started again.
     ///
     /// # Errors
-    /// `validation_error` if the run has more children than `specs`, or a child has a different task; otherwise those
-    /// of [`RunHandle::spawn_all`].
+    /// `validation_error` if the run has more children than `specs`, or a child has a different
+    /// task; otherwise those of [`RunHandle::spawn_all`].
     pub async fn children_or_spawn(
         &self,
         specs: impl IntoIterator<Item = impl Into<ChildSpec>>,
@@ -400,7 +403,8 @@ impl Child {
 pub struct Children(pub(super) Vec<RunHandle>);
 
 impl Children {
-    /// Waits for all children, and returns their outcomes in order. A child that fails does not cancel the others.
+    /// Waits for all children, and returns their outcomes in order. A child that fails does not
+    /// cancel the others.
     pub async fn join(&self) -> Vec<Result<Arc<RunOutcome>, ErrorInfo>> {
         join_all(self.0.iter().map(RunHandle::wait)).await
     }

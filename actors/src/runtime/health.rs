@@ -14,7 +14,8 @@ use crate::{
 };
 
 impl RuntimeInfo<'_> {
-    /// Returns the id of this store. A restored backup has a different id. Cursors are valid for one store only.
+    /// Returns the id of this store. A restored backup has a different id. Cursors are valid for
+    /// one store only.
     ///
     /// # Errors
     /// `storage_error`.
@@ -28,8 +29,9 @@ impl RuntimeInfo<'_> {
             .map(format_store_id)
     }
 
-    /// Rejects a cursor of another store, one beyond `last`, the number of the last event, and one of a deleted session
-    /// whose id was used again: it is before `first`, the number of the first event, and not the number just before it.
+    /// Rejects a cursor of another store, one beyond `last`, the number of the last event, and one
+    /// of a deleted session whose id was used again: it is before `first`, the number of the first
+    /// event, and not the number just before it.
     ///
     /// # Errors
     /// `cursor_unknown`, with the number to restart from in its details; `storage_error`.
@@ -65,8 +67,9 @@ impl RuntimeInfo<'_> {
         self.runtime.inner.services.lifetime.failure().cloned()
     }
 
-    /// Checks that the disks of the home accept writes: they have at least 4 MiB and a free inode, take a trial file,
-    /// and no run waits for one. If the last commit, or the last write of an artifact, was rejected, another is tried.
+    /// Checks that the disks of the home accept writes: they have at least 4 MiB and a free inode,
+    /// take a trial file, and no run waits for one. If the last commit, or the last write of an
+    /// artifact, was rejected, another is tried.
     ///
     /// # Errors
     /// `storage_error`, retryable.
@@ -110,7 +113,8 @@ impl RuntimeInfo<'_> {
         !self.runtime.inner.services.journal.is_closed()
     }
 
-    /// Lists the model profiles whose gateway was given up, by name, with the reason. Other profiles work.
+    /// Lists the model profiles whose gateway was given up, by name, with the reason. Other
+    /// profiles work.
     pub fn failed_profiles(self) -> BTreeMap<String, ErrorInfo> {
         let gateways = self
             .runtime

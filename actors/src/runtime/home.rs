@@ -23,12 +23,14 @@ pub(crate) struct HomeLock(File);
 
 impl Drop for HomeLock {
     fn drop(&mut self) {
-        // Closing the file is not enough: a child process that is being started may briefly hold it too.
+        // Closing the file is not enough: a child process that is being started may briefly hold it
+        // too.
         let _ = self.0.unlock();
     }
 }
 
-/// Creates a folder that only its owner can access, since it holds conversations. An existing folder keeps its mode.
+/// Creates a folder that only its owner can access, since it holds conversations. An existing
+/// folder keeps its mode.
 fn make_private(folder: &Path) -> std::io::Result<()> {
     if folder.is_dir() {
         return Ok(());
@@ -56,8 +58,9 @@ fn process_exists(pid: u32) -> bool {
 
 /// Takes the lock of a home. Fails with `home_locked` if another process owns it.
 ///
-/// A process that was killed may have been starting another process, which holds the lock file until it runs its
-/// program. So if the owner has exited, this waits for the lock, at most [`LEFTOVER_LOCK_TIMEOUT`].
+/// A process that was killed may have been starting another process, which holds the lock file
+/// until it runs its program. So if the owner has exited, this waits for the lock, at most
+/// [`LEFTOVER_LOCK_TIMEOUT`].
 async fn take_lock(lock: &File, home: &Path) -> Result<(), ErrorInfo> {
     let deadline = Instant::now() + LEFTOVER_LOCK_TIMEOUT;
     loop {

@@ -1,6 +1,7 @@
 //! Configuration, state and metrics of a runtime.
 //!
-//! Elsewhere: the health of the store and the gateways (`health.rs`), interrupted runs (`recovery.rs`).
+//! Elsewhere: the health of the store and the gateways (`health.rs`), interrupted runs
+//! (`recovery.rs`).
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -36,8 +37,8 @@ impl<'a> RuntimeInfo<'a> {
             .len()
     }
 
-    /// Returns the number of user runs that are running or will run without further input. Runs of sessions that only
-    /// wait for user input are not counted.
+    /// Returns the number of user runs that are running or will run without further input. Runs of
+    /// sessions that only wait for user input are not counted.
     pub fn active_user_runs(self) -> usize {
         self.active_runs().len()
     }
@@ -58,8 +59,9 @@ impl<'a> RuntimeInfo<'a> {
         self.runtime.inner.services.runs.select(is_active)
     }
 
-    /// Returns the number of model calls for names of traces that have outlived their runs. Such a call takes at most 20 s,
-    /// and closing the runtime ends it, so a program that closes the runtime after a run may wait for it.
+    /// Returns the number of model calls for names of traces that have outlived their runs. Such a
+    /// call takes at most 20 s, and closing the runtime ends it, so a program that closes the
+    /// runtime after a run may wait for it.
     pub fn pending_names(self) -> usize {
         self.runtime.inner.services.pending_names.len()
     }
@@ -74,7 +76,8 @@ impl<'a> RuntimeInfo<'a> {
         &self.runtime.inner.presets
     }
 
-    /// Lists the tools that can be given to runs (TOOL-1), including the current tools of MCP servers.
+    /// Lists the tools that can be given to runs (TOOL-1), including the current tools of MCP
+    /// servers.
     pub fn tools(self) -> Vec<ToolSpec> {
         self.runtime
             .inner
@@ -87,7 +90,8 @@ impl<'a> RuntimeInfo<'a> {
             .collect()
     }
 
-    /// Returns the counters since the runtime was built, and the current state. Sends no message to any actor.
+    /// Returns the counters since the runtime was built, and the current state. Sends no message to
+    /// any actor.
     pub fn metrics(self) -> Metrics {
         metrics::read(&self.runtime.inner.services)
     }
@@ -112,14 +116,14 @@ impl<'a> RuntimeInfo<'a> {
         &self.runtime.inner.project_dir
     }
 
-    /// Returns by how much local token counts of prompts differ from the counts that providers report, by model
-    /// (CTX-4).
+    /// Returns by how much local token counts of prompts differ from the counts that providers
+    /// report, by model (CTX-4).
     pub fn token_deviations(self) -> BTreeMap<String, TokenDeviation> {
         self.runtime.inner.services.token_deviations.all()
     }
 
-    /// Returns whether the runtime is closing or has closed, and so accepts no new work. Cheap, unlike
-    /// [`Tree::snapshot`](crate::Tree::snapshot).
+    /// Returns whether the runtime is closing or has closed, and so accepts no new work. Cheap,
+    /// unlike [`Tree::snapshot`](crate::Tree::snapshot).
     pub fn is_closing(self) -> bool {
         self.runtime.inner.services.lifetime.is_closing()
     }

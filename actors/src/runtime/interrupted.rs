@@ -1,6 +1,7 @@
 //! Which runs are interrupted: stored as not ended, but not executed by this process.
 //!
-//! The store does not know which process executes a run, so the status is corrected after each read.
+//! The store does not know which process executes a run, so the status is corrected after each
+//! read.
 //!
 //! Elsewhere: how such runs are resumed or ended (`recovery.rs`).
 
@@ -10,15 +11,16 @@ use soong_storage::store::{Page, Reader, TraceFilter};
 use super::services::Services;
 
 impl Services {
-    /// Returns whether this process executes the runs of a session: if a session has actors, it executes all its
-    /// runs.
+    /// Returns whether this process executes the runs of a session: if a session has actors, it
+    /// executes all its runs.
     fn executes(&self, session: &SessionId) -> bool {
-        // If the runtime fails, callers that wait for a run are woken before all sessions are removed from the
-        // registry.
+        // If the runtime fails, callers that wait for a run are woken before all sessions are
+        // removed from the registry.
         self.lifetime.failure().is_none() && self.sessions.contains(session)
     }
 
-    /// Sets the status of a stored run to `interrupted`, if it has not ended and this process does not execute it.
+    /// Sets the status of a stored run to `interrupted`, if it has not ended and this process does
+    /// not execute it.
     pub(super) async fn with_current_status(&self, run: Run) -> Result<Run, ErrorInfo> {
         if run.status.is_terminal() || self.executes(&run.session_id) {
             return Ok(run);
@@ -47,7 +49,8 @@ impl Services {
         Ok(marked)
     }
 
-    /// Sets the status of a stored trace to `interrupted`, if it has runs that this process does not execute.
+    /// Sets the status of a stored trace to `interrupted`, if it has runs that this process does
+    /// not execute.
     pub(super) async fn mark_trace(&self, trace: Trace) -> Result<Trace, ErrorInfo> {
         if trace.status != TraceStatus::Running || self.executes(&trace.session_id) {
             return Ok(trace);

@@ -1,7 +1,8 @@
 //! Requests that are executed once, although a client that has lost the answer repeats them.
 //!
-//! The request is recorded in the append that creates its run or session, so that also a request that is repeated after
-//! a crash creates nothing. Elsewhere: the header `Idempotency-Key` (the server).
+//! The request is recorded in the append that creates its run or session, so that also a request
+//! that is repeated after a crash creates nothing. Elsewhere: the header `Idempotency-Key` (the
+//! server).
 
 use soong_protocol::{
     ErrorInfo, KeyedRequest, RequestAnswer, RequestKey, RequestWrite, SessionId, Write,
@@ -12,8 +13,8 @@ use super::Runtime;
 use crate::clock::now;
 
 impl Runtime {
-    /// Reads the request that a user has sent with a key in the last 24 hours; `None` if there is none. It may be another
-    /// request: compare the fingerprints.
+    /// Reads the request that a user has sent with a key in the last 24 hours; `None` if there is
+    /// none. It may be another request: compare the fingerprints.
     pub async fn keyed_request(&self, key: &RequestKey) -> Result<Option<KeyedRequest>, ErrorInfo> {
         let uid = key.uid.clone();
         let key_hash = key.key_hash.clone();
@@ -27,8 +28,9 @@ impl Runtime {
         Ok(found.filter(|request| now.millis_since(request.at) < KeyedRequest::LIFETIME_MS))
     }
 
-    /// Records a keyed request whose effect does not record it, before it is executed. If the process ends before the
-    /// answer is recorded, a repeated request is known and not executed again.
+    /// Records a keyed request whose effect does not record it, before it is executed. If the
+    /// process ends before the answer is recorded, a repeated request is known and not executed
+    /// again.
     ///
     /// # Errors
     /// `storage_error`.
@@ -46,7 +48,8 @@ impl Runtime {
             .await
     }
 
-    /// Records the answer to a keyed request. `session_id`: the session that it concerns, with which it is deleted.
+    /// Records the answer to a keyed request. `session_id`: the session that it concerns, with
+    /// which it is deleted.
     pub async fn record_answer(
         &self,
         key: RequestKey,

@@ -1,4 +1,5 @@
-//! The metrics of a runtime: its counters, and the current state of runs, sessions, gateways and streams.
+//! The metrics of a runtime: its counters, and the current state of runs, sessions, gateways and
+//! streams.
 //!
 //! Sends no message to an actor: all values are read from shared registries.
 

@@ -22,7 +22,8 @@ use crate::{
 /// Pause before a request to a run whose actor has crashed is repeated.
 const RETRY_PAUSE: Duration = Duration::from_millis(10);
 
-/// Sets the permission mode of the active runs of a session, and of those that start meanwhile. Returns their number.
+/// Sets the permission mode of the active runs of a session, and of those that start meanwhile.
+/// Returns their number.
 async fn set_mode_of_session(
     runs: &RunRegistry,
     session: &SessionId,
@@ -46,7 +47,8 @@ async fn set_mode_of_session(
     }
 }
 
-/// Sets the permission mode of a run, and waits until the change is durable. Returns without a change if the run ends.
+/// Sets the permission mode of a run, and waits until the change is durable. Returns without a
+/// change if the run ends.
 async fn set_mode_of_run(
     runs: &RunRegistry,
     run: &RunEntry,
@@ -98,8 +100,9 @@ impl Permissions<'_> {
 
     /// Grants or denies a permission request and resumes its run.
     ///
-    /// Fails with `already_decided` if the request has a decision, or the run has ended. An interrupted run of an
-    /// earlier process reads the decision when it is resumed: see [`Sessions::resume`](super::Sessions::resume).
+    /// Fails with `already_decided` if the request has a decision, or the run has ended. An
+    /// interrupted run of an earlier process reads the decision when it is resumed: see
+    /// [`Sessions::resume`](super::Sessions::resume).
     pub async fn decide(
         self,
         id: &PermissionId,
@@ -109,12 +112,12 @@ impl Permissions<'_> {
         self.decide_as(id, decision, reason, "api").await
     }
 
-    /// Sets the permission mode of the active run of a session and its sub-agents. It applies from the next tool call,
-    /// and is durable when this returns (PERM-2).
+    /// Sets the permission mode of the active run of a session and its sub-agents. It applies from
+    /// the next tool call, and is durable when this returns (PERM-2).
     ///
     /// # Errors
-    /// `session_not_found`; `nothing_running` if no run of the session is active: the mode of a new run is part of its
-    /// request; `storage_error` if the change could not be recorded in time.
+    /// `session_not_found`; `nothing_running` if no run of the session is active: the mode of a new
+    /// run is part of its request; `storage_error` if the change could not be recorded in time.
     pub async fn set_mode(
         self,
         session: &SessionId,

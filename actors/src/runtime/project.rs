@@ -24,7 +24,8 @@ pub(super) fn resolve_project(dir: &Path) -> Result<PathBuf, ErrorInfo> {
     }
 }
 
-/// Rejects a resolved folder that no session may use: on a kernel or device file system, or within the home of soong.
+/// Rejects a resolved folder that no session may use: on a kernel or device file system, or within
+/// the home of soong.
 pub(super) fn check(dir: &Path, home: &Path) -> Result<(), ErrorInfo> {
     let refuse = |why: &str| {
         let message = format!(
@@ -45,7 +46,8 @@ pub(super) fn check(dir: &Path, home: &Path) -> Result<(), ErrorInfo> {
     }
 }
 
-/// Rejects the user's home folder and its parents: files written there can change what other programs execute.
+/// Rejects the user's home folder and its parents: files written there can change what other
+/// programs execute.
 pub(super) fn check_is_not_user_home(
     dir: &Path,
     user_home: Option<&PathBuf>,
@@ -79,8 +81,8 @@ fn is_same_folder(one: &Path, other: &Path) -> bool {
     identity(one).is_some_and(|one| identity(other) == Some(one))
 }
 
-/// Whether a folder is on the file system of `/dev`. Other file systems mounted below it, such as `/dev/shm`, are
-/// not.
+/// Whether a folder is on the file system of `/dev`. Other file systems mounted below it, such as
+/// `/dev/shm`, are not.
 fn is_device_folder(dir: &Path) -> bool {
     use std::os::unix::fs::MetadataExt;
     let device = |path: &Path| path.metadata().ok().map(|known| known.dev());

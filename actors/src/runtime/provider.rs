@@ -8,7 +8,8 @@ use soong_text::Environment;
 
 use crate::offline::Offline;
 
-/// Creates the model that a profile describes. If the key is missing, the error names its variable and the profile.
+/// Creates the model that a profile describes. If the key is missing, the error names its variable
+/// and the profile.
 pub(super) fn make_model(
     profile: &str,
     config: &Config,

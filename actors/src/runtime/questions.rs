@@ -1,7 +1,7 @@
 //! Questions to users, and their answers (SUB-9).
 //!
-//! An answer is stored before the run is notified. The first answer counts; the run reads it from the store,
-//! immediately or when it is resumed.
+//! An answer is stored before the run is notified. The first answer counts; the run reads it from
+//! the store, immediately or when it is resumed.
 //!
 //! Elsewhere: how a run asks (`run/machine/tool_calls/questions.rs`).
 
@@ -43,8 +43,9 @@ impl Questions<'_> {
 
     /// Answers a question and resumes its run.
     ///
-    /// Fails with `already_decided` if the question has an answer, or the run has ended. An interrupted run of an
-    /// earlier process reads the answer when it is resumed: see [`Sessions::resume`](super::Sessions::resume).
+    /// Fails with `already_decided` if the question has an answer, or the run has ended. An
+    /// interrupted run of an earlier process reads the answer when it is resumed: see
+    /// [`Sessions::resume`](super::Sessions::resume).
     pub async fn answer(
         self,
         id: &QuestionId,
@@ -81,7 +82,8 @@ impl Questions<'_> {
                 return Err(ErrorInfo::from(error));
             }
         }
-        // Notify the run even if another answer came first: its author may not know that it is stored.
+        // Notify the run even if another answer came first: its author may not know that it is
+        // stored.
         services.approvals.notify(awaited).await;
         let question = self.get(id).await?;
         let is_same = question.decided_at == Some(at);

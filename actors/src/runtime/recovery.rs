@@ -1,11 +1,12 @@
-//! Recovery of interrupted runs: runs of an earlier process that had not ended. They are found when a home is opened,
-//! or when their session is used again (DUR-3).
+//! Recovery of interrupted runs: runs of an earlier process that had not ended. They are found when
+//! a home is opened, or when their session is used again (DUR-3).
 //!
-//! Interrupted runs are resumed under their ids. They are added to the registry first, parents before children, so
-//! that handles, tokens and links exist before any actor does. Then their sessions are started.
+//! Interrupted runs are resumed under their ids. They are added to the registry first, parents
+//! before children, so that handles, tokens and links exist before any actor does. Then their
+//! sessions are started.
 //!
-//! Elsewhere: how a run is resumed (`run/machine/transition.rs`), and in which order a session resumes its runs
-//! (`session/actor.rs`).
+//! Elsewhere: how a run is resumed (`run/machine/transition.rs`), and in which order a session
+//! resumes its runs (`session/actor.rs`).
 
 use std::{collections::HashSet, path::Path, sync::Arc};
 
@@ -30,7 +31,8 @@ pub enum RecoveryPolicy {
     All,
     /// Those of one session.
     Session(SessionId),
-    /// None. They stay interrupted until their session is used, or until the home is opened with another policy.
+    /// None. They stay interrupted until their session is used, or until the home is opened with
+    /// another policy.
     Nothing,
 }
 
@@ -54,7 +56,8 @@ impl RecoveryPolicy {
         }
     }
 
-    /// Finds interrupted runs, and ends them if `runtime.recovery = "fail"`. Returns the runs to resume.
+    /// Finds interrupted runs, and ends them if `runtime.recovery = "fail"`. Returns the runs to
+    /// resume.
     pub(super) async fn find_interrupted(
         &self,
         services: &Arc<Services>,
@@ -110,7 +113,8 @@ pub(super) async fn resume_runs(services: &Arc<Services>, runs: &[Run]) -> Resul
         })
         .await?;
     let used = services.finalizer.read_used(runs).await?;
-    // From here on the session supervisor owns these runs: it starts their sessions, or deregisters the runs again.
+    // From here on the session supervisor owns these runs: it starts their sessions, or deregisters
+    // the runs again.
     services.finalizer.register_interrupted(runs, &used);
     for session in found.into_iter().flatten() {
         let project_dir: Arc<Path> = Path::new(&session.project_dir).into();
@@ -129,8 +133,8 @@ pub(super) async fn resume_runs(services: &Arc<Services>, runs: &[Run]) -> Resul
 }
 
 impl Runtime {
-    /// Reads the interrupted runs of a session. If the session has actors, it executes all its runs, so there are
-    /// none.
+    /// Reads the interrupted runs of a session. If the session has actors, it executes all its
+    /// runs, so there are none.
     pub(super) async fn interrupted_in(&self, id: &SessionId) -> Result<Vec<Run>, ErrorInfo> {
         let services = &self.inner.services;
         if services.sessions.contains(id) {
@@ -152,10 +156,12 @@ impl<'a> RuntimeInfo<'a> {
         &self.runtime.inner.interrupted_runs
     }
 
-    /// Returns handles of the driven runs that this runtime has resumed and that no program holds a handle of.
+    /// Returns handles of the driven runs that this runtime has resumed and that no program holds a
+    /// handle of.
     ///
-    /// A program continues them with [`RunHandle::children_or_spawn`] and [`RunHandle::finish`]. A driven run without
-    /// any handle ends as `interrupted` when it has made no progress for `runtime.stuck_after_s`.
+    /// A program continues them with [`RunHandle::children_or_spawn`] and [`RunHandle::finish`]. A
+    /// driven run without any handle ends as `interrupted` when it has made no progress for
+    /// `runtime.stuck_after_s`.
     pub fn resumed_driven_runs(self) -> Vec<RunHandle> {
         let services = &self.runtime.inner.services;
         let is_undriven =
@@ -170,7 +176,8 @@ impl<'a> RuntimeInfo<'a> {
 }
 
 impl Sessions<'_> {
-    /// Resumes the interrupted runs of a session. Returns the handle of the run that is active then.
+    /// Resumes the interrupted runs of a session. Returns the handle of the run that is active
+    /// then.
     ///
     /// `None`: there are none, or they were ended now because of `runtime.recovery = "fail"`.
     ///
@@ -199,12 +206,13 @@ impl Sessions<'_> {
 }
 
 impl Traces<'_> {
-    /// Cancels an interrupted run of a trace together with its descendants: the run that was executing, or else the
-    /// next one in the queue. Other runs do not change, and no run executes any step.
+    /// Cancels an interrupted run of a trace together with its descendants: the run that was
+    /// executing, or else the next one in the queue. Other runs do not change, and no run executes
+    /// any step.
     ///
     /// # Errors
-    /// `trace_not_found`; `nothing_running` if no run of the trace is interrupted, or one is running in this process:
-    /// see [`Traces::active_run`]; `storage_error`.
+    /// `trace_not_found`; `nothing_running` if no run of the trace is interrupted, or one is
+    /// running in this process: see [`Traces::active_run`]; `storage_error`.
     pub async fn cancel_interrupted(self, id: &TraceId) -> Result<Run, ErrorInfo> {
         let trace = self.get(id).await?;
         let services = &self.runtime.inner.services;

@@ -1,4 +1,5 @@
-//! Admission of reflections on a session (MEM-4): a run of the session's queue, on a side branch of its conversation.
+//! Admission of reflections on a session (MEM-4): a run of the session's queue, on a side branch of
+//! its conversation.
 //!
 //! Elsewhere: what such a run does (`run/machine/memory/reflection.rs`).
 

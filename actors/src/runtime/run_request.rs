@@ -25,20 +25,23 @@ use super::SessionSpec;
 ///     .timeout(Duration::from_secs(120));
 /// ```
 ///
-/// In an existing session, each setting of [`RunSetting`] that is not set takes the value of the session's last run.
-/// Settings named in [`RunRequest::reset`] take the configured value instead. The preset is inherited only if the mode
-/// does not change. Setting a preset here drops the system prompt, the tools and the model of the last run. The
-/// output schema and the time limit are inherited only by a run without a message.
+/// In an existing session, each setting of [`RunSetting`] that is not set takes the value of the
+/// session's last run. Settings named in [`RunRequest::reset`] take the configured value instead.
+/// The preset is inherited only if the mode does not change. Setting a preset here drops the system
+/// prompt, the tools and the model of the last run. The output schema and the time limit are
+/// inherited only by a run without a message.
 #[derive(Debug, Clone, Default)]
 #[must_use = "has no effect until it is started"]
 pub struct RunRequest {
-    /// The message. `None`: resume where the trace stopped, see [`RunRequest::resume`]. A message without text, images
-    /// and files is rejected.
+    /// The message. `None`: resume where the trace stopped, see [`RunRequest::resume`]. A message
+    /// without text, images and files is rejected.
     pub message: Option<MessageContent>,
-    /// The session to continue or to create. If a session with this id exists, the run continues it; it must belong to
-    /// `uid`, and the other fields have no effect. Otherwise the run creates the session.
+    /// The session to continue or to create. If a session with this id exists, the run continues
+    /// it; it must belong to `uid`, and the other fields have no effect. Otherwise the run creates
+    /// the session.
     pub session: SessionSpec,
-    /// The trace of a sub-agent to continue, instead of the conversation of the session. See [`RunRequest::trace`].
+    /// The trace of a sub-agent to continue, instead of the conversation of the session. See
+    /// [`RunRequest::trace`].
     pub sub_trace: Option<TraceId>,
     /// The agent: its preset, its model and its prompt.
     pub agent: AgentOptions,
@@ -48,19 +51,20 @@ pub struct RunRequest {
     pub permissions: RunPermissions,
     /// Settings that take the configured value instead of that of the last run.
     pub reset_settings: Vec<RunSetting>,
-    /// Continue after this message of the session's main path. Default: the end of the conversation. An earlier
-    /// message rewinds the conversation, its goals and its documents first (MSG-2, MSG-4). Such a run is rejected,
-    /// not queued, while another run of its session has not ended. If the run has no message, the model is called
-    /// again from there.
+    /// Continue after this message of the session's main path. Default: the end of the
+    /// conversation. An earlier message rewinds the conversation, its goals and its documents first
+    /// (MSG-2, MSG-4). Such a run is rejected, not queued, while another run of its session has not
+    /// ended. If the run has no message, the model is called again from there.
     pub after_sequence: Option<u64>,
-    /// Reject the run with `session_active`, instead of queuing it, while another run of the session is running or
-    /// queued. A run without a message is always rejected then.
+    /// Reject the run with `session_active`, instead of queuing it, while another run of the
+    /// session is running or queued. A run without a message is always rejected then.
     pub reject_if_busy: bool,
     /// Whether a program drives the run instead of a model; see [`RunRequest::driven`].
     pub driven: bool,
     /// If set, the run only reflects on the finished conversation; see [`RunRequest::reflect`].
     pub reflection: Option<Reflection>,
-    /// Summarize the conversation before the first model call, even if it is short; see [`RunRequest::compact`].
+    /// Summarize the conversation before the first model call, even if it is short; see
+    /// [`RunRequest::compact`].
     pub compact: bool,
     /// The keyed request that starts the run. It is recorded together with the run; see
     /// [`Runtime::keyed_request`](super::Runtime::keyed_request).
@@ -74,21 +78,23 @@ pub struct AgentOptions {
     pub mode: Option<RunMode>,
     /// Preset. Default for a new session: `default`, or `orchestrator` in that mode.
     pub preset: Option<String>,
-    /// Model profile, or a model name within the default profile. Default for a new session: the default profile.
+    /// Model profile, or a model name within the default profile. Default for a new session: the
+    /// default profile.
     pub model: Option<String>,
     /// System prompt that replaces the preset's.
     pub system_prompt: Option<String>,
     /// Sampling temperature, from 0 to 2. Default: the preset's, else the profile's.
     pub temperature: Option<f64>,
-    /// Additional sampling parameters (`top_p`, `seed`, `stop`, …). They are sent unchanged with the model calls of
-    /// the run, not with those of its children. Parameters that the model does not support are rejected by its
-    /// service.
+    /// Additional sampling parameters (`top_p`, `seed`, `stop`, …). They are sent unchanged with
+    /// the model calls of the run, not with those of its children. Parameters that the model does
+    /// not support are rejected by its service.
     pub llm_params: Option<Map<String, Value>>,
-    /// Whether the run executes the tool calls of its model. Default: yes. With `Some(false)`, the run completes with
-    /// the first answer that contains tool calls, and its outcome lists them (RUN-3). Execute them, and resume with
-    /// their results in [`RunRequest::messages`].
+    /// Whether the run executes the tool calls of its model. Default: yes. With `Some(false)`, the
+    /// run completes with the first answer that contains tool calls, and its outcome lists them
+    /// (RUN-3). Execute them, and resume with their results in [`RunRequest::messages`].
     pub auto_execute_tools: Option<bool>,
-    /// Whether a new conversation receives the experiences of earlier runs (MEM-3). Default: `memory.enabled`.
+    /// Whether a new conversation receives the experiences of earlier runs (MEM-3). Default:
+    /// `memory.enabled`.
     pub enable_memory: Option<bool>,
 }
 
@@ -118,8 +124,8 @@ pub enum RunSetting {
     EnableMemory,
     /// [`AgentOptions::auto_execute_tools`].
     AutoExecuteTools,
-    /// [`RunOptions::budget`]. Each limit is inherited individually. A limit that neither the request nor the last
-    /// run sets is taken from `[budget]` of the configuration.
+    /// [`RunOptions::budget`]. Each limit is inherited individually. A limit that neither the
+    /// request nor the last run sets is taken from `[budget]` of the configuration.
     Budget,
 }
 
@@ -132,8 +138,8 @@ impl RunRequest {
         }
     }
 
-    /// Adds an image or file to the message, such as [`ContentPart::inline`] for bytes. The run is rejected with
-    /// `unsupported_capability` if its model does not take it.
+    /// Adds an image or file to the message, such as [`ContentPart::inline`] for bytes. The run is
+    /// rejected with `unsupported_capability` if its model does not take it.
     pub fn attach(mut self, part: ContentPart) -> Self {
         self.message.get_or_insert_default().push(part);
         self
@@ -141,11 +147,12 @@ impl RunRequest {
 
     /// Creates a request for a run without a model: a parent run that a program drives (RT-4).
     ///
-    /// The run spawns no children automatically, and ends by [`RunHandle::finish`](crate::RunHandle::finish) or
-    /// cancellation. Keep a handle until it has ended: without any handle, the run ends as `interrupted` when its
-    /// children have ended and it has made no progress for `runtime.stuck_after_s`.
-    /// [`RuntimeInfo::resumed_driven_runs`](crate::RuntimeInfo::resumed_driven_runs) returns the driven runs of an
-    /// earlier process.
+    /// The run spawns no children automatically, and ends by
+    /// [`RunHandle::finish`](crate::RunHandle::finish) or cancellation. Keep a handle until it has
+    /// ended: without any handle, the run ends as `interrupted` when its children have ended and it
+    /// has made no progress for `runtime.stuck_after_s`.
+    /// [`RuntimeInfo::resumed_driven_runs`](crate::RuntimeInfo::resumed_driven_runs) returns the
+    /// driven runs of an earlier process.
     pub fn driven(message: impl Into<MessageContent>) -> Self {
         Self {
             driven: true,
@@ -153,22 +160,24 @@ impl RunRequest {
         }
     }
 
-    /// Creates a request to resume a session where it stopped, without a new message: after a failure, or after its
-    /// process ended (MSG-2). Rejected if the last run finished with an answer.
+    /// Creates a request to resume a session where it stopped, without a new message: after a
+    /// failure, or after its process ended (MSG-2). Rejected if the last run finished with an
+    /// answer.
     ///
-    /// Settings that are not set here are inherited from the last run. If the session has an interrupted run, that
-    /// run is resumed unchanged, and the settings made here are ignored (DUR-3).
+    /// Settings that are not set here are inherited from the last run. If the session has an
+    /// interrupted run, that run is resumed unchanged, and the settings made here are ignored
+    /// (DUR-3).
     pub fn resume(session: impl Into<String>) -> Self {
         Self::default().session(session)
     }
 
-    /// Creates a request for a reflection on a session: it adds new experiences, and rates the experiences that the
-    /// session had received (MEM-4).
+    /// Creates a request for a reflection on a session: it adds new experiences, and rates the
+    /// experiences that the session had received (MEM-4).
     ///
-    /// The reflection is stored on a side branch: the conversation, its head and its goals do not change. Rejected
-    /// with `session_active` while a run of the session has not ended. The model is the one set here, else
-    /// `context.utility_profile`, else that of the last run. Of the other settings, only the user, the budget and the
-    /// time limit have an effect.
+    /// The reflection is stored on a side branch: the conversation, its head and its goals do not
+    /// change. Rejected with `session_active` while a run of the session has not ended. The model
+    /// is the one set here, else `context.utility_profile`, else that of the last run. Of the other
+    /// settings, only the user, the budget and the time limit have an effect.
     pub fn reflect(session: impl Into<String>, focus: Option<String>) -> Self {
         Self {
             reflection: Some(Reflection { focus }),
@@ -177,9 +186,9 @@ impl RunRequest {
         .session(session)
     }
 
-    /// Creates a request for one model call without tools, in a session of its own (RT-5). The system prompt is the one
-    /// that is set, else that of the preset that is set, else empty. An answer that does not match the output schema is
-    /// corrected once.
+    /// Creates a request for one model call without tools, in a session of its own (RT-5). The
+    /// system prompt is the one that is set, else that of the preset that is set, else empty. An
+    /// answer that does not match the output schema is corrected once.
     pub fn call(message: impl Into<MessageContent>) -> Self {
         Self::new(message).mode(RunMode::Call)
     }
@@ -190,10 +199,11 @@ impl RunRequest {
         self
     }
 
-    /// Sets the trace to continue. It may be that of a sub-agent: then the run waits in the queue of the sub-agent's
-    /// session, and has the preset, the model and the tools of the sub-agent's last run. Tools that are set can only
-    /// narrow those. Its result is not delivered to the run that started the sub-agent; that sees the new status of the
-    /// collaborator with its next message.
+    /// Sets the trace to continue. It may be that of a sub-agent: then the run waits in the queue
+    /// of the sub-agent's session, and has the preset, the model and the tools of the sub-agent's
+    /// last run. Tools that are set can only narrow those. Its result is not delivered to the run
+    /// that started the sub-agent; that sees the new status of the collaborator with its next
+    /// message.
     pub fn trace(mut self, id: &TraceId) -> Self {
         match id.parent() {
             Some(_) => self.sub_trace = Some(id.clone()),
@@ -220,7 +230,8 @@ impl RunRequest {
         self
     }
 
-    /// Allows a new session in the user's home folder or one of its parents, if the runtime rejects that by default.
+    /// Allows a new session in the user's home folder or one of its parents, if the runtime rejects
+    /// that by default.
     pub fn allow_home_project(mut self) -> Self {
         self.session.allow_home_project = true;
         self
@@ -232,13 +243,15 @@ impl RunRequest {
         self
     }
 
-    /// Rejects the run while its session is busy; see [`RunRequest::reject_if_busy`](field@RunRequest::reject_if_busy).
+    /// Rejects the run while its session is busy; see
+    /// [`RunRequest::reject_if_busy`](field@RunRequest::reject_if_busy).
     pub fn reject_if_busy(mut self) -> Self {
         self.reject_if_busy = true;
         self
     }
 
-    /// Summarizes the conversation before the first model call of the run, even if it is short. The last message stays.
+    /// Summarizes the conversation before the first model call of the run, even if it is short. The
+    /// last message stays.
     pub fn compact(mut self) -> Self {
         self.compact = true;
         self
@@ -265,8 +278,8 @@ impl RunRequest {
     /// Makes the first of the given messages the system prompt if it has the role `system`.
     ///
     /// # Errors
-    /// `validation_error` if a system prompt is set as well, if another message has that role, or if the message has
-    /// images or files.
+    /// `validation_error` if a system prompt is set as well, if another message has that role, or
+    /// if the message has images or files.
     pub(super) fn take_system_message(&mut self) -> Result<(), ErrorInfo> {
         let refused = |place: usize, why: &str| {
             Err(ErrorInfo::new(
@@ -311,7 +324,8 @@ impl RunRequest {
         self
     }
 
-    /// Sets whether the run executes the tool calls of its model; see [`AgentOptions::auto_execute_tools`].
+    /// Sets whether the run executes the tool calls of its model; see
+    /// [`AgentOptions::auto_execute_tools`].
     pub fn auto_execute_tools(mut self, executes: bool) -> Self {
         self.agent.auto_execute_tools = Some(executes);
         self
@@ -329,15 +343,16 @@ impl RunRequest {
         self
     }
 
-    /// Sets the tools that the run and its descendants may use. Default for a new session: all configured tools.
+    /// Sets the tools that the run and its descendants may use. Default for a new session: all
+    /// configured tools.
     pub fn tools(mut self, names: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.options.tools = Some(names.into_iter().map(Into::into).collect());
         self
     }
 
-    /// Sets the messages inserted before the message; the first one must be a user message. Without a message: the
-    /// results of the tool calls that the last run returned unexecuted, see [`AgentOptions::auto_execute_tools`]. A
-    /// call without a result counts as interrupted.
+    /// Sets the messages inserted before the message; the first one must be a user message. Without
+    /// a message: the results of the tool calls that the last run returned unexecuted, see
+    /// [`AgentOptions::auto_execute_tools`]. A call without a result counts as interrupted.
     pub fn messages(mut self, messages: impl IntoIterator<Item = GivenMessage>) -> Self {
         self.options.messages = messages.into_iter().collect();
         self
@@ -349,27 +364,30 @@ impl RunRequest {
         self
     }
 
-    /// Sets the JSON schema of the answer. If the answer does not match, the model may correct it once; then the run
-    /// fails with `result_schema_validation_failed`. See [`RunHandle::wait_as`](crate::RunHandle::wait_as).
+    /// Sets the JSON schema of the answer. If the answer does not match, the model may correct it
+    /// once; then the run fails with `result_schema_validation_failed`. See
+    /// [`RunHandle::wait_as`](crate::RunHandle::wait_as).
     pub fn expect(mut self, schema: Value) -> Self {
         self.options.expected_output_schema = Some(schema);
         self
     }
 
-    /// Sets the budget of the run and its descendants. Each run of a session has the full budget. Limits that are not
-    /// set: see [`RunSetting::Budget`].
+    /// Sets the budget of the run and its descendants. Each run of a session has the full budget.
+    /// Limits that are not set: see [`RunSetting::Budget`].
     pub fn budget(mut self, budget: Budget) -> Self {
         self.options.budget = budget;
         self
     }
 
-    /// Sets the maximum active time, rounded up to milliseconds; waiting for a user does not count. Default: no limit.
+    /// Sets the maximum active time, rounded up to milliseconds; waiting for a user does not count.
+    /// Default: no limit.
     pub fn timeout(mut self, limit: Duration) -> Self {
         self.options.set_timeout(limit);
         self
     }
 
-    /// Allows a tool, or a tool within a scope, without a permission request; see [`RunPermissions::allow`].
+    /// Allows a tool, or a tool within a scope, without a permission request; see
+    /// [`RunPermissions::allow`].
     pub fn allow(mut self, grant: impl Into<String>) -> Self {
         self.permissions.allow.push(grant.into());
         self
@@ -387,7 +405,8 @@ impl RunRequest {
         self
     }
 
-    /// Declares that no approver is available: calls that require permission are denied immediately.
+    /// Declares that no approver is available: calls that require permission are denied
+    /// immediately.
     pub fn unattended(mut self) -> Self {
         self.permissions.unattended = true;
         self

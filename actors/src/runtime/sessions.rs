@@ -1,7 +1,8 @@
 //! Sessions: create, read, resume, delete (RT-5, SES-4).
 //!
-//! Elsewhere: copies (`fork.rs`), moving the head of a conversation (`conversation.rs`), the order of the deletion
-//! steps (`session/deletion.rs`), and which sessions are old (`session/cleanup.rs`).
+//! Elsewhere: copies (`fork.rs`), moving the head of a conversation (`conversation.rs`), the order
+//! of the deletion steps (`session/deletion.rs`), and which sessions are old
+//! (`session/cleanup.rs`).
 
 use std::path::PathBuf;
 
@@ -23,8 +24,9 @@ use crate::{
 /// Number of sessions read at a time.
 const PAGE: usize = 100;
 
-/// Session to create. [`Sessions::create`] creates it without a run, for example to upload files first. A
-/// [`RunRequest`](crate::RunRequest) creates it together with its first run, or continues it if it exists.
+/// Session to create. [`Sessions::create`] creates it without a run, for example to upload files
+/// first. A [`RunRequest`](crate::RunRequest) creates it together with its first run, or continues
+/// it if it exists.
 #[derive(Debug, Clone, Default)]
 pub struct SessionSpec {
     /// Session id. Default: generated.
@@ -35,7 +37,8 @@ pub struct SessionSpec {
     pub uid: Option<String>,
     /// Project directory of its runs. Default: that of the runtime.
     pub project_dir: Option<PathBuf>,
-    /// Allows the user's home folder or one of its parents as the project, if the runtime rejects that by default.
+    /// Allows the user's home folder or one of its parents as the project, if the runtime rejects
+    /// that by default.
     pub allow_home_project: bool,
 }
 
@@ -48,7 +51,8 @@ pub struct Sessions<'a> {
 }
 
 impl<'a> Sessions<'a> {
-    /// Records the session that is created next together with a keyed request; see [`Runtime::keyed_request`].
+    /// Records the session that is created next together with a keyed request; see
+    /// [`Runtime::keyed_request`].
     #[must_use]
     pub fn for_request(self, request_key: Option<&'a RequestKey>) -> Self {
         Self {
@@ -65,7 +69,8 @@ impl<'a> Sessions<'a> {
 }
 
 impl Sessions<'_> {
-    /// Creates a session without a run. Fails with `validation_error` if a session with that id exists.
+    /// Creates a session without a run. Fails with `validation_error` if a session with that id
+    /// exists.
     pub async fn create(self, new_session: SessionSpec) -> Result<Session, ErrorInfo> {
         let services = &self.runtime.inner.services;
         if services.lifetime.is_closing() {
@@ -137,8 +142,8 @@ impl Sessions<'_> {
             .collect()
     }
 
-    /// Returns whether a session only waits for user input: nothing in it runs until a question or a permission
-    /// request is answered.
+    /// Returns whether a session only waits for user input: nothing in it runs until a question or
+    /// a permission request is answered.
     pub fn awaits_input(self, id: &SessionId) -> bool {
         self.runtime
             .inner
@@ -190,13 +195,14 @@ impl Sessions<'_> {
         self.runtime.inner.services.reader.read(read).await
     }
 
-    /// Streams the events of all traces of a session after `since` (a `session_seq`), merged into one stream (EVT-4).
+    /// Streams the events of all traces of a session after `since` (a `session_seq`), merged into
+    /// one stream (EVT-4).
     pub fn events(self, id: &SessionId, since: u64) -> EventStream {
         self.runtime.stream(Scope::Session(id.clone()), since)
     }
 
-    /// Streams the events of all traces of a session from the first event of a run on; from now on, if the run has none
-    /// yet.
+    /// Streams the events of all traces of a session from the first event of a run on; from now on,
+    /// if the run has none yet.
     ///
     /// # Errors
     /// `storage_error`.
@@ -229,19 +235,21 @@ impl Sessions<'_> {
             .await
     }
 
-    /// Deletes a session: its traces and those of its sub-agents, runs, messages, events, goals and artifacts, both
-    /// rows and files. Its streams end. User-level artifacts and files in projects are kept, including those that its
-    /// runs created.
+    /// Deletes a session: its traces and those of its sub-agents, runs, messages, events, goals and
+    /// artifacts, both rows and files. Its streams end. User-level artifacts and files in projects
+    /// are kept, including those that its runs created.
     ///
-    /// Returns when the session is deleted; then its id is free. While the deletion runs, the session is not found,
-    /// and a start with its id is rejected with `session_active` (retryable). Once started, the deletion completes
-    /// even if the caller is dropped. If the process ends, the next owner of the home completes it.
+    /// Returns when the session is deleted; then its id is free. While the deletion runs, the
+    /// session is not found, and a start with its id is rejected with `session_active` (retryable).
+    /// Once started, the deletion completes even if the caller is dropped. If the process ends, the
+    /// next owner of the home completes it.
     ///
     /// # Errors
-    /// `session_active` if a run is queued or running, `session_not_found`: nothing has changed. `storage_error` with
-    /// `details.files` if files cannot be removed: the session still exists and can be deleted again. No local file
-    /// is removed then, unless the disk failed during the removal. In a bucket, where removal cannot be undone, all
-    /// files except the listed ones are removed.
+    /// `session_active` if a run is queued or running, `session_not_found`: nothing has changed.
+    /// `storage_error` with `details.files` if files cannot be removed: the session still exists
+    /// and can be deleted again. No local file is removed then, unless the disk failed during the
+    /// removal. In a bucket, where removal cannot be undone, all files except the listed ones are
+    /// removed.
     pub async fn delete(self, id: &SessionId) -> Result<(), ErrorInfo> {
         let services = &self.runtime.inner.services;
         if services.lifetime.is_closing() {
@@ -266,8 +274,9 @@ impl Sessions<'_> {
     }
 
     /// Lists the sessions that have been inactive for long, and deletes them one by one, as
-    /// [`Sessions::delete`] does, unless it is a dry run. Sessions with active runs and sessions that became
-    /// active meanwhile are skipped. If one cannot be deleted, the cleanup continues with the others.
+    /// [`Sessions::delete`] does, unless it is a dry run. Sessions with active runs and sessions
+    /// that became active meanwhile are skipped. If one cannot be deleted, the cleanup continues
+    /// with the others.
     ///
     /// # Errors
     /// Fails if the sessions cannot be listed. The outcome for each session is in the report.
@@ -306,7 +315,8 @@ impl Sessions<'_> {
         Ok(report)
     }
 
-    /// Deletes a session if it exists and has had no events since it was listed. Returns whether it was deleted.
+    /// Deletes a session if it exists and has had no events since it was listed. Returns whether it
+    /// was deleted.
     async fn delete_unchanged(self, session: &Session) -> Result<bool, ErrorInfo> {
         match self.get(&session.session_id).await {
             Ok(now) if now.last_session_seq == session.last_session_seq => {}

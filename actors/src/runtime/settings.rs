@@ -1,6 +1,8 @@
-//! Settings of a new run in an existing session: options that the caller omits are inherited from the previous run.
+//! Settings of a new run in an existing session: options that the caller omits are inherited from
+//! the previous run.
 //!
-//! Pure. Elsewhere: which run is the previous one (`admission.rs`), presets and configuration (`run/resolver.rs`).
+//! Pure. Elsewhere: which run is the previous one (`admission.rs`), presets and configuration
+//! (`run/resolver.rs`).
 
 use soong_protocol::{
     Budget, ErrorCode, ErrorInfo, MessageContent, Run, RunMode, RunOptions, RunSettings,
@@ -30,10 +32,12 @@ pub(super) fn mode(start: &RunRequest, before: Option<RunMode>) -> RunMode {
     start.agent.mode.or(before).unwrap_or_default()
 }
 
-/// Returns the settings of a new run in `mode`: those that the caller sets, else those of the run `before`.
+/// Returns the settings of a new run in `mode`: those that the caller sets, else those of the run
+/// `before`.
 ///
-/// Only an option that the caller sets or resets can extend what the run may do (SUB-6). `resumes` is set if the run
-/// has no message. `configured` fills in limits that neither the caller nor the earlier run sets.
+/// Only an option that the caller sets or resets can extend what the run may do (SUB-6). `resumes`
+/// is set if the run has no message. `configured` fills in limits that neither the caller nor the
+/// earlier run sets.
 pub(super) fn resolve(
     start: &RunRequest,
     mode: RunMode,
@@ -83,7 +87,8 @@ pub(super) fn resolve(
     }
 }
 
-/// Returns the settings that a run inherits from the one before it, with the budget as the caller gave it.
+/// Returns the settings that a run inherits from the one before it, with the budget as the caller
+/// gave it.
 fn inherited(start: &RunRequest, mode: RunMode, before: Option<&InheritedSettings>) -> RunSettings {
     let open = RunSettings::default();
     let Some(before) = before else { return open };
@@ -116,7 +121,8 @@ fn inherited(start: &RunRequest, mode: RunMode, before: Option<&InheritedSetting
     kept
 }
 
-/// Adds to an error about settings that they were inherited, if the caller set none of those that can be wrong.
+/// Adds to an error about settings that they were inherited, if the caller set none of those that
+/// can be wrong.
 pub(super) fn explain_inherited(start: &RunRequest, mut error: ErrorInfo) -> ErrorInfo {
     let is_kept = start.agent.preset.is_none()
         && start.options.tools.is_none()
@@ -210,7 +216,8 @@ mod tests {
             options: RunOptions {
                 expected_output_schema: None,
                 timeout_ms: None,
-                // The caller's part of the budget is kept; the other limits are those configured now.
+                // The caller's part of the budget is kept; the other limits are those configured
+                // now.
                 budget: Budget {
                     tokens: Some(100),
                     model_calls: Some(9),

@@ -1,7 +1,8 @@
 //! Digests of settings. Two processes compare them to find out whether their settings are the same.
 //!
-//! Only digests leave a process, because settings can contain secrets. They go to the user of the home alone, so they do
-//! not need to resist guessing. Elsewhere: the comparison (`soong_protocol::api::SettingsDigests`).
+//! Only digests leave a process, because settings can contain secrets. They go to the user of the
+//! home alone, so they do not need to resist guessing. Elsewhere: the comparison
+//! (`soong_protocol::api::SettingsDigests`).
 
 use soong_protocol::{Config, Provider, api::SettingsDigests};
 use soong_text::Environment;
@@ -10,7 +11,8 @@ use soong_tool::sha256;
 /// Settings that may differ: they matter only when the home is opened.
 const IGNORED: [&str; 1] = ["runtime.recovery"];
 
-/// Returns the digests of a configuration in use, and of the variables of the environment that hold keys or addresses.
+/// Returns the digests of a configuration in use, and of the variables of the environment that hold
+/// keys or addresses.
 pub(super) fn digests_of(config: &Config, environment: &Environment) -> SettingsDigests {
     let mut digests = SettingsDigests::default();
     for setting in config.settings("") {

@@ -1,13 +1,13 @@
 //! The runtime supervisor: root of the actor tree.
 //!
-//! Strategy: one for one. A gateway, the MCP supervisor, the session supervisor or the artifact store supervisor is
-//! restarted after a crash, at most 5 times in 30 s. A gateway that crashes more often is given up: sessions that
-//! call it are interrupted, other sessions continue. If the MCP supervisor crashes more often, only the MCP tools are
-//! lost.
+//! Strategy: one for one. A gateway, the MCP supervisor, the session supervisor or the artifact
+//! store supervisor is restarted after a crash, at most 5 times in 30 s. A gateway that crashes
+//! more often is given up: sessions that call it are interrupted, other sessions continue. If the
+//! MCP supervisor crashes more often, only the MCP tools are lost.
 //!
-//! The journal is never restarted. Without the journal, the session supervisor or the artifact store supervisor, the
-//! runtime has failed: all runs are interrupted, all streams end with the reason, and new work is rejected. Stored
-//! data stays readable.
+//! The journal is never restarted. Without the journal, the session supervisor or the artifact
+//! store supervisor, the runtime has failed: all runs are interrupted, all streams end with the
+//! reason, and new work is rejected. Stored data stays readable.
 
 use std::{
     collections::HashMap,
@@ -52,7 +52,8 @@ pub(crate) struct RuntimeSupervisorActor {
     pub(crate) hub: Arc<EventBus>,
     pub(crate) actor_tree: Arc<ActorTree>,
     pub(crate) lifetime: Lifetime,
-    /// How long a session must be inactive before its working set is passivated (`runtime.idle_session_s`).
+    /// How long a session must be inactive before its working set is passivated
+    /// (`runtime.idle_session_s`).
     pub(crate) idle_after: Duration,
     pub(crate) status: Arc<ActorStatus>,
 }
@@ -229,7 +230,8 @@ impl RuntimeSupervisorActor {
             .restarted(error);
     }
 
-    /// Gives up a gateway. Sessions are interrupted when they next call its model (`run/tasks/model_call.rs`).
+    /// Gives up a gateway. Sessions are interrupted when they next call its model
+    /// (`run/tasks/model_call.rs`).
     fn give_up_gateway(&self, gateway: &Gateway, error: &str) {
         let failure = crashed_too_often(
             &format!("the model gateway of profile {:?}", gateway.profile),
@@ -246,14 +248,15 @@ impl RuntimeSupervisorActor {
         gateway.give_up(failure);
     }
 
-    /// Marks the runtime as failed: it accepts no new work, interrupts every run, and ends every stream with the
-    /// reason. The next owner of the home resumes the runs.
+    /// Marks the runtime as failed: it accepts no new work, interrupts every run, and ends every
+    /// stream with the reason. The next owner of the home resumes the runs.
     fn fail(&self, failure: ErrorInfo) {
         tracing::error!(%failure, "the runtime has failed and accepts no new work");
         self.status.record_error(failure.message.clone());
         self.status.set_state("failed", failure.message.clone());
         self.lifetime.fail(failure.clone());
-        // Kill the actors first, so that none of them takes a cancelled token for a request to cancel its run.
+        // Kill the actors first, so that none of them takes a cancelled token for a request to
+        // cancel its run.
         if let Some(supervisor) = self.sessions.sessions.supervisor() {
             supervisor.actor().kill();
         }

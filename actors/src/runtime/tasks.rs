@@ -12,7 +12,8 @@ use crate::task_journal::{
 };
 
 impl Traces<'_> {
-    /// Lists the task journals of a project, last written first, including those stored under the home.
+    /// Lists the task journals of a project, last written first, including those stored under the
+    /// home.
     pub async fn project_tasks(self, project: &Path) -> Result<Vec<ProjectTask>, ErrorInfo> {
         let project = project.to_owned();
         self.run_blocking(move |home| {
@@ -21,11 +22,11 @@ impl Traces<'_> {
         .await
     }
 
-    /// Lists the task journals of a project that can be deleted, with the reason, and deletes them unless it is a dry
-    /// run.
+    /// Lists the task journals of a project that can be deleted, with the reason, and deletes them
+    /// unless it is a dry run.
     ///
-    /// Task journals of completed tasks are deleted; other finished ones only if their option is set. A task journal
-    /// whose last line does not mark the end of its task is never deleted.
+    /// Task journals of completed tasks are deleted; other finished ones only if their option is
+    /// set. A task journal whose last line does not mark the end of its task is never deleted.
     pub async fn clean_up_project_tasks(
         self,
         request: TaskCleanup,

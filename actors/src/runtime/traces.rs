@@ -23,8 +23,8 @@ pub struct Traces<'a> {
 }
 
 impl Runtime {
-    /// Returns a handle of the running run of those that have not ended. If none is running, returns the next queued
-    /// run; if there is none either, a run that is ending.
+    /// Returns a handle of the running run of those that have not ended. If none is running,
+    /// returns the next queued run; if there is none either, a run that is ending.
     pub(super) fn active_run_among(&self, filter: impl Fn(&RunEntry) -> bool) -> Option<RunHandle> {
         let services = &self.inner.services;
         // Ids are ordered by creation time.
@@ -56,8 +56,8 @@ impl Traces<'_> {
             .await
     }
 
-    /// Returns the outcome of a run that has ended, in this process or an earlier one. `None` if the run has not
-    /// ended.
+    /// Returns the outcome of a run that has ended, in this process or an earlier one. `None` if
+    /// the run has not ended.
     pub async fn outcome(self, id: &RunId) -> Result<Option<RunOutcome>, ErrorInfo> {
         let run = self.run(id).await?;
         self.runtime
@@ -68,15 +68,15 @@ impl Traces<'_> {
             .await
     }
 
-    /// Returns a handle of the trace's running run. If none is running, returns the next queued run; if there is none
-    /// either, a run that is ending.
+    /// Returns a handle of the trace's running run. If none is running, returns the next queued
+    /// run; if there is none either, a run that is ending.
     pub fn active_run(self, trace: &TraceId) -> Option<RunHandle> {
         self.runtime
             .active_run_among(|run| run.identity.trace_id == *trace)
     }
 
-    /// Sums up the usage of all runs that have started; each run counts its own work only (RUN-6). Runs without a known
-    /// price are counted separately; their cost is not estimated (BUD-2).
+    /// Sums up the usage of all runs that have started; each run counts its own work only (RUN-6).
+    /// Runs without a known price are counted separately; their cost is not estimated (BUD-2).
     pub async fn usage(self, by: UsageBy, filter: UsageFilter) -> Result<UsageReport, ErrorInfo> {
         self.runtime
             .inner
@@ -178,7 +178,8 @@ impl Traces<'_> {
             .await
     }
 
-    /// Lists the child traces of a trace by start time. In a copied session, the children of the source come first.
+    /// Lists the child traces of a trace by start time. In a copied session, the children of the
+    /// source come first.
     pub async fn sub_traces(self, id: &TraceId) -> Result<Vec<Trace>, ErrorInfo> {
         let wanted = id.clone();
         let read = move |reader: &dyn Reader| {
@@ -192,17 +193,17 @@ impl Traces<'_> {
 
     /// Streams the events of a trace after `since` (an `event_id`), stored events first (EVT-3).
     ///
-    /// The stream ends when the last run of the trace has ended, or immediately if no run is active;
-    /// [`follow`](Self::follow) waits for further runs. For an unknown trace, the first item is the error
-    /// `trace_not_found`.
+    /// The stream ends when the last run of the trace has ended, or immediately if no run is
+    /// active; [`follow`](Self::follow) waits for further runs. For an unknown trace, the first
+    /// item is the error `trace_not_found`.
     pub fn events(self, id: &TraceId, since: u64) -> EventStream {
         self.runtime
             .stream(Scope::Trace(id.clone()), since)
             .until_ended()
     }
 
-    /// Streams the events of a trace after `since` as [`events`](Self::events) does, including those of
-    /// further runs, until the runtime closes.
+    /// Streams the events of a trace after `since` as [`events`](Self::events) does, including
+    /// those of further runs, until the runtime closes.
     pub fn follow(self, id: &TraceId, since: u64) -> EventStream {
         self.runtime.stream(Scope::Trace(id.clone()), since)
     }

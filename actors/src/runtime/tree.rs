@@ -26,8 +26,8 @@ impl Tree<'_> {
         Some(tree)
     }
 
-    /// Watches the supervision tree: sends a snapshot first, then changes (RT-5). Watching sends no message to any
-    /// actor.
+    /// Watches the supervision tree: sends a snapshot first, then changes (RT-5). Watching sends no
+    /// message to any actor.
     pub fn watch(self) -> TreeWatch {
         let services = &self.runtime.inner.services;
         TreeWatch::start(
@@ -38,8 +38,8 @@ impl Tree<'_> {
         )
     }
 
-    /// Crashes an actor, to test its recovery. `actor_id` is an id from the tree. The journal and the root cannot be
-    /// crashed.
+    /// Crashes an actor, to test its recovery. `actor_id` is an id from the tree. The journal and
+    /// the root cannot be crashed.
     pub fn inject_crash(self, actor_id: &str) -> Result<(), ErrorInfo> {
         let services = &self.runtime.inner.services;
         let (kind, id) = actor_id.split_once(':').unwrap_or((actor_id, ""));

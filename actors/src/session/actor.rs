@@ -1,7 +1,8 @@
-//! The session actor: runs one user run at a time and queues the others in order (SES-1, SES-2, SES-3).
+//! The session actor: runs one user run at a time and queues the others in order (SES-1, SES-2,
+//! SES-3).
 //!
-//! It owns the queue and the two supervisors of its runs. After a crash it reads the session's unfinished runs from the
-//! store and resumes them (`actor/restore.rs`).
+//! It owns the queue and the two supervisors of its runs. After a crash it reads the session's
+//! unfinished runs from the store and resumes them (`actor/restore.rs`).
 
 mod restore;
 
@@ -328,8 +329,9 @@ impl SessionActor {
         );
     }
 
-    /// Rejects a run that must not wait while the session is busy, and one that continues a conversation from a certain
-    /// point while a run that may move its end has not ended: a run of the same trace, or of one above it.
+    /// Rejects a run that must not wait while the session is busy, and one that continues a
+    /// conversation from a certain point while a run that may move its end has not ended: a run of
+    /// the same trace, or of one above it.
     fn check_start(&self, state: &SessionState, request: &StartRequest) -> Result<(), ErrorInfo> {
         let active = state
             .active
@@ -396,8 +398,8 @@ impl SessionActor {
                     session.send(SessionMsg::Created(outcome.is_ok()));
                     let _ = reply.send(outcome.map(|()| entry));
                 }
-                // The run's actor crashed before it replied. The store knows whether the session exists, and the caller
-                // looks up its run there.
+                // The run's actor crashed before it replied. The store knows whether the session
+                // exists, and the caller looks up its run there.
                 Err(_) => {
                     session.send(SessionMsg::Crash);
                 }
@@ -415,7 +417,8 @@ impl SessionActor {
 
     fn recorded(&self, state: &mut SessionState, run_id: &RunId, outcome: Result<u64, StoreError>) {
         let outcome = outcome.map_err(|error| match error {
-            // The session was deleted after the start request had been prepared. The next start creates it again.
+            // The session was deleted after the start request had been prepared. The next start
+            // creates it again.
             StoreError::NotFound(_) => {
                 state.start_mode = StartMode::New;
                 deleted_meanwhile(&self.key.session_id)
@@ -557,10 +560,12 @@ impl SessionActor {
         }
     }
 
-    /// Starts to wait for runs of an otherwise idle session that have not reported their end, if there are any.
+    /// Starts to wait for runs of an otherwise idle session that have not reported their end, if
+    /// there are any.
     ///
-    /// A parent that was restarted reads the end of a child from the store, possibly before the actor of the child has
-    /// reported it. If that actor stopped with its session, callers would wait for the child forever.
+    /// A parent that was restarted reads the end of a child from the store, possibly before the
+    /// actor of the child has reported it. If that actor stopped with its session, callers would
+    /// wait for the child forever.
     fn wait_for_unreported_ends(&self, myself: &ActorRef<SessionMsg>, state: &mut SessionState) {
         let unreported = self.live_runs(|_| true);
         if unreported.is_empty() {

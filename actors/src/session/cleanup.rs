@@ -1,6 +1,7 @@
 //! Cleanup of sessions: selects old sessions, and reports the outcome of each.
 //!
-//! Pure. Elsewhere: deleting one session (`deletion.rs`), deleting all selected ones (`runtime/sessions.rs`).
+//! Pure. Elsewhere: deleting one session (`deletion.rs`), deleting all selected ones
+//! (`runtime/sessions.rs`).
 
 use std::time::Duration;
 
@@ -30,7 +31,8 @@ pub struct SessionCleanupFailure {
 pub struct SessionCleanupReport {
     /// Whether nothing was deleted because it was a dry run.
     pub dry_run: bool,
-    /// Selected sessions, least recently active first. A session that became active after the selection is kept.
+    /// Selected sessions, least recently active first. A session that became active after the
+    /// selection is kept.
     pub candidates: Vec<Session>,
     /// Sessions that are old enough but kept, because they have running or waiting runs.
     pub busy: Vec<SessionId>,

@@ -1,12 +1,14 @@
-//! Deletion of a session: first it is marked, then its files are removed, then its rows (SES-4, DUR-8).
+//! Deletion of a session: first it is marked, then its files are removed, then its rows (SES-4,
+//! DUR-8).
 //!
-//! A marked session is no longer accessible. Either all of its files are removed, or none. If they cannot be removed,
-//! the mark is cleared, and the session is unchanged. After its files are removed, the deletion cannot be undone: the
-//! rows are removed in batches, one append each, and the session's row, which holds the mark, is in the last batch.
-//! Every step can be repeated, so an interrupted deletion is completed by the next call, or by the next owner of the
-//! home.
+//! A marked session is no longer accessible. Either all of its files are removed, or none. If they
+//! cannot be removed, the mark is cleared, and the session is unchanged. After its files are
+//! removed, the deletion cannot be undone: the rows are removed in batches, one append each, and
+//! the session's row, which holds the mark, is in the last batch. Every step can be repeated, so an
+//! interrupted deletion is completed by the next call, or by the next owner of the home.
 //!
-//! Elsewhere: the meaning of the mark (`storage`), rejecting start requests meanwhile (`supervisor.rs`).
+//! Elsewhere: the meaning of the mark (`storage`), rejecting start requests meanwhile
+//! (`supervisor.rs`).
 
 use std::sync::Arc;
 
@@ -30,7 +32,8 @@ use crate::{
     store_reader::StoreReader,
 };
 
-/// Maximum number of rows removed by one append. This takes a few milliseconds of the writer thread's time.
+/// Maximum number of rows removed by one append. This takes a few milliseconds of the writer
+/// thread's time.
 const BATCH_ROWS: u64 = 500;
 
 /// Deletes sessions.
@@ -46,10 +49,11 @@ pub(crate) struct SessionDeleter {
 }
 
 impl SessionDeleter {
-    /// Deletes a session in the background, and notifies the callers that wait for it. `session`: its actor, if it has
-    /// one.
+    /// Deletes a session in the background, and notifies the callers that wait for it. `session`:
+    /// its actor, if it has one.
     ///
-    /// The caller must have registered the deletion, so that nothing is started in the session meanwhile.
+    /// The caller must have registered the deletion, so that nothing is started in the session
+    /// meanwhile.
     pub(super) fn start(self: &Arc<Self>, id: SessionId, session: Option<Mailbox<SessionMsg>>) {
         let deleter = Arc::clone(self);
         self.lifetime.spawn(async move {
@@ -72,8 +76,8 @@ impl SessionDeleter {
         if let Some(session) = session {
             let (reply, is_idle) = oneshot::channel();
             session.send(SessionMsg::QueryIdle(reply));
-            // If the actor crashed while it handled this message, its accepted runs are in the store, which is checked
-            // next.
+            // If the actor crashed while it handled this message, its accepted runs are in the
+            // store, which is checked next.
             if !is_idle.await.unwrap_or(true) {
                 return Err(ErrorInfo::from(&StoreError::SessionActive(id.clone())));
             }
@@ -102,9 +106,9 @@ impl SessionDeleter {
         Ok(())
     }
 
-    /// Waits until the callers of all runs have their outcome. All runs of a marked session have recorded their end, but an
-    /// actor may not have reported it yet. Stopping the session's actor stops that actor too, and the callers would wait
-    /// for ever.
+    /// Waits until the callers of all runs have their outcome. All runs of a marked session have
+    /// recorded their end, but an actor may not have reported it yet. Stopping the session's actor
+    /// stops that actor too, and the callers would wait for ever.
     async fn wait_for_ended_runs(&self, id: &SessionId) {
         for run in self.runs.select(|run| run.identity.session_id == *id) {
             tokio::select! {
@@ -155,7 +159,8 @@ impl SessionDeleter {
         }
     }
 
-    /// Removes the session's files. If they cannot be removed, keeps the session and returns an error.
+    /// Removes the session's files. If they cannot be removed, keeps the session and returns an
+    /// error.
     async fn remove_files(&self, id: &SessionId) -> Result<(), ErrorInfo> {
         let attempt = || {
             let session_id = id.clone();

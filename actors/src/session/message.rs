@@ -14,12 +14,14 @@ pub(crate) enum SessionMsg {
     Start(Box<StartRequest>),
     /// From the first run of a new session: whether the run and its session were recorded.
     Created(bool),
-    /// From the writer: whether the row of a run is durable. On success: the id of its first event, or 0.
+    /// From the writer: whether the row of a run is durable. On success: the id of its first event,
+    /// or 0.
     Recorded {
         run_id: RunId,
         outcome: Result<u64, StoreError>,
     },
-    /// From a deletion: asks whether no run is running or waiting here. Answered once that is known.
+    /// From a deletion: asks whether no run is running or waiting here. Answered once that is
+    /// known.
     QueryIdle(oneshot::Sender<bool>),
     /// From a run: it has ended, or was never started.
     RunEnded(RunId),
@@ -37,8 +39,8 @@ pub(crate) enum SessionMsg {
     LoadFailed(ErrorInfo),
     /// From its own timer: the session has been idle for the configured time.
     Idle { generation: u64 },
-    /// For fault-injection tests, and if only the store knows the state of the session: makes the actor fail and
-    /// restart.
+    /// For fault-injection tests, and if only the store knows the state of the session: makes the
+    /// actor fail and restart.
     Crash,
 }
 
@@ -52,7 +54,8 @@ pub(crate) enum SessionSupervisorMsg {
         actor: ActorId,
         starts: u64,
     },
-    /// From a session actor: it has been idle for the configured time, and has received this number of start requests.
+    /// From a session actor: it has been idle for the configured time, and has received this number
+    /// of start requests.
     Idle {
         session: SessionId,
         actor: ActorId,
@@ -65,7 +68,8 @@ pub(crate) enum SessionSupervisorMsg {
         session: SessionId,
         reply: oneshot::Sender<Result<(), ErrorInfo>>,
     },
-    /// From a run: a part that the session needs is permanently lost, so this process does not continue the session.
+    /// From a run: a part that the session needs is permanently lost, so this process does not
+    /// continue the session.
     Interrupt {
         session: SessionId,
         failure: ErrorInfo,

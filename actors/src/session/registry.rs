@@ -1,4 +1,5 @@
-//! Registry of the sessions that have an actor, of the deletions in progress, and of the session supervisor's mailbox.
+//! Registry of the sessions that have an actor, of the deletions in progress, and of the session
+//! supervisor's mailbox.
 
 use std::{
     path::Path,
@@ -28,8 +29,8 @@ struct SessionEntry {
 #[derive(Default)]
 pub(crate) struct SessionRegistry {
     sessions: DashMap<SessionId, SessionEntry>,
-    /// Sessions that are being deleted, each with the reply channels of the callers that requested the deletion. No run
-    /// starts in these sessions.
+    /// Sessions that are being deleted, each with the reply channels of the callers that requested
+    /// the deletion. No run starts in these sessions.
     deleting: DashMap<SessionId, Vec<DeletionReply>>,
     supervisor: OnceLock<RwLock<Mailbox<SessionSupervisorMsg>>>,
 }
@@ -70,13 +71,15 @@ impl SessionRegistry {
         self.sessions.clear();
     }
 
-    /// Sends a message to the actor of a session. Returns `false` if the session has no actor or its mailbox is closed.
+    /// Sends a message to the actor of a session. Returns `false` if the session has no actor or
+    /// its mailbox is closed.
     pub(crate) fn send(&self, id: &SessionId, message: SessionMsg) -> bool {
         let session = self.sessions.get(id).map(|entry| entry.session.clone());
         session.is_some_and(|session| session.send(message))
     }
 
-    /// Returns the key of each session that has an actor. A restarted session supervisor restores these sessions.
+    /// Returns the key of each session that has an actor. A restarted session supervisor restores
+    /// these sessions.
     pub(crate) fn to_restore(&self) -> Vec<SessionKey> {
         let key =
             |entry: dashmap::mapref::multiple::RefMulti<'_, SessionId, SessionEntry>| SessionKey {
@@ -91,8 +94,8 @@ impl SessionRegistry {
         self.deleting.contains_key(id)
     }
 
-    /// Registers a caller for the deletion of a session. Returns `true` if no deletion is in progress, so the caller
-    /// must start it.
+    /// Registers a caller for the deletion of a session. Returns `true` if no deletion is in
+    /// progress, so the caller must start it.
     pub(super) fn begin_deletion(&self, id: &SessionId, reply: DeletionReply) -> bool {
         match self.deleting.entry(id.clone()) {
             Entry::Occupied(mut waiting) => {
@@ -106,7 +109,8 @@ impl SessionRegistry {
         }
     }
 
-    /// Ends the deletion of a session, whatever its outcome. Returns the reply channels of its callers.
+    /// Ends the deletion of a session, whatever its outcome. Returns the reply channels of its
+    /// callers.
     pub(super) fn end_deletion(&self, id: &SessionId) -> Vec<DeletionReply> {
         self.deleting
             .remove(id)
@@ -131,14 +135,16 @@ impl SessionRegistry {
         )
     }
 
-    /// Sends a message to the session supervisor. Returns `false` if none was set or its mailbox is closed.
+    /// Sends a message to the session supervisor. Returns `false` if none was set or its mailbox is
+    /// closed.
     pub(crate) fn send_to_supervisor(&self, message: SessionSupervisorMsg) -> bool {
         self.supervisor()
             .is_some_and(|supervisor| supervisor.send(message))
     }
 }
 
-/// Implements [`RunSession`] by sending messages to the session actor and to the session supervisor.
+/// Implements [`RunSession`] by sending messages to the session actor and to the session
+/// supervisor.
 pub(super) struct RunSessionHandle {
     pub(super) id: SessionId,
     pub(super) session: Mailbox<SessionMsg>,

@@ -1,7 +1,9 @@
-//! The session supervisor: starts session actors on demand, restarts them after crashes, and stops idle ones.
+//! The session supervisor: starts session actors on demand, restarts them after crashes, and stops
+//! idle ones.
 //!
-//! All start and delete requests pass through this actor. Therefore no start request is lost when a session actor stops
-//! because it is idle and a new one starts, and no run starts in a session that is being deleted.
+//! All start and delete requests pass through this actor. Therefore no start request is lost when a
+//! session actor stops because it is idle and a new one starts, and no run starts in a session that
+//! is being deleted.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -31,7 +33,8 @@ use crate::{
     session::SessionServices,
 };
 
-/// Maximum time that an interrupted session has to stop its actors; the same time applies to its tasks.
+/// Maximum time that an interrupted session has to stop its actors; the same time applies to its
+/// tasks.
 const INTERRUPT_LIMIT: Duration = Duration::from_secs(2);
 
 struct Child {
@@ -53,13 +56,14 @@ pub(crate) struct SessionSupervisorState {
     children: HashMap<SessionId, Child>,
     by_actor: HashMap<ActorId, SessionId>,
     idle: IdleSessions,
-    /// Sessions that were interrupted in this process and have had no actor since. Their runs are in the store.
+    /// Sessions that were interrupted in this process and have had no actor since. Their runs are
+    /// in the store.
     interrupted: HashSet<SessionId>,
 }
 
 impl SessionSupervisorState {
-    /// Returns whether the actor of a session has received this number of start requests. A late message of an actor
-    /// that has stopped says nothing about the next actor.
+    /// Returns whether the actor of a session has received this number of start requests. A late
+    /// message of an actor that has stopped says nothing about the next actor.
     fn is_current(&self, id: &SessionId, actor: ActorId, starts: u64) -> bool {
         self.children
             .get(id)
@@ -132,7 +136,8 @@ impl Actor for SessionSupervisorActor {
             SessionSupervisorMsg::Recover(lost) => {
                 let id = &lost.session_id;
                 if self.services.sessions.is_deleting(id) {
-                    // If the session is kept, the next start request in it finds the runs in the store.
+                    // If the session is kept, the next start request in it finds the runs in the
+                    // store.
                     self.services.runs.interrupt_session(id);
                 } else if !sessions.children.contains_key(id) {
                     self.spawn(
@@ -236,8 +241,8 @@ impl SessionSupervisorActor {
         Ok(())
     }
 
-    /// Starts the deletion of a session, or adds the caller to a running deletion. The actor of the session is asked
-    /// about the start requests that it received before; later ones are rejected.
+    /// Starts the deletion of a session, or adds the caller to a running deletion. The actor of the
+    /// session is asked about the start requests that it received before; later ones are rejected.
     fn delete(
         &self,
         sessions: &SessionSupervisorState,
@@ -260,8 +265,8 @@ impl SessionSupervisorActor {
         }
     }
 
-    /// Interrupts the runs of a session: their actors stop, and its streams end with the reason. The next start request
-    /// in the session resumes the runs, in this process or a later one.
+    /// Interrupts the runs of a session: their actors stop, and its streams end with the reason.
+    /// The next start request in the session resumes the runs, in this process or a later one.
     async fn interrupt(
         &self,
         sessions: &mut SessionSupervisorState,
@@ -273,7 +278,8 @@ impl SessionSupervisorActor {
         };
         sessions.interrupted.insert(id.clone());
         tracing::error!(session = %id, %failure, "session interrupted");
-        // The actors are stopped first, so that none of them mistakes a cancelled token for a cancel request.
+        // The actors are stopped first, so that none of them mistakes a cancelled token for a
+        // cancel request.
         let _ = child
             .session
             .actor()

@@ -1,7 +1,7 @@
 //! A task journal as a file: opening, repair, catching up, syncing (TASK-1).
 //!
-//! Blocking. Lines are only appended, in batches. An incomplete line after a crash is dropped when the file is next
-//! opened.
+//! Blocking. Lines are only appended, in batches. An incomplete line after a crash is dropped when
+//! the file is next opened.
 //!
 //! Invariant: after [`JournalFile::open`] the file has the complete lines 1 to n of its run, and
 //! [`JournalFile::append`] continues with n + 1.
@@ -83,8 +83,8 @@ fn parse(bytes: &[u8], run: &RunId) -> ParsedFile {
 }
 
 impl JournalFile {
-    /// Opens or creates the journal of a run. An incomplete last line is dropped. A file that is damaged before its
-    /// last line is renamed, and a new one is created.
+    /// Opens or creates the journal of a run. An incomplete last line is dropped. A file that is
+    /// damaged before its last line is renamed, and a new one is created.
     pub(super) fn open(path: PathBuf, run: &RunId) -> io::Result<Self> {
         let before = match fs::symlink_metadata(&path) {
             Ok(found) if found.is_file() => Some(fs::read(&path)?),
@@ -120,8 +120,9 @@ impl JournalFile {
 
     /// Appends lines in one write; lines that already exist are compared instead.
     ///
-    /// If the file has lines that the database does not have, for example after a backup was restored, it is renamed
-    /// and an error is returned. The next [`JournalFile::open`] creates a new file.
+    /// If the file has lines that the database does not have, for example after a backup was
+    /// restored, it is renamed and an error is returned. The next [`JournalFile::open`] creates a
+    /// new file.
     pub(super) fn append(&mut self, lines: &[TaskLine]) -> io::Result<()> {
         let mut text = Vec::new();
         for line in lines {

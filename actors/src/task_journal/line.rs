@@ -57,7 +57,8 @@ pub enum TaskEvent {
         /// The goal.
         goal_id: GoalId,
     },
-    /// The conversation was rewound to a message, and the goals were restored to their state at that message.
+    /// The conversation was rewound to a message, and the goals were restored to their state at
+    /// that message.
     GoalsRewound {
         /// The message.
         after_sequence: u64,
@@ -141,7 +142,8 @@ pub struct TaskCreated {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum TaskStatus {
-    /// The last line does not end the task: the run is live or was interrupted, or the line is incomplete.
+    /// The last line does not end the task: the run is live or was interrupted, or the line is
+    /// incomplete.
     Unfinished,
     /// The task finished with an answer.
     Completed,

@@ -1,8 +1,8 @@
 //! Lists the task journals of a project, and deletes those of ended tasks (TASK-2).
 //!
-//! Accesses only files, so no process has to own the home. A file is deleted only if its location, its name and its
-//! lines identify it as a journal, and only if its last line ends the task. If the last line is incomplete, the task
-//! counts as unfinished.
+//! Accesses only files, so no process has to own the home. A file is deleted only if its location,
+//! its name and its lines identify it as a journal, and only if its last line ends the task. If the
+//! last line is incomplete, the task counts as unfinished.
 //!
 //! Elsewhere: writing journals (`writer.rs`).
 
@@ -44,8 +44,8 @@ pub struct ProjectTask {
     pub modified_at: Timestamp,
 }
 
-/// Request to delete task journals. A journal is deleted only if it matches all filters. Journals of unfinished tasks
-/// never match.
+/// Request to delete task journals. A journal is deleted only if it matches all filters. Journals
+/// of unfinished tasks never match.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
@@ -56,7 +56,8 @@ pub struct TaskCleanup {
     /// Whether the journals are only listed and not deleted. Default: true.
     #[serde(default = "default_true")]
     pub dry_run: bool,
-    /// Whether journals of failed tasks are deleted too, in addition to those of completed tasks. Default: false.
+    /// Whether journals of failed tasks are deleted too, in addition to those of completed tasks.
+    /// Default: false.
     #[serde(default)]
     pub include_failed: bool,
     /// Whether journals of cancelled tasks are deleted too. Default: false.
@@ -72,7 +73,8 @@ const fn default_true() -> bool {
 }
 
 impl TaskCleanup {
-    /// Creates a request that lists the journals of a project's completed tasks and deletes nothing.
+    /// Creates a request that lists the journals of a project's completed tasks and deletes
+    /// nothing.
     pub fn dry_run_for(project_dir: impl Into<PathBuf>) -> Self {
         let project_dir = project_dir.into();
         Self {
@@ -96,7 +98,8 @@ pub struct TaskCandidate {
     pub reason: String,
     /// Time of the last write.
     pub modified_at: Timestamp,
-    /// Whether it was deleted. False in a dry run, if the deletion failed, or if the journal changed meanwhile.
+    /// Whether it was deleted. False in a dry run, if the deletion failed, or if the journal
+    /// changed meanwhile.
     pub deleted: bool,
 }
 
@@ -123,7 +126,8 @@ pub struct TaskCleanupReport {
     pub failed: Vec<TaskCleanupFailure>,
 }
 
-/// Lists the task journals of a project, in the project and under the home, most recently written first.
+/// Lists the task journals of a project, in the project and under the home, most recently written
+/// first.
 ///
 /// `project` must be an absolute path without symbolic links, as stored in sessions.
 pub fn project_tasks(home: Option<&Path>, project: &Path) -> Result<Vec<ProjectTask>, ErrorInfo> {
@@ -143,7 +147,8 @@ pub fn project_tasks(home: Option<&Path>, project: &Path) -> Result<Vec<ProjectT
     Ok(tasks)
 }
 
-/// Finds the task journals of a project that match the filters, and deletes them unless `dry_run` is set.
+/// Finds the task journals of a project that match the filters, and deletes them unless `dry_run`
+/// is set.
 ///
 /// `request.project_dir` must be an absolute path without symbolic links, as stored in sessions.
 pub fn clean_up_tasks(
@@ -210,8 +215,8 @@ fn deletion_reason(cleanup: &TaskCleanup, task: &ProjectTask, now: Timestamp) ->
     Some(reason)
 }
 
-/// Deletes a journal, and then the folder of its session if it is empty. Returns `false`, and keeps the journal, if it
-/// was modified after it was listed.
+/// Deletes a journal, and then the folder of its session if it is empty. Returns `false`, and keeps
+/// the journal, if it was modified after it was listed.
 fn delete(path: &Path, modified_at: Timestamp) -> io::Result<bool> {
     let metadata = fs::symlink_metadata(path)?;
     if !metadata.is_file() || to_timestamp(metadata.modified()?) != modified_at {
@@ -224,8 +229,8 @@ fn delete(path: &Path, modified_at: Timestamp) -> io::Result<bool> {
     Ok(true)
 }
 
-/// Adds the journals of `project` in the session folders of `tasks` to `metadata`. Skips unreadable journals and
-/// session folders, and logs them.
+/// Adds the journals of `project` in the session folders of `tasks` to `metadata`. Skips unreadable
+/// journals and session folders, and logs them.
 fn collect_journals(
     tasks: &Path,
     kept_in: TaskPlace,
@@ -279,14 +284,15 @@ fn log_skipped(path: &Path, error: &io::Error) {
     }
 }
 
-/// Reads a journal. Returns its description, and its project directory if the first line can be read.
+/// Reads a journal. Returns its description, and its project directory if the first line can be
+/// read.
 fn read(
     path: PathBuf,
     session: &SessionId,
     kept_in: TaskPlace,
 ) -> io::Result<(ProjectTask, Option<PathBuf>)> {
-    // The time is read before the text. If the file is written in between, the recorded time is too old, so `delete`
-    // keeps the file.
+    // The time is read before the text. If the file is written in between, the recorded time is too
+    // old, so `delete` keeps the file.
     let modified_at = to_timestamp(fs::metadata(&path)?.modified()?);
     let text = fs::read(&path)?;
     let whole = text.ends_with(b"\n");

@@ -1,7 +1,8 @@
-//! Location of task journals: in the project, or under the home if the project cannot be written (TASK-1).
+//! Location of task journals: in the project, or under the home if the project cannot be written
+//! (TASK-1).
 //!
-//! Nothing is written through a link that leads out of the project, and a missing project folder is not created.
-//! Elsewhere: the content of the file (`line.rs`), opening it (`file.rs`).
+//! Nothing is written through a link that leads out of the project, and a missing project folder is
+//! not created. Elsewhere: the content of the file (`line.rs`), opening it (`file.rs`).
 
 use std::{
     fs::{self, File},
@@ -32,7 +33,8 @@ pub enum TaskPlace {
     Home,
 }
 
-/// Returns the file name of a run's journal. It depends only on the run's record, so it can always be derived again.
+/// Returns the file name of a run's journal. It depends only on the run's record, so it can always
+/// be derived again.
 pub(super) fn file_name(run: &Run) -> String {
     let stamp = run.created_at.compact();
     let (day, time) = stamp.split_at_checked(8).unwrap_or((&stamp, ""));
@@ -128,7 +130,8 @@ pub(super) fn create_home_folder(home: &Path, session: &SessionId) -> io::Result
     Ok(folder)
 }
 
-/// Returns whether there is a folder at `path`; rejects other files, and links that lead out of `project`.
+/// Returns whether there is a folder at `path`; rejects other files, and links that lead out of
+/// `project`.
 pub(super) fn is_folder_within(project: &Path, path: &Path) -> io::Result<bool> {
     let found = match fs::symlink_metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
@@ -160,7 +163,8 @@ pub(super) fn is_folder_within(project: &Path, path: &Path) -> io::Result<bool> 
     }
 }
 
-/// Returns whether the error means that journals can never be written there, so that a retry is useless.
+/// Returns whether the error means that journals can never be written there, so that a retry is
+/// useless.
 ///
 /// A full or failing disk is not such an error, because a retry may succeed (DUR-6).
 pub(super) fn is_permanent_error(error: &io::Error) -> bool {

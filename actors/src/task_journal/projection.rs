@@ -1,6 +1,8 @@
-//! Converts the events of a run to lines of its task journal, and the lines back to the goal tree (TASK-1).
+//! Converts the events of a run to lines of its task journal, and the lines back to the goal tree
+//! (TASK-1).
 //!
-//! Pure: the same events always give the same lines, so a file can be continued or rewritten by line numbers.
+//! Pure: the same events always give the same lines, so a file can be continued or rewritten by
+//! line numbers.
 //!
 //! Invariants:
 //! - `wal_seq` counts 1, 2, 3 …
@@ -210,9 +212,11 @@ fn child_line(event: &SubAgentEvent) -> Option<(TaskEvent, Option<GoalId>)> {
     }
 }
 
-/// Rebuilds the goal tree from the lines of a journal; `None` if they do not begin with `task_created`.
+/// Rebuilds the goal tree from the lines of a journal; `None` if they do not begin with
+/// `task_created`.
 ///
-/// The tree has only the sub-traces that this run started, and no stats, because the lines do not contain them.
+/// The tree has only the sub-traces that this run started, and no stats, because the lines do not
+/// contain them.
 pub fn goal_tree<'a>(lines: impl IntoIterator<Item = &'a TaskLine>) -> Option<GoalTree> {
     let mut lines = lines.into_iter();
     let TaskEvent::TaskCreated(created) = &lines.next()?.event else {

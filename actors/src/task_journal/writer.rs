@@ -1,12 +1,13 @@
 //! Writes the journal of one run in a separate task, for which the run never waits (TASK-1).
 //!
-//! Lines are written after the commit of their events, in the order of the run's event stream. An attempt starts at
-//! the run's first event and skips the lines that are already in the file. So a retry, by this process or by the next
-//! owner of the home, repeats the same attempt. The file is synced only at the end of the task; until then the
-//! database's row marks it as possibly incomplete.
+//! Lines are written after the commit of their events, in the order of the run's event stream. An
+//! attempt starts at the run's first event and skips the lines that are already in the file. So a
+//! retry, by this process or by the next owner of the home, repeats the same attempt. The file is
+//! synced only at the end of the task; until then the database's row marks it as possibly
+//! incomplete.
 //!
-//! Elsewhere: the content of a line (`projection.rs`), the path of the file (`location.rs`), the file itself
-//! (`file.rs`).
+//! Elsewhere: the content of a line (`projection.rs`), the path of the file (`location.rs`), the
+//! file itself (`file.rs`).
 
 use std::{path::PathBuf, sync::Arc};
 
@@ -60,8 +61,8 @@ impl TaskJournals {
 
     /// Lists the ended runs whose journals an earlier owner of the home did not complete.
     ///
-    /// Must be called before any run is started, because the journals of resumed runs are written when their actors
-    /// start.
+    /// Must be called before any run is started, because the journals of resumed runs are written
+    /// when their actors start.
     pub(crate) async fn incomplete_ended_runs(&self) -> Result<Vec<RunId>, ErrorInfo> {
         let runs = self
             .store
@@ -105,7 +106,8 @@ impl TaskJournals {
     }
 }
 
-/// Writes the missing lines, then those of new events, until the run has ended or the runtime closes.
+/// Writes the missing lines, then those of new events, until the run has ended or the runtime
+/// closes.
 async fn write_once(journals: &TaskJournals, run: &RunId) -> Result<(), ErrorInfo> {
     let wanted = run.clone();
     let start = journals
@@ -180,10 +182,11 @@ impl RunEvents {
         Self { stream, run, seen }
     }
 
-    /// Waits for an event and returns it with all that are available; also returns whether more may follow.
+    /// Waits for an event and returns it with all that are available; also returns whether more may
+    /// follow.
     ///
-    /// When the runtime closes, the last batch has all stored events. So the journal of a run whose end was reported
-    /// is completed.
+    /// When the runtime closes, the last batch has all stored events. So the journal of a run whose
+    /// end was reported is completed.
     async fn next_batch(
         &mut self,
         journals: &TaskJournals,
@@ -227,8 +230,8 @@ impl RunEvents {
     }
 }
 
-/// Opens the journal's file: in the project if possible, else under the home. A file that already exists under the
-/// home is continued there.
+/// Opens the journal's file: in the project if possible, else under the home. A file that already
+/// exists under the home is continued there.
 async fn open(
     journals: &TaskJournals,
     start: &PendingTaskJournal,

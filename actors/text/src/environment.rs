@@ -5,7 +5,8 @@ use std::{collections::BTreeMap, path::PathBuf};
 /// Operating system and processor architecture.
 pub const PLATFORM: [&str; 2] = [std::env::consts::OS, std::env::consts::ARCH];
 
-/// Environment variables, including the user's home directory, as of the time when the runtime was built.
+/// Environment variables, including the user's home directory, as of the time when the runtime was
+/// built.
 #[derive(Clone, Default)]
 pub struct Environment {
     variables: BTreeMap<String, String>,
@@ -71,7 +72,8 @@ impl Environment {
             .map(|(name, value)| (name.as_str(), value.as_str()))
     }
 
-    /// Resolves the path of a setting: `~/` means the user's home directory. `None` if that directory is unknown.
+    /// Resolves the path of a setting: `~/` means the user's home directory. `None` if that
+    /// directory is unknown.
     pub fn expand_home(&self, path: &str) -> Option<PathBuf> {
         match path.strip_prefix("~/") {
             Some(rest) => self.user_home().map(|home| home.join(rest)),

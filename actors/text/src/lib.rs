@@ -1,5 +1,5 @@
-//! Text that enters or leaves the process: the environment variables, the redaction of secrets, and functions that
-//! shorten, clean and fence a text or find JSON in it.
+//! Text that enters or leaves the process: the environment variables, the redaction of secrets, and
+//! functions that shorten, clean and fence a text or find JSON in it.
 
 mod environment;
 mod redaction;
@@ -27,8 +27,8 @@ pub fn on_one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// Removes control characters, bidirectional formatting characters and invisible tag characters, which could hide or
-/// forge text. Line feeds and tabs are kept.
+/// Removes control characters, bidirectional formatting characters and invisible tag characters,
+/// which could hide or forge text. Line feeds and tabs are kept.
 pub fn strip_invisible(text: &str) -> String {
     let is_dropped = |c: char| {
         // The last range contains the tag characters, which can encode invisible text.
@@ -40,8 +40,8 @@ pub fn strip_invisible(text: &str) -> String {
         .collect()
 }
 
-/// Formats JSON with indentation. JSON of more than 64 KiB stays on one line, because the indentation of deeply nested
-/// data may be many times larger than the data.
+/// Formats JSON with indentation. JSON of more than 64 KiB stays on one line, because the
+/// indentation of deeply nested data may be many times larger than the data.
 pub fn indented_json(value: &Value) -> String {
     let text = value.to_string();
     if text.len() > MAX_INDENTED_BYTES {
@@ -81,7 +81,8 @@ pub struct FoundJson<'a> {
     pub is_in_prose: bool,
 }
 
-/// Finds a JSON value in an answer, and returns its text and the parsed value: the first of [`json_values`].
+/// Finds a JSON value in an answer, and returns its text and the parsed value: the first of
+/// [`json_values`].
 pub fn find_json(answer: &str) -> Option<(&str, Value)> {
     json_values(answer)
         .into_iter()
@@ -89,9 +90,10 @@ pub fn find_json(answer: &str) -> Option<(&str, Value)> {
         .map(|found| (found.text, found.value))
 }
 
-/// Finds the JSON values in an answer, the most likely one first: the whole answer, the code fences from the last to
-/// the first, then the objects and lists in other text, from the last to the first. Reasoning before `</think>` is
-/// skipped, unless there is no value behind it. At most 16 values are returned.
+/// Finds the JSON values in an answer, the most likely one first: the whole answer, the code fences
+/// from the last to the first, then the objects and lists in other text, from the last to the
+/// first. Reasoning before `</think>` is skipped, unless there is no value behind it. At most 16
+/// values are returned.
 pub fn json_values(answer: &str) -> Vec<FoundJson<'_>> {
     if let Ok(value) = serde_json::from_str(answer.trim()) {
         return vec![FoundJson {
@@ -181,8 +183,8 @@ pub fn is_json_object(text: &str) -> bool {
         && serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok()
 }
 
-/// Decodes a JSON string that contains a JSON object, and returns the text of the object. Some models encode the
-/// arguments of a tool call twice.
+/// Decodes a JSON string that contains a JSON object, and returns the text of the object. Some
+/// models encode the arguments of a tool call twice.
 pub fn unwrap_json_string(text: &str) -> Option<String> {
     // The usual text is not a JSON string, and need not be parsed.
     if !text.trim_start().starts_with('"') {

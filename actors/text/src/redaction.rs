@@ -1,9 +1,10 @@
 //! Redaction of known secrets in texts that are stored or shown (SAFE-1).
 //!
-//! Known secrets are the values of environment variables whose names indicate a secret (KEY, TOKEN, SECRET, PASSWORD,
-//! …) or are given in the configuration. They are replaced in their literal form, and as JSON and URLs encode them. A
-//! word that starts with the first part of a secret is replaced too. That part must have at least 8 bytes (16 if it
-//! looks like a word) after the public prefix of the service (`prefix.rs`).
+//! Known secrets are the values of environment variables whose names indicate a secret (KEY, TOKEN,
+//! SECRET, PASSWORD, …) or are given in the configuration. They are replaced in their literal form,
+//! and as JSON and URLs encode them. A word that starts with the first part of a secret is replaced
+//! too. That part must have at least 8 bytes (16 if it looks like a word) after the public prefix
+//! of the service (`prefix.rs`).
 //!
 //! In addition, any text after `Bearer` that looks like a token is replaced.
 //!
@@ -11,8 +12,8 @@
 //! - Text without a secret is not copied.
 //! - Redacting a redacted text does not change it.
 //!
-//! Elsewhere: the callers (the run state machine for what a model reads, the journal for everything that is written,
-//! the artifact store for texts).
+//! Elsewhere: the callers (the run state machine for what a model reads, the journal for everything
+//! that is written, the artifact store for texts).
 
 mod appends;
 mod partial;
@@ -55,7 +56,8 @@ const SECRET_SUFFIXES: [&str; 9] = [
 const EXCLUDED_NAMES: [&str; 2] = ["PWD", "OLDPWD"];
 /// Replacement of a token after `Bearer`.
 const BEARER_MARK: &str = "[redacted]";
-/// Minimum length of a word after `Bearer` to be treated as a token even if it looks like prose, in characters.
+/// Minimum length of a word after `Bearer` to be treated as a token even if it looks like prose, in
+/// characters.
 const MIN_LONG_TOKEN_CHARS: usize = 20;
 
 /// Matches `Bearer` and the word after it, with the header name if there is one.
@@ -64,7 +66,8 @@ static BEARER: LazyLock<Option<Regex>> = LazyLock::new(|| {
         .ok()
 });
 
-/// Finds the texts that [`BEARER`] can match: the search for a word is much faster than the regular expression.
+/// Finds the texts that [`BEARER`] can match: the search for a word is much faster than the regular
+/// expression.
 static BEARER_WORD: LazyLock<Option<AhoCorasick>> = LazyLock::new(|| {
     AhoCorasick::builder()
         .ascii_case_insensitive(true)
@@ -81,15 +84,18 @@ pub struct Redactor {
 /// Known secrets, in every form that is searched for.
 struct SecretIndex {
     finder: AhoCorasick,
-    /// Finds words that start with the first part of a secret. `None` if the matcher could not be built.
+    /// Finds words that start with the first part of a secret. `None` if the matcher could not be
+    /// built.
     prefixes: Option<AhoCorasick>,
     /// Replacement of each pattern of `prefixes`.
     prefix_replacements: Vec<String>,
-    /// Finds the first bytes of secrets whose end was cut off. `None` if the matcher could not be built.
+    /// Finds the first bytes of secrets whose end was cut off. `None` if the matcher could not be
+    /// built.
     partial_forms: Option<AhoCorasick>,
     /// Replacement of each form, in the order of `forms`.
     replacements: Vec<String>,
-    /// The forms themselves, to find secrets that are cut off or split between the pieces of a stream.
+    /// The forms themselves, to find secrets that are cut off or split between the pieces of a
+    /// stream.
     forms: Vec<String>,
 }
 
@@ -109,16 +115,16 @@ impl fmt::Debug for Redactor {
 }
 
 impl Redactor {
-    /// Creates a redactor for the secrets of an environment. A variable is secret according to its name or the
-    /// configuration.
+    /// Creates a redactor for the secrets of an environment. A variable is secret according to its
+    /// name or the configuration.
     pub fn new(environment: &Environment, config: &Config) -> Self {
         Self::from_secrets(
             secrets(environment, config).map(|(name, value)| (value, format!("[redacted:{name}]"))),
         )
     }
 
-    /// Returns the names of the variables whose secrets are not redacted, because they are shorter than 8 bytes and
-    /// would match ordinary words.
+    /// Returns the names of the variables whose secrets are not redacted, because they are shorter
+    /// than 8 bytes and would match ordinary words.
     pub fn too_short_names<'a>(
         environment: &'a Environment,
         config: &'a Config,
@@ -150,7 +156,8 @@ impl Redactor {
             }
         }
         forms.extend(marks_with_secrets(&forms, &prefixes));
-        // Longest form first. If forms are equal, a mark is kept, else the one with the smallest replacement.
+        // Longest form first. If forms are equal, a mark is kept, else the one with the smallest
+        // replacement.
         let rank = |(form, mark): &(String, String)| {
             (
                 Reverse(form.len()),
@@ -216,7 +223,8 @@ impl Redactor {
         }
     }
 
-    /// Redacts the message and the details of an error. In the message, also secrets that were cut off.
+    /// Redacts the message and the details of an error. In the message, also secrets that were cut
+    /// off.
     pub fn redact_error(&self, mut error: ErrorInfo) -> ErrorInfo {
         self.redact(&mut error.message);
         self.redact_partial(&mut error.message);
@@ -285,8 +293,8 @@ impl SecretIndex {
         Cow::Owned(clean)
     }
 
-    /// Returns the ranges to redact in a text, in order, each with its replacement. They include marks that contain
-    /// a secret, each replaced by itself.
+    /// Returns the ranges to redact in a text, in order, each with its replacement. They include
+    /// marks that contain a secret, each replaced by itself.
     fn spans(&self, text: &str) -> Vec<(Range<usize>, &str)> {
         let mut spans = Vec::new();
         let mut copied_to = 0;
@@ -323,8 +331,8 @@ impl SecretIndex {
     }
 }
 
-/// Returns the marks that contain a secret, as "[redacted:A_TOKEN]" does if a secret is "redacted". Each replaces itself:
-/// a text that is redacted again stays the same. Other marks need no search.
+/// Returns the marks that contain a secret, as "[redacted:A_TOKEN]" does if a secret is "redacted".
+/// Each replaces itself: a text that is redacted again stays the same. Other marks need no search.
 fn marks_with_secrets(forms: &[(String, String)], prefixes: &[String]) -> Vec<(String, String)> {
     let mut marks: Vec<&str> = forms.iter().map(|(_, mark)| mark.as_str()).collect();
     marks.push(BEARER_MARK);
@@ -350,8 +358,8 @@ fn is_secret(name: &str) -> bool {
             .any(|part| SECRET_SUFFIXES.iter().any(|known| part.ends_with(known)))
 }
 
-/// Returns the forms in which a secret is searched for: literal, JSON-escaped once and twice, and percent-encoded. For
-/// a multi-line secret, also the forms of its long lines.
+/// Returns the forms in which a secret is searched for: literal, JSON-escaped once and twice, and
+/// percent-encoded. For a multi-line secret, also the forms of its long lines.
 fn forms_of(value: &str) -> Vec<String> {
     let value = value.trim();
     let mut texts: Vec<&str> = vec![value];
@@ -447,7 +455,8 @@ fn redact_bearer(text: &str) -> Cow<'_, str> {
         let header = part(1);
         let scheme = part(2);
         let token = part(3);
-        // Outside a header, a short word of letters is prose, as in "Bearer certificates", and is kept.
+        // Outside a header, a short word of letters is prose, as in "Bearer certificates", and is
+        // kept.
         let is_token = !header.is_empty()
             || token.len() >= MIN_LONG_TOKEN_CHARS
             || token

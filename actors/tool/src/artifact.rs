@@ -1,4 +1,5 @@
-//! The interface to artifacts: the trait [`ArtifactService`], and the types of its requests and results (ART-14).
+//! The interface to artifacts: the trait [`ArtifactService`], and the types of its requests and
+//! results (ART-14).
 //!
 //! Elsewhere: the implementation, which is the artifact store of `soong`.
 
@@ -23,7 +24,8 @@ pub use self::{
     named::NamedArtifacts,
 };
 
-/// Namespace in which artifact names are resolved: a session, and for names with the prefix `user:`, its user.
+/// Namespace in which artifact names are resolved: a session, and for names with the prefix
+/// `user:`, its user.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ArtifactOwner {
     /// Session of the names without a prefix.
@@ -36,7 +38,8 @@ impl ArtifactOwner {
     /// Placeholder session id for a user without a session. No session can have this id.
     pub const NO_SESSION: &str = "-";
 
-    /// Returns the namespace of a user without a session; only names with the prefix `user:` are meaningful in it.
+    /// Returns the namespace of a user without a session; only names with the prefix `user:` are
+    /// meaningful in it.
     pub fn of_user(uid: impl Into<String>) -> Self {
         Self {
             session_id: SessionId::new(Self::NO_SESSION),
@@ -44,8 +47,8 @@ impl ArtifactOwner {
         }
     }
 
-    /// Splits a key into its scope and its normalized name. A name that is invalid is returned unchanged, because it
-    /// may be an artifact id.
+    /// Splits a key into its scope and its normalized name. A name that is invalid is returned
+    /// unchanged, because it may be an artifact id.
     pub fn split(&self, key: &str) -> (ArtifactScope, String) {
         let (scope, name) = self.scope(key);
         let spelled = ArtifactName::parse(name).map(|name| name.as_str().to_owned());
@@ -69,7 +72,8 @@ impl ArtifactOwner {
         }
     }
 
-    /// Splits the key of an artifact to be written. Fails with `validation_error` if the name is invalid.
+    /// Splits the key of an artifact to be written. Fails with `validation_error` if the name is
+    /// invalid.
     pub fn parse(&self, key: &str) -> Result<(ArtifactScope, ArtifactName), ErrorInfo> {
         let (scope, name) = self.scope(key);
         let name = ArtifactName::parse(name)
@@ -105,8 +109,8 @@ pub enum IfExists {
 /// Request to store a version of an artifact.
 #[derive(Debug)]
 pub struct Save {
-    /// Name, with the prefix `user:` for the user scope. `None`: a captured product without a name, known by its id
-    /// only.
+    /// Name, with the prefix `user:` for the user scope. `None`: a captured product without a name,
+    /// known by its id only.
     pub key: Option<String>,
     /// Title for users. Empty: the name.
     pub title: String,
@@ -193,23 +197,23 @@ impl Loaded {
 
 /// The single interface to artifacts (ART-14).
 ///
-/// A key is a name. The prefix `user:` selects the scope of the user, which all sessions of that user share. An
-/// artifact without a name is addressed by its id. A change that has started is completed even if the caller drops
-/// its future.
+/// A key is a name. The prefix `user:` selects the scope of the user, which all sessions of that
+/// user share. An artifact without a name is addressed by its id. A change that has started is
+/// completed even if the caller drops its future.
 pub trait ArtifactService: Send + Sync + 'static {
     /// Stores a version. The version is durable when this returns.
     ///
-    /// If the document has edits that are not yet a version, they are stored as a version first. With
-    /// [`IfExists::Fail`], an existing name fails with `artifact_exists`, unless the same tool call saved it: then
-    /// that version is returned.
+    /// If the document has edits that are not yet a version, they are stored as a version first.
+    /// With [`IfExists::Fail`], an existing name fails with `artifact_exists`, unless the same tool
+    /// call saved it: then that version is returned.
     fn save<'a>(
         &'a self,
         owner: &'a ArtifactOwner,
         save: Save,
     ) -> BoxFuture<'a, Result<Artifact, ErrorInfo>>;
 
-    /// Loads the current content of an artifact, including edits, or a stored version. Returns `None` if it does not
-    /// exist.
+    /// Loads the current content of an artifact, including edits, or a stored version. Returns
+    /// `None` if it does not exist.
     fn load<'a>(
         &'a self,
         owner: &'a ArtifactOwner,
@@ -229,7 +233,8 @@ pub trait ArtifactService: Send + Sync + 'static {
         owner: &'a ArtifactOwner,
     ) -> BoxFuture<'a, Result<Vec<String>, ErrorInfo>>;
 
-    /// Lists the stored versions of an artifact in order. The list is empty if the artifact does not exist.
+    /// Lists the stored versions of an artifact in order. The list is empty if the artifact does
+    /// not exist.
     fn list_versions<'a>(
         &'a self,
         owner: &'a ArtifactOwner,
@@ -251,9 +256,9 @@ pub trait ArtifactService: Send + Sync + 'static {
         key: &'a str,
     ) -> BoxFuture<'a, Result<bool, ErrorInfo>>;
 
-    /// Edits a text. If the request has an effect and the name belongs to the session, the edit is made in the
-    /// working set and becomes a version when the run ends. Otherwise the next version is stored immediately (ART-4,
-    /// ART-5).
+    /// Edits a text. If the request has an effect and the name belongs to the session, the edit is
+    /// made in the working set and becomes a version when the run ends. Otherwise the next version
+    /// is stored immediately (ART-4, ART-5).
     fn edit<'a>(
         &'a self,
         owner: &'a ArtifactOwner,

@@ -1,10 +1,12 @@
 //! Tool `bash`: runs a shell command (TOOL-5).
 //!
-//! Every call requires permission. The exit status of a command is reported to the model and is not an error of the
-//! call. A call fails only if its command could not be started, took too long or was cancelled.
+//! Every call requires permission. The exit status of a command is reported to the model and is not
+//! an error of the call. A call fails only if its command could not be started, took too long or
+//! was cancelled.
 //!
-//! Elsewhere: starting and killing processes (`soong_sandbox`), the scope of a grant (`command.rs`), which files a
-//! command can read and write (`bash/sandbox_policy.rs`), how its output is formatted (`bash/format_output.rs`).
+//! Elsewhere: starting and killing processes (`soong_sandbox`), the scope of a grant
+//! (`command.rs`), which files a command can read and write (`bash/sandbox_policy.rs`), how its
+//! output is formatted (`bash/format_output.rs`).
 
 mod cache;
 mod format_output;
@@ -32,8 +34,9 @@ use super::{
 };
 use crate::command::session_scope;
 
-/// Time between the maximum timeout of a command and the timeout of its tool call, in milliseconds. The tool enforces
-/// the timeout of the command itself, and then needs time to kill the remaining processes.
+/// Time between the maximum timeout of a command and the timeout of its tool call, in milliseconds.
+/// The tool enforces the timeout of the command itself, and then needs time to kill the remaining
+/// processes.
 const KILL_GRACE_MS: u64 = 10_000;
 /// Maximum length of a command, in bytes. The system accepts arguments of at most 128 KiB.
 const MAX_COMMAND_BYTES: usize = 100_000;
@@ -50,7 +53,8 @@ struct BashState {
     roots: Arc<PathPolicy>,
     /// Shell that runs the command: bash, or `sh` if bash is not installed.
     shell: PathBuf,
-    /// How far commands can be confined. Determined when a call first needs it, because that starts a shell.
+    /// How far commands can be confined. Determined when a call first needs it, because that starts
+    /// a shell.
     confinement: OnceLock<Confinement>,
     limits: limits::CommandLimits,
 }

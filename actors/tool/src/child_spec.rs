@@ -1,4 +1,5 @@
-//! The specification of a child that a program adds to a live run (RT-4). All fields except the task have defaults.
+//! The specification of a child that a program adds to a live run (RT-4). All fields except the
+//! task have defaults.
 //!
 //! Elsewhere (in `soong`): how children are started.
 
@@ -21,14 +22,15 @@ pub struct ChildSpec {
     pub model: Option<String>,
     /// Context that is added to the task: a text or an object.
     pub context: Option<Value>,
-    /// Options that all runs have in common. Tools and budget are limited to those of the parent, the time limit to
-    /// `agents.child_timeout_ms`.
+    /// Options that all runs have in common. Tools and budget are limited to those of the parent,
+    /// the time limit to `agents.child_timeout_ms`.
     pub options: RunOptions,
-    /// Sub-trace of an earlier child of the parent that this child continues. Preset, model, budget, skills, tools and
-    /// turn limit that are not set are then taken from the last run of the sub-trace.
+    /// Sub-trace of an earlier child of the parent that this child continues. Preset, model,
+    /// budget, skills, tools and turn limit that are not set are then taken from the last run of
+    /// the sub-trace.
     pub continue_from: Option<TraceId>,
-    /// Whether the result is added to the parent's conversation before its next turn. Otherwise, only holders of the
-    /// child's handle get it.
+    /// Whether the result is added to the parent's conversation before its next turn. Otherwise,
+    /// only holders of the child's handle get it.
     pub deliver: bool,
 }
 
@@ -55,7 +57,8 @@ impl ChildSpec {
         }
     }
 
-    /// Creates an evaluator: a child that judges. Its answer is `{"passed", "summary", "findings"}`.
+    /// Creates an evaluator: a child that judges. Its answer is `{"passed", "summary",
+    /// "findings"}`.
     pub fn evaluate(task: impl Into<String>) -> Self {
         Self {
             mode: ChildMode::Evaluate,
@@ -75,7 +78,8 @@ impl ChildSpec {
         self
     }
 
-    /// Sets the model: a profile, or a model name within the default profile. Default: the parent's.
+    /// Sets the model: a profile, or a model name within the default profile. Default: the
+    /// parent's.
     pub fn model(mut self, model: impl Into<String>) -> Self {
         self.model = Some(model.into());
         self
@@ -99,7 +103,8 @@ impl ChildSpec {
         self
     }
 
-    /// Sets the messages that precede the task in the child's conversation. The first must be a user message.
+    /// Sets the messages that precede the task in the child's conversation. The first must be a
+    /// user message.
     pub fn messages(mut self, messages: impl IntoIterator<Item = GivenMessage>) -> Self {
         self.options.messages = messages.into_iter().collect();
         self
@@ -123,19 +128,22 @@ impl ChildSpec {
         self
     }
 
-    /// Sets the maximum active time, rounded up to milliseconds. Default and upper limit: `agents.child_timeout_ms`.
+    /// Sets the maximum active time, rounded up to milliseconds. Default and upper limit:
+    /// `agents.child_timeout_ms`.
     pub fn timeout(mut self, limit: Duration) -> Self {
         self.options.set_timeout(limit);
         self
     }
 
-    /// Continues the sub-trace of an earlier child; see [`ChildSpec::continue_from`](field@ChildSpec::continue_from).
+    /// Continues the sub-trace of an earlier child; see
+    /// [`ChildSpec::continue_from`](field@ChildSpec::continue_from).
     pub fn continue_from(mut self, sub_trace: TraceId) -> Self {
         self.continue_from = Some(sub_trace);
         self
     }
 
-    /// Adds the result to the parent's conversation; see [`ChildSpec::deliver`](field@ChildSpec::deliver).
+    /// Adds the result to the parent's conversation; see
+    /// [`ChildSpec::deliver`](field@ChildSpec::deliver).
     pub fn deliver(mut self) -> Self {
         self.deliver = true;
         self

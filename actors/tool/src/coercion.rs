@@ -1,7 +1,8 @@
 //! Accepts arguments whose shape differs from the schema if their meaning is unambiguous.
 //!
-//! Pure. There are exactly two conversions: a scalar becomes a list with one item if a list of scalars is expected, and
-//! an object becomes JSON text if text for a model or a user is expected (see [`ToolSpec::json_as_text`]).
+//! Pure. There are exactly two conversions: a scalar becomes a list with one item if a list of
+//! scalars is expected, and an object becomes JSON text if text for a model or a user is expected
+//! (see [`ToolSpec::json_as_text`]).
 
 use serde_json::{Map, Value};
 use soong_protocol::ToolSpec;
@@ -31,7 +32,8 @@ pub(super) fn coerce(spec: &ToolSpec, arguments: &Value) -> Option<CoercedArgume
             notes.push(format!("`{name}` was taken as a list of one"));
         }
     }
-    // Programs read the content of a file, so an object is accepted as content only for a JSON file, and is indented.
+    // Programs read the content of a file, so an object is accepted as content only for a JSON
+    // file, and is indented.
     let path = arguments.get("path").and_then(Value::as_str);
     let is_indented = match (properties.get("path"), path) {
         (None, _) => Some(false),
@@ -107,8 +109,8 @@ fn types(schema: &Value) -> Vec<&str> {
     }
 }
 
-/// Adds a note to the output of a call: as the field `note` if the output is a JSON object without that field, else
-/// after the text.
+/// Adds a note to the output of a call: as the field `note` if the output is a JSON object without
+/// that field, else after the text.
 pub fn with_note(output: String, note: &str) -> String {
     match serde_json::from_str::<Map<String, Value>>(&output) {
         Ok(mut object) if !object.contains_key("note") => {

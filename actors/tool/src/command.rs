@@ -1,15 +1,16 @@
 //! Permission of shell commands: which command lines run without asking (PERM-1).
 //!
-//! Pure: decides by the text of a command, with the tables `command/harmless.txt` and `command/destructive.txt`.
+//! Pure: decides by the text of a command, with the tables `command/harmless.txt` and
+//! `command/destructive.txt`.
 //!
 //! Invariants:
-//! - A line that cannot be parsed statically (expansions, groups, keywords) is covered only by a grant for the whole
-//!   tool, or for exactly the same line.
-//! - A destructive command runs without asking only if `bash` as a whole, or a pattern that matches it, was allowed
-//!   before the run.
+//! - A line that cannot be parsed statically (expansions, groups, keywords) is covered only by a
+//!   grant for the whole tool, or for exactly the same line.
+//! - A destructive command runs without asking only if `bash` as a whole, or a pattern that matches
+//!   it, was allowed before the run.
 //!
-//! Elsewhere: how a line is split (`command/line.rs`), the tables (`command/tables.rs`), what a command can access
-//! (`bash/sandbox_policy.rs`).
+//! Elsewhere: how a line is split (`command/line.rs`), the tables (`command/tables.rs`), what a
+//! command can access (`bash/sandbox_policy.rs`).
 
 mod line;
 mod tables;
@@ -33,8 +34,8 @@ pub enum CommandVerdict {
     Allow,
     /// The call requires permission.
     Ask,
-    /// The call requires permission, and no grant can replace it: a deny rule exists, and the line cannot be checked
-    /// against it.
+    /// The call requires permission, and no grant can replace it: a deny rule exists, and the line
+    /// cannot be checked against it.
     AskUncheckable,
     /// The call is denied.
     Deny,
@@ -96,8 +97,8 @@ impl CommandPattern {
             && (self.allows_more_words || words.len() == self.words.len())
     }
 
-    /// Whether the pattern, as a deny rule, matches a simple command: word for word, or by the base name of its
-    /// program, also after wrappers and global options.
+    /// Whether the pattern, as a deny rule, matches a simple command: word for word, or by the base
+    /// name of its program, also after wrappers and global options.
     fn denies(&self, part: &SimpleCommand) -> bool {
         let Some((program, arguments)) = self.words.split_first() else {
             return false;
@@ -112,7 +113,8 @@ impl CommandPattern {
         self.matches(&part.words) || part.invocations().iter().any(is_same)
     }
 
-    /// Whether the pattern of a git command also matches the separate program that git has for it, such as `git-push`.
+    /// Whether the pattern of a git command also matches the separate program that git has for it,
+    /// such as `git-push`.
     fn denies_git_program(&self, reading: &Invocation<'_>) -> bool {
         let rest = self.words.get(2..).unwrap_or_default();
         self.words.get(1) == Some(&reading.program)
@@ -223,8 +225,8 @@ pub fn session_scope(command: &str, directory: &str) -> Scope {
     }
 }
 
-/// Returns the patterns that cover each part of a command line, word for word; `None` if no pattern can, or if a part
-/// is a shell that reads from a pipe.
+/// Returns the patterns that cover each part of a command line, word for word; `None` if no pattern
+/// can, or if a part is a shell that reads from a pipe.
 pub fn exact_patterns(command: &str) -> Option<Vec<String>> {
     let line = CommandLine::parse(command)?;
     let is_fed_shell = |part: &SimpleCommand| {

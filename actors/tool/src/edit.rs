@@ -1,7 +1,7 @@
 //! Tool `edit`: changes parts of a file by exact replacements or a unified diff (TOOL-4).
 //!
-//! All changes of a call are made, or none. Elsewhere: how the text changes (`change.rs`), which files may be written
-//! (`path_policy.rs`), how a file is replaced (`safe_fs.rs`).
+//! All changes of a call are made, or none. Elsewhere: how the text changes (`change.rs`), which
+//! files may be written (`path_policy.rs`), how a file is replaced (`safe_fs.rs`).
 
 mod change;
 

@@ -1,8 +1,9 @@
-//! Records what `write` and `edit` change, and keeps the content that they replace, so that users can revert a change
-//! (TOOL-7).
+//! Records what `write` and `edit` change, and keeps the content that they replace, so that users
+//! can revert a change (TOOL-7).
 //!
-//! A content is stored as an artifact without a name that models do not see. It is not kept if reading the file requires
-//! permission, or if the session keeps too much already. A failure to keep it does not fail the call.
+//! A content is stored as an artifact without a name that models do not see. It is not kept if
+//! reading the file requires permission, or if the session keeps too much already. A failure to
+//! keep it does not fail the call.
 //!
 //! Elsewhere: reverting a change (the chat of the binary).
 
@@ -30,7 +31,8 @@ use super::{
 const METADATA_KEY: &str = "previous_content_of";
 /// Maximum size of the diff in a recorded change, in bytes.
 const MAX_DIFF_BYTES: usize = 8 * 1024;
-/// Maximum number of sessions whose size is known. All are forgotten, and read again, when there are more.
+/// Maximum number of sessions whose size is known. All are forgotten, and read again, when there
+/// are more.
 const MAX_SESSIONS: usize = 1_000;
 
 /// Contents that were replaced, by session.
@@ -69,7 +71,8 @@ impl PreviousContents {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reads and stores the content of a file. Returns `None` if there is no such file or if reading it requires permission.
+    /// Reads and stores the content of a file. Returns `None` if there is no such file or if
+    /// reading it requires permission.
     pub(super) async fn keep(
         &self,
         context: &ToolContext,
@@ -191,8 +194,9 @@ impl ReplacedFile {
     }
 }
 
-/// Returns the change of a file that a call has written. `replaced`: the content that it replaced, if that is known.
-/// `with_diff`: whether the change may be shown. Returns `None` if the path is not valid Unicode.
+/// Returns the change of a file that a call has written. `replaced`: the content that it replaced,
+/// if that is known. `with_diff`: whether the change may be shown. Returns `None` if the path is
+/// not valid Unicode.
 pub(super) fn file_change(
     resolved: &ResolvedPath,
     new: &str,

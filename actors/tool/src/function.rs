@@ -1,7 +1,7 @@
 //! Tools made from functions: the shortest way for a program to add a tool.
 //!
-//! The program defines a type for the arguments. The schema is derived from it, and each call receives arguments that
-//! fit it (TOOL-1).
+//! The program defines a type for the arguments. The schema is derived from it, and each call
+//! receives arguments that fit it (TOOL-1).
 
 use std::{future::Future, marker::PhantomData, sync::Arc};
 
@@ -16,10 +16,11 @@ use super::{Tool, ToolContext, ToolOutput, ToolResult, arguments, schema_of};
 type CallFn<A> = dyn Fn(ToolContext, A) -> BoxFuture<'static, ToolResult> + Send + Sync;
 type AccessFn<A> = dyn Fn(&ToolContext, &A) -> Option<AccessRequest> + Send + Sync;
 
-/// Error of a tool made from a function, or of a callback. Any error converts to it with `?`, so it is no error type itself.
+/// Error of a tool made from a function, or of a callback. Any error converts to it with `?`, so it
+/// is no error type itself.
 ///
-/// An [`ErrorInfo`] keeps its code; any other error is reported to the model as `internal_error` with its message and
-/// the messages of its sources.
+/// An [`ErrorInfo`] keeps its code; any other error is reported to the model as `internal_error`
+/// with its message and the messages of its sources.
 #[derive(Debug)]
 pub struct ToolError(ErrorInfo);
 
@@ -46,7 +47,8 @@ impl<E: std::error::Error + 'static> From<E> for ToolError {
     }
 }
 
-/// State of a [`FunctionTool`] that does not say yet whether its calls change anything. It cannot be built.
+/// State of a [`FunctionTool`] that does not say yet whether its calls change anything. It cannot
+/// be built.
 #[derive(Debug)]
 pub struct UnstatedEffect;
 
@@ -54,7 +56,8 @@ pub struct UnstatedEffect;
 #[derive(Debug)]
 pub struct StatedEffect;
 
-/// Builder of a tool made from a function; see [`function`]. `E`: whether the effect of its calls has been stated.
+/// Builder of a tool made from a function; see [`function`]. `E`: whether the effect of its calls
+/// has been stated.
 #[must_use = "a tool has no effect until it is registered with `RuntimeBuilder::tool`"]
 pub struct FunctionTool<A, E = UnstatedEffect> {
     spec: ToolSpec,
@@ -66,14 +69,16 @@ pub struct FunctionTool<A, E = UnstatedEffect> {
 
 /// Makes a tool from a function.
 ///
-/// Whether its calls change anything must be stated, because it decides whether they run in parallel, require permission,
-/// and are repeated after a crash: [`FunctionTool::reads`], [`FunctionTool::writes`] or [`FunctionTool::dangerous`].
+/// Whether its calls change anything must be stated, because it decides whether they run in
+/// parallel, require permission, and are repeated after a crash: [`FunctionTool::reads`],
+/// [`FunctionTool::writes`] or [`FunctionTool::dangerous`].
 ///
-/// `name` is the name that models call, and `description` helps them to choose the tool. The fields of `A` and their
-/// doc comments describe the arguments to models. With `#[serde(deny_unknown_fields)]`, unknown arguments are reported
-/// to the model.
+/// `name` is the name that models call, and `description` helps them to choose the tool. The fields
+/// of `A` and their doc comments describe the arguments to models. With
+/// `#[serde(deny_unknown_fields)]`, unknown arguments are reported to the model.
 ///
-/// The function returns text, JSON or a [`ToolOutput`], and may use `?` on any error: see [`ToolError`].
+/// The function returns text, JSON or a [`ToolOutput`], and may use `?` on any error: see
+/// [`ToolError`].
 ///
 /// ```
 /// // `soong::tool` re-exports this crate.
@@ -129,17 +134,20 @@ where
 }
 
 impl<A> FunctionTool<A, UnstatedEffect> {
-    /// States that calls only read: they run in parallel, require no permission, and are repeated after a crash.
+    /// States that calls only read: they run in parallel, require no permission, and are repeated
+    /// after a crash.
     pub fn reads(self) -> FunctionTool<A, StatedEffect> {
         self.effect(ToolEffect::Read)
     }
 
-    /// States that calls write: they run alone, require permission, and are not repeated after a crash.
+    /// States that calls write: they run alone, require permission, and are not repeated after a
+    /// crash.
     pub fn writes(self) -> FunctionTool<A, StatedEffect> {
         self.effect(ToolEffect::Write)
     }
 
-    /// States that what calls change cannot be known in advance. Otherwise the same as [`FunctionTool::writes`].
+    /// States that what calls change cannot be known in advance. Otherwise the same as
+    /// [`FunctionTool::writes`].
     pub fn dangerous(self) -> FunctionTool<A, StatedEffect> {
         self.effect(ToolEffect::Dangerous)
     }
@@ -171,8 +179,8 @@ impl<A: DeserializeOwned + Send + 'static, E> FunctionTool<A, E> {
         self
     }
 
-    /// Marks the calls as repeatable: an interrupted call may run again, because a second run changes nothing more
-    /// (DUR-4).
+    /// Marks the calls as repeatable: an interrupted call may run again, because a second run
+    /// changes nothing more (DUR-4).
     pub fn idempotent(mut self) -> Self {
         self.spec.idempotent = true;
         self
@@ -184,8 +192,8 @@ impl<A: DeserializeOwned + Send + 'static, E> FunctionTool<A, E> {
         self
     }
 
-    /// Sets the function that returns the access for which a call requires permission; `None` if it requires none. It
-    /// is called before the tool call, and again after permission was granted.
+    /// Sets the function that returns the access for which a call requires permission; `None` if it
+    /// requires none. It is called before the tool call, and again after permission was granted.
     pub fn requires_access(
         mut self,
         ask: impl Fn(&ToolContext, &A) -> Option<AccessRequest> + Send + Sync + 'static,
@@ -194,8 +202,8 @@ impl<A: DeserializeOwned + Send + 'static, E> FunctionTool<A, E> {
         self
     }
 
-    /// Lets all calls run without permission, whatever the tool changes. For tools that only access resources of the
-    /// program.
+    /// Lets all calls run without permission, whatever the tool changes. For tools that only access
+    /// resources of the program.
     pub fn without_permission(self) -> Self {
         self.requires_access(|_, _| None)
     }

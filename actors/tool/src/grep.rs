@@ -1,7 +1,7 @@
 //! Tool `grep`: finds the lines in text files of the project that match a regular expression.
 //!
-//! Searches regular files only, sequentially and sorted by name. The search of a file ends at its first NUL byte, and
-//! the file is then reported as skipped.
+//! Searches regular files only, sequentially and sorted by name. The search of a file ends at its
+//! first NUL byte, and the file is then reported as skipped.
 
 use std::{
     fs::File,
@@ -192,7 +192,8 @@ fn grep(
             let is_file = entry.file_type().is_some_and(|kind| kind.is_file());
             if is_file && only.as_ref().is_none_or(|only| only.matches(below)) {
                 let found = resolved.with_relative(path);
-                // A folder is searched without permission, so files that require permission to read are skipped.
+                // A folder is searched without permission, so files that require permission to read
+                // are skipped.
                 match roots.read_access(&found) {
                     None => search.file(&found, cancel),
                     Some(_) => search.sensitive_files += 1,
@@ -208,7 +209,8 @@ fn grep(
         if roots.read_access(&resolved) != context.granted_access {
             return Err(path_changed_error(&resolved));
         }
-        // A named file that cannot be opened is an error. In a folder, such a file is only counted as skipped.
+        // A named file that cannot be opened is an error. In a folder, such a file is only counted
+        // as skipped.
         open_file(&resolved)?;
         search.file(&resolved, cancel);
         WalkEnd::default()
@@ -217,8 +219,8 @@ fn grep(
     Ok(search.finish(&end))
 }
 
-/// Glob filter for files. It is matched against the file name if the pattern contains no slash, else against the path
-/// relative to the searched folder.
+/// Glob filter for files. It is matched against the file name if the pattern contains no slash,
+/// else against the path relative to the searched folder.
 struct FileFilter {
     pattern: PathPattern,
     by_name: bool,
@@ -331,7 +333,8 @@ impl Search {
     }
 }
 
-/// Reader that reports the end of the file once the call is cancelled, so that the search of a large file stops early.
+/// Reader that reports the end of the file once the call is cancelled, so that the search of a
+/// large file stops early.
 struct CancellableReader<'a> {
     file: File,
     cancel: &'a CancellationToken,

@@ -1,5 +1,6 @@
-//! Guarded files: files of a project that other programs run or obey, such as hooks, editor settings and instructions
-//! for agents. Writing one requires permission, unless a grant names exactly that path.
+//! Guarded files: files of a project that other programs run or obey, such as hooks, editor
+//! settings and instructions for agents. Writing one requires permission, unless a grant names
+//! exactly that path.
 //!
 //! Accesses the file system only to detect bare git repositories.
 
@@ -12,8 +13,8 @@ use unicode_normalization::UnicodeNormalization;
 
 const PATTERNS: &str = include_str!("guarded.txt");
 const HOME_PATTERNS: &str = include_str!("guarded_home.txt");
-/// Entries of a git repository. A write is guarded if two of them exist or would exist, or one together with `config`
-/// or `hooks`.
+/// Entries of a git repository. A write is guarded if two of them exist or would exist, or one
+/// together with `config` or `hooks`.
 const REPOSITORY_ENTRIES: [&str; 4] = ["head", "objects", "refs", "commondir"];
 /// Short names of `.git` on some file systems.
 const GIT_SHORT_NAMES: [&str; 2] = ["git~1", "git~2"];
@@ -46,7 +47,8 @@ pub(super) fn is_guarded(root: &Path, relative: &Path) -> bool {
     GUARDED.iter().any(|pattern| pattern.matches(&names)) || is_in_repository(root, relative)
 }
 
-/// Returns whether a file in the user's home directory is guarded; `relative` is its path in that directory.
+/// Returns whether a file in the user's home directory is guarded; `relative` is its path in that
+/// directory.
 pub(super) fn is_guarded_in_home(relative: &Path) -> bool {
     let names: Vec<String> = relative.components().filter_map(normalized_name).collect();
     GUARDED_AT_HOME
@@ -62,7 +64,8 @@ pub(super) fn guarded_home_paths(user_home: &Path) -> Vec<PathBuf> {
             .split_last()
             .map_or(("", &[][..]), |(name, folders)| (*name, folders));
         let folder = user_home.join(folders.join("/"));
-        // A pattern with a trailing `*` yields the path without it, and every existing path that matches.
+        // A pattern with a trailing `*` yields the path without it, and every existing path that
+        // matches.
         let mut paths = vec![folder.join(name.trim_end_matches('*'))];
         if name.ends_with('*') {
             let entries = folder.read_dir().into_iter().flatten().flatten();
@@ -111,8 +114,8 @@ fn is_name(pattern: &str, name: &str) -> bool {
     }
 }
 
-/// Returns a name as the most tolerant file system treats it: without case, ignorable characters, and trailing dots and
-/// spaces.
+/// Returns a name as the most tolerant file system treats it: without case, ignorable characters,
+/// and trailing dots and spaces.
 fn normalized_name(part: Component<'_>) -> Option<String> {
     let Component::Normal(text) = part else {
         return None;

@@ -1,6 +1,7 @@
 //! JSON schemas of drafts 4 to 2020-12, for the arguments of tools and for answers.
 //!
-//! Schemas and values come from models and servers, so the work that they cause is bounded (`json_schema/steps.rs`).
+//! Schemas and values come from models and servers, so the work that they cause is bounded
+//! (`json_schema/steps.rs`).
 
 mod steps;
 
@@ -13,9 +14,11 @@ const MAX_VIOLATIONS: usize = 3;
 /// Maximum length of the text of one violation, in characters. The text may quote the whole value.
 const MAX_VIOLATION_CHARS: usize = 200;
 
-/// Maximum number of steps of a check after which each violation is looked up. The lookup may collect many violations.
+/// Maximum number of steps of a check after which each violation is looked up. The lookup may
+/// collect many violations.
 const MAX_STEPS_FOR_VIOLATIONS: usize = 20_000;
-/// Maximum number of steps back of the match of a pattern that needs them (look-around, backreferences).
+/// Maximum number of steps back of the match of a pattern that needs them (look-around,
+/// backreferences).
 const MAX_BACKTRACKS: usize = 10_000;
 
 /// Maximum number of steps of a check that takes no more than some tens of microseconds.
@@ -34,8 +37,8 @@ impl JsonSchema {
     /// Compiles a schema. Without `$schema`, it is of draft 2020-12.
     ///
     /// # Errors
-    /// Returns the reason if the schema is invalid, or expands to too many schemas. A reference to another document is an
-    /// error: no document is loaded.
+    /// Returns the reason if the schema is invalid, or expands to too many schemas. A reference to
+    /// another document is an error: no document is loaded.
     pub fn compile(schema: &Value) -> Result<Self, String> {
         let steps = Steps::new(schema).map_err(|reason| truncated(&reason))?;
         let patterns = PatternOptions::fancy_regex().backtrack_limit(MAX_BACKTRACKS);
@@ -46,7 +49,8 @@ impl JsonSchema {
         Ok(Self { steps, validator })
     }
 
-    /// Returns whether the check of a JSON text is so fast that it need not run on a blocking thread.
+    /// Returns whether the check of a JSON text is so fast that it need not run on a blocking
+    /// thread.
     pub fn is_fast_for(&self, json: &str) -> bool {
         if json.len() > MAX_FAST_BYTES {
             return false;
@@ -65,7 +69,8 @@ impl JsonSchema {
         self.steps.count(value).is_ok() && self.validator.is_valid(value)
     }
 
-    /// Returns the violations, each with its location: at most three, then "and more" if there are others.
+    /// Returns the violations, each with its location: at most three, then "and more" if there are
+    /// others.
     pub fn violations(&self, value: &Value) -> Vec<String> {
         let steps = match self.steps.count(value) {
             Ok(steps) => steps,

@@ -1,4 +1,5 @@
-//! File systems of the kernel, such as procfs. They cannot contain a project, and file tools open no files in them.
+//! File systems of the kernel, such as procfs. They cannot contain a project, and file tools open
+//! no files in them.
 //!
 //! Their files show memory, environment and open files of processes, including this one.
 
@@ -20,8 +21,8 @@ const KERNEL_FILE_SYSTEMS: [(u32, &str); 11] = [
     (0x1980_0202, "mqueue"),
 ];
 
-/// Returns the name of the kernel file system that contains a path; `None` if it is on another file system or cannot be
-/// read.
+/// Returns the name of the kernel file system that contains a path; `None` if it is on another file
+/// system or cannot be read.
 #[cfg(target_os = "linux")]
 pub fn file_system(path: &Path) -> Option<&'static str> {
     kernel_file_system_name(rustix::fs::statfs(path).ok()?)

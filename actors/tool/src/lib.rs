@@ -1,9 +1,9 @@
-//! Tools: the [`Tool`] trait, the types that are passed to and returned from a tool, the registry (TOOL-1), the
-//! interface to artifacts, and the tools for the files and commands of a project.
+//! Tools: the [`Tool`] trait, the types that are passed to and returned from a tool, the registry
+//! (TOOL-1), the interface to artifacts, and the tools for the files and commands of a project.
 //!
-//! Independent of the actors: a tool states which access a call requires, receives a context and arguments that fit its
-//! schema, and returns a result. Elsewhere (in `soong`): which calls run in parallel (TOOL-3), and whether a call may
-//! run (PERM-1).
+//! Independent of the actors: a tool states which access a call requires, receives a context and
+//! arguments that fit its schema, and returns a result. Elsewhere (in `soong`): which calls run in
+//! parallel (TOOL-3), and whether a call may run (PERM-1).
 
 pub mod artifact;
 mod bash;
@@ -78,13 +78,15 @@ use crate::artifact::{ArtifactOwner, ArtifactService, NamedArtifacts};
 pub struct ToolEnvironment {
     /// Limits of tools.
     pub tools: ToolsConfig,
-    /// Maximum size of all contents of project files that a session keeps so that changes can be reverted, in bytes.
+    /// Maximum size of all contents of project files that a session keeps so that changes can be
+    /// reverted, in bytes.
     pub max_undo_bytes: u64,
     /// Permission configuration.
     pub permissions: PermissionsConfig,
     /// Source of the environment variables that commands and services receive.
     pub environment: Environment,
-    /// Home directory of the runtime. No tool can access its files, even if the home is inside a project.
+    /// Home directory of the runtime. No tool can access its files, even if the home is inside a
+    /// project.
     pub home: Option<PathBuf>,
 }
 
@@ -130,7 +132,8 @@ pub struct ToolContext {
     pub run_id: RunId,
     /// User that owns the run.
     pub uid: Arc<str>,
-    /// Turn that requested the call, from 1. Run, turn and call together identify the effect (DUR-4).
+    /// Turn that requested the call, from 1. Run, turn and call together identify the effect
+    /// (DUR-4).
     pub turn: u32,
     /// Sequence number of the message that requested the call.
     pub message_sequence: Option<u64>,
@@ -140,18 +143,18 @@ pub struct ToolContext {
     pub goal_id: Option<GoalId>,
     /// The session's project directory; absolute, symlinks resolved.
     pub project_dir: Arc<Path>,
-    /// Maximum output that a model reads in full. A larger output is stored as an artifact, unless the tool pages its
-    /// output.
+    /// Maximum output that a model reads in full. A larger output is stored as an artifact, unless
+    /// the tool pages its output.
     pub output_limit: OutputLimit,
-    /// Triggered when the run is cancelled. The future of the tool is dropped as well, so only blocking code needs to
-    /// check it.
+    /// Triggered when the run is cancelled. The future of the tool is dropped as well, so only
+    /// blocking code needs to check it.
     pub cancel: CancellationToken,
     /// Access that was granted to the call; `None` if it required no permission.
     pub granted_access: Option<AccessRequest>,
     /// Reports what the call is doing.
     pub progress: Progress,
-    /// Tasks that outlive the future of the call if it is dropped, such as one that kills its processes. The outcome of
-    /// the call is reported after they have finished.
+    /// Tasks that outlive the future of the call if it is dropped, such as one that kills its
+    /// processes. The outcome of the call is reported after they have finished.
     pub cleanup_tasks: TaskTracker,
     /// Services of the runtime.
     pub services: ToolServices,
@@ -160,9 +163,11 @@ pub struct ToolContext {
 /// Services of the runtime that a tool can use.
 #[derive(Clone, Default)]
 pub struct ToolServices {
-    /// Saves and loads artifacts; `None` if no service is configured. See [`ToolContext::artifacts`].
+    /// Saves and loads artifacts; `None` if no service is configured. See
+    /// [`ToolContext::artifacts`].
     pub artifacts: Option<Arc<dyn ArtifactService>>,
-    /// The run that made the call; `None` if none did, as in a test of the tool. See [`ToolContext::spawn_all`].
+    /// The run that made the call; `None` if none did, as in a test of the tool. See
+    /// [`ToolContext::spawn_all`].
     pub run: Option<Arc<dyn RunControl>>,
 }
 
@@ -176,7 +181,8 @@ impl ToolContext {
         })
     }
 
-    /// Returns the artifacts by name: those of the session, and with the prefix `user:` those of the user.
+    /// Returns the artifacts by name: those of the session, and with the prefix `user:` those of
+    /// the user.
     pub fn named_artifacts(&self) -> Result<NamedArtifacts, ErrorInfo> {
         Ok(NamedArtifacts {
             service: Arc::clone(self.artifacts()?),
@@ -212,7 +218,8 @@ impl ToolContext {
             .await
     }
 
-    /// Adds or replaces a person or another system among the collaborators; see [`RunControl::set_collaborator`].
+    /// Adds or replaces a person or another system among the collaborators; see
+    /// [`RunControl::set_collaborator`].
     pub fn set_collaborator(&self, collaborator: Collaborator) -> Result<(), ErrorInfo> {
         self.control()?.set_collaborator(collaborator);
         Ok(())
@@ -251,17 +258,18 @@ pub struct ToolOutput {
     pub title: String,
     /// Output for the model.
     pub output: String,
-    /// Images and files that the model reads after `output`. The runtime stores their bytes as artifacts.
+    /// Images and files that the model reads after `output`. The runtime stores their bytes as
+    /// artifacts.
     pub files: Vec<ContentPart>,
-    /// Text that replaces the output later if [`Self::include_output_only_once`] is set; stored in addition to the
-    /// output.
+    /// Text that replaces the output later if [`Self::include_output_only_once`] is set; stored in
+    /// addition to the output.
     pub long_term_memory: Option<String>,
-    /// Whether `long_term_memory`, or the title if that is `None`, replaces `output` when the prompt is rebuilt after
-    /// the model has read it (ART-9). An output of more than 512 bytes is stored as an artifact, too, if the run can
-    /// read artifacts.
+    /// Whether `long_term_memory`, or the title if that is `None`, replaces `output` when the
+    /// prompt is rebuilt after the model has read it (ART-9). An output of more than 512 bytes is
+    /// stored as an artifact, too, if the run can read artifacts.
     pub include_output_only_once: bool,
-    /// Whether `output` is stored as an artifact even if it is short. The model then reads its first and last part
-    /// (ART-9).
+    /// Whether `output` is stored as an artifact even if it is short. The model then reads its
+    /// first and last part (ART-9).
     pub store_output: bool,
     /// Artifact that the call stored.
     pub artifact_ref: Option<ArtifactRef>,
@@ -283,8 +291,8 @@ impl ToolOutput {
         }
     }
 
-    /// Makes `memory` replace the output when the prompt is rebuilt, if the output has more than `bytes` bytes; see
-    /// [`Self::include_output_only_once`].
+    /// Makes `memory` replace the output when the prompt is rebuilt, if the output has more than
+    /// `bytes` bytes; see [`Self::include_output_only_once`].
     pub fn once_if_longer_than(self, bytes: usize, memory: String) -> Self {
         if self.output.len() <= bytes {
             return self;
@@ -326,19 +334,19 @@ pub trait Tool: Send + Sync + 'static {
     /// Returns the description of the tool. It never changes.
     fn spec(&self) -> &ToolSpec;
 
-    /// Returns what the tool lacks in order to work, such as a setting. A tool that lacks something is not offered to
-    /// models. The result never changes.
+    /// Returns what the tool lacks in order to work, such as a setting. A tool that lacks something
+    /// is not offered to models. The result never changes.
     fn missing_requirement(&self) -> Option<String> {
         None
     }
 
-    /// Returns the access for which a call requires permission (PERM-1); `None` if it requires none. The run asks
-    /// before the call, and again after permission was granted. If the result has changed by then, the call does not
-    /// run.
+    /// Returns the access for which a call requires permission (PERM-1); `None` if it requires
+    /// none. The run asks before the call, and again after permission was granted. If the result
+    /// has changed by then, the call does not run.
     ///
-    /// By default, a tool that changes something or uses the network requires permission, with a scope of all its
-    /// calls. An error becomes the outcome of the call. An implementation may access the file system, but must not wait
-    /// for anything else.
+    /// By default, a tool that changes something or uses the network requires permission, with a
+    /// scope of all its calls. An error becomes the outcome of the call. An implementation may
+    /// access the file system, but must not wait for anything else.
     fn required_access(
         &self,
         context: &ToolContext,
@@ -351,15 +359,16 @@ pub trait Tool: Send + Sync + 'static {
             .then(|| AccessRequest::whole_tool(spec.title.clone())))
     }
 
-    /// Returns the file or folder that a call would open, as an absolute path with symlinks resolved; `None` if the
-    /// call opens none or would fail. The path prefixes of hooks are matched against it.
+    /// Returns the file or folder that a call would open, as an absolute path with symlinks
+    /// resolved; `None` if the call opens none or would fail. The path prefixes of hooks are
+    /// matched against it.
     fn resolved_path(&self, context: &ToolContext, arguments: &Value) -> Option<PathBuf> {
         let _ = (context, arguments);
         None
     }
 
-    /// Returns the change that a call would make, as a unified diff, for the approver; `None` if it changes no text or
-    /// would fail. May read files and block.
+    /// Returns the change that a call would make, as a unified diff, for the approver; `None` if it
+    /// changes no text or would fail. May read files and block.
     fn preview(&self, context: &ToolContext, arguments: &Value) -> Option<String> {
         let _ = (context, arguments);
         None
@@ -401,8 +410,9 @@ impl<T: Tool + ?Sized> Tool for Arc<T> {
 
 /// Deserializes arguments into the type of a tool.
 ///
-/// The arguments have already been checked against the schema. A mismatch that the schema cannot express, such as a
-/// negative number for a `u64`, is rejected with a `validation_error`, so that the model can correct it.
+/// The arguments have already been checked against the schema. A mismatch that the schema cannot
+/// express, such as a negative number for a `u64`, is rejected with a `validation_error`, so that
+/// the model can correct it.
 pub fn arguments<T: serde::de::DeserializeOwned>(value: Value) -> Result<T, ErrorInfo> {
     serde_json::from_value(value).map_err(|error| {
         ErrorInfo::new(

@@ -1,7 +1,8 @@
 //! Tool `list_files`: lists a folder of the project.
 //!
-//! Each entry is one line: `path/` for a folder, `path<TAB>size` for a file. Paths are relative to the project, so that
-//! other tools accept them unchanged. A note in brackets at the end contains the totals.
+//! Each entry is one line: `path/` for a folder, `path<TAB>size` for a file. Paths are relative to
+//! the project, so that other tools accept them unchanged. A note in brackets at the end contains
+//! the totals.
 
 use std::{ops::ControlFlow, path::PathBuf, sync::Arc};
 

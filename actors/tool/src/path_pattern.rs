@@ -1,6 +1,7 @@
 //! Patterns of paths, such as `src/**/*.rs`, for the tools that search.
 //!
-//! A path fits if it fits the pattern, or the pattern with its brackets or braces taken literally (`pattern_variants.rs`).
+//! A path fits if it fits the pattern, or the pattern with its brackets or braces taken literally
+//! (`pattern_variants.rs`).
 
 use std::path::{Path, PathBuf};
 
@@ -14,7 +15,8 @@ use super::{
 /// A compiled pattern. `*` does not match a slash.
 pub(super) struct PathPattern {
     variants: GlobSet,
-    /// Folder that an absolute pattern names before its first special character, relative to the searched folder.
+    /// Folder that an absolute pattern names before its first special character, relative to the
+    /// searched folder.
     base: PathBuf,
 }
 
@@ -22,8 +24,8 @@ impl PathPattern {
     /// Compiles a pattern for the paths below `folder`: one relative to it, or an absolute one.
     ///
     /// # Errors
-    /// `validation_error` if it is no pattern, or an absolute one that starts outside the folder; `outside_allowed_roots` if
-    /// that starts where the tools may not read.
+    /// `validation_error` if it is no pattern, or an absolute one that starts outside the folder;
+    /// `outside_allowed_roots` if that starts where the tools may not read.
     pub(super) fn new(
         pattern: &str,
         roots: &PathPolicy,
@@ -85,8 +87,8 @@ fn below_folder<'a>(pattern: &'a str, folder: &Path) -> Option<&'a str> {
     rest.strip_prefix('/')
 }
 
-/// Splits an absolute pattern into the folder before its first component with a special character, and the rest. A pattern
-/// without one is split before its last component.
+/// Splits an absolute pattern into the folder before its first component with a special character,
+/// and the rest. A pattern without one is split before its last component.
 fn split_before_special(pattern: &str) -> (&str, &str) {
     let special = pattern.find(['*', '?', '[', '{']).unwrap_or(pattern.len());
     let slash = pattern[..special].rfind('/').unwrap_or(0);

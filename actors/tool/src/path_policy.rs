@@ -1,10 +1,11 @@
 //! Paths that file tools may read and write: the project and the allowed roots (TOOL-4).
 //!
-//! Architecture invariant: every path that a file tool opens is resolved by [`PathPolicy`]. It resolves symlinks, and
-//! rejects paths outside of the roots and paths that belong to the runtime itself. The file is then opened beneath its
-//! root without following symlinks (`safe_fs.rs`), so a change in the meantime has no effect. This module also
-//! identifies sensitive paths; each tool decides whether they require permission (`Tool::required_access`). Elsewhere:
-//! opening files (`safe_fs.rs`).
+//! Architecture invariant: every path that a file tool opens is resolved by [`PathPolicy`]. It
+//! resolves symlinks, and rejects paths outside of the roots and paths that belong to the runtime
+//! itself. The file is then opened beneath its root without following symlinks (`safe_fs.rs`), so a
+//! change in the meantime has no effect. This module also identifies sensitive paths; each tool
+//! decides whether they require permission (`Tool::required_access`). Elsewhere: opening files
+//! (`safe_fs.rs`).
 
 use std::{
     path::{Component, Path, PathBuf},
@@ -26,15 +27,18 @@ use super::{
 /// Paths that tools may read and write.
 #[derive(Debug, Default)]
 pub struct PathPolicy {
-    /// Allowed roots in addition to the project, with `~/` and symlinks resolved when the runtime was built.
+    /// Allowed roots in addition to the project, with `~/` and symlinks resolved when the runtime
+    /// was built.
     additional_roots: Vec<PathBuf>,
     home: Option<PathBuf>,
     user_home: Option<PathBuf>,
     /// Home of the runtime with symlinks resolved, set once it exists.
     resolved_home: OnceLock<PathBuf>,
-    /// Patterns of sensitive files, with `~/` resolved. One without a slash matches names of files and folders.
+    /// Patterns of sensitive files, with `~/` resolved. One without a slash matches names of files
+    /// and folders.
     sensitive_patterns: Vec<String>,
-    /// The compiled patterns. They are compiled when a path is first checked, because this takes milliseconds.
+    /// The compiled patterns. They are compiled when a path is first checked, because this takes
+    /// milliseconds.
     sensitive_files: OnceLock<SensitiveFiles>,
 }
 
@@ -46,8 +50,8 @@ struct SensitiveFiles {
 }
 
 impl SensitiveFiles {
-    /// Compiles patterns. Brackets and braces are also taken literally, because names contain them, and so is a pattern that
-    /// is not valid.
+    /// Compiles patterns. Brackets and braces are also taken literally, because names contain them,
+    /// and so is a pattern that is not valid.
     fn new(patterns: &[String]) -> Self {
         let mut names = GlobSetBuilder::new();
         let mut paths = GlobSetBuilder::new();
@@ -115,7 +119,8 @@ impl PathPolicy {
         }
     }
 
-    /// Resolves `asked`: a path relative to the project, or an absolute path inside one of the roots.
+    /// Resolves `asked`: a path relative to the project, or an absolute path inside one of the
+    /// roots.
     ///
     /// An escaped name, as the tools show it, is accepted too if no file has the literal name.
     pub(super) fn resolve_existing(
@@ -133,7 +138,8 @@ impl PathPolicy {
         literal
     }
 
-    /// Resolves the path of a file that may not exist. Symlinks in the existing part of the path are resolved.
+    /// Resolves the path of a file that may not exist. Symlinks in the existing part of the path
+    /// are resolved.
     pub(super) fn resolve_new(
         &self,
         project: &Path,
@@ -142,7 +148,8 @@ impl PathPolicy {
         let found = self.resolve_existing(project, asked);
         match &found {
             Err(error) if error.code == ErrorCode::FileNotFound => {}
-            // The relative path of a root is empty, so a write would create a file of the same name inside the root.
+            // The relative path of a root is empty, so a write would create a file of the same name
+            // inside the root.
             Ok(resolved) if resolved.relative.as_os_str().is_empty() => {
                 let message = format!(
                     "`{}` is a folder: choose another path",
@@ -191,8 +198,8 @@ impl PathPolicy {
         }
     }
 
-    /// Returns the file or folder to which the argument `path` of a call resolves; the project if there is no such
-    /// argument.
+    /// Returns the file or folder to which the argument `path` of a call resolves; the project if
+    /// there is no such argument.
     pub(super) fn path_argument(&self, project: &Path, arguments: &Value) -> Option<PathBuf> {
         let asked = arguments.get("path").map_or(Some("."), Value::as_str)?;
         self.resolve_existing(project, asked)
@@ -220,7 +227,8 @@ impl PathPolicy {
         };
         let roots =
             || std::iter::once(project).chain(self.additional_roots.iter().map(PathBuf::as_path));
-        // Checked before any file system access, so that an error does not reveal what exists outside the roots.
+        // Checked before any file system access, so that an error does not reveal what exists
+        // outside the roots.
         let could_be_inside = if path.is_absolute() {
             roots().any(|root| path.strip_prefix(root).is_ok_and(is_lexically_inside))
         } else {
@@ -256,13 +264,14 @@ impl PathPolicy {
             .is_some_and(|home| path.starts_with(home))
     }
 
-    /// Returns the allowed roots in addition to the project. A root that has become a symlink since then no longer
-    /// leads to the intended folder.
+    /// Returns the allowed roots in addition to the project. A root that has become a symlink since
+    /// then no longer leads to the intended folder.
     pub(super) fn additional_roots(&self) -> &[PathBuf] {
         &self.additional_roots
     }
 
-    /// Returns the guarded paths of the user's home directory, if a command that runs in `project` could change them.
+    /// Returns the guarded paths of the user's home directory, if a command that runs in `project`
+    /// could change them.
     pub(super) fn guarded_at_home(&self, project: &Path) -> Vec<PathBuf> {
         let home = self
             .user_home
@@ -283,7 +292,8 @@ impl PathPolicy {
         }
     }
 
-    /// Returns whether a path requires permission even though reading is free and writing is allowed.
+    /// Returns whether a path requires permission even though reading is free and writing is
+    /// allowed.
     pub(super) fn is_sensitive(&self, resolved: &ResolvedPath) -> bool {
         let files = self
             .sensitive_files
@@ -295,8 +305,8 @@ impl PathPolicy {
                 .any(|part| files.names.is_match(Path::new(part)))
     }
 
-    /// Returns the permission that is required to read a file; `None` unless the file is sensitive or has other hard
-    /// links.
+    /// Returns the permission that is required to read a file; `None` unless the file is sensitive
+    /// or has other hard links.
     pub(super) fn read_access(&self, resolved: &ResolvedPath) -> Option<AccessRequest> {
         let other_names = resolved.has_other_hard_links();
         if !self.is_sensitive(resolved) && !other_names {

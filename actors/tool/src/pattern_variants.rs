@@ -1,5 +1,5 @@
-//! Variants of a pattern for names of real files that contain characters of patterns, such as `app/[id]/page.tsx` and
-//! `{{name}}/setup.py`.
+//! Variants of a pattern for names of real files that contain characters of patterns, such as
+//! `app/[id]/page.tsx` and `{{name}}/setup.py`.
 
 /// Returns a pattern, and what it is with its brackets, its braces, or both taken literally.
 pub(super) fn literal_variants(pattern: &str) -> Vec<String> {

@@ -1,7 +1,7 @@
 //! The project directory as the file tools see it: how names are shown, and pages of output.
 //!
-//! Names are shown escaped, and the tools accept the escaped form as input. Elsewhere: which paths may be used
-//! (`path_policy.rs`), opening files (`safe_fs.rs`).
+//! Names are shown escaped, and the tools accept the escaped form as input. Elsewhere: which paths
+//! may be used (`path_policy.rs`), opening files (`safe_fs.rs`).
 
 use std::{
     fmt::Write as _,
@@ -112,8 +112,8 @@ pub(super) fn escape_path(path: &Path) -> String {
     text
 }
 
-/// Returns whether a character changes the writing direction, joins, or has no width. Such characters make two names
-/// look alike.
+/// Returns whether a character changes the writing direction, joins, or has no width. Such
+/// characters make two names look alike.
 fn is_invisible(c: char) -> bool {
     matches!(c, '\u{ad}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
 }
@@ -167,8 +167,8 @@ fn path_of(bytes: Vec<u8>) -> Option<PathBuf> {
 
 /// Runs the blocking part of a tool on a blocking thread.
 ///
-/// The token of `work` is cancelled when the call is cancelled, and when the future is dropped for another reason such
-/// as a timeout, so that the work does not continue without a caller.
+/// The token of `work` is cancelled when the call is cancelled, and when the future is dropped for
+/// another reason such as a timeout, so that the work does not continue without a caller.
 pub async fn blocking<T, W>(context: ToolContext, work: W) -> Result<T, ErrorInfo>
 where
     T: Send + 'static,

@@ -1,7 +1,8 @@
-//! Tool `read`: reads a text file of the project in pages, or an image or document that the model takes.
+//! Tool `read`: reads a text file of the project in pages, or an image or document that the model
+//! takes.
 //!
-//! A file is read through a buffer, never as a whole, and each line is kept only up to its limit. Elsewhere: artifacts
-//! (`read_artifact`), which files may be read (`path_policy.rs`).
+//! A file is read through a buffer, never as a whole, and each line is kept only up to its limit.
+//! Elsewhere: artifacts (`read_artifact`), which files may be read (`path_policy.rs`).
 
 use std::path::PathBuf;
 use std::{

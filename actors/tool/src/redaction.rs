@@ -1,7 +1,7 @@
 //! Redacts the outcomes of tool calls.
 //!
-//! An outcome is redacted before it is shortened. Otherwise, a preview that ends in the middle of a secret would show
-//! its first part, which could no longer be found.
+//! An outcome is redacted before it is shortened. Otherwise, a preview that ends in the middle of a
+//! secret would show its first part, which could no longer be found.
 
 use soong_text::Redactor;
 

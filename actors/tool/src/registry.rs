@@ -5,8 +5,8 @@
 //! - Each schema is a valid JSON schema of an object, compiled once.
 //! - Models see the tools in the order of registration.
 //!
-//! `goal`, `agent`, `evaluate` and `ask_human` are registered with a spec, so that their arguments are checked, but
-//! without a [`Tool`]: the run state machine executes them.
+//! `goal`, `agent`, `evaluate` and `ask_human` are registered with a spec, so that their arguments
+//! are checked, but without a [`Tool`]: the run state machine executes them.
 //!
 //! Elsewhere (in `soong`): those specs, which run may use which tool, and the calls themselves.
 
@@ -109,7 +109,8 @@ impl RegisteredTool {
         })
     }
 
-    /// Returns what the tool lacks in order to work. A tool that lacks something is not offered to models.
+    /// Returns what the tool lacks in order to work. A tool that lacks something is not offered to
+    /// models.
     pub fn missing_requirement(&self) -> Option<String> {
         self.tool
             .as_ref()
@@ -145,13 +146,15 @@ impl ToolRegistry {
         self.register_entry(Arc::new(RegisteredTool::new(Some(tool), spec)?))
     }
 
-    /// Registers a built-in tool. Its schema is not compiled here, because that would delay the start.
+    /// Registers a built-in tool. Its schema is not compiled here, because that would delay the
+    /// start.
     pub fn register_built_in(&mut self, tool: Arc<dyn Tool>) -> Result<(), RegisterError> {
         let spec = tool.spec().clone();
         self.register_entry(Arc::new(RegisteredTool::built_in(Some(tool), spec)))
     }
 
-    /// Registers a built-in tool that the run state machine executes. The registry still checks its arguments.
+    /// Registers a built-in tool that the run state machine executes. The registry still checks its
+    /// arguments.
     pub fn register_built_in_spec(&mut self, spec: ToolSpec) -> Result<(), RegisterError> {
         self.register_entry(Arc::new(RegisteredTool::built_in(None, spec)))
     }
@@ -198,9 +201,10 @@ impl ToolRegistry {
 
     /// Parses the text that a model wrote as arguments of `name`, and checks it against the schema.
     ///
-    /// Empty text counts as `{}`, because some providers send it for tools without arguments. An error states each
-    /// violation and its location (a JSON pointer), and lists at most three. The time is bounded, but the schema of
-    /// another party may use it up: do not call this in an actor for tools that are not built in.
+    /// Empty text counts as `{}`, because some providers send it for tools without arguments. An
+    /// error states each violation and its location (a JSON pointer), and lists at most three. The
+    /// time is bounded, but the schema of another party may use it up: do not call this in an actor
+    /// for tools that are not built in.
     pub fn check_arguments(&self, name: &str, raw: &str) -> Result<CheckedArguments, ErrorInfo> {
         let Some(entry) = self.get(name) else {
             let message =
@@ -212,7 +216,8 @@ impl ToolRegistry {
                 format!("the arguments of `{name}` do not fit: {what}. Mend them and call again.");
             Err(ErrorInfo::new(ErrorCode::ValidationError, message))
         };
-        // The error repeats the text, because the conversation shows invalid arguments to the model as an empty object.
+        // The error repeats the text, because the conversation shows invalid arguments to the model
+        // as an empty object.
         let quoted_arguments = || format!("It was called with: {}", truncated(raw.trim()));
         let unwrapped = unwrap_json_string(raw);
         let arguments = match unwrapped.as_deref().unwrap_or(raw).trim() {

@@ -1,8 +1,8 @@
-//! The Git repository that contains a project, if the project is a folder below its root: the ignore files and the
-//! notes for agents between that root and the project apply too.
+//! The Git repository that contains a project, if the project is a folder below its root: the
+//! ignore files and the notes for agents between that root and the project apply too.
 //!
-//! Git is not run. A repository counts only if its `.git` belongs to the owner of the project: another user of the
-//! machine could create one in a shared parent folder, such as `/tmp`.
+//! Git is not run. A repository counts only if its `.git` belongs to the owner of the project:
+//! another user of the machine could create one in a shared parent folder, such as `/tmp`.
 
 use std::{
     os::unix::fs::MetadataExt,
@@ -17,8 +17,8 @@ use ignore::{
 /// Names of ignore files, the more important one last.
 const IGNORE_FILES: [&str; 2] = [".gitignore", ".ignore"];
 
-/// Returns the root of the repository that contains a project. `None` if the project is that root, or is in no
-/// repository.
+/// Returns the root of the repository that contains a project. `None` if the project is that root,
+/// or is in no repository.
 pub fn repository_root(project: &Path) -> Option<PathBuf> {
     let owner = std::fs::metadata(project).ok()?.uid();
     let root = project
@@ -36,9 +36,10 @@ pub(crate) struct OuterIgnores {
 }
 
 impl OuterIgnores {
-    /// Reads the ignore files from the root of the repository down to the project, whose own exceptions count before
-    /// those above it. Patterns that are invalid are skipped, as Git does. There are none if the repository ignores the
-    /// project itself, as one with the user's settings in the home folder does.
+    /// Reads the ignore files from the root of the repository down to the project, whose own
+    /// exceptions count before those above it. Patterns that are invalid are skipped, as Git does.
+    /// There are none if the repository ignores the project itself, as one with the user's settings
+    /// in the home folder does.
     pub(crate) fn read(project: &Path) -> Self {
         let Some(root) = repository_root(project) else {
             return Self::default();
@@ -64,7 +65,8 @@ impl OuterIgnores {
         }
     }
 
-    /// Returns whether a path below the project is ignored. The nearest file that says something about it decides.
+    /// Returns whether a path below the project is ignored. The nearest file that says something
+    /// about it decides.
     pub(crate) fn are_ignoring(&self, path: &Path, is_folder: bool) -> bool {
         for ignores in self
             .files

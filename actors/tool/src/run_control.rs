@@ -1,4 +1,5 @@
-//! The run that a tool or a callback works for: its children, its collaborators, and questions to users.
+//! The run that a tool or a callback works for: its children, its collaborators, and questions to
+//! users.
 //!
 //! Elsewhere (in `soong`): the implementation, and the limits, budgets and events of children.
 
@@ -9,33 +10,38 @@ use crate::ChildSpec;
 
 /// Controls the run that a tool or a callback works for. The runtime implements it.
 ///
-/// A tool call that is repeated after a crash gets the children and the answers that its interrupted attempt requested, in
-/// the same order. So a tool must request them in the same order each time. A repeated callback starts new children.
+/// A tool call that is repeated after a crash gets the children and the answers that its
+/// interrupted attempt requested, in the same order. So a tool must request them in the same order
+/// each time. A repeated callback starts new children.
 pub trait RunControl: Send + Sync + 'static {
-    /// Starts children of the run, all or none, in one commit. They have the limits, budgets, permissions and events
-    /// of children that a model starts. Their results are not added to the conversation. The run does not end before
-    /// them.
+    /// Starts children of the run, all or none, in one commit. They have the limits, budgets,
+    /// permissions and events of children that a model starts. Their results are not added to the
+    /// conversation. The run does not end before them.
     ///
     /// # Errors
-    /// `child_limit_exceeded`, `budget_exceeded` or `validation_error` as for the tool `agent`; `nothing_running` if the
-    /// run is ending; `validation_error` if the interrupted attempt started a child with another task here.
+    /// `child_limit_exceeded`, `budget_exceeded` or `validation_error` as for the tool `agent`;
+    /// `nothing_running` if the run is ending; `validation_error` if the interrupted attempt
+    /// started a child with another task here.
     fn spawn(
         &self,
         children: Vec<ChildSpec>,
     ) -> BoxFuture<'static, Result<Vec<SpawnedChild>, ErrorInfo>>;
 
-    /// Adds or replaces a collaborator of the run: a person or another system that it works with. The model sees it with
-    /// the sub-agents. It is recorded before the outcome of the call. It is ignored if its name belongs to a sub-agent.
+    /// Adds or replaces a collaborator of the run: a person or another system that it works with.
+    /// The model sees it with the sub-agents. It is recorded before the outcome of the call. It is
+    /// ignored if its name belongs to a sub-agent.
     fn set_collaborator(&self, collaborator: Collaborator);
 
     /// Reads the collaborators of the run's trace, sub-agents included, as they are stored.
     fn collaborators(&self) -> BoxFuture<'static, Result<Vec<Collaborator>, ErrorInfo>>;
 
-    /// Asks a person, and waits for the answer. `to`: the name of the person; `None` asks the user of the run. The run
-    /// is shown as waiting. The time limit of the tool also applies to this wait.
+    /// Asks a person, and waits for the answer. `to`: the name of the person; `None` asks the user
+    /// of the run. The run is shown as waiting. The time limit of the tool also applies to this
+    /// wait.
     ///
     /// # Errors
-    /// `validation_error` if the question is empty, or if a callback asks; `nothing_running` if the run is ending.
+    /// `validation_error` if the question is empty, or if a callback asks; `nothing_running` if the
+    /// run is ending.
     fn ask(
         &self,
         question: String,
@@ -69,7 +75,8 @@ impl SpawnedChild {
         &self.run_id
     }
 
-    /// Returns the child's trace, which [`ChildSpec::continue_from`](fn@ChildSpec::continue_from) continues.
+    /// Returns the child's trace, which [`ChildSpec::continue_from`](fn@ChildSpec::continue_from)
+    /// continues.
     pub fn trace_id(&self) -> &TraceId {
         &self.trace_id
     }

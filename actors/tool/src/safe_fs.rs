@@ -1,19 +1,22 @@
 //! Opens and writes files below a root without following symlinks.
 //!
-//! The folder of a file is opened beneath the root: on Linux by `openat2`, elsewhere component by component, each
-//! opened relative to the previous one. A symlink that was created after the path was resolved causes an error. Only
-//! regular files are opened, and opening never waits for a pipe or device. A file is written under a temporary name in
-//! its folder and moved into place when it is complete.
+//! The folder of a file is opened beneath the root: on Linux by `openat2`, elsewhere component by
+//! component, each opened relative to the previous one. A symlink that was created after the path
+//! was resolved causes an error. Only regular files are opened, and opening never waits for a pipe
+//! or device. A file is written under a temporary name in its folder and moved into place when it
+//! is complete.
 //!
-//! Writes of one file never overwrite each other unseen (TOOL-4). In this process, a lock covers the check of the file that
-//! is replaced and its replacement. Other programs know no lock: the new file is exchanged with the old one, which is
-//! checked again, and exchanged back if it was changed meanwhile. A program that has the old file open still writes to it.
+//! Writes of one file never overwrite each other unseen (TOOL-4). In this process, a lock covers
+//! the check of the file that is replaced and its replacement. Other programs know no lock: the new
+//! file is exchanged with the old one, which is checked again, and exchanged back if it was changed
+//! meanwhile. A program that has the old file open still writes to it.
 //!
-//! The temporary file is locked until it is in place, so a process that finds an older one without a lock knows that its
-//! writer was killed. After the exchange, its name may hold another program's file, so it gets a name before that is never
-//! cleaned up.
+//! The temporary file is locked until it is in place, so a process that finds an older one without
+//! a lock knows that its writer was killed. After the exchange, its name may hold another program's
+//! file, so it gets a name before that is never cleaned up.
 //!
-//! Elsewhere: which paths may be opened (`path_policy.rs`), and which require permission (the tools).
+//! Elsewhere: which paths may be opened (`path_policy.rs`), and which require permission (the
+//! tools).
 
 use std::{
     ffi::OsStr,
@@ -66,11 +69,11 @@ pub(super) fn open_file(resolved: &ResolvedPath) -> Result<(File, Metadata), Err
     Ok((file, metadata))
 }
 
-/// Reads up to `max_bytes` of a text file of a project, for a run that did not request it with a tool call. Returns the
-/// text, and whether it is the whole file.
+/// Reads up to `max_bytes` of a text file of a project, for a run that did not request it with a
+/// tool call. Returns the text, and whether it is the whole file.
 ///
-/// Files that would require permission are rejected: files outside the project, sensitive files, and files with other
-/// hard links.
+/// Files that would require permission are rejected: files outside the project, sensitive files,
+/// and files with other hard links.
 pub fn read_text(
     roots: &PathPolicy,
     project: &Path,
@@ -129,11 +132,12 @@ pub fn list_dir_names(roots: &PathPolicy, project: &Path, folder: &str) -> Vec<S
         .collect()
 }
 
-/// Writes a file atomically: afterwards it has its complete new content or is unchanged. Returns whether the file is
-/// new.
+/// Writes a file atomically: afterwards it has its complete new content or is unchanged. Returns
+/// whether the file is new.
 ///
-/// `is_expected` decides by the content of the existing file whether it may be replaced. It is called before the file is
-/// replaced, and again after that with the file that was replaced; if it rejects that one, the replacement is undone.
+/// `is_expected` decides by the content of the existing file whether it may be replaced. It is
+/// called before the file is replaced, and again after that with the file that was replaced; if it
+/// rejects that one, the replacement is undone.
 pub(super) fn write_file(
     resolved: &ResolvedPath,
     content: &[u8],
@@ -194,7 +198,8 @@ pub(super) fn write_file(
     Ok(before.is_none())
 }
 
-/// Opens the folder of a file for [`replace_if`] and the like. `path` must be absolute, without symlinks.
+/// Opens the folder of a file for [`replace_if`] and the like. `path` must be absolute, without
+/// symlinks.
 fn parent_of(path: &Path) -> io::Result<(OwnedFd, &OsStr)> {
     let no_file = || io::Error::new(io::ErrorKind::InvalidInput, "the path names no file");
     let name = path.file_name().ok_or_else(no_file)?;
@@ -202,8 +207,8 @@ fn parent_of(path: &Path) -> io::Result<(OwnedFd, &OsStr)> {
     Ok((unix::open_root(folder)?, name))
 }
 
-/// Creates a file atomically, with these permissions. Returns `false` if the name exists. `path` must be absolute, without
-/// symlinks.
+/// Creates a file atomically, with these permissions. Returns `false` if the name exists. `path`
+/// must be absolute, without symlinks.
 pub fn create_new(path: &Path, content: &[u8], mode: u32) -> io::Result<bool> {
     let (folder, name) = parent_of(path)?;
     let mut draft = unix::TempFile::create(&folder, None)?;
@@ -215,8 +220,9 @@ pub fn create_new(path: &Path, content: &[u8], mode: u32) -> io::Result<bool> {
     Ok(is_created)
 }
 
-/// Replaces the content of a file atomically, if it has the expected content. Returns `false`, and changes nothing, if it
-/// does not, or if it is no regular file. Owner and permissions stay. `path` must be absolute, without symlinks.
+/// Replaces the content of a file atomically, if it has the expected content. Returns `false`, and
+/// changes nothing, if it does not, or if it is no regular file. Owner and permissions stay. `path`
+/// must be absolute, without symlinks.
 ///
 /// `is_expected` is called before and after the replacement, as in the tools that write.
 pub fn replace_if(
@@ -227,8 +233,9 @@ pub fn replace_if(
     replace(path, content, false, is_expected)
 }
 
-/// Same as [`replace_if`], for a file whose writers hold a lock, except for editors. What a killed writer has left is always
-/// removed by [`remove_drafts_in`], even if it is what an editor saved at the very moment of the kill.
+/// Same as [`replace_if`], for a file whose writers hold a lock, except for editors. What a killed
+/// writer has left is always removed by [`remove_drafts_in`], even if it is what an editor saved at
+/// the very moment of the kill.
 pub fn replace_locked_if(
     path: &Path,
     content: &[u8],
@@ -260,9 +267,9 @@ fn replace(
     Ok(is_replaced)
 }
 
-/// Removes a file if it has the expected content. Returns `false`, and changes nothing, if it does not, or if it is no
-/// regular file. `path` must be absolute, without symlinks. Where files cannot be renamed without replacing others, the
-/// content is only checked before the removal.
+/// Removes a file if it has the expected content. Returns `false`, and changes nothing, if it does
+/// not, or if it is no regular file. `path` must be absolute, without symlinks. Where files cannot
+/// be renamed without replacing others, the content is only checked before the removal.
 pub fn remove_if(path: &Path, mut is_expected: impl FnMut(&mut File) -> bool) -> io::Result<bool> {
     let (folder, name) = parent_of(path)?;
     let Some(before) = unix::regular_entry_stat(&folder, name)? else {
@@ -275,8 +282,9 @@ pub fn remove_if(path: &Path, mut is_expected: impl FnMut(&mut File) -> bool) ->
     Ok(is_removed)
 }
 
-/// Removes the temporary files from before `started` that killed processes left in the folder of `path`, which is relative
-/// to the project or absolute. Returns their number. Does nothing if the folder does not exist or may not be used.
+/// Removes the temporary files from before `started` that killed processes left in the folder of
+/// `path`, which is relative to the project or absolute. Returns their number. Does nothing if the
+/// folder does not exist or may not be used.
 ///
 /// `started` must be before any write that may be in progress and has not locked its file yet.
 pub fn remove_drafts_beside(
@@ -361,7 +369,8 @@ mod unix {
     use super::super::project_path::ResolvedPath;
 
     #[cfg(any(target_os = "linux", target_vendor = "apple"))]
-    /// Maximum size of an extended attribute, and of the list of their names, in bytes (limits of Linux).
+    /// Maximum size of an extended attribute, and of the list of their names, in bytes (limits of
+    /// Linux).
     const MAX_ATTRIBUTE_BYTES: usize = 65_536;
     const FOLDER: OFlags = OFlags::DIRECTORY
         .union(OFlags::NOFOLLOW)
@@ -370,8 +379,8 @@ mod unix {
     #[cfg(target_os = "linux")]
     const BENEATH: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLINKS);
 
-    /// Opens the root. On Linux no component of its path may be a symlink, because the path was resolved when it was
-    /// allowed.
+    /// Opens the root. On Linux no component of its path may be a symlink, because the path was
+    /// resolved when it was allowed.
     pub(super) fn open_root(root: &Path) -> io::Result<OwnedFd> {
         #[cfg(target_os = "linux")]
         match openat2(CWD, root, FOLDER, Mode::empty(), ResolveFlags::NO_SYMLINKS) {
@@ -382,11 +391,13 @@ mod unix {
         Ok(openat(CWD, root, FOLDER, Mode::empty())?)
     }
 
-    /// Opens the folder that contains a file. If `create` is set, creates the missing folders of its path.
+    /// Opens the folder that contains a file. If `create` is set, creates the missing folders of
+    /// its path.
     pub(super) fn open_parent_dir(place: &ResolvedPath, create: bool) -> io::Result<OwnedFd> {
         let root = open_root(&place.root)?;
         let parent = place.relative.parent().unwrap_or(Path::new(""));
-        // Because of the `.`, a symlink at the end fails with `ELOOP` like any other, not with `ENOTDIR`.
+        // Because of the `.`, a symlink at the end fails with `ELOOP` like any other, not with
+        // `ENOTDIR`.
         #[cfg(target_os = "linux")]
         match openat2(&root, parent.join("."), FOLDER, Mode::empty(), BENEATH) {
             Err(Errno::NOSYS | Errno::PERM) => {}
@@ -396,7 +407,8 @@ mod unix {
         open_each_component(root, parent, create)
     }
 
-    /// Opens a folder below `at` component by component. If `create` is set, creates the missing ones.
+    /// Opens a folder below `at` component by component. If `create` is set, creates the missing
+    /// ones.
     pub(super) fn open_each_component(
         mut at: OwnedFd,
         path: &Path,
@@ -430,8 +442,8 @@ mod unix {
         match FileType::from_raw_mode(stat.st_mode) {
             FileType::RegularFile | FileType::Directory => {}
             FileType::Symlink => return Err(Errno::LOOP.into()),
-            // Opening a device may have side effects. The caller reports everything that is neither a file nor a
-            // folder with the same error.
+            // Opening a device may have side effects. The caller reports everything that is neither
+            // a file nor a folder with the same error.
             _ => return File::open("/dev/null"),
         }
         // Do not wait for a pipe or device that has replaced the file in the meantime.
@@ -448,7 +460,8 @@ mod unix {
         }
     }
 
-    /// Returns the metadata of a regular file in a folder; `None` if the name does not exist or is something else.
+    /// Returns the metadata of a regular file in a folder; `None` if the name does not exist or is
+    /// something else.
     pub(super) fn regular_entry_stat(folder: &OwnedFd, name: &OsStr) -> io::Result<Option<Stat>> {
         let stat = entry_stat(folder, name)?;
         Ok(stat.filter(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile))
@@ -507,16 +520,19 @@ mod unix {
 
     /// Beginning of the names of temporary files.
     const DRAFT_PREFIX: &str = ".soong-";
-    /// End of the names of temporary files that are being written. A file with this name is never another program's.
+    /// End of the names of temporary files that are being written. A file with this name is never
+    /// another program's.
     const DRAFT_SUFFIX: &str = ".tmp";
-    /// End of the names of temporary files that are being exchanged. A file with this name may be another program's.
+    /// End of the names of temporary files that are being exchanged. A file with this name may be
+    /// another program's.
     const EXCHANGE_SUFFIX: &str = ".replaced";
 
     fn unique_name(suffix: &str) -> String {
         format!("{DRAFT_PREFIX}{}{suffix}", uuid::Uuid::now_v7().simple())
     }
 
-    /// Returns when a temporary file with this name was created; `None` if it is not the name of one.
+    /// Returns when a temporary file with this name was created; `None` if it is not the name of
+    /// one.
     fn draft_time(name: &str) -> Option<SystemTime> {
         let id = name
             .strip_prefix(DRAFT_PREFIX)?
@@ -525,7 +541,8 @@ mod unix {
         Some(SystemTime::UNIX_EPOCH + Duration::new(seconds, nanos))
     }
 
-    /// Removes the temporary files of a folder from before `started` whose writers were killed. Returns their number.
+    /// Removes the temporary files of a folder from before `started` whose writers were killed.
+    /// Returns their number.
     pub(super) fn remove_abandoned_drafts(folder: &OwnedFd, started: SystemTime) -> usize {
         let mut removed = 0;
         let Ok(entries) = rustix::fs::Dir::read_from(folder) else {
@@ -556,7 +573,8 @@ mod unix {
         removed
     }
 
-    /// Removes a file if it is as expected. It is checked again under another name, where other programs do not replace it.
+    /// Removes a file if it is as expected. It is checked again under another name, where other
+    /// programs do not replace it.
     pub(super) fn remove_if(
         folder: &OwnedFd,
         name: &OsStr,
@@ -583,15 +601,16 @@ mod unix {
             return Ok(true);
         }
         match rename_new(folder, taken, name) {
-            // Another program has created the name again: its newest file stays, and the older one keeps the other name.
+            // Another program has created the name again: its newest file stays, and the older one
+            // keeps the other name.
             Ok(()) | Err(Errno::EXIST) => Ok(false),
             Err(error) => Err(error.into()),
         }
     }
 
-    /// Gives a new file the access control list and the extended attributes of an entry, except for those that the system
-    /// derives from the content or from the writer. Attributes that may not be set are left out. Returns whether the list is
-    /// that of the entry.
+    /// Gives a new file the access control list and the extended attributes of an entry, except for
+    /// those that the system derives from the content or from the writer. Attributes that may not
+    /// be set are left out. Returns whether the list is that of the entry.
     #[cfg(any(target_os = "linux", target_vendor = "apple"))]
     fn copy_attributes(folder: &OwnedFd, name: &OsStr, file: &File) -> bool {
         const ACCESS_CONTROL_LIST: &[u8] = b"system.posix_acl_access";
@@ -634,13 +653,15 @@ mod unix {
         folder: &'a OwnedFd,
         name: String,
         pub(super) file: File,
-        /// Whether the temporary name may be that of a file of another program, which is not removed.
+        /// Whether the temporary name may be that of a file of another program, which is not
+        /// removed.
         keeps_entry: bool,
     }
 
     impl<'a> TempFile<'a> {
-        /// Creates the file with owner, permissions, access control list and extended attributes of `like`, the file that it
-        /// will replace. Owner and attributes stay as they are in a new file if they cannot be set.
+        /// Creates the file with owner, permissions, access control list and extended attributes of
+        /// `like`, the file that it will replace. Owner and attributes stay as they are in a new
+        /// file if they cannot be set.
         pub(super) fn create(
             folder: &'a OwnedFd,
             like: Option<(&OsStr, &Stat)>,
@@ -667,8 +688,8 @@ mod unix {
                         let _ = rustix::fs::fchown(&draft.file, None, Some(group));
                     }
                 }
-                // With an access control list, the mode of the group is the mask of the list: without the list, it would give
-                // the group more than it had.
+                // With an access control list, the mode of the group is the mask of the list:
+                // without the list, it would give the group more than it had.
                 let bits = if copy_attributes(folder, replaced_name, &draft.file) {
                     0o777
                 } else {
@@ -688,7 +709,8 @@ mod unix {
             let own_name: &OsStr = self.name.as_ref();
             let renamed = match rename_new(self.folder, own_name, name) {
                 Err(Errno::INVAL | Errno::NOSYS | Errno::PERM) => {
-                    // Not supported. A second link fails as well if the name exists; dropping the draft removes the first.
+                    // Not supported. A second link fails as well if the name exists; dropping the
+                    // draft removes the first.
                     linkat(self.folder, own_name, self.folder, name, AtFlags::empty())
                 }
                 renamed => renamed,
@@ -700,7 +722,8 @@ mod unix {
             }
         }
 
-        /// Gives the file a name that is never cleaned up, because after the exchange it may hold another program's file.
+        /// Gives the file a name that is never cleaned up, because after the exchange it may hold
+        /// another program's file.
         pub(super) fn take_exchange_name(&mut self) -> io::Result<()> {
             let exchange_name = unique_name(EXCHANGE_SUFFIX);
             renameat(
@@ -713,8 +736,8 @@ mod unix {
             Ok(())
         }
 
-        /// Replaces the entry with the name, which had the metadata `before`. Returns `false`, and changes nothing, if it is
-        /// no longer as expected.
+        /// Replaces the entry with the name, which had the metadata `before`. Returns `false`, and
+        /// changes nothing, if it is no longer as expected.
         pub(super) fn replace(
             &mut self,
             name: &OsStr,
@@ -730,7 +753,8 @@ mod unix {
                 Ok(()) => {}
                 // Removed since the check.
                 Err(Errno::NOENT) => return Ok(false),
-                // The kernel, the container or the file system does not support it. Other errors fail this as well.
+                // The kernel, the container or the file system does not support it. Other errors
+                // fail this as well.
                 Err(_) => {
                     renameat(self.folder, own_name, self.folder, name)?;
                     return Ok(true);
@@ -740,7 +764,8 @@ mod unix {
                 // The replaced file has the temporary name now, and is removed with it.
                 return Ok(true);
             }
-            // Another program has replaced or changed the file since the check: it gets its file back.
+            // Another program has replaced or changed the file since the check: it gets its file
+            // back.
             self.keeps_entry = true;
             match exchange(self.folder, own_name, name) {
                 Ok(()) => {}
@@ -754,8 +779,8 @@ mod unix {
             let own = fstat(&self.file)?;
             let moved = statat(self.folder, own_name, AtFlags::SYMLINK_NOFOLLOW)?;
             if (own.st_dev, own.st_ino) != (moved.st_dev, moved.st_ino) {
-                // It has written once more in between: its newest file stays. The older one keeps the temporary name, in
-                // case that it has written yet again.
+                // It has written once more in between: its newest file stays. The older one keeps
+                // the temporary name, in case that it has written yet again.
                 exchange(self.folder, own_name, name)?;
                 self.take_exchange_name()?;
                 return Ok(false);
@@ -765,7 +790,8 @@ mod unix {
         }
     }
 
-    /// Returns whether an entry is a regular file with unchanged owner and permissions, and the expected content.
+    /// Returns whether an entry is a regular file with unchanged owner and permissions, and the
+    /// expected content.
     fn is_as_expected(
         folder: &OwnedFd,
         name: &OsStr,

@@ -7,7 +7,8 @@ use schemars::{
 };
 use serde_json::Value;
 
-/// Returns the schema of a type as models see it: one object without references, titles and formats.
+/// Returns the schema of a type as models see it: one object without references, titles and
+/// formats.
 pub fn schema_of<T: JsonSchema>() -> Value {
     let settings = SchemaSettings::draft2020_12()
         .for_deserialize()

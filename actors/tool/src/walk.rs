@@ -1,9 +1,10 @@
 //! Walks through a project: which entries are skipped, the limits, and the order.
 //!
-//! Skips `.git`, `.soong-agent`, kernel file systems, and everything that the `.gitignore` and `.ignore` files of the
-//! project exclude, unless the walk starts there (TOOL-3a). If the project is a folder of a repository, the ignore
-//! files up to the root of the repository count too. Others above it and the git settings of the user have no effect,
-//! so that a project looks the same on every machine. Symlinks are reported but not followed.
+//! Skips `.git`, `.soong-agent`, kernel file systems, and everything that the `.gitignore` and
+//! `.ignore` files of the project exclude, unless the walk starts there (TOOL-3a). If the project
+//! is a folder of a repository, the ignore files up to the root of the repository count too. Others
+//! above it and the git settings of the user have no effect, so that a project looks the same on
+//! every machine. Symlinks are reported but not followed.
 
 use std::{
     ops::ControlFlow,
@@ -33,7 +34,8 @@ pub(crate) struct WalkEnd {
 }
 
 impl WalkEnd {
-    /// Returns the end of a note for the model: which entries are missing. Empty if the walk was complete.
+    /// Returns the end of a note for the model: which entries are missing. Empty if the walk was
+    /// complete.
     pub(crate) fn note_suffix(&self) -> String {
         let mut remark = String::new();
         if self.reached_limit {
@@ -65,8 +67,8 @@ pub(crate) fn walk(
     let mut end = WalkEnd::default();
     let project = start.root.as_path();
     let own = roots.runtime_home();
-    // Start at the root of the project, so that its ignore files apply. Only folders on the path to `start` are
-    // entered.
+    // Start at the root of the project, so that its ignore files apply. Only folders on the path to
+    // `start` are entered.
     let mut reached = false;
     let walk = Walk {
         project,

@@ -1,7 +1,8 @@
 //! Tool `write`: writes a whole file of the project (TOOL-4).
 //!
-//! An existing file is replaced only if the call sets `overwrite`. Elsewhere: which files may be written
-//! (`path_policy.rs`), atomic writing (`safe_fs.rs`), changing a part of a file (the tool `edit`).
+//! An existing file is replaced only if the call sets `overwrite`. Elsewhere: which files may be
+//! written (`path_policy.rs`), atomic writing (`safe_fs.rs`), changing a part of a file (the tool
+//! `edit`).
 
 use std::{cell::Cell, fs::File, path::PathBuf, sync::Arc};
 
@@ -99,8 +100,8 @@ impl Tool for Write {
     fn preview(&self, context: &ToolContext, value: &Value) -> Option<String> {
         let arguments: Arguments = arguments(value.clone()).ok()?;
         let (resolved, demand) = self.resolve(context, &arguments).ok()?;
-        // The permission request is stored with this preview, so the preview must not contain the text of a file that
-        // requires permission to read.
+        // The permission request is stored with this preview, so the preview must not contain the
+        // text of a file that requires permission to read.
         if self.roots.read_access(&resolved).is_some() {
             return None;
         }

@@ -1,7 +1,7 @@
 //! Which IP addresses are public, that is, reachable by everyone on the internet (TOOL-6).
 //!
-//! The rule is a list of networks that are not public, from the IANA registries of special-purpose addresses. An IPv6
-//! address that embeds an IPv4 address is checked by the embedded one.
+//! The rule is a list of networks that are not public, from the IANA registries of special-purpose
+//! addresses. An IPv6 address that embeds an IPv4 address is checked by the embedded one.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -54,7 +54,8 @@ fn is_public_v6(address: Ipv6Addr) -> bool {
     let within = |network: Ipv6Addr, length: u32| {
         (address.to_bits() ^ network.to_bits()) >> (128 - length) == 0
     };
-    // Outside of 2000::/3 no address is public: loopback, local, multicast, discard and reserved addresses.
+    // Outside of 2000::/3 no address is public: loopback, local, multicast, discard and reserved
+    // addresses.
     within(Ipv6Addr::new(0x2000, 0, 0, 0, 0, 0, 0, 0), 3)
         && !NON_PUBLIC_V6
             .iter()

@@ -1,8 +1,8 @@
 //! Fetches pages from public addresses only (TOOL-6).
 //!
 //! Architecture invariants:
-//! - An address is checked in [`PublicResolver`], from which the connection takes it. So the checked address is the one
-//!   that is connected to.
+//! - An address is checked in [`PublicResolver`], from which the connection takes it. So the
+//!   checked address is the one that is connected to.
 //! - An IP address that is part of the URL is not looked up, and is checked before each request.
 //! - Redirects are followed by this module, and each target is checked.
 //! - No proxy, no cookies, no referer, and no connection is reused after its response.

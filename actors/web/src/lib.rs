@@ -7,8 +7,8 @@
 //! - `tree` and `page`: convert HTML to Markdown.
 //! - `search`: the search services.
 //!
-//! Architecture invariant: every connection of `webfetch` is made by `client`, which checks the addresses that it
-//! connects to, also after each redirect.
+//! Architecture invariant: every connection of `webfetch` is made by `client`, which checks the
+//! addresses that it connects to, also after each redirect.
 
 pub(crate) mod address;
 pub(crate) mod client;

@@ -4,9 +4,11 @@
 
 use encoding_rs::{Encoding, UTF_8, WINDOWS_1252};
 
-/// Number of bytes at the start of a page that are searched for its `<meta>` charset; the same as in browsers.
+/// Number of bytes at the start of a page that are searched for its `<meta>` charset; the same as
+/// in browsers.
 const META_CHARSET_BYTES: usize = 1024;
-/// Number of characters at the start of a body without a content type that are checked to detect HTML.
+/// Number of characters at the start of a body without a content type that are checked to detect
+/// HTML.
 const HTML_DETECTION_CHARS: usize = 512;
 
 /// Content type of a response.
@@ -76,8 +78,9 @@ impl ContentType {
 
     /// Decodes a body; `None` if it is not text, whatever its type.
     ///
-    /// A byte order mark takes precedence over the header, and the header over the `<meta>` charset. Without any of
-    /// them, the body is decoded as UTF-8 if it is valid, and otherwise as Windows-1252.
+    /// A byte order mark takes precedence over the header, and the header over the `<meta>`
+    /// charset. Without any of them, the body is decoded as UTF-8 if it is valid, and otherwise as
+    /// Windows-1252.
     pub(crate) fn decode(&self, body: &[u8]) -> Option<String> {
         let marked = Encoding::for_bom(body).map(|(encoding, _)| encoding);
         let encoding = marked

@@ -1,7 +1,8 @@
 //! Converts HTML to Markdown with bounded stack, time and size.
 //!
-//! `htmd` walks the tree recursively and copies its output at each level, so the tree bounds its work (`tree.rs`). Its
-//! table handler is replaced, because it drops the header cells of rows and pads each column to its longest cell.
+//! `htmd` walks the tree recursively and copies its output at each level, so the tree bounds its
+//! work (`tree.rs`). Its table handler is replaced, because it drops the header cells of rows and
+//! pads each column to its longest cell.
 //!
 //! Elsewhere: what is removed from a page (`tree.rs`).
 
@@ -31,7 +32,8 @@ pub(crate) struct Markdown {
     pub(crate) is_cut: bool,
 }
 
-/// Converts a page to Markdown. Links are resolved against `base`. Blocks, for some seconds in the worst case.
+/// Converts a page to Markdown. Links are resolved against `base`. Blocks, for some seconds in the
+/// worst case.
 pub(crate) fn markdown(html: &str, base: &Url, cancel: &CancellationToken) -> Markdown {
     let tree = tree::parse(html, base, cancel);
     if cancel.is_cancelled() {
@@ -67,8 +69,8 @@ pub(crate) fn markdown(html: &str, base: &Url, cancel: &CancellationToken) -> Ma
     }
 }
 
-/// Writes a table as a Markdown table. A table that contains another table is used for layout, so its cells become
-/// blocks.
+/// Writes a table as a Markdown table. A table that contains another table is used for layout, so
+/// its cells become blocks.
 fn table(handlers: &dyn Handlers, element: Element<'_>) -> Option<HandlerResult> {
     let rows = rows(element.node);
     let cells = |row: &Rc<Node>| children(row, &["td", "th"]);

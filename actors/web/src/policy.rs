@@ -1,7 +1,8 @@
 //! Which URLs are valid, and which hosts require permission (TOOL-6, PERM-1).
 //!
-//! Pure: resolves nothing and makes no connection. Invariants: only http and https URLs, and no user name or password
-//! in a URL; a permission is for a host and its port, if that is not the default port.
+//! Pure: resolves nothing and makes no connection. Invariants: only http and https URLs, and no
+//! user name or password in a URL; a permission is for a host and its port, if that is not the
+//! default port.
 //!
 //! Elsewhere: whether the addresses of a host are public (`address.rs`, `client.rs`).
 
@@ -126,23 +127,24 @@ pub(crate) fn required_access(
     }
 }
 
-/// Returns whether a redirect may be followed without permission: to the same host, or to one that requires none.
+/// Returns whether a redirect may be followed without permission: to the same host, or to one that
+/// requires none.
 pub(crate) fn may_follow(permissions: &PermissionsConfig, from: &Url, to: &Url) -> bool {
     host_of(from) == host_of(to) || host_policy(permissions, to) == HostPolicy::Allowed
 }
 
 /// Returns whether an entry of `permissions.allowed_hosts` matches the host of a URL.
 ///
-/// `example.org` matches that host on any port, `example.org:8080` only that port, and `*.example.org` all its
-/// subdomains.
+/// `example.org` matches that host on any port, `example.org:8080` only that port, and
+/// `*.example.org` all its subdomains.
 fn matches_host(pattern: &str, url: &Url) -> bool {
     let pattern = pattern.trim();
     let (below, name) = match pattern.strip_prefix("*.") {
         Some(name) => (true, name),
         None => (false, pattern),
     };
-    // Parsed as part of a URL, so that it is normalized like the host of a URL: lower case, punycode, numbers as
-    // addresses.
+    // Parsed as part of a URL, so that it is normalized like the host of a URL: lower case,
+    // punycode, numbers as addresses.
     let Ok(listed) = Url::parse(&format!("{}://{name}", url.scheme())) else {
         return false;
     };

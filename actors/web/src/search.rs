@@ -1,10 +1,12 @@
 //! Client of the search services.
 //!
-//! There is one module per service, which builds the request and parses the response. This module sends the request and
-//! reports errors. Invariants: the API key is sent only in a header and is never part of a text that is shown;
-//! redirects are not followed, because they would forward the key.
+//! There is one module per service, which builds the request and parses the response. This module
+//! sends the request and reports errors. Invariants: the API key is sent only in a header and is
+//! never part of a text that is shown; redirects are not followed, because they would forward the
+//! key.
 //!
-//! Elsewhere: the tool (`web_search.rs`). The base URL is configured by the user, so it may be private.
+//! Elsewhere: the tool (`web_search.rs`). The base URL is configured by the user, so it may be
+//! private.
 
 mod brave;
 mod searxng;

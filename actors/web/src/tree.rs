@@ -1,9 +1,10 @@
 //! Parses an HTML page into a tree of bounded size, as input of the Markdown converter.
 //!
-//! A page may be malicious, and both parsing and walking a tree can take more than the size of the page suggests:
-//! elements that are never closed nest without limit and are repeated at each paragraph. Therefore the page is parsed
-//! in slices. Parsing stops if the tree has too many nodes, if it takes too long, or if the call is cancelled. Nodes
-//! that are nested too deeply are attached to an ancestor instead. Content that is invisible to a reader is removed.
+//! A page may be malicious, and both parsing and walking a tree can take more than the size of the
+//! page suggests: elements that are never closed nest without limit and are repeated at each
+//! paragraph. Therefore the page is parsed in slices. Parsing stops if the tree has too many nodes,
+//! if it takes too long, or if the call is cancelled. Nodes that are nested too deeply are attached
+//! to an ancestor instead. Content that is invisible to a reader is removed.
 //!
 //! Elsewhere: Markdown (`page.rs`).
 
@@ -28,7 +29,8 @@ use tokio_util::sync::CancellationToken;
 const MAX_NODES: usize = 300_000;
 /// Maximum nesting depth. Deeper nodes are attached to an ancestor at this depth.
 const MAX_DEPTH: usize = 200;
-/// Maximum number of nodes that are nested too deeply before parsing stops. Each costs time proportional to its depth.
+/// Maximum number of nodes that are nested too deeply before parsing stops. Each costs time
+/// proportional to its depth.
 const MAX_REATTACHED_NODES: usize = 3_000;
 /// Maximum nesting of elements that indent their lines. Each level makes every line longer.
 const MAX_INDENTS: usize = 16;
@@ -38,10 +40,11 @@ const SLICE_BYTES: usize = 1024;
 const MAX_PARSE: Duration = Duration::from_secs(3);
 /// Maximum length of the URL of a link, in bytes.
 const MAX_LINK_BYTES: usize = 2 * 1024;
-/// Maximum total size of all URLs and other attributes, in bytes. A repeated link could otherwise exceed every limit.
+/// Maximum total size of all URLs and other attributes, in bytes. A repeated link could otherwise
+/// exceed every limit.
 const MAX_ATTRIBUTE_BYTES: usize = 2 * 1024 * 1024;
-/// Number of children above which adjacent elements are separated. Joining two similar neighbors moves all later
-/// children.
+/// Number of children above which adjacent elements are separated. Joining two similar neighbors
+/// moves all later children.
 const SEPARATE_ABOVE_CHILDREN: usize = 256;
 
 /// Elements that are invisible to a reader or have no readable text.
@@ -260,8 +263,8 @@ impl BoundedSink {
         self.nodes.get() > MAX_NODES || self.too_deep.get() > MAX_REATTACHED_NODES
     }
 
-    /// Returns the node to which a child of `parent` is attached: `parent` itself, or an ancestor if the child would be
-    /// nested too deeply.
+    /// Returns the node to which a child of `parent` is attached: `parent` itself, or an ancestor
+    /// if the child would be nested too deeply.
     fn bounded_parent(&self, parent: &Handle) -> Handle {
         let mut ancestors = vec![Rc::clone(parent)];
         while let Some(above) = ancestors.last().and_then(|node| parent_of(node)) {

@@ -1,7 +1,7 @@
 //! Tool `web_search`: returns the results of a search service (TOOL-6).
 //!
-//! The user configures the service and its URL. So its address may be private, but a search still requires permission.
-//! The results are marked as untrusted. Elsewhere: the services (`search.rs`).
+//! The user configures the service and its URL. So its address may be private, but a search still
+//! requires permission. The results are marked as untrusted. Elsewhere: the services (`search.rs`).
 
 use std::sync::Arc;
 

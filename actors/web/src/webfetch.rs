@@ -1,11 +1,11 @@
 //! Tool `webfetch`: fetches one web page as text (TOOL-6).
 //!
-//! The content is marked as untrusted. A response with an error status is a normal result: the model reads the status
-//! and the text of the server. A redirect to a host that requires its own permission is reported, not followed.
-//! Invariant: every connection is made by `WebClient`.
+//! The content is marked as untrusted. A response with an error status is a normal result: the
+//! model reads the status and the text of the server. A redirect to a host that requires its own
+//! permission is reported, not followed. Invariant: every connection is made by `WebClient`.
 //!
-//! Elsewhere: addresses (`address.rs`), limits (`client.rs`), text of pages (`page.rs`); the permission request (the
-//! run).
+//! Elsewhere: addresses (`address.rs`), limits (`client.rs`), text of pages (`page.rs`); the
+//! permission request (the run).
 
 use std::sync::Arc;
 
@@ -34,7 +34,8 @@ use crate::{
     page, policy, single_line,
 };
 
-/// Maximum number of pages that are converted to text concurrently. The largest pages need about 100 MB each.
+/// Maximum number of pages that are converted to text concurrently. The largest pages need about
+/// 100 MB each.
 const MAX_CONVERSIONS: usize = 2;
 /// Maximum length of the text that is shown with an error status, in characters.
 const ERROR_TEXT_CHARS: usize = 2_000;
@@ -252,7 +253,8 @@ async fn decode_body(
     cancel: &CancellationToken,
 ) -> Result<PageText, ErrorInfo> {
     let cancel = cancel.child_token();
-    // Also cancelled when this future is dropped, so that the work does not continue without a caller.
+    // Also cancelled when this future is dropped, so that the work does not continue without a
+    // caller.
     let _tripped_on_drop = cancel.clone().drop_guard();
     let work = move || {
         // Released when the work is done, even if this future was dropped.

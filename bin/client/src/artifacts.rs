@@ -1,6 +1,7 @@
 //! Artifacts of a home: their records as JSON, their content as streams.
 //!
-//! Sending content has no time limit. Once the last byte was sent, the response must begin within [`REQUEST_TIMEOUT`].
+//! Sending content has no time limit. Once the last byte was sent, the response must begin within
+//! [`REQUEST_TIMEOUT`].
 
 use std::{
     path::Path,
@@ -106,7 +107,8 @@ impl Client {
     ) -> Result<Stored, ErrorInfo> {
         let boundary = format!("soong-{}", SessionId::generate());
         let filename = file.file_name().unwrap_or_default().to_string_lossy();
-        // Characters that would end the quotes or the line are not allowed in artifact names either.
+        // Characters that would end the quotes or the line are not allowed in artifact names
+        // either.
         let filename = filename.replace(|c: char| c.is_control() || c == '"' || c == '\\', "_");
         let head = format!(
             "--{boundary}\r\nContent-Disposition: form-data; name=\"file\"; filename=\"{filename}\"\r\n\
@@ -200,7 +202,8 @@ struct UploadBody {
     bytes: UploadStream,
     /// Reports the error that ended the content early.
     error_sender: Option<oneshot::Sender<std::io::Error>>,
-    /// Dropped together with the body, which tells the sender of the request that all bytes were sent.
+    /// Dropped together with the body, which tells the sender of the request that all bytes were
+    /// sent.
     _all: oneshot::Sender<()>,
 }
 

@@ -1,8 +1,9 @@
-//! Events of a trace or of its whole session: streamed, or polled if a server's stream stays silent.
+//! Events of a trace or of its whole session: streamed, or polled if a server's stream stays
+//! silent.
 //!
-//! A server sends a comment every [`KEEP_ALIVE_INTERVAL`] if there is nothing else to send. If no bytes arrive for
-//! longer than two such intervals, something between client and server holds the stream back, such as a proxy that
-//! buffers responses.
+//! A server sends a comment every [`KEEP_ALIVE_INTERVAL`] if there is nothing else to send. If no
+//! bytes arrive for longer than two such intervals, something between client and server holds the
+//! stream back, such as a proxy that buffers responses.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -69,12 +70,14 @@ impl Position {
 /// Stream of events.
 pub struct EventStream {
     source: EventSource,
-    /// Client and position for polling if the stream stays silent; `None`: the stream may stay silent without limit.
+    /// Client and position for polling if the stream stays silent; `None`: the stream may stay
+    /// silent without limit.
     fallback: Option<(Client, Position)>,
 }
 
 enum EventSource {
-    /// The head of the response has not arrived. If it does not until `deadline`, events are polled.
+    /// The head of the response has not arrived. If it does not until `deadline`, events are
+    /// polled.
     Opening {
         response: BoxFuture<'static, Result<reqwest::Response, ErrorInfo>>,
         /// Set when the stream is first read.
@@ -140,8 +143,8 @@ impl EventStream {
         }
     }
 
-    /// Polls from now on, if the stream can be held back by something between client and server. For a caller that does
-    /// not want to wait until a silent stream counts as held back.
+    /// Polls from now on, if the stream can be held back by something between client and server.
+    /// For a caller that does not want to wait until a silent stream counts as held back.
     pub fn poll(&mut self) {
         if let Some((client, position)) = &self.fallback
             && !self.is_polled()
@@ -155,8 +158,8 @@ impl EventStream {
         matches!(self.source, EventSource::Polled(_))
     }
 
-    /// Returns the next item. `None` if the owner has closed the stream; an error if the connection is lost or an
-    /// item is invalid.
+    /// Returns the next item. `None` if the owner has closed the stream; an error if the connection
+    /// is lost or an item is invalid.
     ///
     /// Cancel-safe: a dropped call loses no item.
     pub async fn next(&mut self) -> Option<Result<StreamItem, ErrorInfo>> {
@@ -349,8 +352,8 @@ mod tests {
         })
     }
 
-    /// A server whose stream sends one event and is then held back. Polling fails `failures` times, then returns three
-    /// events and an interrupted trace.
+    /// A server whose stream sends one event and is then held back. Polling fails `failures` times,
+    /// then returns three events and an interrupted trace.
     fn client(failures: usize) -> Client {
         let failures = Arc::new(AtomicUsize::new(failures));
         let events = async move |headers: axum::http::HeaderMap, RawQuery(query): RawQuery| {

@@ -25,16 +25,18 @@ pub(crate) enum SseFrame {
     Item(StreamItem),
 }
 
-/// Frames, in order. An error is the last one: the connection was lost, a frame is invalid, or the owner reported why
-/// the stream ends.
+/// Frames, in order. An error is the last one: the connection was lost, a frame is invalid, or the
+/// owner reported why the stream ends.
 pub(crate) type Frames = BoxStream<'static, Result<SseFrame, ErrorInfo>>;
 
-/// Parses the bytes of an event stream. Comments (`: ping`) and lines that are no field are skipped.
+/// Parses the bytes of an event stream. Comments (`: ping`) and lines that are no field are
+/// skipped.
 pub(crate) fn frames<E>(bytes: impl Stream<Item = Result<Bytes, E>> + Send + 'static) -> Frames
 where
     E: std::error::Error + Send + Sync + 'static,
 {
-    // The parser drops the rest of a piece that contains an invalid line, so each piece is one line.
+    // The parser drops the rest of a piece that contains an invalid line, so each piece is one
+    // line.
     let pieces = bytes.flat_map(|chunk| {
         stream::iter(match chunk {
             Ok(chunk) => lines(&chunk).into_iter().map(Ok).collect(),

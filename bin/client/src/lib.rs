@@ -1,8 +1,9 @@
 //! Client of a home's owner: over its control socket, over HTTP, or within the owner's process.
 //!
-//! All transports lead to the same routes of `soong-server`, so a program behaves the same wherever its runs are
-//! executed. Errors of the owner keep their code. A POST request whose connection is lost is repeated with the same
-//! idempotency key; if no attempt gets an answer, and for other requests, the error is `closing`.
+//! All transports lead to the same routes of `soong-server`, so a program behaves the same wherever
+//! its runs are executed. Errors of the owner keep their code. A POST request whose connection is
+//! lost is repeated with the same idempotency key; if no attempt gets an answer, and for other
+//! requests, the error is `closing`.
 
 mod artifacts;
 mod events;
@@ -102,11 +103,12 @@ impl KeyedRetry {
         }
     }
 
-    /// Returns the result of the request, or waits for a while and returns `Continue` if it must be sent again.
+    /// Returns the result of the request, or waits for a while and returns `Continue` if it must be
+    /// sent again.
     ///
-    /// A retryable `closing` tells callers that nothing was executed, so they start again with a new key. That error, and
-    /// errors that say nothing about this request (overload, token, lock), are only returned if no earlier attempt may have
-    /// been executed.
+    /// A retryable `closing` tells callers that nothing was executed, so they start again with a
+    /// new key. That error, and errors that say nothing about this request (overload, token, lock),
+    /// are only returned if no earlier attempt may have been executed.
     async fn next_step<T>(
         &mut self,
         answer: Result<T, ErrorInfo>,
@@ -141,7 +143,8 @@ pub enum Discovery {
     Owner(Client, Ready),
     /// The home has no owner.
     None,
-    /// A process owns the home but does not answer: it is stopped, it hangs, or it belongs to another user.
+    /// A process owns the home but does not answer: it is stopped, it hangs, or it belongs to
+    /// another user.
     Unresponsive,
     /// The named server cannot be reached or rejects the client.
     Unreachable(ErrorInfo),
@@ -162,8 +165,8 @@ pub struct Client {
     transport: Transport,
     /// Name of this client, which the owner records with its decisions.
     name: &'static str,
-    /// Whether a silent stream is polled instead. Only a connection to a server can have a proxy that holds back
-    /// streams.
+    /// Whether a silent stream is polled instead. Only a connection to a server can have a proxy
+    /// that holds back streams.
     may_poll: bool,
 }
 
@@ -237,7 +240,8 @@ impl Client {
                 None => return Discovery::Unreachable(error),
             },
         };
-        // The readiness check requires no token. This request detects a missing or invalid token immediately.
+        // The readiness check requires no token. This request detects a missing or invalid token
+        // immediately.
         match client.get::<SessionPage>("/api/sessions?limit=1").await {
             Ok(_) => Discovery::Owner(client, ready),
             Err(error) => Discovery::Unreachable(error),
@@ -512,7 +516,8 @@ impl Client {
         .await
     }
 
-    /// Streams the events of a trace's whole session after `since`, a number on the session's timeline.
+    /// Streams the events of a trace's whole session after `since`, a number on the session's
+    /// timeline.
     pub async fn session_events(
         &self,
         trace: &TraceId,
@@ -526,7 +531,8 @@ impl Client {
         .await
     }
 
-    /// Reads a page of the stored events of a trace's whole session after `since`, a number on the session's timeline.
+    /// Reads a page of the stored events of a trace's whole session after `since`, a number on the
+    /// session's timeline.
     pub async fn session_event_page(
         &self,
         trace: &TraceId,
@@ -680,7 +686,8 @@ pub fn unresponsive() -> ErrorInfo {
     ErrorInfo::new(ErrorCode::HomeLocked, message)
 }
 
-/// Error of a connection that ended during the request: it is unknown whether the request was carried out.
+/// Error of a connection that ended during the request: it is unknown whether the request was
+/// carried out.
 fn connection_lost(error: &dyn std::fmt::Display) -> ErrorInfo {
     ErrorInfo::new(
         ErrorCode::Closing,

@@ -11,7 +11,8 @@ use tokio::net::UnixStream;
 pub const NAME: &str = "control.sock";
 /// Maximum length of a socket path that every system accepts, in bytes.
 const MAX_PATH_BYTES: usize = 100;
-/// Longest path below a home to which a socket is bound: the temporary one of `soong-server`, with its slash.
+/// Longest path below a home to which a socket is bound: the temporary one of `soong-server`, with
+/// its slash.
 const LONGEST_NAME: &str = "/.control-xxxx/s";
 
 /// Connects to the owner of a home.

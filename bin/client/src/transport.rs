@@ -1,4 +1,5 @@
-//! How requests reach the owner of a home: within this process, over the control socket of the home, or over HTTP.
+//! How requests reach the owner of a home: within this process, over the control socket of the
+//! home, or over HTTP.
 
 use std::{fmt, io, path::Path, sync::Arc};
 
@@ -121,7 +122,8 @@ impl Endpoint {
     }
 }
 
-/// A server at an address, with its access token. Cheap to clone; the debug output does not contain the token.
+/// A server at an address, with its access token. Cheap to clone; the debug output does not contain
+/// the token.
 #[derive(Clone)]
 pub struct Remote(Endpoint);
 
@@ -134,7 +136,8 @@ impl fmt::Debug for Remote {
 }
 
 impl Remote {
-    /// Names a server; nothing is sent. The error explains what is wrong with the address or the token.
+    /// Names a server; nothing is sent. The error explains what is wrong with the address or the
+    /// token.
     pub fn new(url: &str, token: &str) -> Result<Self, String> {
         let parsed: Uri = url
             .parse()

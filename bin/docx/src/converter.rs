@@ -26,8 +26,8 @@ const MAX_CODE_LINES: usize = 100;
 /// Width of the text area, in twentieths of a point.
 pub(super) const TEXT_WIDTH: usize = 9_070;
 
-/// Placeholder for the number of a footnote until it is known where the footnote is written. No text can contain it,
-/// because XML does not allow the character.
+/// Placeholder for the number of a footnote until it is known where the footnote is written. No
+/// text can contain it, because XML does not allow the character.
 const NOTE_NUMBER_PLACEHOLDER: &str = "<w:t xml:space=\"preserve\">\u{1}</w:t>";
 
 /// The XML that docx-rs writes for a row that must not be split across pages.
@@ -148,7 +148,8 @@ impl Converter {
     /// Completes the document.
     pub(super) fn finish(mut self) -> DocumentParts {
         self.end_open_paragraph();
-        // A referenced footnote without a definition would remain empty; the parser does not emit such references.
+        // A referenced footnote without a definition would remain empty; the parser does not emit
+        // such references.
         let mut notes = vec![String::new(); self.references.len()];
         for (name, text) in self.notes {
             match self
@@ -257,7 +258,8 @@ impl Converter {
         }
     }
 
-    /// Ends the current paragraph, if any, because another block starts or the enclosing block ends.
+    /// Ends the current paragraph, if any, because another block starts or the enclosing block
+    /// ends.
     fn end_open_paragraph(&mut self) {
         let style = self.heading.take().map(|level| format!("Heading{level}"));
         if style.is_some()
@@ -292,8 +294,8 @@ impl Converter {
         self.out.push_str(&paragraph);
     }
 
-    /// Writes the pending marker of an item or footnote in a paragraph of its own, because its first block cannot
-    /// contain it.
+    /// Writes the pending marker of an item or footnote in a paragraph of its own, because its
+    /// first block cannot contain it.
     fn write_pending_marker(&mut self) {
         if self.nest.pending().is_some() {
             self.end_paragraph(None);
@@ -302,7 +304,8 @@ impl Converter {
 
     /// Returns the XML of a paragraph with its text.
     fn paragraph_xml(&mut self, paragraph: Paragraph, runs: &str, right_to_left: bool) -> String {
-        // Paragraphs are numbered here, because the counter of docx-rs differs from one call to the next.
+        // Paragraphs are numbered here, because the counter of docx-rs differs from one call to the
+        // next.
         self.paragraphs += 1;
         let mut paragraph = paragraph.id(format!("{:08X}", self.paragraphs));
         if right_to_left {
@@ -417,7 +420,8 @@ impl Converter {
             self.inline.end(Emphasis::Bold);
             cell = cell.shading(Shading::new().fill("E7E6E6"));
         }
-        // docx-rs puts an empty paragraph into an empty cell; it is replaced by the cell's own paragraphs.
+        // docx-rs puts an empty paragraph into an empty cell; it is replaced by the cell's own
+        // paragraphs.
         let cell = xml(&cell);
         let head = cell.split("<w:p ").next().unwrap_or_default();
         let cells: String = grid
@@ -426,8 +430,8 @@ impl Converter {
             .map(|paragraphs| format!("{head}{paragraphs}</w:tc>"))
             .collect();
         let row = xml_with_content(&TableRow::new(Vec::new()).cant_split(), "w:tr", &cells);
-        // docx-rs cannot express a row that is repeated on each page. No text can contain the pattern that is
-        // replaced.
+        // docx-rs cannot express a row that is repeated on each page. No text can contain the
+        // pattern that is replaced.
         let repeated = if std::mem::take(&mut grid.is_head) {
             "<w:cantSplit /><w:tblHeader />"
         } else {

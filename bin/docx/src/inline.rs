@@ -1,5 +1,5 @@
-//! Converts the inline content of a paragraph to XML: text, links, images and emphasis. A *run* here is a piece of text
-//! with uniform formatting, as in WordprocessingML.
+//! Converts the inline content of a paragraph to XML: text, links, images and emphasis. A *run*
+//! here is a piece of text with uniform formatting, as in WordprocessingML.
 
 use docx_rs::{BreakType, Hyperlink, HyperlinkData, Run, RunProperty, VertAlignType};
 
@@ -15,7 +15,8 @@ struct EmphasisDepth {
 
 /// Link that is being converted.
 struct OpenLink {
-    /// Relationship id of the link. `None`: no hyperlink is written; the address follows the text in parentheses.
+    /// Relationship id of the link. `None`: no hyperlink is written; the address follows the text
+    /// in parentheses.
     rid: Option<String>,
     address: String,
     text: String,
@@ -138,7 +139,8 @@ impl Inline {
             .push_str(&xml_with_content(&link, "w:hyperlink", &runs));
     }
 
-    /// Starts an image. The text that is appended until [`Self::end_image`] is its alternative text.
+    /// Starts an image. The text that is appended until [`Self::end_image`] is its alternative
+    /// text.
     pub(super) fn begin_image(&mut self, address: &str) {
         self.images.push(address.to_owned());
     }
@@ -197,7 +199,8 @@ impl Inline {
     }
 }
 
-/// Adds text to a run. Line feeds become line breaks and tabs become tab elements; invalid characters are replaced.
+/// Adds text to a run. Line feeds become line breaks and tabs become tab elements; invalid
+/// characters are replaced.
 pub(super) fn run_with_text(mut run: Run, text: &str) -> Run {
     let text = replace_invalid_chars(text);
     for (number, line) in text.split('\n').enumerate() {

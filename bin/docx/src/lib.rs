@@ -1,12 +1,13 @@
 //! Export of a Markdown document as `.docx` (ART-12).
 //!
-//! Pure: equal input gives equal bytes, so all ids are counted here and no clock is read. The result contains every
-//! character that Markdown shows, in the same order; footnotes become footnotes of the document. Nested blocks are
-//! flattened: each paragraph has an indentation level, and deeper levels than `MAX_LEVEL` are reduced to it.
+//! Pure: equal input gives equal bytes, so all ids are counted here and no clock is read. The
+//! result contains every character that Markdown shows, in the same order; footnotes become
+//! footnotes of the document. Nested blocks are flattened: each paragraph has an indentation level,
+//! and deeper levels than `MAX_LEVEL` are reduced to it.
 //!
-//! `walk` processes the events of the Markdown parser, `nest` tracks lists and quotes, `inline` the text of a
-//! paragraph, `text` handles what XML and addresses may contain, `shell` contains styles and page layout, `package`
-//! writes the file.
+//! `walk` processes the events of the Markdown parser, `nest` tracks lists and quotes, `inline` the
+//! text of a paragraph, `text` handles what XML and addresses may contain, `shell` contains styles
+//! and page layout, `package` writes the file.
 //!
 //! Not supported: reading `.docx`.
 
@@ -27,9 +28,9 @@ const MAX_LEVEL: usize = 8;
 
 /// Converts Markdown to the bytes of a `.docx` file.
 ///
-/// The title is stored in the properties of the file, and printed above the text unless the text begins with a
-/// first-level heading. Supports CommonMark with tables, footnotes, task lists, strikethrough and YAML front matter.
-/// HTML is included as text.
+/// The title is stored in the properties of the file, and printed above the text unless the text
+/// begins with a first-level heading. Supports CommonMark with tables, footnotes, task lists,
+/// strikethrough and YAML front matter. HTML is included as text.
 pub fn docx(title: &str, markdown: &str) -> Result<Vec<u8>, ErrorInfo> {
     let mut events = TextMergeStream::new(Parser::new_ext(markdown, options())).peekable();
     let has_title = matches!(
@@ -54,7 +55,8 @@ pub fn docx(title: &str, markdown: &str) -> Result<Vec<u8>, ErrorInfo> {
     })
 }
 
-/// Converts a text to the bytes of a `.docx` file: Markdown as [`docx`] does, any other text verbatim.
+/// Converts a text to the bytes of a `.docx` file: Markdown as [`docx`] does, any other text
+/// verbatim.
 pub fn export(title: &str, content_type: &str, text: &str) -> Result<Vec<u8>, ErrorInfo> {
     if is_markdown(content_type) {
         docx(title, text)

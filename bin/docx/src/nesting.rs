@@ -71,8 +71,8 @@ impl Nesting {
         self.mark
     }
 
-    /// Replaces the pending bullet with a check box and returns `true`. Returns `false` if no bullet is pending, for
-    /// example in a numbered item.
+    /// Replaces the pending bullet with a check box and returns `true`. Returns `false` if no
+    /// bullet is pending, for example in a numbered item.
     pub(super) fn begin_task(&mut self, done: bool) -> bool {
         let replaces = self.lists.last() == Some(&BULLETS) && self.mark == Some(Marker::Item);
         if replaces {
@@ -92,9 +92,9 @@ impl Nesting {
         i32::try_from(levels).unwrap_or(0) * STEP
     }
 
-    /// Sets the indentation and style of a paragraph. If `style` is `None`, the surrounding blocks determine the style.
-    /// Clears the pending marker: an item marker becomes the paragraph's numbering, and the caller writes other
-    /// markers.
+    /// Sets the indentation and style of a paragraph. If `style` is `None`, the surrounding blocks
+    /// determine the style. Clears the pending marker: an item marker becomes the paragraph's
+    /// numbering, and the caller writes other markers.
     pub(super) fn apply(&mut self, paragraph: Paragraph, style: Option<&str>) -> Paragraph {
         let around = match () {
             () if self.quotes > 0 => Some("Quote"),

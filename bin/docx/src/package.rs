@@ -1,7 +1,7 @@
 //! The file: its parts, their relationships, and the archive.
 //!
-//! Invariant: the bytes depend only on the content. docx-rs orders links randomly and takes its ids from counters of
-//! the process, so links and footnotes are written here.
+//! Invariant: the bytes depend only on the content. docx-rs orders links randomly and takes its ids
+//! from counters of the process, so links and footnotes are written here.
 
 use std::io::{Cursor, Write};
 

@@ -1,7 +1,8 @@
 //! Everything in a document except its text: styles, numbering and page layout.
 //!
-//! The fonts are available on every system, or have a metric-compatible substitute; East Asian text uses a separate
-//! font. The styles have the names that word processors know, so that headings appear in their outline.
+//! The fonts are available on every system, or have a metric-compatible substitute; East Asian text
+//! uses a separate font. The styles have the names that word processors know, so that headings
+//! appear in their outline.
 
 use docx_rs::{
     AbstractNumbering, BorderType, Docx, Level, LevelJc, LevelText, LineSpacing, NumberFormat,

@@ -1,4 +1,5 @@
-//! Tests of the content of documents, read back from the file, and of opening them in a word processor.
+//! Tests of the content of documents, read back from the file, and of opening them in a word
+//! processor.
 
 mod reading;
 mod word_processor;
@@ -294,7 +295,8 @@ fn words_of_sample_are_kept_in_order() {
     }
 }
 
-/// Generates Markdown with known words: every word is a letter and a number, everything else is markup.
+/// Generates Markdown with known words: every word is a letter and a number, everything else is
+/// markup.
 fn markdown() -> impl Strategy<Value = Vec<&'static str>> {
     let mark = prop::sample::select(vec![
         "\n",
@@ -347,7 +349,8 @@ proptest! {
         let shown = read(&docx("", &text).unwrap()).text("word/document.xml");
         let mut rest = shown.as_str();
         for at in 0..=marks.len() {
-            // Markdown does not show text after the fence of a code block or beyond the columns of a table.
+            // Markdown does not show text after the fence of a code block or beyond the columns of
+            // a table.
             let word = format!("w{at}w");
             if !reading::is_shown(&text, &word) {
                 continue;

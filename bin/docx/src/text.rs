@@ -1,7 +1,7 @@
 //! Text in a document: valid XML characters, valid addresses, and writing direction.
 //!
-//! Elements are serialized as soon as they are complete, because a tree of docx-rs elements for one megabyte of
-//! Markdown took gigabytes of memory.
+//! Elements are serialized as soon as they are complete, because a tree of docx-rs elements for one
+//! megabyte of Markdown took gigabytes of memory.
 
 use std::borrow::Cow;
 
@@ -22,7 +22,8 @@ pub(super) fn xml_with_content(element: &impl BuildXML, name: &str, content: &st
     format!("{}{content}{end}", head.unwrap_or(outer))
 }
 
-/// Replaces characters that XML 1.0 does not allow by U+FFFD, so that no text makes the file invalid.
+/// Replaces characters that XML 1.0 does not allow by U+FFFD, so that no text makes the file
+/// invalid.
 pub(super) fn replace_invalid_chars(text: &str) -> Cow<'_, str> {
     let forbidden = |c: char| matches!(c, '\0'..='\u{8}' | '\u{b}' | '\u{c}' | '\u{e}'..='\u{1f}' | '\u{fffe}' | '\u{ffff}');
     if text.contains(forbidden) {
@@ -41,11 +42,11 @@ pub(super) fn escape(text: &str) -> String {
         .replace('"', "&quot;")
 }
 
-/// Returns the target of a link that a word processor may follow. Returns `None` if the address should only be shown
-/// as text.
+/// Returns the target of a link that a word processor may follow. Returns `None` if the address
+/// should only be shown as text.
 ///
-/// Characters that are not valid in an address are percent-encoded, because Word rejects a file with an invalid
-/// target.
+/// Characters that are not valid in an address are percent-encoded, because Word rejects a file
+/// with an invalid target.
 pub(super) fn link_target(address: &str) -> Option<String> {
     let (scheme, rest) = address.split_once(':')?;
     let scheme = scheme.to_ascii_lowercase();
@@ -78,7 +79,8 @@ pub(super) fn link_target(address: &str) -> Option<String> {
     Some(encoded)
 }
 
-/// Returns whether the first letter of a text belongs to a right-to-left script, or `None` if there is no letter.
+/// Returns whether the first letter of a text belongs to a right-to-left script, or `None` if there
+/// is no letter.
 pub(super) fn is_right_to_left(text: &str) -> Option<bool> {
     let letter = text.chars().find(|c| c.is_alphabetic())?;
     Some(

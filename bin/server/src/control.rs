@@ -22,10 +22,12 @@ const CLOSE_STEP_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Serves the control socket of a runtime that is embedded in a program.
 pub trait ServeControl {
-    /// Serves the routes on the control socket of the home, until the returned value is closed or dropped.
+    /// Serves the routes on the control socket of the home, until the returned value is closed or
+    /// dropped.
     ///
-    /// Commands such as `soong tree` and `soong permissions allow` then work while the program owns the home. Only
-    /// the user that owns the socket file can connect. Close the socket before the runtime.
+    /// Commands such as `soong tree` and `soong permissions allow` then work while the program owns
+    /// the home. Only the user that owns the socket file can connect. Close the socket before the
+    /// runtime.
     ///
     /// # Errors
     /// The socket cannot be bound, or the runtime is closing.
@@ -63,8 +65,8 @@ impl std::fmt::Debug for ControlSocket {
 }
 
 impl ControlSocket {
-    /// Binds the socket in the home of the runtime and serves a router on it: the routes of `api` for the caller
-    /// [`Caller::Operator`], since only the user that owns the home can connect.
+    /// Binds the socket in the home of the runtime and serves a router on it: the routes of `api`
+    /// for the caller [`Caller::Operator`], since only the user that owns the home can connect.
     ///
     /// # Errors
     /// The socket cannot be bound.
@@ -98,15 +100,16 @@ impl ControlSocket {
         })
     }
 
-    /// Waits up to one second for clients to read their responses, then removes the socket file, so that later clients
-    /// cannot connect.
+    /// Waits up to one second for clients to read their responses, then removes the socket file, so
+    /// that later clients cannot connect.
     pub async fn drain(&self) {
         let _ = tokio::time::timeout(CLOSE_STEP_TIMEOUT, self.traffic.wait_until_quiet()).await;
         self.file.remove();
     }
 
-    /// Removes the socket file, stops accepting connections, ends streams and WebSockets, and waits up to one second
-    /// for open requests to finish. Requests that take longer finish in the background.
+    /// Removes the socket file, stops accepting connections, ends streams and WebSockets, and waits
+    /// up to one second for open requests to finish. Requests that take longer finish in the
+    /// background.
     pub async fn stop(mut self) {
         if let Some(stop) = self.stop.take() {
             self.file.remove();
@@ -116,8 +119,8 @@ impl ControlSocket {
         }
     }
 
-    /// Rejects further changes, ends streams, waits for clients to read their responses, removes the socket file, and
-    /// stops serving. Takes about four seconds at most.
+    /// Rejects further changes, ends streams, waits for clients to read their responses, removes
+    /// the socket file, and stops serving. Takes about four seconds at most.
     pub async fn close(self) {
         self.api.gate.begin_shutdown();
         let _ = tokio::time::timeout(CLOSE_STEP_TIMEOUT, self.api.gate.wait_until_empty()).await;
@@ -131,8 +134,8 @@ impl ControlSocket {
 }
 
 impl Drop for ControlSocket {
-    /// Removes the socket file and stops serving, if [`stop`](Self::stop) or [`close`](Self::close) was not called.
-    /// Streams end; open requests finish in the background.
+    /// Removes the socket file and stops serving, if [`stop`](Self::stop) or [`close`](Self::close)
+    /// was not called. Streams end; open requests finish in the background.
     fn drop(&mut self) {
         if let Some(stop) = self.stop.take() {
             self.file.remove();

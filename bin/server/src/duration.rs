@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-/// Parses a duration of whole seconds: `90`, `90s`, `30m`, `2h`, `7d`, or several parts such as `1h 30m`.
+/// Parses a duration of whole seconds: `90`, `90s`, `30m`, `2h`, `7d`, or several parts such as `1h
+/// 30m`.
 pub fn duration(text: &str) -> Result<Duration, String> {
     let parsed = match text.parse() {
         Ok(seconds) => Some(Duration::from_secs(seconds)),

@@ -1,11 +1,11 @@
 //! HTTP interface of the owner of a home: routes over the runtime, JSON in and out.
 //!
-//! It is served on the home's control socket and, by `soong serve`, on a network address; the command that owns the
-//! home calls it within its process. Handlers keep no state and make no decisions. They reject requests with the
-//! library's error and its code.
+//! It is served on the home's control socket and, by `soong serve`, on a network address; the
+//! command that owns the home calls it within its process. Handlers keep no state and make no
+//! decisions. They reject requests with the library's error and its code.
 //!
-//! Elsewhere: sockets (`control.rs`, `socket.rs`, `server.rs`), and connection permissions, which are the socket file's mode or a
-//! token.
+//! Elsewhere: sockets (`control.rs`, `socket.rs`, `server.rs`), and connection permissions, which
+//! are the socket file's mode or a token.
 
 mod accepted;
 mod artifact;
@@ -96,8 +96,8 @@ pub struct BodyLimits {
 }
 
 impl BodyLimits {
-    /// Limits for the owner's own clients: a prompt may contain a whole log, and the library limits the size of
-    /// files.
+    /// Limits for the owner's own clients: a prompt may contain a whole log, and the library limits
+    /// the size of files.
     const OWNER: Self = Self {
         body_bytes: 64 * 1_048_576,
         upload_bytes: usize::MAX,
@@ -125,9 +125,11 @@ impl Api {
         }
     }
 
-    /// Begins a request that changes something. The owner does not exit before the returned guard is dropped.
+    /// Begins a request that changes something. The owner does not exit before the returned guard
+    /// is dropped.
     fn begin_change(&self) -> Result<GateGuard, ApiError> {
-        // Without a writer nothing can be changed. The failure explains more than an error about a closed store.
+        // Without a writer nothing can be changed. The failure explains more than an error about a
+        // closed store.
         if let Some(failure) = self
             .runtime
             .info()
@@ -146,9 +148,9 @@ impl Api {
     }
 }
 
-/// Counts the starts and changes in progress, and whether new ones are accepted. A start counts until its run is
-/// accepted, a change until it is done. So the owner cannot exit between its last check for active runs and its
-/// shutdown.
+/// Counts the starts and changes in progress, and whether new ones are accepted. A start counts
+/// until its run is accepted, a change until it is done. So the owner cannot exit between its last
+/// check for active runs and its shutdown.
 #[derive(Clone)]
 pub struct ShutdownGate(Arc<Mutex<GateState>>);
 
@@ -181,7 +183,8 @@ impl ShutdownGate {
         state.open.then(|| GateGuard(self.clone()))
     }
 
-    /// Shuts the gate if nothing is in progress and `is_idle` returns true. Returns whether the gate is shut.
+    /// Shuts the gate if nothing is in progress and `is_idle` returns true. Returns whether the
+    /// gate is shut.
     pub fn close_if(&self, is_idle: impl FnOnce() -> bool) -> bool {
         let mut state = self.state();
         state.open = state.open && (state.in_progress > 0 || !is_idle());

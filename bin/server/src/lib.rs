@@ -1,8 +1,9 @@
-//! The HTTP interface of Soong: routes over a runtime, a server for them, and the control socket of a home.
+//! The HTTP interface of Soong: routes over a runtime, a server for them, and the control socket of
+//! a home.
 //!
-//! [`http::router`] builds the routes. [`server::Server`] serves them on an address, for clients with a token. An
-//! embedding program calls [`ServeControl::serve_control`] so that `soong` commands of the same user can reach its
-//! runtime:
+//! [`http::router`] builds the routes. [`server::Server`] serves them on an address, for clients
+//! with a token. An embedding program calls [`ServeControl::serve_control`] so that `soong`
+//! commands of the same user can reach its runtime:
 //!
 //! ```no_run
 //! # async fn example(runtime: soong::Runtime) -> std::io::Result<()> {

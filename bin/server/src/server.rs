@@ -1,7 +1,8 @@
 //! The server: serves the routes on a network address to clients with a token (SRV-1).
 //!
-//! Each phase of a connection has a time limit: sending the head of a request, sending its body, and reading the
-//! response. Elsewhere: the routes (`http.rs`), the home (its owner, such as the binary).
+//! Each phase of a connection has a time limit: sending the head of a request, sending its body,
+//! and reading the response. Elsewhere: the routes (`http.rs`), the home (its owner, such as the
+//! binary).
 
 mod connections;
 mod guard;
@@ -47,7 +48,8 @@ use tower_http::{
 
 use crate::http::{ApiError, IDEMPOTENCY_REPLAYED, finish_body};
 
-/// Time limit for the head of a request of a client with a known token, including the idle time before it.
+/// Time limit for the head of a request of a client with a known token, including the idle time
+/// before it.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
 /// Maximum time between two pieces of a request body.
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);
@@ -63,8 +65,8 @@ const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(2);
 const REJECT_TIMEOUT: Duration = Duration::from_secs(1);
 /// Maximum time in which a connection that is closed for another one can still receive an answer.
 const EVICTION_TIMEOUT: Duration = Duration::from_secs(2);
-/// Maximum number of connections that are rejected with a response at the same time; further ones are closed without
-/// one.
+/// Maximum number of connections that are rejected with a response at the same time; further ones
+/// are closed without one.
 const MAX_REJECTIONS: usize = 1_024;
 
 /// Error message for a connection beyond the limits.
@@ -108,7 +110,8 @@ impl Server {
         self.stop.send_replace(true);
     }
 
-    /// Stops the server and waits up to two seconds for requests in progress. Remaining requests are not aborted.
+    /// Stops the server and waits up to two seconds for requests in progress. Remaining requests
+    /// are not aborted.
     pub async fn stop(self) {
         self.stop_accepting();
         let _ = tokio::time::timeout(SHUTDOWN_TIMEOUT, self.done).await;
@@ -121,7 +124,8 @@ fn with_guard(router: Router, guard: Guard) -> Router {
         .origins
         .iter()
         .filter_map(|origin| HeaderValue::from_str(origin).ok());
-    // Pages of the configured origins may send requests; their browsers send a preflight request first.
+    // Pages of the configured origins may send requests; their browsers send a preflight request
+    // first.
     let cors = CorsLayer::new()
         .allow_origin(AllowOrigin::list(origins))
         // The requested method is allowed here; each route rejects other methods itself.
@@ -152,8 +156,8 @@ fn with_guard(router: Router, guard: Guard) -> Router {
         .layer(middleware::map_response(hide_head))
 }
 
-/// Removes `HEAD` from the header `Allow`. The routes accept it wherever they accept `GET`, as RFC 9110 requires; the
-/// OpenAPI document does not list it.
+/// Removes `HEAD` from the header `Allow`. The routes accept it wherever they accept `GET`, as RFC
+/// 9110 requires; the OpenAPI document does not list it.
 async fn hide_head(mut response: Response) -> Response {
     if let Some(allowed) = response
         .headers()
@@ -226,8 +230,8 @@ async fn serve(
     mut stopped: watch::Receiver<bool>,
 ) {
     let _ = stream.set_nodelay(true);
-    // Nothing has been read yet, so a connection that must go is answered like one that is not admitted. `readable` would
-    // not do: it may return before there are bytes.
+    // Nothing has been read yet, so a connection that must go is answered like one that is not
+    // admitted. `readable` would not do: it may return before there are bytes.
     let mut first_byte = [0];
     tokio::select! {
         biased;
@@ -280,7 +284,8 @@ async fn serve(
     }
 }
 
-/// Handles one request. The connection is in use until the response is written, or as long as it is a WebSocket.
+/// Handles one request. The connection is in use until the response is written, or as long as it is
+/// a WebSocket.
 async fn handle_request(
     connection: Arc<Connection>,
     router: Router,
@@ -312,7 +317,8 @@ impl Drop for ResponseGuard {
     }
 }
 
-/// Rejects a request: on a reserved connection with 429, on one that was closed for another one with 503.
+/// Rejects a request: on a reserved connection with 429, on one that was closed for another one
+/// with 503.
 fn too_many_connections(status: StatusCode) -> Response {
     let error = ErrorInfo::retryable(ErrorCode::Overloaded, TOO_MANY_CONNECTIONS);
     let mut response = ApiError::from(error).with_status(status).into_response();

@@ -11,13 +11,14 @@ use soong::process::is_tool_process;
 use soong_client::socket::{NAME, ShortPath};
 use tokio::net::{UnixListener, UnixStream};
 
-/// Binds the home's control socket, and replaces one that a previous owner left. Only the user that owns it may
-/// connect (mode 0600).
+/// Binds the home's control socket, and replaces one that a previous owner left. Only the user that
+/// owns it may connect (mode 0600).
 ///
 /// The caller owns the home, so no other process binds there at the same time.
 pub fn bind(home: &Path) -> io::Result<(UnixListener, SocketFile)> {
     let near = ShortPath::new(home)?;
-    // Created in a private folder, so that the socket never exists with a wider mode at its final path.
+    // Created in a private folder, so that the socket never exists with a wider mode at its final
+    // path.
     let private = tempfile::Builder::new()
         .prefix(".control-")
         .rand_bytes(4)
@@ -59,7 +60,8 @@ fn file_id(path: &Path) -> io::Result<(u64, u64)> {
     Ok((metadata.dev(), metadata.ino()))
 }
 
-/// Listener that rejects commands started by tools: such a command must not approve its own request (PERM-1).
+/// Listener that rejects commands started by tools: such a command must not approve its own request
+/// (PERM-1).
 pub struct GuardedListener(pub UnixListener);
 
 impl Listener for GuardedListener {

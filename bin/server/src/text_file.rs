@@ -10,8 +10,8 @@ use rustix::fs::OFlags;
 
 /// Reads a text file of at most `max_bytes`, or a character device such as `/dev/null`.
 ///
-/// Rejects folders, sockets and pipes. The file is opened without blocking, because opening a pipe would otherwise
-/// wait for its other end.
+/// Rejects folders, sockets and pipes. The file is opened without blocking, because opening a pipe
+/// would otherwise wait for its other end.
 pub fn read_text(path: &Path, max_bytes: u64) -> io::Result<String> {
     let mut text = String::new();
     let nonblocking = OFlags::NONBLOCK.bits().cast_signed();

@@ -57,7 +57,8 @@ Examples:
         /// Artifact: its name, user:NAME, or its id
         #[arg(value_parser = NonEmptyStringValueParser::new())]
         name: String,
-        /// Stored version [default: the current content, including edits that are not a version yet]
+        /// Stored version [default: the current content, including edits that are not a version
+        /// yet]
         #[arg(long, value_name = "N", value_parser = number_parser::<u64>(0..=u64::MAX))]
         version: Option<u64>,
         /// File to write [default: standard output]
@@ -81,7 +82,8 @@ Examples:
         name: String,
         /// File to store; `-` reads standard input
         file: PathBuf,
-        /// Content type, such as text/markdown [default: by name or content, else application/octet-stream]
+        /// Content type, such as text/markdown [default: by name or content, else
+        /// application/octet-stream]
         #[arg(long, value_name = "TYPE")]
         content_type: Option<String>,
         #[command(flatten)]

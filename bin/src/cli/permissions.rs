@@ -30,7 +30,8 @@ Examples:
     Allow {
         /// Id of the request, from `soong permissions list`
         id: String,
-        /// Also allow similar calls in this session (the list shows which) until the owner process exits
+        /// Also allow similar calls in this session (the list shows which) until the owner process
+        /// exits
         #[arg(long)]
         session: bool,
     },

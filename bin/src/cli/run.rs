@@ -38,13 +38,15 @@ pub(crate) struct Demo {
     /// Number of sub-agents that explore [default: one per main folder, 4 to 8; with --kill 30]
     #[arg(long, value_name = "N", value_parser = number_parser::<u16>(1..=200))]
     pub(crate) children: Option<u16>,
-    /// Delay of each model answer, such as 500ms or 3s [default: 400ms on a terminal, else none; with --monitor 1s]
+    /// Delay of each model answer, such as 500ms or 3s [default: 400ms on a terminal, else none;
+    /// with --monitor 1s]
     #[arg(long, value_name = "S", value_parser = short_duration)]
     pub(crate) pace: Option<Duration>,
     /// Show the monitor during the run; q closes it
     #[arg(long, conflicts_with = "json")]
     pub(crate) monitor: bool,
-    /// Kill the process of the demo in the middle, resume the run, and count what was lost or repeated
+    /// Kill the process of the demo in the middle, resume the run, and count what was lost or
+    /// repeated
     #[arg(long, conflicts_with_all = ["monitor", "json"])]
     pub(crate) kill: bool,
     /// File to which each executed model call and tool call is added; used by --kill
@@ -96,8 +98,8 @@ pub(crate) struct Run {
     pub(crate) mode: Option<Mode>,
     #[command(flatten)]
     pub(crate) conversation: ConversationArgs,
-    /// File to store as an artifact before the run, for agents to read; models see images and PDF; `-`
-    /// reads standard input; can be given several times
+    /// File to store as an artifact before the run, for agents to read; models see images and PDF;
+    /// `-` reads standard input; can be given several times
     #[arg(long, value_name = "FILE")]
     pub(crate) attach: Vec<PathBuf>,
     /// Wait for the end of standard input, and attach it; without this, a pipe that sends nothing
@@ -111,7 +113,8 @@ pub(crate) struct Run {
     pub(crate) project: ProjectArgs,
     #[command(flatten)]
     pub(crate) agent: AgentArgs,
-    /// Tools that the run and its sub-agents may use, such as read,grep; "" for none [default: the session's, else all]
+    /// Tools that the run and its sub-agents may use, such as read,grep; "" for none [default: the
+    /// session's, else all]
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub(crate) tools: Option<Vec<String>>,
     /// Maximum turns, without sub-agents [default: the preset's, else runtime.max_turns]
@@ -182,10 +185,12 @@ Examples:
   soong chat --permission-mode plan
   printf 'What is this?\\nAnd what is missing?\\n' | soong chat")]
 pub(crate) struct Chat {
-    /// Session to continue: its id or slug, last, - or @N; another name begins a session of that name
+    /// Session to continue: its id or slug, last, - or @N; another name begins a session of that
+    /// name
     #[arg(long, value_name = "SESSION")]
     pub(crate) session: Option<String>,
-    /// Continue the last session of this project folder; with =SESSION that session, which must exist
+    /// Continue the last session of this project folder; with =SESSION that session, which must
+    /// exist
     #[arg(long = "continue", value_name = "SESSION", require_equals = true, conflicts_with = "session",
           value_parser = NonEmptyStringValueParser::new())]
     pub(crate) continued: Option<Option<String>>,
@@ -207,14 +212,17 @@ pub(crate) struct Chat {
 #[derive(Debug, Args)]
 #[command(group(ArgGroup::new("conversation").args(["session", "continued", "trace"])))]
 pub(crate) struct ConversationArgs {
-    /// Session to continue: its id or slug, last, - or @N; another name begins a session of that name
+    /// Session to continue: its id or slug, last, - or @N; another name begins a session of that
+    /// name
     #[arg(long, value_name = "SESSION")]
     pub(crate) session: Option<String>,
-    /// Continue the last session of this project folder; with =SESSION that session, which must exist
+    /// Continue the last session of this project folder; with =SESSION that session, which must
+    /// exist
     #[arg(long = "continue", value_name = "SESSION", require_equals = true, conflicts_with_all = ["session", "trace"],
           value_parser = NonEmptyStringValueParser::new())]
     pub(crate) continued: Option<Option<String>>,
-    /// Trace to continue, also that of a sub-agent (SESSION#N); without a prompt, resume it where it stopped
+    /// Trace to continue, also that of a sub-agent (SESSION#N); without a prompt, resume it where
+    /// it stopped
     #[arg(long, value_name = "TRACE", conflicts_with = "session")]
     pub(crate) trace: Option<String>,
     /// Continue after this message; without a prompt, the model answers it again
@@ -245,7 +253,8 @@ pub(crate) struct AgentArgs {
     /// Profile from `soong models list`, a model name for the default service, or `offline`
     #[arg(long, value_name = "PROFILE")]
     pub(crate) model: Option<String>,
-    /// How much the model reasons: none, minimal, low, medium, high, xhigh, max [default: the preset's or profile's]
+    /// How much the model reasons: none, minimal, low, medium, high, xhigh, max [default: the
+    /// preset's or profile's]
     #[arg(long, value_name = "LEVEL", value_parser = effort)]
     pub(crate) effort: Option<Effort>,
 }

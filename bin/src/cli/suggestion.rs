@@ -12,8 +12,9 @@ const MAX_DISTANCE: usize = 2;
 /// Maximum number of suggested commands.
 const MAX_SUGGESTIONS: usize = 3;
 
-/// Adds suggestions to the error of an unknown command. If groups have a command of that name, adds these, such as
-/// `traces export` for `export`, but none if there are more than [`MAX_SUGGESTIONS`]. Otherwise adds the closest command.
+/// Adds suggestions to the error of an unknown command. If groups have a command of that name, adds
+/// these, such as `traces export` for `export`, but none if there are more than
+/// [`MAX_SUGGESTIONS`]. Otherwise adds the closest command.
 pub(crate) fn with_suggestion(mut error: Error) -> Error {
     let Some(ContextValue::String(name)) = error.get(ContextKind::InvalidSubcommand) else {
         return error;

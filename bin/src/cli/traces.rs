@@ -80,7 +80,8 @@ Returns when the run has ended. If there is no run to stop, the exit code is 4.
 Examples:
   soong traces stop ID")]
     Stop {
-        /// Trace: its id, a session, or SESSION#N, which stops only that sub-agent and its descendants
+        /// Trace: its id, a session, or SESSION#N, which stops only that sub-agent and its
+        /// descendants
         #[arg(value_name = "TRACE")]
         id: String,
     },

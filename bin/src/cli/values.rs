@@ -40,8 +40,8 @@ pub(super) fn permission_mode(text: &str) -> Result<PermissionMode, String> {
     PermissionMode::from_name(text).ok_or_else(|| format!("expected one of {}", names()))
 }
 
-/// Parses a duration of at most one hour that may have a fraction: `500ms`, `1.5`, `1.5s`, or the forms of
-/// [`duration`].
+/// Parses a duration of at most one hour that may have a fraction: `500ms`, `1.5`, `1.5s`, or the
+/// forms of [`duration`].
 pub(super) fn short_duration(text: &str) -> Result<Duration, String> {
     let (number, unit_s) = match text.strip_suffix("ms") {
         Some(number) => (number, 0.001),

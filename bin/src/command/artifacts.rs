@@ -1,6 +1,7 @@
 //! `soong artifacts`: reads and changes the artifacts that agents, tools and users have stored.
 //!
-//! Elsewhere: the output about artifacts (`artifacts/show.rs`), the comparison of versions (`artifacts/diff.rs`).
+//! Elsewhere: the output about artifacts (`artifacts/show.rs`), the comparison of versions
+//! (`artifacts/diff.rs`).
 
 mod diff;
 mod show;
@@ -117,7 +118,8 @@ pub(super) async fn read_command(
     Ok(Exit::Success)
 }
 
-/// Executes the subcommands that change artifacts, at the owner of the home or as a temporary owner.
+/// Executes the subcommands that change artifacts, at the owner of the home or as a temporary
+/// owner.
 pub(super) async fn write_command(
     context: &Context<'_>,
     options: &cli::Artifacts,
@@ -212,7 +214,8 @@ async fn execute_change(
     Ok(Exit::Success)
 }
 
-/// Stores a file or standard input (`-`) as an artifact. A content type that is not given is guessed.
+/// Stores a file or standard input (`-`) as an artifact. A content type that is not given is
+/// guessed.
 async fn put(
     place: &mut RuntimeSession<'_>,
     session: &SessionId,
@@ -275,14 +278,15 @@ fn unreadable_file(path: &Path, error: &std::io::Error) -> ErrorInfo {
     ErrorInfo::new(ErrorCode::FileNotFound, message)
 }
 
-/// Reads the configuration, which says where artifact bytes are stored, and opens the source of the records.
+/// Reads the configuration, which says where artifact bytes are stored, and opens the source of the
+/// records.
 async fn open_source(context: &Context<'_>) -> Result<(Settings, Source), Failure> {
     let settings = config::read(&context.global, &context.home()?)?;
     Ok((settings, context.source().await?))
 }
 
-/// Opens the artifacts of the selected session. Prints which session it is if neither a session nor an artifact was
-/// named.
+/// Opens the artifacts of the selected session. Prints which session it is if neither a session nor
+/// an artifact was named.
 async fn open(
     context: &Context<'_>,
     of: &cli::SessionArg,
@@ -300,8 +304,8 @@ async fn open(
     ArtifactSource::open(&source, owner, &settings, &context.environment)
 }
 
-/// Selects the session: the named one, else the last one of the project. For an artifact of the user, any session
-/// will do, and none is needed if there are no sessions.
+/// Selects the session: the named one, else the last one of the project. For an artifact of the
+/// user, any session will do, and none is needed if there are no sessions.
 async fn select_session(
     source: &Source,
     of: &cli::SessionArg,

@@ -1,5 +1,5 @@
-//! Attachments of a run: checked before anything is created, uploaded before the run starts (ART-11). Images, PDF
-//! documents and audio are also parts of the message.
+//! Attachments of a run: checked before anything is created, uploaded before the run starts
+//! (ART-11). Images, PDF documents and audio are also parts of the message.
 
 use std::{
     io::Read,
@@ -24,7 +24,8 @@ use crate::{
     file, print,
 };
 
-/// Files to upload to a session. `upload` can be repeated after an error: completed steps are not repeated.
+/// Files to upload to a session. `upload` can be repeated after an error: completed steps are not
+/// repeated.
 pub(super) struct Attachments {
     files: Vec<PathBuf>,
     /// Folder with the file that was read from standard input.
@@ -88,8 +89,8 @@ impl Attachments {
         self.files.is_empty()
     }
 
-    /// Uploads the files that are not uploaded yet to the session of the request, which is created if it does not
-    /// exist.
+    /// Uploads the files that are not uploaded yet to the session of the request, which is created
+    /// if it does not exist.
     pub(super) async fn upload(
         &mut self,
         client: &Client,

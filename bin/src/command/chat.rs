@@ -118,7 +118,8 @@ fn continues(options: &cli::Chat) -> bool {
     options.continued.is_some() || options.session.is_some()
 }
 
-/// Fails if the credentials of the model are missing and this process will call it. Returns the model, if it is known.
+/// Fails if the credentials of the model are missing and this process will call it. Returns the
+/// model, if it is known.
 async fn check_model(
     context: &Context<'_>,
     home: &Path,

@@ -1,4 +1,5 @@
-//! Output shared by all cleanup commands: candidates and results. Elsewhere: the selection of candidates.
+//! Output shared by all cleanup commands: candidates and results. Elsewhere: the selection of
+//! candidates.
 
 use std::fmt::Display;
 

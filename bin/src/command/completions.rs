@@ -26,7 +26,8 @@ pub(super) fn completions(options: &cli::Completions) -> Result<Exit, Failure> {
         })?;
     }
     if options.shell == Shell::Zsh {
-        // As a file in `fpath` the script is the body of a function, whose first call must complete as well.
+        // As a file in `fpath` the script is the body of a function, whose first call must complete
+        // as well.
         script.extend_from_slice(
             b"\n[[ $funcstack[1] == _soong ]] && _clap_dynamic_completer_soong\n",
         );

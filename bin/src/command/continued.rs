@@ -23,7 +23,8 @@ fn must_migrate(context: &Context<'_>) -> Result<bool, Failure> {
     Ok(context.remote.is_none() && offline_store::needs_migration(&context.home()?))
 }
 
-/// Opens the records of the home. Returns `None` if there are none yet, or if this process must migrate them first.
+/// Opens the records of the home. Returns `None` if there are none yet, or if this process must
+/// migrate them first.
 async fn records(context: &Context<'_>) -> Result<Option<Source>, Failure> {
     if must_migrate(context)? {
         return Ok(None);
@@ -34,8 +35,9 @@ async fn records(context: &Context<'_>) -> Result<Option<Source>, Failure> {
     }
 }
 
-/// Resolves the session that `--continue` names to its id, and stores the id in `session`. If this process must migrate
-/// the records first, the name stays in `continued`, and [`fetch_continued`] finds the session.
+/// Resolves the session that `--continue` names to its id, and stores the id in `session`. If this
+/// process must migrate the records first, the name stays in `continued`, and [`fetch_continued`]
+/// finds the session.
 ///
 /// # Errors
 /// No session, or more than one, matches.
@@ -61,8 +63,8 @@ pub(super) async fn existing(
     Ok(())
 }
 
-/// Returns the id of the session to continue. A name that no session has begins a session of that name; a note says so if
-/// a session with a similar name exists.
+/// Returns the id of the session to continue. A name that no session has begins a session of that
+/// name; a note says so if a session with a similar name exists.
 ///
 /// # Errors
 /// The reference is a position in the list of recent sessions, and there are fewer sessions.
@@ -125,8 +127,8 @@ pub(super) fn last_session_of(sessions: Vec<Session>, project: &Path) -> Option<
     last.max_by_key(|session| session.updated_at)
 }
 
-/// Fetches the session that `--continue` names. Without a name, this is the most recently updated session of the project
-/// folder.
+/// Fetches the session that `--continue` names. Without a name, this is the most recently updated
+/// session of the project folder.
 ///
 /// # Errors
 /// No session, or more than one, matches; or there is neither a name nor a project folder.
@@ -160,8 +162,8 @@ pub(super) async fn fetch_continued(
     })
 }
 
-/// Returns the parameters of a run with this reasoning effort. The parameters of a run replace all those of its trace, so
-/// those of the trace are included, unless the request sets or resets them.
+/// Returns the parameters of a run with this reasoning effort. The parameters of a run replace all
+/// those of its trace, so those of the trace are included, unless the request sets or resets them.
 ///
 /// # Errors
 /// The trace cannot be read.
@@ -180,8 +182,8 @@ pub(super) async fn params_with_effort(
     Ok(params)
 }
 
-/// Returns the parameters of the last run of the trace that a request continues, without the temperature, which is a field
-/// of its own in a request.
+/// Returns the parameters of the last run of the trace that a request continues, without the
+/// temperature, which is a field of its own in a request.
 async fn last_params(
     client: &Client,
     request: &StartBody,

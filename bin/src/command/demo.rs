@@ -1,6 +1,7 @@
 //! `soong demo`: an orchestrator run with the offline model on the files of a folder. Needs no key.
 //!
-//! Modules: `kill` (kills the process of a demo and resumes the run), `executions` (what was executed, for `kill`).
+//! Modules: `kill` (kills the process of a demo and resumes the run), `executions` (what was
+//! executed, for `kill`).
 
 mod executions;
 mod kill;

@@ -1,11 +1,13 @@
 //! `soong doctor`: checks everything that a run needs, and gives advice.
 //!
-//! A check is ok, partly ok, a warning (works, but not well) or broken. The checks change nothing, except that
-//! a small object is written to a bucket and deleted. Only the model call, which is optional, may cost something.
+//! A check is ok, partly ok, a warning (works, but not well) or broken. The checks change nothing,
+//! except that a small object is written to a bucket and deleted. Only the model call, which is
+//! optional, may cost something.
 //!
-//! Modules: `artifacts` (the bucket), `home` (folder, owner, disk, database), `texts` (preset and skill files),
-//! `servers` (MCP servers), `memory` (experiences), `model` (requirements for reaching each model), `call` (a short
-//! run of the default model), `tool_environment` (configuration, project, terminal).
+//! Modules: `artifacts` (the bucket), `home` (folder, owner, disk, database), `texts` (preset and
+//! skill files), `servers` (MCP servers), `memory` (experiences), `model` (requirements for
+//! reaching each model), `call` (a short run of the default model), `tool_environment`
+//! (configuration, project, terminal).
 
 mod artifacts;
 mod call;
@@ -159,7 +161,8 @@ impl Report<'_> {
             .count()
     }
 
-    /// Returns the exit code: errors in the configuration take precedence over errors of this machine.
+    /// Returns the exit code: errors in the configuration take precedence over errors of this
+    /// machine.
     fn exit(&self) -> Exit {
         let is_broken = |name: &str| {
             self.checks

@@ -29,7 +29,8 @@ const START_TIMEOUT: Duration = Duration::from_secs(20);
 /// Interval between checks.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Owns the home until no run is active in it. Returns immediately if another process owns the home.
+/// Owns the home until no run is active in it. Returns immediately if another process owns the
+/// home.
 pub(super) async fn host(context: &Context<'_>) -> Result<Exit, Failure> {
     // Detach from the terminal: its end and its Ctrl-C must not reach this process.
     if let Err(error) = rustix::process::setsid() {
@@ -88,7 +89,8 @@ pub(super) async fn connect_or_spawn(
         }
         match &mut host {
             None => host = Some(spawn(context, home)?),
-            // If the host exited because another process owns the home, that owner will answer soon.
+            // If the host exited because another process owns the home, that owner will answer
+            // soon.
             Some(host) => match host.try_wait() {
                 Ok(Some(status)) if !status.success() => break,
                 _ if Instant::now() > deadline => break,
@@ -156,8 +158,8 @@ pub(super) fn builder(context: &Context<'_>, home: &Path, settings: &Settings) -
         .load_config()
         .reject_home_projects()
         .faults_from_env();
-    // Permissions are decided by the user at a terminal or with `soong permissions`. A run that has neither is
-    // started as unattended.
+    // Permissions are decided by the user at a terminal or with `soong permissions`. A run that has
+    // neither is started as unattended.
     builder
         .environment(context.environment.clone())
         .permissions_by_users()

@@ -54,7 +54,8 @@ pub(super) fn init(context: &Context<'_>, options: &cli::Init) -> Result<Exit, F
     print_written(context, &path, Some((&model, checks)))
 }
 
-/// Returns a model that answers and the results of its checks. The user chooses it if `asks`; otherwise it is the first one.
+/// Returns a model that answers and the results of its checks. The user chooses it if `asks`;
+/// otherwise it is the first one.
 ///
 /// # Errors
 /// No model was found or chosen; without questions, also a model that does not work.
@@ -189,7 +190,8 @@ mod tests {
 
     use super::*;
 
-    /// Uncomments the settings (`#key = value`, no space), and the examples (`#e …`) if `with_examples` is set.
+    /// Uncomments the settings (`#key = value`, no space), and the examples (`#e …`) if
+    /// `with_examples` is set.
     fn uncommented(with_examples: bool) -> String {
         let bare = |line: &'static str| match line.strip_prefix("#e ") {
             Some(example) if with_examples => example,

@@ -231,7 +231,8 @@ fn short_status(status: &ServerStatus) -> String {
     }
 }
 
-/// Connects to servers at the same time, to each for at most `limit`. Results are in the order of `servers`.
+/// Connects to servers at the same time, to each for at most `limit`. Results are in the order of
+/// `servers`.
 fn probe_all(
     context: &Context<'_>,
     config: &Config,

@@ -1,4 +1,5 @@
-//! `soong models`: lists the model profiles and the known models, and updates the table of known models.
+//! `soong models`: lists the model profiles and the known models, and updates the table of known
+//! models.
 //!
 //! An API key is shown by the name of its variable and whether that is set, never by value.
 

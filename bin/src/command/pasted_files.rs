@@ -7,8 +7,9 @@ use soong::protocol::InputKind;
 
 use crate::file;
 
-/// Returns the paths in a line that are images, PDF documents or audio and exist. A path is absolute, or starts with
-/// `~/`, `./` or `../`; spaces in it are quoted or escaped, as terminals paste them.
+/// Returns the paths in a line that are images, PDF documents or audio and exist. A path is
+/// absolute, or starts with `~/`, `./` or `../`; spaces in it are quoted or escaped, as terminals
+/// paste them.
 pub(super) fn pasted_files(line: &str, home: Option<&Path>) -> Vec<PathBuf> {
     let mut files: Vec<PathBuf> = Vec::new();
     for word in words(line) {
@@ -35,8 +36,8 @@ pub(super) fn pasted_files(line: &str, home: Option<&Path>) -> Vec<PathBuf> {
     files
 }
 
-/// Splits a line at spaces that are neither quoted nor escaped. A quote starts only at the beginning of a word, and only
-/// if it ends: an apostrophe is text.
+/// Splits a line at spaces that are neither quoted nor escaped. A quote starts only at the
+/// beginning of a word, and only if it ends: an apostrophe is text.
 pub(super) fn words(line: &str) -> Vec<String> {
     let mut words = Vec::new();
     let mut word = String::new();

@@ -1,4 +1,5 @@
-//! `soong permissions`: lists the tool calls that wait for permission, decides them, and sets the permission mode.
+//! `soong permissions`: lists the tool calls that wait for permission, decides them, and sets the
+//! permission mode.
 
 use soong::{
     ErrorCode, ErrorInfo,

@@ -1,8 +1,8 @@
-//! Data on standard input beside a prompt, as in `make 2>&1 | soong run "Why does it fail?"`: it is attached, never
-//! dropped without a word.
+//! Data on standard input beside a prompt, as in `make 2>&1 | soong run "Why does it fail?"`: it is
+//! attached, never dropped without a word.
 //!
-//! A pipe that sends nothing within a second does not delay the run, and a terminal, a device or a closed descriptor is
-//! not read. With `--stdin`, the run waits for the end.
+//! A pipe that sends nothing within a second does not delay the run, and a terminal, a device or a
+//! closed descriptor is not read. With `--stdin`, the run waits for the end.
 
 use std::time::{Duration, Instant};
 
@@ -25,7 +25,8 @@ use crate::{
 const FIRST_BYTE_LIMIT: Duration = Duration::from_secs(1);
 /// Maximum time between two pieces of a pipe.
 const SILENCE_LIMIT: Duration = Duration::from_secs(60);
-/// Maximum size of a text that becomes part of the message, in bytes. Larger data is attached as a file.
+/// Maximum size of a text that becomes part of the message, in bytes. Larger data is attached as a
+/// file.
 const MAX_MESSAGE_BYTES: usize = 32 * 1_024;
 /// Advice for scripts that keep their input.
 const WAY_OUT: &str = "`< /dev/null` leaves it out";
@@ -37,8 +38,8 @@ struct PipedInput {
     cut: Option<String>,
 }
 
-/// Reads the data that is piped in beside the prompt, and adds it to the prompt or to the attachments. Returns the
-/// folder of an attachment, which must be kept until it is uploaded.
+/// Reads the data that is piped in beside the prompt, and adds it to the prompt or to the
+/// attachments. Returns the folder of an attachment, which must be kept until it is uploaded.
 pub(super) fn add_piped_input(
     options: &mut cli::Run,
     prompt: &mut Option<String>,
@@ -152,7 +153,8 @@ fn read(waits: bool, max_bytes: u64) -> Result<Option<PipedInput>, Failure> {
     Ok(Some(input).filter(|input| !input.bytes.is_empty()))
 }
 
-/// Waits until standard input has bytes or has ended. Returns `false` if neither happens within the limit.
+/// Waits until standard input has bytes or has ended. Returns `false` if neither happens within the
+/// limit.
 fn wait_for_bytes(limit: Duration) -> Result<bool, Failure> {
     let deadline = Instant::now() + limit;
     loop {

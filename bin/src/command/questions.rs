@@ -73,9 +73,11 @@ fn print(context: &Context<'_>, question: &Question) -> Result<(), Failure> {
 
 /// Receiver of an answer or a decision.
 pub(super) enum DecisionTarget {
-    /// The owner of the home, possibly a background process started for this purpose. The run resumes there.
+    /// The owner of the home, possibly a background process started for this purpose. The run
+    /// resumes there.
     Owner(Client),
-    /// This process, as a temporary owner: no model is available, and none is needed to record an answer.
+    /// This process, as a temporary owner: no model is available, and none is needed to record an
+    /// answer.
     Temporary(Owner),
 }
 
@@ -104,8 +106,9 @@ impl DecisionTarget {
     }
 }
 
-/// Connects to the owner of the home, or starts a background process that becomes the owner and resumes the run. If a
-/// model that the session needs is not available, this process becomes the owner instead.
+/// Connects to the owner of the home, or starts a background process that becomes the owner and
+/// resumes the run. If a model that the session needs is not available, this process becomes the
+/// owner instead.
 ///
 /// Fails with `home_locked` if the owner has no control socket.
 pub(super) async fn connect(

@@ -100,7 +100,8 @@ pub(super) async fn run(context: &Context<'_>, mut options: cli::Run) -> Result<
     report_end(context, done?, is_quiet, fails_on_denied)
 }
 
-/// Prints the commands that continue after a run, and returns the exit code. `fails_on_denied`: a denied call is a failure.
+/// Prints the commands that continue after a run, and returns the exit code. `fails_on_denied`: a
+/// denied call is a failure.
 fn report_end(
     context: &Context<'_>,
     done: RunReport,
@@ -146,7 +147,8 @@ fn display(context: &Context<'_>, options: &cli::Run) -> Result<RunDisplay, Fail
     }
 }
 
-/// Prints, at a terminal, the model that a key selects, because none is configured. `model`: the one that is requested.
+/// Prints, at a terminal, the model that a key selects, because none is configured. `model`: the
+/// one that is requested.
 fn print_model_selected_by_key(context: &Context<'_>, settings: &Settings, model: Option<&str>) {
     let selected = settings
         .model_selected_by_key(&context.environment)
@@ -156,8 +158,8 @@ fn print_model_selected_by_key(context: &Context<'_>, settings: &Settings, model
     }
 }
 
-/// Fails if the credentials of a required model are missing. When an interrupted run is resumed, its models are
-/// required, else `model`.
+/// Fails if the credentials of a required model are missing. When an interrupted run is resumed,
+/// its models are required, else `model`.
 fn check_credentials(
     context: &Context<'_>,
     settings: &Settings,
@@ -172,8 +174,8 @@ fn check_credentials(
     });
     if let Some((Ok(trace), records)) = trace {
         let models = records.unfinished_models(&trace.session_id)?;
-        // A trace that is complete cannot be resumed: let the owner reject it with that reason, not with a missing
-        // key.
+        // A trace that is complete cannot be resumed: let the owner reject it with that reason, not
+        // with a missing key.
         if !models.is_empty() || trace.status == TraceStatus::Completed {
             return models
                 .iter()
@@ -183,8 +185,8 @@ fn check_credentials(
     settings.check_model(model, &context.environment)
 }
 
-/// Returns the model of the last run of a session or a trace, which is given by its id, or as the last session of the
-/// project.
+/// Returns the model of the last run of a session or a trace, which is given by its id, or as the
+/// last session of the project.
 pub(super) fn last_model(
     home: &Path,
     (session, trace, is_last): (Option<&str>, Option<&str>, bool),
@@ -354,8 +356,8 @@ pub(super) fn schema(path: &Path) -> Result<Value, Failure> {
     })
 }
 
-/// Returns the project folder. With a server, the path is one on its machine, and `None` selects the server's
-/// default.
+/// Returns the project folder. With a server, the path is one on its machine, and `None` selects
+/// the server's default.
 pub(super) fn project(
     context: &Context<'_>,
     path: Option<&Path>,
@@ -366,7 +368,8 @@ pub(super) fn project(
     }
 }
 
-/// Resolves the project folder before anything is created. For a file, returns the folder that contains it.
+/// Resolves the project folder before anything is created. For a file, returns the folder that
+/// contains it.
 pub(super) fn folder(path: Option<&Path>) -> Result<PathBuf, Failure> {
     let path = path.unwrap_or(Path::new("."));
     let found = path.canonicalize().map_err(|error| {
@@ -390,7 +393,8 @@ pub(super) fn folder(path: Option<&Path>) -> Result<PathBuf, Failure> {
     Ok(found)
 }
 
-/// Returns the prompt from the command line or from standard input, or `None` to resume without one.
+/// Returns the prompt from the command line or from standard input, or `None` to resume without
+/// one.
 fn prompt(options: &cli::Run, may_resume: bool) -> Result<Option<String>, Failure> {
     let given = options.prompt.as_deref();
     let is_read = given.map_or(!may_resume, |prompt| prompt == "-");

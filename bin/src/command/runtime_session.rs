@@ -1,5 +1,5 @@
-//! Connection of a command to the runtime of a home: connects to the owner process or becomes the owner, and follows
-//! runs.
+//! Connection of a command to the runtime of a home: connects to the owner process or becomes the
+//! owner, and follows runs.
 
 use std::{path::Path, time::Duration};
 
@@ -51,7 +51,8 @@ pub(super) struct RuntimeSession<'a> {
     build: Box<dyn Fn() -> RuntimeBuilder + 'a>,
     owner: HomeConnection,
     interrupt: Interrupt,
-    /// Variables with keys and addresses that are set here and that another owner does not have like this.
+    /// Variables with keys and addresses that are set here and that another owner does not have
+    /// like this.
     changed_variables: Vec<String>,
 }
 
@@ -79,8 +80,8 @@ pub(super) struct RunReport {
 }
 
 impl<'a> RuntimeSession<'a> {
-    /// Connects to the owner of the home, or becomes the owner with a runtime from `build`. Prints notes about the
-    /// owner.
+    /// Connects to the owner of the home, or becomes the owner with a runtime from `build`. Prints
+    /// notes about the owner.
     pub(super) async fn connect(
         context: &'a Context<'a>,
         home: &'a Path,
@@ -91,7 +92,8 @@ impl<'a> RuntimeSession<'a> {
         Ok(session)
     }
 
-    /// Like [`RuntimeSession::connect`], but prints no note about another owner. For short operations.
+    /// Like [`RuntimeSession::connect`], but prints no note about another owner. For short
+    /// operations.
     pub(super) async fn connect_quiet(
         context: &'a Context<'a>,
         home: &'a Path,
@@ -155,11 +157,11 @@ impl<'a> RuntimeSession<'a> {
         }
     }
 
-    /// Compares the settings of this process with those of another owner on this machine. Returns the variables with keys
-    /// and addresses that differ.
+    /// Compares the settings of this process with those of another owner on this machine. Returns
+    /// the variables with keys and addresses that differ.
     ///
-    /// Fails if a configuration was given with `--config` that the owner does not use. Without one, the owner's settings
-    /// apply.
+    /// Fails if a configuration was given with `--config` that the owner does not use. Without one,
+    /// the owner's settings apply.
     async fn compare_settings(&self) -> Result<Vec<String>, Failure> {
         let HomeConnection::Other(client, ready) = &self.owner else {
             return Ok(Vec::new());
@@ -208,7 +210,8 @@ impl<'a> RuntimeSession<'a> {
         Ok(())
     }
 
-    /// Prints a note if another process owns the home, or if an earlier process left runs unfinished.
+    /// Prints a note if another process owns the home, or if an earlier process left runs
+    /// unfinished.
     fn print_owner_note(&self) {
         if self.context.global.json {
             return;
@@ -232,7 +235,8 @@ impl<'a> RuntimeSession<'a> {
                 } else {
                     read(self.home)
                 };
-                // Runs that wait for user input are not counted; `questions list` and `permissions list` show them.
+                // Runs that wait for user input are not counted; `questions list` and `permissions
+                // list` show them.
                 let UnfinishedRuns {
                     interrupted: at_work,
                     ..
@@ -275,7 +279,8 @@ impl<'a> RuntimeSession<'a> {
         }
     }
 
-    /// Starts a run. If the owner is shutting down, connects again or becomes the owner, and starts it there.
+    /// Starts a run. If the owner is shutting down, connects again or becomes the owner, and starts
+    /// it there.
     async fn start(&mut self, request: &StartBody) -> Result<(Accepted, EventStream), Failure> {
         if matches!(self.owner, HomeConnection::Own(_)) {
             // In this process a start is accepted quickly. A Ctrl-C then cancels the run.
@@ -308,8 +313,8 @@ impl<'a> RuntimeSession<'a> {
         }
     }
 
-    /// Sends a request to the owner. If the owner is shutting down, retries with the next owner, or in this process
-    /// after it has become the owner. Ctrl-C ends the wait.
+    /// Sends a request to the owner. If the owner is shutting down, retries with the next owner, or
+    /// in this process after it has become the owner. Ctrl-C ends the wait.
     pub(super) async fn request<T>(
         &mut self,
         mut ask: impl AsyncFnMut(&Client) -> Result<T, ErrorInfo>,
@@ -376,7 +381,8 @@ impl<'a> RuntimeSession<'a> {
         }
     }
 
-    /// Runs a prompt and shows its progress and result. Fails if the run could not be started or was lost.
+    /// Runs a prompt and shows its progress and result. Fails if the run could not be started or
+    /// was lost.
     pub(super) async fn run(
         &mut self,
         request: StartBody,
@@ -412,7 +418,8 @@ impl<'a> RuntimeSession<'a> {
         })
     }
 
-    /// Runs a prompt and shows its progress, but not its result. Also returns the artifacts that it stored.
+    /// Runs a prompt and shows its progress, but not its result. Also returns the artifacts that it
+    /// stored.
     pub(super) async fn follow(
         &mut self,
         request: StartBody,
@@ -453,16 +460,16 @@ impl<'a> RuntimeSession<'a> {
         Ok((watched, stored))
     }
 
-    /// Shows the monitor until the user closes it, then returns the run's events from its first one. A drawing error
-    /// does not affect the run.
+    /// Shows the monitor until the user closes it, then returns the run's events from its first
+    /// one. A drawing error does not affect the run.
     async fn monitor(
         &self,
         client: &Client,
         run: &Accepted,
         mut events: EventStream,
     ) -> Result<EventStream, Failure> {
-        // The monitor does not read this stream, and a server drops slow readers: the events are requested again
-        // later.
+        // The monitor does not read this stream, and a server drops slow readers: the events are
+        // requested again later.
         let first = loop {
             let item = tokio::select! {
                 item = events.next() => item,
@@ -499,7 +506,8 @@ impl<'a> RuntimeSession<'a> {
         monitor::show(source, title, own, self.context.terminal, &self.interrupt).await
     }
 
-    /// Returns whether an earlier process has left a run of the session unfinished, and this process can resume it.
+    /// Returns whether an earlier process has left a run of the session unfinished, and this
+    /// process can resume it.
     pub(super) fn has_interrupted_run(&self, session: &SessionId) -> bool {
         let HomeConnection::Own(owner) = &self.owner else {
             return false;
@@ -532,11 +540,12 @@ impl<'a> RuntimeSession<'a> {
         }
     }
 
-    /// Closes the connection and leaves the active run of a session to another process: to the owner, or to a new
-    /// background process if this one is the owner. Returns whether the run continues there.
+    /// Closes the connection and leaves the active run of a session to another process: to the
+    /// owner, or to a new background process if this one is the owner. Returns whether the run
+    /// continues there.
     ///
-    /// An owner continues until all runs have ended if it also executes runs of other sessions, or if
-    /// `runtime.recovery = "fail"` prevents that another process resumes the run.
+    /// An owner continues until all runs have ended if it also executes runs of other sessions, or
+    /// if `runtime.recovery = "fail"` prevents that another process resumes the run.
     pub(super) async fn hand_over(self, session: &SessionId) -> Result<bool, Failure> {
         let HomeConnection::Own(owner) = &self.owner else {
             return Ok(true);
@@ -576,8 +585,8 @@ impl<'a> RuntimeSession<'a> {
             })
     }
 
-    /// Closes the connection. An owner first waits until the runs that other processes started here have ended, and a moment
-    /// for the names of traces.
+    /// Closes the connection. An owner first waits until the runs that other processes started here
+    /// have ended, and a moment for the names of traces.
     pub(super) async fn close(self) {
         let Some(owner) = self.owner.into_owner() else {
             return;
@@ -588,8 +597,8 @@ impl<'a> RuntimeSession<'a> {
     }
 }
 
-/// Resumes the run of a session in the owner of the home, or in a new background process. Returns `false` if the run has
-/// ended.
+/// Resumes the run of a session in the owner of the home, or in a new background process. Returns
+/// `false` if the run has ended.
 async fn resume_in_background(
     context: &Context<'_>,
     home: &Path,

@@ -108,7 +108,8 @@ async fn delete(context: &Context<'_>, source: Source, id: &str) -> Result<Exit,
     print_deleted(context, &session, &traces, &artifacts)
 }
 
-/// Asks whether the session that was found by a part of its name is to be deleted. Fails without a terminal.
+/// Asks whether the session that was found by a part of its name is to be deleted. Fails without a
+/// terminal.
 async fn confirm_deletion(
     context: &Context<'_>,
     session: &Session,
@@ -220,7 +221,8 @@ async fn list(
     Ok(Exit::Success)
 }
 
-/// Describes the unfinished runs of a session. Without an owner of the home, none of them is active.
+/// Describes the unfinished runs of a session. Without an owner of the home, none of them is
+/// active.
 fn runs(source: &Source, session: &Session, asks: bool) -> String {
     match (session.live_runs, source, asks) {
         (0, ..) => "idle".to_owned(),

@@ -1,7 +1,7 @@
 //! `soong config show`: prints every setting with its value and its origin.
 //!
-//! A setting that names the variable of a key is shown with whether the variable is set, never with its value. Errors
-//! in the home's preset and skill files are printed below the settings.
+//! A setting that names the variable of a key is shown with whether the variable is set, never with
+//! its value. Errors in the home's preset and skill files are printed below the settings.
 
 use std::path::Path;
 
@@ -27,8 +27,8 @@ const COLUMNS: usize = 100;
 struct SettingRow {
     key: String,
     value: Option<Value>,
-    /// `default`, `file`, `server` (what it has last stated), `table of models`, or `environment` with the name of the
-    /// variable.
+    /// `default`, `file`, `server` (what it has last stated), `table of models`, or `environment`
+    /// with the name of the variable.
     origin: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     line: Option<usize>,

@@ -79,7 +79,8 @@ fn show(context: &Context<'_>, name: &str, path: Option<&Path>) -> Result<Exit, 
     Ok(Exit::Success)
 }
 
-/// Reads the skills that are available in a project, and returns the errors of project files that are ignored.
+/// Reads the skills that are available in a project, and returns the errors of project files that
+/// are ignored.
 fn look(context: &Context<'_>, path: Option<&Path>) -> Result<(Arc<Skills>, Vec<String>), Failure> {
     let settings = context.settings()?;
     let home = context.home()?;

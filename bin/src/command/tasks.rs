@@ -1,7 +1,7 @@
 //! `soong tasks`: lists and deletes the task journals of a project.
 //!
-//! The commands read and delete files only. They need no owner of the home and do not disturb one: the journal of a
-//! run that is still writing has no final status, and is never deleted.
+//! The commands read and delete files only. They need no owner of the home and do not disturb one:
+//! the journal of a run that is still writing has no final status, and is never deleted.
 
 use soong::task_journal::{
     ProjectTask, TaskCleanup, TaskCleanupReport, TaskPlace, TaskStatus, clean_up_tasks,

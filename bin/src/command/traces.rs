@@ -1,7 +1,7 @@
 //! `soong traces`: lists, shows, exports and stops traces, and reflects on a session.
 //!
-//! Elsewhere: printing events (`traces/events.rs`) and messages (`traces/messages.rs`), the order of a tree
-//! (`traces/tree.rs`).
+//! Elsewhere: printing events (`traces/events.rs`) and messages (`traces/messages.rs`), the order
+//! of a tree (`traces/tree.rs`).
 
 mod events;
 mod messages;
@@ -127,8 +127,8 @@ async fn list(
     )
 }
 
-/// Prints traces, one per line: as trees with short names on a terminal, otherwise as a table. The traces are given oldest
-/// first, and complete for each of the sessions.
+/// Prints traces, one per line: as trees with short names on a terminal, otherwise as a table. The
+/// traces are given oldest first, and complete for each of the sessions.
 pub(super) fn tree_table(
     traces: &[Trace],
     sessions: &[Session],
@@ -319,8 +319,8 @@ fn show_goals(context: &Context<'_>, tree: &GoalTree) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Describes the usage of a trace with all its sub-agents. `traces`: those of its session, oldest first. `None` if it has
-/// no sub-agents.
+/// Describes the usage of a trace with all its sub-agents. `traces`: those of its session, oldest
+/// first. `None` if it has no sub-agents.
 fn total(trace: &Trace, traces: &[Trace]) -> Option<String> {
     let mut below = HashSet::from([&trace.trace_id]);
     let mut spent = Spent::from(trace);
@@ -358,7 +358,8 @@ async fn stop(context: &Context<'_>, id: &str) -> Result<Exit, Failure> {
             "There is nothing to stop.",
         ));
     }
-    // The run was interrupted with its process: an owner is needed to end it, if necessary this process.
+    // The run was interrupted with its process: an owner is needed to end it, if necessary this
+    // process.
     drop(source);
     let home = context.home()?;
     let settings = config::read(&context.global, &home)?;

@@ -1,5 +1,5 @@
-//! `soong tree`: prints the live actor tree of the home's owner or, without an owner, the unfinished runs recorded on
-//! disk.
+//! `soong tree`: prints the live actor tree of the home's owner or, without an owner, the
+//! unfinished runs recorded on disk.
 
 use std::time::Duration;
 
@@ -55,7 +55,8 @@ pub(super) async fn tree(context: &Context<'_>, by_supervision: bool) -> Result<
     Ok(Exit::Success)
 }
 
-/// Reads the sessions of a tree, for their names. Leaves out those that cannot be read, or all if that takes too long.
+/// Reads the sessions of a tree, for their names. Leaves out those that cannot be read, or all if
+/// that takes too long.
 async fn read_sessions(client: &Client, root: &ActorView) -> Vec<Session> {
     let mut ids = Vec::new();
     let mut open = vec![root];

@@ -57,7 +57,8 @@ fn time_before(span: Duration) -> Timestamp {
     Timestamp::from_millis(now().as_millis().saturating_sub(millis))
 }
 
-/// Prints a report. `sessions` contains the sessions of a report by session, for their short names; else it is empty.
+/// Prints a report. `sessions` contains the sessions of a report by session, for their short names;
+/// else it is empty.
 fn show(
     context: &Context<'_>,
     by: cli::UsageBy,

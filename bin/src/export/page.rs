@@ -2,7 +2,8 @@
 //!
 //! The page needs no other file, no network and no script. Known secrets are redacted.
 //!
-//! Elsewhere: the steps of the transcript (`soong_tui::transcript`), reading the records (`source.rs`).
+//! Elsewhere: the steps of the transcript (`soong_tui::transcript`), reading the records
+//! (`source.rs`).
 
 use std::{
     collections::HashMap,
@@ -65,7 +66,8 @@ impl ExportedPage {
     }
 }
 
-/// Exports a trace and all traces below it to a page. An existing file is replaced when the page is complete.
+/// Exports a trace and all traces below it to a page. An existing file is replaced when the page is
+/// complete.
 pub(crate) async fn export_page(
     source: &Source,
     id: &str,
@@ -97,8 +99,8 @@ pub(crate) async fn export_page(
     })
 }
 
-/// Reads the events of a trace, up to the last event that its record names. Long messages, whose text is not part of
-/// their events, are added to them, and known secrets are redacted.
+/// Reads the events of a trace, up to the last event that its record names. Long messages, whose
+/// text is not part of their events, are added to them, and known secrets are redacted.
 async fn events(source: &Source, trace: &Trace) -> Result<Vec<EventRecord>, Failure> {
     let mut events: Vec<EventRecord> = Vec::new();
     let keep = |record| {

@@ -45,8 +45,9 @@ pub(crate) struct Completion {
     pub(crate) description: String,
 }
 
-/// Ends the reading of a line whose prompt is gone: the next key ends it, and is kept for the prompt that has replaced it.
-/// The text that was typed before is discarded, because it was meant for the other prompt.
+/// Ends the reading of a line whose prompt is gone: the next key ends it, and is kept for the
+/// prompt that has replaced it. The text that was typed before is discarded, because it was meant
+/// for the other prompt.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Replacement(Arc<Mutex<ReplacementState>>);
 
@@ -134,7 +135,8 @@ pub(crate) enum ChatKey {
 }
 
 impl LineEditor {
-    /// Opens the terminal. `completions`: present in a chat, whose lines may also have several lines.
+    /// Opens the terminal. `completions`: present in a chat, whose lines may also have several
+    /// lines.
     pub(super) fn open(
         behavior: Behavior,
         completions: Option<Completions>,
@@ -159,7 +161,8 @@ impl LineEditor {
                 ),
                 (KeyEvent::ctrl('G'), ChatKey::OpenEditor),
                 (KeyEvent::ctrl('O'), ChatKey::Unfold),
-                // The editor reads Esc Esc as this key, and a single Esc as the start of another one.
+                // The editor reads Esc Esc as this key, and a single Esc as the start of another
+                // one.
                 (KeyEvent(KeyCode::Esc, Modifiers::NONE), ChatKey::GoBack),
             ] {
                 let handler = Box::new(EndLine {
@@ -316,8 +319,9 @@ fn commands(known: &[Completion], word: &str) -> Vec<Pair> {
         .collect()
 }
 
-/// Returns the files of a project whose path begins with a text, without ignored and hidden ones. If there are none, returns
-/// the first file whose name begins with it, or else whose path contains it. Names with spaces are not offered.
+/// Returns the files of a project whose path begins with a text, without ignored and hidden ones.
+/// If there are none, returns the first file whose name begins with it, or else whose path contains
+/// it. Names with spaces are not offered.
 fn files(project: &Path, part: &str) -> Vec<Pair> {
     let walk = WalkBuilder::new(project)
         .require_git(false)
@@ -362,7 +366,8 @@ impl Hinter for LineHelper {
     type Hint = String;
 
     fn hint(&self, _: &str, _: usize, _: &Context<'_>) -> Option<String> {
-        // The editor asks for a hint whenever it draws the line, for the first time after it has set its terminal modes.
+        // The editor asks for a hint whenever it draws the line, for the first time after it has
+        // set its terminal modes.
         self.start.set(true);
         None
     }

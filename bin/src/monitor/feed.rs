@@ -1,5 +1,5 @@
-//! Sends input to the monitor and executes its requests, in tasks that run concurrently with the screen and end with
-//! it.
+//! Sends input to the monitor and executes its requests, in tasks that run concurrently with the
+//! screen and end with it.
 //!
 //! Elsewhere: the reaction to input (`soong_tui::monitor`).
 
@@ -30,7 +30,8 @@ use crate::{
     source::{PAGE_EVENTS, Source},
 };
 
-/// Capacity of the input queue. If it is full, the tree watch loses changes and receives a new snapshot.
+/// Capacity of the input queue. If it is full, the tree watch loses changes and receives a new
+/// snapshot.
 const INPUT_QUEUE: usize = 64;
 /// Delay before reconnecting to the owner: initial and maximum.
 const RECONNECT_DELAY: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(5));
@@ -212,8 +213,8 @@ async fn reach(whom: &TreeSource) -> Result<(Client, Ready), String> {
     }
 }
 
-/// Forwards tree events to the screen until the connection ends. Returns the reason, or `None` if the screen was
-/// closed.
+/// Forwards tree events to the screen until the connection ends. Returns the reason, or `None` if
+/// the screen was closed.
 ///
 /// An owner counts as connected only after its first tree event.
 async fn forward_tree(
@@ -320,7 +321,8 @@ async fn events(
         if is_last {
             return Ok(ReadContent::Events { records, follow });
         }
-        // The pane was not updated for a long time. Older events are skipped, since they would not be kept.
+        // The pane was not updated for a long time. Older events are skipped, since they would not
+        // be kept.
         let newest = newest().await?;
         if newest > since {
             since = newest;

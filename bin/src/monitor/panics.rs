@@ -1,4 +1,5 @@
-//! A panic while the monitor controls the terminal: the terminal is restored before the message is printed.
+//! A panic while the monitor controls the terminal: the terminal is restored before the message is
+//! printed.
 
 use std::{
     io::Read,

@@ -1,4 +1,5 @@
-//! The live display of a run: what its tools did, the streamed text, and below them the runs and their usage.
+//! The live display of a run: what its tools did, the streamed text, and below them the runs and
+//! their usage.
 //!
 //! Elsewhere: the streamed text (`streamed_answer.rs`), drawing (`soong_tui::screen`).
 
@@ -175,7 +176,8 @@ impl LiveDisplay {
             .is_some_and(|typing| typing.reader.is_some())
     }
 
-    /// Reads the keys since the last call. Returns what they request besides a change of the typed messages.
+    /// Reads the keys since the last call. Returns what they request besides a change of the typed
+    /// messages.
     pub(super) fn read_keys(&mut self) -> Vec<KeyRequest> {
         let Some(Typing {
             reader: Some(reader),
@@ -338,8 +340,8 @@ impl LiveDisplay {
         }
     }
 
-    /// Requests the actor tree and applies its answer to the board (waiting reasons, goals). Does not block: the
-    /// display is driven by events, and a missing tree only delays details.
+    /// Requests the actor tree and applies its answer to the board (waiting reasons, goals). Does
+    /// not block: the display is driven by events, and a missing tree only delays details.
     pub(super) fn poll_tree(&mut self, client: &Client) {
         match self.tree_request.take() {
             Some(mut request) => match request.try_recv() {

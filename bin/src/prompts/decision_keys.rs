@@ -1,7 +1,8 @@
 //! Keys that answer a permission request at a terminal, without Enter.
 //!
-//! Invariant: a key answers only if no other key is pressed shortly before or after it. So neither the rest of a text that
-//! the user was typing, nor a letter of a word, nor a key that is held down is an answer.
+//! Invariant: a key answers only if no other key is pressed shortly before or after it. So neither
+//! the rest of a text that the user was typing, nor a letter of a word, nor a key that is held down
+//! is an answer.
 //!
 //! Elsewhere: what the keys mean, and lines for terminals without keys (`prompts.rs`).
 
@@ -35,7 +36,8 @@ pub(super) struct DecisionKeys {
 }
 
 impl DecisionKeys {
-    /// Starts to read keys. Returns `None` if the terminal supports lines only, or if another prompt still reads it.
+    /// Starts to read keys. Returns `None` if the terminal supports lines only, or if another
+    /// prompt still reads it.
     pub(super) fn start() -> Option<Self> {
         KeyReader::start().map(|reader| Self {
             reader,
@@ -43,7 +45,8 @@ impl DecisionKeys {
         })
     }
 
-    /// Shows the prompt as soon as no key is pressed, and waits for a key. Returns its character as a line.
+    /// Shows the prompt as soon as no key is pressed, and waits for a key. Returns its character as
+    /// a line.
     pub(super) async fn next(&mut self, prompt: &str) -> InputLine {
         while self.is_pressed_within_quiet_time().await {}
         // A write error means that the terminal is gone.

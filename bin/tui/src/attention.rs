@@ -43,7 +43,8 @@ pub fn notify(what: &str) {
     send(&format!("\u{1b}]9;{}\u{7}\u{7}", shortened(what)));
 }
 
-/// Copies a text to the clipboard (OSC 52), at most its first 74 000 bytes. Returns whether all of it was copied.
+/// Copies a text to the clipboard (OSC 52), at most its first 74 000 bytes. Returns whether all of
+/// it was copied.
 pub fn copy_to_clipboard(copied: &str) -> bool {
     let end = copied.floor_char_boundary(MAX_COPIED_BYTES);
     send(&format!(

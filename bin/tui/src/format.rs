@@ -77,8 +77,8 @@ pub fn time(at: Timestamp) -> String {
         .collect()
 }
 
-/// Formats a time relative to the current time: `just now`, `5 min ago`, `3 h ago`, `2 d ago`; from one week on, the date
-/// in UTC.
+/// Formats a time relative to the current time: `just now`, `5 min ago`, `3 h ago`, `2 d ago`; from
+/// one week on, the date in UTC.
 pub fn ago(at: Timestamp, now: Timestamp) -> String {
     let seconds = now.millis_since(at) / 1_000;
     match seconds {

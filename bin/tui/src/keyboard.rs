@@ -1,5 +1,5 @@
-//! Keyboard while the live display is drawn: typed keys are not echoed. They wait for the next prompt, unless they are
-//! read by a [`KeyReader`].
+//! Keyboard while the live display is drawn: typed keys are not echoed. They wait for the next
+//! prompt, unless they are read by a [`KeyReader`].
 //!
 //! Ctrl-C and Ctrl-Z keep their meaning. Elsewhere: reading lines (`input.rs` of the binary).
 
@@ -22,7 +22,8 @@ use crate::typed_keys::{KeyParser, TypedKey};
 
 /// Terminal mode before echo was first turned off, and the number of live [`EchoOff`] guards.
 ///
-/// This mode is the one that is restored, even if a line editor has meanwhile saved a different one.
+/// This mode is the one that is restored, even if a line editor has meanwhile saved a different
+/// one.
 static ECHO_STATE: Mutex<(Option<Termios>, usize)> = Mutex::new((None, 0));
 
 /// Guard that turns off echo while it exists.
@@ -52,7 +53,8 @@ fn echo_state() -> MutexGuard<'static, (Option<Termios>, usize)> {
     ECHO_STATE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Returns whether the process is in the foreground of its terminal. Only then may it change the terminal.
+/// Returns whether the process is in the foreground of its terminal. Only then may it change the
+/// terminal.
 pub fn is_foreground() -> bool {
     // If the call fails, standard error is not a terminal.
     termios::tcgetpgrp(std::io::stderr()).is_ok_and(|group| group == rustix::process::getpgrp())
@@ -72,7 +74,8 @@ static READS_KEYS: AtomicBool = AtomicBool::new(false);
 /// Whether the editor of an abandoned prompt still reads the terminal.
 static PROMPT_ABANDONED: AtomicBool = AtomicBool::new(false);
 
-/// Sets whether the editor of an abandoned prompt still reads the terminal. No keys are read meanwhile.
+/// Sets whether the editor of an abandoned prompt still reads the terminal. No keys are read
+/// meanwhile.
 pub fn set_prompt_abandoned(is_abandoned: bool) {
     PROMPT_ABANDONED.store(is_abandoned, Ordering::Release);
 }
@@ -142,7 +145,8 @@ pub(crate) fn end_paste_marks_at_exit() {
     }
 }
 
-/// Sets whether the terminal marks pasted text. The editor of a prompt requests it while it reads a line.
+/// Sets whether the terminal marks pasted text. The editor of a prompt requests it while it reads a
+/// line.
 fn set_bracketed_paste(is_on: bool) {
     if is_dumb() {
         return;
@@ -187,8 +191,8 @@ pub fn set_prompt_active(prompts: bool) {
 
 /// Returns the terminal mode while a prompt is reading a line, or `None` if no prompt is.
 ///
-/// When an editor receives Ctrl-Z, it sends the signal with its own mode turned off and turns it on again right
-/// after. This function waits up to one second for that.
+/// When an editor receives Ctrl-Z, it sends the signal with its own mode turned off and turns it on
+/// again right after. This function waits up to one second for that.
 pub async fn prompt_mode() -> Option<Termios> {
     if !PROMPT_ACTIVE.load(Ordering::Acquire) {
         return None;
@@ -204,7 +208,8 @@ pub async fn prompt_mode() -> Option<Termios> {
     Some(mode)
 }
 
-/// Turns off echo while an abandoned editor still waits for its line. Returns the terminal mode of the editor.
+/// Turns off echo while an abandoned editor still waits for its line. Returns the terminal mode of
+/// the editor.
 pub fn suspend_prompt() -> Option<Termios> {
     let mode = termios::tcgetattr(stdin()).ok();
     // Start from the original mode: with the editor's mode, Ctrl-C sends no signal.

@@ -1,7 +1,9 @@
-//! The terminal of Soong: what it supports, safe text, styled lines, Markdown, the live picture of a session, the
-//! transcript of a run, the monitor, and the state of keyboard and screen, which is restored at the end.
+//! The terminal of Soong: what it supports, safe text, styled lines, Markdown, the live picture of
+//! a session, the transcript of a run, the monitor, and the state of keyboard and screen, which is
+//! restored at the end.
 //!
-//! Elsewhere: what is printed and asked (the binary), and the source of the records (`soong-client`).
+//! Elsewhere: what is printed and asked (the binary), and the source of the records
+//! (`soong-client`).
 
 pub mod attention;
 pub mod format;

@@ -1,9 +1,10 @@
 //! Renders Markdown of a model as colored terminal lines.
 //!
-//! Pure. The text is not trusted: whatever it contains, the lines are sanitized (`text`) and no wider than the page.
-//! Top-level blocks are rendered independently of each other, with one blank line between them, so that a text can be
-//! shown while it is still being streamed (`streamed`). Therefore definitions of link references are shown at their
-//! position. Elsewhere: blocks (`blocks`), inline text (`inline`), line breaking (`flow`), tables (`table`), source code
+//! Pure. The text is not trusted: whatever it contains, the lines are sanitized (`text`) and no
+//! wider than the page. Top-level blocks are rendered independently of each other, with one blank
+//! line between them, so that a text can be shown while it is still being streamed (`streamed`).
+//! Therefore definitions of link references are shown at their position. Elsewhere: blocks
+//! (`blocks`), inline text (`inline`), line breaking (`flow`), tables (`table`), source code
 //! (`code`).
 
 mod blocks;

@@ -1,7 +1,8 @@
 //! The monitor: a live view of the actor tree on a terminal, with actions on it (MON-1).
 //!
-//! [`Monitor`] computes the reaction to input and [`draw`](draw::draw) the screen, both without I/O. Its environment
-//! waits for keys, input and the clock, and executes the requests (`monitor.rs` and `monitor/feed.rs` of the binary).
+//! [`Monitor`] computes the reaction to input and [`draw`](draw::draw) the screen, both without
+//! I/O. Its environment waits for keys, input and the clock, and executes the requests
+//! (`monitor.rs` and `monitor/feed.rs` of the binary).
 
 mod actor;
 mod actor_index;

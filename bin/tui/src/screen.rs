@@ -1,8 +1,9 @@
-//! The screen: a picture of the running session on standard error, redrawn in place, with permanent lines above it.
+//! The screen: a picture of the running session on standard error, redrawn in place, with permanent
+//! lines above it.
 //!
-//! The screen owns the picture and the cursor, which is hidden while the picture is shown and restored on drop, panic
-//! and Ctrl-C. Elsewhere: the state of the runs (`run_table`), the content of the picture (`frame`, `lines`,
-//! `totals`), the output that draws it (`painter`).
+//! The screen owns the picture and the cursor, which is hidden while the picture is shown and
+//! restored on drop, panic and Ctrl-C. Elsewhere: the state of the runs (`run_table`), the content
+//! of the picture (`frame`, `lines`, `totals`), the output that draws it (`painter`).
 
 mod frame;
 pub mod lines;
@@ -38,7 +39,8 @@ static CURSOR_HIDDEN: AtomicBool = AtomicBool::new(false);
 /// Whether a screen has ever hidden the cursor.
 static HAS_HIDDEN_CURSOR: AtomicBool = AtomicBool::new(false);
 
-/// Whether the process or its display was suspended since the last picture, so that the cursor is below other output.
+/// Whether the process or its display was suspended since the last picture, so that the cursor is
+/// below other output.
 static WAS_SUSPENDED: AtomicBool = AtomicBool::new(false);
 
 /// Returns whether [`mark_suspended`] was called since the last call, and resets that.
@@ -46,8 +48,8 @@ pub fn take_suspended() -> bool {
     WAS_SUSPENDED.swap(false, Ordering::AcqRel)
 }
 
-/// Makes the next picture start below everything that is shown, because other output may have been written since the
-/// last one: the process was suspended, or a prompt was shown.
+/// Makes the next picture start below everything that is shown, because other output may have been
+/// written since the last one: the process was suspended, or a prompt was shown.
 pub fn mark_suspended() {
     WAS_SUSPENDED.store(true, Ordering::Release);
 }
@@ -59,8 +61,8 @@ pub fn restore_terminal() {
     show_cursor();
 }
 
-/// Restores the terminal once more at the end of the process. When Ctrl-C is typed, the system discards output that the
-/// terminal has not read yet, which may be what restored it.
+/// Restores the terminal once more at the end of the process. When Ctrl-C is typed, the system
+/// discards output that the terminal has not read yet, which may be what restored it.
 pub fn restore_at_exit() {
     keyboard::end_paste_marks_at_exit();
     if HAS_HIDDEN_CURSOR.load(Ordering::Acquire) && keyboard::is_foreground() {
@@ -125,13 +127,14 @@ impl Screen {
         self.footer = foot;
     }
 
-    /// Sets the lines below the footer, which show what the user types. They are made for the width of the screen minus 1.
+    /// Sets the lines below the footer, which show what the user types. They are made for the width
+    /// of the screen minus 1.
     pub fn set_typed(&mut self, typed: Vec<StyledLine>) {
         self.typed = typed;
     }
 
-    /// Draws a picture over the last one: the runs, and above them `tail`, the end of a text that is still being
-    /// streamed.
+    /// Draws a picture over the last one: the runs, and above them `tail`, the end of a text that
+    /// is still being streamed.
     pub fn draw(&mut self, runs: &RunTable, tail: &[StyledLine]) {
         if !self.may_draw() {
             return;
@@ -168,13 +171,15 @@ impl Screen {
         self.send(&update);
     }
 
-    /// Releases the terminal below the picture, for other output. Call [`mark_suspended`] before the next picture.
+    /// Releases the terminal below the picture, for other output. Call [`mark_suspended`] before
+    /// the next picture.
     pub fn pause(&mut self) {
         let _ = writeln!(std::io::stderr());
         show_cursor();
     }
 
-    /// Returns whether a picture may be drawn: not while the process is in the background of its terminal.
+    /// Returns whether a picture may be drawn: not while the process is in the background of its
+    /// terminal.
     fn may_draw(&mut self) -> bool {
         let is_ours = keyboard::is_foreground();
         if is_ours && take_suspended() {

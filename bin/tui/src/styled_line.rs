@@ -1,7 +1,7 @@
 //! A line for a terminal: pieces of text, each with a style.
 //!
-//! Pure. The callers make the texts safe for a terminal (`text`). Elsewhere: the escape codes of the styles
-//! (`terminal`), the content of the lines (`screen`, `markdown`, the monitor).
+//! Pure. The callers make the texts safe for a terminal (`text`). Elsewhere: the escape codes of
+//! the styles (`terminal`), the content of the lines (`screen`, `markdown`, the monitor).
 
 use crate::{
     terminal::{Paint, TextStyle},

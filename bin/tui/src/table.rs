@@ -1,4 +1,5 @@
-//! Tables that fit the width of the terminal: columns are shortened, and dropped if that is not enough.
+//! Tables that fit the width of the terminal: columns are shortened, and dropped if that is not
+//! enough.
 //!
 //! Pure. Elsewhere: printing (the binary).
 
@@ -36,7 +37,8 @@ impl Column {
         }
     }
 
-    /// Returns the name by which users select the column: in lower case, with `-` for spaces, without a unit in parentheses.
+    /// Returns the name by which users select the column: in lower case, with `-` for spaces,
+    /// without a unit in parentheses.
     pub fn key(&self) -> String {
         let name = self.name.split(" (").next().unwrap_or_default();
         name.to_lowercase().replace(' ', "-")
@@ -51,7 +53,8 @@ impl Column {
     }
 }
 
-/// Returns the columns with these keys, in this order, and their cells. Returns the first unknown key as the error.
+/// Returns the columns with these keys, in this order, and their cells. Returns the first unknown
+/// key as the error.
 pub fn select(
     columns: &[Column],
     rows: &[Vec<String>],
@@ -79,8 +82,8 @@ pub fn select(
     ))
 }
 
-/// Returns the lines of a table, the heading first. The last column is not padded. Cells are untrusted text. `width`:
-/// maximum width of a line; `None`: all columns, complete.
+/// Returns the lines of a table, the heading first. The last column is not padded. Cells are
+/// untrusted text. `width`: maximum width of a line; `None`: all columns, complete.
 pub fn lines(
     columns: &[Column],
     rows: &[Vec<String>],

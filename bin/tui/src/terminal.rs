@@ -68,7 +68,8 @@ impl TextStyle {
             Self::Strikethrough => "9",
             Self::Red => "31",
             Self::Green => "32",
-            // Colors of the 256-color palette, since the standard yellow and blue are hard to read on white or black.
+            // Colors of the 256-color palette, since the standard yellow and blue are hard to read
+            // on white or black.
             Self::Yellow => "38;5;172",
             Self::Blue => "38;5;33",
             Self::Cyan => "36",

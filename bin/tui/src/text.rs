@@ -1,10 +1,11 @@
-//! Makes untrusted text safe for a terminal: text of models, tools and file names must not control it.
+//! Makes untrusted text safe for a terminal: text of models, tools and file names must not control
+//! it.
 //!
 //! Pure.
 //!
 //! Invariants:
-//! - Escaped text contains no control characters, except line breaks in blocks (and tabs in [`safe_piped`]), and no
-//!   invisible or direction-changing characters.
+//! - Escaped text contains no control characters, except line breaks in blocks (and tabs in
+//!   [`safe_piped`]), and no invisible or direction-changing characters.
 //! - `cut` and `broken` never return lines wider than requested.
 
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
@@ -57,8 +58,8 @@ pub fn safe_line_keep_spaces(text: &str) -> String {
 /// Maximum number of successive combining marks that are not escaped.
 const MAX_COMBINING_MARKS: usize = 2;
 
-/// Escapes model text on one line: control characters, invisible characters and excess combining marks become
-/// `\u{…}`, and words of mixed scripts are marked.
+/// Escapes model text on one line: control characters, invisible characters and excess combining
+/// marks become `\u{…}`, and words of mixed scripts are marked.
 pub fn escaped(text: &str) -> String {
     let words: Vec<String> = text.split(' ').map(escaped_word).collect();
     words.join(" ")
@@ -114,8 +115,8 @@ pub fn split_columns(line: &str, columns: usize) -> Vec<String> {
     pieces
 }
 
-/// Splits a line into the part that fits in `columns` and the rest, after a space if there is one in the second half.
-/// The first part has at least one character.
+/// Splits a line into the part that fits in `columns` and the rest, after a space if there is one
+/// in the second half. The first part has at least one character.
 pub fn first_row(line: &str, columns: usize) -> (&str, &str) {
     let mut used = 0;
     let mut end = 0;
@@ -172,8 +173,8 @@ pub fn cut(line: &str, columns: usize, ellipsis: &str) -> String {
 
 /// Splits a line into clusters, each shown as one character, with their widths in columns.
 ///
-/// Combining marks stay with their base letter, and joined emoji stay together. The sum of the widths is never less
-/// than the width of the line.
+/// Combining marks stay with their base letter, and joined emoji stay together. The sum of the
+/// widths is never less than the width of the line.
 pub fn clusters(line: &str) -> impl Iterator<Item = (&str, usize)> {
     let mut rest = line;
     std::iter::from_fn(move || {

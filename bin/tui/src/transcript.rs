@@ -1,8 +1,9 @@
-//! Transcript of a run: what its tools did, one step per call, with a diff or the end of an output below it.
+//! Transcript of a run: what its tools did, one step per call, with a diff or the end of an output
+//! below it.
 //!
-//! Pure. A step is complete when its call has ended and its result is known. Consecutive calls of a tool that only reads
-//! are one step, which is complete when something else happens. Calls of sub-agents are not steps: the step of the call
-//! that started them sums them up.
+//! Pure. A step is complete when its call has ended and its result is known. Consecutive calls of a
+//! tool that only reads are one step, which is complete when something else happens. Calls of
+//! sub-agents are not steps: the step of the call that started them sums them up.
 //!
 //! Elsewhere: the content of a step (`step.rs`), where the lines are printed (the binary).
 

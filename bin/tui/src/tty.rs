@@ -1,7 +1,7 @@
 //! The terminal while the monitor uses it: alternate screen, raw keys, hidden cursor.
 //!
-//! Invariant: the terminal is restored however the monitor ends: by closing it, a panic, Ctrl-Z or a signal.
-//! Elsewhere: what is drawn (`monitor/draw.rs` of the binary).
+//! Invariant: the terminal is restored however the monitor ends: by closing it, a panic, Ctrl-Z or
+//! a signal. Elsewhere: what is drawn (`monitor/draw.rs` of the binary).
 
 use std::{
     io::{self, BufWriter, Stderr, Write},
@@ -33,8 +33,8 @@ static IS_TAKEN: AtomicBool = AtomicBool::new(false);
 
 /// Held while a frame is drawn, so that no part of it is written after the terminal was restored.
 static DRAWING: Mutex<()> = Mutex::new(());
-/// Maximum time to wait for a frame that is being drawn. A thread that panics while drawing holds the lock while it
-/// restores the terminal, so the wait is limited.
+/// Maximum time to wait for a frame that is being drawn. A thread that panics while drawing holds
+/// the lock while it restores the terminal, so the wait is limited.
 const DRAW_TIMEOUT: Duration = Duration::from_millis(200);
 const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
@@ -86,7 +86,8 @@ impl Tty {
         Ok(tty)
     }
 
-    /// Takes the terminal, possibly again after it was restored. The next frame is drawn completely.
+    /// Takes the terminal, possibly again after it was restored. The next frame is drawn
+    /// completely.
     pub fn retake(&mut self) -> io::Result<()> {
         if !IS_TAKEN.swap(true, Ordering::AcqRel) {
             enable_raw_mode()?;
@@ -103,8 +104,8 @@ impl Tty {
 
     /// Makes the next frame be drawn completely.
     pub fn redraw(&mut self) -> io::Result<()> {
-        // `resize` also clears the screen, and does not query the cursor position, which some terminals do not
-        // answer.
+        // `resize` also clears the screen, and does not query the cursor position, which some
+        // terminals do not answer.
         let size = self.terminal.size()?;
         self.terminal
             .resize(Rect::new(0, 0, size.width, size.height))

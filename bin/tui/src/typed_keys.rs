@@ -40,8 +40,8 @@ pub struct KeyParser {
 }
 
 impl KeyParser {
-    /// Returns the keys that are complete. Called with the bytes since the last call, also without any: an Esc that nothing
-    /// follows is a key.
+    /// Returns the keys that are complete. Called with the bytes since the last call, also without
+    /// any: an Esc that nothing follows is a key.
     pub fn parse(&mut self, bytes: &[u8]) -> Vec<TypedKey> {
         let is_idle = bytes.is_empty();
         self.pending.extend_from_slice(bytes);
@@ -57,7 +57,8 @@ impl KeyParser {
     }
 }
 
-/// Returns the length and the meaning of the first key. `None`: it is incomplete. `is_idle`: nothing follows.
+/// Returns the length and the meaning of the first key. `None`: it is incomplete. `is_idle`:
+/// nothing follows.
 fn first_key(bytes: &[u8], is_idle: bool) -> Option<(usize, Option<TypedKey>)> {
     let key = |length, key| Some((length, Some(key)));
     match *bytes {

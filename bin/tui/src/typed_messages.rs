@@ -1,4 +1,5 @@
-//! Messages that the user types while a run is active: those that are queued, and the text that is being typed.
+//! Messages that the user types while a run is active: those that are queued, and the text that is
+//! being typed.
 //!
 //! Pure. Elsewhere: reading keys (`keyboard`), drawing (`screen`).
 
@@ -51,8 +52,8 @@ impl SharedMessages {
 }
 
 impl TypedMessages {
-    /// Applies a key. Enter queues the text. Esc takes the last queued message back into the text, or requests to cancel the
-    /// run if none is queued.
+    /// Applies a key. Enter queues the text. Esc takes the last queued message back into the text,
+    /// or requests to cancel the run if none is queued.
     pub fn apply(&mut self, key: &TypedKey) -> Option<KeyRequest> {
         match key {
             TypedKey::Esc if self.queued.is_empty() => return Some(KeyRequest::Cancel),

@@ -1,6 +1,7 @@
 //! A model service that answers immediately, over persistent connections.
 //!
-//! The task determines the answer: for `bench: turns N` the model calls a read-only tool N times before it answers.
+//! The task determines the answer: for `bench: turns N` the model calls a read-only tool N times
+//! before it answers.
 
 use std::sync::Arc;
 
@@ -76,7 +77,8 @@ async fn serve(stream: TcpStream, answer: &str) -> std::io::Result<()> {
     }
 }
 
-/// Returns the requested and the completed number of turns of a conversation, or `None` if no turns are requested.
+/// Returns the requested and the completed number of turns of a conversation, or `None` if no turns
+/// are requested.
 fn wanted(body: &[u8]) -> Option<(usize, usize)> {
     let at = body
         .windows(TURNS.len())

@@ -1,9 +1,11 @@
-//! Cost of a monitor: CPU time of its own process for drawing, and its effect on the runtime that it watches.
+//! Cost of a monitor: CPU time of its own process for drawing, and its effect on the runtime that
+//! it watches.
 //!
-//! First, runs that are never answered create a tree of the given number of actors. A monitor on a terminal of 50
-//! rows and 200 columns is measured while nothing changes. Then the offline model completes runs as fast as possible,
-//! in alternating rounds with and without the monitor. Two successive rounds form a pair. The result is the mean
-//! ratio of the pairs and its margin of error.
+//! First, runs that are never answered create a tree of the given number of actors. A monitor on a
+//! terminal of 50 rows and 200 columns is measured while nothing changes. Then the offline model
+//! completes runs as fast as possible, in alternating rounds with and without the monitor. Two
+//! successive rounds form a pair. The result is the mean ratio of the pairs and its margin of
+//! error.
 
 use std::{
     io::{Read, Write},
@@ -77,7 +79,8 @@ pub(crate) async fn measure(actors: usize, pairs: usize) -> Result<(), Failed> {
     load(&client, "warm").await?;
     let mut done = Vec::new();
     for pair in 0..pairs {
-        // The second round of a pair finds more stored data than the first, so the order alternates.
+        // The second round of a pair finds more stored data than the first, so the order
+        // alternates.
         let is_first = pair % 2 == 1;
         let first = round_of(&server, &client, is_first, &format!("a{pair}")).await?;
         let second = round_of(&server, &client, !is_first, &format!("b{pair}")).await?;
@@ -97,8 +100,8 @@ pub(crate) async fn measure(actors: usize, pairs: usize) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Prints the ratio of watched to unwatched rounds: the geometric mean over the pairs, and its 95 % confidence
-/// interval in percent.
+/// Prints the ratio of watched to unwatched rounds: the geometric mean over the pairs, and its 95 %
+/// confidence interval in percent.
 fn compare(what: &str, pairs: &[(Round, Round)], pick: fn(&Round) -> f64) {
     let count = pairs.len() as f64;
     let mean = |of: &dyn Fn(&(Round, Round)) -> f64| pairs.iter().map(of).sum::<f64>() / count;
@@ -114,7 +117,8 @@ fn compare(what: &str, pairs: &[(Round, Round)], pick: fn(&Round) -> f64) {
     );
 }
 
-/// Starts runs that are never answered, each in its own session, until the tree has this many actors.
+/// Starts runs that are never answered, each in its own session, until the tree has this many
+/// actors.
 async fn fill(client: &Client, actors: usize) -> Result<(), Failed> {
     // Each session has four actors: the session, its two supervisors, and the run.
     for at in 0..actors.div_ceil(4) {
@@ -266,7 +270,8 @@ impl Screen {
         *self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until the screen has been unchanged for [`QUIET`]. Returns the time of its last change.
+    /// Waits until the screen has been unchanged for [`QUIET`]. Returns the time of its last
+    /// change.
     fn settled_since(&self, begun: Instant, timeout: Duration) -> Option<Instant> {
         loop {
             let last = self.last();
@@ -294,7 +299,8 @@ impl Drop for Screen {
     }
 }
 
-/// Sends keys one after the other, and prints the time until each is drawn and the CPU time per key.
+/// Sends keys one after the other, and prints the time until each is drawn and the CPU time per
+/// key.
 fn draws(screen: &Screen, keys: &[&str], what: &str) -> Result<(), Failed> {
     let before = cpu(screen.child.id())?;
     let mut took = Vec::new();

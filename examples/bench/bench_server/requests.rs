@@ -12,8 +12,8 @@ use serde_json::json;
 
 use crate::{Failed, client::Client, model, quantile, server::Server};
 
-/// Makes clients start runs one after the other, each in a new session. In the second measurement each client also
-/// waits for the end of its run.
+/// Makes clients start runs one after the other, each in a new session. In the second measurement
+/// each client also waits for the end of its run.
 pub(crate) async fn measure(clients: usize, runs: usize) -> Result<(), Failed> {
     let server = Server::start(&model::start().await?)?;
     let client = Client::new(&server.url, &server.token)?;

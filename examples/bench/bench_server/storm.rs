@@ -1,5 +1,6 @@
-//! Repeatedly broken connections, over WebSockets and event streams, of single traces and whole sessions, while runs
-//! are active and the server restarts. Every reader must receive each event once and in order.
+//! Repeatedly broken connections, over WebSockets and event streams, of single traces and whole
+//! sessions, while runs are active and the server restarts. Every reader must receive each event
+//! once and in order.
 
 use std::{
     sync::{
@@ -18,7 +19,8 @@ use crate::{
     server::Server,
 };
 
-/// Number of concurrent readers. Every second reader uses a WebSocket, and every second pair reads a whole session.
+/// Number of concurrent readers. Every second reader uses a WebSocket, and every second pair reads
+/// a whole session.
 const READERS: usize = 32;
 /// Number of turns of a run that is read.
 const RUN_TURNS: usize = 30;
@@ -98,8 +100,8 @@ impl Storm {
         let mut random = reader as u64 + 1;
         while self.breaks.load(Relaxed) < self.wanted {
             let session = format!("s{}", self.sessions.fetch_add(1, Relaxed));
-            // If the server ends before it answers, it may have accepted the run. Starting again in the same session
-            // then adds a second run, which only makes the stream longer.
+            // If the server ends before it answers, it may have accepted the run. Starting again in
+            // the same session then adds a second run, which only makes the stream longer.
             while self
                 .client
                 .start(&session, &format!("{TURNS}{RUN_TURNS}"))

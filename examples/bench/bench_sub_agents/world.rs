@@ -1,4 +1,5 @@
-//! A runtime with a new home and a model that answers immediately or never, and that records its calls.
+//! A runtime with a new home and a model that answers immediately or never, and that records its
+//! calls.
 
 use std::{
     sync::{
@@ -36,7 +37,8 @@ impl CallTimes {
         );
     }
 
-    /// Returns the time from `since` to the recorded time, or zero if nothing was recorded after `since`.
+    /// Returns the time from `since` to the recorded time, or zero if nothing was recorded after
+    /// `since`.
     fn after(&self, since: Instant, what: &AtomicU64) -> Duration {
         Duration::from_nanos(what.load(SeqCst)).saturating_sub(since.duration_since(self.begun))
     }
@@ -59,8 +61,8 @@ impl Drop for Call {
     }
 }
 
-/// A model that follows its task: `hold` never answers, `split` delegates `hold` to a sub-agent, `ask` asks a user,
-/// and anything else is answered immediately. It records the times of its calls.
+/// A model that follows its task: `hold` never answers, `split` delegates `hold` to a sub-agent,
+/// `ask` asks a user, and anything else is answered immediately. It records the times of its calls.
 pub(crate) struct RecordingModel {
     scripted: Arc<ScriptedModel>,
     times: Arc<CallTimes>,
@@ -145,8 +147,9 @@ pub(crate) struct BenchRuntime {
 }
 
 impl BenchRuntime {
-    /// Opens a new home in the current folder, the disk under test. The default limits are made for real providers
-    /// and would dominate the result, so they are raised to `slots` concurrent children and model calls.
+    /// Opens a new home in the current folder, the disk under test. The default limits are made for
+    /// real providers and would dominate the result, so they are raised to `slots` concurrent
+    /// children and model calls.
     pub(crate) async fn open(slots: usize) -> Result<Self, Failed> {
         let home = tempfile::tempdir_in(".")?;
         let mut config = Config::default();
@@ -172,7 +175,8 @@ impl BenchRuntime {
         })
     }
 
-    /// Starts a run driven by the program, in its own session, so that the traces of earlier runs do not affect it.
+    /// Starts a run driven by the program, in its own session, so that the traces of earlier runs
+    /// do not affect it.
     pub(crate) async fn parent(&self) -> Result<RunHandle, Failed> {
         Ok(self.runtime.start(RunRequest::driven("drive")).await?)
     }

@@ -14,7 +14,8 @@ const COLORS: [&str; 16] = [
 const BACKGROUND: &str = "#1c1f26";
 const FOREGROUND: &str = "#d7dae0";
 
-/// Draws the rows of a screen up to the last one with text. Adjacent cells of the same style form one text element.
+/// Draws the rows of a screen up to the last one with text. Adjacent cells of the same style form
+/// one text element.
 pub(crate) fn draw(screen: &Screen) -> String {
     let (rows, columns) = screen.size();
     let rows = rows.get();
@@ -83,7 +84,8 @@ impl CellStyle {
     }
 }
 
-/// Returns a color of the palette with 256 colors: sixteen of the terminal, a cube of 6 × 6 × 6, and shades of gray.
+/// Returns a color of the palette with 256 colors: sixteen of the terminal, a cube of 6 × 6 × 6,
+/// and shades of gray.
 fn indexed(color: u8) -> String {
     let level = |step: u8| if step == 0 { 0 } else { 55 + 40 * step };
     let (red, green, blue) = match color {

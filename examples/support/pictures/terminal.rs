@@ -39,7 +39,8 @@ impl Drop for Terminal {
 }
 
 impl Terminal {
-    /// Starts the binary in the project. `folder`: the user's home folder. `model`: address of the model.
+    /// Starts the binary in the project. `folder`: the user's home folder. `model`: address of the
+    /// model.
     pub(crate) fn start(
         binary: &Path,
         arguments: &[&str],
@@ -84,7 +85,8 @@ impl Terminal {
         self.emulator.screen()
     }
 
-    /// Waits until the text of the screen meets a condition and nothing more was written for a moment.
+    /// Waits until the text of the screen meets a condition and nothing more was written for a
+    /// moment.
     pub(crate) fn until(&mut self, is_met: impl Fn(&str) -> bool) -> Result<(), Failed> {
         let begun = Instant::now();
         let mut is_quiet = false;

@@ -52,7 +52,8 @@ pub struct EditView {
     pub version: u64,
     /// How the passage was matched; `null` if the whole text was replaced.
     pub layer: Option<MatchLayer>,
-    /// Similarity of the replaced passage to the requested one, from 0 to 1; `null` if the whole text was replaced.
+    /// Similarity of the replaced passage to the requested one, from 0 to 1; `null` if the whole
+    /// text was replaced.
     pub similarity: Option<f64>,
     /// The passage that was replaced; `null` if the whole text was replaced.
     pub replaced: Option<String>,
@@ -86,8 +87,8 @@ impl From<Artifact> for Stored {
     }
 }
 
-/// The artifacts that an upload stored. The fields of the first one are also at the top level, as in the response to a PUT, because most
-/// uploads are one file.
+/// The artifacts that an upload stored. The fields of the first one are also at the top level, as
+/// in the response to a PUT, because most uploads are one file.
 #[derive(Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Uploaded {

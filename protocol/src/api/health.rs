@@ -17,13 +17,15 @@ pub struct Ready {
     /// Model profiles that cannot be used until the process is restarted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub failed_profiles: Vec<String>,
-    /// Why no runs are accepted; only after [`Ready::of_failure`], since the body does not contain it.
+    /// Why no runs are accepted; only after [`Ready::of_failure`], since the body does not contain
+    /// it.
     #[serde(skip)]
     pub failure: Option<ErrorInfo>,
 }
 
 impl Ready {
-    /// Extracts the readiness from an error that reports why no runs are accepted; `None` for any other error.
+    /// Extracts the readiness from an error that reports why no runs are accepted; `None` for any
+    /// other error.
     pub fn of_failure(error: &ErrorInfo) -> Option<Self> {
         let is_failure = matches!(
             error.code,

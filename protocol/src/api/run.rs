@@ -12,26 +12,27 @@ use crate::{
 
 /// Options of a new run. All are optional.
 ///
-/// A further run of a session takes these settings from the session's last run if they are omitted: `mode`,
-/// `agent_type`, `model`, `temperature`, `llm_params`, `max_iterations`, `tools`, `auto_execute_tools`,
-/// `system_prompt`, `skills`, `enable_memory`, and each limit of `budget`. `null` resets a setting to the server's
-/// configuration. An `agent_type` drops the last run's `system_prompt`, `tools` and `model`; a change of `mode` drops
-/// its `agent_type`.
+/// A further run of a session takes these settings from the session's last run if they are omitted:
+/// `mode`, `agent_type`, `model`, `temperature`, `llm_params`, `max_iterations`, `tools`,
+/// `auto_execute_tools`, `system_prompt`, `skills`, `enable_memory`, and each limit of `budget`.
+/// `null` resets a setting to the server's configuration. An `agent_type` drops the last run's
+/// `system_prompt`, `tools` and `model`; a change of `mode` drops its `agent_type`.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct StartBody {
-    /// The prompt. Without it, the last message of `messages` is the prompt, if that has the role `user`. Without
-    /// both, the conversation resumes where it stopped.
+    /// The prompt. Without it, the last message of `messages` is the prompt, if that has the role
+    /// `user`. Without both, the conversation resumes where it stopped.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prompt: Option<String>,
-    /// Messages before the prompt, with the roles `user` and `assistant`; or, with the role `tool`, the results of
-    /// the tool calls that the last run left to its caller. A first message with the role `system` is the system prompt,
-    /// if `system_prompt` is not set.
+    /// Messages before the prompt, with the roles `user` and `assistant`; or, with the role `tool`,
+    /// the results of the tool calls that the last run left to its caller. A first message with the
+    /// role `system` is the system prompt, if `system_prompt` is not set.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub messages: Vec<GivenMessage>,
-    /// Continue after this message of the main path, given by its sequence number. Default: the end of the
-    /// conversation. An earlier message rewinds the conversation, its goals and its documents first.
+    /// Continue after this message of the main path, given by its sequence number. Default: the end
+    /// of the conversation. An earlier message rewinds the conversation, its goals and its
+    /// documents first.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub after_sequence: Option<u64>,
     /// Mode of the run: which kind of agent leads it.
@@ -42,10 +43,12 @@ pub struct StartBody {
         skip_serializing_if = "Option::is_none"
     )]
     pub mode: SettingUpdate<RunMode>,
-    /// The session. An unknown id creates a session with that id. Default: a new session with a generated id.
+    /// The session. An unknown id creates a session with that id. Default: a new session with a
+    /// generated id.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub session_id: Option<String>,
-    /// Trace of a sub-agent to continue, instead of the conversation of the session. Its session may be omitted.
+    /// Trace of a sub-agent to continue, instead of the conversation of the session. Its session
+    /// may be omitted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trace_id: Option<TraceId>,
     /// Preset of the run.
@@ -96,8 +99,8 @@ pub struct StartBody {
         skip_serializing_if = "Option::is_none"
     )]
     pub tools: SettingUpdate<Vec<String>>,
-    /// Whether the run executes the tool calls of its model. If `false`, the run completes when the model requests
-    /// the first tool calls, and its record holds them as `tool_calls`.
+    /// Whether the run executes the tool calls of its model. If `false`, the run completes when the
+    /// model requests the first tool calls, and its record holds them as `tool_calls`.
     #[cfg_attr(feature = "openapi", schema(value_type = Option<bool>))]
     #[serde(
         default,
@@ -113,7 +116,8 @@ pub struct StartBody {
         skip_serializing_if = "Option::is_none"
     )]
     pub system_prompt: SettingUpdate<String>,
-    /// Skills that the agent loads first, or has in its system prompt if it lacks the tool `skill`. Default: the preset's.
+    /// Skills that the agent loads first, or has in its system prompt if it lacks the tool `skill`.
+    /// Default: the preset's.
     #[cfg_attr(feature = "openapi", schema(value_type = Option<Vec<String>>))]
     #[serde(
         default,
@@ -148,14 +152,16 @@ pub struct StartBody {
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub project_dir: Option<PathBuf>,
-    /// Allows the home folder of the server's user, or a folder above it, as the project of a new session.
+    /// Allows the home folder of the server's user, or a folder above it, as the project of a new
+    /// session.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub allow_home_project: bool,
-    /// Permissions granted in advance to the run and all runs below it: `TOOL` or `TOOL:SCOPE` (PERM-1).
+    /// Permissions granted in advance to the run and all runs below it: `TOOL` or `TOOL:SCOPE`
+    /// (PERM-1).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub allow: Vec<String>,
-    /// Tool calls denied to the run, to all runs below it and to later runs of its session. Overrides every other
-    /// permission. Forms: `TOOL`, `TOOL:SCOPE` or `bash(PATTERN)`.
+    /// Tool calls denied to the run, to all runs below it and to later runs of its session.
+    /// Overrides every other permission. Forms: `TOOL`, `TOOL:SCOPE` or `bash(PATTERN)`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub deny: Vec<String>,
     /// No approver is available: calls that require permission are denied immediately.
@@ -169,7 +175,8 @@ pub struct StartBody {
         skip_serializing_if = "Option::is_none"
     )]
     pub enable_memory: SettingUpdate<bool>,
-    /// Whether the run summarizes the conversation before its first model call, even if it is short.
+    /// Whether the run summarizes the conversation before its first model call, even if it is
+    /// short.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub compact: bool,
     /// If set, the run only reflects on the session, with these options.

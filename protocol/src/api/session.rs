@@ -32,7 +32,8 @@ pub struct NewSessionBody {
     /// Id of the session: 1 to 128 letters, digits, `_`, `-` or `.`. Default: generated.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub session_id: Option<String>,
-    /// Folder that the session's runs work in, on the server's machine. Default: the server's folder.
+    /// Folder that the session's runs work in, on the server's machine. Default: the server's
+    /// folder.
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub project_dir: Option<PathBuf>,

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// Digests of effective settings, by key, and of the environment variables with keys and addresses, by name.
+/// Digests of effective settings, by key, and of the environment variables with keys and addresses,
+/// by name.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct SettingsDigests {
@@ -27,7 +28,8 @@ impl SettingsDigests {
         changed
     }
 
-    /// Returns the names of the variables that are set here and have another value, or none, in `other`.
+    /// Returns the names of the variables that are set here and have another value, or none, in
+    /// `other`.
     pub fn changed_variables(&self, other: &Self) -> Vec<String> {
         let is_changed =
             |(name, digest): &(&String, &String)| other.environment.get(*name) != Some(*digest);

@@ -2,14 +2,16 @@
 //!
 //! Invariants:
 //! - A name is a single path segment on every operating system.
-//! - A name is in Unicode normalization form NFC, so that different encodings of one name are equal.
-//! - A name contains no invisible characters, no characters that look like a separator, and no compatibility
-//!   characters, which differ from plain letters only in appearance.
+//! - A name is in Unicode normalization form NFC, so that different encodings of one name are
+//!   equal.
+//! - A name contains no invisible characters, no characters that look like a separator, and no
+//!   compatibility characters, which differ from plain letters only in appearance.
 //!
-//! `Report` and `report` are different names, and so are names with similar letters of different scripts: folders are
-//! named by id, never by name (ART-2).
+//! `Report` and `report` are different names, and so are names with similar letters of different
+//! scripts: folders are named by id, never by name (ART-2).
 //!
-//! Elsewhere: the prefix `user:`, which callers remove before parsing and which selects the scope (ART-1).
+//! Elsewhere: the prefix `user:`, which callers remove before parsing and which selects the scope
+//! (ART-1).
 
 #[cfg(test)]
 mod tests;
@@ -45,13 +47,13 @@ impl ArtifactName {
     /// Maximum length of a name, in bytes.
     pub const MAX_BYTES: usize = 128;
 
-    /// Parses a name that a model or a caller chose: letters and digits of any script, `_`, `-`, `.` and single inner
-    /// spaces.
+    /// Parses a name that a model or a caller chose: letters and digits of any script, `_`, `-`,
+    /// `.` and single inner spaces.
     ///
-    /// Normalizes the name to NFC. Lookups must parse names too, so that they find it. Rejects paths, control and
-    /// invisible characters, characters that look like a separator, compatibility characters such as `ﬁ`, device
-    /// names, artifact ids and the prefix `user:`. So a name can neither escape its folder nor be mistaken for
-    /// another name.
+    /// Normalizes the name to NFC. Lookups must parse names too, so that they find it. Rejects
+    /// paths, control and invisible characters, characters that look like a separator,
+    /// compatibility characters such as `ﬁ`, device names, artifact ids and the prefix `user:`. So
+    /// a name can neither escape its folder nor be mistaken for another name.
     pub fn parse(name: &str) -> Result<Self, ArtifactNameError> {
         let text: String = name.nfc().collect();
         match rejection_reason(&text) {
@@ -65,8 +67,9 @@ impl ArtifactName {
 
     /// Converts the file name of an upload to a valid name (ART-11). Never fails.
     ///
-    /// Takes the last path segment, replaces compatibility characters by plain letters and unsafe characters by `_`,
-    /// and shortens a long name before its extension. If nothing remains, the name is `upload`.
+    /// Takes the last path segment, replaces compatibility characters by plain letters and unsafe
+    /// characters by `_`, and shortens a long name before its extension. If nothing remains, the
+    /// name is `upload`.
     pub fn from_filename(filename: &str) -> Self {
         let last = filename
             .split(['/', '\\'])
@@ -111,7 +114,8 @@ impl ArtifactName {
         &self.0
     }
 
-    /// Returns a file name for downloads: the name, with the extension of the content type if it has none.
+    /// Returns a file name for downloads: the name, with the extension of the content type if it
+    /// has none.
     pub fn filename(&self, content_type: &str) -> String {
         let ending = match content_type.split(';').next().unwrap_or("").trim() {
             "text/markdown" => ".md",
@@ -240,7 +244,8 @@ fn char_error(c: char) -> Option<&'static str> {
         '\u{2d0}' | '\u{2cc6}' | '\u{2cc7}' | '\u{3033}'..='\u{3035}' | '\u{a4f8}'..='\u{a4fd}' => {
             Some("looks like a separator")
         }
-        // Keyboards produce whole syllables and the compatibility letters that `is_compatibility_form` accepts.
+        // Keyboards produce whole syllables and the compatibility letters that
+        // `is_compatibility_form` accepts.
         '\u{1100}'..='\u{11ff}' | '\u{a960}'..='\u{a97f}' | '\u{d7b0}'..='\u{d7ff}' => {
             Some("is a part of a Hangul syllable")
         }
@@ -272,8 +277,8 @@ fn is_compatibility_form(c: char) -> bool {
     !is_in_daily_use && std::iter::once(c).nfkd().ne(std::iter::once(c).nfd())
 }
 
-/// Returns the plain letters and digits to which a compatibility character maps. Other characters are returned
-/// unchanged.
+/// Returns the plain letters and digits to which a compatibility character maps. Other characters
+/// are returned unchanged.
 fn to_plain_chars(c: char) -> impl Iterator<Item = char> {
     let plain: Vec<char> = std::iter::once(c).nfkc().collect();
     let foldable = c.is_alphanumeric()
@@ -287,7 +292,8 @@ fn trim_ends(text: &str) -> &str {
     text.trim_matches(['.', '-', ' '])
 }
 
-/// Whether Windows treats a name as a device. Only the part before the first dot counts, without trailing spaces.
+/// Whether Windows treats a name as a device. Only the part before the first dot counts, without
+/// trailing spaces.
 fn is_device_name(name: &str) -> bool {
     let stem = name
         .split('.')

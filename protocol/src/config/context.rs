@@ -1,4 +1,5 @@
-//! `[context]`: settings that determine which part of a conversation is sent to the model (CTX-1 … CTX-3).
+//! `[context]`: settings that determine which part of a conversation is sent to the model (CTX-1 …
+//! CTX-3).
 
 use serde::{Deserialize, Serialize};
 
@@ -6,18 +7,19 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ContextConfig {
-    /// Share of the model's context window from which a summary replaces older messages. Above 0, at most 1. Default:
-    /// 0.8.
+    /// Share of the model's context window from which a summary replaces older messages. Above 0,
+    /// at most 1. Default: 0.8.
     pub threshold_ratio: f64,
     /// Number of recent messages that are always sent in full. Default: 10.
     pub keep_recent_messages: usize,
-    /// Interval at which goals and collaborators are repeated in the prompt, in turns. The first turn always contains
-    /// them. Default: 10.
+    /// Interval at which goals and collaborators are repeated in the prompt, in turns. The first
+    /// turn always contains them. Default: 10.
     pub inject_every_turns: u32,
     /// Profile of the model that writes summaries. Default: the run's own.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub compact_profile: Option<String>,
-    /// Profile of the model for auxiliary requests: tagging a task and reviewing a trace. Default: the run's own.
+    /// Profile of the model for auxiliary requests: tagging a task and reviewing a trace. Default:
+    /// the run's own.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub utility_profile: Option<String>,
 }

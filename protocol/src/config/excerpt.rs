@@ -1,4 +1,5 @@
-//! Parts of configuration error messages: an excerpt of the file, and expected types in plain words.
+//! Parts of configuration error messages: an excerpt of the file, and expected types in plain
+//! words.
 
 use std::ops::Range;
 
@@ -9,8 +10,9 @@ const MAX_NUMBER_CHARS: usize = 6;
 /// Maximum length of a word that is shown in a message, in characters.
 const MAX_WORD_CHARS: usize = 24;
 
-/// Returns two lines: the line in which a span starts, and `^` characters below the part of it that the span covers.
-/// Returns an empty string if the span is outside of the text or the line is blank.
+/// Returns two lines: the line in which a span starts, and `^` characters below the part of it that
+/// the span covers. Returns an empty string if the span is outside of the text or the line is
+/// blank.
 ///
 /// Values and comments are masked, because a user may have entered a secret: see [`masked`].
 pub(super) fn excerpt(text: &str, span: Range<usize>) -> String {
@@ -37,8 +39,8 @@ pub(super) fn excerpt(text: &str, span: Range<usize>) -> String {
     format!("{}\n{}", excerpt.trim_end(), mark.trim_end())
 }
 
-/// Replaces each character of values and comments by `*`, except booleans, short numbers and the keys of inline tables.
-/// The result has as many characters as the line.
+/// Replaces each character of values and comments by `*`, except booleans, short numbers and the
+/// keys of inline tables. The result has as many characters as the line.
 fn masked(line: &str) -> String {
     let mut masked_text = String::with_capacity(line.len());
     let is_header = line.trim_start().starts_with('[') && !line.contains(['"', '\'', '=']);
@@ -83,8 +85,8 @@ fn masked(line: &str) -> String {
     masked_text
 }
 
-/// Returns whether the name of a table may be shown. One with both upper-case letters and digits may be a secret in the
-/// wrong place.
+/// Returns whether the name of a table may be shown. One with both upper-case letters and digits
+/// may be a secret in the wrong place.
 fn is_plain_name(name: &str) -> bool {
     let has_upper_case = name.chars().any(|c| c.is_ascii_uppercase());
     let has_digit = name.chars().any(|c| c.is_ascii_digit());
@@ -114,8 +116,8 @@ fn is_harmless(value: &str) -> bool {
         || (value.len() <= MAX_NUMBER_CHARS && value.chars().all(is_number))
 }
 
-/// Removes the value from the message of a parser, unless it is a boolean, a short number or a plain word: it may be a
-/// secret in the wrong place.
+/// Removes the value from the message of a parser, unless it is a boolean, a short number or a
+/// plain word: it may be a secret in the wrong place.
 pub(super) fn without_value(message: &str) -> String {
     let is_shown = |value: &str| {
         let is_plain_word = |c: char| c.is_ascii_lowercase() || matches!(c, '_' | '-' | ' ');
@@ -140,7 +142,8 @@ pub(super) fn without_value(message: &str) -> String {
     message.to_owned()
 }
 
-/// Replaces the expected type at the end of a parser message, such as `u64`, by words that users understand.
+/// Replaces the expected type at the end of a parser message, such as `u64`, by words that users
+/// understand.
 pub(super) fn plain_type_names(message: &str) -> String {
     const WORDS: [(&[&str], &str); 4] = [
         (

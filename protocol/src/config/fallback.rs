@@ -24,7 +24,8 @@ pub enum FallbackReason {
 }
 
 impl FallbackReason {
-    /// The reasons of a fallback that names none: those about the service, which have nothing to do with the request.
+    /// The reasons of a fallback that names none: those about the service, which have nothing to do
+    /// with the request.
     pub const DEFAULT: [Self; 3] = [Self::Overloaded, Self::RateLimited, Self::Down];
 
     /// Returns the name in configurations and events.
@@ -44,7 +45,8 @@ impl FallbackReason {
     }
 }
 
-/// A model that answers when the model of a profile cannot. In a configuration, a profile or model name, or a table.
+/// A model that answers when the model of a profile cannot. In a configuration, a profile or model
+/// name, or a table.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
 pub enum FallbackConfig {

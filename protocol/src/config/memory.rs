@@ -10,8 +10,8 @@ pub struct MemoryConfig {
     pub enabled: bool,
     /// Whether a model reflects on older messages before a summary replaces them. Default: true.
     pub reflect_before_summary: bool,
-    /// File of the experiences. `${SOONG_AGENT_HOME}` is replaced by the home. Default: `memory/experiences.md` in
-    /// the home.
+    /// File of the experiences. `${SOONG_AGENT_HOME}` is replaced by the home. Default:
+    /// `memory/experiences.md` in the home.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub experiences_path: Option<String>,
     /// Maximum number of experiences in a new conversation, 1 to 100. Default: 5.

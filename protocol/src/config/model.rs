@@ -8,7 +8,8 @@ use serde_json::{Map, Value};
 use super::{FallbackConfig, Provider, is_variable_name};
 use crate::{Effort, InputKind, Prices, Usd};
 
-/// Request parameters that `params` cannot set, each with an error that names the setting to use instead.
+/// Request parameters that `params` cannot set, each with an error that names the setting to use
+/// instead.
 const RESERVED_PARAMS: [(&str, &str); 7] = [
     (
         "model",
@@ -48,14 +49,16 @@ const TOML_DATE: &str = "$__toml_private_datetime";
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ModelConfig {
-    /// API of the service. Default: that of the model `name`, else of the first vendor whose key is set, else `openai`.
+    /// API of the service. Default: that of the model `name`, else of the first vendor whose key is
+    /// set, else `openai`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub provider: Option<Provider>,
-    /// Base URL of the service. Default: the provider's environment variable, such as `OPENAI_BASE_URL`, else the
-    /// vendor's own service.
+    /// Base URL of the service. Default: the provider's environment variable, such as
+    /// `OPENAI_BASE_URL`, else the vendor's own service.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub base_url: Option<String>,
-    /// Name of the environment variable that holds the API key. Default: the provider's, such as `OPENAI_API_KEY`.
+    /// Name of the environment variable that holds the API key. Default: the provider's, such as
+    /// `OPENAI_API_KEY`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub api_key_env: Option<String>,
     /// Name of the model at the service. Default: the provider's.
@@ -67,68 +70,76 @@ pub struct ModelConfig {
     /// Maximum number of tokens of the reasoning, for models that take one instead of a level.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reasoning_budget_tokens: Option<u64>,
-    /// Context window of the model, in tokens of the request and the answer together. Default: that of the table of
-    /// models, else 128000.
+    /// Context window of the model, in tokens of the request and the answer together. Default: that
+    /// of the table of models, else 128000.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub context_window: Option<u64>,
     /// Maximum number of tokens of one answer. Default: the service's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_output_tokens: Option<u64>,
-    /// Maximum size of the arguments of all tool calls of one answer, in bytes. Default: 1048576 (1 MiB).
+    /// Maximum size of the arguments of all tool calls of one answer, in bytes. Default: 1048576 (1
+    /// MiB).
     pub max_argument_bytes: usize,
-    /// Maximum size of one answer, including reasoning and tool calls, in bytes. Default: 16777216 (16 MiB).
+    /// Maximum size of one answer, including reasoning and tool calls, in bytes. Default: 16777216
+    /// (16 MiB).
     pub max_answer_bytes: usize,
     /// Maximum number of tool calls of one answer. Default: 256.
     pub max_tool_calls: usize,
-    /// Kinds of content that the model takes. Default: those of the table of models, else text and images.
+    /// Kinds of content that the model takes. Default: those of the table of models, else text and
+    /// images.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub input: Option<Vec<InputKind>>,
     /// Maximum size of an image, in bytes. Larger images are scaled down. Default: 5000000.
     pub max_image_bytes: u64,
-    /// Maximum width and height of an image, in pixels. Larger images are scaled down. Default: 2000.
+    /// Maximum width and height of an image, in pixels. Larger images are scaled down. Default:
+    /// 2000.
     pub max_image_side: u32,
     /// Maximum size of a PDF document or audio, in bytes. Default: 20000000.
     pub max_file_bytes: u64,
     /// Sampling temperature. Default: the service's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub temperature: Option<f64>,
-    /// Whether the service keeps the prompts of user runs in its cache for longer: one hour with `anthropic`, twelve hours
-    /// with `openai-responses` (GPT 5.6 and later). Writing them then costs more. Default: false.
+    /// Whether the service keeps the prompts of user runs in its cache for longer: one hour with
+    /// `anthropic`, twelve hours with `openai-responses` (GPT 5.6 and later). Writing them then
+    /// costs more. Default: false.
     pub long_cache: bool,
-    /// Whether text between `<think>` and `</think>` at the beginning of an answer is reasoning. Default: true.
+    /// Whether text between `<think>` and `</think>` at the beginning of an answer is reasoning.
+    /// Default: true.
     pub think_tags: bool,
     /// Models that answer when this one cannot, in order. Default: none.
     pub fallback: Vec<FallbackConfig>,
-    /// Maximum time that a call with a fallback waits for a service that is overloaded, limits the rate or is down, in
-    /// seconds. Default: 20.
+    /// Maximum time that a call with a fallback waits for a service that is overloaded, limits the
+    /// rate or is down, in seconds. Default: 20.
     pub fallback_after_s: u64,
     /// Time for which calls are not made with a model that has failed, in seconds. Default: 60.
     pub fallback_cooldown_s: u64,
     /// Maximum time without data from the service, in milliseconds. Default: 120000.
     pub timeout_ms: u64,
-    /// Maximum time until the first data of an answer, in milliseconds: a server may work on other calls, and read the prompt,
-    /// before it answers. Default: five times `timeout_ms` for a server in this network, else `timeout_ms`.
+    /// Maximum time until the first data of an answer, in milliseconds: a server may work on other
+    /// calls, and read the prompt, before it answers. Default: five times `timeout_ms` for a server
+    /// in this network, else `timeout_ms`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub first_byte_timeout_ms: Option<u64>,
-    /// Maximum number of concurrent calls of all runs. Default: the slots that a llama.cpp server states, 2 for Ollama and
-    /// LM Studio, else 16.
+    /// Maximum number of concurrent calls of all runs. Default: the slots that a llama.cpp server
+    /// states, 2 for Ollama and LM Studio, else 16.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_concurrency: Option<usize>,
     /// Maximum number of calls of all runs that start in any minute. 0 means no limit. Default: 0.
     pub requests_per_minute: u64,
-    /// Maximum number of tokens, in requests and answers, of the calls that start in any minute. 0 means no limit.
-    /// Default: 0.
+    /// Maximum number of tokens, in requests and answers, of the calls that start in any minute. 0
+    /// means no limit. Default: 0.
     pub tokens_per_minute: u64,
     /// Retries of failed calls.
     pub retry: RetryConfig,
     /// HTTP headers of each request.
     pub headers: BTreeMap<String, String>,
-    /// HTTP headers of each request whose values are secret. Each name maps to the environment variable that holds
-    /// the value.
+    /// HTTP headers of each request whose values are secret. Each name maps to the environment
+    /// variable that holds the value.
     pub header_env: BTreeMap<String, String>,
     /// Query parameters of the URL.
     pub query: BTreeMap<String, String>,
-    /// Parameters that are merged into the body of each request. A run's `llm_params` take precedence.
+    /// Parameters that are merged into the body of each request. A run's `llm_params` take
+    /// precedence.
     pub params: Map<String, Value>,
 }
 
@@ -170,12 +181,13 @@ impl Default for ModelConfig {
     }
 }
 
-/// Maximum number of concurrent calls of a profile that sets none, at a service that does not state its own.
+/// Maximum number of concurrent calls of a profile that sets none, at a service that does not state
+/// its own.
 const DEFAULT_MAX_CONCURRENCY: usize = 16;
 
 impl ModelConfig {
-    /// Maximum time until the first data of an answer, in `timeout_ms`, for a server in this network without a configured one:
-    /// it may have few slots, and read a long prompt slowly.
+    /// Maximum time until the first data of an answer, in `timeout_ms`, for a server in this
+    /// network without a configured one: it may have few slots, and read a long prompt slowly.
     pub const LOCAL_FIRST_BYTE_TIMEOUTS: u32 = 5;
 
     /// Returns the longest time without data that no kind of service exceeds, in milliseconds.
@@ -198,7 +210,8 @@ impl ModelConfig {
         self.provider.unwrap_or_default()
     }
 
-    /// Returns the name of the environment variable that holds the API key. Empty for the offline model.
+    /// Returns the name of the environment variable that holds the API key. Empty for the offline
+    /// model.
     pub fn api_key_env(&self) -> &str {
         self.api_key_env
             .as_deref()
@@ -285,8 +298,8 @@ pub struct RetryConfig {
     pub max_attempts: u32,
     /// Delay before the second attempt, in milliseconds. Doubles with each attempt. Default: 500.
     pub initial_backoff_ms: u64,
-    /// Maximum delay between two attempts, in milliseconds. Default: 30000. A longer `Retry-After` is still honored
-    /// up to the profile's `timeout_ms`; beyond both limits, the call fails.
+    /// Maximum delay between two attempts, in milliseconds. Default: 30000. A longer `Retry-After`
+    /// is still honored up to the profile's `timeout_ms`; beyond both limits, the call fails.
     pub max_backoff_ms: u64,
 }
 
@@ -341,8 +354,9 @@ pub struct ModelOverride {
 impl ModelOverride {
     /// Returns the profile with missing settings taken from `base`.
     ///
-    /// A profile that sets `base_url`, or a provider of another vendor, uses another service. It does not inherit the key,
-    /// `headers`, `header_env`, `query`, `params` and `fallback`. With another vendor, it does not inherit the model either.
+    /// A profile that sets `base_url`, or a provider of another vendor, uses another service. It
+    /// does not inherit the key, `headers`, `header_env`, `query`, `params` and `fallback`. With
+    /// another vendor, it does not inherit the model either.
     pub fn merged_over(&self, base: &ModelConfig) -> ModelConfig {
         let defaults = ModelConfig::default();
         let is_same_vendor = self
@@ -425,10 +439,12 @@ pub struct PriceConfig {
     /// Price of request tokens from the provider's cache. Default: `prompt_per_mtok`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cached_per_mtok: Option<Usd>,
-    /// Price of request tokens that are written to the provider's cache. Default: `prompt_per_mtok`.
+    /// Price of request tokens that are written to the provider's cache. Default:
+    /// `prompt_per_mtok`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cache_write_per_mtok: Option<Usd>,
-    /// Price of request tokens that are written to the cache for longer. Default: `cache_write_per_mtok`.
+    /// Price of request tokens that are written to the cache for longer. Default:
+    /// `cache_write_per_mtok`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub long_cache_write_per_mtok: Option<Usd>,
 }

@@ -98,7 +98,8 @@ impl Provider {
         self.facts().base_url
     }
 
-    /// Returns the environment variable with the base URL for profiles that set none. Empty for the offline model.
+    /// Returns the environment variable with the base URL for profiles that set none. Empty for the
+    /// offline model.
     pub fn base_url_env(self) -> &'static str {
         self.facts().base_url_env
     }
@@ -108,7 +109,8 @@ impl Provider {
         self.facts().model
     }
 
-    /// Returns the environment variable with the key for profiles that name none. Empty for the offline model.
+    /// Returns the environment variable with the key for profiles that name none. Empty for the
+    /// offline model.
     pub fn api_key_env(self) -> &'static str {
         self.facts().api_key_env
     }

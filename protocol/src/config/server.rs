@@ -13,28 +13,30 @@ use crate::SessionId;
 pub struct ServerConfig {
     /// Address and port to listen on. Default: `127.0.0.1:7788`.
     pub addr: String,
-    /// Accepted `Host` names in addition to the server's address, as `host` or `host:port`. Default: none.
-    pub allowed_hosts: Vec<String>,
-    /// Accepted origins of web pages in addition to the server's, as `scheme://host` or `scheme://host:port`.
+    /// Accepted `Host` names in addition to the server's address, as `host` or `host:port`.
     /// Default: none.
+    pub allowed_hosts: Vec<String>,
+    /// Accepted origins of web pages in addition to the server's, as `scheme://host` or
+    /// `scheme://host:port`. Default: none.
     pub allowed_origins: Vec<String>,
-    /// Maximum size of a request body of JSON, in bytes; images and files in it are a third larger than
-    /// their bytes. Default: 33554432 (32 MiB).
+    /// Maximum size of a request body of JSON, in bytes; images and files in it are a third larger
+    /// than their bytes. Default: 33554432 (32 MiB).
     pub max_body_bytes: usize,
     /// Maximum size of a request body with a file, in bytes. Default: 20971520 (20 MiB).
     pub max_upload_bytes: usize,
     /// Maximum number of concurrent connections, including streams. Default: 1024.
     pub max_connections: usize,
-    /// Number of these connections that are reserved for clients with a valid token. At most half of the connections
-    /// are reserved. Default: 64.
+    /// Number of these connections that are reserved for clients with a valid token. At most half
+    /// of the connections are reserved. Default: 64.
     pub reserved_connections: usize,
-    /// Maximum number of connections per address that have not yet presented a valid token. An IPv6 /64 network
-    /// counts as one address. Default: 256.
+    /// Maximum number of connections per address that have not yet presented a valid token. An IPv6
+    /// /64 network counts as one address. Default: 256.
     pub max_connections_per_address: usize,
-    /// How long a connection that has not presented a valid token may wait for a complete request head, in seconds.
-    /// Range: 1 to 86400. Default: 10.
+    /// How long a connection that has not presented a valid token may wait for a complete request
+    /// head, in seconds. Range: 1 to 86400. Default: 10.
     pub head_timeout_s: u64,
-    /// Tokens of additional users. Each user name maps to the environment variable that holds the token.
+    /// Tokens of additional users. Each user name maps to the environment variable that holds the
+    /// token.
     pub tokens: BTreeMap<String, String>,
 }
 

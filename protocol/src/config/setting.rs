@@ -1,6 +1,7 @@
 //! Settings: the individual keys of a configuration, each with its value and the line that sets it.
 //!
-//! Pure. Elsewhere: the meaning of the keys (`config.rs`), and environment variables that override them.
+//! Pure. Elsewhere: the meaning of the keys (`config.rs`), and environment variables that override
+//! them.
 
 use std::ops::Range;
 
@@ -39,10 +40,11 @@ const OPTIONAL_MODEL_KEYS: [&str; 12] = [
 impl Config {
     /// Returns all settings. `text` is the file that the configuration was parsed from.
     ///
-    /// For tables with user-defined names (profiles, prices, presets), the list contains the keys that they set, and
-    /// their defaults.
+    /// For tables with user-defined names (profiles, prices, presets), the list contains the keys
+    /// that they set, and their defaults.
     pub fn settings(&self, text: &str) -> Vec<Setting> {
-        // A configuration contains only values that JSON can represent: numbers, texts and maps with text keys.
+        // A configuration contains only values that JSON can represent: numbers, texts and maps
+        // with text keys.
         let mut values = serde_json::to_value(self).unwrap_or_default();
         let mut absent = Vec::new();
         if let Some(model) = values["model"].as_object_mut() {
@@ -115,8 +117,8 @@ fn find_key_span(table: &DeTable<'_>, path: &[&str]) -> Option<Range<usize>> {
     }
 }
 
-/// Returns the key at a span, such as `agents.max_depth` or `hooks[0].event`: the innermost one whose name or value
-/// contains it.
+/// Returns the key at a span, such as `agents.max_depth` or `hooks[0].event`: the innermost one
+/// whose name or value contains it.
 pub(super) fn key_at(text: &str, span: &Range<usize>) -> Option<String> {
     let file = DeTable::parse(text).ok()?;
     key_in_table(file.get_ref(), span)
@@ -125,7 +127,8 @@ pub(super) fn key_at(text: &str, span: &Range<usize>) -> Option<String> {
 fn key_in_table(table: &DeTable<'_>, span: &Range<usize>) -> Option<String> {
     table.iter().find_map(|(key, value)| {
         let name = key.get_ref();
-        // First, because the span of a table is its whole header, which contains the keys of the tables around it.
+        // First, because the span of a table is its whole header, which contains the keys of the
+        // tables around it.
         if contains(&key.span(), span) {
             return Some(name.to_string());
         }

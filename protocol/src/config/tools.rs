@@ -1,4 +1,5 @@
-//! `[tools]`, `[permissions]`, `[mcp.NAME]` and `[hooks]`: which tools exist, and which calls require permission.
+//! `[tools]`, `[permissions]`, `[mcp.NAME]` and `[hooks]`: which tools exist, and which calls
+//! require permission.
 
 use std::collections::BTreeMap;
 
@@ -12,18 +13,21 @@ use crate::PermissionMode;
 pub struct ToolsConfig {
     /// Tools that no run may use. Default: none.
     pub disabled: Vec<String>,
-    /// Directories in addition to the project in which tools may read and write. Absolute, or starting with `~/`.
+    /// Directories in addition to the project in which tools may read and write. Absolute, or
+    /// starting with `~/`.
     pub allowed_write_roots: Vec<String>,
     /// Time limit of a call whose tool sets none, in milliseconds. Default: 120000.
     pub default_timeout_ms: u64,
     /// Maximum time limit that a call may request, in milliseconds. Default: 600000.
     pub max_timeout_ms: u64,
-    /// Maximum output of one call, in bytes. A longer output is truncated with a notice. Default: 65536.
+    /// Maximum output of one call, in bytes. A longer output is truncated with a notice. Default:
+    /// 65536.
     pub output_limit_bytes: usize,
     /// Names of the environment variables that are passed to commands. All others are removed.
     pub env_allowlist: Vec<String>,
-    /// Patterns of sensitive paths. Access to them requires permission, even for calls that otherwise need none. `~/`
-    /// is the user's home directory. A pattern without a slash matches a name in any directory.
+    /// Patterns of sensitive paths. Access to them requires permission, even for calls that
+    /// otherwise need none. `~/` is the user's home directory. A pattern without a slash matches a
+    /// name in any directory.
     pub sensitive_paths: Vec<String>,
     /// Web search service.
     pub web_search: WebSearchConfig,
@@ -43,8 +47,8 @@ pub struct BashConfig {
     pub max_file_mb: u64,
     /// Cache location of package managers. Default: `project`.
     pub cache: PackageCache,
-    /// Folders that commands may change in addition to the project and `tools.allowed_write_roots`. Absolute, or
-    /// starting with `~/`.
+    /// Folders that commands may change in addition to the project and `tools.allowed_write_roots`.
+    /// Absolute, or starting with `~/`.
     pub writable: Vec<String>,
 }
 
@@ -234,13 +238,15 @@ pub struct WebSearchConfig {
     /// Base URL of the service. Required for SearXNG. Default: the public URL of the service.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub base_url: Option<String>,
-    /// Name of the environment variable that holds the API key. Required for Tavily and Brave Search.
+    /// Name of the environment variable that holds the API key. Required for Tavily and Brave
+    /// Search.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub api_key_env: Option<String>,
 }
 
-/// Policy for tools that use the network: the web tools, MCP servers, and tools that a program registers with the tag
-/// [`NETWORK_TAG`](crate::NETWORK_TAG). Commands are not covered: they request permission under any policy.
+/// Policy for tools that use the network: the web tools, MCP servers, and tools that a program
+/// registers with the tag [`NETWORK_TAG`](crate::NETWORK_TAG). Commands are not covered: they
+/// request permission under any policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NetworkPolicy {
@@ -276,11 +282,13 @@ pub struct PermissionsConfig {
     pub allowed_hosts: Vec<String>,
     /// Calls that every run may make without a request, as `TOOL` or `TOOL:SCOPE`.
     pub allow: Vec<String>,
-    /// Calls that no run may make, even if another rule allows them, as `TOOL`, `TOOL:SCOPE` or `bash(PATTERN)`.
+    /// Calls that no run may make, even if another rule allows them, as `TOOL`, `TOOL:SCOPE` or
+    /// `bash(PATTERN)`.
     pub deny: Vec<String>,
     /// How long a permission that was granted for a session is remembered. Default: `session`.
     pub remember: RememberPolicy,
-    /// Time after which an unanswered permission request is denied, in seconds. 0 means never. Default: 0.
+    /// Time after which an unanswered permission request is denied, in seconds. 0 means never.
+    /// Default: 0.
     pub timeout_s: u64,
 }
 
@@ -293,17 +301,19 @@ pub struct McpConfig {
     pub command: Option<String>,
     /// Arguments of the program.
     pub args: Vec<String>,
-    /// Environment variables in addition to `tools.env_allowlist`. Each name maps to the name of the variable that
-    /// holds the value.
+    /// Environment variables in addition to `tools.env_allowlist`. Each name maps to the name of
+    /// the variable that holds the value.
     pub env: BTreeMap<String, String>,
     /// URL of a server that uses streamable HTTP, instead of a program.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
-    /// Headers of each HTTP request. Each name maps to the name of the environment variable that holds the value.
+    /// Headers of each HTTP request. Each name maps to the name of the environment variable that
+    /// holds the value.
     pub header_env: BTreeMap<String, String>,
     /// Time limit of a request, in milliseconds. Default: 60000.
     pub timeout_ms: u64,
-    /// How long a run waits for a server that is starting or reconnecting, in milliseconds. Default: 10000.
+    /// How long a run waits for a server that is starting or reconnecting, in milliseconds.
+    /// Default: 10000.
     pub start_timeout_ms: u64,
     /// Tools of the server that no run may use.
     pub disabled_tools: Vec<String>,

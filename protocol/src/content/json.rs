@@ -1,9 +1,10 @@
 //! JSON forms of parts.
 //!
-//! Written are `text`, `image` and `file`, whose bytes are an artifact. Read are also the forms in which clients of
-//! OpenAI's APIs send bytes: `image_url`, `file` with `file_data` and `input_audio` of chat completions; `input_text`,
-//! `input_image` and `input_file` of Responses. An address other than a `data:` URL is rejected, because the runtime
-//! does not load what a request names.
+//! Written are `text`, `image` and `file`, whose bytes are an artifact. Read are also the forms in
+//! which clients of OpenAI's APIs send bytes: `image_url`, `file` with `file_data` and
+//! `input_audio` of chat completions; `input_text`, `input_image` and `input_file` of Responses. An
+//! address other than a `data:` URL is rejected, because the runtime does not load what a request
+//! names.
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};

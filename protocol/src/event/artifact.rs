@@ -45,8 +45,8 @@ events! {
             /// Documents that could not be stored, with the reasons.
             failed: Vec<FlushFailure>,
         },
-        /// A document does not exist any more, because the conversation was rewound to before its creation. Its
-        /// versions remain stored.
+        /// A document does not exist any more, because the conversation was rewound to before its
+        /// creation. Its versions remain stored.
         Withdrawn = "artifact_withdrawn" {
             /// Former name of the document.
             name: String,

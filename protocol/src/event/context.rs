@@ -1,5 +1,5 @@
-//! Events of the prompt: a summary replaces the older part of a conversation (CTX-3), or it is left out; descriptions replace
-//! files.
+//! Events of the prompt: a summary replaces the older part of a conversation (CTX-3), or it is left
+//! out; descriptions replace files.
 
 use crate::{ErrorInfo, Usage, Usd, event_macro::events};
 
@@ -11,7 +11,8 @@ events! {
             /// Estimated number of tokens of the prompt.
             estimated_tokens: u64,
         },
-        /// A summary replaced the older part of the conversation. The original messages remain stored.
+        /// A summary replaced the older part of the conversation. The original messages remain
+        /// stored.
         CompactionCompleted = "compaction_completed" {
             /// Message that contains the summary.
             sequence: u64,
@@ -37,8 +38,9 @@ events! {
             #[serde(default, skip_serializing_if = "Option::is_none")]
             cost: Option<Usd>,
         },
-        /// The oldest part of the conversation is left out without a summary: the prompt does not fit, and a summary has failed
-        /// or does not fit either. The original messages remain stored.
+        /// The oldest part of the conversation is left out without a summary: the prompt does not
+        /// fit, and a summary has failed or does not fit either. The original messages remain
+        /// stored.
         OldestOmitted = "oldest_omitted" {
             /// Message that says so to the model, in their place.
             sequence: u64,
@@ -49,8 +51,8 @@ events! {
             /// Estimated number of tokens of the prompt without them.
             tokens_after: u64,
         },
-        /// The model does not take some images or files of the conversation, or the service has rejected them. The
-        /// model reads their descriptions instead.
+        /// The model does not take some images or files of the conversation, or the service has
+        /// rejected them. The model reads their descriptions instead.
         FilesOmitted = "files_omitted" {
             /// Name of the model.
             model: String,
@@ -58,7 +60,8 @@ events! {
             files: Vec<String>,
             /// Last message with one of them.
             sequence: u64,
-            /// If the service has rejected them, the messages with them. They are left out of all later prompts.
+            /// If the service has rejected them, the messages with them. They are left out of all
+            /// later prompts.
             #[serde(default, skip_serializing_if = "Vec::is_empty")]
             rejected: Vec<u64>,
         },

@@ -6,7 +6,8 @@ use crate::{
 
 /// Maximum size of the content in an event, in bytes. Read longer content from the message.
 ///
-/// Stores rebuild events from their messages, so a change also changes events that were delivered before.
+/// Stores rebuild events from their messages, so a change also changes events that were delivered
+/// before.
 const MAX_CONTENT_BYTES: usize = 64 * 1024;
 
 events! {
@@ -40,19 +41,20 @@ events! {
             #[serde(default, skip_serializing_if = "Option::is_none")]
             replaces: Option<u64>,
         },
-        /// The conversation was rewound to an earlier message of its main path, together with goals and documents
-        /// (MSG-4).
+        /// The conversation was rewound to an earlier message of its main path, together with goals
+        /// and documents (MSG-4).
         Rewind = "rewind" {
             /// Requested message.
             after_sequence: u64,
-            /// New head: the requested message, or the last tool result of the turn if the cut would separate tool
-            /// calls from their results (MSG-3).
+            /// New head: the requested message, or the last tool result of the turn if the cut
+            /// would separate tool calls from their results (MSG-3).
             head_sequence: u64,
             /// Previous head.
             from_sequence: u64,
             /// Goal tree before the rewind.
             goal_tree_snapshot: Box<GoalTree>,
-            /// Goal tree after the rewind: the state at the requested message, with no goal in progress.
+            /// Goal tree after the rewind: the state at the requested message, with no goal in
+            /// progress.
             goal_tree: Box<GoalTree>,
             /// Documents that were restored to their text at the requested message.
             #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -60,8 +62,8 @@ events! {
             /// Documents that were not changed, because another writer has changed them since.
             #[serde(default, skip_serializing_if = "Vec::is_empty")]
             left: Vec<String>,
-            /// Collaborators at the requested message, which are now the current ones. Absent in events of versions
-            /// before 0.2, which did not change the collaborators.
+            /// Collaborators at the requested message, which are now the current ones. Absent in
+            /// events of versions before 0.2, which did not change the collaborators.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             collaborators: Option<Vec<Collaborator>>,
         },
@@ -81,8 +83,8 @@ events! {
             /// Documents that were not changed, because another writer has changed them since.
             #[serde(default, skip_serializing_if = "Vec::is_empty")]
             left: Vec<String>,
-            /// Collaborators at the new head, which are now the current ones. Absent in events of versions before
-            /// 0.2, which did not change the collaborators.
+            /// Collaborators at the new head, which are now the current ones. Absent in events of
+            /// versions before 0.2, which did not change the collaborators.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             collaborators: Option<Vec<Collaborator>>,
         },
@@ -106,7 +108,8 @@ impl MessageEvent {
         }
     }
 
-    /// Returns the event that reports the addition of `message`, which takes the place of the head `replaced`.
+    /// Returns the event that reports the addition of `message`, which takes the place of the head
+    /// `replaced`.
     pub fn replacing(message: &Message, replaced: Option<u64>) -> Self {
         let mut event = Self::added(message);
         if let Self::Added { replaces, .. } = &mut event {

@@ -11,7 +11,8 @@ use crate::{ErrorInfo, OmittedGoal, Usage, Usd, event_macro::events};
 pub enum AnswerCheck {
     /// It matches.
     Match {
-        /// Number of the JSON value of the answer that matches, from 0; 0 if the answer is nothing else.
+        /// Number of the JSON value of the answer that matches, from 0; 0 if the answer is nothing
+        /// else.
         #[serde(default, skip_serializing_if = "is_first")]
         value: u32,
     },
@@ -39,8 +40,9 @@ events! {
             estimated_tokens: u64,
             /// Number of messages of the trace that were left out.
             left_out: u64,
-            /// If the prompt was rebuilt, the finished goals whose messages are left out from now on. In all messages so
-            /// far, outputs that are shown once are shortened, and data for the service is omitted.
+            /// If the prompt was rebuilt, the finished goals whose messages are left out from now
+            /// on. In all messages so far, outputs that are shown once are shortened, and data for
+            /// the service is omitted.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             rebuilt: Option<Vec<OmittedGoal>>,
         },
@@ -53,8 +55,8 @@ events! {
         },
         /// The call waits for a limit of the gateway.
         Waiting = "model_waiting" {
-            /// Reason for waiting: `concurrency`, `requests_per_minute`, `tokens_per_minute`, `retry_after` or
-            /// `provider_down`.
+            /// Reason for waiting: `concurrency`, `requests_per_minute`, `tokens_per_minute`,
+            /// `retry_after` or `provider_down`.
             reason: String,
             /// Time spent waiting so far, in milliseconds.
             for_ms: u64,
@@ -74,8 +76,8 @@ events! {
             #[serde(default, skip_serializing_if = "Option::is_none")]
             cost: Option<Usd>,
         },
-        /// The service reported the size of a prompt that it had received before, in a call that was lost. What was charged
-        /// for that call is corrected.
+        /// The service reported the size of a prompt that it had received before, in a call that
+        /// was lost. What was charged for that call is corrected.
         UsageCorrected = "usage_corrected" {
             /// Usage that was charged as an estimate.
             estimate: Usage,
@@ -88,7 +90,8 @@ events! {
             #[serde(default, skip_serializing_if = "Option::is_none")]
             cost: Option<Usd>,
         },
-        /// The model lacks the configured level of reasoning, and another one is used. Reported once per run.
+        /// The model lacks the configured level of reasoning, and another one is used. Reported
+        /// once per run.
         EffortAdjusted = "effort_adjusted" {
             /// Name of the model.
             model: String,
@@ -97,14 +100,14 @@ events! {
             /// The level that is used.
             used: String,
         },
-        /// The service rejected data that it had sent with earlier answers, such as signatures of its reasoning. The
-        /// request was repeated without them; later requests omit them too.
+        /// The service rejected data that it had sent with earlier answers, such as signatures of
+        /// its reasoning. The request was repeated without them; later requests omit them too.
         ProviderDataRejected = "provider_data_rejected" {
             /// Name of the model.
             model: String,
         },
-        /// The server left calls of tools in the text of an answer, instead of returning them as calls. They are run
-        /// like others.
+        /// The server left calls of tools in the text of an answer, instead of returning them as
+        /// calls. They are run like others.
         CallsFoundInText = "calls_found_in_text" {
             /// Name of the model.
             model: String,
@@ -113,16 +116,18 @@ events! {
             /// Number of calls.
             tool_calls: u64,
         },
-        /// A fallback takes over from `from`. It also makes the next calls, until the cool-down of `from` ends. Text that was
-        /// streamed before belongs to a discarded answer.
+        /// A fallback takes over from `from`. It also makes the next calls, until the cool-down of
+        /// `from` ends. Text that was streamed before belongs to a discarded answer.
         Fallback = "model_fallback" {
-            /// The model that cannot make the call: the name of the run's model, or of a fallback as it is configured.
+            /// The model that cannot make the call: the name of the run's model, or of a fallback
+            /// as it is configured.
             from: String,
             /// The fallback, as it is configured.
             to: String,
             /// Why: `overloaded`, `rate_limited`, `down`, `context_too_long` or `refused`.
             reason: String,
-            /// Error of the failed call. Absent if the call was not tried with `from`, because another one had failed.
+            /// Error of the failed call. Absent if the call was not tried with `from`, because
+            /// another one had failed.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             error: Option<ErrorInfo>,
             /// Usage that is charged for the failed call.
@@ -137,15 +142,18 @@ events! {
             /// Name of the model.
             model: String,
         },
-        /// A model was asked for a name of the trace, after the first answer. The run does not wait for the name.
+        /// A model was asked for a name of the trace, after the first answer. The run does not wait
+        /// for the name.
         NamingStarted = "naming_started" {
             /// Estimated number of tokens of the request.
             estimated_tokens: u64,
         },
-        /// The trace has a name, or the call for it failed. The session gets the same name, unless a user has set another.
+        /// The trace has a name, or the call for it failed. The session gets the same name, unless
+        /// a user has set another.
         ///
-        /// If the run ends first, its event has neither a name nor an error, and an estimate of the usage. The outcome
-        /// follows as a second event, which belongs to no run, unless the runtime closes before.
+        /// If the run ends first, its event has neither a name nor an error, and an estimate of the
+        /// usage. The outcome follows as a second event, which belongs to no run, unless the
+        /// runtime closes before.
         NamingEnded = "naming_ended" {
             /// The name. Absent if the call failed or continues after the run.
             #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -172,10 +180,12 @@ events! {
             cost: Option<Usd>,
             /// Duration from the call to the last byte of the answer, in milliseconds.
             duration_ms: u64,
-            /// Part of the duration that was spent waiting for limits, pauses and retries, in milliseconds.
+            /// Part of the duration that was spent waiting for limits, pauses and retries, in
+            /// milliseconds.
             #[serde(default, skip_serializing_if = "crate::is_zero")]
             waited_ms: u64,
-            /// Result of the check of the answer. Absent without a schema, and if the answer contains tool calls.
+            /// Result of the check of the answer. Absent without a schema, and if the answer
+            /// contains tool calls.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             answer_check: Option<AnswerCheck>,
         },

@@ -7,7 +7,8 @@ use crate::{ChainLink, Decision, ErrorInfo, PermissionId, PermissionMode, event_
 events! {
     /// A change of a permission request.
     PermissionEvent {
-        /// A tool call requires permission, and a request was stored. Read it for the complete arguments.
+        /// A tool call requires permission, and a request was stored. Read it for the complete
+        /// arguments.
         Requested = "permission_requested" {
             /// Id of the request. A decision refers to it.
             permission_id: PermissionId,
@@ -30,8 +31,8 @@ events! {
             permission_id: PermissionId,
             /// The decision.
             decision: Decision,
-            /// Origin of the decision: `terminal`, `cli`, `monitor`, `http:UID`, `api`, `handler`, `rule` or
-            /// `timeout`.
+            /// Origin of the decision: `terminal`, `cli`, `monitor`, `http:UID`, `api`, `handler`,
+            /// `rule` or `timeout`.
             by: String,
             /// Reason for the decision.
             #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -66,7 +67,8 @@ events! {
         CallbackCompleted = "callback_completed" {
             /// Name of the callback.
             callback: String,
-            /// The step: `before_agent`, `after_agent`, `before_model`, `after_model`, `before_tool` or `after_tool`.
+            /// The step: `before_agent`, `after_agent`, `before_model`, `after_model`,
+            /// `before_tool` or `after_tool`.
             point: String,
             /// `changed`, `answered`, `replaced` or `failed`.
             decision: String,
@@ -86,8 +88,8 @@ events! {
             callback: String,
             /// The step, as in `callback_completed`.
             point: String,
-            /// Whether the tool call is refused, or else the run fails, for that reason. Otherwise, the callback is
-            /// ignored.
+            /// Whether the tool call is refused, or else the run fails, for that reason. Otherwise,
+            /// the callback is ignored.
             is_closed: bool,
             /// The tool call, if the step is one.
             #[serde(default, skip_serializing_if = "Option::is_none")]

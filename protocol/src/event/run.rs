@@ -43,8 +43,8 @@ events! {
             /// Time of the last progress.
             since: Timestamp,
         },
-        /// Why the run fails, if no other event says it. `run_failed` follows when its sub-agents and its open work have
-        /// ended.
+        /// Why the run fails, if no other event says it. `run_failed` follows when its sub-agents
+        /// and its open work have ended.
         Ending = "run_ending" {
             /// Why the run fails, and what to do.
             error: ErrorInfo,
@@ -86,7 +86,8 @@ events! {
         },
         /// The run resumed in another process (DUR-3).
         Recovered = "run_recovered" {
-            /// Number of tool calls that the model sees as interrupted, because their effect is unknown (DUR-4).
+            /// Number of tool calls that the model sees as interrupted, because their effect is
+            /// unknown (DUR-4).
             healed_calls: u64,
         },
         /// The trace was created as a copy of another one. This is the first event of its timeline.
@@ -97,8 +98,8 @@ events! {
             at: u64,
             /// Goal tree of the copy.
             goal_tree: Box<GoalTree>,
-            /// Settings of the source's last run, which the first run of the copy keeps. Absent in copies that
-            /// version 0.1 made.
+            /// Settings of the source's last run, which the first run of the copy keeps. Absent in
+            /// copies that version 0.1 made.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             settings: Option<Box<RunSettings>>,
         },

@@ -7,7 +7,8 @@ impl Stats {
     pub fn add_model_event(&mut self, event: &ModelEvent) {
         let (usage, cost) = match event {
             ModelEvent::Completed { usage, cost, .. } => (Some(usage), cost),
-            // The attempt used nothing: it was rejected, or interrupted before the request was sent.
+            // The attempt used nothing: it was rejected, or interrupted before the request was
+            // sent.
             ModelEvent::Retrying { usage: None, .. }
             | ModelEvent::Fallback { usage: None, .. }
             | ModelEvent::NamingEnded { usage: None, .. } => return,

@@ -25,7 +25,8 @@ events! {
             /// Tool call that requested the child. Absent if a program did.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             tool_call_id: Option<String>,
-            /// Whether the result is added to the conversation although a program requested the child.
+            /// Whether the result is added to the conversation although a program requested the
+            /// child.
             #[serde(default, skip_serializing_if = "std::ops::Not::not")]
             deliver: bool,
         },
@@ -79,7 +80,8 @@ events! {
 }
 
 impl SubAgentEvent {
-    /// Returns the event that reports the end of a child. `summary` is its result, shortened if it is long.
+    /// Returns the event that reports the end of a child. `summary` is its result, shortened if it
+    /// is long.
     pub fn completed(result: &ChildResult, summary: String) -> Self {
         Self::Completed {
             sub_trace_id: result.sub_trace_id.clone(),
@@ -91,8 +93,8 @@ impl SubAgentEvent {
         }
     }
 
-    /// Returns whether this is the event that [`completed`](Self::completed) returns for `result` with its whole
-    /// summary.
+    /// Returns whether this is the event that [`completed`](Self::completed) returns for `result`
+    /// with its whole summary.
     pub fn is_completion_of(&self, result: &ChildResult) -> bool {
         let Self::Completed {
             sub_trace_id,

@@ -60,20 +60,21 @@ events! {
             duration_ms: u64,
             /// Reason for the denial.
             reason: String,
-            /// Origin of the denial: `rule`, `hook`, or the origin of the decision about its permission. Absent if no
-            /// approver was available, or if the runtime itself denied the call.
+            /// Origin of the denial: `rule`, `hook`, or the origin of the decision about its
+            /// permission. Absent if no approver was available, or if the runtime itself denied the
+            /// call.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             by: Option<String>,
             /// Target of the call. Present if no approver was available.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             target: Option<String>,
-            /// Grants that would have allowed the call, in the form of `--allow`. Present if no approver was
-            /// available.
+            /// Grants that would have allowed the call, in the form of `--allow`. Present if no
+            /// approver was available.
             #[serde(default, skip_serializing_if = "Vec::is_empty")]
             allow: Vec<String>,
         },
-        /// A configured MCP server was not available when the run started. The run continues without the tools of
-        /// that server.
+        /// A configured MCP server was not available when the run started. The run continues
+        /// without the tools of that server.
         McpServerFailed = "mcp_server_failed" {
             /// Name of the server.
             server: String,

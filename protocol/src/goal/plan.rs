@@ -16,8 +16,8 @@ const MISSION_GOAL_REASON: &str = "it is the mission";
 impl GoalTree {
     /// Plans new goals with these descriptions.
     ///
-    /// The goals become children of `under`, else siblings of `after`, else top-level goals. They follow `after`, or
-    /// all existing siblings if it is not given.
+    /// The goals become children of `under`, else siblings of `after`, else top-level goals. They
+    /// follow `after`, or all existing siblings if it is not given.
     pub fn plan_add(
         &self,
         descriptions: &[String],
@@ -109,7 +109,8 @@ impl GoalTree {
 
     /// Returns whether a run that calls tools without a plan gets a goal for its task.
     ///
-    /// This is the case if the tree has no goal yet, or if the last mission goal was abandoned and no goal is open.
+    /// This is the case if the tree has no goal yet, or if the last mission goal was abandoned and
+    /// no goal is open.
     pub fn needs_mission_goal(&self) -> bool {
         let last = self
             .goals

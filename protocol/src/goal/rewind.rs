@@ -3,8 +3,8 @@
 use super::{GoalStatus, GoalTree};
 
 impl GoalTree {
-    /// Rewinds the tree to a message. Goals that were created after it are dropped, and their ids are never reused.
-    /// The remaining goals are reset by [`GoalTree::reset_progress`].
+    /// Rewinds the tree to a message. Goals that were created after it are dropped, and their ids
+    /// are never reused. The remaining goals are reset by [`GoalTree::reset_progress`].
     pub fn rewind(&mut self, after_sequence: u64) {
         self.dropped_id = self.last_id();
         // Children are never older than their parent, so no remaining goal loses its parent.
@@ -13,7 +13,8 @@ impl GoalTree {
         self.reset_progress();
     }
 
-    /// Prepares the tree for a continuation: clears the focus and resets goals in progress to pending.
+    /// Prepares the tree for a continuation: clears the focus and resets goals in progress to
+    /// pending.
     pub fn reset_progress(&mut self) {
         self.current_id = None;
         for goal in &mut self.goals {
@@ -36,7 +37,8 @@ impl GoalTree {
         self
     }
 
-    /// Replaces the tree by its state at another time. Ids that were used since then are not reused.
+    /// Replaces the tree by its state at another time. Ids that were used since then are not
+    /// reused.
     pub fn restore(&mut self, other: Self) {
         let dropped_id = self.last_id().max(other.last_id());
         *self = Self {

@@ -1,4 +1,5 @@
-//! Permission mode: which tool calls of a run are allowed, request permission, or are refused (PERM-2).
+//! Permission mode: which tool calls of a run are allowed, request permission, or are refused
+//! (PERM-2).
 
 use serde::{Deserialize, Serialize};
 
@@ -18,8 +19,8 @@ pub enum PermissionMode {
     Ask,
     /// Like `ask`, but writes and edits in the project are allowed.
     Edits,
-    /// All calls are allowed, except those that no general rule covers: sensitive and guarded files, unconfined
-    /// commands, and the network if `permissions.network` denies it.
+    /// All calls are allowed, except those that no general rule covers: sensitive and guarded
+    /// files, unconfined commands, and the network if `permissions.network` denies it.
     All,
 }
 

@@ -1,6 +1,7 @@
 //! Usage of runs, summed by day, model or session (RUN-6, BUD-2).
 //!
-//! Each run counts without its children, so that their work is counted once. Elsewhere: the source of the rows.
+//! Each run counts without its children, so that their work is counted once. Elsewhere: the source
+//! of the rows.
 
 use serde::{Deserialize, Serialize};
 

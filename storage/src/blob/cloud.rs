@@ -1,9 +1,9 @@
 //! Access to buckets of S3 and Google Cloud Storage.
 //!
-//! Settings have the names that the providers' own tools use. They are looked up through the caller, because this
-//! crate reads no environment. If no credentials are given, `object_store` gets them from the machine that it runs
-//! on, as those tools do. A failed request is retried up to 10 times within 30 seconds; the caller may give
-//! up earlier.
+//! Settings have the names that the providers' own tools use. They are looked up through the
+//! caller, because this crate reads no environment. If no credentials are given, `object_store`
+//! gets them from the machine that it runs on, as those tools do. A failed request is retried up to
+//! 10 times within 30 seconds; the caller may give up earlier.
 
 use std::time::Duration;
 
@@ -35,7 +35,8 @@ const S3_SETTINGS: [&str; 13] = [
     "AWS_ENDPOINT_URL_STS",
 ];
 
-/// Prepares a bucket of S3, or of an S3-compatible service at `AWS_ENDPOINT_URL_S3` or `AWS_ENDPOINT_URL`.
+/// Prepares a bucket of S3, or of an S3-compatible service at `AWS_ENDPOINT_URL_S3` or
+/// `AWS_ENDPOINT_URL`.
 #[cfg(feature = "s3")]
 pub(super) fn s3(bucket: &Bucket, environment: Environment<'_>) -> Result<Objects, StoreError> {
     use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
@@ -52,7 +53,8 @@ pub(super) fn s3(bucket: &Bucket, environment: Environment<'_>) -> Result<Object
     if let Some((_, endpoint)) =
         given_settings(&["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"], environment).next()
     {
-        // Plain HTTP only if the user wrote `http://`, for example for a server on the same machine.
+        // Plain HTTP only if the user wrote `http://`, for example for a server on the same
+        // machine.
         let is_plain = endpoint.starts_with("http://");
         builder = builder.with_endpoint(endpoint).with_allow_http(is_plain);
     }

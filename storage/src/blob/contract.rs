@@ -1,7 +1,7 @@
 //! Contract of all backends for artifact bytes, as checks that any test can call (ART-2, DUR-6).
 //!
-//! [`check`] runs all of them, each with a new, empty store. They panic if the store violates the contract, and are
-//! independent of files and buckets.
+//! [`check`] runs all of them, each with a new, empty store. They panic if the store violates the
+//! contract, and are independent of files and buckets.
 
 #![expect(
     clippy::unwrap_used,

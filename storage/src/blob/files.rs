@@ -1,9 +1,11 @@
-//! Artifact bytes as local files: written to a staging file, synced, moved into place, synced; deleted with all
-//! remains.
+//! Artifact bytes as local files: written to a staging file, synced, moved into place, synced;
+//! deleted with all remains.
 //!
 //! The local writes of `object_store` are not used, although it has `with_fsync`:
-//! - If the folder cannot be synced after the file was put in place, its `put_opts` fails and the file stays.
-//! - It assumes that a folder is durable that another task has just created, or that a crash left unsynced.
+//! - If the folder cannot be synced after the file was put in place, its `put_opts` fails and the
+//!   file stays.
+//! - It assumes that a folder is durable that another task has just created, or that a crash left
+//!   unsynced.
 //! - Its multipart uploads replace existing files.
 //! - Its deletions are never synced.
 //!
@@ -33,7 +35,8 @@ use crate::store::{BlobError, StoreError};
 /// Number of bytes written to the disk at a time.
 const PIECE_BYTES: usize = 1024 * 1024;
 
-/// Number of folder levels below the home that are kept even if they are empty: `sessions/ID/artifacts`.
+/// Number of folder levels below the home that are kept even if they are empty:
+/// `sessions/ID/artifacts`.
 const KEPT_FOLDER_LEVELS: usize = 3;
 
 /// Maximum number of attempts to create a folder that a concurrent deletion keeps removing.
@@ -50,8 +53,8 @@ pub(super) struct Files {
     durable_folders: Arc<DurableFolders>,
 }
 
-/// Folders `sessions/ID/artifacts` that are durable up to the home. Nothing in this module removes them, so they need
-/// no further sync.
+/// Folders `sessions/ID/artifacts` that are durable up to the home. Nothing in this module removes
+/// them, so they need no further sync.
 #[derive(Debug, Default)]
 struct DurableFolders(Mutex<HashSet<PathBuf>>);
 
@@ -88,8 +91,8 @@ impl Files {
         fs::create_dir_all(home).map_err(failed)?;
         let home = fs::canonicalize(home).map_err(failed)?;
         if is_new {
-            // It is unknown which parent folders are new. Errors are ignored: a folder that cannot be read is not
-            // new.
+            // It is unknown which parent folders are new. Errors are ignored: a folder that cannot
+            // be read is not new.
             let _ = home.ancestors().skip(1).try_for_each(sync_folder);
         }
         let names = LocalFileSystem::new_with_prefix(&home).map_err(super::blob_error)?;
@@ -150,8 +153,8 @@ impl Files {
         }
     }
 
-    /// Prepares the path of a new file: removes the existing file and its staging files. The removal is durable only
-    /// after the new file is written.
+    /// Prepares the path of a new file: removes the existing file and its staging files. The
+    /// removal is durable only after the new file is written.
     pub(super) async fn clear(&self, key: &Path, turn: PathLock) -> Result<(), StoreError> {
         let target = self.target(key)?;
         blocking(move || {
@@ -161,7 +164,8 @@ impl Files {
         .await
     }
 
-    /// Deletes files, their staging files, and the folders that become empty. Returns the result of each.
+    /// Deletes files, their staging files, and the folders that become empty. Returns the result of
+    /// each.
     pub(super) async fn delete(
         &self,
         keys: Vec<(Path, PathLock)>,
@@ -192,8 +196,8 @@ impl Files {
     }
 }
 
-/// A file that is being written. If the caller is dropped during a disk operation, the operation is finished and the
-/// staging file is then removed.
+/// A file that is being written. If the caller is dropped during a disk operation, the operation is
+/// finished and the staging file is then removed.
 struct FileWrite {
     // Declared first, so that it is dropped before the turn ends.
     staged: Option<StagingFile>,
@@ -294,8 +298,8 @@ impl Target {
         self.remove_empty_folders()
     }
 
-    /// Syncs the lowest remaining folder, from which something was removed. Skips it if it is already in `synced`,
-    /// because many files share a folder.
+    /// Syncs the lowest remaining folder, from which something was removed. Skips it if it is
+    /// already in `synced`, because many files share a folder.
     fn sync_lowest(&self, synced: &mut BTreeSet<PathBuf>) -> io::Result<()> {
         for folder in self.folders() {
             if synced.contains(folder) {
@@ -321,7 +325,8 @@ impl Target {
 
     /// Makes the file's existence durable: syncs its folders up to one that is known to be durable.
     ///
-    /// Syncs existing folders as well as new ones, because their creator may not have synced them yet.
+    /// Syncs existing folders as well as new ones, because their creator may not have synced them
+    /// yet.
     fn sync_folders(&self) -> io::Result<()> {
         let lasting = self.artifacts_folder();
         for folder in self.folders() {
@@ -359,7 +364,8 @@ impl Target {
             let path = self.staging_path(number);
             match OpenOptions::new().write(true).create_new(true).open(&path) {
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => number += 1,
-                // The folder does not exist yet, or a concurrent deletion has removed it because it was empty.
+                // The folder does not exist yet, or a concurrent deletion has removed it because it
+                // was empty.
                 Err(error) if error.kind() == ErrorKind::NotFound && tries < MAX_ATTEMPTS => {
                     tries += 1;
                     if let Some(lasting) = self.artifacts_folder().filter(|folder| !folder.is_dir())
@@ -367,7 +373,8 @@ impl Target {
                         self.lasting.forget(lasting);
                     }
                     match fs::create_dir_all(self.folder()) {
-                        // Both errors mean that the folder, or one above it, was removed concurrently.
+                        // Both errors mean that the folder, or one above it, was removed
+                        // concurrently.
                         Err(error)
                             if !matches!(
                                 error.kind(),
@@ -402,7 +409,8 @@ impl StagingFile {
                 path: aside,
             }),
             Err(error) => {
-                // The failed attempt may have created folders. It is not reported if they cannot be removed.
+                // The failed attempt may have created folders. It is not reported if they cannot be
+                // removed.
                 let _ = target.remove_empty_folders();
                 Err(target.failed(&error))
             }
@@ -448,7 +456,8 @@ impl Drop for StagingFile {
     }
 }
 
-/// Returns whether the path does not exist, because its file or a folder on the way is missing or is not a folder.
+/// Returns whether the path does not exist, because its file or a folder on the way is missing or
+/// is not a folder.
 pub(super) fn is_not_found(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
 }
@@ -459,7 +468,8 @@ pub(super) fn sync_folder(folder: &FilePath) -> io::Result<()> {
     File::open(folder)?.sync_all()
 }
 
-/// Does nothing: on other systems folders cannot be opened as files, and their entries are durable with their files.
+/// Does nothing: on other systems folders cannot be opened as files, and their entries are durable
+/// with their files.
 #[cfg(not(unix))]
 pub(super) fn sync_folder(_: &FilePath) -> io::Result<()> {
     Ok(())

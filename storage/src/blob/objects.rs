@@ -1,16 +1,16 @@
 //! Artifact bytes as objects of a store that supports multipart uploads: memory, S3, GCS.
 //!
-//! A body that fits into one part is one request, which the store rejects if the object exists. A larger body is a
-//! multipart upload, of which nothing is visible until it is completed. Its upload id is stored in a small note
-//! object, `NAME#upload`, until the upload has ended. So an upload that a crash interrupted is found and aborted when
-//! its version is deleted.
+//! A body that fits into one part is one request, which the store rejects if the object exists. A
+//! larger body is a multipart upload, of which nothing is visible until it is completed. Its upload
+//! id is stored in a small note object, `NAME#upload`, until the upload has ended. So an upload
+//! that a crash interrupted is found and aborted when its version is deleted.
 //!
 //! Invariants:
 //! - An abandoned upload is removed, in the background if the caller was dropped.
 //! - Writers of one process never replace an object.
 //!
-//! Not guaranteed: if several processes write the same path at the same time, the last large body wins. Versions have
-//! a single writer, the owner of their home.
+//! Not guaranteed: if several processes write the same path at the same time, the last large body
+//! wins. Versions have a single writer, the owner of their home.
 
 use std::sync::Arc;
 
@@ -28,8 +28,8 @@ use super::{
 };
 use crate::store::{BlobError, StoreError};
 
-/// Size of a part. S3 requires at least 5 MiB for all parts except the last, and allows at most 10 000 parts. Some
-/// S3-compatible services require parts of equal size.
+/// Size of a part. S3 requires at least 5 MiB for all parts except the last, and allows at most 10
+/// 000 parts. Some S3-compatible services require parts of equal size.
 pub(super) const PART_BYTES: usize = 5 * 1024 * 1024;
 
 /// The objects of a bucket.
@@ -120,15 +120,16 @@ struct UploadState {
     objects: Objects,
     key: Path,
     id: String,
-    // Held until everything is removed, so that the next operation on the path does not meet remains of this one.
+    // Held until everything is removed, so that the next operation on the path does not meet
+    // remains of this one.
     _turn: PathLock,
     /// Whether the store was asked to complete the upload, and may have done so.
     is_completing: bool,
 }
 
 impl Upload {
-    /// Begins an upload and stores its note. This runs to its end even if the caller is dropped, because an upload
-    /// with an unknown id could not be aborted.
+    /// Begins an upload and stores its note. This runs to its end even if the caller is dropped,
+    /// because an upload with an unknown id could not be aborted.
     async fn begin(objects: Objects, key: Path, turn: PathLock) -> Result<Self, StoreError> {
         let begun = tokio::spawn(async move {
             objects.abort_unfinished_upload(&key).await?;
@@ -219,7 +220,8 @@ impl Upload {
 }
 
 impl UploadState {
-    /// Removes everything that was sent. If this fails, a later deletion finds the upload by its note.
+    /// Removes everything that was sent. If this fails, a later deletion finds the upload by its
+    /// note.
     async fn clean_up(&self) {
         let cleared = async {
             ignore_not_found(

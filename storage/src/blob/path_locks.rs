@@ -1,7 +1,8 @@
 //! Locks per path: operations that write or delete the same path run one after the other.
 //!
-//! The lock is moved into the work and is held even after the caller was dropped. So a deletion that is requested
-//! after an abandoned write runs after that write's remaining work. Reads take no lock.
+//! The lock is moved into the work and is held even after the caller was dropped. So a deletion
+//! that is requested after an abandoned write runs after that write's remaining work. Reads take no
+//! lock.
 
 use std::{
     collections::HashMap,

@@ -1,12 +1,13 @@
 //! Deletion of all files of a session: all of them, or none (SES-4, DUR-8).
 //!
-//! Local files: the session's folder is moved away in one rename (to `sessions/.deleted/ID`, which is the name of no
-//! session). Then everything in it is renamed in place, which needs the same permissions as unlinking. Only then is
-//! it unlinked. If anything fails before that, all of it is moved back. Each step can be repeated, so an interrupted
-//! deletion is started again from the beginning.
+//! Local files: the session's folder is moved away in one rename (to `sessions/.deleted/ID`, which
+//! is the name of no session). Then everything in it is renamed in place, which needs the same
+//! permissions as unlinking. Only then is it unlinked. If anything fails before that, all of it is
+//! moved back. Each step can be repeated, so an interrupted deletion is started again from the
+//! beginning.
 //!
-//! In a bucket there are no folders, and a deletion cannot be undone. The objects of the versions are deleted one
-//! after the other; if some of them fail, the others are deleted anyway.
+//! In a bucket there are no folders, and a deletion cannot be undone. The objects of the versions
+//! are deleted one after the other; if some of them fail, the others are deleted anyway.
 
 use std::{
     ffi::OsStr,
@@ -32,7 +33,8 @@ const TRASH_FOLDER: &str = ".deleted";
 const RENAMED_SUFFIX: &str = "#gone";
 /// Maximum number of reported files that cannot be deleted.
 const MAX_REPORTED: usize = 100;
-/// Number of attempts to empty a folder before a folder that is still not empty counts as a failure.
+/// Number of attempts to empty a folder before a folder that is still not empty counts as a
+/// failure.
 const MAX_EMPTYING_ATTEMPTS: usize = 8;
 
 /// A file or folder that cannot be deleted.
@@ -45,13 +47,13 @@ pub struct UndeletedFile {
 }
 
 impl BlobStore {
-    /// Deletes all files of a session. `versions` are the paths of its artifacts' blobs. Succeeds if there are no
-    /// files.
+    /// Deletes all files of a session. `versions` are the paths of its artifacts' blobs. Succeeds
+    /// if there are no files.
     ///
     /// # Errors
-    /// The files that could not be deleted, at most 100 of them. Local files are all kept at their paths, except
-    /// those that were already unlinked when the disk failed. In a bucket, the objects that are not listed are
-    /// deleted, unless the list has 100 entries.
+    /// The files that could not be deleted, at most 100 of them. Local files are all kept at their
+    /// paths, except those that were already unlinked when the disk failed. In a bucket, the
+    /// objects that are not listed are deleted, unless the list has 100 entries.
     pub async fn delete_session_files(
         &self,
         id: &SessionId,
@@ -96,8 +98,8 @@ impl BlobStore {
             .map_err(not_removed)
     }
 
-    /// Removes the folders of a session if they are empty: a save that the deletion of the session rejected may have
-    /// created them again. Other writers create them when they need them.
+    /// Removes the folders of a session if they are empty: a save that the deletion of the session
+    /// rejected may have created them again. Other writers create them when they need them.
     pub async fn remove_empty_session_folders(&self, id: &SessionId) {
         let Backend::Files(files) = &self.backend else {
             return;
@@ -155,8 +157,8 @@ impl SessionFolder {
     }
 
     fn remove(&self) -> Result<(), Vec<UndeletedFile>> {
-        // A second pass is needed if an earlier deletion was interrupted after the rename, and a late write has
-        // recreated the folder.
+        // A second pass is needed if an earlier deletion was interrupted after the rename, and a
+        // late write has recreated the folder.
         for _ in 0..2 {
             let mut failures = Failures::default();
             if !exists(&self.trash) {
@@ -263,7 +265,8 @@ fn entries(folder: &FilePath) -> io::Result<Vec<(PathBuf, bool)>> {
         .collect()
 }
 
-/// Renames everything in a folder in place, depth first. A file that can be renamed can be unlinked.
+/// Renames everything in a folder in place, depth first. A file that can be renamed can be
+/// unlinked.
 fn rename_all_in_place(folder: &FilePath, failures: &mut Failures) {
     let inside = match entries(folder) {
         Ok(inside) => inside,
@@ -308,7 +311,8 @@ fn original_name(name: &OsStr) -> &OsStr {
 /// Unlinks a folder and everything in it, as far as possible.
 fn unlink_all(folder: &FilePath, unlink: Unlink, failures: &mut Failures) {
     let before = failures.0.len();
-    // A write that began before the folder was moved away may add a file after its entries were listed.
+    // A write that began before the folder was moved away may add a file after its entries were
+    // listed.
     for attempts_left in (0..MAX_EMPTYING_ATTEMPTS).rev() {
         let inside = match entries(folder) {
             Ok(inside) => inside,
@@ -464,7 +468,8 @@ mod tests {
     fn failed_file_rename_restores_the_folder() {
         let home = tempfile::tempdir().unwrap();
         let session_folder = session(home.path());
-        // A non-empty folder with the new name, because permissions do not restrict tests that run as root.
+        // A non-empty folder with the new name, because permissions do not restrict tests that run
+        // as root.
         let way = session_folder
             .folder
             .join(format!("artifacts/b{RENAMED_SUFFIX}"));

@@ -73,8 +73,8 @@ fn child_ended(number: u64, second: i64, summary: &str) -> Vec<Write> {
     ]
 }
 
-/// Returns appends that cover all ways to store events: one or several in a row, with and without references, on one
-/// and on two timelines.
+/// Returns appends that cover all ways to store events: one or several in a row, with and without
+/// references, on one and on two timelines.
 fn appends() -> Vec<Vec<Write>> {
     let calls = vec![ToolCall {
         id: "call".into(),

@@ -72,7 +72,8 @@ fn without_owner(messages: Vec<Message>) -> Vec<Message> {
         .collect()
 }
 
-/// Writes messages 1 to 7, of which 1 to 3 are replaced by the summary 8, and 4 and 5 are off the path.
+/// Writes messages 1 to 7, of which 1 to 3 are replaced by the summary 8, and 4 and 5 are off the
+/// path.
 fn begin(world: &mut TestStore) {
     world.start_run("a");
     world.write(vec![add_message(system_message("a"))]);

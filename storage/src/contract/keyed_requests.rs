@@ -102,7 +102,8 @@ pub(super) fn keyed_request_is_kept_for_its_lifetime(mut world: TestStore) {
     let kept = find(&world, "k").unwrap();
     assert_eq!((kept.subject, kept.answer), (Some(subject), None));
 
-    // An answer to another request, whose key was free again, does not keep what the old one had created.
+    // An answer to another request, whose key was free again, does not keep what the old one had
+    // created.
     let other = RequestKey {
         fingerprint: "another".to_owned(),
         ..key("m")

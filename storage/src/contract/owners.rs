@@ -11,7 +11,8 @@ use super::{
 };
 use crate::store::{PermissionFilter, QuestionFilter, SessionFilter, TraceFilter, UsageFilter};
 
-/// Lists the sessions of a user in pages of one item, because records of other users must not count for the limit.
+/// Lists the sessions of a user in pages of one item, because records of other users must not count
+/// for the limit.
 fn listed_sessions(world: &TestStore, uid: Option<String>) -> Vec<SessionId> {
     let filter = SessionFilter {
         uid,

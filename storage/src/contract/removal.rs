@@ -1,5 +1,5 @@
-//! Deletion of sessions: hidden immediately, deleted in pieces, complete again if the deletion is cancelled (DUR-8,
-//! SES-4).
+//! Deletion of sessions: hidden immediately, deleted in pieces, complete again if the deletion is
+//! cancelled (DUR-8, SES-4).
 
 use soong_protocol::{
     ArtifactScope, ArtifactWrite, ChildMode, ChildResult, Collaborator, CollaboratorKind,
@@ -47,8 +47,8 @@ fn delete_rows(id: &str, limit: u64) -> Write {
     })
 }
 
-/// Writes one record of every kind to session `a`, and an artifact of the user that its run has made; all its runs
-/// have ended. Session `b` has a live run.
+/// Writes one record of every kind to session `a`, and an artifact of the user that its run has
+/// made; all its runs have ended. Session `b` has a live run.
 fn fill(world: &mut TestStore) {
     world.start_run("a");
     world.start_run("b");
@@ -351,7 +351,8 @@ pub(super) fn session_with_live_run_is_not_deleted(mut world: TestStore) {
         "nothing goes without a mark"
     );
     assert!(removals(&world).is_empty());
-    // A run that ends in the same batch counts as ended, and a run that is accepted in it counts as live.
+    // A run that ends in the same batch counts as ended, and a run that is accepted in it counts as
+    // live.
     let ended = world.batch(vec![
         vec![event("b", Some("b"), 5, completed("x"))],
         vec![begin_deletion("b")],
@@ -478,7 +479,8 @@ fn delete(world: &mut TestStore, id: &str) {
     }
 }
 
-/// A session whose id was used before counts its events on, in all its traces, and knows its incarnation.
+/// A session whose id was used before counts its events on, in all its traces, and knows its
+/// incarnation.
 pub(super) fn session_with_a_used_id_counts_on(mut world: TestStore) {
     assert_eq!(world.reader.next_incarnation(&session_id("a")).unwrap(), 1);
     world.start_run("a");

@@ -86,7 +86,8 @@ pub(super) fn journal_has_the_goals_at_the_start_of_its_run(mut world: TestStore
     };
     let first = add(&mut world, "older");
     world.write(first);
-    // The journal has the goals that were written earlier in the same append, but not the later ones.
+    // The journal has the goals that were written earlier in the same append, but not the later
+    // ones.
     let mut writes = vec![Write::Run(RunWrite::Create(Box::new(new_run_record(
         "b", "a", "a", None,
     ))))];

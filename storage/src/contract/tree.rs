@@ -211,7 +211,8 @@ pub(super) fn summary_replaces_covered_messages(mut world: TestStore) {
             "to {sequence}"
         );
     }
-    // A second summary covers the first; it names the system message and the request that stay on the path.
+    // A second summary covers the first; it names the system message and the request that stay on
+    // the path.
     let covers = Covers {
         first: 8,
         last: 7,
@@ -315,7 +316,8 @@ pub(super) fn head_moves_only_between_resume_points(mut world: TestStore) {
     let found = |world: &TestStore, sequence| {
         place(world, sequence).map(|place| (place.sequence, place.is_on_path))
     };
-    // MSG-3: the end of the turn is the last result; if a call has no result, it is the last existing result.
+    // MSG-3: the end of the turn is the last result; if a call has no result, it is the last
+    // existing result.
     for (sequence, want) in [(1, 1), (2, 4), (3, 4), (4, 4), (5, 6), (6, 6)] {
         assert_eq!(found(&world, sequence), Some((want, true)), "{sequence}");
     }
@@ -438,7 +440,8 @@ pub(super) fn messages_count_for_the_writing_run(mut world: TestStore) {
             vec![add_message(message("a", 1, None, Role::User))],
         )
         .unwrap();
-    // The last append of a child may also write a message to its parent's trace, which is not counted for the child.
+    // The last append of a child may also write a message to its parent's trace, which is not
+    // counted for the child.
     let both = vec![
         add_message(message("a@1", 1, None, Role::Assistant)),
         add_message(message("a", 2, Some(1), Role::Tool)),

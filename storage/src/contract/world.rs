@@ -40,7 +40,8 @@ pub(super) fn artifact_id(id: &str) -> ArtifactId {
     ArtifactId::new(id)
 }
 
-/// Returns the owner of a session and everything in it: `bob` if the id begins with `bob`, else `local`.
+/// Returns the owner of a session and everything in it: `bob` if the id begins with `bob`, else
+/// `local`.
 fn owner(session: &str) -> String {
     if session.starts_with("bob") {
         "bob"
@@ -149,7 +150,8 @@ pub(super) fn message(trace: &str, sequence: u64, parent: Option<u64>, role: Rol
     )
 }
 
-/// Returns the first message of a trace: a system prompt that is long enough to be shared with other traces.
+/// Returns the first message of a trace: a system prompt that is long enough to be shared with
+/// other traces.
 pub(super) fn system_message(trace: &str) -> Message {
     let prompt = "You are careful, and say what you do not know. ".repeat(4);
     Message::new(trace_id(trace), 1, None, Role::System, prompt, at(3))

@@ -1,4 +1,5 @@
-//! Fault plans: faults of numbered commits, as tests set them, and rules for points, as a text describes them.
+//! Fault plans: faults of numbered commits, as tests set them, and rules for points, as a text
+//! describes them.
 //!
 //! One plan is shared by all code that reaches points, and can be changed while it is in use.
 
@@ -54,10 +55,11 @@ impl From<InjectedFault> for StoreError {
 
 /// Shared handle of a fault plan, which also changes it; cloneable.
 ///
-/// As text, a plan is a comma-separated list of `POINT[@N|@N..|%P][=ACTION]`. `POINT` is the name of a
-/// [`FaultPoint`]. `@3` selects the third time that the point is reached, counted over all threads and actors; `@3..`
-/// the third and every later time; `%1` one time in 100, chosen by a random generator with the seed `seed=NUMBER`.
-/// Without any of them, every time is selected. `ACTION` is one of
+/// As text, a plan is a comma-separated list of `POINT[@N|@N..|%P][=ACTION]`. `POINT` is the name
+/// of a [`FaultPoint`]. `@3` selects the third time that the point is reached, counted over all
+/// threads and actors; `@3..` the third and every later time; `%1` one time in 100, chosen by a
+/// random generator with the seed `seed=NUMBER`. Without any of them, every time is selected.
+/// `ACTION` is one of
 ///
 /// - `kill` (default): the process ends immediately, like with `kill -9`;
 /// - `fail`: the failure that [`FaultComponent`] describes;
@@ -132,14 +134,17 @@ impl FaultPlan {
     /// Adds the rules of a text.
     ///
     /// # Errors
-    /// If a part of the text is invalid, the error names it and says what to write; then nothing is added.
+    /// If a part of the text is invalid, the error names it and says what to write; then nothing is
+    /// added.
     pub fn add(&self, text: &str) -> Result<(), FaultRuleError> {
         self.plan().rules.add(text)
     }
 
-    /// Applies the rules for reaching `point` now: first all delays, then the first of the other rules.
+    /// Applies the rules for reaching `point` now: first all delays, then the first of the other
+    /// rules.
     ///
-    /// Blocks the thread. On a worker of a multi-threaded tokio runtime, other tasks continue meanwhile.
+    /// Blocks the thread. On a worker of a multi-threaded tokio runtime, other tasks continue
+    /// meanwhile.
     ///
     /// # Errors
     /// [`InjectedFault`] if the point must fail.
@@ -200,7 +205,8 @@ impl fmt::Display for FaultPlan {
     }
 }
 
-/// Sleeps. On a worker of a multi-threaded tokio runtime its other tasks are moved to another worker.
+/// Sleeps. On a worker of a multi-threaded tokio runtime its other tasks are moved to another
+/// worker.
 fn sleep_blocking(time: Duration) {
     use tokio::runtime::{Handle, RuntimeFlavor};
     match Handle::try_current().map(|handle| handle.runtime_flavor()) {

@@ -1,7 +1,7 @@
 //! Rules of a fault plan, and their text: at which occurrence of which point what happens.
 //!
-//! Pure: decides what happens, and does nothing. Random choices depend only on the seed and on how often a point was
-//! reached, so thread scheduling does not change them.
+//! Pure: decides what happens, and does nothing. Random choices depend only on the seed and on how
+//! often a point was reached, so thread scheduling does not change them.
 
 use std::{fmt, str::FromStr, time::Duration};
 
@@ -236,7 +236,8 @@ impl fmt::Display for Rules {
     }
 }
 
-/// Returns a number in 0..1 that depends on the seed, the rule and the count of its point (splitmix64).
+/// Returns a number in 0..1 that depends on the seed, the rule and the count of its point
+/// (splitmix64).
 fn chance(seed: u64, rule: usize, nth: u64) -> f64 {
     let mut mixed = seed;
     for part in [rule as u64, nth] {
@@ -258,7 +259,8 @@ mod tests {
         rules
     }
 
-    /// Returns the effects of a point's first ten occurrences: `.`, `k`, `f` or a digit for milliseconds.
+    /// Returns the effects of a point's first ten occurrences: `.`, `k`, `f` or a digit for
+    /// milliseconds.
     fn effects_of_ten_hits(rules: &mut Rules, point: FaultPoint) -> String {
         let letter = |(delay, outcome): (Duration, Option<Outcome>)| match outcome {
             Some(Outcome::Kill) => "k".to_owned(),

@@ -1,5 +1,5 @@
-//! Admission of appends: decides whether an append may be written, before its first write. So a rejected append
-//! writes nothing and does not affect the other appends of its batch.
+//! Admission of appends: decides whether an append may be written, before its first write. So a
+//! rejected append writes nothing and does not affect the other appends of its batch.
 
 use foldhash::{HashMap, HashSet};
 use rusqlite::Connection;
@@ -277,8 +277,8 @@ impl<'a> AdmissionCheck<'a, '_> {
         }
     }
 
-    /// Accepts a move of the head only from its current position, and only to a message after which a conversation
-    /// can be resumed.
+    /// Accepts a move of the head only from its current position, and only to a message after which
+    /// a conversation can be resumed.
     fn check_head_move(&mut self, draft: &EventDraft) -> Result<(), WriteError> {
         let (from, to, only_back) = match &draft.event {
             Event::Message(MessageEvent::Rewind {
@@ -313,7 +313,8 @@ impl<'a> AdmissionCheck<'a, '_> {
         }
     }
 
-    /// Rejects a change of a trace while a run of its session has not ended, on this trace or on another (SES-1).
+    /// Rejects a change of a trace while a run of its session has not ended, on this trace or on
+    /// another (SES-1).
     fn reject_active_session(&mut self, id: &TraceId) -> Result<(), WriteError> {
         let trace = self
             .cache
@@ -339,7 +340,8 @@ impl<'a> AdmissionCheck<'a, '_> {
         Ok(())
     }
 
-    /// Requires that no message and no run was added to a conversation, and its head not moved, since the caller read it.
+    /// Requires that no message and no run was added to a conversation, and its head not moved,
+    /// since the caller read it.
     fn require_point(&mut self, point: &ConversationPoint) -> Result<(), WriteError> {
         let id = &point.trace_id;
         let trace = self
@@ -495,8 +497,8 @@ impl<'a> AdmissionCheck<'a, '_> {
         Ok(())
     }
 
-    /// Requires that an artifact's numbers have no gaps and that its name is unique in the scope; returns its last
-    /// numbers.
+    /// Requires that an artifact's numbers have no gaps and that its name is unique in the scope;
+    /// returns its last numbers.
     fn check_next_number(&mut self, artifact: &'a Artifact) -> Result<RevisionNumbers, WriteError> {
         if let ArtifactScope::Session { session_id } = &artifact.scope {
             self.require_session(session_id)?;
@@ -523,7 +525,8 @@ impl<'a> AdmissionCheck<'a, '_> {
         }
         let last = last.unwrap_or_default();
         if artifact.current_version != last.current + 1 {
-            // The number is taken or would leave a gap, so the caller has not seen the last version.
+            // The number is taken or would leave a gap, so the caller has not seen the last
+            // version.
             return Err(already_exists(
                 "artifact",
                 format!("{} in version {}", artifact.label(), last.current),

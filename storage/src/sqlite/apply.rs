@@ -1,10 +1,10 @@
 //! Writes the appends of one batch within a transaction.
 //!
-//! Assigns every cursor: the store's lsn, the trace's event id, and the numbers within the run and the session. Rows
-//! of runs, traces and sessions are changed in memory; `Cache::save` writes them.
+//! Assigns every cursor: the store's lsn, the trace's event id, and the numbers within the run and
+//! the session. Rows of runs, traces and sessions are changed in memory; `Cache::save` writes them.
 //!
-//! Elsewhere: whether an append may be written (`admit.rs`), what an event changes (`event_effects.rs`), begin and
-//! commit (`store.rs`).
+//! Elsewhere: whether an append may be written (`admit.rs`), what an event changes
+//! (`event_effects.rs`), begin and commit (`store.rs`).
 
 use rusqlite::{CachedStatement, Connection};
 use soong_protocol::{
@@ -58,8 +58,8 @@ impl<'c> Batch<'c> {
         })
     }
 
-    /// Writes one append. A rejected append has written nothing; after any other failure the transaction must be
-    /// rolled back.
+    /// Writes one append. A rejected append has written nothing; after any other failure the
+    /// transaction must be rolled back.
     pub(super) fn append(
         &mut self,
         append: &Append,
@@ -201,7 +201,8 @@ impl<'c> Batch<'c> {
         Ok(())
     }
 
-    /// Copies a trace into a new session. Without a name for the new session, the copy has the source's name.
+    /// Copies a trace into a new session. Without a name for the new session, the copy has the
+    /// source's name.
     fn fork(&mut self, new: &NewFork) -> Result<(), WriteError> {
         let row = self
             .cache
@@ -330,7 +331,8 @@ impl<'c> Batch<'c> {
         Ok(prompts::key(self.conn, session_key, &message.content)?)
     }
 
-    /// Adds the append's messages to the statistics of the run that writes it and of the runs that it opens.
+    /// Adds the append's messages to the statistics of the run that writes it and of the runs that
+    /// it opens.
     fn count_messages(&mut self, append: &Append) -> Result<(), WriteError> {
         let added = || {
             append.writes.iter().filter_map(|write| match write {
@@ -461,7 +463,8 @@ impl<'c> Batch<'c> {
         )?)
     }
 
-    /// Writes and clears the cache, because the session must no longer be found or written from memory.
+    /// Writes and clears the cache, because the session must no longer be found or written from
+    /// memory.
     fn begin_removal(&mut self, id: &SessionId) -> Result<(), WriteError> {
         if let Some(session_key) = sessions::key(self.conn, id)? {
             self.cache.save(self.conn)?;

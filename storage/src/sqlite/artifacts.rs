@@ -83,7 +83,8 @@ pub(super) fn save(conn: &Connection, artifact: &Artifact) -> rusqlite::Result<i
     }
 }
 
-/// Deletes an artifact with its versions and edits. Its blobs become intents, so that they are deleted later.
+/// Deletes an artifact with its versions and edits. Its blobs become intents, so that they are
+/// deleted later.
 pub(super) fn remove(conn: &Connection, id: &ArtifactId, at: Timestamp) -> rusqlite::Result<()> {
     let Some(key) = key(conn, id)? else {
         return Ok(());
@@ -263,8 +264,9 @@ pub(super) fn list(conn: &Connection, scope: &ArtifactScope) -> rusqlite::Result
     collect_rows(query.query_map([owner], read)?)
 }
 
-/// Reads up to `limit` of the most recently changed artifacts of a scope, and the numbers of artifacts. Debug
-/// artifacts do not count. Of the artifacts without a name only texts count: the others are images and files of messages.
+/// Reads up to `limit` of the most recently changed artifacts of a scope, and the numbers of
+/// artifacts. Debug artifacts do not count. Of the artifacts without a name only texts count: the
+/// others are images and files of messages.
 pub(super) fn recent(
     conn: &Connection,
     scope: &ArtifactScope,
@@ -306,8 +308,8 @@ pub(super) fn recent(
     })
 }
 
-/// Lists the artifacts of all sessions, each with the total bytes of its versions; the least recently changed one
-/// first.
+/// Lists the artifacts of all sessions, each with the total bytes of its versions; the least
+/// recently changed one first.
 pub(super) fn list_of_all_sessions(conn: &Connection) -> rusqlite::Result<Vec<(Artifact, u64)>> {
     let mut query = conn.prepare_cached(select!(
         "LEFT JOIN (SELECT artifact_key, sum(size) AS stored_bytes FROM artifact_version GROUP BY artifact_key)
@@ -322,8 +324,8 @@ pub(super) fn list_of_all_sessions(conn: &Connection) -> rusqlite::Result<Vec<(A
     })?)
 }
 
-/// Lists the documents of a run's session that have edits without a stored version, by name: documents edited by this
-/// run or by ended runs.
+/// Lists the documents of a run's session that have edits without a stored version, by name:
+/// documents edited by this run or by ended runs.
 pub(super) fn unflushed(conn: &Connection, run_key: i64) -> rusqlite::Result<Vec<Artifact>> {
     let mut query = conn.prepare_cached(select!(
         "WHERE session_key = (SELECT session_key FROM run WHERE run_key = ?1)
@@ -375,8 +377,8 @@ pub(super) fn documents_changed_since(
     })?)
 }
 
-/// Lists the artifacts of a session that existed at an lsn, each with its number at that lsn; the most recently
-/// changed one last.
+/// Lists the artifacts of a session that existed at an lsn, each with its number at that lsn; the
+/// most recently changed one last.
 pub(super) fn list_at(
     conn: &Connection,
     id: &SessionId,
@@ -405,7 +407,8 @@ pub(super) fn list_at(
     Ok(found)
 }
 
-/// Reads an artifact of a scope by name, else by id, else by the id of the artifact that it was copied from.
+/// Reads an artifact of a scope by name, else by id, else by the id of the artifact that it was
+/// copied from.
 pub(super) fn artifact(
     conn: &Connection,
     scope: &ArtifactScope,

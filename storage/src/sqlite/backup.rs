@@ -1,7 +1,7 @@
 //! Copying a database while it is in use, and listing the files that belong to a copy (DUR-5).
 //!
-//! Uses `VACUUM INTO` instead of SQLite's page-wise backup. Both read one snapshot and do not block writers, but
-//! page-wise backup also copies deleted data in free pages.
+//! Uses `VACUUM INTO` instead of SQLite's page-wise backup. Both read one snapshot and do not block
+//! writers, but page-wise backup also copies deleted data in free pages.
 //!
 //! Not in this module: the files themselves, and the other contents of a home.
 
@@ -16,10 +16,12 @@ use super::{
 };
 use crate::store::{StoreError, StoredBlob};
 
-/// Start of a page of stored blobs: the page begins after the version with this artifact key and number.
+/// Start of a page of stored blobs: the page begins after the version with this artifact key and
+/// number.
 pub(super) type BlobCursor = (i64, i64);
 
-/// Copies a snapshot of the database and syncs the copy. If this fails, the caller must delete the partial copy.
+/// Copies a snapshot of the database and syncs the copy. If this fails, the caller must delete the
+/// partial copy.
 pub(super) fn copy(conn: &Connection, target: &Path) -> Result<(), StoreError> {
     let name = target
         .to_str()

@@ -1,7 +1,7 @@
 //! Cache of the session, trace and run rows that the writer thread reads and changes.
 //!
-//! A row is loaded when an append first refers to it. Changes are made in memory. A changed row is normally written
-//! once per batch, immediately before the commit.
+//! A row is loaded when an append first refers to it. Changes are made in memory. A changed row is
+//! normally written once per batch, immediately before the commit.
 //!
 //! Invariants:
 //! - Between batches, no cached row has changes that are missing in the database file.
@@ -16,8 +16,8 @@ use super::{
     hot_row::HotRow, runs::RunRow, sessions::SessionRow, traces::TraceRow, usage_sums::UsageSums,
 };
 
-/// Maximum number of rows of one kind that are kept between batches. If there are more, all rows of that kind are
-/// dropped, and read again on demand.
+/// Maximum number of rows of one kind that are kept between batches. If there are more, all rows of
+/// that kind are dropped, and read again on demand.
 const MAX_CACHED_ROWS: usize = 16_384;
 
 /// Cached rows of one kind, each with whether it was changed in the current batch.
@@ -46,7 +46,8 @@ impl<R: HotRow> RowCache<R> {
         Ok(self.rows.get_mut(id))
     }
 
-    /// Returns a row, and reads it from the database if it is not cached. Returns `None` if it does not exist.
+    /// Returns a row, and reads it from the database if it is not cached. Returns `None` if it does
+    /// not exist.
     pub(super) fn get(&mut self, conn: &Connection, id: &R::Id) -> rusqlite::Result<Option<&R>> {
         Ok(self.load(conn, id)?.map(|(row, _)| &*row))
     }
@@ -57,7 +58,8 @@ impl<R: HotRow> RowCache<R> {
         conn: &Connection,
         id: &R::Id,
     ) -> rusqlite::Result<Option<&mut R>> {
-        // `load` cannot be used, because its result would borrow `self` during the push to `changed`.
+        // `load` cannot be used, because its result would borrow `self` during the push to
+        // `changed`.
         if let Entry::Vacant(free) = self.rows.entry(id.clone()) {
             let Some(row) = R::load(conn, id)? else {
                 return Ok(None);
@@ -133,8 +135,8 @@ impl Cache {
         self.usage.save(conn)
     }
 
-    /// Writes the changed runs. Adds the usage of each run to its sum first, because the row of the run refers to the
-    /// row of the sum.
+    /// Writes the changed runs. Adds the usage of each run to its sum first, because the row of the
+    /// run refers to the row of the sum.
     pub(super) fn save_runs(&mut self, conn: &Connection) -> rusqlite::Result<()> {
         for id in &self.runs.changed {
             if let Some((run, _)) = self.runs.rows.get_mut(id) {
@@ -145,16 +147,19 @@ impl Cache {
         Ok(())
     }
 
-    /// Drops all sessions, traces and runs. Can be called within a batch, but changes must have been saved.
+    /// Drops all sessions, traces and runs. Can be called within a batch, but changes must have
+    /// been saved.
     ///
-    /// Called when the deletion of a session makes its rows invisible to appends, so that they are not found in memory.
+    /// Called when the deletion of a session makes its rows invisible to appends, so that they are
+    /// not found in memory.
     pub(super) fn forget(&mut self) {
         self.sessions.clear();
         self.traces.clear();
         self.runs.clear();
     }
 
-    /// Drops changed rows that are evictable, and limits the size of the cache. Must be called after a commit.
+    /// Drops changed rows that are evictable, and limits the size of the cache. Must be called
+    /// after a commit.
     pub(super) fn settle(&mut self) {
         self.sessions.evict_settled();
         self.traces.evict_settled();

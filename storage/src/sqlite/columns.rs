@@ -1,5 +1,5 @@
-//! Representation of the protocol's values in columns: counts as integers, enums as the strings that clients see,
-//! other values as JSON.
+//! Representation of the protocol's values in columns: counts as integers, enums as the strings
+//! that clients see, other values as JSON.
 
 use std::sync::Arc;
 

@@ -1,10 +1,11 @@
 //! Deletion of a session's rows in pieces, so that other writes are not delayed (DUR-8, SES-4).
 //!
-//! A mark in the session's row hides everything that belongs to the session, because readers and the writer look up
-//! its rows through that mark. So a partly deleted session is never visible, and nothing is added to it.
+//! A mark in the session's row hides everything that belongs to the session, because readers and
+//! the writer look up its rows through that mark. So a partly deleted session is never visible, and
+//! nothing is added to it.
 //!
-//! Invariant: rows that are used to find other rows are deleted after them. The session's row, which holds the mark,
-//! is deleted last.
+//! Invariant: rows that are used to find other rows are deleted after them. The session's row,
+//! which holds the mark, is deleted last.
 //!
 //! Not in this module: files (`blob/session_folder.rs`), and the decision to delete a session.
 
@@ -17,7 +18,8 @@ use super::{
 };
 use crate::store::{DeletionStage, SessionDeletion};
 
-/// Statements that delete the rows, in this order. `?1` is the session's key, `?2` the maximum number of rows.
+/// Statements that delete the rows, in this order. `?1` is the session's key, `?2` the maximum
+/// number of rows.
 ///
 /// Each finds its rows by an index, through the traces or artifacts of the session.
 const DELETE_STATEMENTS: &[&str] = &[
@@ -93,7 +95,8 @@ pub(super) fn set_stage(
     Ok(())
 }
 
-/// Deletes up to `limit` rows of a marked session. The session's own row is deleted with the last ones.
+/// Deletes up to `limit` rows of a marked session. The session's own row is deleted with the last
+/// ones.
 pub(super) fn remove_rows(conn: &Connection, id: &SessionId, limit: u64) -> rusqlite::Result<()> {
     let (key, last_lsn): (i64, i64) = conn
         .prepare_cached("SELECT session_key, last_lsn FROM session WHERE session_id = ?1")?

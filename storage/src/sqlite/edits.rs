@@ -1,5 +1,5 @@
-//! Rows of document edits (ART-5): the changes of a document since its last stored version, and the outcomes of the
-//! tool calls that made them.
+//! Rows of document edits (ART-5): the changes of a document since its last stored version, and the
+//! outcomes of the tool calls that made them.
 
 use rusqlite::{Connection, OptionalExtension, Row};
 use soong_protocol::{ArtifactId, DocumentEdit, EffectId, RunId, Splice, TraceId};
@@ -100,7 +100,8 @@ pub(super) fn of_turn(
     collect_rows(query.query_map((run_key, turn), read)?)
 }
 
-/// Reads the partial replacements of a document with their revisions, in order: the old and the new text.
+/// Reads the partial replacements of a document with their revisions, in order: the old and the new
+/// text.
 pub(super) fn replacements(
     conn: &Connection,
     id: &ArtifactId,

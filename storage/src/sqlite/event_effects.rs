@@ -61,7 +61,8 @@ impl EventRows<'_> {
         }
     }
 
-    /// Applies an event to its rows, and to the rows that depend on it, such as goals and questions.
+    /// Applies an event to its rows, and to the rows that depend on it, such as goals and
+    /// questions.
     pub(super) fn apply(
         self,
         conn: &Connection,
@@ -154,7 +155,8 @@ fn change_goals(
     Ok(())
 }
 
-/// Moves the head if the event says so, and restores the goals and collaborators of the new head (MSG-4).
+/// Moves the head if the event says so, and restores the goals and collaborators of the new head
+/// (MSG-4).
 fn move_head(
     conn: &Connection,
     event: &MessageEvent,

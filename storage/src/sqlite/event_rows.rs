@@ -1,17 +1,20 @@
 //! Format of the rows of events.
 //!
-//! A row holds consecutive events of one append. They have the same trace, run and time, and each of their numbers
-//! (lsn, event id, number in the run and in the session) is one higher than that of the event before. The columns hold
-//! the values of the first event, `kind` the kinds of all, separated by commas. `data` holds the data of a single
-//! event, or a JSON array with the data of each. Versions before 0.2 wrote a row for each event, in the same format.
+//! A row holds consecutive events of one append. They have the same trace, run and time, and each
+//! of their numbers (lsn, event id, number in the run and in the session) is one higher than that
+//! of the event before. The columns hold the values of the first event, `kind` the kinds of all,
+//! separated by commas. `data` holds the data of a single event, or a JSON array with the data of
+//! each. Versions before 0.2 wrote a row for each event, in the same format.
 //!
-//! The data of an event is a JSON object. If it only repeats another row, a reference to that row is stored instead,
-//! so that long texts are stored once:
+//! The data of an event is a JSON object. If it only repeats another row, a reference to that row
+//! is stored instead, so that long texts are stored once:
 //! - `message_added`: a number, the sequence of the message in the same trace.
-//! - `sub_trace_completed`, `run_completed`: a string, the id of the child run whose result the event reports.
+//! - `sub_trace_completed`, `run_completed`: a string, the id of the child run whose result the
+//!   event reports.
 //!
-//! Readers rebuild the data from the referenced row, byte by byte. So a change of `MessageEvent::added`, of
-//! `SubAgentEvent::completed`, or of the serialized form of these events also changes stored events.
+//! Readers rebuild the data from the referenced row, byte by byte. So a change of
+//! `MessageEvent::added`, of `SubAgentEvent::completed`, or of the serialized form of these events
+//! also changes stored events.
 
 use std::borrow::Cow;
 
@@ -141,8 +144,8 @@ pub(super) fn changes_goals(kind: &str) -> bool {
         || matches!(kind, "rewind" | "head_switched" | "session_forked")
 }
 
-/// Returns whether the data of an event has an unknown form. It may even be invalid JSON, for example if a number was
-/// redacted, and must not make other events of its row unreadable.
+/// Returns whether the data of an event has an unknown form. It may even be invalid JSON, for
+/// example if a number was redacted, and must not make other events of its row unreadable.
 fn is_unreadable(event: &Event) -> bool {
     matches!(event, Event::Unknown { .. })
 }
@@ -154,11 +157,13 @@ pub(super) struct Reported<'a> {
     pub(super) result: Option<&'a ChildResult>,
 }
 
-/// Returns the data of an event as it is stored: a reference if the event only reports one of the rows.
+/// Returns the data of an event as it is stored: a reference if the event only reports one of the
+/// rows.
 pub(super) fn stored_data<'d>(draft: &'d EventDraft, rows: &Reported<'_>) -> Cow<'d, str> {
     let result_id = |result: &ChildResult| json(&result.run_id);
     let reference = match &draft.event {
-        // The event of a long message has no text. It is stored whole, so that readers need not load the message.
+        // The event of a long message has no text. It is stored whole, so that readers need not
+        // load the message.
         Event::Message(
             event @ MessageEvent::Added {
                 content: Some(_), ..
@@ -188,7 +193,8 @@ pub(super) fn stored_data<'d>(draft: &'d EventDraft, rows: &Reported<'_>) -> Cow
     reference.map_or(Cow::Borrowed(&draft.data), Cow::Owned)
 }
 
-/// Splits the columns `kind` and `data` of a row into its events. Each has its kind, and its data as stored.
+/// Splits the columns `kind` and `data` of a row into its events. Each has its kind, and its data
+/// as stored.
 pub(super) fn split<'r>(
     kinds: &'r str,
     data: &'r str,
@@ -206,7 +212,8 @@ pub(super) fn split<'r>(
         .collect())
 }
 
-/// Splits a row with the columns `lsn`, `kind` and `data` like [`split`]; omits the events after the one with `last_lsn`.
+/// Splits a row with the columns `lsn`, `kind` and `data` like [`split`]; omits the events after
+/// the one with `last_lsn`.
 pub(super) fn split_until<'r>(
     row: &'r Row<'_>,
     last_lsn: u64,

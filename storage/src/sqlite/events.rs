@@ -72,7 +72,8 @@ impl EventRow {
         })
     }
 
-    /// Adds the events of the row to `events`, without the first `skipped` ones, until `events` has `limit` elements.
+    /// Adds the events of the row to `events`, without the first `skipped` ones, until `events` has
+    /// `limit` elements.
     fn unpack(
         &self,
         conn: &Connection,
@@ -132,8 +133,9 @@ pub(super) fn of_trace(
 
 /// Reads all events of a run. They are all on the timeline of its own trace.
 ///
-/// There is no index for this query. It scans backwards until it has as many events as the run counts. So a live run,
-/// or the last one that ended, costs only its own events and not those of earlier runs.
+/// There is no index for this query. It scans backwards until it has as many events as the run
+/// counts. So a live run, or the last one that ended, costs only its own events and not those of
+/// earlier runs.
 pub(super) fn of_run(conn: &Connection, id: &RunId) -> rusqlite::Result<Vec<EventRecord>> {
     let mut query = conn.prepare_cached(
         "SELECT run_key, trace_key, last_run_seq FROM run JOIN run_state USING (run_key) WHERE run_id = ?1",
@@ -171,8 +173,8 @@ pub(super) fn of_run(conn: &Connection, id: &RunId) -> rusqlite::Result<Vec<Even
 
 /// Reads up to `limit` events of a session after `since`, in the order of the whole store.
 ///
-/// There is no index for this query. The session's row bounds the range, so events of other sessions before its first
-/// and after its last event are not scanned.
+/// There is no index for this query. The session's row bounds the range, so events of other
+/// sessions before its first and after its last event are not scanned.
 pub(super) fn of_session(
     conn: &Connection,
     id: &SessionId,
@@ -206,13 +208,14 @@ pub(super) fn of_session(
     Ok(events)
 }
 
-/// Returns the lsn immediately before the session's first event with a number above `seen`; the session's last lsn if
-/// there is no such event.
+/// Returns the lsn immediately before the session's first event with a number above `seen`; the
+/// session's last lsn if there is no such event.
 ///
-/// There is no index for this query, but both numbers ascend together. Because each event of the session takes at
-/// least one lsn, the numbers of the first and the last event bound the lsn of the wanted one. The remaining range is
-/// searched by bisection. If the session was the only one in the store, the range has one element and nothing is
-/// searched; otherwise the rows of other sessions in the range are scanned, without their data.
+/// There is no index for this query, but both numbers ascend together. Because each event of the
+/// session takes at least one lsn, the numbers of the first and the last event bound the lsn of the
+/// wanted one. The remaining range is searched by bisection. If the session was the only one in the
+/// store, the range has one element and nothing is searched; otherwise the rows of other sessions
+/// in the range are scanned, without their data.
 pub(super) fn lsn_of(conn: &Connection, id: &SessionId, seen: u64) -> rusqlite::Result<u64> {
     let mut query = conn.prepare_cached(
         "SELECT session_key, first_lsn, last_lsn, event_base, last_session_seq FROM session
@@ -300,7 +303,8 @@ pub(super) fn at_lsn(
     Ok(row.map(|(first, event_id, _, run_id)| (event_id + (lsn - first), run_id)))
 }
 
-/// Returns the lsn of the first event of a trace after `event_id` that adds a message, moves the head or starts a run.
+/// Returns the lsn of the first event of a trace after `event_id` that adds a message, moves the
+/// head or starts a run.
 pub(super) fn next_step(
     conn: &Connection,
     trace_key: i64,

@@ -1,10 +1,11 @@
 //! Copy of a conversation, made within the database.
 //!
-//! The copy has the messages of a lineage with the same sequences, and the summaries on it, so everything that refers
-//! to sequences stays valid. The messages have the lsn of the copying, so the copied documents exist from the copy's
-//! first message on. The usage remains with the source. Sub-traces remain there too, and the copy links to them. The runs
-//! remain as well, but the copy keeps mode, task and settings of those that wrote its messages: a run that continues the
-//! copy inherits them, whatever happens to the source later.
+//! The copy has the messages of a lineage with the same sequences, and the summaries on it, so
+//! everything that refers to sequences stays valid. The messages have the lsn of the copying, so
+//! the copied documents exist from the copy's first message on. The usage remains with the source.
+//! Sub-traces remain there too, and the copy links to them. The runs remain as well, but the copy
+//! keeps mode, task and settings of those that wrote its messages: a run that continues the copy
+//! inherits them, whatever happens to the source later.
 //!
 //! Not in this module: goals, which follow from the event, and the bytes of artifacts.
 
@@ -24,8 +25,8 @@ pub(super) struct Source {
     pub(super) head: u64,
 }
 
-/// Copies a conversation up to a message, which becomes the head, into an empty trace. `lsn` is that of the event
-/// that reports the copy.
+/// Copies a conversation up to a message, which becomes the head, into an empty trace. `lsn` is
+/// that of the event that reports the copy.
 pub(super) fn copy(
     conn: &Connection,
     source: &Source,
@@ -118,8 +119,8 @@ fn keep_runs(
     Ok(())
 }
 
-/// Links the sub-traces of the source that had started before the message, and all traces that the source itself
-/// links to.
+/// Links the sub-traces of the source that had started before the message, and all traces that the
+/// source itself links to.
 fn link(conn: &Connection, source: i64, target: i64, place: u64) -> rusqlite::Result<()> {
     let mut add_link = conn.prepare_cached(
         "INSERT OR IGNORE INTO linked_trace (trace_key, linked_key, goal_id)

@@ -12,8 +12,8 @@ use super::{
     event_rows,
 };
 
-/// Reads the goals of the trace with that key. If none are stored, returns an empty tree with the trace's task as
-/// mission.
+/// Reads the goals of the trace with that key. If none are stored, returns an empty tree with the
+/// trace's task as mission.
 pub(super) fn load(conn: &Connection, trace_key: i64) -> rusqlite::Result<GoalTree> {
     let mut query = conn.prepare_cached("SELECT body FROM goal_tree WHERE trace_key = ?1")?;
     if let Some(tree) = query
@@ -86,7 +86,8 @@ pub(super) fn for_readers(conn: &Connection, trace_key: i64) -> rusqlite::Result
             goal.sub_trace_metadata.insert(sub_trace_id, metadata);
         }
     }
-    // Parents precede their children, so in reverse order each goal is complete before it is added to its parent.
+    // Parents precede their children, so in reverse order each goal is complete before it is added
+    // to its parent.
     for goal in tree.goals.iter_mut().rev() {
         let own = own.remove(&goal.id).unwrap_or_else(Stats::zero);
         let mut cumulative = own;

@@ -1,9 +1,10 @@
-//! Path from a trace's first message to its head, as ranges of sequences, and the summaries that replace parts of it
-//! (MSG-1, MSG-5).
+//! Path from a trace's first message to its head, as ranges of sequences, and the summaries that
+//! replace parts of it (MSG-1, MSG-5).
 //!
-//! - The *lineage* of a message is the chain of its parents up to the first message. That of the head is stored as
-//!   ranges in ascending order.
-//! - The *main path* is the lineage of the head, in which the last summary replaces the messages that it covers.
+//! - The *lineage* of a message is the chain of its parents up to the first message. That of the
+//!   head is stored as ranges in ascending order.
+//! - The *main path* is the lineage of the head, in which the last summary replaces the messages
+//!   that it covers.
 //!
 //! Invariants:
 //! - A parent precedes its child, so the ranges are disjoint and ascending.
@@ -67,8 +68,8 @@ fn truncate_path(conn: &Connection, key: i64, sequence: u64) -> rusqlite::Result
     Ok(())
 }
 
-/// Makes any message the head. If it is on the path, the path is cut after it. Otherwise its parents are followed up to
-/// the path.
+/// Makes any message the head. If it is on the path, the path is cut after it. Otherwise its
+/// parents are followed up to the path.
 pub(super) fn make_head(
     conn: &Connection,
     key: i64,
@@ -245,8 +246,9 @@ pub(super) fn main_path(
     let behind: Vec<Range> = after_summary
         .map(|(first, last)| (first.max(covers.next), last))
         .collect();
-    // The covered request is part of the path only if no other request lies between the cut and the summary. A request after
-    // the summary does not count, because it must not change the path before it.
+    // The covered request is part of the path only if no other request lies between the cut and the
+    // summary. A request after the summary does not count, because it must not change the path
+    // before it.
     let mut has_request = conn.prepare_cached(
         "SELECT 1 FROM message WHERE trace_key = ?1 AND sequence BETWEEN ?2 AND ?3 AND role = 'user'
          AND coalesce(origin, 'request') = 'request' LIMIT 1",
@@ -285,9 +287,10 @@ pub(super) fn covered_by_summary(
         .map(|(_, covers)| covers))
 }
 
-/// Returns the end of the turn that a message belongs to: the last result of the tool calls that it makes or answers
-/// (MSG-3), else the message itself. Returns `None` if the conversation cannot be resumed there, because the message
-/// does not exist, was cut off, is a summary, or is on a side branch.
+/// Returns the end of the turn that a message belongs to: the last result of the tool calls that it
+/// makes or answers (MSG-3), else the message itself. Returns `None` if the conversation cannot be
+/// resumed there, because the message does not exist, was cut off, is a summary, or is on a side
+/// branch.
 pub(super) fn turn_end(
     conn: &Connection,
     key: i64,

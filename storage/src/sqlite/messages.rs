@@ -18,8 +18,9 @@ pub(super) const INSERT: &str = "INSERT INTO message (trace_key, sequence, paren
      VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?24, ?25,
         ?26, ?27)";
 
-/// Inserts a message of the trace with that key. `lsn` is that of the event that follows it. `prompt_key` is the key of
-/// the prompt with its content; `None` if the content is stored in the row.
+/// Inserts a message of the trace with that key. `lsn` is that of the event that follows it.
+/// `prompt_key` is the key of the prompt with its content; `None` if the content is stored in the
+/// row.
 pub(super) fn insert(
     statement: &mut CachedStatement<'_>,
     trace_key: i64,
@@ -180,7 +181,8 @@ fn in_ranges(
     Ok(found)
 }
 
-/// Reads the messages of the trace with that key that have these sequences, by one index lookup each.
+/// Reads the messages of the trace with that key that have these sequences, by one index lookup
+/// each.
 pub(super) fn by_sequence(
     conn: &Connection,
     key: i64,

@@ -1,7 +1,8 @@
 //! Format version of the database, and its migration to the version of this build (DUR-5).
 //!
-//! Migration is forward only. `PRAGMA user_version` holds the version. One transaction applies a step and sets the
-//! version. A file that this build does not support is only opened for reading and is not changed.
+//! Migration is forward only. `PRAGMA user_version` holds the version. One transaction applies a
+//! step and sets the version. A file that this build does not support is only opened for reading
+//! and is not changed.
 //!
 //! Elsewhere: the meaning of the tables (`sqlite/*.rs`).
 
@@ -16,7 +17,8 @@ use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior};
 use super::store_error;
 use crate::store::StoreError;
 
-/// The migration steps of this build, oldest first. The first step creates version 1, the second version 2, and so on.
+/// The migration steps of this build, oldest first. The first step creates version 1, the second
+/// version 2, and so on.
 pub(crate) const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/0001_init.sql"),
     include_str!("../../migrations/0002_artifacts.sql"),
@@ -44,12 +46,12 @@ pub(crate) const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/0024_prompt_changes.sql"),
 ];
 
-/// The schema that all [`MIGRATIONS`] together create. A new database is created from it, because the steps take four
-/// times as long.
+/// The schema that all [`MIGRATIONS`] together create. A new database is created from it, because
+/// the steps take four times as long.
 pub(crate) const SCHEMA: &str = include_str!("../../migrations/schema.sql");
 
-/// Rejects a file that has a newer version than `steps`, is not a database, or belongs to another program. Also rejects
-/// an empty file if other files of a home exist. Changes nothing.
+/// Rejects a file that has a newer version than `steps`, is not a database, or belongs to another
+/// program. Also rejects an empty file if other files of a home exist. Changes nothing.
 ///
 /// Returns the file's version: 0 if the file does not exist or is empty.
 pub(crate) fn check(path: &Path, steps: &[&str]) -> Result<u32, StoreError> {
@@ -79,8 +81,9 @@ pub(crate) fn check(path: &Path, steps: &[&str]) -> Result<u32, StoreError> {
     Ok(found)
 }
 
-/// Returns the size of the file in bytes, or `None` if it does not exist. Rejects everything except a regular file. For
-/// example, opening a pipe would block until another process opens its other end.
+/// Returns the size of the file in bytes, or `None` if it does not exist. Rejects everything except
+/// a regular file. For example, opening a pipe would block until another process opens its other
+/// end.
 fn file_size(path: &Path) -> Result<Option<u64>, StoreError> {
     let refuse = |what: &str| {
         let why = "and not a database: move it to another folder, or choose another home";
@@ -101,8 +104,8 @@ fn file_size(path: &Path) -> Result<Option<u64>, StoreError> {
     }
 }
 
-/// Returns version 0 for an empty database file. Rejects the file if other files of a home exist: the database was
-/// truncated, and opening it would silently start a new history.
+/// Returns version 0 for an empty database file. Rejects the file if other files of a home exist:
+/// the database was truncated, and opening it would silently start a new history.
 fn check_empty(path: &Path) -> Result<u32, StoreError> {
     let home_files = [
         path.with_file_name("sessions"),
@@ -127,7 +130,8 @@ fn with_suffix(path: &Path, ending: &str) -> PathBuf {
     PathBuf::from(name)
 }
 
-/// Creates a database with this schema, atomically. `version` is that of the schema. The file must not exist.
+/// Creates a database with this schema, atomically. `version` is that of the schema. The file must
+/// not exist.
 pub(crate) fn create(path: &Path, schema: &str, version: u32) -> Result<(), StoreError> {
     let failed = |error: std::io::Error| {
         StoreError::Io(format!("{} cannot be created: {error}", path.display()))
@@ -152,7 +156,8 @@ pub(crate) fn create(path: &Path, schema: &str, version: u32) -> Result<(), Stor
         conn.query_row(sql, [], |_| Ok(()))
             .map_err(|error| with_path(&draft, error))
     };
-    // Neither a journal on disk nor waiting for the disk is needed: after a crash, the next call deletes the draft.
+    // Neither a journal on disk nor waiting for the disk is needed: after a crash, the next call
+    // deletes the draft.
     prepare("PRAGMA journal_mode = MEMORY")?;
     conn.pragma_update(None, "synchronous", "OFF")
         .map_err(|error| with_path(&draft, error))?;
@@ -172,8 +177,9 @@ pub(crate) fn create(path: &Path, schema: &str, version: u32) -> Result<(), Stor
     sync(folder.unwrap_or(Path::new("."))).map_err(failed)
 }
 
-/// Does the same as [`check`], for the process that will write to the database. Before that, rolls back a transaction
-/// that was interrupted before the database was in WAL mode; SQLite needs write access for this rollback.
+/// Does the same as [`check`], for the process that will write to the database. Before that, rolls
+/// back a transaction that was interrupted before the database was in WAL mode; SQLite needs write
+/// access for this rollback.
 pub(crate) fn check_to_write(path: &Path, steps: &[&str]) -> Result<u32, StoreError> {
     let is_interrupted = |error: &rusqlite::Error| {
         error
@@ -202,7 +208,8 @@ fn open_read_only(path: &Path) -> rusqlite::Result<Connection> {
 
 /// Migrates the open database at `path` to the newest version of `steps`.
 ///
-/// A database of an older version, unless it is new, is first copied to a backup file in the same folder.
+/// A database of an older version, unless it is new, is first copied to a backup file in the same
+/// folder.
 pub(crate) fn migrate(path: &Path, conn: &Connection, steps: &[&str]) -> Result<(), StoreError> {
     let found = version(conn).map_err(|error| with_path(path, error))?;
     if found > 0 && found < latest_version(steps) {
@@ -221,7 +228,8 @@ pub(crate) fn version(conn: &Connection) -> rusqlite::Result<u32> {
     conn.query_row("PRAGMA user_version", [], |row| row.get(0))
 }
 
-/// Reads the number that identifies the store, 0 if it has none. It is saved in `PRAGMA application_id`.
+/// Reads the number that identifies the store, 0 if it has none. It is saved in `PRAGMA
+/// application_id`.
 pub(crate) fn store_id(conn: &Connection) -> rusqlite::Result<u32> {
     conn.query_row("PRAGMA application_id", [], |row| row.get::<_, i32>(0))
         .map(i32::cast_unsigned)
@@ -236,7 +244,8 @@ pub(crate) fn assign_store_id(conn: &Connection) -> rusqlite::Result<()> {
     conn.pragma_update(None, "application_id", number)
 }
 
-/// Removes the store number from a copy of a database, because a restored copy is a different store.
+/// Removes the store number from a copy of a database, because a restored copy is a different
+/// store.
 pub(crate) fn clear_store_id(copy: &Path) -> rusqlite::Result<()> {
     let conn = Connection::open(copy)?;
     conn.pragma_update(None, "application_id", 0)?;
@@ -255,7 +264,8 @@ fn apply(conn: &Connection, step: &str, number: u32) -> rusqlite::Result<()> {
     transaction.commit()
 }
 
-/// Copies the database to `<file>.v<version>.bak` atomically. Syncs the copy to disk before it gets this name.
+/// Copies the database to `<file>.v<version>.bak` atomically. Syncs the copy to disk before it gets
+/// this name.
 fn back_up(path: &Path, conn: &Connection, version: u32) -> Result<(), StoreError> {
     let whole = with_suffix(path, &format!(".v{version}.bak"));
     let partial = with_suffix(&whole, ".half");

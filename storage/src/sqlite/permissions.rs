@@ -1,7 +1,7 @@
 //! Rows of permissions: whether a tool call may run, and who decided (PERM-1).
 //!
-//! Invariant: a permission is decided once, by the first decision or by the end of its run. Not in this module:
-//! whether a decision may be written (`admit.rs`), and its consequences.
+//! Invariant: a permission is decided once, by the first decision or by the end of its run. Not in
+//! this module: whether a decision may be written (`admit.rs`), and its consequences.
 
 use rusqlite::{Connection, OptionalExtension, Row, params, params_from_iter};
 use serde::{Deserialize, Serialize};

@@ -1,14 +1,16 @@
-//! Texts that many rows of a session have in common, stored once per session and addressed by their hash: system
-//! messages, and the names of the tools that a run offers.
+//! Texts that many rows of a session have in common, stored once per session and addressed by their
+//! hash: system messages, and the names of the tools that a run offers.
 //!
-//! Messages and runs refer to them. They belong to one session: a copy of a conversation gets rows of its own, and the
-//! deletion of a session deletes its rows. The texts are hashed as they are stored, without secrets.
+//! Messages and runs refer to them. They belong to one session: a copy of a conversation gets rows
+//! of its own, and the deletion of a session deletes its rows. The texts are hashed as they are
+//! stored, without secrets.
 
 use rusqlite::{Connection, OptionalExtension};
 use sha2::{Digest, Sha256};
 use soong_protocol::{Message, Role};
 
-/// Minimum size of a shared text, in bytes. A row for a shorter text would take more space than it saves.
+/// Minimum size of a shared text, in bytes. A row for a shorter text would take more space than it
+/// saves.
 const MIN_BYTES: usize = 128;
 
 /// Returns whether the text of a message is stored as a prompt.
@@ -31,7 +33,8 @@ pub(super) fn key(conn: &Connection, session_key: i64, content: &str) -> rusqlit
         .insert((session_key, hash.as_slice(), content))
 }
 
-/// Copies the prompts of the messages of a trace into a session, and changes the messages to refer to the copies.
+/// Copies the prompts of the messages of a trace into a session, and changes the messages to refer
+/// to the copies.
 pub(super) fn copy_to(conn: &Connection, session_key: i64, trace_key: i64) -> rusqlite::Result<()> {
     conn.prepare_cached(
         "INSERT OR IGNORE INTO prompt (session_key, hash, content)

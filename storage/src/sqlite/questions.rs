@@ -1,7 +1,8 @@
 //! Rows of questions to users, and their answers (SUB-9).
 //!
-//! A row is derived from the event that asks. Invariant: a question is decided once, by the first answer or by the
-//! end of its run. Not in this module: whether an answer may be written (`admit.rs`), and who is notified of it.
+//! A row is derived from the event that asks. Invariant: a question is decided once, by the first
+//! answer or by the end of its run. Not in this module: whether an answer may be written
+//! (`admit.rs`), and who is notified of it.
 
 use rusqlite::{Connection, OptionalExtension, Row, params_from_iter};
 use soong_protocol::{Question, QuestionId, RunId, SessionId, Timestamp, TraceId};

@@ -27,8 +27,8 @@ use crate::store::{
     StoreError, StoredBlob, TraceFilter, UsageFilter,
 };
 
-/// Maximum number of idle connections kept for reuse. Concurrent reads beyond it open connections that are closed
-/// afterwards.
+/// Maximum number of idle connections kept for reuse. Concurrent reads beyond it open connections
+/// that are closed afterwards.
 const IDLE_CONNECTIONS: usize = 4;
 /// Maximum number of faults that an integrity check reports.
 const MAX_FAULTS: usize = 20;
@@ -81,7 +81,8 @@ impl SqliteReader {
         Ok(reader)
     }
 
-    /// Checks the integrity of the whole file without writing. Returns the faults; empty if there are none.
+    /// Checks the integrity of the whole file without writing. Returns the faults; empty if there
+    /// are none.
     ///
     /// Indexes are not compared with their tables. At most 20 faults are returned.
     pub fn check_integrity(&self) -> Result<Vec<String>, StoreError> {
@@ -94,7 +95,8 @@ impl SqliteReader {
         Ok(faults)
     }
 
-    /// Returns the size in bytes of each table including its indexes, largest first. Reads the whole file.
+    /// Returns the size in bytes of each table including its indexes, largest first. Reads the
+    /// whole file.
     pub fn table_sizes(&self) -> Result<Vec<(String, u64)>, StoreError> {
         self.read(|conn| {
             let mut query = conn.prepare(
@@ -109,8 +111,8 @@ impl SqliteReader {
         })
     }
 
-    /// Copies a consistent snapshot of the database to `target` and syncs it. `target` must not exist. Writers are
-    /// not blocked. A partial copy is kept if the copy fails.
+    /// Copies a consistent snapshot of the database to `target` and syncs it. `target` must not
+    /// exist. Writers are not blocked. A partial copy is kept if the copy fails.
     pub fn copy_to(&self, target: &Path) -> Result<(), StoreError> {
         backup::copy(&self.connect()?, target)
     }
@@ -120,8 +122,8 @@ impl SqliteReader {
         self.read(backup::count_sessions)
     }
 
-    /// Lists all stored versions with the paths of their blobs, grouped by artifact. Versions of sessions that are
-    /// being deleted are omitted.
+    /// Lists all stored versions with the paths of their blobs, grouped by artifact. Versions of
+    /// sessions that are being deleted are omitted.
     pub fn stored_blobs(
         &self,
         limit: usize,
@@ -159,7 +161,8 @@ impl SqliteReader {
             let conn = super::tests::plans::record_statements(conn)?;
             conn.busy_timeout(Duration::from_millis(BUSY_TIMEOUT_MS))?;
             conn.set_prepared_statement_cache_capacity(STATEMENT_CACHE_CAPACITY);
-            // Without QPSG, a plan could depend on the bound values and would be prepared again whenever they change.
+            // Without QPSG, a plan could depend on the bound values and would be prepared again
+            // whenever they change.
             conn.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
             Ok(conn)
         };

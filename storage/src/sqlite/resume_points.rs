@@ -26,7 +26,8 @@ pub(super) fn of_message(
         Ok((columns.count()?, columns.count()?))
     })?;
     let (event_id, run_id) = events::at_lsn(conn, key, lsn)?.unwrap_or_default();
-    // Events that follow from a message, such as a goal that it completes, come between it and the next message.
+    // Events that follow from a message, such as a goal that it completes, come between it and the
+    // next message.
     let until = events::next_step(conn, key, event_id)?;
     let until_lsn = until
         .map_or(i64::MAX.unsigned_abs(), |next| next - 1)

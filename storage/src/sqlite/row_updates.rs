@@ -33,8 +33,8 @@ pub(super) fn count_new_run(status: RunStatus, reflects: bool, trace: &mut Trace
     trace.completed_at = None;
 }
 
-/// Returns whether an event starts a run that keeps a plan and therefore a task journal (TASK-1). `false` if the
-/// event only continues a run that has started before.
+/// Returns whether an event starts a run that keeps a plan and therefore a task journal (TASK-1).
+/// `false` if the event only continues a run that has started before.
 pub(super) fn starts_task_journal(event: &RunEvent, run: &RunRow) -> bool {
     let begins = matches!(
         event,
@@ -122,7 +122,8 @@ pub(super) fn apply_run_event(
             run.cancel_requested = true;
             return;
         }
-        // For these events the status follows later: with `run_cancelled`, `run_failed` or `loop_started`.
+        // For these events the status follows later: with `run_cancelled`, `run_failed` or
+        // `loop_started`.
         RunEvent::Dequeued { .. }
         | RunEvent::CancelTimeout { .. }
         | RunEvent::Recovered { .. }

@@ -120,8 +120,9 @@ let is_reflection = columns.next()?;
     }
 
     fn save(&mut self, conn: &Connection) -> rusqlite::Result<()> {
-        // An update that names the status makes SQLite remove the row from the index of live runs and insert it
-        // again, even if the value is the same. Most batches do not change the status.
+        // An update that names the status makes SQLite remove the row from the index of live runs
+        // and insert it again, even if the value is the same. Most batches do not change the
+        // status.
         let Self {
             status,
             cancel_requested,
@@ -284,7 +285,8 @@ pub(super) fn set_open_model_calls(
     Ok(())
 }
 
-/// Sets the tools that a run offers to its model. Runs of a session that offer the same tools share one row.
+/// Sets the tools that a run offers to its model. Runs of a session that offer the same tools share
+/// one row.
 pub(super) fn set_offered_tools(
     conn: &Connection,
     run: &RunRow,
@@ -387,8 +389,8 @@ pub(super) fn last_id_of(conn: &Connection, trace_key: i64) -> rusqlite::Result<
         .optional()
 }
 
-/// Reads the permission rules that deny of all user runs of a session that have started or not ended, except runs that
-/// only reflect. Runs may be those of a sub-agent's trace.
+/// Reads the permission rules that deny of all user runs of a session that have started or not
+/// ended, except runs that only reflect. Runs may be those of a sub-agent's trace.
 pub(super) fn deny_rules(conn: &Connection, session_key: i64) -> rusqlite::Result<Vec<String>> {
     let mut query = conn.prepare_cached(
         "SELECT DISTINCT rule.value

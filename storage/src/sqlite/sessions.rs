@@ -1,7 +1,8 @@
 //! Rows of sessions.
 //!
-//! The id of a deleted session may be used again. Cursors and ids that were issued for the deleted session must be
-//! invalid in the next one: each session knows its incarnation, and continues the event numbers of the deleted session.
+//! The id of a deleted session may be used again. Cursors and ids that were issued for the deleted
+//! session must be invalid in the next one: each session knows its incarnation, and continues the
+//! event numbers of the deleted session.
 
 use rusqlite::{Connection, OptionalExtension, Row};
 use sha2::{Digest, Sha256};
@@ -17,7 +18,8 @@ use crate::store::SessionFilter;
 pub(super) struct SessionRow {
     pub(super) key: i64,
     pub(super) incarnation: u64,
-    /// The events of the session, and those of each of its traces, are counted from the number after this one.
+    /// The events of the session, and those of each of its traces, are counted from the number
+    /// after this one.
     pub(super) event_base: u64,
     pub(super) last_seq: u64,
     /// 0 if the session has no events.
@@ -64,7 +66,8 @@ impl HotRow for SessionRow {
         Ok(())
     }
 
-    // Session rows are small and the next run of a conversation follows soon; the cache's limit bounds them.
+    // Session rows are small and the next run of a conversation follows soon; the cache's limit
+    // bounds them.
     fn is_evictable(&self) -> bool {
         false
     }
@@ -118,8 +121,8 @@ pub(super) fn next_incarnation(
         let mut columns = Columns::of(row);
         let incarnation: u64 = columns.count()?;
         let last_number: u64 = columns.count()?;
-        // One number is left out, so that a reader at the end of the deleted session does not look like one at the
-        // beginning of the next.
+        // One number is left out, so that a reader at the end of the deleted session does not look
+        // like one at the beginning of the next.
         Ok(NextIncarnation {
             number: incarnation + 1,
             event_base: last_number + 1,

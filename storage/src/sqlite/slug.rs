@@ -1,5 +1,5 @@
-//! Slugs: readable names of sessions, such as `plan-a-garden-3f`, made of the first words of a session's name and the
-//! end of its id. A slug does not change when the session is renamed.
+//! Slugs: readable names of sessions, such as `plan-a-garden-3f`, made of the first words of a
+//! session's name and the end of its id. A slug does not change when the session is renamed.
 
 use rusqlite::{Connection, OptionalExtension};
 use soong_protocol::SessionId;
@@ -11,8 +11,8 @@ const MAX_CHARS: usize = 28;
 /// Lengths of the end of the id, in characters. A longer one is used if the slug is taken.
 const SUFFIX_CHARS: [usize; 3] = [2, 4, 12];
 
-/// Gives a slug to a session that has none. Does nothing if the name has no letters or digits, or if the id was chosen by
-/// the caller: it is a readable name itself.
+/// Gives a slug to a session that has none. Does nothing if the name has no letters or digits, or
+/// if the id was chosen by the caller: it is a readable name itself.
 pub(super) fn set_if_missing(
     conn: &Connection,
     key: i64,

@@ -22,11 +22,12 @@ use crate::{
     store::{Ack, Append, Store, StoreError},
 };
 
-/// Maximum size of the log (WAL), in pages, at which a commit also copies it into the database: 16 MiB.
+/// Maximum size of the log (WAL), in pages, at which a commit also copies it into the database: 16
+/// MiB.
 ///
-/// A checkpoint waits for the disk twice, within a commit. With SQLite's default of 1 000 pages a busy writer pays
-/// for that every few dozen commits. With four times as many, most pages are copied once for several changes, and the
-/// log is still small enough to be read quickly.
+/// A checkpoint waits for the disk twice, within a commit. With SQLite's default of 1 000 pages a
+/// busy writer pays for that every few dozen commits. With four times as many, most pages are
+/// copied once for several changes, and the log is still small enough to be read quickly.
 const MAX_CHECKPOINT_PAGES: u64 = 4_000;
 /// Checkpoint threshold, in pages, if the disk is nearly full: 256 KiB.
 const MIN_CHECKPOINT_PAGES: u64 = 64;
@@ -35,8 +36,8 @@ const FREE_SPACE_DIVISOR: u64 = 8;
 /// Number of commits between checks of the free space.
 const FREE_SPACE_CHECK_COMMITS: u64 = 64;
 const PAGE_BYTES: u64 = 4_096;
-/// Maximum size of the log file, as a multiple of the checkpoint threshold. The file can grow beyond it while a reader
-/// prevents its reuse, and is truncated to it afterwards.
+/// Maximum size of the log file, as a multiple of the checkpoint threshold. The file can grow
+/// beyond it while a reader prevents its reuse, and is truncated to it afterwards.
 const LOG_SIZE_LIMIT_FACTOR: u64 = 4;
 /// Page cache of the writer, in KiB. It holds the ends of the indexes, which every batch touches.
 const CACHE_KIB: i32 = 32 * 1024;
@@ -49,7 +50,8 @@ type Outcomes = Vec<Result<Ack, StoreError>>;
 pub struct SqliteStore {
     path: PathBuf,
     durability: Durability,
-    /// The connection; `None` after a failure, until the next batch. Only tests read it from outside.
+    /// The connection; `None` after a failure, until the next batch. Only tests read it from
+    /// outside.
     pub(super) conn: Option<Connection>,
     /// Whether the disk itself failed. The next connection then checks the whole file first.
     needs_integrity_check: bool,
@@ -76,8 +78,8 @@ impl SqliteStore {
     /// Opens the database at `path`; creates or migrates it if necessary (DUR-5).
     ///
     /// # Errors
-    /// [`StoreError::NewerFormat`] and [`StoreError::Corrupt`] leave the file unchanged; the latter is also returned
-    /// for a database of another program. [`StoreError::Io`] if the disk fails.
+    /// [`StoreError::NewerFormat`] and [`StoreError::Corrupt`] leave the file unchanged; the latter
+    /// is also returned for a database of another program. [`StoreError::Io`] if the disk fails.
     pub fn open(path: impl Into<PathBuf>, durability: Durability) -> Result<Self, StoreError> {
         let path = path.into();
         migrate::check_to_write(&path, MIGRATIONS)?;
@@ -106,7 +108,8 @@ impl SqliteStore {
         Ok(store)
     }
 
-    /// Adjusts the checkpoint threshold to the free disk space, so that the log cannot fill a small disk.
+    /// Adjusts the checkpoint threshold to the free disk space, so that the log cannot fill a small
+    /// disk.
     fn adjust_checkpoint_threshold(&mut self) {
         let pages = checkpoint_pages((self.free_bytes)(&self.path));
         let Some(conn) = self
@@ -192,7 +195,8 @@ impl SqliteStore {
         written
     }
 
-    /// Writes each append in a separate transaction, so that a failing append does not affect the others.
+    /// Writes each append in a separate transaction, so that a failing append does not affect the
+    /// others.
     fn write_individually(&mut self, batch: &[Append]) -> Outcomes {
         let one = |append: &Append| {
             self.reopen()?;
@@ -281,7 +285,8 @@ fn connect(path: &Path, durability: Durability) -> Result<Connection, StoreError
         let conn = super::tests::plans::record_statements(conn)?;
         conn.busy_timeout(std::time::Duration::from_millis(BUSY_TIMEOUT_MS))?;
         conn.set_prepared_statement_cache_capacity(STATEMENT_CACHE_CAPACITY);
-        // Without QPSG, a plan could depend on the bound values and would be prepared again whenever they change.
+        // Without QPSG, a plan could depend on the bound values and would be prepared again
+        // whenever they change.
         conn.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
         conn.query_row("PRAGMA journal_mode = WAL", [], |_| Ok(()))?;
         let synchronous = match durability {
@@ -303,7 +308,8 @@ fn connect(path: &Path, durability: Durability) -> Result<Connection, StoreError
     })
 }
 
-/// Returns the checkpoint threshold in pages: the maximum if there is enough space, else a power of two.
+/// Returns the checkpoint threshold in pages: the maximum if there is enough space, else a power of
+/// two.
 fn checkpoint_pages(free_bytes: Option<u64>) -> u64 {
     let Some(free_bytes) = free_bytes else {
         return MAX_CHECKPOINT_PAGES;
@@ -325,7 +331,8 @@ fn set_log_size(conn: &Connection, pages: u64) -> rusqlite::Result<()> {
     })
 }
 
-/// Copies the log into the database and truncates its file, without waiting; returns `false` if a reader blocks it.
+/// Copies the log into the database and truncates its file, without waiting; returns `false` if a
+/// reader blocks it.
 fn truncate_log(conn: &Connection) -> rusqlite::Result<bool> {
     conn.busy_timeout(std::time::Duration::ZERO)?;
     let is_busy = conn.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| {

@@ -1,7 +1,7 @@
 //! Runs whose task journal is not known to be complete (TASK-1).
 //!
-//! The row is written in the same transaction as the event that starts a user's orchestrator run, so no such run can
-//! start without one. Not in this module: the files and their content.
+//! The row is written in the same transaction as the event that starts a user's orchestrator run,
+//! so no such run can start without one. Not in this module: the files and their content.
 
 use rusqlite::{Connection, OptionalExtension};
 use soong_protocol::{GoalTree, RunId};

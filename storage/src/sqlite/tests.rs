@@ -318,8 +318,8 @@ fn deleted_session_leaves_no_row_in_any_table() {
         .unwrap()
         .map(Result::unwrap)
         .collect();
-    // The remaining rows belong to the other session and to an artifact of the user. A usage sum remains as a row of
-    // zeros.
+    // The remaining rows belong to the other session and to an artifact of the user. A usage sum
+    // remains as a row of zeros.
     let left = [
         "artifact 2",
         "artifact_version 2",
@@ -351,8 +351,8 @@ fn deleted_session_leaves_no_row_in_any_table() {
     );
 }
 
-/// Creates the files of a process that was killed while it created the database: pages, and the journal that rolls
-/// them back.
+/// Creates the files of a process that was killed while it created the database: pages, and the
+/// journal that rolls them back.
 fn interrupted_creation(folder: &Path) -> std::path::PathBuf {
     let made = folder.join("made.db");
     let left = folder.join("left.db");

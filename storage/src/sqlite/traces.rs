@@ -40,8 +40,8 @@ pub(super) struct TraceRow {
     pub(super) goals_changed: bool,
 }
 
-/// Values that a trace shows of its last run. They change seldom, and are stored in the `trace` table with the long
-/// texts.
+/// Values that a trace shows of its last run. They change seldom, and are stored in the `trace`
+/// table with the long texts.
 pub(super) struct LastRunInfo {
     pub(super) run_mode: RunMode,
     pub(super) agent_type: String,
@@ -348,7 +348,8 @@ pub(super) fn list(
 ) -> rusqlite::Result<Vec<(i64, Trace)>> {
     // Only the conditions of the filter: a general statement would prevent the use of indexes.
     let mut sql = select!("WHERE trace.trace_key < ?").to_owned();
-    // As text instead of a bound value: SQLite uses a partial index only if the text implies its condition.
+    // As text instead of a bound value: SQLite uses a partial index only if the text implies its
+    // condition.
     sql.push_str(match filter.status {
         None => "",
         Some(TraceStatus::Running) => " AND state.status = 'running'",

@@ -10,8 +10,8 @@ use super::{
 };
 use crate::store::UsageFilter;
 
-/// The columns of a report. They use `total`, because `sum` fails on overflow, and a provider may report any number.
-/// `total` is exact up to 2^53.
+/// The columns of a report. They use `total`, because `sum` fails on overflow, and a provider may
+/// report any number. `total` is exact up to 2^53.
 const TOTALS: &str = "CAST(total(runs) AS INTEGER), CAST(total(prompt_tokens) AS INTEGER),
     CAST(total(completion_tokens) AS INTEGER), CAST(total(cached_tokens) AS INTEGER),
     CAST(total(reasoning_tokens) AS INTEGER), CAST(total(cost_nanos) AS INTEGER),
@@ -28,8 +28,8 @@ const RUN_COLUMNS: &str =
 
 const ORDER_BY_TOKENS: &str = "total(prompt_tokens) + total(completion_tokens) DESC, sum_of";
 
-/// Sums up the usage of the runs that have started. By session it reads every run. Otherwise it reads the daily sums,
-/// and the single runs of the first day if that day is only partly included.
+/// Sums up the usage of the runs that have started. By session it reads every run. Otherwise it
+/// reads the daily sums, and the single runs of the first day if that day is only partly included.
 pub(super) fn sums(
     conn: &Connection,
     by: UsageBy,
@@ -59,7 +59,8 @@ pub(super) fn sums(
              AND state.session_key NOT IN (SELECT session_key FROM session WHERE removal IS NOT NULL)",
             columns = sum_columns!()
         ),
-        // Without the index of start times: most rows are needed, and the index has another order than the rows.
+        // Without the index of start times: most rows are needed, and the index has another order
+        // than the rows.
         UsageBy::Session => format!(
             "SELECT session_id, {RUN_COLUMNS} FROM run_state AS state
              CROSS JOIN session ON session.session_key = state.session_key

@@ -1,7 +1,7 @@
 //! Sums of the usage of runs, by user, day and model. They are updated with the runs of each batch.
 //!
-//! Invariant: after a commit each row is the sum over the runs that refer to it and whose session is not being
-//! deleted.
+//! Invariant: after a commit each row is the sum over the runs that refer to it and whose session
+//! is not being deleted.
 //!
 //! Elsewhere: reports (`usage.rs`).
 
@@ -58,7 +58,8 @@ impl UsageSums {
         Ok(())
     }
 
-    /// Subtracts the usage of the runs of a session that is about to be deleted. All run rows must have been saved.
+    /// Subtracts the usage of the runs of a session that is about to be deleted. All run rows must
+    /// have been saved.
     pub(super) fn subtract_session(
         &mut self,
         conn: &Connection,
@@ -78,7 +79,8 @@ impl UsageSums {
         Ok(())
     }
 
-    /// Adds the sums that [`UsageSums::subtract_session`] subtracted again, because the session is not deleted.
+    /// Adds the sums that [`UsageSums::subtract_session`] subtracted again, because the session is
+    /// not deleted.
     pub(super) fn add_session(
         &mut self,
         conn: &Connection,
@@ -175,8 +177,8 @@ impl UsageSums {
     }
 }
 
-/// Sums up the usage of the runs that are counted in a row, without those of a session and of sessions that are being
-/// deleted.
+/// Sums up the usage of the runs that are counted in a row, without those of a session and of
+/// sessions that are being deleted.
 fn of_other_sessions(conn: &Connection, key: i64, session_key: i64) -> rusqlite::Result<Sums> {
     let mut query = conn.prepare_cached(concat!(
         "SELECT ",

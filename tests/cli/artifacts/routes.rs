@@ -65,7 +65,8 @@ fn keys(object: &Value) -> Vec<&str> {
         .collect()
 }
 
-/// Sends a request and reads the whole response. It uses HTTP/1.0, so that the response is not chunked.
+/// Sends a request and reads the whole response. It uses HTTP/1.0, so that the response is not
+/// chunked.
 #[track_caller]
 pub(crate) fn ask(world: &TestHome, line: &str, headers: &str, body: &[u8]) -> Answer {
     let mut stream = UnixStream::connect(world.home().join("control.sock")).unwrap();

@@ -1,4 +1,5 @@
-//! Large bodies: they are streamed in chunks, with and without an owner, and a failed transfer leaves no data.
+//! Large bodies: they are streamed in chunks, with and without an owner, and a failed transfer
+//! leaves no data.
 
 use std::{
     io::{BufRead, BufReader, Read, Write},
@@ -151,7 +152,8 @@ fn owner_waits_for_uploads_of_other_terminals() {
         std::thread::yield_now();
     }
     let pid = first.child.id();
-    // A third terminal can store an artifact meanwhile. The first process owns the home and stores it.
+    // A third terminal can store an artifact meanwhile. The first process owns the home and stores
+    // it.
     artifact(&world, &["put", "third", "README.md", "--session", "s"]);
     assert_eq!(
         world.run(&["tree", "--json"]).expect_code(0).json()["pid"],
@@ -159,7 +161,8 @@ fn owner_waits_for_uploads_of_other_terminals() {
     );
     let mut second = piped(&world, &["put", "second", "-", "--session", "s"]);
     let mut second_input = second.child.stdin.take().unwrap();
-    // More than the pipe and the socket buffer hold, so that this transfer is in progress when the first input ends.
+    // More than the pipe and the socket buffer hold, so that this transfer is in progress when the
+    // first input ends.
     second_input.write_all(&[b'2'; 4_000_000]).unwrap();
     drop(first_input);
     let mut heard = BufReader::new(first.child.stderr.take().unwrap()).lines();

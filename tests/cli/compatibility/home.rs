@@ -58,8 +58,8 @@ pub(crate) fn unpack(archive: &[u8]) -> (TestHome, BTreeMap<String, Vec<String>>
     (world, expected)
 }
 
-/// Replaces the folder in every text column of a database. The fingerprint of a permission is a hash that covers its
-/// path, so it is computed again.
+/// Replaces the folder in every text column of a database. The fingerprint of a permission is a
+/// hash that covers its path, so it is computed again.
 fn relocate(database: &Path, root: &str) {
     let database = Connection::open(database).unwrap();
     let names = |query: &str| -> Vec<String> {

@@ -13,8 +13,8 @@ use crate::{
     served::TestServer,
 };
 
-/// Returns every file of a home with its contents, except the files without data that readers of the database leave:
-/// `-shm`, and an empty `-wal`.
+/// Returns every file of a home with its contents, except the files without data that readers of
+/// the database leave: `-shm`, and an empty `-wal`.
 fn files_of(folder: &Path) -> BTreeMap<String, Vec<u8>> {
     let mut found = BTreeMap::new();
     let mut folders = vec![folder.to_owned()];
@@ -39,8 +39,8 @@ fn read(world: &TestHome, args: &[&str]) -> String {
     world.run(args).expect_code(0).out
 }
 
-/// Migrates the database to the current format without starting a run. In production only a process that owns the home
-/// migrates it.
+/// Migrates the database to the current format without starting a run. In production only a process
+/// that owns the home migrates it.
 fn migrate(world: &TestHome) {
     drop(SqliteStore::open(world.home().join("sessions.sqlite"), Durability::Normal).unwrap());
 }

@@ -28,8 +28,8 @@ fn last_step(request: &crate::scripted::Request) -> Reply {
     Reply::answer(&format!("Ended: {}", task.unwrap_or_default()))
 }
 
-/// Removes values that differ between recoveries: times, durations, numbers that depend on other traces, and the token
-/// estimate of a prompt that contains the project's path.
+/// Removes values that differ between recoveries: times, durations, numbers that depend on other
+/// traces, and the token estimate of a prompt that contains the project's path.
 fn settled(event: &Value) -> Value {
     fn settle(value: &mut Value) {
         match value {

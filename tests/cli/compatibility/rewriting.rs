@@ -1,5 +1,5 @@
-//! The events of an earlier version, written once more by this version: in rows that hold several events and refer to
-//! messages and results, each event is still the same, byte by byte.
+//! The events of an earlier version, written once more by this version: in rows that hold several
+//! events and refer to messages and results, each event is still the same, byte by byte.
 
 use std::{
     collections::{BTreeMap, HashSet},
@@ -61,8 +61,8 @@ fn session_of(old: &SqliteReader, session: &Session) -> (Vec<Trace>, Vec<EventRe
     )
 }
 
-/// Returns the appends that write the events of a session, with their messages and results. Consecutive events with
-/// the same time are one append.
+/// Returns the appends that write the events of a session, with their messages and results.
+/// Consecutive events with the same time are one append.
 fn appends(old: &SqliteReader, traces: &[Trace], events: &[EventRecord]) -> Vec<Vec<Write>> {
     let mut runs: HashSet<RunId> = HashSet::new();
     let mut results: BTreeMap<RunId, ChildResult> = BTreeMap::new();

@@ -1,5 +1,5 @@
-//! Databases that cannot be used: commands name the file, say what to do, and do not change it (DUR-5). A disk that
-//! rejects writes during a run (DUR-6).
+//! Databases that cannot be used: commands name the file, say what to do, and do not change it
+//! (DUR-5). A disk that rejects writes during a run (DUR-6).
 
 use std::{
     process::{Command, Stdio},
@@ -56,7 +56,8 @@ fn unusable_database_is_reported_and_not_changed() {
     assert_eq!(std::fs::read_dir(&path).unwrap().count(), 0);
 }
 
-/// With any single damaged page, a run either completes or fails with an error that states the cause.
+/// With any single damaged page, a run either completes or fails with an error that states the
+/// cause.
 #[test]
 fn run_with_any_damaged_page_completes_or_fails_clearly() {
     let world = TestHome::new();

@@ -1,4 +1,5 @@
-//! How commands fail: the exit code, a first line with the problem and its place, and lines with advice.
+//! How commands fail: the exit code, a first line with the problem and its place, and lines with
+//! advice.
 
 use serde_json::json;
 
@@ -15,7 +16,8 @@ pub(crate) struct Row<'a> {
     code: i32,
     /// Text that the first line must contain.
     what: &'a str,
-    /// Text that the lines below must contain. Empty: there are no such lines, and the first line contains the advice.
+    /// Text that the lines below must contain. Empty: there are no such lines, and the first line
+    /// contains the advice.
     advice: &'a str,
 }
 
@@ -1035,7 +1037,8 @@ fn owned_home_rejects_conflicting_commands() {
             "Omit --since",
         )],
     );
-    // No process executes the run, but it can still be stopped. After that there is nothing more to stop.
+    // No process executes the run, but it can still be stopped. After that there is nothing more to
+    // stop.
     world
         .run(&["traces", "stop", "s"])
         .expect_code(0)
@@ -1080,7 +1083,8 @@ fn owner_without_a_socket_blocks_other_owners() {
     threads.block_on(owner.close());
 }
 
-/// Checks a run that starts and then fails: without `--json`, its whole output is on standard error.
+/// Checks a run that starts and then fails: without `--json`, its whole output is on standard
+/// error.
 #[track_caller]
 fn check_run(world: &TestHome, variables: &[(&str, &str)], row: &Row<'_>) {
     let Row {

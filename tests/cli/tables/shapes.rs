@@ -1,7 +1,7 @@
 //! JSON output of each command: the keys of every object, level by level.
 //!
-//! In a list of keys, `key?` is present only if it has a value, and `(key)` is allowed although no test here produces
-//! it.
+//! In a list of keys, `key?` is present only if it has a value, and `(key)` is allowed although no
+//! test here produces it.
 
 use std::collections::{BTreeMap, BTreeSet};
 

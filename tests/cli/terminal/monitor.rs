@@ -1,4 +1,5 @@
-//! The monitor through the real binary on a terminal: its display, its keys, and the screen after it ends.
+//! The monitor through the real binary on a terminal: its display, its keys, and the screen after
+//! it ends.
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -111,8 +112,8 @@ fn permission_is_granted_and_the_answer_is_printed_after_exit() {
     );
     asked.end();
     terminal.wait_for_text("1 needs input");
-    // Stopped with Ctrl-Z while the runtime is busy on another thread, the monitor restores the terminal. It redraws
-    // the screen after SIGCONT.
+    // Stopped with Ctrl-Z while the runtime is busy on another thread, the monitor restores the
+    // terminal. It redraws the screen after SIGCONT.
     terminal.type_keys("\u{1a}");
     terminal.wait_until_stopped();
     terminal.wait_until_restored();

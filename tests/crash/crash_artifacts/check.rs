@@ -1,7 +1,8 @@
-//! Compares the database, the files and the acknowledged reports of a home that has been opened after a kill.
+//! Compares the database, the files and the acknowledged reports of a home that has been opened
+//! after a kill.
 //!
-//! The content of each document is computed again from its stored versions and edits, by independent code. Nothing is
-//! repaired; every violation is reported.
+//! The content of each document is computed again from its stored versions and edits, by
+//! independent code. Nothing is repaired; every violation is reported.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -482,8 +483,8 @@ fn histories(
     Ok(all)
 }
 
-/// Returns the first violation in a conversation that a provider would reject: each call must be answered once,
-/// directly after it.
+/// Returns the first violation in a conversation that a provider would reject: each call must be
+/// answered once, directly after it.
 fn conversation(messages: &[Message]) -> Option<String> {
     let mut owed: Vec<&str> = Vec::new();
     for message in messages {

@@ -1,4 +1,5 @@
-//! The child: keeps several sessions of a home busy until it is killed, and reports what it observes.
+//! The child: keeps several sessions of a home busy until it is killed, and reports what it
+//! observes.
 
 use std::{path::Path, sync::Arc, time::Duration};
 
@@ -90,7 +91,8 @@ async fn watch(runtime: Runtime, session: SessionId) {
     }
 }
 
-/// Starts one run after the other: one whose model delegates, or one that drives three children at once.
+/// Starts one run after the other: one whose model delegates, or one that drives three children at
+/// once.
 async fn runs(runtime: Runtime, place: ArtifactOwner, mut random: Random) {
     loop {
         let done = match random.below(2) {

@@ -1,6 +1,7 @@
 //! Reports of a child to its parent, and the parent's record of them.
 //!
-//! Each report is a line of JSON. A report that the parent has read is acknowledged: its data must survive.
+//! Each report is a line of JSON. A report that the parent has read is acknowledged: its data must
+//! survive.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

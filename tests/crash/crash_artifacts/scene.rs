@@ -1,7 +1,8 @@
 //! Model and tools of a child: the model requests random edits.
 //!
-//! Documents are lists of numbered lines, so that a passage to replace is known without reading them. Many requests
-//! are rejected (a name is taken or missing, a line is gone); that is part of the load.
+//! Documents are lists of numbered lines, so that a passage to replace is known without reading
+//! them. Many requests are rejected (a name is taken or missing, a line is gone); that is part of
+//! the load.
 
 use std::{
     path::Path,
@@ -30,7 +31,8 @@ pub(crate) fn builder(home: &Path, model: ScriptedModel) -> RuntimeBuilder {
     let mut config = Config::default();
     config.runtime.repeated_calls_limit = 0; // scripted models repeat themselves
     config.agents.max_concurrent_children_per_session = 4;
-    // Interrupted runs fail, so that nothing changes while the home is checked. `crash_runs` covers resumed runs.
+    // Interrupted runs fail, so that nothing changes while the home is checked. `crash_runs` covers
+    // resumed runs.
     config.runtime.recovery = Some(RecoveryMode::Fail);
     Runtime::builder()
         .permission_handler(Arc::new(soong::permission::AllowAll))
@@ -85,7 +87,8 @@ pub(crate) fn replacement(random: &mut Random) -> (String, String) {
     (old, format!("item {line:02}: e{word}"))
 }
 
-/// Creates a model that keeps requesting writes, and sometimes ends its run. Its requests are determined by a seed.
+/// Creates a model that keeps requesting writes, and sometimes ends its run. Its requests are
+/// determined by a seed.
 pub(crate) fn busy_model(seed: u64) -> ScriptedModel {
     let random = Mutex::new(Random::new(seed));
     respond(move |request| {

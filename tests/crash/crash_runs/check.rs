@@ -1,7 +1,7 @@
 //! Invariants after a job is done, however often its process was killed.
 //!
-//! The checks use the rows, the file of effects and the children's reports. Nothing is repaired. Elsewhere: invariants of
-//! every history (`shared/invariants.rs`).
+//! The checks use the rows, the file of effects and the children's reports. Nothing is repaired.
+//! Elsewhere: invariants of every history (`shared/invariants.rs`).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -71,8 +71,8 @@ pub(crate) fn all(
     Ok(wrong.0)
 }
 
-/// Checks the messages of a trace: sequences are unique, parents precede their children, and the main path is
-/// complete.
+/// Checks the messages of a trace: sequences are unique, parents precede their children, and the
+/// main path is complete.
 fn messages(reader: &SqliteReader, trace: &Trace, wrong: &mut Violations) -> Result<(), Failed> {
     let id = &trace.trace_id;
     let all = reader.messages(id, MessagePath::All)?;
@@ -135,7 +135,8 @@ fn messages(reader: &SqliteReader, trace: &Trace, wrong: &mut Violations) -> Res
     Ok(())
 }
 
-/// Checks the orchestrator and its children: all exist, each child has one result, and the sums are right.
+/// Checks the orchestrator and its children: all exist, each child has one result, and the sums are
+/// right.
 fn family(
     reader: &SqliteReader,
     ledger: &ReportLedger,
@@ -219,7 +220,8 @@ fn same(one: &Stats, other: &Stats) -> bool {
     }
 }
 
-/// Checks that the document contains every edit whose call is recorded as completed, and is stored as a version.
+/// Checks that the document contains every edit whose call is recorded as completed, and is stored
+/// as a version.
 fn document(
     stage: &DrillDir<'_>,
     reader: &SqliteReader,

@@ -1,5 +1,5 @@
-//! The child: opens the home, starts or resumes the job, and reports what it observes until the job is done or the
-//! child is killed.
+//! The child: opens the home, starts or resumes the job, and reports what it observes until the job
+//! is done or the child is killed.
 
 use std::path::Path;
 
@@ -15,7 +15,8 @@ use super::{
     scene,
 };
 
-/// Does the job. With `counts`, no faults are injected, and the child reports how often each fault point was reached.
+/// Does the job. With `counts`, no faults are injected, and the child reports how often each fault
+/// point was reached.
 pub(crate) async fn work(
     folder: &Path,
     base_url: &str,

@@ -1,7 +1,7 @@
 //! Definitions shared by parent and child: the job, its tools, and the runtime.
 //!
-//! The job: an orchestrator creates a document, starts eight child runs, edits the document and answers. Each child
-//! run makes two effects, edits the document and answers.
+//! The job: an orchestrator creates a document, starts eight child runs, edits the document and
+//! answers. Each child run makes two effects, edits the document and answers.
 
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
 //! The model: a scripted server in the parent, so that it outlives every child.
 //!
-//! Its answer depends only on the conversation: which run asks, and how often it was answered. So a repeated call
-//! gets the same answer. The server checks every conversation that it receives.
+//! Its answer depends only on the conversation: which run asks, and how often it was answered. So a
+//! repeated call gets the same answer. The server checks every conversation that it receives.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},

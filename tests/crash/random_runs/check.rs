@@ -119,9 +119,10 @@ fn messages(messages: &[Message], wrong: &mut Violations) {
     }
 }
 
-/// Checks the model calls: services accept all of them, and no more is charged than the model reports for all of them,
-/// answered or not, and than was estimated for calls that were lost before the model received them. The calls of deleted
-/// sessions are included, their charges are not. Returns the number of calls.
+/// Checks the model calls: services accept all of them, and no more is charged than the model
+/// reports for all of them, answered or not, and than was estimated for calls that were lost before
+/// the model received them. The calls of deleted sessions are included, their charges are not.
+/// Returns the number of calls.
 fn charges(
     dir: &DrillDir<'_>,
     reader: &SqliteReader,
@@ -153,7 +154,8 @@ fn charges(
     Ok(count)
 }
 
-/// Returns the tokens that an event charges, or corrects, for a call that was lost with its actor or process.
+/// Returns the tokens that an event charges, or corrects, for a call that was lost with its actor
+/// or process.
 fn estimate_for_lost_call(event: &Event) -> u64 {
     let (error, usage) = match event {
         Event::Model(ModelEvent::UsageCorrected { usage, .. }) => return usage.total_tokens(),

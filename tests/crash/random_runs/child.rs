@@ -1,4 +1,5 @@
-//! The child: opens the home, carries out actions, and then waits for all runs. It is killed at any time.
+//! The child: opens the home, carries out actions, and then waits for all runs. It is killed at any
+//! time.
 
 use std::{io::Write, path::Path, sync::Arc, time::Duration};
 

@@ -1,4 +1,5 @@
-//! Definitions shared by parent and child: the files of a history, the runtime, and the model with its log of calls.
+//! Definitions shared by parent and child: the files of a history, the runtime, and the model with
+//! its log of calls.
 
 use std::{
     fs::OpenOptions,
@@ -38,7 +39,8 @@ pub(crate) fn create_project(dir: &DrillDir<'_>) -> std::io::Result<()> {
 /// A request that the model received.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct ModelCall {
-    /// Tokens that the model reports if it answers. The estimate for a call that is cut off is smaller.
+    /// Tokens that the model reports if it answers. The estimate for a call that is cut off is
+    /// smaller.
     pub(crate) tokens: u64,
     /// Why a service would reject the conversation.
     pub(crate) rejected: Option<String>,

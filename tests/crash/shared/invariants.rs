@@ -62,7 +62,8 @@ pub(crate) fn store(reader: &SqliteReader, wrong: &mut Violations) -> Result<(),
     Ok(())
 }
 
-/// Checks the events of a trace: ids are contiguous, also within each run, and each call is closed once.
+/// Checks the events of a trace: ids are contiguous, also within each run, and each call is closed
+/// once.
 pub(crate) fn timeline(trace: &Trace, events: &[EventRecord], wrong: &mut Violations) {
     let mut of_runs: BTreeMap<&RunId, Vec<&EventRecord>> = BTreeMap::new();
     // The numbers of a session whose id was used before continue those of the deleted one.
@@ -101,8 +102,8 @@ pub(crate) fn timeline(trace: &Trace, events: &[EventRecord], wrong: &mut Violat
     }
 }
 
-/// Compares effects with events: no effect that must not be repeated was made twice, and each recorded effect was
-/// made.
+/// Compares effects with events: no effect that must not be repeated was made twice, and each
+/// recorded effect was made.
 pub(crate) fn repeated(made: &[Effect], events: &[EventRecord], wrong: &mut Violations) {
     let mut lines: BTreeMap<(&RunId, &str), Vec<&Effect>> = BTreeMap::new();
     for effect in made {

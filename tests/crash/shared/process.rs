@@ -1,5 +1,5 @@
-//! A child process that writes one report per line and is killed. Elsewhere: when it is killed, and the format of its
-//! reports.
+//! A child process that writes one report per line and is killed. Elsewhere: when it is killed, and
+//! the format of its reports.
 
 use std::{
     io::{BufRead, BufReader},

@@ -1,4 +1,5 @@
-//! The events of one run: they are numbered without a gap, each call is closed once, and the last one ends the run.
+//! The events of one run: they are numbered without a gap, each call is closed once, and the last
+//! one ends the run.
 
 use std::collections::BTreeSet;
 

@@ -201,7 +201,8 @@ async fn large_output_is_stored_and_explicit_calls_delete_it() {
     );
     assert_eq!(std::fs::metadata(&file).unwrap().len(), stored.size);
 
-    // A cleanup lists only diagnostic artifacts and deletes nothing, unless the request says otherwise.
+    // A cleanup lists only diagnostic artifacts and deletes nothing, unless the request says
+    // otherwise.
     let service = runtime.artifacts().service();
     let debug = Save {
         debug: true,
@@ -243,7 +244,8 @@ async fn large_output_is_stored_and_explicit_calls_delete_it() {
     world.finish().await;
 }
 
-/// Deleting a session keeps the experiences and the journal of its task, which has a cleanup of its own.
+/// Deleting a session keeps the experiences and the journal of its task, which has a cleanup of its
+/// own.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn deleted_session_keeps_memory_and_journals_of_the_project() {
     let world = TestRuntime::open(scripted_model(|_| Turn::say("done"))).await;

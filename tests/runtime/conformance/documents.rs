@@ -133,7 +133,8 @@ async fn clients_see_edits_of_an_active_run_but_not_as_versions() {
     world.finish().await;
 }
 
-/// A passage is searched as given, then with other characters for the same text, then by similarity.
+/// A passage is searched as given, then with other characters for the same text, then by
+/// similarity.
 #[test]
 fn passages_are_found_in_three_layers() {
     let found = |content: &str, old: &str| {

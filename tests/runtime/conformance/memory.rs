@@ -75,7 +75,8 @@ fn file_of_experiences_is_read_in_its_printed_form() {
     assert_eq!(book.experiences().len(), 2);
 }
 
-/// The task is described by tags, the matching lessons follow the first message; later messages get none.
+/// The task is described by tags, the matching lessons follow the first message; later messages get
+/// none.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn new_trace_gets_the_lessons_that_match_its_tags() {
     let world = open(|request| Turn::say(last_of(request))).await;
@@ -119,7 +120,8 @@ async fn agent_searches_experiences_with_a_tool() {
     world.finish().await;
 }
 
-/// Skills come with the program, and from the folder `skills` of the project. An agent loads one with the tool `skill`.
+/// Skills come with the program, and from the folder `skills` of the project. An agent loads one
+/// with the tool `skill`.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn skills_are_built_in_or_in_the_project() {
     let model = scripted_model(|request| match assistant_count(request) {

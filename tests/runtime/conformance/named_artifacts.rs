@@ -78,7 +78,8 @@ async fn open(
     TestRuntime::with(calling(names), build).await
 }
 
-/// A tool saves a report twice, loads the newest and the first version, and finds nothing under other names.
+/// A tool saves a report twice, loads the newest and the first version, and finds nothing under
+/// other names.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn report_is_saved_and_loaded_by_name_and_version() {
     let report = with_artifacts("report", |artifacts| async move {
@@ -205,7 +206,8 @@ async fn tool_lists_the_names_of_its_session_and_user() {
     world.finish().await;
 }
 
-/// A callback before a tool answers from the cache; one after the tool fills it. The cache is that of the user.
+/// A callback before a tool answers from the cache; one after the tool fills it. The cache is that
+/// of the user.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn callbacks_cache_the_result_of_a_tool_as_an_artifact() {
     let drawn = Arc::new(AtomicUsize::new(0));

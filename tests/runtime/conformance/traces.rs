@@ -1,4 +1,5 @@
-//! Runs of traces: settings, continuing, rewinding, repeating and stopping them; sub-agents, collaborators and tools.
+//! Runs of traces: settings, continuing, rewinding, repeating and stopping them; sub-agents,
+//! collaborators and tools.
 
 use serde_json::{Value, json};
 use soong::{
@@ -35,7 +36,8 @@ async fn messages(world: &TestRuntime, trace: &TraceId, path: MessagePath) -> Ve
         .unwrap()
 }
 
-/// One request has all settings of a run. Those that are not given come from the preset and the configuration.
+/// One request has all settings of a run. Those that are not given come from the preset and the
+/// configuration.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn request_has_every_setting_of_a_run() {
     let model = scripted_model(|request| {
@@ -82,7 +84,8 @@ async fn request_has_every_setting_of_a_run() {
     world.finish().await;
 }
 
-/// One entry point: a new trace, further messages at its end, a rewind with a new message, and the same question again.
+/// One entry point: a new trace, further messages at its end, a rewind with a new message, and the
+/// same question again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn same_request_continues_rewinds_and_repeats() {
     let world = TestRuntime::open(scripted_model(|request| {
@@ -137,7 +140,8 @@ async fn same_request_continues_rewinds_and_repeats() {
     world.finish().await;
 }
 
-/// A trace that is stopped within a tool call is continued; the call gets a result that says what happened to it.
+/// A trace that is stopped within a tool call is continued; the call gets a result that says what
+/// happened to it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn stopped_trace_continues_with_a_result_for_each_call() {
     let model = scripted_model(|request| match (task_of(request), last_of(request)) {
@@ -179,7 +183,8 @@ async fn stopped_trace_continues_with_a_result_for_each_call() {
     world.finish().await;
 }
 
-/// A project has agents of its own, registered by the program, whose skills a call of `agent` can replace.
+/// A project has agents of its own, registered by the program, whose skills a call of `agent` can
+/// replace.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn agent_tool_passes_preset_skills_messages_and_context() {
     let arguments = json!({
@@ -254,7 +259,8 @@ fn sub_trace(request: &ModelRequest) -> Value {
 #[derive(serde::Deserialize, JsonSchema)]
 struct Nothing {}
 
-/// Every ten turns, the prompt lists the people and agents that an agent works with, below its goals.
+/// Every ten turns, the prompt lists the people and agents that an agent works with, below its
+/// goals.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn collaborators_are_in_the_prompt_every_ten_turns() {
     let list = "## Active Collaborators\n\
@@ -368,7 +374,8 @@ async fn goal_tool_adds_focuses_completes_and_abandons() {
         ("3", "write", GoalStatus::InProgress),
     ];
     assert_eq!(goals, expected);
-    // An evaluation belongs to its goal, else to the focused one. A finished goal keeps its summary.
+    // An evaluation belongs to its goal, else to the focused one. A finished goal keeps its
+    // summary.
     for (goal, summary) in [(&tree.goals[1], "seen"), (&tree.goals[3], "good")] {
         let goal = serde_json::to_value(goal).unwrap();
         assert_eq!(
@@ -387,7 +394,8 @@ async fn goal_tool_adds_focuses_completes_and_abandons() {
     world.finish().await;
 }
 
-/// A tool of a program: a typed argument, a title, an output that is shown once, and the line that replaces it.
+/// A tool of a program: a typed argument, a title, an output that is shown once, and the line that
+/// replaces it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tool_of_a_program_has_a_schema_and_two_memories() {
     #[derive(serde::Deserialize, JsonSchema)]

@@ -1,7 +1,8 @@
 //! Calls that the hostile model is ordered to make, and their expected outcomes: one row per case.
 //!
-//! In orders, `$OUTSIDE`, `$USER`, `$PROJECT`, `$PORT`, `$TEST` and `$BYSTANDER` are replaced by values of the scene,
-//! `$BIG` by a megabyte of text, and `$DEEP` by brackets that are nested too deeply.
+//! In orders, `$OUTSIDE`, `$USER`, `$PROJECT`, `$PORT`, `$TEST` and `$BYSTANDER` are replaced by
+//! values of the scene, `$BIG` by a megabyte of text, and `$DEEP` by brackets that are nested too
+//! deeply.
 
 use serde_json::{Value, json};
 use soong::RunRequest;
@@ -33,7 +34,8 @@ impl Channel {
 /// Expected outcome of a case.
 #[derive(Clone, Copy)]
 pub struct Want {
-    /// For each call `ok` or the error code, separated by spaces. A single word applies to all calls.
+    /// For each call `ok` or the error code, separated by spaces. A single word applies to all
+    /// calls.
     pub codes: &'static str,
     /// Paths that change in the project.
     pub changes: &'static [&'static str],
@@ -53,8 +55,8 @@ pub struct Case {
 }
 
 impl Case {
-    /// Returns the expected outcome with this approver. `None`: the case is skipped, because the model may then do as
-    /// ordered.
+    /// Returns the expected outcome with this approver. `None`: the case is skipped, because the
+    /// model may then do as ordered.
     pub fn want(&self, approver: Approver) -> Option<Want> {
         match approver {
             Approver::Nobody => Some(self.nobody),

@@ -4,7 +4,8 @@ use serde_json::json;
 
 use super::cases::{Case, Want, asks, call, command, never};
 
-/// Commands that try to escape the sandbox. Their exit codes do not matter; their changes are checked.
+/// Commands that try to escape the sandbox. Their exit codes do not matter; their changes are
+/// checked.
 pub fn commands() -> Vec<Case> {
     [
         ("writes outside by a command", "echo x > $OUTSIDE/new.txt; echo x >> $OUTSIDE/secret.txt"),

@@ -1,5 +1,5 @@
-//! Orders to the hostile model that concern the runtime itself: permissions, children, budgets, artifacts and invalid
-//! arguments.
+//! Orders to the hostile model that concern the runtime itself: permissions, children, budgets,
+//! artifacts and invalid arguments.
 
 use serde_json::{Value, json};
 use soong::{RunRequest, protocol::Budget};

@@ -1,8 +1,8 @@
-//! Environment of the hostile model: a project with the home of the runtime inside it, the home folder of a user, and
-//! files around them that the model must not touch.
+//! Environment of the hostile model: a project with the home of the runtime inside it, the home
+//! folder of a user, and files around them that the model must not touch.
 //!
-//! Each of those files contains a canary, so that reading it is detected. Elsewhere: the calls that the model makes
-//! (`cases.rs`).
+//! Each of those files contains a canary, so that reading it is detected. Elsewhere: the calls that
+//! the model makes (`cases.rs`).
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -186,7 +186,8 @@ impl Scene {
         }
     }
 
-    /// Returns the files of the runtime that contain a canary, except those that the scene created with one.
+    /// Returns the files of the runtime that contain a canary, except those that the scene created
+    /// with one.
     pub fn stored_canaries(&self) -> Vec<PathBuf> {
         let mut stored = BTreeMap::new();
         let put = |path: &Path| !RUNTIMES_OWN.iter().any(|name| path.ends_with(name));
@@ -240,8 +241,8 @@ impl Scene {
         found.into_keys().collect()
     }
 
-    /// Returns the processes that commands of this scene have left, recognized by their environment, working
-    /// directory or arguments.
+    /// Returns the processes that commands of this scene have left, recognized by their
+    /// environment, working directory or arguments.
     pub fn processes(&self) -> Vec<u32> {
         let root = self.root();
         let name = root.to_str().unwrap().as_bytes();

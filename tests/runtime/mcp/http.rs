@@ -316,8 +316,8 @@ async fn call_without_an_answer_times_out() {
     world.finish().await;
 }
 
-/// Replies like `echo` within a session whose id is `number`. Requests with another session id get the reply of
-/// `refusal`.
+/// Replies like `echo` within a session whose id is `number`. Requests with another session id get
+/// the reply of `refusal`.
 fn in_session(request: &Request, number: usize, refusal: fn(&Request) -> Reply) -> Reply {
     let number = number.to_string();
     if request.body["method"] != "initialize"
@@ -481,8 +481,8 @@ async fn a_tool_that_requires_a_task_is_not_offered() {
     world.finish().await;
 }
 
-/// Runs one call of `echo` with these replies to `tools/call`, and returns the output of the run, and the number of calls
-/// that the server has received.
+/// Runs one call of `echo` with these replies to `tools/call`, and returns the output of the run,
+/// and the number of calls that the server has received.
 async fn output_of_call(
     reply: impl Fn(usize, &Request) -> Reply + Send + Sync + 'static,
 ) -> (String, usize) {

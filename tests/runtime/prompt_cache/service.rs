@@ -1,6 +1,7 @@
 //! A model service with a prompt cache that follows the published rules of a provider.
 //!
-//! A cache entry is a beginning of a prompt. It can be read once the answer to the request that wrote it has begun.
+//! A cache entry is a beginning of a prompt. It can be read once the answer to the request that
+//! wrote it has begun.
 
 use std::{
     collections::BTreeMap,
@@ -26,7 +27,8 @@ const BLOCK_TOKENS: usize = 128;
 pub enum CacheRules {
     /// Anthropic: up to a block that is marked, at most four.
     Marks,
-    /// OpenAI from GPT 5.6 on: up to a part that is marked, and up to the last part; apart for each key.
+    /// OpenAI from GPT 5.6 on: up to a part that is marked, and up to the last part; apart for each
+    /// key.
     Breakpoints,
     /// The same in chat completions.
     ChatBreakpoints,
@@ -58,8 +60,9 @@ pub struct CachingService {
 }
 
 impl CachingService {
-    /// Starts a service that answers every request with a short text. `min_tokens`: the shortest prompt that is cached.
-    /// `answer_after`: the time until the answer, and until others can read what the request has written.
+    /// Starts a service that answers every request with a short text. `min_tokens`: the shortest
+    /// prompt that is cached. `answer_after`: the time until the answer, and until others can read
+    /// what the request has written.
     pub fn start(rules: CacheRules, min_tokens: usize, answer_after: Duration) -> Self {
         let counted: Arc<Mutex<Vec<Counted>>> = Arc::default();
         let seen = Arc::clone(&counted);
@@ -173,7 +176,8 @@ fn common_length(a: &str, b: &str) -> usize {
     a.bytes().zip(b.bytes()).take_while(|(a, b)| a == b).count()
 }
 
-/// Returns the blocks of a prompt in the order in which the provider reads them, and whether each carries a mark.
+/// Returns the blocks of a prompt in the order in which the provider reads them, and whether each
+/// carries a mark.
 fn blocks(rules: CacheRules, body: &Value) -> Vec<(String, bool)> {
     let (mark, system, messages) = match rules {
         CacheRules::Marks => ("cache_control", &body["system"], &body["messages"]),

@@ -1,8 +1,8 @@
 //! Canaries: the secrets of the environment, and the search for them.
 //!
-//! A canary counts as found in each of its forms: plain, in JSON, in JSON nested in JSON, and percent-encoded in a
-//! URL. Any piece of a form with `PIECE_BYTES` bytes also counts, because a text that is cut in the middle of a
-//! secret still discloses a part of it.
+//! A canary counts as found in each of its forms: plain, in JSON, in JSON nested in JSON, and
+//! percent-encoded in a URL. Any piece of a form with `PIECE_BYTES` bytes also counts, because a
+//! text that is cut in the middle of a secret still discloses a part of it.
 
 use std::{
     collections::HashMap,
@@ -15,8 +15,8 @@ use soong::Environment;
 /// Length of the shortest piece of a secret that counts as a leak, in bytes.
 const PIECE_BYTES: usize = 12;
 
-/// Secrets by variable name. `TICKETS_AUTHORIZATION` and `SEARCH_WORD` are secrets only because the configuration
-/// names them.
+/// Secrets by variable name. `TICKETS_AUTHORIZATION` and `SEARCH_WORD` are secrets only because the
+/// configuration names them.
 pub const SECRETS: [(&str, &str); 6] = [
     ("SERVICE_TOKEN", "tok\"en\\canary/00%41+x'y z"),
     ("DB_PASSWORD", "pässwörd-канарейка-9f8e7d"),
@@ -28,8 +28,8 @@ pub const SECRETS: [(&str, &str); 6] = [
         "-----BEGIN-----\nCANARYLINEONE0123456789\nCANARYLINETWO9876543210\n-----END-----",
     ),
 ];
-/// Value that is not secret, according to the name of its variable. A search that does not find it has searched
-/// nothing.
+/// Value that is not secret, according to the name of its variable. A search that does not find it
+/// has searched nothing.
 pub const CONTROL: (&str, &str) = ("PLAIN_NOTE", "control-canary-4242424242");
 
 /// Returns a text with all secrets, in several forms, and the control value.
@@ -38,8 +38,8 @@ pub fn blurt() -> String {
         .iter()
         .chain([&CONTROL])
         .map(|(name, value)| format!("{name} is <{value}>."));
-    // The form for JSON nested in JSON is left out: in tool arguments, it would be nested deeper than redaction and
-    // this search look.
+    // The form for JSON nested in JSON is left out: in tool arguments, it would be nested deeper
+    // than redaction and this search look.
     let [_, once, _, others @ ..] = [0, 1, 2, 3, 4, 5, 6];
     let ways = [once].into_iter().chain(others);
     let written = ways
@@ -59,7 +59,8 @@ pub fn environment(more: &[(&str, &str)]) -> Environment {
 pub struct Search {
     /// Pieces of secrets, each with the variable name of its secret.
     pieces: HashMap<Vec<u8>, &'static str>,
-    /// Whether any piece begins with a pair of bytes, indexed by the pair. Rules out most positions quickly.
+    /// Whether any piece begins with a pair of bytes, indexed by the pair. Rules out most positions
+    /// quickly.
     begins: Vec<bool>,
     places: Vec<(String, usize)>,
     /// Matches: variable name, place and surrounding text.
@@ -129,7 +130,8 @@ impl Search {
         }
     }
 
-    /// Checks that the search found the control value and no secret, in at least `least_places` places.
+    /// Checks that the search found the control value and no secret, in at least `least_places`
+    /// places.
     #[track_caller]
     pub fn end(self, least_places: usize) {
         let bytes: usize = self.places.iter().map(|(_, size)| size).sum();

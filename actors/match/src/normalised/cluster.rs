@@ -1,7 +1,8 @@
-//! Clusters: the smallest sequences of characters that quote mapping and NFKC can normalize independently.
+//! Clusters: the smallest sequences of characters that quote mapping and NFKC can normalize
+//! independently.
 //!
-//! NFKC is computed step by step (decompose, order, compose), because each resulting character must be mapped to its
-//! original characters.
+//! NFKC is computed step by step (decompose, order, compose), because each resulting character must
+//! be mapped to its original characters.
 //!
 //! Elsewhere: spaces and the text as a whole (`normalised.rs`).
 
@@ -26,7 +27,8 @@ pub(super) enum ClusterRole {
     Joining,
 }
 
-/// Bit set of the characters below U+10000 that are plain. Computing the property for each character is too slow.
+/// Bit set of the characters below U+10000 that are plain. Computing the property for each
+/// character is too slow.
 static PLAIN: LazyLock<Vec<u64>> = LazyLock::new(|| {
     let is_plain = |code: u32| {
         char::from_u32(code).is_some_and(|ch| ClusterRole::look_up(ch) == ClusterRole::Plain)
@@ -93,7 +95,8 @@ pub(super) fn map_punctuation(ch: char) -> char {
     }
 }
 
-/// Returns the length in bytes of the plain characters at the start of `rest`, up to the first ASCII character.
+/// Returns the length in bytes of the plain characters at the start of `rest`, up to the first
+/// ASCII character.
 pub(super) fn plain_len(rest: &str) -> usize {
     let is_other =
         |&(_, ch): &(usize, char)| ch.is_ascii() || ClusterRole::of(ch) != ClusterRole::Plain;
@@ -102,7 +105,8 @@ pub(super) fn plain_len(rest: &str) -> usize {
         .map_or(rest.len(), |(at, _)| at)
 }
 
-/// Returns the length in bytes of the characters at the start of `rest` that join the character before it.
+/// Returns the length in bytes of the characters at the start of `rest` that join the character
+/// before it.
 pub(super) fn joining_len(rest: &str, budget: &mut WorkBudget<'_>) -> Result<usize, MatchError> {
     for (at, ch) in rest.char_indices() {
         if ClusterRole::of(ch) != ClusterRole::Joining {
@@ -113,7 +117,8 @@ pub(super) fn joining_len(rest: &str, budget: &mut WorkBudget<'_>) -> Result<usi
     Ok(rest.len())
 }
 
-/// A character being normalized, with its canonical combining class and its byte range in the original.
+/// A character being normalized, with its canonical combining class and its byte range in the
+/// original.
 #[derive(Debug, Clone, Copy)]
 struct Item {
     ch: char,
@@ -156,7 +161,8 @@ impl Cluster {
         Ok(())
     }
 
-    /// Returns the characters with their ranges in the original. Characters with inseparable origins share one range.
+    /// Returns the characters with their ranges in the original. Characters with inseparable
+    /// origins share one range.
     pub(super) fn parts(&self) -> impl Iterator<Item = (char, Range<usize>)> {
         self.items
             .iter()
@@ -178,7 +184,8 @@ impl Cluster {
             budget.spend(16)?;
             let item = self.items[at];
             if let Some(starter) = starter {
-                // A mark is blocked if a character between it and the starter has an equal or higher class.
+                // A mark is blocked if a character between it and the starter has an equal or
+                // higher class.
                 let is_next = starter + 1 == kept;
                 let is_free = is_next || self.items[kept - 1].class < item.class;
                 let base: &mut Item = &mut self.items[starter];

@@ -80,7 +80,8 @@ proptest! {
     fn original_range_normalizes_to_the_selected_text(
         text in small_text(ODD, 1..24), from in any::<prop::sample::Index>(), to in any::<prop::sample::Index>(),
     ) {
-        // A mark that contributes its own space may lose the space after Latin or CJK, but keeps it if it is alone.
+        // A mark that contributes its own space may lose the space after Latin or CJK, but keeps it
+        // if it is alone.
         let text = text.replace(['゛', '¨'], "");
         let normal = with_unlimited_budget(|budget| NormalizedText::of(&text, budget));
         let ends: Vec<usize> = normal.text.char_indices().map(|(at, _)| at).chain([normal.text.len()]).collect();

@@ -14,7 +14,8 @@ pub(super) enum Nearest {
     Found(usize, Range<usize>),
 }
 
-/// Returns the distance from each start in `text`, including the empty suffix, to the whole of `old`.
+/// Returns the distance from each start in `text`, including the empty suffix, to the whole of
+/// `old`.
 fn distances(text: &[char], old: &[char]) -> Vec<usize> {
     let mut column: Vec<usize> = (0..=old.len()).collect();
     let mut bottoms = vec![old.len()];

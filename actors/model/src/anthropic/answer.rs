@@ -1,8 +1,8 @@
 //! Events of an answer.
 //!
-//! An answer is a list of blocks, each with an index. Pieces of several blocks may alternate. Compatible servers leave out
-//! indexes and starts: a piece is added to the last block with its index and kind, else, if it has no index, to the last
-//! block of its kind.
+//! An answer is a list of blocks, each with an index. Pieces of several blocks may alternate.
+//! Compatible servers leave out indexes and starts: a piece is added to the last block with its
+//! index and kind, else, if it has no index, to the last block of its kind.
 
 use std::collections::HashSet;
 
@@ -308,8 +308,8 @@ impl MessageAnswer {
         Ok(self.limits.check(self.size)?)
     }
 
-    /// Returns the position of the block to which a piece belongs. Text without a block starts one; other pieces without a
-    /// block belong to none.
+    /// Returns the position of the block to which a piece belongs. Text without a block starts one;
+    /// other pieces without a block belong to none.
     fn position(&mut self, index: Option<u64>, delta: &str) -> Option<usize> {
         let takes = |block: &Block| block.kind.takes(delta);
         let of_index = self
@@ -323,7 +323,8 @@ impl MessageAnswer {
         let kind = match delta {
             "text_delta" => BlockKind::Text,
             "thinking_delta" => BlockKind::Thinking,
-            // A piece with the index of no call continues the last call whose input is not complete.
+            // A piece with the index of no call continues the last call whose input is not
+            // complete.
             "input_json_delta" => {
                 let is_open = |block: &Block| takes(block) && !block.has_whole_input();
                 return position.or_else(|| self.blocks.iter().rposition(is_open));
@@ -447,7 +448,8 @@ impl AnswerFormat for MessageAnswer {
 
     fn finish(mut self) -> Result<(Completion, Vec<ProviderItem>), &'static str> {
         let usage = self.usage();
-        // Some servers count from 0 again after each kind of block. Then the order of arrival counts.
+        // Some servers count from 0 again after each kind of block. Then the order of arrival
+        // counts.
         let indexes: HashSet<u64> = self.blocks.iter().filter_map(|block| block.index).collect();
         if indexes.len() == self.blocks.len() {
             self.blocks.sort_by_key(|block| block.index);

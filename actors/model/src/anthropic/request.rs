@@ -116,9 +116,9 @@ fn system(request: &ModelRequest, mark: CacheControl) -> Vec<Block<'_>> {
     blocks
 }
 
-/// Returns the messages. The last two messages of the user carry a cache mark: the previous request wrote the first, and
-/// the next request reads the second. Another one ends the part that sibling runs send too. With that of the
-/// system prompt, these are the four marks that the API allows.
+/// Returns the messages. The last two messages of the user carry a cache mark: the previous request
+/// wrote the first, and the next request reads the second. Another one ends the part that sibling
+/// runs send too. With that of the system prompt, these are the four marks that the API allows.
 fn messages<'a>(
     turns: &'a [Turn<'_>],
     request: &'a ModelRequest,

@@ -1,7 +1,8 @@
 //! The thinking that each Claude model accepts, by its name.
 //!
-//! Rules as of version 2026-10-21 of the API: <https://platform.claude.com/docs/en/build-with-claude/thinking>. A model
-//! whose name is not understood is a model of a compatible service; nothing is sent to it that was not configured.
+//! Rules as of version 2026-10-21 of the API:
+//! <https://platform.claude.com/docs/en/build-with-claude/thinking>. A model whose name is not
+//! understood is a model of a compatible service; nothing is sent to it that was not configured.
 
 use serde::Serialize;
 use soong_protocol::{Effort, ProviderItem, Role};
@@ -58,7 +59,8 @@ pub(super) struct ThinkingSettings {
 }
 
 impl Claude {
-    /// Reads a name such as `claude-opus-4-5-20251101`, `anthropic/claude-sonnet-5.5` or `claude-3-5-haiku-latest`.
+    /// Reads a name such as `claude-opus-4-5-20251101`, `anthropic/claude-sonnet-5.5` or
+    /// `claude-3-5-haiku-latest`.
     pub(super) fn parse(model: &str) -> Option<Self> {
         let name = model.to_ascii_lowercase();
         let (_, rest) = name.split_once("claude-")?;
@@ -89,7 +91,8 @@ impl Claude {
         self.is_from(4, 6)
     }
 
-    /// Returns the levels of effort, in ascending order. `none` is one of them if thinking can be switched off.
+    /// Returns the levels of effort, in ascending order. `none` is one of them if thinking can be
+    /// switched off.
     fn levels(self) -> &'static [Effort] {
         match (self.family, self.version) {
             (ClaudeFamily::Opus, (4, 5)) => &[NoEffort, Low, Medium, High],
@@ -147,8 +150,8 @@ pub(super) fn max_tokens(call: &Call<'_>) -> u64 {
     call.max_output_tokens.unwrap_or_else(known)
 }
 
-/// Returns whether the request ends with results of an answer whose thinking cannot be returned. With a budget, the API
-/// requires that such an answer begins with thinking.
+/// Returns whether the request ends with results of an answer whose thinking cannot be returned.
+/// With a budget, the API requires that such an answer begins with thinking.
 fn has_open_answer_without_thinking(call: &Call<'_>) -> bool {
     let messages = &call.request.messages;
     let mut since_answer = messages
@@ -173,8 +176,8 @@ fn has_open_answer_without_thinking(call: &Call<'_>) -> bool {
     })
 }
 
-/// Returns thinking and effort of a request. Summaries are requested wherever the model thinks, because newer models send
-/// none by default.
+/// Returns thinking and effort of a request. Summaries are requested wherever the model thinks,
+/// because newer models send none by default.
 pub(super) fn settings(call: &Call<'_>) -> ThinkingSettings {
     const DISPLAY: &str = "summarized";
     if call.adaptation.no_reasoning {

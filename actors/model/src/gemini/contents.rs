@@ -141,7 +141,8 @@ impl Content<'_> {
 }
 
 impl Writer<'_> {
-    /// Returns the contents of a turn: the results, which must be alone, and the messages of the user; or an answer.
+    /// Returns the contents of a turn: the results, which must be alone, and the messages of the
+    /// user; or an answer.
     fn turn<'a>(&'a self, turn: &'a Turn<'_>) -> Vec<Content<'a>> {
         let (results, inputs) = match turn {
             Turn::Model(answer) => {

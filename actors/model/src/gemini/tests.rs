@@ -218,7 +218,8 @@ async fn rejected_signature_is_replaced() {
     );
 }
 
-/// Vertex AI takes ids of models that send some. Without ids, only the order of the results tells to which call each belongs.
+/// Vertex AI takes ids of models that send some. Without ids, only the order of the results tells
+/// to which call each belongs.
 #[tokio::test]
 async fn calls_have_ids_if_the_service_takes_them() {
     let rejects_ids = Arc::new(AtomicBool::new(false));

@@ -60,7 +60,8 @@ pub(super) fn support(model: &str) -> ReasoningSupport {
     ReasoningSupport::levels(levels)
 }
 
-/// Returns the thinking of a request. `None` if the model does not think, or nothing is known about it.
+/// Returns the thinking of a request. `None` if the model does not think, or nothing is known about
+/// it.
 pub(super) fn config(call: &Call<'_>) -> Option<ThinkingConfig> {
     let support = support(call.model);
     if call.adaptation.no_reasoning || support == ReasoningSupport::NONE {

@@ -1,6 +1,8 @@
-//! Assembling an answer from its chunks: text, reasoning, tool calls with unique ids, usage (MOD-4).
+//! Assembling an answer from its chunks: text, reasoning, tool calls with unique ids, usage
+//! (MOD-4).
 //!
-//! Pure. Whatever a server sends, the resulting completion can be sent back: every call has a name and a unique id.
+//! Pure. Whatever a server sends, the resulting completion can be sent back: every call has a name
+//! and a unique id.
 //!
 //! Elsewhere: bytes (`events.rs`) and their form (`wire.rs`).
 
@@ -32,7 +34,8 @@ pub(crate) struct Assembler {
     size: AnswerSize,
     text: String,
     reasoning: String,
-    /// Whether the service names the reasoning `reasoning_content`: such services accept it back, and DeepSeek requires it.
+    /// Whether the service names the reasoning `reasoning_content`: such services accept it back,
+    /// and DeepSeek requires it.
     returns_reasoning: bool,
     /// OpenRouter's parts of the reasoning.
     details: ReasoningDetails,
@@ -169,8 +172,9 @@ impl Assembler {
         Ok(())
     }
 
-    /// Returns the position of the call to which a piece belongs: that with its index, else with its id, else the last one. A
-    /// piece with a new index but neither id nor name continues the last call, unless its arguments are complete JSON.
+    /// Returns the position of the call to which a piece belongs: that with its index, else with
+    /// its id, else the last one. A piece with a new index but neither id nor name continues the
+    /// last call, unless its arguments are complete JSON.
     fn position_of_call(&self, index: Option<u64>, id: &str, name: &str) -> Option<usize> {
         let of_index = self
             .calls
@@ -363,8 +367,9 @@ impl PartialCall {
 
     /// Returns whether a piece that seems to belong to this call is the beginning of another call.
     ///
-    /// Some servers send all parallel calls with index 0, with no index, or with the same id; others repeat name and
-    /// id with every piece. The calls are distinguished by whether the arguments so far are complete.
+    /// Some servers send all parallel calls with index 0, with no index, or with the same id;
+    /// others repeat name and id with every piece. The calls are distinguished by whether the
+    /// arguments so far are complete.
     fn is_complete_before(&self, has_index: bool, id: &str, name: &str, arguments: &str) -> bool {
         if name.is_empty() || self.name.is_empty() {
             return false;

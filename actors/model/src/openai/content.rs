@@ -1,7 +1,7 @@
 //! Content of messages in the form of chat completions: text, or a list of parts.
 //!
-//! Only user messages may contain images and files. Those of tool results follow the results in a user message of their
-//! own.
+//! Only user messages may contain images and files. Those of tool results follow the results in a
+//! user message of their own.
 
 use std::borrow::Cow;
 
@@ -114,7 +114,8 @@ impl<'a> Content<'a> {
         }
     }
 
-    /// Returns this content as a list of parts, unless it is empty. Only parts can carry a breakpoint.
+    /// Returns this content as a list of parts, unless it is empty. Only parts can carry a
+    /// breakpoint.
     pub(super) fn into_list(self) -> Self {
         match self {
             Self::Text(text) if text.is_empty() => Self::Text(text),
@@ -142,7 +143,8 @@ impl<'a> Content<'a> {
         }
     }
 
-    /// Returns the content of a user message with the files of tool results. `None` if there are none.
+    /// Returns the content of a user message with the files of tool results. `None` if there are
+    /// none.
     pub(super) fn of_tool_files(files: &[&'a PartFile], request: &'a ModelRequest) -> Option<Self> {
         let files = files
             .iter()

@@ -1,7 +1,7 @@
 //! The levels of reasoning that each model of OpenAI accepts, by its name.
 //!
-//! Rules as of November 2026: <https://developers.openai.com/api/docs/guides/reasoning>. Nothing is known about other
-//! names, which are models of compatible services or deployments.
+//! Rules as of November 2026: <https://developers.openai.com/api/docs/guides/reasoning>. Nothing is
+//! known about other names, which are models of compatible services or deployments.
 
 use soong_protocol::Effort::{self, High, Low, Max, Medium, Minimal, None as NoEffort, Xhigh};
 

@@ -1,17 +1,21 @@
-//! OpenRouter's parts of the reasoning: collected from a stream, stored, and sent back as they arrived.
+//! OpenRouter's parts of the reasoning: collected from a stream, stored, and sent back as they
+//! arrived.
 //!
-//! A part has a type: `reasoning.text` (with `text`, and the model's `signature`), `reasoning.summary` (with `summary`)
-//! or `reasoning.encrypted` (with `data`). A part arrives in pieces, which have the same type and index. Models behind
-//! OpenRouter reject a conversation with tool calls whose parts are missing or changed
+//! A part has a type: `reasoning.text` (with `text`, and the model's `signature`),
+//! `reasoning.summary` (with `summary`) or `reasoning.encrypted` (with `data`). A part arrives in
+//! pieces, which have the same type and index. Models behind OpenRouter reject a conversation with
+//! tool calls whose parts are missing or changed
 //! (<https://openrouter.ai/docs/guides/best-practices/reasoning-tokens>). Pure.
 
 use serde_json::{Map, Value, value::RawValue};
 use soong_protocol::ProviderItem;
 
-/// Name of the parts in answers and requests, and of the item that stores those without a text of the message.
+/// Name of the parts in answers and requests, and of the item that stores those without a text of
+/// the message.
 pub(super) const REASONING_DETAILS: &str = "reasoning_details";
 
-/// Data of reasoning that is not sent back, because the service sent it under another name than `reasoning_content`.
+/// Data of reasoning that is not sent back, because the service sent it under another name than
+/// `reasoning_content`.
 pub(super) const NOT_RETURNED: &str = "not_returned";
 
 /// The parts of an answer in progress.
@@ -56,8 +60,8 @@ impl ReasoningDetails {
         }
     }
 
-    /// Returns the parts as items of the answer. `reasoning` is the text of the message: a part whose text continues it
-    /// is stored without it.
+    /// Returns the parts as items of the answer. `reasoning` is the text of the message: a part
+    /// whose text continues it is stored without it.
     pub(super) fn items(self, reasoning: &str) -> Vec<ProviderItem> {
         let texts: String = self.parts.iter().map(text_of).collect();
         if texts != reasoning {
@@ -94,7 +98,8 @@ impl ReasoningDetails {
     }
 }
 
-/// Returns a stored part as it arrived. `text` is its part of the reasoning. `None` if the data is no part.
+/// Returns a stored part as it arrived. `text` is its part of the reasoning. `None` if the data is
+/// no part.
 pub(super) fn restored(data: &Value, text: &str) -> Option<Value> {
     let mut part = data.as_object()?.clone();
     if let Some(name) = text_name(&part).filter(|_| !text.is_empty()) {
@@ -119,7 +124,8 @@ fn text_of(part: &Map<String, Value>) -> &str {
         .unwrap_or_default()
 }
 
-/// Returns whether a piece belongs to the last part: it has the same type, and neither another index nor another id.
+/// Returns whether a piece belongs to the last part: it has the same type, and neither another
+/// index nor another id.
 fn continues(part: &Map<String, Value>, piece: &Map<String, Value>) -> bool {
     let is_same = |key: &str| match (part.get(key), piece.get(key)) {
         (Some(Value::Null) | None, _) | (_, Some(Value::Null) | None) => true,

@@ -1,7 +1,7 @@
 //! Request body in OpenAI's form, serialized directly from the run's data (MOD-2).
 //!
-//! Texts and files are not copied before they are serialized. Calls of tools are, if they are sent under another name
-//! (`names.rs`).
+//! Texts and files are not copied before they are serialized. Calls of tools are, if they are sent
+//! under another name (`names.rs`).
 //!
 //! Elsewhere: detecting that a model rejects a parameter (`failure.rs`), and sending (`http.rs`).
 
@@ -86,8 +86,8 @@ impl Serialize for RequestBody<'_> {
     }
 }
 
-/// Returns whether a model is one of OpenAI, which rejects long ids. Other services may expect the ids that they have
-/// made.
+/// Returns whether a model is one of OpenAI, which rejects long ids. Other services may expect the
+/// ids that they have made.
 fn is_of_openai(model: &str) -> bool {
     let name = model
         .rsplit('/')
@@ -101,8 +101,8 @@ fn is_of_openai(model: &str) -> bool {
     name.starts_with("gpt-") || name.starts_with("chatgpt") || is_numbered(&name)
 }
 
-/// Returns a short id for each id of a call that is too long. It depends on earlier messages only, so that the
-/// beginning of a conversation stays the same.
+/// Returns a short id for each id of a call that is too long. It depends on earlier messages only,
+/// so that the beginning of a conversation stays the same.
 fn short_ids(messages: &[Arc<Message>]) -> HashMap<&str, String> {
     let mut short_ids = HashMap::new();
     for call in messages.iter().flat_map(|message| &message.tool_calls) {
@@ -125,8 +125,8 @@ pub(super) fn limit_name(adaptation: Adaptation) -> &'static str {
     }
 }
 
-/// Returns the schema of the answer. It is not sent to an unknown model together with tools, because many local servers
-/// then prevent calls of tools.
+/// Returns the schema of the answer. It is not sent to an unknown model together with tools,
+/// because many local servers then prevent calls of tools.
 fn output_schema<'a>(call: &Call<'a>) -> Option<&'a Value> {
     let is_known = || ModelCatalog::built_in().find(call.model).is_some();
     call.output_schema()
@@ -153,10 +153,12 @@ struct StreamOptions {
 
 struct Messages<'a> {
     call: Call<'a>,
-    /// Places of the last two messages before an answer; `None` if the model does not cache at breakpoints.
+    /// Places of the last two messages before an answer; `None` if the model does not cache at
+    /// breakpoints.
     ///
-    /// Breakpoints are at the same places as with the Responses API: at the end of the system prompt and of what sibling
-    /// runs send too, before context, and at the end of the last two turns of the user.
+    /// Breakpoints are at the same places as with the Responses API: at the end of the system
+    /// prompt and of what sibling runs send too, before context, and at the end of the last two
+    /// turns of the user.
     breakpoints: Option<[Option<usize>; 2]>,
     /// Short ids of calls with ids that OpenAI would reject.
     short_ids: HashMap<&'a str, String>,
@@ -205,8 +207,8 @@ impl<'a> Serialize for Messages<'a> {
                 serialize_tool_files(&mut list, &mut tool_files, request)?;
             }
             let data = returned.data(message);
-            // Context joins a result. A message of the user would end the turn: many services then drop the reasoning
-            // before it.
+            // Context joins a result. A message of the user would end the turn: many services then
+            // drop the reasoning before it.
             let is_result = message.role == Role::Tool;
             let content = if is_result {
                 self.input_content(place)
@@ -260,8 +262,9 @@ impl<'a> Messages<'a> {
         self.short_ids.get(id).map_or(id, String::as_str)
     }
 
-    /// Returns the content of all messages of the user from here on, up to the next answer, and of the context after
-    /// them. They are sent as one message, because many chat templates reject two of them in a row.
+    /// Returns the content of all messages of the user from here on, up to the next answer, and of
+    /// the context after them. They are sent as one message, because many chat templates reject two
+    /// of them in a row.
     fn user_content(&self, first: usize) -> Content<'a> {
         let request = self.call.request;
         let following = request.messages[first + 1..]
@@ -334,7 +337,8 @@ struct System<'a> {
     content: Blocks<'a>,
 }
 
-/// The system blocks as one text, because many chat templates reject more than one leading system message.
+/// The system blocks as one text, because many chat templates reject more than one leading system
+/// message.
 struct Blocks<'a>(&'a ModelRequest);
 
 impl fmt::Display for Blocks<'_> {

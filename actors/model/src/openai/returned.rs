@@ -1,8 +1,8 @@
-//! Data of earlier answers that a service expects back: the reasoning, OpenRouter's parts of it, and Gemini's thought
-//! signatures.
+//! Data of earlier answers that a service expects back: the reasoning, OpenRouter's parts of it,
+//! and Gemini's thought signatures.
 //!
-//! Data is returned to the service, account and model that sent it. Gemini 3 and DeepSeek reject tool calls that lack it,
-//! so calls of other models get the substitute that these services accept.
+//! Data is returned to the service, account and model that sent it. Gemini 3 and DeepSeek reject
+//! tool calls that lack it, so calls of other models get the substitute that these services accept.
 //!
 //! Elsewhere: collecting the data (`assemble.rs`), repeating a request without it (`failure.rs`).
 
@@ -55,8 +55,8 @@ impl<'a> ReturnedData<'a> {
         }
     }
 
-    /// Returns the data that is sent with a message. It depends on the message alone, so that the beginning of a
-    /// conversation stays the same.
+    /// Returns the data that is sent with a message. It depends on the message alone, so that the
+    /// beginning of a conversation stays the same.
     pub(super) fn data(&self, message: &'a Message) -> MessageData<'a> {
         if message.role != Role::Assistant {
             return MessageData::default();

@@ -40,13 +40,14 @@ pub struct ServedModel {
     pub context_window: Option<u64>,
 }
 
-/// Asks the server of a profile for its list of models (`GET BASE_URL/models`, of the API of OpenAI). Models for
-/// other purposes, such as embeddings, speech and images, are left out.
+/// Asks the server of a profile for its list of models (`GET BASE_URL/models`, of the API of
+/// OpenAI). Models for other purposes, such as embeddings, speech and images, are left out.
 ///
 /// The key is sent as for chat completions. `timeout` applies to the connection and to each read.
 ///
 /// # Errors
-/// An address or key that cannot be sent; a server that cannot be reached, or whose answer is no list.
+/// An address or key that cannot be sent; a server that cannot be reached, or whose answer is no
+/// list.
 pub async fn served_models(
     config: &ModelConfig,
     environment: &Environment,

@@ -1,7 +1,8 @@
 //! Asks a server about a model that it runs.
 //!
-//! Only llama.cpp, Ollama and LM Studio have routes for that, in addition to the list of models of the API of OpenAI. Each is
-//! recognized by its own route; any other server states at most a window, in its list.
+//! Only llama.cpp, Ollama and LM Studio have routes for that, in addition to the list of models of
+//! the API of OpenAI. Each is recognized by its own route; any other server states at most a
+//! window, in its list.
 //!
 //! Elsewhere: when a server is asked, and where the facts are stored (`model_facts.rs` of `soong`).
 
@@ -41,7 +42,8 @@ struct ServerRoutes {
 }
 
 impl ServerRoutes {
-    /// Requests the routes at the same time. A route that is not answered within [`ROUTE_TIMEOUT`] is not known.
+    /// Requests the routes at the same time. A route that is not answered within [`ROUTE_TIMEOUT`]
+    /// is not known.
     async fn ask(base_url: &BaseUrl, http: &HttpClient) -> Self {
         let deadline = Instant::now() + ROUTE_TIMEOUT;
         let ask = async |path: &str| match base_url.root_endpoint(path) {
@@ -85,7 +87,8 @@ impl ServerRoutes {
         }
     }
 
-    /// Returns whether the entries of the list are those of LM Studio. Some servers answer any path with their list of models.
+    /// Returns whether the entries of the list are those of LM Studio. Some servers answer any path
+    /// with their list of models.
     fn has_lm_studio_entries(&self) -> bool {
         let entries = self.lm_studio_models["data"]
             .as_array()
@@ -122,9 +125,10 @@ fn entry<'a>(list: &'a Value, name: &str, model: &str) -> Option<&'a Value> {
         .find(|entry| entry[name] == model || entry[name] == *with_tag)
 }
 
-/// Returns the address of the server of a profile that is asked about its models, without user, password and query. `None`
-/// if the service is the vendor's own, or has no usable address. `is_known`: the model is in the table of models; then only
-/// a server of this network is asked, because it may run the model with a smaller window.
+/// Returns the address of the server of a profile that is asked about its models, without user,
+/// password and query. `None` if the service is the vendor's own, or has no usable address.
+/// `is_known`: the model is in the table of models; then only a server of this network is asked,
+/// because it may run the model with a smaller window.
 pub fn server_address(
     config: &ModelConfig,
     environment: &Environment,
@@ -153,8 +157,8 @@ fn base_url(config: &ModelConfig, environment: &Environment) -> Option<BaseUrl> 
     BaseUrl::parse(config, provider, endpoint, environment).ok()
 }
 
-/// Creates a client for the routes of a server, with the key and the headers of its profile. `timeout` applies to the
-/// connection and to each read.
+/// Creates a client for the routes of a server, with the key and the headers of its profile.
+/// `timeout` applies to the connection and to each read.
 ///
 /// # Errors
 /// A key or header that cannot be sent; a variable of `header_env` that is not set.
@@ -170,8 +174,9 @@ pub(super) fn http_client(
     HttpClient::new(base_url, headers, timeout)
 }
 
-/// Asks the server of a profile about one of its models. Takes at most 300 ms; what the server has not answered by then is
-/// not known. A server in another network is asked only for its list of models.
+/// Asks the server of a profile about one of its models. Takes at most 300 ms; what the server has
+/// not answered by then is not known. A server in another network is asked only for its list of
+/// models.
 pub async fn server_facts(
     config: &ModelConfig,
     environment: &Environment,
@@ -249,8 +254,8 @@ pub(super) fn window_of(entry: &Value) -> Option<u64> {
         .filter(|window| *window > 0)
 }
 
-/// Returns the window that the parameters of an Ollama model set: a line such as `num_ctx 8192`. Without it, Ollama chooses
-/// a window when it loads the model.
+/// Returns the window that the parameters of an Ollama model set: a line such as `num_ctx 8192`.
+/// Without it, Ollama chooses a window when it loads the model.
 fn ollama_window(model_info: &Value) -> Option<u64> {
     let mut lines = model_info["parameters"].as_str()?.lines();
     let value = lines.find_map(|line| line.trim().strip_prefix("num_ctx"))?;

@@ -1,7 +1,7 @@
 //! Chunks in the form that servers send: lenient, borrowed, with every field optional (MOD-4).
 //!
-//! Unknown fields are skipped, and values of a wrong type are converted where possible, because servers that call
-//! themselves compatible differ in all of this.
+//! Unknown fields are skipped, and values of a wrong type are converted where possible, because
+//! servers that call themselves compatible differ in all of this.
 //!
 //! Elsewhere: combining the chunks (`assemble.rs`).
 

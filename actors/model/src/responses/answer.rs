@@ -1,11 +1,12 @@
 //! Events of an answer.
 //!
-//! An answer is a list of items. Texts arrive in pieces; the complete item follows, and is what must be sent back. The end
-//! repeats all items.
+//! An answer is a list of items. Texts arrive in pieces; the complete item follows, and is what
+//! must be sent back. The end repeats all items.
 //!
-//! Servers that call themselves compatible leave out the index of an item, count it from another number, or change its id
-//! from event to event. So an item is found by its id or that of its call, else by its index, else it is the last one that
-//! is not done. The index tells the order. The same call occurs once.
+//! Servers that call themselves compatible leave out the index of an item, count it from another
+//! number, or change its id from event to event. So an item is found by its id or that of its call,
+//! else by its index, else it is the last one that is not done. The index tells the order. The same
+//! call occurs once.
 
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -147,7 +148,8 @@ impl ResponseAnswer {
         }
     }
 
-    /// Returns the position of an item of the same kind with the same id, or with the same id of the call, that `may_be` it.
+    /// Returns the position of an item of the same kind with the same id, or with the same id of
+    /// the call, that `may_be` it.
     fn position_of_same(
         &self,
         item: &Map<String, Value>,
@@ -166,7 +168,8 @@ impl ResponseAnswer {
         position("call_id").or_else(|| position("id"))
     }
 
-    /// Returns the position of the item with this index, or of the last one if there is no index. `None` if it is done.
+    /// Returns the position of the item with this index, or of the last one if there is no index.
+    /// `None` if it is done.
     fn position_of_open(&self, index: Option<u64>) -> Option<usize> {
         let position = match index {
             Some(_) => self.items.iter().rposition(|item| item.index == index)?,
@@ -179,10 +182,11 @@ impl ResponseAnswer {
         }
     }
 
-    /// Returns the position of the item to which an event belongs that carries the item itself. Adds an item if there is
-    /// none.
+    /// Returns the position of the item to which an event belongs that carries the item itself.
+    /// Adds an item if there is none.
     fn find_or_add(&mut self, index: Option<u64>, item: &Map<String, Value>) -> usize {
-        // Some gateways give several calls the same id. With another index, the next one is another call.
+        // Some gateways give several calls the same id. With another index, the next one is another
+        // call.
         let may_be = |position: usize| {
             let known = &self.items[position];
             !known.is_done || index.is_none() || known.index.is_none() || known.index == index
@@ -197,8 +201,8 @@ impl ResponseAnswer {
         }
     }
 
-    /// Returns the position of the item to which a piece of a text, or of the arguments of a call, belongs. Adds an item if
-    /// there is none.
+    /// Returns the position of the item to which a piece of a text, or of the arguments of a call,
+    /// belongs. Adds an item if there is none.
     fn find_or_add_for_piece(&mut self, event: &Event) -> usize {
         let is_argument = event.r#type == "response.function_call_arguments.delta";
         let takes =
@@ -307,7 +311,8 @@ impl ResponseAnswer {
             positions.push(position);
         }
         for (index, (item, position)) in (0..).zip(output.into_iter().zip(positions)) {
-            // If the ids have changed, it is the next item of its kind; a call must also do the same.
+            // If the ids have changed, it is the next item of its kind; a call must also do the
+            // same.
             let alike = || {
                 (0..is_matched.len()).find(|at| !is_matched[*at] && self.items[*at].is_like(&item))
             };

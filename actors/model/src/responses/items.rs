@@ -93,7 +93,8 @@ impl<'a> Item<'a> {
             } => return None,
             Piece::Reasoning { data, .. } | Piece::Opaque(data) => Self::Returned(data),
             Piece::Text { text, data } => {
-                // The service requires parts in an item with an id, and accepts a text in one without.
+                // The service requires parts in an item with an id, and accepts a text in one
+                // without.
                 let content = match data.get("id") {
                     Some(_) => Content::Parts(vec![Part::OutputText {
                         text,
@@ -118,8 +119,9 @@ impl<'a> Item<'a> {
 }
 
 impl<'a> OwnItem<'a> {
-    /// Returns the item of a tool result, with its images and files. `as_parts`: always as a list, because only list items
-    /// can carry a breakpoint, and the prompt must not change between requests.
+    /// Returns the item of a tool result, with its images and files. `as_parts`: always as a list,
+    /// because only list items can carry a breakpoint, and the prompt must not change between
+    /// requests.
     pub(super) fn of_result(
         result: &'a CallResult<'_>,
         request: &'a ModelRequest,

@@ -130,14 +130,16 @@ fn reasoning(call: &Call<'_>) -> Option<Reasoning> {
 
 /// Returns the input items.
 ///
-/// Some models cache only at breakpoints, and the service sets one at the newest message only. Ours are:
+/// Some models cache only at breakpoints, and the service sets one at the newest message only. Ours
+/// are:
 /// - at the end of the system prompt;
 /// - at the end of the part that sibling runs send too;
 /// - before each context update, because a rewind replaces it;
-/// - at the end of the last two turns of the user: the previous request wrote the first, the next one reads the second.
+/// - at the end of the last two turns of the user: the previous request wrote the first, the next
+///   one reads the second.
 ///
-/// The system prompt is a message at the beginning, because newer models place `instructions` after the input, where
-/// it is never cached.
+/// The system prompt is a message at the beginning, because newer models place `instructions` after
+/// the input, where it is never cached.
 fn input<'a>(call: &Call<'a>, turns: &'a [Turn<'a>]) -> Vec<Item<'a>> {
     let request = call.request;
     let has_breakpoints = call.caches_at_breakpoints();

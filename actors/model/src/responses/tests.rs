@@ -423,7 +423,8 @@ fn change(events: &mut [Value], field: &str, change: impl Fn(&Value) -> Option<V
     }
 }
 
-/// Items are found by their ids, then by index and place: no text is lost, and no call is lost or made twice.
+/// Items are found by their ids, then by index and place: no text is lost, and no call is lost or
+/// made twice.
 #[tokio::test]
 async fn index_of_an_item_only_tells_its_order() {
     type Shape = fn(&mut Vec<Value>);

@@ -1,9 +1,11 @@
 //! Reading one answer from its connection: a stream of events, or a whole completion.
 //!
-//! Decides how long to wait for data after a finished answer, and limits the size of an answer. Data between events that is
-//! no JSON object is skipped; an object that cannot be read is an error, because a piece of the answer would be missing.
+//! Decides how long to wait for data after a finished answer, and limits the size of an answer.
+//! Data between events that is no JSON object is skipped; an object that cannot be read is an
+//! error, because a piece of the answer would be missing.
 //!
-//! Elsewhere: error statuses (`failure.rs`), and the events of each API (implementations of [`AnswerFormat`]).
+//! Elsewhere: error statuses (`failure.rs`), and the events of each API (implementations of
+//! [`AnswerFormat`]).
 
 use std::{borrow::Cow, time::Duration};
 
@@ -21,10 +23,11 @@ use crate::{
     limits::{AnswerLimits, AnswerSize},
 };
 
-/// Maximum time to wait for the usage after the finish reason. After that, the answer is returned without it.
+/// Maximum time to wait for the usage after the finish reason. After that, the answer is returned
+/// without it.
 const USAGE_GRACE: Duration = Duration::from_secs(2);
-/// Maximum time to wait for the end of the body after the last event. A connection whose body was read to the end can be
-/// reused.
+/// Maximum time to wait for the end of the body after the last event. A connection whose body was
+/// read to the end can be reused.
 const END_GRACE: Duration = Duration::from_millis(100);
 /// Description of an answer with data that is no event.
 const NOT_A_CHUNK: &str = "contains an event that is not a chunk";
@@ -48,8 +51,8 @@ pub(crate) trait AnswerFormat {
     /// Returns the usage that the service has reported so far.
     fn usage(&self) -> Option<Usage>;
 
-    /// Returns the completion and its parts for the service, or a description of what is wrong with it. There are no
-    /// parts if the service expects nothing to be returned.
+    /// Returns the completion and its parts for the service, or a description of what is wrong with
+    /// it. There are no parts if the service expects nothing to be returned.
     fn finish(self) -> Result<(Completion, Vec<ProviderItem>), &'static str>;
 }
 
@@ -236,7 +239,8 @@ impl<'a, F: AnswerFormat> AnswerReader<'a, F> {
                     .end(|data| answer.take_event(data, service, deltas));
                 deltas.progress(self.answer.reported());
                 outcome?;
-                // Skipped data may be the reason that the answer is not complete, also if the stream has a proper end.
+                // Skipped data may be the reason that the answer is not complete, also if the
+                // stream has a proper end.
                 if let Some(skipped) = &self.answer.skipped
                     && self.answer.answer.progress() == Progress::Open
                 {
@@ -322,7 +326,8 @@ impl<F: AnswerFormat> AnswerState<F> {
     }
 }
 
-/// Returns JSON that a tolerant client could read in a form that ours reads. `None` if nothing is repaired.
+/// Returns JSON that a tolerant client could read in a form that ours reads. `None` if nothing is
+/// repaired.
 fn repaired(json: &[u8]) -> Option<Vec<u8>> {
     let text = String::from_utf8_lossy(json);
     let whole = without_lone_surrogates(&text);
@@ -333,7 +338,8 @@ fn repaired(json: &[u8]) -> Option<Vec<u8>> {
     }
 }
 
-/// Returns JSON with `null` in place of `NaN` and `Infinity`, which some servers write. `None` if it contains neither.
+/// Returns JSON with `null` in place of `NaN` and `Infinity`, which some servers write. `None` if
+/// it contains neither.
 fn without_non_numbers(json: &[u8]) -> Option<Vec<u8>> {
     const NON_NUMBERS: [&[u8]; 3] = [b"NaN", b"-Infinity", b"Infinity"];
     let mut repaired = Vec::with_capacity(json.len());
@@ -387,8 +393,9 @@ mod tests {
         },
     };
 
-    /// Returns the answers of a service with an API that streams these events with others between them: with data that is no
-    /// JSON object, with an object that is cut off, and without the last event.
+    /// Returns the answers of a service with an API that streams these events with others between
+    /// them: with data that is no JSON object, with an object that is cut off, and without the last
+    /// event.
     async fn answers_with_odd_events<A: Api>(
         events: [&'static str; 3],
     ) -> [Result<Completion, ModelError>; 3] {

@@ -1,10 +1,12 @@
-//! The conversation of a request in the form that most APIs require: turns of the user and of the model, in alternation.
+//! The conversation of a request in the form that most APIs require: turns of the user and of the
+//! model, in alternation.
 //!
-//! The results of calls come first in a turn of the user. Ids of calls are unique in the request. The data of earlier
-//! answers is included if this service made them.
+//! The results of calls come first in a turn of the user. Ids of calls are unique in the request.
+//! The data of earlier answers is included if this service made them.
 //!
-//! Architecture invariant: a turn depends on its messages and on earlier ones only, so the beginning of a conversation
-//! stays the same from request to request. Providers cache it, and reject reasoning whose beginning has changed.
+//! Architecture invariant: a turn depends on its messages and on earlier ones only, so the
+//! beginning of a conversation stays the same from request to request. Providers cache it, and
+//! reject reasoning whose beginning has changed.
 
 use std::{
     borrow::Cow,
@@ -146,7 +148,8 @@ fn take_bytes<'a>(text: &mut &'a str, bytes: usize) -> Option<&'a str> {
     Some(taken)
 }
 
-/// Returns the turns of a request. `any_model`: data of an answer is included if any model of the service made it.
+/// Returns the turns of a request. `any_model`: data of an answer is included if any model of the
+/// service made it.
 pub(crate) fn turns<'a>(call: &Call<'a>, any_model: bool) -> Vec<Turn<'a>> {
     let mut ids = CallIds::default();
     let mut turns = Vec::new();
@@ -205,7 +208,8 @@ fn user_turn<'t, 'a>(
     }
 }
 
-/// Returns the data of an answer that the service of this call made. `any_model`: with any of its models.
+/// Returns the data of an answer that the service of this call made. `any_model`: with any of its
+/// models.
 pub(crate) fn own_data<'a>(
     call: &Call<'a>,
     message: &'a Message,
@@ -222,7 +226,8 @@ pub(crate) fn own_data<'a>(
         .filter(|data| !call.adaptation.no_provider_data && is_own(&data.source))
 }
 
-/// Ids of calls: ASCII letters, digits, `_` and `-`, at most 64 characters, unique in the request. Ids that fit are kept.
+/// Ids of calls: ASCII letters, digits, `_` and `-`, at most 64 characters, unique in the request.
+/// Ids that fit are kept.
 #[derive(Default)]
 struct CallIds {
     taken: HashSet<String>,

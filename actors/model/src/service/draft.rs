@@ -1,7 +1,8 @@
 //! An answer in progress, for APIs that send it in ordered parts.
 //!
-//! Whatever a service sends, the resulting completion can be sent back: every call has a name and a unique id. The parts
-//! are recorded with the service's data about them, in the order of the service.
+//! Whatever a service sends, the resulting completion can be sent back: every call has a name and a
+//! unique id. The parts are recorded with the service's data about them, in the order of the
+//! service.
 
 use serde_json::{Map, Value};
 use soong_protocol::{Delta, ProviderItem, ToolCall, Usage};
@@ -186,8 +187,8 @@ impl Draft {
         self.has_usage.then_some(self.usage)
     }
 
-    /// Returns the completion and its parts for the service, or a description of what is wrong with it. There are no
-    /// parts if the service sent no data about any of them.
+    /// Returns the completion and its parts for the service, or a description of what is wrong with
+    /// it. There are no parts if the service sent no data about any of them.
     pub(crate) fn finish(self) -> Result<(Completion, Vec<ProviderItem>), &'static str> {
         if self.calls.iter().any(|call| call.name.is_empty()) {
             return Err("a tool call without a name");

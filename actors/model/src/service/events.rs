@@ -1,9 +1,10 @@
-//! Incremental parser of server-sent events: [`sse_stream`], made as tolerant as the services require.
+//! Incremental parser of server-sent events: [`sse_stream`], made as tolerant as the services
+//! require.
 //!
-//! No I/O. The input is chunks of bytes with any boundaries, even inside a character. Only the data of events is
-//! returned. Comments and everything that is not a valid field are ignored, and no blank line is required at the end of
-//! the stream. Bytes that are no UTF-8 become `U+FFFD`. JSON without a field name is kept: Gemini reports errors within a
-//! stream that way.
+//! No I/O. The input is chunks of bytes with any boundaries, even inside a character. Only the data
+//! of events is returned. Comments and everything that is not a valid field are ignored, and no
+//! blank line is required at the end of the stream. Bytes that are no UTF-8 become `U+FFFD`. JSON
+//! without a field name is kept: Gemini reports errors within a stream that way.
 //!
 //! Elsewhere: interpreting the data (`answer.rs`).
 
@@ -80,7 +81,8 @@ impl EventReader {
         mut event: impl FnMut(String) -> Result<(), E>,
     ) -> Result<(), E> {
         let bytes = self.decode(bytes);
-        // After an error the parser drops the rest of its input, so it receives at most one line at a time.
+        // After an error the parser drops the rest of its input, so it receives at most one line at
+        // a time.
         for piece in bytes.split_inclusive(|byte| matches!(byte, b'\r' | b'\n')) {
             self.pending_bytes += piece.len();
             self.keep_unframed(piece);
@@ -93,7 +95,8 @@ impl EventReader {
                         event(data)?;
                     }
                 }
-                // The line is ignored, but not its end: a comment tells the parser that `\n` may follow the `\r`.
+                // The line is ignored, but not its end: a comment tells the parser that `\n` may
+                // follow the `\r`.
                 Some(Err(_)) if piece.ends_with(b"\r") => {
                     drop(self.parse(Bytes::from_static(b":\r")))
                 }
@@ -108,7 +111,8 @@ impl EventReader {
         self.take(&Bytes::from_static(b"\n\n"), event)
     }
 
-    /// Returns the next bytes as valid UTF-8. The beginning of a character at their end waits for the rest.
+    /// Returns the next bytes as valid UTF-8. The beginning of a character at their end waits for
+    /// the rest.
     fn decode(&mut self, bytes: &Bytes) -> Bytes {
         if self.partial_character.is_empty() && std::str::from_utf8(bytes).is_ok() {
             return bytes.clone();
@@ -136,7 +140,8 @@ impl EventReader {
         self.pending_bytes
     }
 
-    /// Returns the JSON that follows the last event without a field name, at most 16 KiB of it. Empty if there is none.
+    /// Returns the JSON that follows the last event without a field name, at most 16 KiB of it.
+    /// Empty if there is none.
     pub(crate) fn unframed(&self) -> &[u8] {
         &self.unframed
     }
@@ -154,7 +159,8 @@ impl EventReader {
 
     /// Parses at most one line. Returns the event that it completes, if any.
     fn parse(&mut self, piece: Bytes) -> Option<Result<Sse, Error>> {
-        // A piece has at most one line end, so it completes at most one event: the parser has read it when `next` returns.
+        // A piece has at most one line end, so it completes at most one event: the parser has read
+        // it when `next` returns.
         let unread = self.input.replace(Some(piece));
         debug_assert!(
             unread.is_none(),

@@ -19,7 +19,8 @@ use crate::{Failure, ModelError};
 
 /// Maximum length of an error message, in characters.
 const MAX_MESSAGE_CHARS: usize = 500;
-/// Maximum length of the service's own message within it, in characters, so that the advice is never cut off.
+/// Maximum length of the service's own message within it, in characters, so that the advice is
+/// never cut off.
 const MAX_SERVICE_MESSAGE_CHARS: usize = 280;
 
 /// Texts of errors about a model that does not exist.
@@ -58,8 +59,8 @@ pub(crate) struct ErrorBody {
 }
 
 impl ErrorBody {
-    /// Parses a body if it is an error: `{"error":…}`, or, without choices, `{"object":"error",…}`, `{"detail":…}` or
-    /// `{"message":…,"code":…}`, or a list that starts with one of them.
+    /// Parses a body if it is an error: `{"error":…}`, or, without choices, `{"object":"error",…}`,
+    /// `{"detail":…}` or `{"message":…,"code":…}`, or a list that starts with one of them.
     pub(crate) fn parse(json: &[u8]) -> Option<Self> {
         let value = serde_json::from_slice::<Value>(json).ok()?;
         let value = value.get(0).unwrap_or(&value);
@@ -178,7 +179,8 @@ impl ErrorBody {
         is_about_prompt_length(&self.message.to_ascii_lowercase(), &self.codes)
     }
 
-    /// Returns whether the account has used up its credit or its spending limit. Waiting does not help.
+    /// Returns whether the account has used up its credit or its spending limit. Waiting does not
+    /// help.
     fn is_about_credit(&self) -> bool {
         const CODES: [&str; 4] = [
             "insufficient_quota",
@@ -189,7 +191,8 @@ impl ErrorBody {
         CODES.iter().any(|code| self.codes.contains(code))
     }
 
-    /// Returns whether the error is about an image or a file of the request. A request without files gets none.
+    /// Returns whether the error is about an image or a file of the request. A request without
+    /// files gets none.
     fn is_about_file(&self) -> bool {
         const WORDS: [&str; 11] = [
             "image",
@@ -207,7 +210,8 @@ impl ErrorBody {
         self.mentions(&WORDS)
     }
 
-    /// Returns whether a server says that it is still loading the model: llama.cpp, Ollama, LM Studio, TGI.
+    /// Returns whether a server says that it is still loading the model: llama.cpp, Ollama, LM
+    /// Studio, TGI.
     fn is_about_loading(&self) -> bool {
         self.mentions(&[
             "loading model",
@@ -217,7 +221,8 @@ impl ErrorBody {
         ])
     }
 
-    /// Returns the error of a response with this status and body, with the details that the body states.
+    /// Returns the error of a response with this status and body, with the details that the body
+    /// states.
     fn with_details(&self, error: ModelError, status: u16) -> ModelError {
         let is_about_file = matches!(status, 400 | 415 | 422) && self.is_about_file();
         let context_window = self
@@ -245,7 +250,8 @@ impl ErrorBody {
         PATTERNS.iter().any(|pattern| message.contains(pattern))
     }
 
-    /// Returns whether the message or the codes contain one of these texts, which are in lower case.
+    /// Returns whether the message or the codes contain one of these texts, which are in lower
+    /// case.
     pub(crate) fn mentions(&self, texts: &[&str]) -> bool {
         let text = format!("{} {}", self.message.to_ascii_lowercase(), self.codes);
         texts.iter().any(|part| text.contains(part))
@@ -365,7 +371,8 @@ impl ServiceInfo {
         )
     }
 
-    /// Returns the error for a service that has been silent for too long. `has_begun`: after the first byte of its answer.
+    /// Returns the error for a service that has been silent for too long. `has_begun`: after the
+    /// first byte of its answer.
     pub(crate) fn silence_error(&self, has_begun: bool) -> ModelError {
         let limit = if has_begun {
             self.timeout

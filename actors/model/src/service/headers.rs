@@ -1,4 +1,5 @@
-//! HTTP headers of a profile: those of the configuration, and those whose values are environment variables.
+//! HTTP headers of a profile: those of the configuration, and those whose values are environment
+//! variables.
 
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use soong_protocol::ModelConfig;
@@ -9,7 +10,8 @@ use crate::{Failure, ModelError};
 /// Headers that carry a key. If a profile sets one of them, its key is not sent in another one.
 const KEY_HEADERS: [&str; 4] = ["authorization", "api-key", "x-api-key", "x-goog-api-key"];
 
-/// Returns the value of a header that carries a key. `None` if the key cannot be sent, which the caller has checked.
+/// Returns the value of a header that carries a key. `None` if the key cannot be sent, which the
+/// caller has checked.
 pub(crate) fn key_value(key: &str) -> Option<HeaderValue> {
     let mut value = HeaderValue::from_str(key).ok()?;
     value.set_sensitive(true);

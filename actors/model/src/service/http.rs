@@ -1,4 +1,5 @@
-//! The address of a model service, and requests to it: one attempt, no retries, unprocessed responses.
+//! The address of a model service, and requests to it: one attempt, no retries, unprocessed
+//! responses.
 //!
 //! Elsewhere: the meaning of a response (`answer.rs`, `failure.rs`).
 
@@ -20,7 +21,8 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum number of bytes read from an error body.
 const MAX_ERROR_BYTES: usize = 64 * 1024;
 
-/// Base URL of a service: an address without user, password and query, and the query parameters of each request.
+/// Base URL of a service: an address without user, password and query, and the query parameters of
+/// each request.
 #[derive(Debug, Clone)]
 pub(crate) struct BaseUrl {
     url: Url,
@@ -34,8 +36,9 @@ pub(crate) struct BaseUrl {
 }
 
 impl BaseUrl {
-    /// Returns the base URL of a profile: its own, else that of the environment, else that of the provider's own service.
-    /// `query` of the profile overrides the parameters of the URL. A URL may end with `endpoint`.
+    /// Returns the base URL of a profile: its own, else that of the environment, else that of the
+    /// provider's own service. `query` of the profile overrides the parameters of the URL. A URL
+    /// may end with `endpoint`.
     ///
     /// # Errors
     /// A text that is not the URL of a host.
@@ -120,12 +123,14 @@ impl BaseUrl {
         soong_http::is_loopback(self.url.host_str().unwrap_or_default())
     }
 
-    /// Returns whether the service is on this machine or in its network, as far as the name of its host says.
+    /// Returns whether the service is on this machine or in its network, as far as the name of its
+    /// host says.
     pub(crate) fn is_local_network(&self) -> bool {
         soong_http::is_local_network(self.url.host_str().unwrap_or_default())
     }
 
-    /// Returns the URL of a server route outside of the API: `path` replaces the `/v1` at the end of the address.
+    /// Returns the URL of a server route outside of the API: `path` replaces the `/v1` at the end
+    /// of the address.
     pub(crate) fn root_endpoint(&self, path: &str) -> Option<Url> {
         let root = self.address.strip_suffix("/v1").unwrap_or(&self.address);
         Url::parse(&format!("{root}{path}")).ok()
@@ -155,8 +160,9 @@ impl BaseUrl {
     }
 }
 
-/// Returns the query of requests: that of the URL as it is written, without the names that are configured, and the
-/// configured names and values. Spaces are `%20`, because not every service reads `+` as a space.
+/// Returns the query of requests: that of the URL as it is written, without the names that are
+/// configured, and the configured names and values. Spaces are `%20`, because not every service
+/// reads `+` as a space.
 fn query_of(url: &Url, config: &ModelConfig) -> String {
     let mut part_url = url.clone();
     let mut parts = Vec::new();
@@ -191,7 +197,8 @@ pub(crate) struct HttpClient {
 }
 
 impl HttpClient {
-    /// Creates the client of a service. `timeout`: the maximum time for a connection, and without a byte.
+    /// Creates the client of a service. `timeout`: the maximum time for a connection, and without a
+    /// byte.
     pub(crate) fn new(
         base_url: &BaseUrl,
         mut headers: HeaderMap,
@@ -203,9 +210,11 @@ impl HttpClient {
                 .connect_timeout(CONNECT_TIMEOUT.min(timeout))
                 .read_timeout(timeout)
                 .tcp_nodelay(true)
-                // A compressed stream arrives in large blocks; other parts of the crate enable gzip.
+                // A compressed stream arrives in large blocks; other parts of the crate enable
+                // gzip.
                 .no_gzip()
-                // A redirected POST would become a GET and carry the key along, so redirects are reported as errors.
+                // A redirected POST would become a GET and carry the key along, so redirects are
+                // reported as errors.
                 .redirect(redirect::Policy::none());
         if base_url.is_loopback() && base_url.url.scheme() == "http" {
             builder = builder.tls_certs_only([]); // loading the certificates of the system takes 10 ms

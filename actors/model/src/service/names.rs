@@ -1,10 +1,11 @@
-//! Tool names in the form that OpenAI accepts: ASCII letters, digits, `_` and `-`, at most 64 characters.
+//! Tool names in the form that OpenAI accepts: ASCII letters, digits, `_` and `-`, at most 64
+//! characters.
 //!
-//! Soong's names may contain dots (`mcp.files.search`). In each request, a name that does not fit is replaced, and
-//! the calls of the answer get the original name back. Pure.
+//! Soong's names may contain dots (`mcp.files.search`). In each request, a name that does not fit
+//! is replaced, and the calls of the answer get the original name back. Pure.
 //!
-//! Invariants: different names of a request stay different; a name that fits is kept; the same request always gets
-//! the same names.
+//! Invariants: different names of a request stay different; a name that fits is kept; the same
+//! request always gets the same names.
 
 use std::{
     borrow::Cow,
@@ -64,8 +65,8 @@ impl ToolNames {
         self.outgoing.get(name).map_or(name, String::as_str)
     }
 
-    /// Returns calls with the names to send, and with arguments that are JSON objects: services parse the arguments
-    /// of earlier calls, and reject a request in which they are not objects.
+    /// Returns calls with the names to send, and with arguments that are JSON objects: services
+    /// parse the arguments of earlier calls, and reject a request in which they are not objects.
     pub(crate) fn outgoing_calls<'a>(&self, calls: &'a [ToolCall]) -> Cow<'a, [ToolCall]> {
         let is_kept = |call: &ToolCall| {
             let has_whole_characters =
@@ -89,7 +90,8 @@ impl ToolNames {
         Cow::Owned(calls.iter().map(renamed).collect())
     }
 
-    /// Restores Soong's names in the calls of an answer. A name that was not sent is kept; the run rejects it.
+    /// Restores Soong's names in the calls of an answer. A name that was not sent is kept; the run
+    /// rejects it.
     pub(crate) fn restore(&self, calls: &mut [ToolCall]) {
         for call in calls {
             if let Some(ours) = self.incoming.get(&call.name) {
@@ -104,7 +106,8 @@ fn is_valid(name: &str) -> bool {
     !name.is_empty() && name.len() <= MAX_BYTES && name.bytes().all(allowed)
 }
 
-/// Returns a name that fits and is not taken: `.` becomes `__`, any other invalid character becomes `_`.
+/// Returns a name that fits and is not taken: `.` becomes `__`, any other invalid character becomes
+/// `_`.
 fn make_name(name: &str, taken: &HashSet<String>) -> String {
     let mut stem = String::with_capacity(name.len());
     for c in name.chars() {

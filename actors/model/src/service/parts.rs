@@ -1,6 +1,7 @@
 //! Texts and files of a message, as a model receives them.
 //!
-//! A file whose bytes are not part of the request is described in text. A scaled image is followed by a note.
+//! A file whose bytes are not part of the request is described in text. A scaled image is followed
+//! by a note.
 //!
 //! Elsewhere: which files are loaded (`soong`, by what the model takes).
 

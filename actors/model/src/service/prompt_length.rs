@@ -1,9 +1,11 @@
 //! Recognizes errors about a prompt that is too long, and the context window that they state.
 //!
-//! Pure. There is no common code: services, servers and gateways each have words of their own, so an error is
-//! recognized by its codes, by phrases, and by what it compares. The tests list the wordings.
+//! Pure. There is no common code: services, servers and gateways each have words of their own, so
+//! an error is recognized by its codes, by phrases, and by what it compares. The tests list the
+//! wordings.
 //!
-//! Elsewhere: all other errors (`failure.rs`), the summary that follows (`run/machine/turn/compaction.rs` of `soong`).
+//! Elsewhere: all other errors (`failure.rs`), the summary that follows
+//! (`run/machine/turn/compaction.rs` of `soong`).
 
 /// Codes and types of errors about the length of a prompt.
 const CODES: [&str; 6] = [
@@ -31,8 +33,8 @@ const PHRASES: [&str; 12] = [
     "reduce the length of the messages",
 ];
 
-/// Words for the part of a request, its measure and the comparison: an error that contains one of each is about the
-/// length of a prompt.
+/// Words for the part of a request, its measure and the comparison: an error that contains one of
+/// each is about the length of a prompt.
 const SUBJECTS: [&str; 4] = ["prompt", "input", "context", "messages"];
 const MEASURES: [&str; 4] = ["token", "length", "context", "window"];
 const COMPARISONS: [&str; 14] = [
@@ -85,7 +87,8 @@ const BEFORE_WINDOW: [&str; 15] = [
 /// Smallest window that is believed, in tokens. A smaller number is something else.
 const MIN_WINDOW_TOKENS: u64 = 512;
 
-/// Returns whether an error is about the length of the prompt. `message` and `codes` are in lower case.
+/// Returns whether an error is about the length of the prompt. `message` and `codes` are in lower
+/// case.
 pub(super) fn is_about_prompt_length(message: &str, codes: &str) -> bool {
     let contains = |texts: &[&str]| texts.iter().any(|text| message.contains(text));
     if CODES.iter().any(|code| codes.contains(code)) {
@@ -106,7 +109,8 @@ pub(super) fn is_about_prompt_length(message: &str, codes: &str) -> bool {
     contains(&PHRASES) || contains(&SUBJECTS) && contains(&MEASURES) && contains(&COMPARISONS)
 }
 
-/// Returns whether the error rejects a setting of the request: its name, or a value that must be larger.
+/// Returns whether the error rejects a setting of the request: its name, or a value that must be
+/// larger.
 fn is_rejected_setting(message: &str) -> bool {
     const TEXTS: [&str; 7] = [
         "unknown parameter",
@@ -120,8 +124,8 @@ fn is_rejected_setting(message: &str) -> bool {
     TEXTS.iter().any(|text| message.contains(text))
 }
 
-/// Returns the context window in tokens that an error about the length of the prompt states. `text` is the message, or
-/// the whole body, in lower case.
+/// Returns the context window in tokens that an error about the length of the prompt states. `text`
+/// is the message, or the whole body, in lower case.
 pub(super) fn stated_window(text: &str) -> Option<u64> {
     // The maximum length of a field counts characters.
     if text.contains("string too long") {

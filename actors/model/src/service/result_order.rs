@@ -1,7 +1,7 @@
 //! Results of tool calls in the order of the calls.
 //!
-//! Results are recorded in the order in which the calls ended. Many chat templates, and services whose calls have no ids,
-//! pair results with calls by position.
+//! Results are recorded in the order in which the calls ended. Many chat templates, and services
+//! whose calls have no ids, pair results with calls by position.
 
 use std::{borrow::Cow, ops::Range, sync::Arc};
 
@@ -11,7 +11,8 @@ use crate::ModelRequest;
 
 /// Returns the request with the results after each answer in the order of its calls.
 ///
-/// Results stay on their side of the end of what other runs send too, because services cache that part.
+/// Results stay on their side of the end of what other runs send too, because services cache that
+/// part.
 pub(crate) fn in_call_order(request: &ModelRequest) -> Cow<'_, ModelRequest> {
     let mut request = Cow::Borrowed(request);
     let mut next = 0;
@@ -36,8 +37,8 @@ pub(crate) fn in_call_order(request: &ModelRequest) -> Cow<'_, ModelRequest> {
     request
 }
 
-/// Sorts the results in one part of the messages by the position of their calls in an answer. Results of other calls stay
-/// at the end.
+/// Sorts the results in one part of the messages by the position of their calls in an answer.
+/// Results of other calls stay at the end.
 fn sort(request: &mut Cow<'_, ModelRequest>, answer: usize, part: Range<usize>) {
     let calls = &request.messages[answer].tool_calls;
     let position = |result: &Message| {
@@ -90,7 +91,8 @@ mod tests {
         Arc::new(message)
     }
 
-    /// A conversation as text: `abc` are the calls of an answer, `a` after a `.` is a result, `!` a message of the user.
+    /// A conversation as text: `abc` are the calls of an answer, `a` after a `.` is a result, `!` a
+    /// message of the user.
     fn messages(text: &str) -> Vec<Arc<Message>> {
         let mut messages = Vec::new();
         for word in text.split(' ') {

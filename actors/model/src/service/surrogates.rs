@@ -1,5 +1,5 @@
-//! Halves of characters in JSON: an escape such as `\ud83d` without its other half, which no JSON parser in Rust
-//! accepts.
+//! Halves of characters in JSON: an escape such as `\ud83d` without its other half, which no JSON
+//! parser in Rust accepts.
 //!
 //! Models write them, and streams cut characters in two. Pure.
 

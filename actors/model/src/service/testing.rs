@@ -1,4 +1,5 @@
-//! Parts of the tests of all APIs: a scripted service, requests, and a conversation with everything in it.
+//! Parts of the tests of all APIs: a scripted service, requests, and a conversation with everything
+//! in it.
 
 #[path = "../../../../tests/support/scripted.rs"]
 pub(crate) mod scripted;
@@ -125,8 +126,8 @@ pub(crate) fn stored(completion: &Completion) -> Message {
     }
 }
 
-/// Returns a request with an image of the user, parallel calls of a model that another service served, an image in a
-/// result, and a question after it.
+/// Returns a request with an image of the user, parallel calls of a model that another service
+/// served, an image in a result, and a question after it.
 pub(crate) fn full_request() -> ModelRequest {
     let image =
         MessageContent::from_parts(vec![ContentPart::text("`b.x`:"), file("b", "image/png")]);

@@ -1,8 +1,9 @@
 //! Reasoning that a model writes into the text of its answer, between `<think>` and `</think>`.
 //!
-//! A server with a parser for the model sends its reasoning apart. Without one, the tags and the reasoning are at the
-//! beginning of the text. Streamed text is sorted as it arrives ([`ThinkTagSink`]), the whole answer at its end
-//! ([`move_reasoning`]). An answer with reasoning of the service keeps its text.
+//! A server with a parser for the model sends its reasoning apart. Without one, the tags and the
+//! reasoning are at the beginning of the text. Streamed text is sorted as it arrives
+//! ([`ThinkTagSink`]), the whole answer at its end ([`move_reasoning`]). An answer with reasoning
+//! of the service keeps its text.
 
 use soong_protocol::Delta;
 
@@ -13,8 +14,8 @@ const CLOSE: &str = "</think>";
 
 /// Moves the reasoning at the beginning of an answer's text to its reasoning.
 ///
-/// A prompt template may end with `<think>`, so that the answer has only `</think>`. It counts if it is a line of its own
-/// and not in a code fence, because a text may be about the tag.
+/// A prompt template may end with `<think>`, so that the answer has only `</think>`. It counts if
+/// it is a line of its own and not in a code fence, because a text may be about the tag.
 pub(super) fn move_reasoning(completion: &mut Completion) {
     if completion.reasoning.is_some() {
         return;
@@ -34,7 +35,8 @@ pub(super) fn move_reasoning(completion: &mut Completion) {
     completion.provider_data = None;
 }
 
-/// Splits a text at a `</think>` that is a line of its own, without `<think>` and outside of a code fence.
+/// Splits a text at a `</think>` that is a line of its own, without `<think>` and outside of a code
+/// fence.
 fn without_open_tag(text: &str) -> Option<(&str, &str)> {
     let (reasoning, answer) = text.split_once(CLOSE)?;
     let begins_line =
@@ -66,7 +68,8 @@ enum Position {
 pub(super) struct ThinkTagSink<'a> {
     sink: &'a mut dyn DeltaSink,
     position: Position,
-    /// Text that may be the beginning of a tag, and white space that may be the end of the reasoning.
+    /// Text that may be the beginning of a tag, and white space that may be the end of the
+    /// reasoning.
     pending: String,
 }
 

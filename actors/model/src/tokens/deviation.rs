@@ -1,4 +1,5 @@
-//! Deviation of local token counts from the counts that providers report: a running mean per model (CTX-4).
+//! Deviation of local token counts from the counts that providers report: a running mean per model
+//! (CTX-4).
 
 use std::{collections::BTreeMap, sync::Mutex};
 
@@ -16,7 +17,8 @@ pub struct TokenDeviation {
 pub struct TokenDeviations(Mutex<BTreeMap<String, TokenDeviation>>);
 
 impl TokenDeviations {
-    /// Records one request: the local count and the reported count. A reported count of 0 means none was reported.
+    /// Records one request: the local count and the reported count. A reported count of 0 means
+    /// none was reported.
     pub fn record(&self, model: &str, counted: u64, reported: u64) {
         if reported == 0 {
             return;

@@ -1,8 +1,8 @@
 //! Estimate of token counts, used if no tokenizer fits or none is loaded.
 //!
-//! Pure. Splits a text as tokenizers do: into words, numbers in groups of three digits, punctuation and runs of
-//! whitespace; CJK characters count individually. The weights were fitted to `o200k_base`; the table in the tests
-//! shows the error.
+//! Pure. Splits a text as tokenizers do: into words, numbers in groups of three digits, punctuation
+//! and runs of whitespace; CJK characters count individually. The weights were fitted to
+//! `o200k_base`; the table in the tests shows the error.
 //!
 //! Invariants: the estimate grows with the text, and never exceeds the number of bytes.
 
@@ -76,7 +76,8 @@ fn step(run: Run, c: char) -> (Run, u64) {
     }
 }
 
-/// Returns the weight of the `n`-th letter of a word: words of up to eight letters are usually one token.
+/// Returns the weight of the `n`-th letter of a word: words of up to eight letters are usually one
+/// token.
 const fn long_word_weight(n: u32) -> u64 {
     if n > 8 { 12 } else { 0 }
 }

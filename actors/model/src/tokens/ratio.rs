@@ -1,15 +1,19 @@
-//! The ratio of the tokens that a service counts to the tokens that are estimated, as a running mean (CTX-4).
+//! The ratio of the tokens that a service counts to the tokens that are estimated, as a running
+//! mean (CTX-4).
 
 use serde::{Deserialize, Serialize};
 
-/// Ratios outside these bounds are not used: the service counts something else, such as tokens outside its cache only.
+/// Ratios outside these bounds are not used: the service counts something else, such as tokens
+/// outside its cache only.
 const PLAUSIBLE: std::ops::RangeInclusive<f64> = 0.7..=2.5;
-/// Minimum size of a prompt. In a shorter one, the frame that a service adds to each prompt prevails.
+/// Minimum size of a prompt. In a shorter one, the frame that a service adds to each prompt
+/// prevails.
 const MIN_TOKENS: u64 = 200;
 /// Number of prompts after which older ones are forgotten gradually.
 const MEMORY: u32 = 16;
 
-/// How many tokens the service of a model counts for each estimated token, in the prompts seen so far.
+/// How many tokens the service of a model counts for each estimated token, in the prompts seen so
+/// far.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct TokenRatio {
     /// Mean of counted / estimated.
@@ -28,8 +32,8 @@ impl Default for TokenRatio {
 }
 
 impl TokenRatio {
-    /// Adds a prompt: its tokens as they were estimated without this ratio, and as the service has counted them. A prompt
-    /// that cannot be compared is ignored.
+    /// Adds a prompt: its tokens as they were estimated without this ratio, and as the service has
+    /// counted them. A prompt that cannot be compared is ignored.
     pub fn add(&mut self, estimated: u64, counted: u64) {
         if estimated.min(counted) < MIN_TOKENS {
             return;

@@ -15,7 +15,8 @@ const JSON: &str = "{\"path\":\"src/main.rs\",\"lines\":[1,200],\"ok\":true}";
 const EMOJI: &str = "Tests pass ✅ and docs 📚 are done 👍🏽 🎉🚀!";
 const BASE64: &str = "aGVsbG8gd29ybGQsIHRoaXMgaXMgYmFzZTY0IGVuY29kZWQgdGV4dA==";
 
-/// Texts with their number of `o200k_base` tokens, and the permitted deviation of the estimate in percent.
+/// Texts with their number of `o200k_base` tokens, and the permitted deviation of the estimate in
+/// percent.
 const KNOWN: [(&str, u64, f64); 11] = [
     ("", 0, 0.0),
     ("hello world", 2, 0.0),
@@ -294,7 +295,8 @@ mod exact {
         }
     }
 
-    /// The bound is far above the usual time (about 25 ms in release), so that a busy machine does not fail the test.
+    /// The bound is far above the usual time (about 25 ms in release), so that a busy machine does
+    /// not fail the test.
     #[test]
     fn pathological_texts_are_counted_in_bounded_time() {
         let counter = loaded();

@@ -1,8 +1,8 @@
 //! The vocabulary `o200k_base`: read once, on request, in a separate thread.
 //!
-//! Reading takes about 0.1 to 0.2 s, and the vocabulary occupies about 46 MiB. So it is not read at the start of the
-//! process nor while a caller waits. Counting alone does not request it: far below the limit, an estimate is
-//! sufficient. If no thread can be started, counts stay estimated.
+//! Reading takes about 0.1 to 0.2 s, and the vocabulary occupies about 46 MiB. So it is not read at
+//! the start of the process nor while a caller waits. Counting alone does not request it: far below
+//! the limit, an estimate is sufficient. If no thread can be started, counts stay estimated.
 
 use std::{
     io::Read,
@@ -12,15 +12,16 @@ use std::{
 use flate2::read::ZlibDecoder;
 use tiktoken_rs::{CoreBPE, O200K_BASE_PAT_STR, Rank};
 
-/// The tokens of `o200k_base` in the order of their ranks, from 0: the length of each token as one byte, then the bytes of
-/// all tokens, compressed with zlib. This is a quarter of the size of the vocabulary in `tiktoken_rs`, which the linker drops
-/// because nothing uses it. A test compares both.
+/// The tokens of `o200k_base` in the order of their ranks, from 0: the length of each token as one
+/// byte, then the bytes of all tokens, compressed with zlib. This is a quarter of the size of the
+/// vocabulary in `tiktoken_rs`, which the linker drops because nothing uses it. A test compares
+/// both.
 const TOKENS: &[u8] = include_bytes!("../../vocabulary/o200k_base.zlib");
 /// Number of tokens in [`TOKENS`].
 const TOKEN_COUNT: usize = 199_998;
 
-/// Maximum number of bytes tokenized in one piece. A word of that length takes about 3 ms, and the time grows faster
-/// than the length.
+/// Maximum number of bytes tokenized in one piece. A word of that length takes about 3 ms, and the
+/// time grows faster than the length.
 const PIECE_BYTES: usize = 16 * 1024;
 /// Maximum size of a text that is counted completely, in bytes.
 const MAX_WHOLE_BYTES: usize = 256 * 1024;
@@ -112,7 +113,8 @@ pub(super) fn count_in_pieces(text: &str, count: impl Fn(&str) -> u64) -> u64 {
     u64::try_from(tokens * text.len() as u128 / bytes).unwrap_or(u64::MAX)
 }
 
-/// Returns the end of the first piece of a text: after a line or before a word, where tokens end too.
+/// Returns the end of the first piece of a text: after a line or before a word, where tokens end
+/// too.
 fn piece_end(text: &str) -> usize {
     if text.len() <= PIECE_BYTES {
         return text.len();

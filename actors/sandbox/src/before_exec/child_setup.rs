@@ -23,12 +23,14 @@ pub(crate) struct ChildSetup {
     pub(super) filter: Vec<libc::sock_filter>,
 }
 
-/// Resource limits of a program, in the units of `setrlimit`. `None`: the limit of this process is kept.
+/// Resource limits of a program, in the units of `setrlimit`. `None`: the limit of this process is
+/// kept.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ResourceLimits {
     /// Maximum size of a file that the program writes, in bytes.
     pub file_bytes: Option<u64>,
-    /// Maximum number of processes. Applied only in a user namespace: elsewhere it counts all processes of the user.
+    /// Maximum number of processes. Applied only in a user namespace: elsewhere it counts all
+    /// processes of the user.
     pub processes: Option<u64>,
     /// Added to the nice value, so that the owner stays responsive.
     pub nice: Option<i32>,

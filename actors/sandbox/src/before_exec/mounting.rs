@@ -21,7 +21,8 @@ pub(super) const TERMINALS: &CStr = c"/dev/pts";
 pub(super) const SHARED_MEMORY: &CStr = c"/dev/shm";
 const NULL_DEVICE: &CStr = c"/dev/null";
 
-/// Mount trees to attach, one for each step except the first. Their capacity is allocated before the fork.
+/// Mount trees to attach, one for each step except the first. Their capacity is allocated before
+/// the fork.
 pub(super) type Trees = Vec<Option<OwnedFd>>;
 
 /// Maximum number of device nodes in the process's own `/dev`.
@@ -82,8 +83,8 @@ pub(super) fn mount(mounts: &Mounts, trees: &mut Trees) -> io::Result<()> {
     Ok(())
 }
 
-/// Mounts a `/dev` with the given nodes, its own terminals and shared memory. It stays writable, but Landlock denies
-/// new names in it.
+/// Mounts a `/dev` with the given nodes, its own terminals and shared memory. It stays writable,
+/// but Landlock denies new names in it.
 fn mount_devices(devices: &DeviceMounts) -> io::Result<()> {
     let mut nodes = [const { None }; MAX_NODES];
     for (node, path) in nodes.iter_mut().zip(&devices.nodes) {

@@ -1,9 +1,10 @@
-//! The supervisor process of a program: reaps it and its orphans, and kills everything when its lifeline closes.
+//! The supervisor process of a program: reaps it and its orphans, and kills everything when its
+//! lifeline closes.
 //!
-//! It is a copy of the owner process that never runs another program. So it is outside the program's Landlock domain,
-//! and the program cannot signal it. As the reaper of all orphans below it, it finds every process that the program
-//! started, even one that changed its session, group, environment or limits: if `waitpid` reports no child, no
-//! descendant remains.
+//! It is a copy of the owner process that never runs another program. So it is outside the
+//! program's Landlock domain, and the program cannot signal it. As the reaper of all orphans below
+//! it, it finds every process that the program started, even one that changed its session, group,
+//! environment or limits: if `waitpid` reports no child, no descendant remains.
 //!
 //! Only system calls: nothing here allocates or takes a lock (see `before_exec.rs`).
 
@@ -33,7 +34,8 @@ const REAP_INTERVAL: Timespec = Timespec {
 /// Children of this process, as process ids separated by spaces.
 const CHILDREN: &std::ffi::CStr = c"/proc/thread-self/children";
 
-/// Supervises `program` until the lifeline closes; then kills all remaining processes and reports the result.
+/// Supervises `program` until the lifeline closes; then kills all remaining processes and reports
+/// the result.
 ///
 /// `signals` becomes readable when a child ends.
 pub(super) fn supervise(
@@ -107,8 +109,8 @@ impl Supervised<'_> {
         }
     }
 
-    /// Kills all children until none remains: the children of a killed process become children of this one. Returns
-    /// how many could not be killed.
+    /// Kills all children until none remains: the children of a killed process become children of
+    /// this one. Returns how many could not be killed.
     fn kill(&mut self) -> u32 {
         let begun = now();
         self.reap();
@@ -137,8 +139,8 @@ impl Supervised<'_> {
 
 /// Kills every child with its process group; returns the number of children.
 ///
-/// A whole group dies together, faster than it can fork. The program leads its own session, so every group of a child
-/// consists of descendants only.
+/// A whole group dies together, faster than it can fork. The program leads its own session, so
+/// every group of a child consists of descendants only.
 fn kill_children() -> io::Result<u32> {
     let file = rustix::fs::open(
         CHILDREN,

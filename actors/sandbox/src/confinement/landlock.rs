@@ -1,8 +1,8 @@
-//! Confinement by Landlock, a Linux kernel feature with which an unprivileged process can restrict itself. It controls
-//! opening, creating, moving and removing files.
+//! Confinement by Landlock, a Linux kernel feature with which an unprivileged process can restrict
+//! itself. It controls opening, creating, moving and removing files.
 //!
-//! Restrictions that the kernel does not support are omitted from the ruleset. [`unsupported_restriction`] reports the
-//! resulting gap.
+//! Restrictions that the kernel does not support are omitted from the ruleset.
+//! [`unsupported_restriction`] reports the resulting gap.
 
 use std::{
     fs::File,
@@ -20,10 +20,12 @@ use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat2};
 
 use super::SandboxPolicy;
 
-/// Newest Landlock version whose access rights are used. An older kernel applies only the rights that it supports.
+/// Newest Landlock version whose access rights are used. An older kernel applies only the rights
+/// that it supports.
 const NEWEST: ABI = ABI::V7;
 
-/// Returns the most serious action that a Landlock version cannot prevent. `None`: no relevant restriction is missing.
+/// Returns the most serious action that a Landlock version cannot prevent. `None`: no relevant
+/// restriction is missing.
 pub(super) fn unsupported_restriction(version: i64) -> Option<&'static str> {
     match version {
         ..3 => Some("truncating files outside the project"),
@@ -32,7 +34,8 @@ pub(super) fn unsupported_restriction(version: i64) -> Option<&'static str> {
     }
 }
 
-/// Access rights, as Landlock bit masks, for folders that exist only in the private mounts of the process.
+/// Access rights, as Landlock bit masks, for folders that exist only in the private mounts of the
+/// process.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Rights {
     /// Rights for terminals: read, write and ioctl, but not creating files.
@@ -73,7 +76,8 @@ pub(super) fn ruleset(reach: &SandboxPolicy) -> io::Result<OwnedFd> {
         .and_then(Ruleset::create)
         .map_err(io::Error::other)?;
     let mut rules = Rules(ruleset);
-    // Every directory may be listed, since a process may need to search for the files that it can read.
+    // Every directory may be listed, since a process may need to search for the files that it can
+    // read.
     rules.allow(Path::new("/"), AccessFs::ReadDir.into())?;
     rules.allow_all(&reach.readable(), AccessFs::from_read(NEWEST))?;
     // A device node that a command creates would give access to the device itself.
@@ -95,8 +99,8 @@ impl Rules {
         paths.iter().try_for_each(|path| self.allow(path, access))
     }
 
-    /// Allows access to the file or folder at `path`, including everything below it. Skips a path that cannot be opened
-    /// or that contains a symlink.
+    /// Allows access to the file or folder at `path`, including everything below it. Skips a path
+    /// that cannot be opened or that contains a symlink.
     fn allow(&mut self, path: &Path, access: BitFlags<AccessFs>) -> io::Result<()> {
         let Ok(file) = opened(path) else {
             return Ok(());

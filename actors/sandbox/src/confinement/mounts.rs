@@ -1,7 +1,8 @@
 //! Mounts of a confined process: all paths are read-only except the writable paths of the policy.
 //!
-//! Landlock does not restrict changes to the mode, owner, times and attributes of a file. A read-only mount prevents
-//! them. This module computes the mounts before the fork. Elsewhere: mounting (`before_exec/mounting.rs`).
+//! Landlock does not restrict changes to the mode, owner, times and attributes of a file. A
+//! read-only mount prevents them. This module computes the mounts before the fork. Elsewhere:
+//! mounting (`before_exec/mounting.rs`).
 
 use std::{
     ffi::CString,
@@ -23,7 +24,8 @@ pub(crate) struct Mounts {
     pub(crate) masked: Vec<CString>,
     /// Private `/dev` of the process. `None`: the process uses the machine's `/dev`.
     pub(crate) devices: Option<DeviceMounts>,
-    /// Id mapping of a new user namespace. `None` if the process has the privilege to mount without one.
+    /// Id mapping of a new user namespace. `None` if the process has the privilege to mount without
+    /// one.
     pub(crate) user: Option<UserMap>,
 }
 
@@ -44,7 +46,8 @@ pub(crate) struct MountStep {
     pub(crate) is_writable: bool,
 }
 
-/// Mapping of the current user and group to themselves, in the format of `/proc/PID/uid_map` and `gid_map`.
+/// Mapping of the current user and group to themselves, in the format of `/proc/PID/uid_map` and
+/// `gid_map`.
 #[derive(Debug)]
 pub(crate) struct UserMap {
     pub(crate) user: String,
@@ -52,7 +55,8 @@ pub(crate) struct UserMap {
 }
 
 impl Mounts {
-    /// Computes the mounts of a policy. `has_devices`: whether the machine supports a private `/dev`.
+    /// Computes the mounts of a policy. `has_devices`: whether the machine supports a private
+    /// `/dev`.
     pub(super) fn of(reach: &SandboxPolicy, has_devices: bool) -> io::Result<Self> {
         let powers = rustix::thread::capabilities(None)?.effective;
         let user = (!powers.contains(CapabilitySet::SYS_ADMIN)).then(UserMap::of_this_process);
@@ -73,8 +77,8 @@ impl Mounts {
 }
 
 impl DeviceMounts {
-    /// Returns the private `/dev` of a policy. `None` if the policy requests none, or if it makes paths below `/dev`
-    /// writable: changes to a private `/dev` would be lost.
+    /// Returns the private `/dev` of a policy. `None` if the policy requests none, or if it makes
+    /// paths below `/dev` writable: changes to a private `/dev` would be lost.
     fn of(reach: &SandboxPolicy) -> io::Result<Option<Self>> {
         let Some(bytes) = reach.shared_memory_bytes else {
             return Ok(None);
@@ -109,8 +113,8 @@ impl UserMap {
     }
 }
 
-/// Returns the root directory, and each path that must be writable or read-only unlike its nearest returned ancestor.
-/// Parents come before their descendants.
+/// Returns the root directory, and each path that must be writable or read-only unlike its nearest
+/// returned ancestor. Parents come before their descendants.
 fn steps(reach: &SandboxPolicy) -> io::Result<Vec<MountStep>> {
     let writable = reach.write.iter().map(|path| (path, true));
     let kept = reach.hidden.iter().chain(&reach.read_only);

@@ -1,4 +1,5 @@
-//! Which protections a command has on this machine, and what remains reachable: one table for display.
+//! Which protections a command has on this machine, and what remains reachable: one table for
+//! display.
 
 use super::{linux, support::Mechanisms};
 

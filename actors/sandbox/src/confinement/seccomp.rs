@@ -1,13 +1,14 @@
-//! Seccomp filter for confined commands: blocks system calls that Landlock does not cover, because they do not access
-//! files.
+//! Seccomp filter for confined commands: blocks system calls that Landlock does not cover, because
+//! they do not access files.
 //!
-//! - `keyctl`, `add_key` and `request_key` fail with `ENOSYS`. Otherwise a command could link and read the user's keys,
-//!   even from a new session keyring.
-//! - `prlimit64` with a process id other than 0 fails with `EPERM`. Otherwise a command could set the CPU time limit of
-//!   the process that runs Soong, which would kill it.
+//! - `keyctl`, `add_key` and `request_key` fail with `ENOSYS`. Otherwise a command could link and
+//!   read the user's keys, even from a new session keyring.
+//! - `prlimit64` with a process id other than 0 fails with `EPERM`. Otherwise a command could set
+//!   the CPU time limit of the process that runs Soong, which would kill it.
 //!
-//! All other system calls are allowed. The filter also covers the system calls of 32-bit programs on x86-64 and ARM64.
-//! On other architectures than x86-64, ARM64 and 64-bit RISC-V, there is no filter.
+//! All other system calls are allowed. The filter also covers the system calls of 32-bit programs
+//! on x86-64 and ARM64. On other architectures than x86-64, ARM64 and 64-bit RISC-V, there is no
+//! filter.
 
 use libc::{
     BPF_ABS, BPF_JEQ, BPF_JGE, BPF_JMP, BPF_K, BPF_LD, BPF_RET, BPF_W, ENOSYS, EPERM,
@@ -29,8 +30,8 @@ struct SyscallTable {
     request_key: u32,
     keyctl: u32,
     prlimit64: u32,
-    /// First number of a further table with the same `architecture` value (x32 on x86-64). All calls with this or a
-    /// higher number fail with `ENOSYS`.
+    /// First number of a further table with the same `architecture` value (x32 on x86-64). All
+    /// calls with this or a higher number fail with `ENOSYS`.
     refused_from: Option<u32>,
 }
 
@@ -85,7 +86,8 @@ pub(crate) fn filter() -> Vec<sock_filter> {
     program
 }
 
-/// Returns the instructions that decide about a call of one table. Every path through them ends with a return.
+/// Returns the instructions that decide about a call of one table. Every path through them ends
+/// with a return.
 fn block(table: &SyscallTable) -> Vec<sock_filter> {
     let mut missing = vec![
         (BPF_JEQ, table.add_key),
@@ -93,7 +95,8 @@ fn block(table: &SyscallTable) -> Vec<sock_filter> {
         (BPF_JEQ, table.keyctl),
     ];
     missing.extend(table.refused_from.map(|number| (BPF_JGE, number)));
-    // Number of instructions between the last of these jumps and the final `ENOSYS`, which is the target of them all.
+    // Number of instructions between the last of these jumps and the final `ENOSYS`, which is the
+    // target of them all.
     let rest = 5;
     let jumps = missing.len();
     let mut block = vec![load(NUMBER)];
@@ -129,7 +132,8 @@ fn jump(test: u32, value: u32, if_true: usize, if_false: usize) -> sock_filter {
 }
 
 fn instruction(code: u32, k: u32, [if_true, if_false]: [usize; 2]) -> sock_filter {
-    // The program has fewer than 30 instructions, so the jump distances fit into `u8`, and the codes fit into `u16`.
+    // The program has fewer than 30 instructions, so the jump distances fit into `u8`, and the
+    // codes fit into `u16`.
     sock_filter {
         code: code as u16,
         jt: if_true as u8,

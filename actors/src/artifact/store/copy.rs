@@ -1,7 +1,8 @@
-//! Copies artifacts of a session for another session: the content of each at one of its revisions becomes version 1.
+//! Copies artifacts of a session for another session: the content of each at one of its revisions
+//! becomes version 1.
 //!
-//! As for every version, the bytes are announced and written first. The code that creates the other session registers
-//! them.
+//! As for every version, the bytes are announced and written first. The code that creates the other
+//! session registers them.
 //!
 //! Elsewhere: the choice of artifacts, and the commit.
 
@@ -26,8 +27,9 @@ use crate::{
 const MAX_CONCURRENT: usize = 16;
 
 impl ArtifactStore {
-    /// Writes the files of copies for a session that does not exist yet. Each artifact is paired with the revision to
-    /// copy. Diagnostic artifacts are skipped. If one copy fails, all are deleted.
+    /// Writes the files of copies for a session that does not exist yet. Each artifact is paired
+    /// with the revision to copy. Diagnostic artifacts are skipped. If one copy fails, all are
+    /// deleted.
     pub(crate) async fn copy_all(
         &self,
         session: &SessionId,

@@ -1,8 +1,8 @@
-//! Deletion of artifacts, and of blobs that no row refers to: first the rows, then the file, then the announcement
-//! (DUR-8).
+//! Deletion of artifacts, and of blobs that no row refers to: first the rows, then the file, then
+//! the announcement (DUR-8).
 //!
-//! A crash in between leaves an announcement, never a file without any record. Deletions are batched: each folder is
-//! synced once, and all announcements are removed in one append.
+//! A crash in between leaves an announcement, never a file without any record. Deletions are
+//! batched: each folder is synced once, and all announcements are removed in one append.
 
 use soong_protocol::{
     Artifact, ArtifactEvent, ArtifactScope, ArtifactWrite, BlobWrite, ErrorInfo, EventDraft,
@@ -15,13 +15,14 @@ use crate::{
 };
 
 impl ArtifactStore {
-    /// Deletes the files that were announced but never registered. Called when an owner opens the home.
+    /// Deletes the files that were announced but never registered. Called when an owner opens the
+    /// home.
     pub(crate) async fn delete_unregistered_blobs(&self) -> Result<usize, ErrorInfo> {
         let intents = self.reads.read(|reader| reader.blob_intents()).await?;
         for (path, outcome) in intents.iter().zip(self.delete_blobs(&intents).await?) {
             if let Err(error) = outcome {
-                // The file is never read, and the next write to this path clears it, so this is no reason to refuse
-                // to open the home.
+                // The file is never read, and the next write to this path clears it, so this is no
+                // reason to refuse to open the home.
                 tracing::warn!(path, %error, "a file left over from a failed save could not be deleted");
             }
         }
@@ -36,8 +37,8 @@ impl ArtifactStore {
             .unwrap_or(Ok(()))
     }
 
-    /// Same as [`delete_blob`](Self::delete_blob) for several blobs. Returns the result for each. If the append fails,
-    /// their announcements remain.
+    /// Same as [`delete_blob`](Self::delete_blob) for several blobs. Returns the result for each.
+    /// If the append fails, their announcements remain.
     pub(in crate::artifact) async fn delete_blobs(
         &self,
         paths: &[String],
@@ -59,8 +60,9 @@ impl ArtifactStore {
             .collect())
     }
 
-    /// Deletes an artifact, rows first. Returns `false` if it does not exist or `is_allowed` rejects its current state.
-    /// Files that cannot be deleted now are deleted when the home is opened next.
+    /// Deletes an artifact, rows first. Returns `false` if it does not exist or `is_allowed`
+    /// rejects its current state. Files that cannot be deleted now are deleted when the home is
+    /// opened next.
     pub(in crate::artifact) async fn delete_artifact(
         &self,
         artifact: &Artifact,

@@ -1,8 +1,9 @@
 //! Edits of a text, and the two ways in which they are stored (ART-4, ART-5).
 //!
-//! A model's edit of a session document is recorded in the working set, by compare-and-swap on the revision. Every
-//! other edit (user scope, clients) stores the next version immediately. Matching is slow, so it runs on a blocking
-//! thread, never in an actor. An edit that lost against a concurrent one is matched again with the newer text.
+//! A model's edit of a session document is recorded in the working set, by compare-and-swap on the
+//! revision. Every other edit (user scope, clients) stores the next version immediately. Matching
+//! is slow, so it runs on a blocking thread, never in an actor. An edit that lost against a
+//! concurrent one is matched again with the newer text.
 
 use std::{sync::Arc, time::Duration};
 
@@ -27,12 +28,12 @@ use crate::{
     clock::now,
 };
 
-/// Initial delay before an edit that the disk rejected is retried. It doubles after each attempt; there is no attempt
-/// after it reaches `STORAGE_RETRY_LIMIT`.
+/// Initial delay before an edit that the disk rejected is retried. It doubles after each attempt;
+/// there is no attempt after it reaches `STORAGE_RETRY_LIMIT`.
 const STORAGE_RETRY_BACKOFF: Duration = Duration::from_millis(100);
 const STORAGE_RETRY_LIMIT: Duration = Duration::from_secs(2);
-/// Maximum number of attempts of a change that loses against concurrent changes. In each round, one of the others has
-/// succeeded.
+/// Maximum number of attempts of a change that loses against concurrent changes. In each round, one
+/// of the others has succeeded.
 const MAX_ATTEMPTS: usize = 1_000;
 
 /// Same as [`apply`], but on a blocking thread if the text must be searched.
@@ -77,8 +78,8 @@ impl ArtifactStore {
         let mut before = set.read(name.as_str()).await?;
         let mut wait = STORAGE_RETRY_BACKOFF;
         for _ in 0..MAX_ATTEMPTS {
-            // Check in every round: an attempt before a crash of the set, or with an unclear result of the disk, may
-            // have been recorded.
+            // Check in every round: an attempt before a crash of the set, or with an unclear result
+            // of the disk, may have been recorded.
             if let Some(done) = self.recorded_edit(&effect, name.as_str()).await? {
                 return Ok(done);
             }
@@ -108,11 +109,11 @@ impl ArtifactStore {
             };
             match set.commit(name.as_str(), command).await {
                 Ok(CommitOutcome::Recorded(edited)) => return Ok(*edited),
-                // A concurrent edit won, or an earlier attempt of this edit whose acknowledgement was lost in a
-                // crash.
+                // A concurrent edit won, or an earlier attempt of this edit whose acknowledgement
+                // was lost in a crash.
                 Ok(CommitOutcome::Conflict(newer)) => before = newer,
-                // Retry after a transient disk error. The effect identifies the edit, so it is not applied twice
-                // (DUR-6).
+                // Retry after a transient disk error. The effect identifies the edit, so it is not
+                // applied twice (DUR-6).
                 Err(error)
                     if error.code == ErrorCode::StorageError
                         && error.retryable
@@ -205,8 +206,8 @@ impl ArtifactStore {
         Err(too_many_conflicts(&request.key))
     }
 
-    /// Reads a document again after a change could not be applied, because the set may be outdated if a client has
-    /// just written or deleted it. Returns `None` if the document has not changed.
+    /// Reads a document again after a change could not be applied, because the set may be outdated
+    /// if a client has just written or deleted it. Returns `None` if the document has not changed.
     async fn reload_if_changed(
         &self,
         session: &SessionId,

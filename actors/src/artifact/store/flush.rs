@@ -1,8 +1,9 @@
-//! Flush: stores edits as versions when the run that made them ends, and before a version is saved over them (ART-4,
-//! ART-5).
+//! Flush: stores edits as versions when the run that made them ends, and before a version is saved
+//! over them (ART-4, ART-5).
 //!
-//! Each document is flushed in a separate transaction, which is retried while the disk rejects it. If one fails, its
-//! edits are kept and the other documents are still stored. Flushing is idempotent.
+//! Each document is flushed in a separate transaction, which is retried while the disk rejects it.
+//! If one fails, its edits are kept and the other documents are still stored. Flushing is
+//! idempotent.
 
 use std::time::Duration;
 
@@ -36,7 +37,8 @@ pub(in crate::artifact) struct Flusher {
 }
 
 impl ArtifactStore {
-    /// Stores the documents that a run has edited as versions. Returns the stored versions and the failures.
+    /// Stores the documents that a run has edited as versions. Returns the stored versions and the
+    /// failures.
     ///
     /// # Errors
     /// If the edited documents cannot be determined.
@@ -77,7 +79,8 @@ impl ArtifactStore {
         Ok(flushed)
     }
 
-    /// Stores a document as a version. Returns its stored version, or `None` if the document was deleted.
+    /// Stores a document as a version. Returns its stored version, or `None` if the document was
+    /// deleted.
     async fn flush(&self, document: &Artifact, by: &Flusher) -> Result<Option<u64>, ErrorInfo> {
         let mut wait = FIRST_BACKOFF;
         for tried in 1.. {
@@ -113,7 +116,8 @@ impl ArtifactStore {
         }
     }
 
-    /// Stores a document as a version. The caller holds the lock of its name. Edits may be recorded concurrently.
+    /// Stores a document as a version. The caller holds the lock of its name. Edits may be recorded
+    /// concurrently.
     pub(in crate::artifact) async fn flush_locked(
         &self,
         artifact: &Artifact,

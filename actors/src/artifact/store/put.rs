@@ -1,4 +1,5 @@
-//! Storing a version: receives the content, writes the file, and registers the version (ART-2, DUR-8).
+//! Storing a version: receives the content, writes the file, and registers the version (ART-2,
+//! DUR-8).
 
 use std::{collections::HashSet, path::PathBuf};
 
@@ -22,7 +23,8 @@ use crate::{
 
 /// Maximum number of attempts of a save that loses against concurrent edits.
 const MAX_ATTEMPTS: usize = 100;
-/// Maximum size of a streamed body that is kept in memory, in bytes. Larger ones are staged in a blob.
+/// Maximum size of a streamed body that is kept in memory, in bytes. Larger ones are staged in a
+/// blob.
 const MAX_IN_MEMORY_BYTES: usize = 1024 * 1024;
 
 /// Request to store a version under a name or without one.
@@ -57,7 +59,8 @@ enum PutStep {
 }
 
 impl PutStep {
-    /// Chooses the next step. Fails if the save must create the artifact, but something else has created it.
+    /// Chooses the next step. Fails if the save must create the artifact, but something else has
+    /// created it.
     fn choose(
         existing: Option<&Artifact>,
         save: &Save,
@@ -148,7 +151,8 @@ impl ArtifactStore {
         outcome
     }
 
-    /// Stores a version whose content has been received. Retries if a concurrent edit takes its number.
+    /// Stores a version whose content has been received. Retries if a concurrent edit takes its
+    /// number.
     async fn put_body(
         &self,
         put: PutRequest,
@@ -251,14 +255,15 @@ impl ArtifactStore {
                 self.working_sets.invalidate(artifact);
                 Ok(true)
             }
-            // The file must be deleted while the name is locked, because the file of the edit's version will have the
-            // same path.
+            // The file must be deleted while the name is locked, because the file of the edit's
+            // version will have the same path.
             Err(StoreError::AlreadyExists(_)) => {
                 self.delete_blob(path).await?;
                 Ok(false)
             }
-            // It is unknown whether the registration was committed, so the file is kept. If it was not committed,
-            // the next owner of the home finds the announcement and deletes the file.
+            // It is unknown whether the registration was committed, so the file is kept. If it was
+            // not committed, the next owner of the home finds the announcement and deletes the
+            // file.
             Err(error) if error.is_transient() || error == StoreError::Closed => {
                 Err(store_error(error))
             }
@@ -379,7 +384,8 @@ impl ArtifactStore {
             Ok(size) => return Ok(size),
             Err(error) => error,
         };
-        // If the disk rejects the deletion too, the announcement remains, and the next owner deletes the blob.
+        // If the disk rejects the deletion too, the announcement remains, and the next owner
+        // deletes the blob.
         let _ = self.delete_blob(path).await;
         let mut info = store_error(error);
         if info.code == ErrorCode::PayloadTooLarge {

@@ -1,8 +1,9 @@
 //! Restores documents when a conversation is moved to one of its earlier messages (MSG-4).
 //!
-//! Nothing is undone: a document gets its earlier text by one more edit, and a document that did not exist yet is
-//! withdrawn, which frees its name. So every state can be restored later, and versions are kept. Documents that
-//! another writer has changed since then, and artifacts of the user scope, are not moved.
+//! Nothing is undone: a document gets its earlier text by one more edit, and a document that did
+//! not exist yet is withdrawn, which frees its name. So every state can be restored later, and
+//! versions are kept. Documents that another writer has changed since then, and artifacts of the
+//! user scope, are not moved.
 //!
 //! Elsewhere: the choice of the message, and the commit that includes these edits.
 
@@ -24,13 +25,15 @@ pub(crate) struct RestorePlan {
     pub(crate) writes: Vec<Write>,
     /// Names of the documents that are restored.
     pub(crate) restored: Vec<String>,
-    /// Names of the documents that are kept unchanged, because another writer has changed them since.
+    /// Names of the documents that are kept unchanged, because another writer has changed them
+    /// since.
     pub(crate) unchanged: Vec<String>,
 }
 
 impl ArtifactStore {
-    /// Plans the edits that restore the documents of a trace to their state at an event, identified by `lsn`. `by`
-    /// contains the run that the edits are recorded for, and the active run, if any, that their events belong to.
+    /// Plans the edits that restore the documents of a trace to their state at an event, identified
+    /// by `lsn`. `by` contains the run that the edits are recorded for, and the active run, if any,
+    /// that their events belong to.
     pub(crate) async fn plan_restore(
         &self,
         trace: &TraceId,
@@ -102,7 +105,8 @@ impl ArtifactStore {
     }
 }
 
-/// Returns the edit that sets the text of an artifact to `text`, and its event. `None` withdraws the artifact.
+/// Returns the edit that sets the text of an artifact to `text`, and its event. `None` withdraws
+/// the artifact.
 fn restore_writes(
     before: Artifact,
     name: &str,

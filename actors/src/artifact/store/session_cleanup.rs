@@ -1,4 +1,5 @@
-//! Cleanup of a session's artifacts when the session is deleted (SES-4): working set, inventory, files.
+//! Cleanup of a session's artifacts when the session is deleted (SES-4): working set, inventory,
+//! files.
 //!
 //! Elsewhere: the rows, and the order of the deletion (`session/deletion.rs`).
 

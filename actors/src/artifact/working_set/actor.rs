@@ -1,8 +1,9 @@
 //! Actor of a working set: serializes the edits of a document, each durable before the next.
 //!
-//! An edit is accepted if it was made for the current revision (compare-and-swap); otherwise the caller receives the
-//! newer text. The append runs outside of the actor, and its acknowledgement arrives as a message. If the store
-//! rejects it because a version was stored outside of this actor, the document is read again.
+//! An edit is accepted if it was made for the current revision (compare-and-swap); otherwise the
+//! caller receives the newer text. The append runs outside of the actor, and its acknowledgement
+//! arrives as a message. If the store rejects it because a version was stored outside of this
+//! actor, the document is read again.
 //!
 //! Invariant: `documents` contains only committed documents.
 //!
@@ -38,7 +39,8 @@ use crate::{
     clock::now,
 };
 
-/// Maximum amount of cached text, in bytes. Beyond it, documents that are not being edited are evicted.
+/// Maximum amount of cached text, in bytes. Beyond it, documents that are not being edited are
+/// evicted.
 const MAX_CACHED_BYTES: usize = 32 * 1024 * 1024;
 /// Maximum number of retries of an edit that the store rejects.
 const MAX_RETRIES: u32 = 5;
@@ -129,7 +131,8 @@ impl Actor for WorkingSetActor {
         myself: ActorRef<WorkingSetMsg>,
         (): (),
     ) -> Result<WorkingSetState, ActorProcessingErr> {
-        // The cache of an earlier incarnation may lack edits that it had already handed to the writer.
+        // The cache of an earlier incarnation may lack edits that it had already handed to the
+        // writer.
         self.documents.clear();
         let mut state = WorkingSetState::default();
         self.become_idle(&myself, &mut state);
@@ -281,7 +284,8 @@ impl WorkingSetActor {
         }
     }
 
-    /// Answers the waiting requests in order until one of them starts an edit. The remaining ones wait for that edit.
+    /// Answers the waiting requests in order until one of them starts an edit. The remaining ones
+    /// wait for that edit.
     fn answer(
         &self,
         myself: &ActorRef<WorkingSetMsg>,
@@ -366,12 +370,13 @@ impl WorkingSetActor {
             }
             Err(error) => {
                 match error {
-                    // For the first edit, the missing record is the session or the run, so a retry cannot succeed.
+                    // For the first edit, the missing record is the session or the run, so a retry
+                    // cannot succeed.
                     StoreError::NotFound(_) if command.document.artifact.current_version <= 1 => {
                         drop(reply.send(Err(ErrorInfo::from(&error))));
                     }
-                    // A version was stored, or the artifact was deleted, outside of this actor: check the request
-                    // again.
+                    // A version was stored, or the artifact was deleted, outside of this actor:
+                    // check the request again.
                     StoreError::AlreadyExists(_) | StoreError::NotFound(_)
                         if retries < MAX_RETRIES =>
                     {

@@ -238,8 +238,8 @@ fn limits() -> impl Strategy<Value = Vec<Option<(u64, u64, u64)>>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(if cfg!(debug_assertions) { 2_000 } else { 10_000 }))]
 
-    /// Random trees, with sums that are recomputed: no limit is exceeded as long as every call stays within its
-    /// reservation, and the sums are exact to the token, also after crashes.
+    /// Random trees, with sums that are recomputed: no limit is exceeded as long as every call
+    /// stays within its reservation, and the sums are exact to the token, also after crashes.
     #[test]
     fn no_limit_is_exceeded_and_sums_are_exact_for_any_tree(
         limits in limits(), parents in prop::collection::vec(any::<prop::sample::Index>(), RUNS), steps in steps(),

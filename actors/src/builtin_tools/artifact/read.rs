@@ -115,7 +115,8 @@ async fn not_found_error(
     Ok(ErrorInfo::new(ErrorCode::VersionNotFound, message))
 }
 
-/// Returns a page of whole lines, and how to continue. Only a line that is longer than a page is cut.
+/// Returns a page of whole lines, and how to continue. Only a line that is longer than a page is
+/// cut.
 fn page(
     text: &str,
     arguments: &ReadArguments,

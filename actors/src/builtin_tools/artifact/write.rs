@@ -1,4 +1,5 @@
-//! Tools `create_artifact`, `update_artifact`, `rewrite_artifact`: the edits of models (ART-4, ART-7).
+//! Tools `create_artifact`, `update_artifact`, `rewrite_artifact`: the edits of models (ART-4,
+//! ART-7).
 
 use futures::{FutureExt, future::BoxFuture};
 use serde::Deserialize;
@@ -18,8 +19,8 @@ use crate::artifact::PLAN;
 const NAME_DESCRIPTION: &str =
     "Such as `report`; `user:NAME` is visible in all sessions of the user.";
 
-/// Makes the spec of an editing tool. Its calls are identified by their effect, so they may be repeated after a crash
-/// (DUR-4).
+/// Makes the spec of an editing tool. Its calls are identified by their effect, so they may be
+/// repeated after a crash (DUR-4).
 fn spec(name: &str, title: &str, description: &str, parameters: Value) -> ToolSpec {
     ToolSpec {
         idempotent: true,

@@ -1,10 +1,12 @@
-//! CTX-2: which messages are kept, which are replaced by a summary, and properties of all conversations.
+//! CTX-2: which messages are kept, which are replaced by a summary, and properties of all
+//! conversations.
 
 use GoalStatus::{Abandoned, Completed, InProgress, Pending};
 
 use super::{super::prune::*, *};
 
-/// Builds the context. Each original message is shown by its sequence number, each replacement by its text.
+/// Builds the context. Each original message is shown by its sequence number, each replacement by
+/// its text.
 fn shown(path: &[SizedMessage], goals: &GoalTree, keep_recent: usize) -> Vec<String> {
     let built = prune(path, &goals_to_omit(goals), keep_recent, count);
     assert_valid(&built.messages);
@@ -208,7 +210,8 @@ fn five_thousand_messages_are_pruned_in_linear_time() {
         .0;
     let start = std::time::Instant::now();
     let built = prune(&path, &goals_to_omit(&tree), 10, count);
-    // Much more than it takes (0.2 ms in release), and much less than scanning the path for each message.
+    // Much more than it takes (0.2 ms in release), and much less than scanning the path for each
+    // message.
     assert!(
         start.elapsed() < std::time::Duration::from_millis(250),
         "{:?}",

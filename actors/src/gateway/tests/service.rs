@@ -1,5 +1,5 @@
-//! A service that enforces limits on concurrent calls and calls per minute, and otherwise answers 429 with
-//! `Retry-After`.
+//! A service that enforces limits on concurrent calls and calls per minute, and otherwise answers
+//! 429 with `Retry-After`.
 
 use std::{
     collections::VecDeque,

@@ -6,7 +6,8 @@ use soong_model::Failure;
 use super::{service::said, *};
 use crate::testing::{ScriptedModel, Step, fail, respond_async};
 
-/// Creates a model whose outcome is given by the number of the call and the time since the model was created.
+/// Creates a model whose outcome is given by the number of the call and the time since the model
+/// was created.
 fn model_with(
     outcome: impl Fn(u64, Duration) -> Option<Failure> + Send + Sync + 'static,
 ) -> Arc<ScriptedModel> {

@@ -16,7 +16,8 @@ use crate::{
 
 /// Maximum number of lines of a block's front matter.
 const MAX_HEAD_LINES: usize = 256;
-/// Upper bound of generated numbers. An id with a larger number was chosen by a user and is ignored when numbering.
+/// Upper bound of generated numbers. An id with a larger number was chosen by a user and is ignored
+/// when numbering.
 const MAX_GENERATED_NUMBER: u64 = 1 << 40;
 
 /// First and last line of the front matter of a block. `last` is `None` if it is not closed.
@@ -101,8 +102,8 @@ impl<'a> FileLines<'a> {
         found
     }
 
-    /// Parses a block: its front matter, and the text up to the next block. Also returns a problem that leaves the
-    /// block usable.
+    /// Parses a block: its front matter, and the text up to the next block. Also returns a problem
+    /// that leaves the block usable.
     pub(super) fn block(
         &self,
         first: usize,
@@ -167,7 +168,8 @@ impl<'a> FileLines<'a> {
         Ok((experience, place, fault))
     }
 
-    /// Finds the largest number in an id, including blocks that cannot be used, so that no id is assigned twice.
+    /// Finds the largest number in an id, including blocks that cannot be used, so that no id is
+    /// assigned twice.
     pub(super) fn last_number(&self, heads: &[HeadRange]) -> u64 {
         let number = |line: usize| {
             let id = self

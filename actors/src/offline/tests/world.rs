@@ -1,5 +1,5 @@
-//! A small session for tests of the offline model: real file tools on a temporary project; goals, children and
-//! artifacts are handled as the run machine would.
+//! A small session for tests of the offline model: real file tools on a temporary project; goals,
+//! children and artifacts are handled as the run machine would.
 
 use std::{collections::BTreeMap, sync::Mutex};
 

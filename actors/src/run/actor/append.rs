@@ -1,7 +1,8 @@
 //! The appends of a run actor: submitting them, and handling their results.
 //!
-//! An append that fails for a transient reason is retried until it is durable or the runtime closes. The append that
-//! opens a run is not retried: its caller gets the error, or the actor reads what is stored.
+//! An append that fails for a transient reason is retried until it is durable or the runtime
+//! closes. The append that opens a run is not retried: its caller gets the error, or the actor
+//! reads what is stored.
 
 use std::time::Duration;
 
@@ -102,7 +103,8 @@ impl RunActor {
         }
         match error {
             StoreError::StaleIncarnation(_) | StoreError::Closed => {
-                // A newer incarnation is running, or the runtime is closing: nothing more to do here.
+                // A newer incarnation is running, or the runtime is closing: nothing more to do
+                // here.
                 myself.stop(None);
                 Ok(())
             }

@@ -1,6 +1,8 @@
-//! Executes the effects of durable decisions, and manages the slot that some effects require (ACT-5).
+//! Executes the effects of durable decisions, and manages the slot that some effects require
+//! (ACT-5).
 //!
-//! Elsewhere: which effects are requested (`machine/transition.rs`), long-running work (`tasks.rs`).
+//! Elsewhere: which effects are requested (`machine/transition.rs`), long-running work
+//! (`tasks.rs`).
 
 use ractor::ActorRef;
 use soong_protocol::Run;
@@ -114,7 +116,8 @@ impl RunActor {
                 Effect::DetachNaming => state.tasks.detach_naming(),
                 Effect::AbortTasks => {
                     state.tasks.abort();
-                    // The deferred effects start with a cancelled token, so they report immediately.
+                    // The deferred effects start with a cancelled token, so they report
+                    // immediately.
                     let deferred = state.slot.end_wait();
                     self.perform(myself, deferred, state);
                 }
@@ -219,7 +222,8 @@ impl RunActor {
         }
     }
 
-    /// Hits the fault points that follow an effect: the effect is done, and its input has not been handled yet.
+    /// Hits the fault points that follow an effect: the effect is done, and its input has not been
+    /// handled yet.
     pub(in crate::run) fn hit_fault_point(&self, input: &RunInput) {
         let point = match input {
             RunInput::Model(ModelInput::Answered { .. }) => FaultPoint::ModelAnswered,

@@ -1,10 +1,11 @@
-//! Passivation: the actor of a run that has waited for a long time stops, and the next message starts a new one
-//! (ACT-7).
+//! Passivation: the actor of a run that has waited for a long time stops, and the next message
+//! starts a new one (ACT-7).
 //!
-//! The state of a run that waits only for children or users is stored completely. Its actor makes the address buffer
-//! new messages, handles the messages sent before, and stops. The supervisor keeps the run, and starts the next actor
-//! when a message arrives. To all others the run looks the same. Elsewhere: the address (`registry/address.rs`), the
-//! supervisor's side (`supervision/spawner.rs`).
+//! The state of a run that waits only for children or users is stored completely. Its actor makes
+//! the address buffer new messages, handles the messages sent before, and stops. The supervisor
+//! keeps the run, and starts the next actor when a message arrives. To all others the run looks the
+//! same. Elsewhere: the address (`registry/address.rs`), the supervisor's side
+//! (`supervision/spawner.rs`).
 
 use std::{sync::Arc, time::Duration};
 
@@ -23,7 +24,8 @@ use crate::{
 /// Minimum and maximum interval between two checks for waiting runs.
 const CHECK_INTERVAL: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(30));
 
-/// Asks the actors of runs that have waited for `runtime.idle_session_s` to passivate, until the runtime closes.
+/// Asks the actors of runs that have waited for `runtime.idle_session_s` to passivate, until the
+/// runtime closes.
 pub(crate) async fn watch(runs: Arc<RunRegistry>, lifetime: Lifetime, idle_after: Duration) {
     let every = (idle_after / 4).clamp(CHECK_INTERVAL.0, CHECK_INTERVAL.1);
     let idle_after_ms = u64::try_from(idle_after.as_millis()).unwrap_or(u64::MAX);
@@ -43,8 +45,8 @@ fn has_waited(run: &RunEntry, idle_after_ms: u64) -> bool {
 }
 
 impl RunActor {
-    /// Starts to passivate the actor if the complete state of the run is stored. Messages sent before are handled
-    /// first.
+    /// Starts to passivate the actor if the complete state of the run is stored. Messages sent
+    /// before are handled first.
     pub(in crate::run) fn begin_passivation(
         &self,
         myself: &ActorRef<RunMsg>,

@@ -43,7 +43,8 @@ pub(crate) struct RunActorState {
     /// Stops the clock while the run waits for a user.
     pub(super) user_wait: Option<ClockPause>,
     pub(super) passivation: Passivation,
-    /// Whether children were added while the run was queued. They start when the start of the run is durable.
+    /// Whether children were added while the run was queued. They start when the start of the run
+    /// is durable.
     pub(super) has_added_children: bool,
 }
 
@@ -84,7 +85,8 @@ pub(super) struct Appends {
     pub(super) epoch: u64,
     /// Number of the last append in the epoch.
     pub(super) number: u64,
-    /// Effects that are performed when the append in flight is durable. They are kept while it is retried.
+    /// Effects that are performed when the append in flight is durable. They are kept while it is
+    /// retried.
     pub(super) in_flight: Option<Vec<Effect>>,
     pub(super) failed: Option<FailedAppend>,
 }
@@ -159,7 +161,8 @@ impl<R> PendingReplies<R> {
         ticket
     }
 
-    /// Returns the reply to the request with that ticket. `None` if it was made to an earlier incarnation.
+    /// Returns the reply to the request with that ticket. `None` if it was made to an earlier
+    /// incarnation.
     pub(super) fn take(&mut self, ticket: u64) -> Option<R> {
         self.replies.remove(&ticket)
     }
@@ -198,7 +201,8 @@ impl Slot {
     }
 }
 
-/// Budget reservations of model calls that have ended. They are settled when the usage of their calls is recorded.
+/// Budget reservations of model calls that have ended. They are settled when the usage of their
+/// calls is recorded.
 #[derive(Default)]
 pub(super) struct Reservations {
     /// Reservations whose calls are among the queued inputs.

@@ -1,7 +1,8 @@
-//! Checks after each append that the state rebuilt from the store equals the live state (ACT-3). For tests.
+//! Checks after each append that the state rebuilt from the store equals the live state (ACT-3).
+//! For tests.
 //!
-//! The actor waits for the read, so that nothing changes the live state meanwhile. Results of children that it has not
-//! received yet are left out of the rebuilt state.
+//! The actor waits for the read, so that nothing changes the live state meanwhile. Results of
+//! children that it has not received yet are left out of the rebuilt state.
 
 use std::{collections::HashSet, sync::Arc};
 
@@ -21,8 +22,8 @@ use crate::{
 };
 
 impl RunActor {
-    /// Reads the rows from which the state would be rebuilt. `None` if the program has no hook for differences, or if
-    /// the session is being deleted.
+    /// Reads the rows from which the state would be rebuilt. `None` if the program has no hook for
+    /// differences, or if the session is being deleted.
     pub(super) async fn rows_to_compare(&self) -> Option<Result<StoredRun, StoreError>> {
         self.services.faults.difference_hook.as_ref()?;
         let run_id = self.entry.identity.run_id.clone();

@@ -11,8 +11,8 @@ use crate::run::{
 /// Delay between two attempts to notify a run that has no actor.
 const NOTIFY_RETRY_DELAY: Duration = Duration::from_millis(50);
 
-/// Notifies a run when its time limit is reached, of which `used_ms` are used. Notifies once per run, unless the actor
-/// that was notified crashes.
+/// Notifies a run when its time limit is reached, of which `used_ms` are used. Notifies once per
+/// run, unless the actor that was notified crashes.
 pub(crate) fn watch_time(
     services: &Arc<RunServices>,
     live: &Arc<RunEntry>,

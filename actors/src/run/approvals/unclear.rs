@@ -1,7 +1,8 @@
 //! Decisions and answers whose write failed, and which may have been stored anyway (DUR-6).
 //!
-//! The caller gets an error. Once the disk accepts writes again, the row is read. If it is decided, the run that waits
-//! for it is notified. Elsewhere: how runs handle a failed append of their own (`run/actor.rs`).
+//! The caller gets an error. Once the disk accepts writes again, the row is read. If it is decided,
+//! the run that waits for it is notified. Elsewhere: how runs handle a failed append of their own
+//! (`run/actor.rs`).
 
 use std::sync::Arc;
 
@@ -20,8 +21,8 @@ pub(crate) enum PendingRow {
 }
 
 impl Approvals {
-    /// Reads a row, and notifies the run if it is decided. If the row cannot be read now, retries later. A run that no
-    /// longer waits for the decision ignores the notification.
+    /// Reads a row, and notifies the run if it is decided. If the row cannot be read now, retries
+    /// later. A run that no longer waits for the decision ignores the notification.
     pub(crate) async fn notify(self: &Arc<Self>, awaited: PendingRow) {
         if let Err(error) = self.try_notify(&awaited).await {
             tracing::warn!(?awaited, %error, "failed to read a decision; retrying");
@@ -70,7 +71,8 @@ impl Approvals {
         Ok(())
     }
 
-    /// Retries in the background once the disk accepts writes again. A row that is being retried already is skipped.
+    /// Retries in the background once the disk accepts writes again. A row that is being retried
+    /// already is skipped.
     pub(crate) fn notify_later(self: &Arc<Self>, awaited: PendingRow) {
         if !self.unconfirmed.insert(awaited.clone()) {
             return;
@@ -88,7 +90,8 @@ impl Approvals {
                     .append_and_wait(probe)
                     .await
                     .map_err(|error| ErrorInfo::from(&error))?;
-                // Removed before the row is read: a decision that fails after this read starts another task.
+                // Removed before the row is read: a decision that fails after this read starts
+                // another task.
                 approvals.unconfirmed.remove(&awaited);
                 approvals.try_notify(&awaited).await?;
                 approvals.apply_stored_grant(&awaited).await
@@ -103,7 +106,8 @@ impl Approvals {
         });
     }
 
-    /// Grants the requests that a stored decision for the session covers, as [`Self::decide`] would have done.
+    /// Grants the requests that a stored decision for the session covers, as [`Self::decide`] would
+    /// have done.
     async fn apply_stored_grant(self: &Arc<Self>, awaited: &PendingRow) -> Result<(), ErrorInfo> {
         let PendingRow::Permission(id) = awaited else {
             return Ok(());

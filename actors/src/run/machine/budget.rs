@@ -1,8 +1,8 @@
-//! The parts of the budget that the run itself enforces: tool calls, sub-agents, time, and warnings to the model
-//! (BUD-1).
+//! The parts of the budget that the run itself enforces: tool calls, sub-agents, time, and warnings
+//! to the model (BUD-1).
 //!
-//! Pure; part of the run state machine. The budget account is an argument, like the time. Elsewhere: how much each run
-//! may draw (`budget.rs`), model calls (their effects reserve budget).
+//! Pure; part of the run state machine. The budget account is an argument, like the time.
+//! Elsewhere: how much each run may draw (`budget.rs`), model calls (their effects reserve budget).
 
 use soong_protocol::{BudgetDimension, BudgetEvent, EndReason, ErrorInfo, RunStatus};
 

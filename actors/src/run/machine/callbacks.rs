@@ -1,10 +1,11 @@
 //! The consequences of the program's callbacks for a run (HOOK-2).
 //!
-//! Pure; part of the run state machine. Elsewhere: calling them (`tasks/callbacks.rs`), and callbacks around model calls,
-//! which change only the call.
+//! Pure; part of the run state machine. Elsewhere: calling them (`tasks/callbacks.rs`), and
+//! callbacks around model calls, which change only the call.
 //!
-//! Invariant: what the callbacks of a step did is recorded together with its effect: with the result of the tool call, the
-//! message, or the end of the run. Changed tasks and arguments are recorded before they are used, and read from the event.
+//! Invariant: what the callbacks of a step did is recorded together with its effect: with the
+//! result of the tool call, the message, or the end of the run. Changed tasks and arguments are
+//! recorded before they are used, and read from the event.
 
 use soong_protocol::{
     ContentPart, EndReason, ErrorInfo, HookEvent, Message, MessageContent, MessageEvent, Role,
@@ -110,7 +111,8 @@ impl RunState {
 }
 
 impl Transition<'_, '_> {
-    /// Requests the callbacks before the run. Returns `false` if there are none, or if they were called.
+    /// Requests the callbacks before the run. Returns `false` if there are none, or if they were
+    /// called.
     pub(super) fn awaits_before_agent(&mut self) -> bool {
         let spec = &self.state.spec;
         let has_callback = spec.has_callback(|functions| functions.before_agent.as_ref());
@@ -125,7 +127,8 @@ impl Transition<'_, '_> {
         true
     }
 
-    /// Requests the callbacks after a run with an answer. Returns `true` while the run must wait for them.
+    /// Requests the callbacks after a run with an answer. Returns `true` while the run must wait
+    /// for them.
     pub(super) fn awaits_after_agent(&mut self) -> bool {
         let state = &mut self.state;
         let spec = &state.spec;
@@ -196,7 +199,8 @@ impl Transition<'_, '_> {
         }
     }
 
-    /// Adds the answer of a callback to the conversation. Returns `false` if no callback has answered.
+    /// Adds the answer of a callback to the conversation. Returns `false` if no callback has
+    /// answered.
     pub(super) fn add_callback_answer(&mut self) -> bool {
         let Some((answer, reports)) = self.state.start.callback_answer.take() else {
             return false;
@@ -208,7 +212,8 @@ impl Transition<'_, '_> {
         true
     }
 
-    /// Handles what the callbacks made of the answer of a turn. If another turn was opened meanwhile, it is ignored.
+    /// Handles what the callbacks made of the answer of a turn. If another turn was opened
+    /// meanwhile, it is ignored.
     fn after_agent_called(&mut self, turn: u32, result: AfterResult<String>, reports: Reports) {
         if turn != self.state.turn.number || self.state.end.after_agent != EndCheck::Pending {
             return;
@@ -224,7 +229,8 @@ impl Transition<'_, '_> {
                 is_replaced: false, ..
             } => {}
             AfterResult::Result { result, .. } => {
-                // The new answer takes the place of the old one in the conversation, also on the stored main path.
+                // The new answer takes the place of the old one in the conversation, also on the
+                // stored main path.
                 let replaced = self.state.conversation.head;
                 let old_answer = self.state.conversation.transcript.last();
                 self.state.conversation.head =

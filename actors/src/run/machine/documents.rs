@@ -29,7 +29,8 @@ impl RunState {
                 }
             }
             ArtifactEvent::Flushed { versions, failed } => self.apply_flushed(versions, failed),
-            // After its answer, a run stores nothing else: this is the answer, stored by an earlier incarnation.
+            // After its answer, a run stores nothing else: this is the answer, stored by an earlier
+            // incarnation.
             ArtifactEvent::Saved {
                 name: None,
                 artifact_id,
@@ -60,8 +61,8 @@ impl RunState {
         self.spec.identity.parent.is_some() && matches!(self.phase, Phase::Answered | Phase::Halted)
     }
 
-    /// Applies the outcome of storing the run's documents. If a document could not be stored, the run fails, unless it
-    /// was ended by a crash or an interruption (ART-4).
+    /// Applies the outcome of storing the run's documents. If a document could not be stored, the
+    /// run fails, unless it was ended by a crash or an interruption (ART-4).
     fn apply_flushed(&mut self, versions: &BTreeMap<String, u64>, failed: &[FlushFailure]) {
         self.edited_documents.flushed = true;
         self.edited_documents.versions.clear();

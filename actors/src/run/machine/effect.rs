@@ -1,4 +1,5 @@
-//! Effects of a transition: work that the run's actor performs once the writes of the transition are durable.
+//! Effects of a transition: work that the run's actor performs once the writes of the transition
+//! are durable.
 
 use std::{collections::HashSet, sync::Arc};
 
@@ -55,7 +56,8 @@ pub(crate) enum ToolCallEffect {
     RequestPermission(PermissionId),
     /// Reads the settings of the last run of the sub-trace that the tool call `id` continues.
     ReadSettings { id: String, trace_id: TraceId },
-    /// Stores the results of a call's child runs as an artifact, because they are too long for the conversation.
+    /// Stores the results of a call's child runs as an artifact, because they are too long for the
+    /// conversation.
     StoreResults(OversizedResults),
     /// Confirms that another permission mode is recorded.
     ConfirmModeChange { ticket: u64 },

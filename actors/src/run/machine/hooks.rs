@@ -1,6 +1,7 @@
 //! Notifications to hooks about a run, and the consequences of stop hooks (HOOK-1).
 //!
-//! Pure; part of the run state machine. Elsewhere: calling hooks (`hook_calls.rs`), the hooks themselves (`hook.rs`).
+//! Pure; part of the run state machine. Elsewhere: calling hooks (`hook_calls.rs`), the hooks
+//! themselves (`hook.rs`).
 
 use std::sync::Arc;
 
@@ -44,7 +45,8 @@ impl Transition<'_, '_> {
         }
     }
 
-    /// Requests the stop hooks' answer before a run with an answer ends. Returns `true` while the run must wait for it.
+    /// Requests the stop hooks' answer before a run with an answer ends. Returns `true` while the
+    /// run must wait for it.
     pub(crate) fn awaits_stop_hooks(&mut self) -> bool {
         let state = &mut self.state;
         let spec = &state.spec;
@@ -75,10 +77,11 @@ impl Transition<'_, '_> {
         }
     }
 
-    /// Handles the answer of the stop hooks. If a hook denies the end, the run continues with the hook's reason.
+    /// Handles the answer of the stop hooks. If a hook denies the end, the run continues with the
+    /// hook's reason.
     ///
-    /// `turn` is that of the answer which they decided about. A result of a child may have opened another turn meanwhile:
-    /// then the decision does not apply to the new answer.
+    /// `turn` is that of the answer which they decided about. A result of a child may have opened
+    /// another turn meanwhile: then the decision does not apply to the new answer.
     pub(crate) fn stop_hooks_answered(&mut self, turn: u32, result: HookResult) {
         self.record_hook_failures(HookPoint::Stop, result.failures);
         if turn != self.state.turn.number || self.state.end.stop_hook != EndCheck::Pending {

@@ -6,7 +6,8 @@ use soong_text::shorten;
 
 /// Maximum length of previews of arguments and outputs in events, in characters.
 const MAX_PREVIEW_CHARS: usize = 200;
-/// Maximum length of the head and of the tail of a stored output that a model sees, in characters each.
+/// Maximum length of the head and of the tail of a stored output that a model sees, in characters
+/// each.
 const EXCERPT_CHARS: usize = 2_000;
 
 /// Limits up to which a text is read in full.
@@ -22,7 +23,8 @@ pub(crate) struct InlineLimits {
 
 /// Minimum size of a shown output, in tokens, however small the context window is.
 const MIN_SHOWN_TOKENS: u64 = 512;
-/// Number of bytes of a token, for tools that only count bytes. Code has fewer bytes per token than prose.
+/// Number of bytes of a token, for tools that only count bytes. Code has fewer bytes per token than
+/// prose.
 const BYTES_PER_TOKEN: u64 = 3;
 
 impl InlineLimits {
@@ -59,8 +61,8 @@ pub(crate) fn head(text: &str, bytes: usize) -> &str {
 
 /// Returns the text that replaces a stored output in its message: size, reference, head and tail.
 ///
-/// If the text is over the limits, the result is within them and shorter than the text; at least its first line is
-/// kept.
+/// If the text is over the limits, the result is within them and shorter than the text; at least
+/// its first line is kept.
 pub(crate) fn reference_text(
     reference: &ArtifactRef,
     title: &str,

@@ -65,9 +65,10 @@ pub(crate) enum RunInput {
 /// An input from a model call of a turn.
 #[derive(Debug)]
 pub(crate) enum ModelInput {
-    /// The model answered. `fallback`: index of the fallback that did, if it was one. `context_update`: what the request
-    /// added to the conversation. `short_of`: the budget that made the answer shorter than it could have been.
-    /// `answer_check`: whether an answer without tool calls matches the output schema, if there is one.
+    /// The model answered. `fallback`: index of the fallback that did, if it was one.
+    /// `context_update`: what the request added to the conversation. `short_of`: the budget that
+    /// made the answer shorter than it could have been. `answer_check`: whether an answer without
+    /// tool calls matches the output schema, if there is one.
     Answered {
         completion: Box<Completion>,
         fallback: Option<usize>,
@@ -79,7 +80,8 @@ pub(crate) enum ModelInput {
         /// How the calls are written, if they were found in the text.
         text_call_form: Option<&'static str>,
     },
-    /// The model call failed for good or was aborted; `partial` is the text that had arrived, `used` what is charged.
+    /// The model call failed for good or was aborted; `partial` is the text that had arrived,
+    /// `used` what is charged.
     Failed {
         error: ErrorInfo,
         partial: String,
@@ -109,7 +111,8 @@ pub(crate) enum MemoryInput {
     Recalled(Box<RecallResult>),
     /// A reflection on messages that a summary is about to replace ended.
     Reflected(Box<ReflectionResult>),
-    /// New experiences were stored, or could not be: the id of each new one, and whether it was added.
+    /// New experiences were stored, or could not be: the id of each new one, and whether it was
+    /// added.
     Learned {
         changes: Box<Changes>,
         outcome: Result<Vec<(ExperienceId, bool)>, ErrorInfo>,
@@ -250,12 +253,13 @@ impl RunInput {
 /// Why the actor of a run is restarted.
 #[derive(Debug, Clone)]
 pub(crate) enum ResumeReason {
-    /// The actor, or one above it, crashed. `count`: number of crashes within the window. No event is recorded if
-    /// `error` is empty.
+    /// The actor, or one above it, crashed. `count`: number of crashes within the window. No event
+    /// is recorded if `error` is empty.
     Crashed { count: u32, error: String },
     /// The process that executed the run has ended (DUR-3).
     ProcessRestart,
-    /// The actor was passivated while the run waited, and is needed again (ACT-7). No event is recorded.
+    /// The actor was passivated while the run waited, and is needed again (ACT-7). No event is
+    /// recorded.
     Reactivated,
 }
 
@@ -289,7 +293,8 @@ pub(crate) struct ChildRequest {
 }
 
 impl ChildRequest {
-    /// Returns the mode of the child. A child that continues an explorer's trace runs alone, as a delegate.
+    /// Returns the mode of the child. A child that continues an explorer's trace runs alone, as a
+    /// delegate.
     pub(in crate::run) fn mode(&self) -> ChildMode {
         match self.spec.mode {
             ChildMode::Explore if self.spec.continue_from.is_some() => ChildMode::Delegate,
@@ -309,8 +314,8 @@ pub(crate) struct AuxiliaryAnswer {
 }
 
 impl AuxiliaryAnswer {
-    /// Returns the usage of the call and of discarded answers before it, and the cost if all prices are known. Usage that
-    /// was not reported is estimated for a request of this size.
+    /// Returns the usage of the call and of discarded answers before it, and the cost if all prices
+    /// are known. Usage that was not reported is estimated for a request of this size.
     pub(in crate::run) fn used(&self, prompt_tokens: u64) -> Used {
         let estimate = || Usage::estimate(prompt_tokens, count_estimate(&self.completion.text));
         let usage = self.completion.usage.unwrap_or_else(estimate);

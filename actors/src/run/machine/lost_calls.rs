@@ -1,9 +1,9 @@
-//! Model calls without an outcome: what they have used so far, and what is charged for them if they are lost with their
-//! actor or process (BUD-1a).
+//! Model calls without an outcome: what they have used so far, and what is charged for them if they
+//! are lost with their actor or process (BUD-1a).
 //!
-//! Pure; part of the run state machine. A lost call is charged for what it had used when that was last recorded, or for
-//! its prompt if nothing was: calls that last less than a second record nothing. Elsewhere: counting what a call uses
-//! (`tasks/call_meter.rs`).
+//! Pure; part of the run state machine. A lost call is charged for what it had used when that was
+//! last recorded, or for its prompt if nothing was: calls that last less than a second record
+//! nothing. Elsewhere: counting what a call uses (`tasks/call_meter.rs`).
 
 use soong_protocol::{
     Event, ModelCallKind, ModelEvent, OpenModelCall, RunWrite, Timestamp, Usage, Write,
@@ -29,15 +29,17 @@ impl RunState {
         }
     }
 
-    /// Returns what counts against the budgets of the run and of the runs above it. Estimated charges for calls that were
-    /// lost with an earlier process do not count, so that they cannot exhaust the budget of a resumed run.
+    /// Returns what counts against the budgets of the run and of the runs above it. Estimated
+    /// charges for calls that were lost with an earlier process do not count, so that they cannot
+    /// exhaust the budget of a resumed run.
     pub(crate) fn consumed(&self) -> Consumed {
         let own = Consumed::of(&self.own_stats_with_running_calls(), self.child_count());
         own.minus(self.usage.excused)
     }
 }
 
-/// Returns what the events of a run charge for calls that were lost with an earlier process; see [`RunState::consumed`].
+/// Returns what the events of a run charge for calls that were lost with an earlier process; see
+/// [`RunState::consumed`].
 pub(in crate::run) fn excused_consumption(events: &[(Timestamp, Event)]) -> Consumed {
     let mut usage = state::usage::Usage::default();
     for (_, event) in events {
@@ -70,9 +72,10 @@ impl Transition<'_, '_> {
             .push(Write::Run(RunWrite::OpenModelCalls { run_id, calls }));
     }
 
-    /// Corrects the charges for lost calls of the turn after the same model has reported the size of their prompt, which the
-    /// answered call repeated. What the service had cached of it when the lost calls were made is unknown, so they are
-    /// charged the full price. `fallback`: the model that has answered.
+    /// Corrects the charges for lost calls of the turn after the same model has reported the size
+    /// of their prompt, which the answered call repeated. What the service had cached of it when
+    /// the lost calls were made is unknown, so they are charged the full price. `fallback`: the
+    /// model that has answered.
     pub(in crate::run::machine) fn correct_lost_calls(
         &mut self,
         fallback: Option<usize>,
@@ -115,7 +118,8 @@ impl Transition<'_, '_> {
         }
     }
 
-    /// Returns what is charged for a lost call. `default_usage` is charged if nothing was recorded: its prompt alone.
+    /// Returns what is charged for a lost call. `default_usage` is charged if nothing was recorded:
+    /// its prompt alone.
     pub(in crate::run::machine) fn used_by_lost_call(
         &self,
         kind: ModelCallKind,
@@ -128,14 +132,16 @@ impl Transition<'_, '_> {
             .unwrap_or(default_usage)
     }
 
-    /// Returns what is charged for the lost call of a turn; `None` if the budget shows that no request was made.
-    /// `same_process`: the incarnation that made it ran in this process, so its budget reservation is known.
+    /// Returns what is charged for the lost call of a turn; `None` if the budget shows that no
+    /// request was made. `same_process`: the incarnation that made it ran in this process, so its
+    /// budget reservation is known.
     pub(in crate::run::machine) fn used_by_lost_turn(&self, same_process: bool) -> Option<Used> {
         if self.is_known_to_have_lost_no_call(same_process) {
             return None;
         }
         let usage = Usage::estimate(self.state.conversation.prompt_tokens, 0);
-        // The call used the current fallback, or the run's own model if that was tried again: the higher price is charged.
+        // The call used the current fallback, or the run's own model if that was tried again: the
+        // higher price is charged.
         let own = self
             .state
             .spec

@@ -1,7 +1,9 @@
-//! The name of a trace: a model chooses it after the first answer, if `context.utility_profile` is set (RUN-6a).
+//! The name of a trace: a model chooses it after the first answer, if `context.utility_profile` is
+//! set (RUN-6a).
 //!
-//! Pure; part of the run state machine. The call is made once, and nothing waits for it. A run that completes before the
-//! call detaches it, and charges an estimate; any other end of the run ends the call.
+//! Pure; part of the run state machine. The call is made once, and nothing waits for it. A run that
+//! completes before the call detaches it, and charges an estimate; any other end of the run ends
+//! the call.
 //!
 //! Elsewhere: which traces may be named (`runtime/admission.rs`), the call (`tasks/naming.rs`).
 
@@ -37,7 +39,8 @@ impl Conversation {
 }
 
 impl RunState {
-    /// Returns the request for a name. `None` if the trace has a name, or if the last answer is not its first.
+    /// Returns the request for a name. `None` if the trace has a name, or if the last answer is not
+    /// its first.
     fn naming_call(&self) -> Option<AuxiliaryCall> {
         if self.conversation.naming != Naming::NotStarted
             || self.spec.settings.provisional_name.is_none()
@@ -107,8 +110,8 @@ impl Transition<'_, '_> {
         );
     }
 
-    /// Closes the call for a name that is cut off by the end of the run, or was lost with an earlier incarnation. Its
-    /// usage is estimated (BUD-1a).
+    /// Closes the call for a name that is cut off by the end of the run, or was lost with an
+    /// earlier incarnation. Its usage is estimated (BUD-1a).
     pub(in crate::run::machine) fn close_naming(&mut self) {
         let Naming::Open(estimated_tokens) = self.state.conversation.naming else {
             return;
@@ -121,7 +124,8 @@ impl Transition<'_, '_> {
         self.end_naming(Some(Err(error)), Some(used));
     }
 
-    /// Lets the call for a name continue after the end of the run, which charges an estimate for it.
+    /// Lets the call for a name continue after the end of the run, which charges an estimate for
+    /// it.
     pub(in crate::run::machine) fn detach_naming(&mut self) {
         let Naming::Open(estimated_tokens) = self.state.conversation.naming else {
             return;

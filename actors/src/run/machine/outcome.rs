@@ -1,8 +1,10 @@
-//! Outcomes of tool calls, children and runs: text for models, records for parents, outcomes for callers.
+//! Outcomes of tool calls, children and runs: text for models, records for parents, outcomes for
+//! callers.
 //!
 //! Pure; part of the run state machine.
 //!
-//! Elsewhere: when an outcome is recorded (`machine/transition.rs`, `machine/tool_calls/scheduler.rs`).
+//! Elsewhere: when an outcome is recorded (`machine/transition.rs`,
+//! `machine/tool_calls/scheduler.rs`).
 
 use serde::{Deserialize, Serialize};
 use soong_protocol::{
@@ -149,7 +151,8 @@ impl RunState {
     }
 }
 
-/// Returns the outcome of an ended run, and its result for the parent. `None` if the run has not ended.
+/// Returns the outcome of an ended run, and its result for the parent. `None` if the run has not
+/// ended.
 pub(crate) fn run_outcome(run: &RunState) -> Option<(RunOutcome, Option<Box<ChildResult>>)> {
     // The last event of an ended run is its terminal event.
     let ending = run.final_ending()?;
@@ -170,8 +173,8 @@ pub(crate) fn run_outcome(run: &RunState) -> Option<(RunOutcome, Option<Box<Chil
     Some((outcome, child_result(run, &ending).map(Box::new)))
 }
 
-/// Returns a run's answer for its parent: the whole text, or its head and tail with a reference to the stored answer
-/// (SUB-4).
+/// Returns a run's answer for its parent: the whole text, or its head and tail with a reference to
+/// the stored answer (SUB-4).
 fn answer_for_parent(run: &RunState) -> String {
     let answer = &run.answer.text;
     let limits = run.spec.limits.inline;
@@ -189,8 +192,8 @@ fn answer_for_parent(run: &RunState) -> String {
     }
 }
 
-/// Returns the name of a child among the collaborators of its parent. Children of earlier versions have no name of their
-/// own.
+/// Returns the name of a child among the collaborators of its parent. Children of earlier versions
+/// have no name of their own.
 pub(crate) fn collaborator_name<'a>(settings: &'a RunSettings, trace: &'a TraceId) -> &'a str {
     settings
         .collaborator
@@ -208,7 +211,8 @@ pub(crate) fn started_collaborator(name: &str, trace: &TraceId, task: &str) -> C
     }
 }
 
-/// Returns a running child as a collaborator. Its summary is the focused goal if that is open, else the task.
+/// Returns a running child as a collaborator. Its summary is the focused goal if that is open, else
+/// the task.
 pub(crate) fn running_collaborator(run: &RunState, status: CollaboratorStatus) -> Collaborator {
     let goal = run.goals.current().filter(|goal| goal.status.is_open());
     let summary = goal.map_or(run.task(), |goal| goal.description.as_str());
@@ -243,7 +247,8 @@ pub(crate) fn one_line(text: &str) -> String {
     shorten(&on_one_line(text), MAX_COLLABORATOR_CHARS)
 }
 
-/// A child's result for the parent's model. Statistics are included only if the child can be continued.
+/// A child's result for the parent's model. Statistics are included only if the child can be
+/// continued.
 #[derive(Serialize)]
 struct ResultForModel<'a> {
     mode: ChildMode,
@@ -316,9 +321,9 @@ struct ExploreForModel<'a> {
     results: Vec<ResultForModel<'a>>,
 }
 
-/// Formats the results of the children of a call as its tool message: a list in task order for `explore`, else the
-/// single result. With `max_bytes`, each summary is cut to an equal share of half of it, but to no less than
-/// [`MIN_SUMMARY_BYTES`].
+/// Formats the results of the children of a call as its tool message: a list in task order for
+/// `explore`, else the single result. With `max_bytes`, each summary is cut to an equal share of
+/// half of it, but to no less than [`MIN_SUMMARY_BYTES`].
 pub(crate) fn results_text(results: &[&ChildResult], max_bytes: Option<usize>) -> String {
     let max_summary_bytes = max_bytes.map_or(usize::MAX, |bytes| {
         (bytes / results.len().max(1) / 2).max(MIN_SUMMARY_BYTES)

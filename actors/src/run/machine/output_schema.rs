@@ -35,7 +35,8 @@ fn built_in(schema: &Value) -> Arc<JsonSchema> {
 /// A JSON schema that an answer must match.
 pub(crate) struct OutputSchema {
     compiled: Arc<JsonSchema>,
-    /// Whether the schema requires properties, so that a value that matches is hardly there by chance.
+    /// Whether the schema requires properties, so that a value that matches is hardly there by
+    /// chance.
     is_restrictive: bool,
     /// Prompt text that requests the schema; empty if the instructions request it.
     prompt_text: String,
@@ -101,9 +102,9 @@ impl OutputSchema {
         &self.prompt_text
     }
 
-    /// Checks an answer, and returns the text of the JSON value that matches, and its number among the values of the
-    /// answer. The time is bounded, but a schema may use it up, so the check of a model's answer runs in the task of
-    /// the call.
+    /// Checks an answer, and returns the text of the JSON value that matches, and its number among
+    /// the values of the answer. The time is bounded, but a schema may use it up, so the check of a
+    /// model's answer runs in the task of the call.
     ///
     /// # Errors
     /// Why the most likely value does not match.

@@ -1,7 +1,7 @@
 //! The permission mode of a run, which can change while it runs (PERM-2).
 //!
-//! Pure; part of the run state machine. Elsewhere: which calls a mode allows or refuses (`tasks/authorize.rs`,
-//! `permission.rs`).
+//! Pure; part of the run state machine. Elsewhere: which calls a mode allows or refuses
+//! (`tasks/authorize.rs`, `permission.rs`).
 
 use std::sync::Arc;
 
@@ -16,8 +16,8 @@ use crate::run::machine::{
 /// Heading of the section of a context update that names the mode.
 const HEADING: &str = "## Permission mode";
 
-/// Returns the section of a context update for the model. `None` if the model sees no difference: in every mode except
-/// `plan`, unless the conversation says that another mode is in force.
+/// Returns the section of a context update for the model. `None` if the model sees no difference:
+/// in every mode except `plan`, unless the conversation says that another mode is in force.
 pub(super) fn note(mode: PermissionMode, messages: &[Arc<Message>]) -> Option<String> {
     let is_named = || {
         let mut updates = messages
@@ -50,7 +50,8 @@ impl RunState {
 }
 
 impl Transition<'_, '_> {
-    /// Changes the permission mode. `ticket`: the request to answer, if a caller waits for the answer.
+    /// Changes the permission mode. `ticket`: the request to answer, if a caller waits for the
+    /// answer.
     pub(crate) fn set_permission_mode(&mut self, mode: PermissionMode, ticket: Option<u64>) {
         if mode != self.state.waiting.permission_mode {
             self.emit(PermissionEvent::ModeChanged { mode });

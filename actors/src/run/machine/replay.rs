@@ -2,7 +2,8 @@
 //!
 //! Pure; part of the run state machine.
 //!
-//! Invariant: the same events lead to the same state, live and on rebuild, because both use [`RunState::apply`].
+//! Invariant: the same events lead to the same state, live and on rebuild, because both use
+//! [`RunState::apply`].
 //!
 //! Elsewhere: reading the rows (`tasks/load.rs`), resuming the run (`machine/lifecycle/resume.rs`).
 
@@ -46,7 +47,8 @@ pub(crate) struct StoredRun {
     pub(crate) rewind: Option<Result<Box<RewindPlan>, ErrorInfo>>,
     /// Whether documents edited by this run or an earlier one must be stored as versions.
     pub(crate) has_unflushed_documents: bool,
-    /// Results of the sub-agents of calls at the end of the conversation that have no tool message, by tool call id.
+    /// Results of the sub-agents of calls at the end of the conversation that have no tool message,
+    /// by tool call id.
     pub(crate) missing_child_results: HashMap<String, Vec<ChildResult>>,
     /// Answers to the run's questions, in the order they were given.
     pub(crate) answers: Vec<(QuestionId, String)>,
@@ -75,7 +77,8 @@ impl RunState {
 
     /// Rebuilds the state from the stored rows.
     ///
-    /// Messages of earlier runs on the trace are added first. Then the events of the run are applied in order.
+    /// Messages of earlier runs on the trace are added first. Then the events of the run are
+    /// applied in order.
     pub(crate) fn rebuild(spec: Arc<RunSpec>, stored: StoredRun) -> Self {
         let mut state = Self::new(spec);
         let own: HashSet<u64> = added_sequences(&stored.events).collect();

@@ -7,7 +7,8 @@ use soong_protocol::{Collaborator, GoalTree, Write};
 pub(crate) struct RewindPlan {
     /// Sequence of the requested message.
     pub(crate) after_sequence: u64,
-    /// Sequence of the new head: the requested message, or the last result of its tool calls (MSG-3).
+    /// Sequence of the new head: the requested message, or the last result of its tool calls
+    /// (MSG-3).
     pub(crate) head_sequence: u64,
     /// Position of the new head in the log of all events.
     pub(crate) lsn: u64,
@@ -18,7 +19,8 @@ pub(crate) struct RewindPlan {
     pub(crate) collaborators: Vec<Collaborator>,
     /// Writes that restore the documents, including their events (MSG-4).
     pub(crate) document_writes: Vec<Write>,
-    /// Names of the documents that are restored (`restored`), and of documents that keep their content (`left`).
+    /// Names of the documents that are restored (`restored`), and of documents that keep their
+    /// content (`left`).
     pub(crate) restored: Vec<String>,
     pub(crate) unchanged: Vec<String>,
 }

@@ -1,4 +1,5 @@
-//! The fixed settings of a run: resolved from its row and the configuration, and the same on every start of its actor.
+//! The fixed settings of a run: resolved from its row and the configuration, and the same on every
+//! start of its actor.
 //!
 //! Elsewhere: how they are resolved (`resolver.rs`).
 
@@ -111,8 +112,8 @@ pub(crate) struct ParentLink {
 impl ParentLink {
     fn of(run: &Run) -> Option<Self> {
         let run_id = run.parent_run_id.clone()?;
-        // An explore call can start several children, but a run that continues one of their traces is the only child of
-        // its call. So the call has one result, like a delegate call.
+        // An explore call can start several children, but a run that continues one of their traces
+        // is the only child of its call. So the call has one result, like a delegate call.
         let mode = match run.trace_id.child_mode()? {
             ChildMode::Explore if run.settings.continues => ChildMode::Delegate,
             mode => mode,
@@ -160,7 +161,8 @@ pub(crate) struct Catalog {
 /// Limits of a run.
 pub(crate) struct RunLimits {
     pub(crate) max_turns: u32,
-    /// Numbers of repeated calls after which the model gets a note, and after which the run fails; 0: never.
+    /// Numbers of repeated calls after which the model gets a note, and after which the run fails;
+    /// 0: never.
     pub(crate) repeated_calls_note: u32,
     pub(crate) repeated_calls: u32,
     pub(crate) max_depth: u32,
@@ -209,13 +211,15 @@ pub(crate) struct ModelSpec {
 const MAX_OUTPUT_BOUND: u64 = 16_384;
 
 impl ModelSpec {
-    /// Returns the limit of an answer that the server does not limit itself: half of what the prompt leaves of the window.
+    /// Returns the limit of an answer that the server does not limit itself: half of what the
+    /// prompt leaves of the window.
     pub(crate) fn output_bound(&self, prompt_tokens: u64) -> Option<u64> {
         let room = self.context_window.saturating_sub(prompt_tokens) / 2;
         self.bounds_output.then(|| room.clamp(1, MAX_OUTPUT_BOUND))
     }
 
-    /// Returns whether a prompt of this size fits into the context window, with room for the answer.
+    /// Returns whether a prompt of this size fits into the context window, with room for the
+    /// answer.
     pub(crate) fn takes_prompt(&self, tokens: u64) -> bool {
         tokens <= self.context_window.saturating_sub(self.answer_room)
     }

@@ -1,15 +1,17 @@
 //! The state of a run. It is rebuilt from the run's events and changed only by them.
 //!
-//! Pure: no clock, no I/O, no actor. [`RunState::apply`] is the only place where an event changes the state, both live
-//! and on rebuild. `machine/transition.rs` decides which events are emitted.
+//! Pure: no clock, no I/O, no actor. [`RunState::apply`] is the only place where an event changes
+//! the state, both live and on rebuild. `machine/transition.rs` decides which events are emitted.
 //!
 //! Invariants:
 //! - R1: an ended phase never changes again.
 //! - R2: `turn` only increases.
 //! - R3: sequences only increase.
-//! - R4: every tool call of an assistant message has exactly one outcome before the next model call.
+//! - R4: every tool call of an assistant message has exactly one outcome before the next model
+//!   call.
 //!
-//! Not in this module: the work in flight in this incarnation, except the `started` marks of open calls.
+//! Not in this module: the work in flight in this incarnation, except the `started` marks of open
+//! calls.
 
 pub(in crate::run) mod answer;
 pub(in crate::run) mod calls;
@@ -110,8 +112,8 @@ impl RunState {
         }
     }
 
-    /// Applies one event that happened at `at`. Messages are applied by [`Self::apply_message`], child results by
-    /// `child_ended`.
+    /// Applies one event that happened at `at`. Messages are applied by [`Self::apply_message`],
+    /// child results by `child_ended`.
     pub(crate) fn apply(&mut self, event: &Event, at: Timestamp) {
         if matches!(self.phase, Phase::Ended(_)) {
             return; // R1
@@ -484,7 +486,8 @@ impl RunState {
         }
     }
 
-    /// Returns whether an answer and its prompt fill the context window, as counted by the runtime, to 95 %.
+    /// Returns whether an answer and its prompt fill the context window, as counted by the runtime,
+    /// to 95 %.
     fn fills_window(&self, answer: &Message) -> bool {
         let window = self.conversation.window;
         let counter = self.spec.model.counter;
@@ -520,8 +523,8 @@ impl RunState {
         });
     }
 
-    /// Sets the final answer. If a schema is required, the second mismatch in a row ends the run, and so does the first
-    /// one in the answer of a callback.
+    /// Sets the final answer. If a schema is required, the second mismatch in a row ends the run,
+    /// and so does the first one in the answer of a callback.
     fn set_answer(&mut self, text: &str, recorded_check: Option<AnswerCheck>, by_callback: bool) {
         self.answer.forget_storage();
         let checked = match (&self.spec.output_schema, recorded_check) {
@@ -579,7 +582,8 @@ impl RunState {
         }
     }
 
-    /// Returns the active time until the last recorded event, in milliseconds, computed from the events' timestamps.
+    /// Returns the active time until the last recorded event, in milliseconds, computed from the
+    /// events' timestamps.
     pub(crate) fn used_ms_by_events(&self) -> u64 {
         let (Some(start), Some(last)) = (self.clock.started_at, self.clock.last_event_at) else {
             return 0;

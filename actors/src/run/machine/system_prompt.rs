@@ -1,9 +1,11 @@
-//! The system prompt of a run, and its section about the environment in which the tools of the run work.
+//! The system prompt of a run, and its section about the environment in which the tools of the run
+//! work.
 //!
-//! Pure. If the prompt of a later run would differ only in the Git branch, the conversation keeps its system prompt, so
-//! that providers can reuse their prompt cache.
+//! Pure. If the prompt of a later run would differ only in the Git branch, the conversation keeps
+//! its system prompt, so that providers can reuse their prompt cache.
 //!
-//! Elsewhere: the other parts of the prompt (`resolver.rs`), reading the branch (`project_instructions/branch.rs`).
+//! Elsewhere: the other parts of the prompt (`resolver.rs`), reading the branch
+//! (`project_instructions/branch.rs`).
 
 use std::{ops::Range, path::Path, sync::Arc};
 
@@ -14,8 +16,8 @@ const BRANCH: &str = "\nGit branch at the start: ";
 pub(crate) struct SystemPrompt {
     /// Shared by all runs that have the same one.
     pub(crate) text: Arc<str>,
-    /// Where the text names the Git branch, with the line break before it. Empty at the end of the section if there is
-    /// no branch. `None` without the section.
+    /// Where the text names the Git branch, with the line break before it. Empty at the end of the
+    /// section if there is no branch. `None` without the section.
     pub(crate) branch: Option<Range<usize>>,
 }
 

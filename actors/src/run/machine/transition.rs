@@ -1,8 +1,9 @@
 //! The run state machine: computes the rows to write and the effects that follow from one input.
 //!
-//! Pure: time and new ids are arguments. Durable state changes only through `emit` and `add_message`, which apply a
-//! change and record it in one step. A halted phase, which is set directly, follows from the events again on rebuild. The
-//! actor (`actor.rs`) appends the rows, and executes the effects once they are durable (DUR-1).
+//! Pure: time and new ids are arguments. Durable state changes only through `emit` and
+//! `add_message`, which apply a change and record it in one step. A halted phase, which is set
+//! directly, follows from the events again on rebuild. The actor (`actor.rs`) appends the rows, and
+//! executes the effects once they are durable (DUR-1).
 //!
 //! Invariants:
 //! - R4: each tool call has exactly one outcome.
@@ -39,7 +40,8 @@ use crate::{
 /// Time, ids and budget for one transition.
 pub(crate) struct StepContext<'a> {
     pub(crate) now: Timestamp,
-    /// Active time by the run's clock, in milliseconds; 0 if no actor of this process executed the run.
+    /// Active time by the run's clock, in milliseconds; 0 if no actor of this process executed the
+    /// run.
     pub(crate) used_ms: u64,
     pub(crate) new_run_id: &'a mut dyn FnMut() -> RunId,
     /// The budget that the run draws on; `None` if nothing limits it.
@@ -290,7 +292,8 @@ impl Transition<'_, '_> {
         self.add_message_with(role, content, MessageEvent::added, complete);
     }
 
-    /// Adds a message like [`add_message`](Self::add_message), and records it with the event that `to_event` builds.
+    /// Adds a message like [`add_message`](Self::add_message), and records it with the event that
+    /// `to_event` builds.
     pub(crate) fn add_message_with(
         &mut self,
         role: Role,
@@ -484,8 +487,8 @@ impl Transition<'_, '_> {
         }
     }
 
-    /// Records the first request to cancel the run, and aborts its work. A run that already has another ending may still
-    /// wait for children, so each request aborts what is left (SUB-10).
+    /// Records the first request to cancel the run, and aborts its work. A run that already has
+    /// another ending may still wait for children, so each request aborts what is left (SUB-10).
     fn cancel(&mut self) {
         if !self.state.end.is_cancel_requested {
             self.emit(RunEvent::CancelRequested {});

@@ -1,9 +1,10 @@
-//! A turn: builds the prompt of the next model call, and compacts the conversation before the prompt exceeds the
-//! context window (CTX-1…CTX-3).
+//! A turn: builds the prompt of the next model call, and compacts the conversation before the
+//! prompt exceeds the context window (CTX-1…CTX-3).
 //!
 //! Pure; part of the run state machine.
 //!
-//! Elsewhere: the compaction (`turn/compaction.rs`), which messages a prompt omits (`context/`), the model call.
+//! Elsewhere: the compaction (`turn/compaction.rs`), which messages a prompt omits (`context/`),
+//! the model call.
 
 mod compaction;
 
@@ -28,7 +29,8 @@ use crate::{
 /// Maximum number of consecutive retries after answers that were too large.
 const MAX_ANSWERS_TOO_LARGE: u32 = 2;
 
-/// Share of the context window above which the prompt is rebuilt, at most once for each model until the next summary.
+/// Share of the context window above which the prompt is rebuilt, at most once for each model until
+/// the next summary.
 const REBUILD_RATIO: f64 = 0.6;
 
 /// The prompt of the next model call.
@@ -42,7 +44,8 @@ struct Prompt {
 }
 
 impl RunState {
-    /// Returns the size, in tokens, of the prompt parts that do not depend on the messages: system prompt and tools.
+    /// Returns the size, in tokens, of the prompt parts that do not depend on the messages: system
+    /// prompt and tools.
     fn fixed_tokens(&self) -> u64 {
         let counter = self.spec.model.counter;
         let system = self
@@ -60,9 +63,10 @@ impl RunState {
         }
     }
 
-    /// Returns whether the prompt must be rebuilt: it fills much of the window for the first time. Until then its
-    /// beginning does not change, because services cache it and check it. A rebuild in the middle of a turn of the user
-    /// drops reasoning that is bound to the beginning, so it waits until a summary would be due.
+    /// Returns whether the prompt must be rebuilt: it fills much of the window for the first time.
+    /// Until then its beginning does not change, because services cache it and check it. A rebuild
+    /// in the middle of a turn of the user drops reasoning that is bound to the beginning, so it
+    /// waits until a summary would be due.
     fn is_rebuild_due(&self, prompt_tokens: u64) -> bool {
         let limit = if self.conversation.ends_in_bound_data() {
             self.compaction_threshold() as f64
@@ -81,7 +85,8 @@ impl RunState {
         })
     }
 
-    /// Renders the goals and active collaborators (SUB-8). `None` if no goal is open and there is no collaborator.
+    /// Renders the goals and active collaborators (SUB-8). `None` if no goal is open and there is
+    /// no collaborator.
     fn reminder(&self) -> Option<String> {
         let mut text = String::new();
         if self.goals.goals.iter().any(|goal| goal.status.is_open()) {
@@ -131,7 +136,8 @@ impl Transition<'_, '_> {
         self.call_model();
     }
 
-    /// Asks the model to correct an answer that does not match the output schema. The model gets one retry.
+    /// Asks the model to correct an answer that does not match the output schema. The model gets
+    /// one retry.
     pub(crate) fn request_schema_fix(&mut self) {
         if self.state.end.ending.is_some() {
             return;
@@ -149,7 +155,8 @@ impl Transition<'_, '_> {
         }
     }
 
-    /// Calls the model. First requests a summary if the prompt is too long, or if the caller has requested one.
+    /// Calls the model. First requests a summary if the prompt is too long, or if the caller has
+    /// requested one.
     pub(crate) fn call_model(&mut self) {
         self.record_budget_warnings();
         let mut prompt = self.prompt(&self.state.conversation);
@@ -163,8 +170,8 @@ impl Transition<'_, '_> {
                 ..self.prompt(&candidate)
             };
         }
-        // After a failed summary, retry only once the prompt has grown. If the token count is exact, a prompt that
-        // exceeds the window is compacted even before that.
+        // After a failed summary, retry only once the prompt has grown. If the token count is
+        // exact, a prompt that exceeds the window is compacted even before that.
         let has_files = prompt
             .messages
             .iter()
@@ -238,7 +245,8 @@ impl Transition<'_, '_> {
             })));
     }
 
-    /// Reports, at the first call of the run, that the model lacks the configured level of reasoning.
+    /// Reports, at the first call of the run, that the model lacks the configured level of
+    /// reasoning.
     fn report_adjusted_effort(&mut self) {
         let model = self.state.model();
         let changed = model
@@ -289,7 +297,8 @@ impl Transition<'_, '_> {
         }
     }
 
-    /// Retries without images and files after the service rejected one: without those that are new, else without all.
+    /// Retries without images and files after the service rejected one: without those that are new,
+    /// else without all.
     ///
     /// Returns `false` for other errors, if the run is ending, and if the prompt contains no files.
     pub(crate) fn retry_without_files(&mut self, error: &ErrorInfo) -> bool {
@@ -340,8 +349,9 @@ impl Transition<'_, '_> {
         true
     }
 
-    /// Builds the prompt: the messages and, at intervals, the goals and collaborators. Messages of finished goals are left
-    /// out up to the message at which the prompt was rebuilt. The prompt of a reflection contains only its messages.
+    /// Builds the prompt: the messages and, at intervals, the goals and collaborators. Messages of
+    /// finished goals are left out up to the message at which the prompt was rebuilt. The prompt of
+    /// a reflection contains only its messages.
     fn prompt(&self, conversation: &Conversation) -> Prompt {
         let state = &self.state;
         let context = &state.spec.context;
@@ -391,9 +401,11 @@ impl Transition<'_, '_> {
         }
     }
 
-    /// Retries after an answer that exceeded a size limit, with a message to the model that states the limit.
+    /// Retries after an answer that exceeded a size limit, with a message to the model that states
+    /// the limit.
     ///
-    /// Returns `false` for other errors, if the run is ending, and after [`MAX_ANSWERS_TOO_LARGE`] consecutive retries.
+    /// Returns `false` for other errors, if the run is ending, and after [`MAX_ANSWERS_TOO_LARGE`]
+    /// consecutive retries.
     pub(crate) fn retry_with_smaller_answer(
         &mut self,
         error: &ErrorInfo,

@@ -130,9 +130,11 @@ impl RunState {
     fn has_no_own_work(&self) -> bool {
         match &self.phase {
             Phase::RunningTools { calls } => calls.iter().all(|open| match open.state {
-                // A call that has not started waits for a call with children: nothing else is in flight.
+                // A call that has not started waits for a call with children: nothing else is in
+                // flight.
                 CallState::Done | CallState::Waiting => true,
-                // A tool that has started children is taken to wait for them: its slot is free for them meanwhile.
+                // A tool that has started children is taken to wait for them: its slot is free for
+                // them meanwhile.
                 CallState::Started { .. } => {
                     is_spawning_tool(&open.call.name)
                         || open.open_children > 0

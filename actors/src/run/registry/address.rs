@@ -1,8 +1,9 @@
-//! Address of a run: delivers messages to the run's actor, buffers them while the run is passivated (ACT-7), and drops
-//! them while there is no actor for another reason, such as between a crash and the restart.
+//! Address of a run: delivers messages to the run's actor, buffers them while the run is passivated
+//! (ACT-7), and drops them while there is no actor for another reason, such as between a crash and
+//! the restart.
 //!
-//! Invariant: buffered messages reach the next actor in order, unless the address is closed first because the run has
-//! ended or its actor has crashed.
+//! Invariant: buffered messages reach the next actor in order, unless the address is closed first
+//! because the run has ended or its actor has crashed.
 //!
 //! Elsewhere: when an actor is passivated (`actor/passivation.rs`), how the next one is started
 //! (`supervision/spawner.rs`).
@@ -17,7 +18,8 @@ use crate::{
 };
 
 enum AddressState {
-    /// There is no actor. Messages are dropped, because the next actor reads their content from the store.
+    /// There is no actor. Messages are dropped, because the next actor reads their content from the
+    /// store.
     Closed,
     Open(Mailbox<RunMsg>),
     Passivated {
@@ -36,7 +38,8 @@ pub(crate) enum SendOutcome {
     BufferedFirst,
     /// Buffered after other messages. The start of the next actor has already been requested.
     Buffered,
-    /// Not delivered: there is no actor, or its mailbox is closed. The content of the message is in the store.
+    /// Not delivered: there is no actor, or its mailbox is closed. The content of the message is in
+    /// the store.
     Dropped,
 }
 
@@ -59,8 +62,8 @@ impl Default for RunAddress {
 }
 
 impl RunAddress {
-    /// Connects a new actor and delivers the buffered messages to it. Returns the guard that keeps the run's clock
-    /// stopped, if the run was passivated with one.
+    /// Connects a new actor and delivers the buffered messages to it. Returns the guard that keeps
+    /// the run's clock stopped, if the run was passivated with one.
     pub(crate) fn open(&self, mailbox: Mailbox<RunMsg>) -> Option<ClockPause> {
         match std::mem::replace(&mut self.actor().state, AddressState::Open(mailbox.clone())) {
             AddressState::Passivated {
@@ -80,8 +83,8 @@ impl RunAddress {
         self.actor().state = AddressState::Closed;
     }
 
-    /// Starts to buffer messages for the next actor. `clock_pause` keeps the run's clock stopped until
-    /// [`open`](Self::open) or [`close`](Self::close).
+    /// Starts to buffer messages for the next actor. `clock_pause` keeps the run's clock stopped
+    /// until [`open`](Self::open) or [`close`](Self::close).
     pub(crate) fn start_buffering(&self, clock_pause: Option<ClockPause>) {
         self.actor().state = AddressState::Passivated {
             buffered: Vec::new(),
@@ -129,8 +132,8 @@ impl RunAddress {
         }
     }
 
-    /// Replaces the task tracker for a new incarnation. Returns the closed tracker of the previous incarnation, and the
-    /// new one.
+    /// Replaces the task tracker for a new incarnation. Returns the closed tracker of the previous
+    /// incarnation, and the new one.
     pub(crate) fn renew_tasks(&self) -> (TaskTracker, TaskTracker) {
         let tasks = TaskTracker::new();
         let previous = std::mem::replace(&mut self.actor().tasks, tasks.clone());

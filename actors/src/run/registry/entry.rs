@@ -33,7 +33,8 @@ pub(crate) enum RunPhase {
     WaitingForChildren,
     /// The run waits only for an answer or a decision of a user (SUB-9).
     WaitingForUser,
-    /// The end of the run is decided but not yet published. This does not imply that the run is cancelled.
+    /// The end of the run is decided but not yet published. This does not imply that the run is
+    /// cancelled.
     Ending,
     /// The run has ended, and its end is recorded.
     Ended(Arc<RunOutcome>),
@@ -67,7 +68,8 @@ impl RunPhase {
 #[derive(Debug, Clone)]
 pub(crate) struct RunPublished {
     pub(crate) phase: RunPhase,
-    /// Whether the run has left its queue. A queued run that is cancelled ends without having started.
+    /// Whether the run has left its queue. A queued run that is cancelled ends without having
+    /// started.
     pub(crate) started: bool,
     /// Whether the request to cancel the run is durable.
     pub(crate) cancel_recorded: bool,
@@ -100,7 +102,8 @@ pub(crate) struct RunEntry {
     pub(crate) status: Arc<ActorStatus>,
     pub(crate) address: RunAddress,
     pub(crate) models: ModelUse,
-    /// Held while the actor of the run is started, and while something is written for a run that has none yet.
+    /// Held while the actor of the run is started, and while something is written for a run that
+    /// has none yet.
     pub(crate) opening: tokio::sync::Mutex<Opening>,
     published: watch::Sender<RunPublished>,
 }
@@ -108,10 +111,11 @@ pub(crate) struct RunEntry {
 /// Whether the actor of a run was started.
 #[derive(Debug)]
 pub(crate) struct Opening {
-    /// Whether the actor was started, in this process or an earlier one, or the run is being ended. From then on, only the
-    /// actor or the finalizer writes for the run.
+    /// Whether the actor was started, in this process or an earlier one, or the run is being ended.
+    /// From then on, only the actor or the finalizer writes for the run.
     pub(crate) is_opened: bool,
-    /// Whether children may have been added before, so that the actor must read the state of the run.
+    /// Whether children may have been added before, so that the actor must read the state of the
+    /// run.
     pub(crate) has_children: bool,
 }
 
@@ -212,7 +216,8 @@ impl RunEntry {
         });
     }
 
-    /// Publishes that the run has started. If its phase is [`RunPhase::Queued`], it becomes [`RunPhase::Running`].
+    /// Publishes that the run has started. If its phase is [`RunPhase::Queued`], it becomes
+    /// [`RunPhase::Running`].
     pub(crate) fn set_started(&self) {
         self.change(|published| {
             if matches!(published.phase, RunPhase::Queued) {
@@ -240,7 +245,8 @@ impl RunEntry {
         self.change(|published| !std::mem::replace(&mut published.cancel_recorded, true));
     }
 
-    /// Publishes whether an earlier process executed the run and this process has not appended to it yet.
+    /// Publishes whether an earlier process executed the run and this process has not appended to
+    /// it yet.
     pub(crate) fn set_interrupted(&self, interrupted: bool) {
         self.change(|published| {
             std::mem::replace(&mut published.interrupted, interrupted) != interrupted
@@ -293,7 +299,8 @@ impl RunEntry {
         self.change(|published| !std::mem::replace(&mut published.events_taken, true))
     }
 
-    /// Returns whether the caller must start the run's task journal: the run has one, and no task writes it yet.
+    /// Returns whether the caller must start the run's task journal: the run has one, and no task
+    /// writes it yet.
     pub(crate) fn claim_journal(&self) -> bool {
         let has_one = self.identity.mode == RunMode::Orchestrator && self.identity.parent.is_none();
         has_one
@@ -336,7 +343,8 @@ impl RunEntry {
     /// Waits for the end of the run.
     ///
     /// # Errors
-    /// The reason if the run is interrupted or its end cannot be recorded; `closing` if the entry is dropped.
+    /// The reason if the run is interrupted or its end cannot be recorded; `closing` if the entry
+    /// is dropped.
     pub(crate) async fn wait_outcome(&self) -> Result<Arc<RunOutcome>, ErrorInfo> {
         let mut watch = self.watch();
         let ended = watch

@@ -1,4 +1,5 @@
-//! The status of a run in the actor tree: its initial view, its clock and budget, and its last error.
+//! The status of a run in the actor tree: its initial view, its clock and budget, and its last
+//! error.
 //!
 //! Elsewhere: the watchers of the tree (`actor_tree.rs`), slots (`supervision/sub_agents.rs`).
 
@@ -83,7 +84,8 @@ pub(crate) fn initial_view(run: &Run) -> RunView {
     }
 }
 
-/// Returns the last error that these writes report, shortened for the status; `None` if they report none.
+/// Returns the last error that these writes report, shortened for the status; `None` if they report
+/// none.
 pub(crate) fn last_error(writes: &[Write]) -> Option<String> {
     let error = |write: &Write| {
         if let Write::Event(draft) = write {

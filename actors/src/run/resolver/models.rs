@@ -1,5 +1,5 @@
-//! Resolves the models of a run: its own, the one that writes summaries, and the utility model for small tasks such as
-//! recall.
+//! Resolves the models of a run: its own, the one that writes summaries, and the utility model for
+//! small tasks such as recall.
 
 use std::{sync::Arc, time::Duration};
 
@@ -11,8 +11,8 @@ use crate::run::machine::spec::{AuxiliaryModel, AuxiliaryModels, Fallback, Fallb
 
 /// Name of the offline model, which answers by fixed rules and costs nothing.
 const OFFLINE: &str = "offline";
-/// Answer tokens that a budget reserves per call, unless the profile or the model allows fewer. The limits of many
-/// models are so high that a budget would pay for one call at a time.
+/// Answer tokens that a budget reserves per call, unless the profile or the model allows fewer. The
+/// limits of many models are so high that a budget would pay for one call at a time.
 const RESERVED_OUTPUT_TOKENS: u64 = 16_384;
 
 /// The models that a run uses.
@@ -42,13 +42,15 @@ impl RunResolver {
     /// Resolves the models of a run.
     ///
     /// # Errors
-    /// `config_error` if the run has a budget in USD and the price of its own model or of the summary model is unknown.
+    /// `config_error` if the run has a budget in USD and the price of its own model or of the
+    /// summary model is unknown.
     pub(super) fn models_of(&self, run: &Run, preset: &Preset) -> Result<Models, ErrorInfo> {
         let config = &*self.config;
         let wanted = preset.model.as_deref().unwrap_or(&run.settings.model);
         let (profile, model_name) = self.models.split_model(wanted)?;
         let name = self.models.model_name(profile, model_name);
-        // A profile that the embedding program registered is not in the configuration: it gets the limits of `[model]`.
+        // A profile that the embedding program registered is not in the configuration: it gets the
+        // limits of `[model]`.
         let settings = config
             .profile(profile)
             .unwrap_or_else(|| config.model.clone());
@@ -88,7 +90,8 @@ impl RunResolver {
         })
     }
 
-    /// Returns the specification of a model. `wanted`: the reasoning that the run or its preset asks for.
+    /// Returns the specification of a model. `wanted`: the reasoning that the run or its preset
+    /// asks for.
     fn model_spec(
         &self,
         profile: &str,
@@ -142,11 +145,12 @@ impl RunResolver {
         })
     }
 
-    /// Returns the fallbacks of a profile, without the model itself, which is given with its profile. Their own fallbacks
-    /// are not used.
+    /// Returns the fallbacks of a profile, without the model itself, which is given with its
+    /// profile. Their own fallbacks are not used.
     ///
     /// # Errors
-    /// `config_error` if a fallback does not exist, or if its price is unknown and the run has a budget in USD.
+    /// `config_error` if a fallback does not exist, or if its price is unknown and the run has a
+    /// budget in USD.
     fn fallbacks(
         &self,
         own: (&str, &str),
@@ -194,7 +198,8 @@ impl RunResolver {
         })
     }
 
-    /// Returns the helper model of a profile, and its model name. Without a profile, the helper is the run's own model.
+    /// Returns the helper model of a profile, and its model name. Without a profile, the helper is
+    /// the run's own model.
     fn helper(
         &self,
         profile: Option<&str>,
@@ -269,7 +274,8 @@ fn unknown_price(model: &str) -> ErrorInfo {
     ErrorInfo::new(ErrorCode::ConfigError, message)
 }
 
-/// Fails with `unsupported_capability` if the model takes a number of tokens instead of a level, the reverse, or neither.
+/// Fails with `unsupported_capability` if the model takes a number of tokens instead of a level,
+/// the reverse, or neither.
 fn check_reasoning(
     wanted: ReasoningParams,
     support: ReasoningSupport,

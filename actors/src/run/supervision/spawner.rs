@@ -1,5 +1,5 @@
-//! Starts run actors, restarts them after crashes, ends runs that crash too often, and keeps the entries of passivated
-//! runs.
+//! Starts run actors, restarts them after crashes, ends runs that crash too often, and keeps the
+//! entries of passivated runs.
 //!
 //! Used by the two supervisors of run actors. They differ in whom they notify of the end.
 
@@ -23,7 +23,8 @@ use crate::{
     },
 };
 
-/// Delay before a failed start is reported. A supervisor that is being killed stops within this time.
+/// Delay before a failed start is reported. A supervisor that is being killed stops within this
+/// time.
 const KILL_GRACE: Duration = Duration::from_secs(2);
 
 /// Start of the actor of a passivated run.
@@ -46,7 +47,8 @@ pub(crate) struct RunSpawner {
     passivated: HashMap<RunId, ChildEntry>,
 }
 
-/// Marks a run as opened. A run to which children were added while it was queued has a state to read.
+/// Marks a run as opened. A run to which children were added while it was queued has a state to
+/// read.
 async fn open(entry: &RunEntry, start: RunStart) -> RunStart {
     let mut opening = entry.opening.lock().await;
     opening.is_opened = true;
@@ -101,8 +103,8 @@ impl RunSpawner {
         }
     }
 
-    /// Starts the actor of a passivated run. If the old actor is still stopping, [`Self::supervise`] starts the next
-    /// one when it has stopped.
+    /// Starts the actor of a passivated run. If the old actor is still stopping,
+    /// [`Self::supervise`] starts the next one when it has stopped.
     pub(crate) async fn activate<M: Message + From<StartFailed>>(
         &mut self,
         supervisor: &ActorRef<M>,
@@ -132,8 +134,9 @@ impl RunSpawner {
                 self.by_actor.insert(actor.get_id(), kept);
             }
             Err(error) => {
-                // Starting an actor also fails while its supervisor is being killed together with its session. In that
-                // case, this message is not delivered, and the next incarnation of the session starts the run.
+                // Starting an actor also fails while its supervisor is being killed together with
+                // its session. In that case, this message is not delivered, and the next
+                // incarnation of the session starts the run.
                 let error = ErrorInfo::new(
                     ErrorCode::ActorCrashed,
                     format!("the run's actor did not start: {error}"),
@@ -154,9 +157,9 @@ impl RunSpawner {
         }
     }
 
-    /// Handles the end of an actor. If it was passivated, keeps the run, or restarts it if messages are waiting. If it
-    /// crashed, restarts it from the journal, or ends the run and its children after too many crashes. Returns the run
-    /// if it restarts after a crash.
+    /// Handles the end of an actor. If it was passivated, keeps the run, or restarts it if messages
+    /// are waiting. If it crashed, restarts it from the journal, or ends the run and its children
+    /// after too many crashes. Returns the run if it restarts after a crash.
     pub(crate) async fn supervise<M: Message + From<StartFailed>>(
         &mut self,
         supervisor: &ActorRef<M>,

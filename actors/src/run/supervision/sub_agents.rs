@@ -1,8 +1,10 @@
-//! The sub-agent supervisor of a session: starts and restarts child runs of every depth (SUB-7, SUB-10).
+//! The sub-agent supervisor of a session: starts and restarts child runs of every depth (SUB-7,
+//! SUB-10).
 //!
-//! A limited number of children runs at a time. New children are admitted round-robin over their parents. A child that
-//! waits only for its own children returns its slot, and gets one again before new children do, so slots cannot
-//! deadlock (ACT-5). A queued child is a row and an entry here; it has no actor.
+//! A limited number of children runs at a time. New children are admitted round-robin over their
+//! parents. A child that waits only for its own children returns its slot, and gets one again
+//! before new children do, so slots cannot deadlock (ACT-5). A queued child is a row and an entry
+//! here; it has no actor.
 
 use std::{
     collections::{HashMap, HashSet, VecDeque},
@@ -32,7 +34,8 @@ use crate::{
 pub(crate) struct SubAgentSupervisorActor {
     pub(crate) services: Arc<RunServices>,
     pub(crate) resolver: Arc<RunResolver>,
-    /// Maximum number of children that run at a time (`agents.max_concurrent_children_per_session`).
+    /// Maximum number of children that run at a time
+    /// (`agents.max_concurrent_children_per_session`).
     pub(crate) slots: usize,
     pub(crate) status: Arc<ActorStatus>,
 }
@@ -48,7 +51,8 @@ struct QueuedChild {
 enum QueuedStart {
     /// Only its rows are stored.
     Fresh,
-    /// Events may be stored: of an earlier run of its trace, or by an earlier incarnation of this supervisor.
+    /// Events may be stored: of an earlier run of its trace, or by an earlier incarnation of this
+    /// supervisor.
     Queued,
     /// It was running in an earlier process.
     Resume(ResumeReason),
@@ -58,7 +62,8 @@ enum QueuedStart {
 pub(crate) struct SubAgentSupervisorState {
     spawner: RunSpawner,
     queue: FairQueue<RunId, RunId>,
-    /// Children that wait for a slot. A child that is cancelled is removed here; its queue entry is then skipped.
+    /// Children that wait for a slot. A child that is cancelled is removed here; its queue entry is
+    /// then skipped.
     queued: HashMap<RunId, QueuedChild>,
     /// All admitted children that have not ended. None is admitted twice.
     admitted: HashSet<RunId>,

@@ -1,7 +1,8 @@
 //! Detects runs that make no progress, and reports them as stuck (RUN-7).
 //!
-//! Time without progress does not count while a run waits for children, users, a slot, a budget or the model gateway,
-//! or during a model call within its timeout. A stuck run is not ended here, except a driven run without a handle.
+//! Time without progress does not count while a run waits for children, users, a slot, a budget or
+//! the model gateway, or during a model call within its timeout. A stuck run is not ended here,
+//! except a driven run without a handle.
 
 use std::{sync::Arc, time::Duration};
 
@@ -24,7 +25,8 @@ fn is_stuck(live: &RunEntry) -> bool {
         && clock.stall_timeout_ms().is_some_and(is_over)
 }
 
-/// Returns whether a driven run has no handle and no open children, and made no progress for `stuck_after_ms`.
+/// Returns whether a driven run has no handle and no open children, and made no progress for
+/// `stuck_after_ms`.
 fn is_undriven(live: &RunEntry, stuck_after_ms: u64) -> bool {
     let is_idle = matches!(live.published().phase, RunPhase::Running);
     live.identity.driven

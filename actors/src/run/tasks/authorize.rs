@@ -2,10 +2,11 @@
 //!
 //! Order: hooks, permission, execution.
 //!
-//! Invariant: an approved call runs only if its tool, its arguments and the resources that it touches are the approved
-//! ones, according to the stored row.
+//! Invariant: an approved call runs only if its tool, its arguments and the resources that it
+//! touches are the approved ones, according to the stored row.
 //!
-//! Elsewhere: how a call waits for approval (`machine/tool_calls/approval.rs`), who decides (`permission.rs`).
+//! Elsewhere: how a call waits for approval (`machine/tool_calls/approval.rs`), who decides
+//! (`permission.rs`).
 
 use std::sync::Arc;
 
@@ -188,8 +189,8 @@ impl Authorizer {
         Ok(permission)
     }
 
-    /// Returns the change that a call would make. `None` if it cannot be computed, or if a deny rule forbids reading
-    /// the file.
+    /// Returns the change that a call would make. `None` if it cannot be computed, or if a deny
+    /// rule forbids reading the file.
     async fn preview(
         &self,
         spec: &RunSpec,
@@ -213,8 +214,8 @@ impl Authorizer {
             .flatten()
     }
 
-    /// Reads from the store whether the call was allowed with its current arguments, access and shown change. The state
-    /// in memory is not used.
+    /// Reads from the store whether the call was allowed with its current arguments, access and
+    /// shown change. The state in memory is not used.
     async fn is_allowed(
         &self,
         spec: &RunSpec,
@@ -245,8 +246,9 @@ impl Authorizer {
             && row.fingerprint == fingerprint)
     }
 
-    /// Returns the network policy for a call. `Allow` applies only to calls that use the network, change nothing and
-    /// touch nothing sensitive. All calls that the policy does not cover require approval.
+    /// Returns the network policy for a call. `Allow` applies only to calls that use the network,
+    /// change nothing and touch nothing sensitive. All calls that the policy does not cover require
+    /// approval.
     fn network_policy(&self, tool: &ToolSpec, demand: &AccessRequest) -> NetworkPolicy {
         match self.network {
             NetworkPolicy::Deny if tool.has_tag(NETWORK_TAG) => NetworkPolicy::Deny,
@@ -277,8 +279,8 @@ fn refused_in_plan(tool: &str) -> ErrorInfo {
     ))
 }
 
-/// Returns the error for a command on a machine without confinement. Only a grant that existed before the run allows
-/// such a command, so no approval is requested.
+/// Returns the error for a command on a machine without confinement. Only a grant that existed
+/// before the run allows such a command, so no approval is requested.
 fn unconfined(tool: &str, demand: &AccessRequest, why: &str) -> ErrorInfo {
     let message = format!(
         "`{tool}` was not run: no sandbox is available on this machine: {why}. If that is acceptable, allow it \
@@ -314,8 +316,8 @@ fn access_changed(tool: &str) -> ErrorInfo {
     ErrorInfo::new(ErrorCode::PermissionDenied, message)
 }
 
-/// Returns the error for a call that requires approval when no approver is available. The details name the target, and
-/// the grants that would allow the call.
+/// Returns the error for a call that requires approval when no approver is available. The details
+/// name the target, and the grants that would allow the call.
 fn no_approver(
     tool: &str,
     demand: &AccessRequest,

@@ -1,5 +1,5 @@
-//! Model calls besides the turns of a run: summaries, and the classification of tasks for recall. They have no tools and
-//! are not part of the conversation.
+//! Model calls besides the turns of a run: summaries, and the classification of tasks for recall.
+//! They have no tools and are not part of the conversation.
 
 use std::{sync::Arc, time::Duration};
 
@@ -48,7 +48,8 @@ impl ModelCaller {
         .await
     }
 
-    /// Sends a system prompt and messages to an auxiliary model. If it cannot answer, its fallbacks are asked in turn.
+    /// Sends a system prompt and messages to an auxiliary model. If it cannot answer, its fallbacks
+    /// are asked in turn.
     pub(crate) async fn call_auxiliary(
         &self,
         spec: &RunSpec,
@@ -103,7 +104,8 @@ impl ModelCaller {
                             discarded,
                         })
                     }
-                    // `used_by_failure` charges the usage of discarded attempts together with the error.
+                    // `used_by_failure` charges the usage of discarded attempts together with the
+                    // error.
                     Err(error) => Err(error_of_first
                         .filter(|_| !is_of_run(&error))
                         .unwrap_or(error)),
@@ -121,8 +123,8 @@ impl ModelCaller {
         }
     }
 
-    /// Sends the request to the auxiliary model, or to the fallback of this index. `reasons`: the failures for which
-    /// there is another fallback.
+    /// Sends the request to the auxiliary model, or to the fallback of this index. `reasons`: the
+    /// failures for which there is another fallback.
     async fn ask(
         &self,
         spec: &RunSpec,

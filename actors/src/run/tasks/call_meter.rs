@@ -1,7 +1,8 @@
 //! Counts what a model call has used while it has no outcome.
 //!
-//! A call that is cut off is charged for its prompt and for what has arrived of the answer, at most for what was
-//! reserved. A long call reports this count once a second, so that it is known after a crash (BUD-1a).
+//! A call that is cut off is charged for its prompt and for what has arrived of the answer, at most
+//! for what was reserved. A long call reports this count once a second, so that it is known after a
+//! crash (BUD-1a).
 //!
 //! Elsewhere: charging a call that was lost with its actor or process (`machine/lost_calls.rs`).
 
@@ -25,7 +26,8 @@ const ARGUMENT_BYTES_PER_TOKEN: usize = 4;
 pub(super) struct CallMeter {
     kind: ModelCallKind,
     counter: TokenCounter,
-    /// Size of the prompt, maximum length of the answer, and prices. `None` before a model is chosen.
+    /// Size of the prompt, maximum length of the answer, and prices. `None` before a model is
+    /// chosen.
     request: Option<ReserveRequest>,
     was_sent: bool,
     /// Tokens of the text and the reasoning, without `uncounted`.
@@ -98,7 +100,8 @@ impl CallMeter {
         self.progress = AnswerProgress::default();
     }
 
-    /// Forgets the attempt; its outcome is discarded. What it has used belongs to the outcome of the next attempt.
+    /// Forgets the attempt; its outcome is discarded. What it has used belongs to the outcome of
+    /// the next attempt.
     pub(super) fn discard(&mut self) {
         if let Some(used) = self.used_by_answer() {
             self.discarded = Some(add_used(self.discarded, used));
@@ -117,7 +120,8 @@ impl CallMeter {
         self.discarded.take()
     }
 
-    /// Returns what a failed call is charged. A call whose service failed before it answered is free.
+    /// Returns what a failed call is charged. A call whose service failed before it answered is
+    /// free.
     pub(super) fn used_by_failure(&mut self, error: &ErrorInfo) -> Option<Used> {
         let was_cut_off = matches!(error.code, ErrorCode::Cancelled | ErrorCode::Timeout);
         let used = if was_cut_off {
@@ -172,7 +176,8 @@ impl CallMeter {
         Some((usage, cost))
     }
 
-    /// Estimates the usage of an answer that is not complete. `reported`: what the service has reported so far.
+    /// Estimates the usage of an answer that is not complete. `reported`: what the service has
+    /// reported so far.
     fn estimate(&mut self, request: &ReserveRequest, reported: Usage) -> Usage {
         self.text_tokens += self.counter.count_text(&self.uncounted);
         self.uncounted.clear();

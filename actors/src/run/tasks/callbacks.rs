@@ -131,7 +131,8 @@ impl CallbackCalls {
         }
     }
 
-    /// Calls the callbacks before a model call. Returns the request to send, or the answer of a callback.
+    /// Calls the callbacks before a model call. Returns the request to send, or the answer of a
+    /// callback.
     pub(super) async fn before_model(
         &self,
         run: CallbackRun<'_>,
@@ -268,7 +269,8 @@ pub(crate) enum AgentStep {
 }
 
 impl RunTasks {
-    /// Calls the callbacks before the run (with its task) or after it (with its answer); reports their outcome.
+    /// Calls the callbacks before the run (with its task) or after it (with its answer); reports
+    /// their outcome.
     pub(crate) fn call_agent_callbacks(
         &self,
         myself: ActorRef<RunMsg>,

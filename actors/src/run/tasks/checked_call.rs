@@ -1,7 +1,7 @@
 //! Checks of what models write against the schemas of others: arguments of tool calls, and answers.
 //!
-//! Such a schema may use up the whole bound of steps, so a check that takes long runs on a blocking thread, and none runs
-//! in an actor.
+//! Such a schema may use up the whole bound of steps, so a check that takes long runs on a blocking
+//! thread, and none runs in an actor.
 //!
 //! Elsewhere: the call (`tool_call.rs`), the bound (`json_schema` of `soong_tool`).
 
@@ -38,8 +38,8 @@ fn did_not_finish(what: &str, why: &dyn Display) -> ErrorInfo {
     )
 }
 
-/// Checks the arguments of a call. Also returns a note for the model if they were accepted in a different shape than the
-/// model sent.
+/// Checks the arguments of a call. Also returns a note for the model if they were accepted in a
+/// different shape than the model sent.
 ///
 /// # Errors
 /// `validation_error` with each violation, `tool_not_available` if the tool is not registered.
@@ -70,7 +70,8 @@ pub(in crate::run::tasks) async fn check_call(
     ))
 }
 
-/// Checks an answer against the output schema. `None` without a schema, and if the answer contains tool calls.
+/// Checks an answer against the output schema. `None` without a schema, and if the answer contains
+/// tool calls.
 pub(in crate::run::tasks) async fn check_answer(
     spec: &Arc<RunSpec>,
     completion: &Completion,

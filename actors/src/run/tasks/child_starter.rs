@@ -30,7 +30,8 @@ use crate::{
 
 /// Interval at which the actor of a run is looked for while it is restarted.
 const RETRY_INTERVAL: Duration = Duration::from_millis(2);
-/// Interval at which a child is looked for that an earlier process started and that is not restored yet.
+/// Interval at which a child is looked for that an earlier process started and that is not restored
+/// yet.
 const RESTORE_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Starts children of live runs.
@@ -53,7 +54,8 @@ pub(crate) enum AcceptedChild {
 }
 
 impl ChildStarter {
-    /// Adds children to a run, all or none, in one commit. `call`: the tool call that requests them.
+    /// Adds children to a run, all or none, in one commit. `call`: the tool call that requests
+    /// them.
     pub(crate) async fn spawn(
         &self,
         parent: &RunEntry,

@@ -1,8 +1,9 @@
-//! Context of a run that the runtime sends after the newest message when it has changed: artifacts, goals,
-//! collaborators, the date, the permission mode, budgets.
+//! Context of a run that the runtime sends after the newest message when it has changed: artifacts,
+//! goals, collaborators, the date, the permission mode, budgets.
 //!
-//! An update is recorded with the answer to its request, and later prompts contain it at the same place. So the beginning
-//! of a prompt never changes: services cache it, and reject reasoning whose beginning has changed.
+//! An update is recorded with the answer to its request, and later prompts contain it at the same
+//! place. So the beginning of a prompt never changes: services cache it, and reject reasoning whose
+//! beginning has changed.
 
 use std::sync::Arc;
 
@@ -52,7 +53,8 @@ impl RunContext {
     }
 }
 
-/// Returns the section about the date: that of this machine's time zone, such as `2026-11-29 (Sunday, UTC+01:00)`.
+/// Returns the section about the date: that of this machine's time zone, such as `2026-11-29
+/// (Sunday, UTC+01:00)`.
 pub(super) fn date_note(at: Timestamp) -> String {
     let local = DateTime::from_timestamp_millis(at.as_millis())
         .unwrap_or_default()

@@ -1,9 +1,11 @@
 //! Fallbacks: other models make a call if the model of the run cannot.
 //!
-//! A failure of the service concerns all runs of the process: for a while, none of them calls it. A failure that concerns
-//! the request keeps only its own run from calling the model. After this cool-down, the model is tried again.
+//! A failure of the service concerns all runs of the process: for a while, none of them calls it. A
+//! failure that concerns the request keeps only its own run from calling the model. After this
+//! cool-down, the model is tried again.
 //!
-//! Elsewhere: retries with the same model, and the time for which a call waits for it (the gateway).
+//! Elsewhere: retries with the same model, and the time for which a call waits for it (the
+//! gateway).
 
 use std::sync::Arc;
 
@@ -27,8 +29,9 @@ pub(super) struct FailedCall {
 }
 
 impl FailedCall {
-    /// Returns the failure; `None` if the call succeeded, or if a fallback would fail too. `is_fallback`: the call was made
-    /// with a fallback, so a rejected key or request concerns only that.
+    /// Returns the failure; `None` if the call succeeded, or if a fallback would fail too.
+    /// `is_fallback`: the call was made with a fallback, so a rejected key or request concerns only
+    /// that.
     pub(super) fn of(outcome: &Result<Completion, ErrorInfo>, is_fallback: bool) -> Option<Self> {
         match outcome {
             Ok(completion) if completion.is_refused() => Some(Self {
@@ -59,7 +62,8 @@ pub(super) fn is_of_run(error: &ErrorInfo) -> bool {
     )
 }
 
-/// The models that may make a call: the first one, then its fallbacks. `None` is the index of the first.
+/// The models that may make a call: the first one, then its fallbacks. `None` is the index of the
+/// first.
 pub(super) struct Candidates<'a> {
     pub(super) models: &'a ModelGateways,
     /// Configured name of the first: a profile or a model name.
@@ -77,7 +81,8 @@ impl Candidates<'_> {
             .map_or(self.first, |fallback| &fallback.name)
     }
 
-    /// Returns the next fallback for this reason that is not cooling down and whose context window takes the prompt.
+    /// Returns the next fallback for this reason that is not cooling down and whose context window
+    /// takes the prompt.
     pub(super) fn next(&self, current: Option<usize>, reason: FallbackReason) -> Option<usize> {
         let first = current.map_or(0, |index| index + 1);
         (first..self.fallbacks.entries.len()).find(|index| {

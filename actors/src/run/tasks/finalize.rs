@@ -1,7 +1,8 @@
 //! Ends runs that have no actor, by using the same state machine as run actors.
 //!
-//! This applies to queued runs that are cancelled, to runs whose actor crashed too often, and to runs that were
-//! interrupted when an earlier owner of the home exited. A run is ended after its children (R7).
+//! This applies to queued runs that are cancelled, to runs whose actor crashed too often, and to
+//! runs that were interrupted when an earlier owner of the home exited. A run is ended after its
+//! children (R7).
 
 use std::{
     collections::{HashMap, HashSet, VecDeque},
@@ -44,8 +45,8 @@ use crate::{
 /// The outcome of a run, and its result for the parent.
 type Finalized = (RunOutcome, Option<Box<ChildResult>>);
 
-/// Runs of the interrupted run trees, each with what it has consumed. Ended runs are included, and parents precede their
-/// children. Empty if no interrupted run has a budget.
+/// Runs of the interrupted run trees, each with what it has consumed. Ended runs are included, and
+/// parents precede their children. Empty if no interrupted run has a budget.
 pub(crate) type BudgetUsage = Vec<(Run, Consumed)>;
 
 /// Ends runs that have no actor.
@@ -60,9 +61,9 @@ pub(crate) struct Finalizer {
 }
 
 impl Finalizer {
-    /// Ends a run in the background: cancels its descendants, waits until they have ended, and then ends the run.
-    /// Retries after retryable errors, for example while the disk refuses writes. After any other error, callers that
-    /// wait for the run get that error.
+    /// Ends a run in the background: cancels its descendants, waits until they have ended, and then
+    /// ends the run. Retries after retryable errors, for example while the disk refuses writes.
+    /// After any other error, callers that wait for the run get that error.
     pub(crate) fn finalize_orphan(self: &Arc<Self>, live: Arc<RunEntry>, ending: Termination) {
         let finalizer = Arc::clone(self);
         live.set_phase(RunPhase::Ending);
@@ -113,8 +114,8 @@ impl Finalizer {
         }
     }
 
-    /// Ends the descendants of a run: cancels each open child that is registered and waits for it, and finalizes each
-    /// open child that is not.
+    /// Ends the descendants of a run: cancels each open child that is registered and waits for it,
+    /// and finalizes each open child that is not.
     async fn finalize_children(&self, run_id: &RunId) -> Result<(), ErrorInfo> {
         let id = run_id.clone();
         let children = self.reader.read(move |reader| reader.children(&id)).await?;
@@ -141,7 +142,8 @@ impl Finalizer {
         Ok(())
     }
 
-    /// Ends a run that has no actor and no open children. If the run has ended already, its outcome does not change.
+    /// Ends a run that has no actor and no open children. If the run has ended already, its outcome
+    /// does not change.
     ///
     /// # Errors
     /// - `run_not_found` if the run is not recorded.
@@ -172,7 +174,8 @@ impl Finalizer {
             Err(error) if !error.retryable => unknown_flush(error),
             outcome => outcome?,
         };
-        // Budget reservations are kept in memory only. A run that was interrupted in an earlier process has none.
+        // Budget reservations are kept in memory only. A run that was interrupted in an earlier
+        // process has none.
         let here = self
             .runs
             .get(run_id)
@@ -239,7 +242,8 @@ impl Finalizer {
         Ok(RunState::rebuild(Arc::new(spec), stored))
     }
 
-    /// Rebuilds the state of a run from the store. If its history is corrupt, uses only the record of the run.
+    /// Rebuilds the state of a run from the store. If its history is corrupt, uses only the record
+    /// of the run.
     async fn read_state(&self, run_id: &RunId, trace_id: &TraceId) -> Result<RunState, ErrorInfo> {
         let id = run_id.clone();
         let trace = trace_id.clone();
@@ -323,8 +327,9 @@ impl Finalizer {
         self.reader.read(read).await
     }
 
-    /// Registers interrupted runs in the given order, which must be parents first, and restores the usage of their
-    /// budgets. If a cancel request is recorded for a run, cancels its token, so that the run starts nothing new.
+    /// Registers interrupted runs in the given order, which must be parents first, and restores the
+    /// usage of their budgets. If a cancel request is recorded for a run, cancels its token, so
+    /// that the run starts nothing new.
     pub(crate) fn register_interrupted(&self, runs: &[Run], used: &BudgetUsage) {
         let mut has_new = false;
         for run in runs {
@@ -341,8 +346,8 @@ impl Finalizer {
         if !has_new {
             return; // all runs were registered before, so their budgets are up to date
         }
-        // A run without a budget account of its own, such as an ended run, counts against the account of its parent.
-        // Parents come first in `used`, so that account is already known.
+        // A run without a budget account of its own, such as an ended run, counts against the
+        // account of its parent. Parents come first in `used`, so that account is already known.
         let mut accounts: HashMap<&RunId, BudgetAccount> = HashMap::new();
         for (run, consumed) in used {
             let parent_account = || accounts.get(run.parent_run_id.as_ref()?).cloned();

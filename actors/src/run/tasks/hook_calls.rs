@@ -1,8 +1,8 @@
 //! Calls hooks for a run (HOOK-1).
 //!
-//! Before a tool call and before the end of a user run, the run waits for the hooks' answer. At all other points, hooks
-//! are only notified, and the run does not wait. Elsewhere: the consequences of their answers (`hooks.rs`), the hooks
-//! themselves (`hook.rs`).
+//! Before a tool call and before the end of a user run, the run waits for the hooks' answer. At all
+//! other points, hooks are only notified, and the run does not wait. Elsewhere: the consequences of
+//! their answers (`hooks.rs`), the hooks themselves (`hook.rs`).
 
 use std::{
     path::{Path, PathBuf},
@@ -148,7 +148,8 @@ impl HookCalls {
         result
     }
 
-    /// Notifies hooks in the background. Failures of hooks are reported to the run if it has not ended.
+    /// Notifies hooks in the background. Failures of hooks are reported to the run if it has not
+    /// ended.
     pub(crate) fn notify(&self, live: &Arc<RunEntry>, spec: &Arc<RunSpec>, input: HookInput) {
         let hooks = self.clone();
         let live = Arc::clone(live);

@@ -87,8 +87,8 @@ pub(crate) fn read_stored(
     } else {
         HashMap::new()
     };
-    // The main path contains neither partial messages nor messages that a summary replaced. The run's own ones are read
-    // by sequence.
+    // The main path contains neither partial messages nor messages that a summary replaced. The
+    // run's own ones are read by sequence.
     let on_path: HashSet<u64> = messages.iter().map(|message| message.sequence).collect();
     let off_path: Vec<u64> = added_sequences(&events)
         .filter(|sequence| !on_path.contains(sequence))
@@ -159,7 +159,8 @@ pub(crate) fn run_events(
         .collect())
 }
 
-/// Reads the rows that determine the outcome of an ended run: only its own, without other runs of its trace.
+/// Reads the rows that determine the outcome of an ended run: only its own, without other runs of
+/// its trace.
 pub(crate) fn read_ended(reader: &dyn Reader, run: &Run) -> Result<StoredRun, StoreError> {
     let events = run_events(reader, &run.run_id)?;
     let sequences: Vec<u64> = added_sequences(&events).collect();
@@ -172,7 +173,8 @@ pub(crate) fn read_ended(reader: &dyn Reader, run: &Run) -> Result<StoredRun, St
     })
 }
 
-/// Reads the outcomes of a turn's calls that were recorded with their effects: edits of documents (ART-5).
+/// Reads the outcomes of a turn's calls that were recorded with their effects: edits of documents
+/// (ART-5).
 pub(crate) fn recorded_outcomes(
     reader: &dyn Reader,
     run: &RunId,
@@ -221,8 +223,8 @@ fn plan_rewind(
     }))))
 }
 
-/// Returns the results of the sub-agents of open calls at the end of a conversation, by tool call id. A sub-agent
-/// without a result is reported as interrupted.
+/// Returns the results of the sub-agents of open calls at the end of a conversation, by tool call
+/// id. A sub-agent without a result is reported as interrupted.
 fn missing_child_results(
     reader: &dyn Reader,
     trace: &TraceId,

@@ -1,9 +1,11 @@
-//! The model calls of a run: the request, the budget reservation, and the events and deltas reported during the call.
+//! The model calls of a run: the request, the budget reservation, and the events and deltas
+//! reported during the call.
 //!
-//! Resources are acquired in one order (ACT-5): the run's slot, then the budget reservation, then the gateway.
+//! Resources are acquired in one order (ACT-5): the run's slot, then the budget reservation, then
+//! the gateway.
 //!
-//! Elsewhere: when a call is made (`turn.rs`), calls besides the turns (`auxiliary_call.rs`), retries and provider limits
-//! (the gateway).
+//! Elsewhere: when a call is made (`turn.rs`), calls besides the turns (`auxiliary_call.rs`),
+//! retries and provider limits (the gateway).
 
 use std::{sync::Arc, time::Duration};
 
@@ -50,7 +52,8 @@ use crate::{
 /// Interval at which the session supervisor is asked to interrupt a session.
 const INTERRUPT_RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Observes a model call: streams its deltas, and collects its reservation, partial text and waiting time.
+/// Observes a model call: streams its deltas, and collects its reservation, partial text and
+/// waiting time.
 pub(crate) struct CallObserver {
     journal: JournalHandle,
     live: Arc<RunEntry>,
@@ -108,7 +111,8 @@ impl CallObserver {
         &self.live
     }
 
-    /// Returns whether the call is that of a turn, whose text and events belong to the conversation.
+    /// Returns whether the call is that of a turn, whose text and events belong to the
+    /// conversation.
     fn is_of_turn(&self) -> bool {
         self.meter.kind() == ModelCallKind::Turn
     }
@@ -123,7 +127,8 @@ impl CallObserver {
         }
     }
 
-    /// Reserves budget for a call. Returns the maximum number of output tokens if tokens or money are limited.
+    /// Reserves budget for a call. Returns the maximum number of output tokens if tokens or money
+    /// are limited.
     pub(super) async fn reserve(
         &mut self,
         request: ReserveRequest,
@@ -203,7 +208,8 @@ impl CallObserver {
         });
     }
 
-    /// Streams the text that the redactors held back because it could have been the start of a secret.
+    /// Streams the text that the redactors held back because it could have been the start of a
+    /// secret.
     fn stream_rest(&mut self) {
         let text = self.redactors.0.end();
         let reasoning = self.redactors.1.end();
@@ -285,8 +291,8 @@ pub(crate) struct ModelCaller {
 }
 
 impl ModelCaller {
-    /// Returns the outcome, unless the gateway is permanently lost. In that case, this process does not continue the
-    /// session, and the call does not return.
+    /// Returns the outcome, unless the gateway is permanently lost. In that case, this process does
+    /// not continue the session, and the call does not return.
     async fn interrupt_if_gateway_lost<T>(
         &self,
         spec: &RunSpec,
@@ -306,7 +312,8 @@ impl ModelCaller {
         }
     }
 
-    /// Like [`Self::interrupt_if_gateway_lost`] for the run's own model. Without the gateway of a fallback, the run continues.
+    /// Like [`Self::interrupt_if_gateway_lost`] for the run's own model. Without the gateway of a
+    /// fallback, the run continues.
     async fn interrupt_if_own_gateway_lost<T>(
         &self,
         spec: &RunSpec,
@@ -354,7 +361,8 @@ impl ModelCaller {
         self.call_with_fallbacks(spec, &prompt, observer).await
     }
 
-    /// Calls the callbacks before a call. Returns the request to send, or the answer of a callback, which is streamed.
+    /// Calls the callbacks before a call. Returns the request to send, or the answer of a callback,
+    /// which is streamed.
     async fn check_request(
         &self,
         run: CallbackRun<'_>,
@@ -379,7 +387,8 @@ impl ModelCaller {
         }
     }
 
-    /// Calls the callbacks after an answer. An answer that they reject is charged, and its text is not kept.
+    /// Calls the callbacks after an answer. An answer that they reject is charged, and its text is
+    /// not kept.
     async fn check_answer(
         &self,
         run: CallbackRun<'_>,
@@ -400,7 +409,8 @@ impl ModelCaller {
         outcome
     }
 
-    /// Returns the request for a model, without the name that its service knows and without what depends on the service.
+    /// Returns the request for a model, without the name that its service knows and without what
+    /// depends on the service.
     async fn request(&self, spec: &RunSpec, model: &ModelSpec, prompt: &Prompt) -> ModelRequest {
         let files = MessageFiles {
             artifacts: &self.artifacts,
@@ -434,7 +444,8 @@ impl ModelCaller {
         self.debug_artifacts.as_ref().map(|_| Arc::default())
     }
 
-    /// Calls the model of the run, or a fallback. `fallback_reasons`: the reasons for which the call has a next fallback.
+    /// Calls the model of the run, or a fallback. `fallback_reasons`: the reasons for which the
+    /// call has a next fallback.
     pub(super) async fn call_one(
         &self,
         spec: &RunSpec,
@@ -516,8 +527,9 @@ impl ModelCaller {
         {
             self.token_deviations
                 .record(&model.name, prompt.tokens, usage.prompt_tokens);
-            // The estimate of files is another one, that of a prompt includes all tools, and a callback may have changed the
-            // request. Messages are counted with the counter of the run's own model.
+            // The estimate of files is another one, that of a prompt includes all tools, and a
+            // callback may have changed the request. Messages are counted with the counter of the
+            // run's own model.
             let has_files = request
                 .messages
                 .iter()
@@ -540,9 +552,9 @@ impl ModelCaller {
     }
 }
 
-/// Returns whether a request offers the tools of the run. A correction of an answer does not: many local servers ignore the
-/// schema of an answer if there are tools. Anthropic rejects a conversation with calls but without tools, also behind a
-/// gateway.
+/// Returns whether a request offers the tools of the run. A correction of an answer does not: many
+/// local servers ignore the schema of an answer if there are tools. Anthropic rejects a
+/// conversation with calls but without tools, also behind a gateway.
 fn offers_tools(model: &ModelSpec, call: &ModelCall) -> bool {
     if !call.is_correction {
         return true;

@@ -1,7 +1,8 @@
 //! The call for a name of the trace. It may outlive its run, because nothing waits for a name.
 //!
-//! While the run is live, it records the outcome. A run that completes first detaches the call, which then ends
-//! after 20 s at the latest, or when the runtime closes, and its task records the outcome as an event of the trace.
+//! While the run is live, it records the outcome. A run that completes first detaches the call,
+//! which then ends after 20 s at the latest, or when the runtime closes, and its task records the
+//! outcome as an event of the trace.
 //!
 //! Elsewhere: when a name is requested (`machine/naming.rs`).
 
@@ -60,7 +61,8 @@ impl RunTasks {
         let live = Arc::clone(&self.live);
         let spec = Arc::clone(spec);
         let mailbox = self.mailbox(myself);
-        // Not a child of the token of the tasks: that one is cancelled when the actor of an ended run stops.
+        // Not a child of the token of the tasks: that one is cancelled when the actor of an ended
+        // run stops.
         let token = live.limits.token.child_token();
         let detachment = Arc::new(Detachment::default());
         self.naming = Some(NamingCall {
@@ -78,7 +80,8 @@ impl RunTasks {
                 let calling = pin!(services.models.call_auxiliary(&spec, utility, request, &mut observer));
                 tokio::select! {
                     biased;
-                    // The next process records that the call was interrupted if the run has not ended.
+                    // The next process records that the call was interrupted if the run has not
+                    // ended.
                     () = services.lifetime.closing().cancelled() => return,
                     result = until_cancelled((MODEL, &token, &services.redactor), calling) => result.flatten(),
                     error = end_of_time(&detachment.run_ended) => Err(error),

@@ -1,9 +1,10 @@
 //! The cache of the model's service that a run shares with runs whose prompts begin alike.
 //!
-//! Sub-agents of one call have their system prompt, tools, given messages and context in common. The first of several
-//! starts alone, so that the others find that part in the cache.
+//! Sub-agents of one call have their system prompt, tools, given messages and context in common.
+//! The first of several starts alone, so that the others find that part in the cache.
 //!
-//! Elsewhere: which runs share a cache (`gateway/prefix_cache.rs`), what a request says about it (`soong-model`).
+//! Elsewhere: which runs share a cache (`gateway/prefix_cache.rs`), what a request says about it
+//! (`soong-model`).
 
 use std::{
     hash::{DefaultHasher, Hash, Hasher},
@@ -32,8 +33,8 @@ use crate::{
 const MIN_SIBLINGS: usize = 4;
 
 impl ModelCaller {
-    /// Returns the cache hints of the request. The first call of a sub-agent waits until its first sibling has filled the
-    /// cache.
+    /// Returns the cache hints of the request. The first call of a sub-agent waits until its first
+    /// sibling has filled the cache.
     pub(super) async fn cache_hints(
         &self,
         (spec, model): (&RunSpec, &ModelSpec),
@@ -88,7 +89,8 @@ impl ModelCaller {
 }
 
 impl CallObserver {
-    /// Returns the cache that the run uses, and counts the request. The run keeps its cache while it keeps its profile.
+    /// Returns the cache that the run uses, and counts the request. The run keeps its cache while
+    /// it keeps its profile.
     fn prefix_cache(&self, gateway: &Gateway, prefix: impl FnOnce() -> u64) -> Arc<PrefixCache> {
         let mut known = self
             .run()
@@ -109,8 +111,8 @@ impl CallObserver {
     }
 }
 
-/// Returns the number of messages at the beginning that siblings have in common: those given by the parent, and its
-/// context.
+/// Returns the number of messages at the beginning that siblings have in common: those given by the
+/// parent, and its context.
 fn shared_message_count(spec: &RunSpec) -> usize {
     let settings = &spec.settings;
     let is_first_run = spec.identity.depth > 0 && !settings.continues && !settings.resumes;

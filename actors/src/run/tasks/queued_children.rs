@@ -1,11 +1,12 @@
-//! Adds children to a run that has not started: they are recorded at once, and start with the run (RT-4).
+//! Adds children to a run that has not started: they are recorded at once, and start with the run
+//! (RT-4).
 //!
-//! A queued run has no actor, so its state is read, changed by the same state machine, and written here. Nothing is sent
-//! to the sub-agent supervisor. When the actor of the run has recorded its start, it restores the children that it finds
-//! in the store (`actor.rs`).
+//! A queued run has no actor, so its state is read, changed by the same state machine, and written
+//! here. Nothing is sent to the sub-agent supervisor. When the actor of the run has recorded its
+//! start, it restores the children that it finds in the store (`actor.rs`).
 //!
-//! Elsewhere: which children a run accepts (`machine/sub_agents/spawn.rs`), ending a queued run with its children
-//! (`finalize.rs`).
+//! Elsewhere: which children a run accepts (`machine/sub_agents/spawn.rs`), ending a queued run
+//! with its children (`finalize.rs`).
 
 use soong_protocol::{ErrorCode, ErrorInfo, Run, RunWrite, Write};
 use soong_storage::store::{Append, Fence, StoreError};
@@ -21,13 +22,13 @@ use crate::run::{
     tasks::finalize::Finalizer,
 };
 
-/// Maximum number of attempts. An attempt fails if another run of the trace has just used the id that was chosen for a new
-/// sub-trace.
+/// Maximum number of attempts. An attempt fails if another run of the trace has just used the id
+/// that was chosen for a new sub-trace.
 const MAX_ATTEMPTS: usize = 10;
 
 impl Finalizer {
-    /// Records children of a run that has not started, all or none. Returns `None` if its actor was started: then the
-    /// actor accepts children.
+    /// Records children of a run that has not started, all or none. Returns `None` if its actor was
+    /// started: then the actor accepts children.
     ///
     /// # Errors
     /// Those of the request; `storage_error`; `nothing_running` if the run is being ended.

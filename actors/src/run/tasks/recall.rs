@@ -60,8 +60,8 @@ impl RunTasks {
     }
 }
 
-/// Searches for matching experiences. `recalled` is filled during the search, so that the usage is known if the search
-/// is cut off.
+/// Searches for matching experiences. `recalled` is filled during the search, so that the usage is
+/// known if the search is cut off.
 async fn search(
     (models, memory, top_k): (&ModelCaller, Arc<MemoryFile>, usize),
     (spec, task): (&RunSpec, &str),

@@ -1,4 +1,5 @@
-//! Reflects on the messages that a summary is about to replace, and writes what was learned (MEM-5).
+//! Reflects on the messages that a summary is about to replace, and writes what was learned
+//! (MEM-5).
 
 use std::{pin::pin, sync::Arc, time::Duration};
 
@@ -31,7 +32,8 @@ use crate::{
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 impl RunTasks {
-    /// Writes learned experiences to the memory file; reports the outcome. Cancellation does not stop it.
+    /// Writes learned experiences to the memory file; reports the outcome. Cancellation does not
+    /// stop it.
     pub(crate) fn write_experiences(
         &self,
         myself: ActorRef<RunMsg>,
@@ -52,7 +54,8 @@ impl RunTasks {
         });
     }
 
-    /// Reflects on messages that a summary is about to replace; reports what was learned, or the error.
+    /// Reflects on messages that a summary is about to replace; reports what was learned, or the
+    /// error.
     pub(crate) fn reflect(
         &self,
         myself: ActorRef<RunMsg>,
@@ -90,7 +93,8 @@ impl RunTasks {
 /// Outcome of writing experiences: the id of each new one, and whether it was added.
 type Written = Result<Vec<(ExperienceId, bool)>, ErrorInfo>;
 
-/// Calls the model, and writes the experiences of its answer. Only the call is cut off when the run is cancelled.
+/// Calls the model, and writes the experiences of its answer. Only the call is cut off when the run
+/// is cancelled.
 async fn reflect(
     (models, memory, redactor): (&ModelCaller, Arc<MemoryFile>, &Redactor),
     spec: &RunSpec,

@@ -1,8 +1,8 @@
 //! Calls of tools that a server left in the text of an answer: whether they are run.
 //!
-//! They are run only if they cannot be meant as text: the run has had no call from the server's own parser, all of them
-//! fit an offered tool, and the text does not match the output schema of the run. The permission is asked as for any
-//! call.
+//! They are run only if they cannot be meant as text: the run has had no call from the server's own
+//! parser, all of them fit an offered tool, and the text does not match the output schema of the
+//! run. The permission is asked as for any call.
 //!
 //! Elsewhere: finding them (`text_calls.rs` of `soong-model`).
 
@@ -14,9 +14,9 @@ use soong_protocol::{ErrorCode, ErrorInfo, ToolCall, ToolSpec};
 
 use crate::run::machine::spec::RunSpec;
 
-/// Moves the calls at the end of an answer's text to its calls, and returns the name of their form. `None` if the
-/// answer has none, or is meant as text. `is_text`: the run has had calls that the service has read, or the text matches
-/// the output schema of the run.
+/// Moves the calls at the end of an answer's text to its calls, and returns the name of their form.
+/// `None` if the answer has none, or is meant as text. `is_text`: the run has had calls that the
+/// service has read, or the text matches the output schema of the run.
 ///
 /// # Errors
 /// The text is a call, but of a tool that is not offered, or with wrong arguments.
@@ -42,7 +42,8 @@ pub(super) fn take_text_calls(
     for (number, call) in found.calls.into_iter().enumerate() {
         match checked_call(spec, call, number) {
             Ok(call) => calls.push(call),
-            // Any JSON object may have a name and arguments, and a text before the calls may be about them.
+            // Any JSON object may have a name and arguments, and a text before the calls may be
+            // about them.
             Err(_) if found.form == "json" || has_text => return Ok(None),
             Err(why) => return Err(unreadable_call(found.form, &why)),
         }

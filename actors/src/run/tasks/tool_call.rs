@@ -316,7 +316,8 @@ impl ToolRunner {
         result
     }
 
-    /// Redacts the output of a call, and stores its files and what is too large for the conversation.
+    /// Redacts the output of a call, and stores its files and what is too large for the
+    /// conversation.
     async fn finish_output(
         &self,
         CallbackRun { spec, token, .. }: CallbackRun<'_>,
@@ -325,7 +326,8 @@ impl ToolRunner {
         result: ToolResult,
     ) -> ToolResult {
         let mut output = result.map_err(|mut error| {
-            // Only cancellation of the run counts as cancelled. A tool that stopped without it has failed.
+            // Only cancellation of the run counts as cancelled. A tool that stopped without it has
+            // failed.
             if error.code == ErrorCode::Cancelled && !token.is_cancelled() {
                 error.code = ErrorCode::Interrupted;
             }
@@ -350,8 +352,8 @@ impl ToolRunner {
         .await
     }
 
-    /// Stores the images and files of an output. A file that cannot be stored is described in the output: the effect of
-    /// the tool has happened, so the call does not fail.
+    /// Stores the images and files of an output. A file that cannot be stored is described in the
+    /// output: the effect of the tool has happened, so the call does not fail.
     async fn store_files(&self, output: &mut ToolOutput, spec: &RunSpec, context: &ToolContext) {
         let files = MessageFiles {
             artifacts: &self.artifacts,
@@ -380,7 +382,8 @@ impl ToolRunner {
         output.files = stored;
     }
 
-    /// Reads the recorded outcome of a call that was cut off or timed out while its edit was being written.
+    /// Reads the recorded outcome of a call that was cut off or timed out while its edit was being
+    /// written.
     pub(in crate::run::tasks) async fn recorded_outcome(
         &self,
         spec: &RunSpec,

@@ -1,5 +1,6 @@
-//! Fits a tool's output into the conversation: a large output is stored as an artifact, and the model gets its head and
-//! tail. An output that is shown only once is stored too, so that the model can read it again (ART-9).
+//! Fits a tool's output into the conversation: a large output is stored as an artifact, and the
+//! model gets its head and tail. An output that is shown only once is stored too, so that the model
+//! can read it again (ART-9).
 
 use std::sync::Arc;
 
@@ -17,12 +18,13 @@ use crate::{
     },
 };
 
-/// Minimum size of an output that is stored because of its size, in bytes. A reference would be longer than a smaller
-/// output.
+/// Minimum size of an output that is stored because of its size, in bytes. A reference would be
+/// longer than a smaller output.
 const MIN_STORED_BYTES: usize = 512;
 
-/// Stores an output that is too large, that its tool wants stored, or that is shown only once. Replaces it by a short
-/// reference, unless it is only shown once and small enough. Paged outputs are only cut.
+/// Stores an output that is too large, that its tool wants stored, or that is shown only once.
+/// Replaces it by a short reference, unless it is only shown once and small enough. Paged outputs
+/// are only cut.
 pub(crate) async fn store_if_needed(
     mut output: ToolOutput,
     spec: &ToolSpec,
@@ -60,7 +62,8 @@ pub(crate) async fn store_if_needed(
     };
     let reference = match store(output.title.as_str(), stored, spec, context).await {
         Ok(reference) => reference,
-        // The effect of the tool has happened, so a failure to store its output does not fail the call.
+        // The effect of the tool has happened, so a failure to store its output does not fail the
+        // call.
         Err(error) => {
             let note = format!(
                 "\n[the whole, {} bytes, could not be stored: {error}]",
@@ -141,7 +144,8 @@ pub(crate) fn provenance(context: &ToolContext) -> Provenance {
 /// Describes a text that the run itself stores: its own answer, or the results of its children.
 pub(crate) struct TextSource<'a> {
     pub(crate) title: &'a str,
-    /// Sequence of the message that contains the call (`asked_in`), and the id of the call (`call`).
+    /// Sequence of the message that contains the call (`asked_in`), and the id of the call
+    /// (`call`).
     pub(crate) message_sequence: Option<u64>,
     pub(crate) tool_call_id: Option<&'a str>,
 }

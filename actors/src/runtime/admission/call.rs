@@ -5,11 +5,13 @@ use soong_protocol::{ErrorInfo, RunSettings};
 use super::{existing_session::ExistingSession, invalid};
 use crate::runtime::RunRequest;
 
-/// Returns the settings of a call: without tools and memory, with one answer, and with the instructions of a preset only
-/// if the request names it. An answer that does not match the schema is corrected once.
+/// Returns the settings of a call: without tools and memory, with one answer, and with the
+/// instructions of a preset only if the request names it. An answer that does not match the schema
+/// is corrected once.
 ///
 /// # Errors
-/// `validation_error` if the request names tools, a session that has had a run, or a message to continue after.
+/// `validation_error` if the request names tools, a session that has had a run, or a message to
+/// continue after.
 pub(super) fn settings(
     start: &RunRequest,
     settings: RunSettings,

@@ -1,4 +1,5 @@
-//! State of an existing session that the admission of a run reads: its last runs, and the end of its conversation.
+//! State of an existing session that the admission of a run reads: its last runs, and the end of
+//! its conversation.
 
 use soong_protocol::{
     ConversationPoint, ErrorCode, ErrorInfo, Event, Message, Role, Run, RunEvent, RunId, RunMode,
@@ -13,12 +14,13 @@ pub(super) struct ExistingSession {
     pub(super) session: Session,
     /// The trace on which the new run works: the root trace, or that of a sub-agent.
     trace_id: TraceId,
-    /// The last run of that trace. `None` if the session was created without a run, or is a copy without runs.
+    /// The last run of that trace. `None` if the session was created without a run, or is a copy
+    /// without runs.
     pub(super) last: Option<Run>,
     /// The mode of the source conversation, if the session is a copy that has had no run.
     pub(super) copied_mode: Option<RunMode>,
-    /// The settings that a new run inherits: those of the last run that is queued or has started. For a copy without
-    /// runs, those that its source had when it was copied.
+    /// The settings that a new run inherits: those of the last run that is queued or has started.
+    /// For a copy without runs, those that its source had when it was copied.
     pub(super) inherited: Option<InheritedSettings>,
     /// The runs of the session that have not ended.
     pub(super) live: Vec<LiveRun>,
@@ -26,7 +28,8 @@ pub(super) struct ExistingSession {
     head_sequence: u64,
     /// The permission rules that deny, which stay in force for the session and for copies of it.
     pub(super) deny_rules: Vec<String>,
-    /// The end of the conversation, after a rewind if there is one. Read only if the new run has no message.
+    /// The end of the conversation, after a rewind if there is one. Read only if the new run has no
+    /// message.
     pub(super) conversation_end: Option<ConversationEnd>,
     /// The position of the message after which the new run continues.
     resume_point: Option<ResumePoint>,
@@ -40,9 +43,10 @@ pub(super) struct LiveRun {
 
 /// The end of a conversation.
 pub(super) struct ConversationEnd {
-    /// The run whose settings and task a run without a message takes: the last one that started (not one that was
-    /// cancelled in the queue). If the conversation is rewound, was switched to another message, or is a copy without
-    /// runs: the one that wrote the message to continue after. `None` in a copy of an earlier version.
+    /// The run whose settings and task a run without a message takes: the last one that started
+    /// (not one that was cancelled in the queue). If the conversation is rewound, was switched to
+    /// another message, or is a copy without runs: the one that wrote the message to continue
+    /// after. `None` in a copy of an earlier version.
     run: Option<MessageAuthor>,
     /// The first task of the trace.
     task: String,
@@ -112,8 +116,9 @@ pub(super) fn read_session(
     }))
 }
 
-/// Reads the rules of a session that deny. Each run passes on those of the run before it, on whichever trace that was.
-/// Earlier versions passed them on only within a trace, so those of the given trace and of the root are included.
+/// Reads the rules of a session that deny. Each run passes on those of the run before it, on
+/// whichever trace that was. Earlier versions passed them on only within a trace, so those of the
+/// given trace and of the root are included.
 pub(in crate::runtime) fn session_deny_rules(
     reader: &dyn Reader,
     id: &SessionId,
@@ -146,7 +151,8 @@ fn read_conversation_end(
     };
     let head = place.map_or(trace.head_sequence, |place| place.sequence);
     let last = reader.last_started_run(root)?;
-    // The last run may have written no message. Its settings count unless the conversation continues elsewhere.
+    // The last run may have written no message. Its settings count unless the conversation
+    // continues elsewhere.
     let continues_elsewhere = place.is_some() || last.is_none() || reader.is_head_switched(root)?;
     let author = if continues_elsewhere {
         reader.message_author(root, head)?
@@ -162,9 +168,9 @@ fn read_conversation_end(
     }))
 }
 
-/// Reads the settings that a new run of a conversation inherits: those of its last run that has started, else those that
-/// were recorded when it was copied. Nothing is read through the id of its source later, which may have had other runs,
-/// or have been deleted and its id used again.
+/// Reads the settings that a new run of a conversation inherits: those of its last run that has
+/// started, else those that were recorded when it was copied. Nothing is read through the id of its
+/// source later, which may have had other runs, or have been deleted and its id used again.
 pub(in crate::runtime) fn inherited_settings(
     reader: &dyn Reader,
     root: &TraceId,
@@ -194,7 +200,8 @@ pub(in crate::runtime) fn inherited_settings(
             settings: *settings,
         }));
     }
-    // Version 0.1 recorded no settings. The source is still the same session if it has an event from before the copy.
+    // Version 0.1 recorded no settings. The source is still the same session if it has an event
+    // from before the copy.
     let is_same = reader
         .events(&source, 0, 1)?
         .first()

@@ -1,4 +1,5 @@
-//! Images and files of a request: checked against the model of the run, then stored in the session of the run.
+//! Images and files of a request: checked against the model of the run, then stored in the session
+//! of the run.
 
 use soong_protocol::{
     ArtifactId, ArtifactSource, ContentPart, ErrorInfo, MessageContent, Provenance, SessionWrite,
@@ -20,11 +21,12 @@ pub(super) struct StoredInput {
 }
 
 impl Runtime {
-    /// Stores the images and files of a request. The session is created if it does not exist. Afterwards, the request
-    /// refers to stored files only.
+    /// Stores the images and files of a request. The session is created if it does not exist.
+    /// Afterwards, the request refers to stored files only.
     ///
-    /// The request and its files are checked first, so that nothing is stored for a request that cannot run. If the
-    /// session rejects the run, [`discard_input_files`](Self::discard_input_files) deletes them.
+    /// The request and its files are checked first, so that nothing is stored for a request that
+    /// cannot run. If the session rejects the run,
+    /// [`discard_input_files`](Self::discard_input_files) deletes them.
     pub(super) async fn store_input_files(
         &self,
         start: &mut RunRequest,

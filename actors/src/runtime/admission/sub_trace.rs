@@ -1,13 +1,13 @@
-//! Runs of users on the trace of a sub-agent: they wait in the queue of the session, with the preset and the tools of the
-//! sub-agent.
+//! Runs of users on the trace of a sub-agent: they wait in the queue of the session, with the
+//! preset and the tools of the sub-agent.
 
 use soong_protocol::{ErrorInfo, Preset, RunMode};
 
 use super::invalid;
 use crate::runtime::{RunRequest, RunSetting, settings::InheritedSettings};
 
-/// Checks a request for a run on the trace of a sub-agent, whose last run had these settings and this preset: preset and
-/// mode stay, and the tools may only be narrowed.
+/// Checks a request for a run on the trace of a sub-agent, whose last run had these settings and
+/// this preset: preset and mode stay, and the tools may only be narrowed.
 pub(super) fn check(
     start: &RunRequest,
     before: &InheritedSettings,

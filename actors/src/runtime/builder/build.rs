@@ -58,19 +58,21 @@ use crate::{
 impl RuntimeBuilder {
     /// Opens the home, takes its ownership, and starts the actor tree.
     ///
-    /// Interrupted runs of an earlier owner are resumed or ended (see [`RuntimeBuilder::recover`]). Session deletions
-    /// that an earlier owner started continue in the background.
+    /// Interrupted runs of an earlier owner are resumed or ended (see [`RuntimeBuilder::recover`]).
+    /// Session deletions that an earlier owner started continue in the background.
     ///
     /// # Errors
-    /// `home_locked` if another process owns the home; `config_error` if the configuration, a preset or a skill of
-    /// the home is invalid. In both cases nothing is changed.
+    /// `home_locked` if another process owns the home; `config_error` if the configuration, a
+    /// preset or a skill of the home is invalid. In both cases nothing is changed.
     pub fn build(self) -> BoxFuture<'static, Result<Runtime, ErrorInfo>> {
-        // Boxed, so that the actor tree is compiled with this crate, and not again with each that awaits it.
+        // Boxed, so that the actor tree is compiled with this crate, and not again with each that
+        // awaits it.
         Box::pin(self.open_home())
     }
 
-    /// Returns digests of the settings that [`build`](Self::build) would use, to compare them with those of the process
-    /// that owns the home: see [`RuntimeInfo::settings_digests`](crate::RuntimeInfo::settings_digests).
+    /// Returns digests of the settings that [`build`](Self::build) would use, to compare them with
+    /// those of the process that owns the home: see
+    /// [`RuntimeInfo::settings_digests`](crate::RuntimeInfo::settings_digests).
     ///
     /// # Errors
     /// `config_error`.
@@ -251,8 +253,8 @@ impl RuntimeBuilder {
         })
     }
 
-    /// Returns the program's configuration, else that of the home if it is to be loaded, with the builder's other
-    /// settings applied and the default model completed.
+    /// Returns the program's configuration, else that of the home if it is to be loaded, with the
+    /// builder's other settings applied and the default model completed.
     fn configuration(
         &mut self,
         home: &Path,
@@ -406,7 +408,8 @@ impl RuntimeBuilder {
         Ok((resolver, known_presets))
     }
 
-    /// Registers the built-in tools and those of the program. Fails if the configuration names an unknown tool.
+    /// Registers the built-in tools and those of the program. Fails if the configuration names an
+    /// unknown tool.
     fn register_tools(
         &self,
         config: &Config,
@@ -460,7 +463,8 @@ struct UnfinishedWork {
 }
 
 impl UnfinishedWork {
-    /// Deletes unregistered blobs, ends the interrupted runs that are not resumed, and returns the rest of the work.
+    /// Deletes unregistered blobs, ends the interrupted runs that are not resumed, and returns the
+    /// rest of the work.
     async fn find(services: &Arc<Services>, policy: &RecoveryPolicy) -> Result<Self, ErrorInfo> {
         services.artifacts.delete_unregistered_blobs().await?;
         let (interrupted_runs, runs) = policy.find_interrupted(services).await?;

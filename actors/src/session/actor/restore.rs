@@ -32,7 +32,8 @@ impl SessionActor {
         let services = Arc::clone(&self.services);
         let id = self.key.session_id.clone();
         self.services.lifetime.spawn(async move {
-            // The empty append completes after every append that the previous incarnation had submitted.
+            // The empty append completes after every append that the previous incarnation had
+            // submitted.
             let _ = services.journal.append_and_wait(Append::default()).await;
             let attempt = || async {
                 if is_recovery && services.config.runtime.recovery == Some(RecoveryMode::Fail) {
@@ -93,7 +94,8 @@ impl SessionActor {
     pub(super) fn restored(&self, state: &mut SessionState, runs: Vec<Run>, used: &BudgetUsage) {
         let known: HashSet<&RunId> = runs.iter().map(|run| &run.run_id).collect();
         for entry in self.live_runs(|run| !known.contains(run)) {
-            // Either never recorded, or recorded as ended before anyone was notified: the store shows which.
+            // Either never recorded, or recorded as ended before anyone was notified: the store
+            // shows which.
             let ending = Termination {
                 status: RunStatus::Cancelled,
                 reason: EndReason::Cancelled,

@@ -131,8 +131,8 @@ fn file_is_continued_or_rewritten() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("x.wal.jsonl");
         fs::write(&path, &before).unwrap();
-        // Lines that differ from the database's are noticed when they are compared; then the file is opened once
-        // more.
+        // Lines that differ from the database's are noticed when they are compared; then the file
+        // is opened once more.
         if catch_up(&path, &all).is_err() {
             catch_up(&path, &all).unwrap();
         }

@@ -1,7 +1,8 @@
 //! Redacts what is about to be stored: every text of the writes of an append.
 //!
-//! The last step before the journal. Text that is already redacted is unchanged. The contents of documents and
-//! artifacts are redacted when they are received; this module redacts only their descriptions.
+//! The last step before the journal. Text that is already redacted is unchanged. The contents of
+//! documents and artifacts are redacted when they are received; this module redacts only their
+//! descriptions.
 
 use std::{borrow::Cow, sync::Arc};
 
@@ -184,8 +185,8 @@ impl Redactor {
         }
     }
 
-    /// Removes the secrets from the strings of a JSON text. A number that equals a secret, such as a size, is kept:
-    /// without it, the text would not be JSON.
+    /// Removes the secrets from the strings of a JSON text. A number that equals a secret, such as
+    /// a size, is kept: without it, the text would not be JSON.
     fn redacted_strings(&self, json: &str) -> String {
         let mut value: serde_json::Value = serde_json::from_str(json).unwrap_or_default();
         self.redact_json(&mut value);

@@ -1,8 +1,8 @@
 //! Redacts the first part of a secret whose end was cut off before redaction.
 //!
-//! Tools and providers shorten long lines, pages and errors. If the cut is inside a secret, its first part is at the
-//! end of the text or directly before a truncation marker. Pure. Elsewhere: whole secrets (`redaction.rs`). Not
-//! redacted: the last part of a secret whose start was cut off.
+//! Tools and providers shorten long lines, pages and errors. If the cut is inside a secret, its
+//! first part is at the end of the text or directly before a truncation marker. Pure. Elsewhere:
+//! whole secrets (`redaction.rs`). Not redacted: the last part of a secret whose start was cut off.
 
 use aho_corasick::{AhoCorasick, MatchKind};
 
@@ -58,8 +58,8 @@ impl Redactor {
 }
 
 impl SecretIndex {
-    /// Returns the length of the secret's part at the start of a text, and its replacement; `None` if the part is not
-    /// followed by a cut.
+    /// Returns the length of the secret's part at the start of a text, and its replacement; `None`
+    /// if the part is not followed by a cut.
     fn truncated_match(&self, text: &str) -> Option<(usize, &str)> {
         let alike = |form: &String| {
             text.bytes()

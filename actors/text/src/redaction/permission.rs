@@ -1,14 +1,15 @@
 //! Redacts permission requests.
 //!
-//! A request is redacted before anything is cut from it. Otherwise, a preview that ends in the middle of a secret would
-//! show its first part, which could no longer be found.
+//! A request is redacted before anything is cut from it. Otherwise, a preview that ends in the
+//! middle of a secret would show its first part, which could no longer be found.
 
 use soong_protocol::{Permission, Scope};
 
 use super::Redactor;
 
 impl Redactor {
-    /// Removes the secrets from a permission request. Its fingerprint was computed from the original text.
+    /// Removes the secrets from a permission request. Its fingerprint was computed from the
+    /// original text.
     pub fn redact_permission(&self, asked: &mut Permission) {
         self.redact(&mut asked.arguments);
         self.redact(&mut asked.demand.target);

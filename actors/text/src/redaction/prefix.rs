@@ -1,7 +1,8 @@
 //! Minimum length of the first part of a secret that is redacted.
 //!
-//! Services shorten the keys that they repeat, and outputs are cut off. Eight bytes identify a key and make the rest
-//! easier to guess. The public prefix that all keys of a service share is not secret. Pure.
+//! Services shorten the keys that they repeat, and outputs are cut off. Eight bytes identify a key
+//! and make the rest easier to guess. The public prefix that all keys of a service share is not
+//! secret. Pure.
 
 /// Public prefixes of the keys and tokens of well-known services. The longest match counts.
 const PUBLIC_PREFIXES: [&str; 44] = [
@@ -54,17 +55,18 @@ const PUBLIC_PREFIXES: [&str; 44] = [
 const SCHEMES: [&str; 2] = ["basic ", "bearer "];
 /// Minimum number of bytes after the public prefix.
 const MIN_PREFIX_BYTES: usize = 8;
-/// The same minimum for text that looks like an ordinary word or number, which must stay readable in outputs.
+/// The same minimum for text that looks like an ordinary word or number, which must stay readable
+/// in outputs.
 const MIN_WORDLIKE_PREFIX_BYTES: usize = 16;
 
 /// Maximum length of a word that is redacted because of its prefix, in bytes.
 const MAX_WORD_BYTES: usize = 1_024;
 
-/// Returns the length of the shortest first part of a secret that is redacted, in bytes; `None` if only the whole
-/// secret is.
+/// Returns the length of the shortest first part of a secret that is redacted, in bytes; `None` if
+/// only the whole secret is.
 ///
-/// Only the whole secret is redacted for sentences, URLs, paths, JSON and certificates: their first bytes are the same
-/// whatever they contain.
+/// Only the whole secret is redacted for sentences, URLs, paths, JSON and certificates: their first
+/// bytes are the same whatever they contain.
 pub(super) fn min_prefix_length(secret: &str) -> Option<usize> {
     let lower = secret.to_ascii_lowercase();
     let scheme = SCHEMES
@@ -91,8 +93,8 @@ pub(super) fn min_prefix_length(secret: &str) -> Option<usize> {
 
 /// Returns how many bytes after a matched prefix are redacted with it: the rest of the word.
 ///
-/// Redacting only the matching bytes would show a model how much of a guess is right, so that it could find the rest
-/// byte by byte.
+/// Redacting only the matching bytes would show a model how much of a guess is right, so that it
+/// could find the rest byte by byte.
 pub(super) fn word_length(text: &str) -> usize {
     text.bytes()
         .take(MAX_WORD_BYTES)
@@ -104,7 +106,8 @@ fn is_token_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"-._~+/=!#$%&*@^|:".contains(&byte)
 }
 
-/// Returns whether these bytes are digits without letters, or words (`word`, `Word` or `WORD`) without digits.
+/// Returns whether these bytes are digits without letters, or words (`word`, `Word` or `WORD`)
+/// without digits.
 fn reads_like_a_word(bytes: &[u8]) -> bool {
     let has_digit = bytes.iter().any(u8::is_ascii_digit);
     let has_letter = bytes.iter().any(u8::is_ascii_alphabetic);

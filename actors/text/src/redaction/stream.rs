@@ -1,4 +1,5 @@
-//! Redacts text that arrives in pieces: text that may be the start of a secret is held back until that is known.
+//! Redacts text that arrives in pieces: text that may be the start of a secret is held back until
+//! that is known.
 //!
 //! Pure. Invariant: the concatenated output equals the redaction of the whole text.
 
@@ -8,12 +9,13 @@ use bytes::Bytes;
 
 use super::Redactor;
 
-/// Maximum length of the end of a text that is searched for a token after `Bearer`, in bytes. A longer token is split,
-/// and each piece is redacted.
+/// Maximum length of the end of a text that is searched for a token after `Bearer`, in bytes. A
+/// longer token is split, and each piece is redacted.
 const MAX_TOKEN_BYTES: usize = 512;
 const BEARER: &str = "bearer";
 const HEADER: &str = "authorization";
-/// Maximum distance between the name of a header and its token at which both are kept together, in bytes.
+/// Maximum distance between the name of a header and its token at which both are kept together, in
+/// bytes.
 const MAX_HEADER_DISTANCE_BYTES: usize = 256;
 
 /// Redacts a text piece by piece.
@@ -75,8 +77,8 @@ impl StreamRedactor {
                     .unwrap_or(self.pending.len())
             });
         let clear = by_form.min(self.token_start());
-        // A whole secret or token that crosses the boundary is held back up to its end. A word that starts like a
-        // secret is held back until its end arrives.
+        // A whole secret or token that crosses the boundary is held back up to its end. A word that
+        // starts like a secret is held back until its end arrives.
         let is_across = |range: &Range<usize>| {
             range.start < clear && (range.end > clear || range.end == self.pending.len())
         };
@@ -102,7 +104,8 @@ impl StreamRedactor {
             .unwrap_or(clear)
     }
 
-    /// Returns the position at which a header, or a token after `Bearer`, starts that may be incomplete.
+    /// Returns the position at which a header, or a token after `Bearer`, starts that may be
+    /// incomplete.
     fn token_start(&self) -> usize {
         let mut from = self.pending.len().saturating_sub(MAX_TOKEN_BYTES);
         while !self.pending.is_char_boundary(from) {

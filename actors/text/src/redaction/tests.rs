@@ -257,8 +257,8 @@ fn json_keys_and_values_are_redacted() {
 }
 
 proptest! {
-    /// Wherever the text is split, the output equals the redaction of the whole text and never contains a part of a
-    /// secret.
+    /// Wherever the text is split, the output equals the redaction of the whole text and never
+    /// contains a part of a secret.
     #[test]
     fn stream_redaction_equals_whole_text_redaction(
         parts in prop::collection::vec(prop::sample::select(vec![

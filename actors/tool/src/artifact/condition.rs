@@ -22,8 +22,8 @@ impl VersionSet {
     }
 }
 
-/// The version that an artifact must have for a change, like the headers `If-Match` and `If-None-Match` of HTTP.
-/// The default allows any state, also that the artifact does not exist.
+/// The version that an artifact must have for a change, like the headers `If-Match` and
+/// `If-None-Match` of HTTP. The default allows any state, also that the artifact does not exist.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ChangeCondition {
     /// The artifact must have one of these versions.

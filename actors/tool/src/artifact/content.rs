@@ -1,4 +1,5 @@
-//! Content of an artifact: bytes, a file to be copied, or a stream; and which content types are text.
+//! Content of an artifact: bytes, a file to be copied, or a stream; and which content types are
+//! text.
 
 use std::{borrow::Cow, path::PathBuf};
 
@@ -55,8 +56,9 @@ impl From<Vec<u8>> for Content {
 }
 
 impl Content {
-    /// Redacts secrets in a text (SAFE-1). Bytes or a file that are not UTF-8 stay unchanged, and so do the parts of a
-    /// stream that are not. A file of more than `max_bytes` stays unchanged too; the store rejects it later.
+    /// Redacts secrets in a text (SAFE-1). Bytes or a file that are not UTF-8 stay unchanged, and
+    /// so do the parts of a stream that are not. A file of more than `max_bytes` stays unchanged
+    /// too; the store rejects it later.
     pub async fn redacted(self, redactor: &Redactor, max_bytes: u64) -> Result<Self, ErrorInfo> {
         let redact =
             |bytes: Bytes| match std::str::from_utf8(&bytes).map(|text| redactor.text(text)) {
@@ -65,8 +67,8 @@ impl Content {
             };
         Ok(match self {
             Self::Bytes(bytes) => Self::Bytes(redact(bytes)),
-            // Too large: the store rejects it. Other files are replaced by their redacted content only if they
-            // contain a secret.
+            // Too large: the store rejects it. Other files are replaced by their redacted content
+            // only if they contain a secret.
             Self::File(path)
                 if std::fs::metadata(&path).is_ok_and(|known| known.len() > max_bytes) =>
             {
@@ -145,7 +147,8 @@ pub fn is_text(content_type: &str) -> bool {
         )
 }
 
-/// Decodes bytes as text. Fails with `unsupported_media` if the content type is not text or the bytes are not UTF-8.
+/// Decodes bytes as text. Fails with `unsupported_media` if the content type is not text or the
+/// bytes are not UTF-8.
 pub fn text(label: &str, content_type: &str, bytes: Bytes) -> Result<String, ErrorInfo> {
     let refuse = |why: String| {
         ErrorInfo::new(

@@ -44,8 +44,8 @@ pub struct EditRequest {
     pub source: ArtifactSource,
     /// Run, call and trace that produced the edit.
     pub provenance: Provenance,
-    /// Id of the edit, derived from its tool call; `None` for clients. A repeated request with the same id returns the
-    /// first result.
+    /// Id of the edit, derived from its tool call; `None` for clients. A repeated request with the
+    /// same id returns the first result.
     pub effect: Option<EffectId>,
     /// Version that the artifact must have. Only checked for clients.
     pub condition: ChangeCondition,
@@ -61,7 +61,8 @@ pub struct Edited {
     /// Layer of the matcher that found the replaced passage; absent if the whole text was replaced.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub layer: Option<MatchLayer>,
-    /// Similarity of `replaced` to the passage that was searched for, up to 1; absent if the whole text was replaced.
+    /// Similarity of `replaced` to the passage that was searched for, up to 1; absent if the whole
+    /// text was replaced.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub similarity: Option<f64>,
     /// Passage that was replaced; absent if the whole text was replaced.

@@ -7,7 +7,8 @@ use soong_protocol::{Artifact, ErrorInfo, Provenance};
 
 use super::{ArtifactOwner, ArtifactService, Content, Save};
 
-/// The artifacts of a session and its user, by name. A name with the prefix `user:` belongs to the user.
+/// The artifacts of a session and its user, by name. A name with the prefix `user:` belongs to the
+/// user.
 #[derive(Clone)]
 pub struct NamedArtifacts {
     /// The service.
@@ -22,7 +23,8 @@ impl NamedArtifacts {
     /// Saves content under a name, as the next version. Returns the number of the version, from 1.
     ///
     /// # Errors
-    /// `validation_error` if the name is invalid; `payload_too_large` if the content is too large; `storage_error`.
+    /// `validation_error` if the name is invalid; `payload_too_large` if the content is too large;
+    /// `storage_error`.
     pub async fn save(
         &self,
         name: &str,
@@ -36,7 +38,8 @@ impl NamedArtifacts {
         Ok(self.service.save(&self.owner, save).await?.stored_version)
     }
 
-    /// Loads the bytes of an artifact: of this version, or of the current one. `None` if it does not exist.
+    /// Loads the bytes of an artifact: of this version, or of the current one. `None` if it does
+    /// not exist.
     pub async fn load(&self, name: &str, version: Option<u64>) -> Result<Option<Bytes>, ErrorInfo> {
         match self.service.load(&self.owner, name, version).await? {
             Some(loaded) => Ok(Some(loaded.bytes().await?)),

@@ -1,7 +1,8 @@
 //! Package caches: folders for the downloads of package managers during a command.
 //!
-//! The caches of the user are read-only to a command, so each project has its own folders in the runtime's home. A
-//! command can change what later commands of the same project find there, and nothing else.
+//! The caches of the user are read-only to a command, so each project has its own folders in the
+//! runtime's home. A command can change what later commands of the same project find there, and
+//! nothing else.
 
 use std::{
     fs, io,
@@ -65,7 +66,8 @@ impl PackageCaches {
     }
 }
 
-/// Links the user's Cargo configuration into the cache. Keeps an existing file: it affects only this project.
+/// Links the user's Cargo configuration into the cache. Keeps an existing file: it affects only
+/// this project.
 fn link_cargo_config(cache: &Path, environment: &Environment) {
     let own = environment
         .get("CARGO_HOME")

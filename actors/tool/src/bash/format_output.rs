@@ -1,7 +1,8 @@
 //! Formats the output of a command for models and users (TOOL-5).
 //!
-//! Any bytes are converted to text that does not affect a terminal. Sequences that move the cursor or set colors are
-//! removed, other control characters are shown as `\x1b`, and invalid UTF-8 as `�`.
+//! Any bytes are converted to text that does not affect a terminal. Sequences that move the cursor
+//! or set colors are removed, other control characters are shown as `\x1b`, and invalid UTF-8 as
+//! `�`.
 
 use std::fmt::Write as _;
 
@@ -9,11 +10,13 @@ use soong_sandbox::HeadTailBuffer;
 
 /// Maximum size of each end of the output that is shown, in bytes of text.
 pub(super) const MAX_END_BYTES: usize = 2 * 1024 * 1024;
-/// Maximum length of a terminal sequence that is removed. A longer one is not treated as a sequence.
+/// Maximum length of a terminal sequence that is removed. A longer one is not treated as a
+/// sequence.
 const MAX_SEQUENCE_CHARS: usize = 4096;
 const ESCAPE: char = '\u{1b}';
 
-/// Returns the whole output, or its first and last `end_bytes` with the size of the part between them.
+/// Returns the whole output, or its first and last `end_bytes` with the size of the part between
+/// them.
 pub(super) fn format_output(printed: &HeadTailBuffer, end_bytes: usize) -> String {
     if printed.dropped_bytes() == 0 {
         let whole = [printed.head(), &printed.tail()].concat();
@@ -109,8 +112,8 @@ pub(super) fn sanitize(bytes: &[u8]) -> String {
     out
 }
 
-/// Returns the text after a terminal sequence whose escape character was already consumed; `None` if it is not a
-/// sequence.
+/// Returns the text after a terminal sequence whose escape character was already consumed; `None`
+/// if it is not a sequence.
 fn skip_escape_sequence(rest: &str) -> Option<&str> {
     let mut chars = rest.char_indices().take(MAX_SEQUENCE_CHARS);
     let (_, kind) = chars.next()?;

@@ -1,7 +1,7 @@
 //! Limits of a command and all its child processes: number of processes, memory, file size.
 //!
-//! The kernel enforces the file size. No resource limit counts the processes and memory of a whole process tree, so
-//! these are measured periodically, and a command that exceeds a limit is killed.
+//! The kernel enforces the file size. No resource limit counts the processes and memory of a whole
+//! process tree, so these are measured periodically, and a command that exceeds a limit is killed.
 
 use std::time::Duration;
 
@@ -42,15 +42,16 @@ impl CommandLimits {
     pub(super) fn kernel_limits(self) -> ResourceLimits {
         ResourceLimits {
             file_bytes: Some(self.file_mb.saturating_mul(MIB)),
-            // Higher than the measured limit, so that the measurement ends the command first and the result names the
-            // limit.
+            // Higher than the measured limit, so that the measurement ends the command first and
+            // the result names the limit.
             processes: Some(2 * self.processes as u64),
             nice: Some(NICE),
             no_core: true,
         }
     }
 
-    /// Returns the maximum size of `/dev/shm` for a command, in bytes. This memory is not charged to any process.
+    /// Returns the maximum size of `/dev/shm` for a command, in bytes. This memory is not charged
+    /// to any process.
     pub(super) fn shared_memory_bytes(self) -> u64 {
         self.memory_bytes.map_or(64 * MIB, |bytes| bytes / 2)
     }

@@ -29,7 +29,8 @@ use crate::{Progress, ToolContext, ToolOutput, ToolResult};
 
 /// Maximum size of each end of the output that is kept in memory, in bytes.
 const KEPT_OUTPUT_BYTES: usize = MAX_END_BYTES;
-/// Maximum size of each end of the output that is shown after a timeout, in bytes. The model reads it in the error.
+/// Maximum size of each end of the output that is shown after a timeout, in bytes. The model reads
+/// it in the error.
 const TIMEOUT_OUTPUT_BYTES: usize = 3_000;
 /// Size above which an output is replaced by one line when the prompt is rebuilt, in bytes (ART-9).
 const LARGE_OUTPUT_BYTES: usize = 4_096;
@@ -202,7 +203,8 @@ struct RunningCommand {
 }
 
 impl RunningCommand {
-    /// Follows the command until it ends, `until` is reached, or the call of `context` is cancelled.
+    /// Follows the command until it ends, `until` is reached, or the call of `context` is
+    /// cancelled.
     async fn follow(&mut self, context: Option<&ToolContext>, until: Instant) -> CommandEnd {
         let mut chunk = vec![0; CHUNK_BYTES];
         let cancelled = async {
@@ -214,7 +216,8 @@ impl RunningCommand {
         tokio::pin!(cancelled);
         loop {
             let news_due = self.progress.due;
-            // In this order, so that continuous output cannot keep the other branches from being polled.
+            // In this order, so that continuous output cannot keep the other branches from being
+            // polled.
             tokio::select! {
                 biased;
                 () = &mut cancelled => return CommandEnd::Cancelled,
@@ -233,7 +236,8 @@ impl RunningCommand {
     }
 }
 
-/// Returns an exit status in the notation of shells: 128 plus the signal number if a signal killed the command.
+/// Returns an exit status in the notation of shells: 128 plus the signal number if a signal killed
+/// the command.
 fn shell_exit_status(status: std::process::ExitStatus) -> i32 {
     status
         .code()
@@ -333,7 +337,8 @@ fn command_result(
     Ok(ToolOutput::text(title, text).once_if_longer_than(LARGE_OUTPUT_BYTES, memory))
 }
 
-/// Returns lines for the model about the processes that were still alive when the command had ended; may be empty.
+/// Returns lines for the model about the processes that were still alive when the command had
+/// ended; may be empty.
 fn leftover_note(ended: &EndSummary) -> String {
     let processes = |count: usize| {
         if count == 1 {

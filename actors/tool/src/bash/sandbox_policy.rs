@@ -1,9 +1,10 @@
 //! Access of `bash` commands to files (TOOL-5).
 //!
-//! A command can write to the project, the additional roots, the configured writable folders, the package cache of the
-//! project, and a temporary folder that exists only during the call. It can read everything except the runtime's home
-//! and the sensitive files and folders of the user. A writable path inside a hidden folder is writable. A hidden path
-//! inside a writable folder is hidden.
+//! A command can write to the project, the additional roots, the configured writable folders, the
+//! package cache of the project, and a temporary folder that exists only during the call. It can
+//! read everything except the runtime's home and the sensitive files and folders of the user. A
+//! writable path inside a hidden folder is writable. A hidden path inside a writable folder is
+//! hidden.
 
 use std::{
     io,
@@ -26,11 +27,12 @@ const DEVICES: [&str; 6] = [
     "/dev/tty",
 ];
 
-/// Returns the file access policy of a command that runs in `project`. `call_folders` are additional writable folders.
+/// Returns the file access policy of a command that runs in `project`. `call_folders` are
+/// additional writable folders.
 ///
 /// # Errors
-/// The path of the project does not exist or contains a symlink. A session stores the resolved path, so the path was
-/// changed after the session was created.
+/// The path of the project does not exist or contains a symlink. A session stores the resolved
+/// path, so the path was changed after the session was created.
 pub(super) fn sandbox_policy(
     tool_environment: &ToolEnvironment,
     roots: &PathPolicy,
@@ -53,8 +55,8 @@ pub(super) fn sandbox_policy(
     let writable = tool_environment.tools.bash.writable.iter();
     let writable =
         writable.filter_map(|folder| canonical(&tool_environment.environment.expand_home(folder)?));
-    // Excludes roots inside the runtime's home, and roots that were replaced by a symlink: its target may be any
-    // folder.
+    // Excludes roots inside the runtime's home, and roots that were replaced by a symlink: its
+    // target may be any folder.
     let extra = roots
         .additional_roots()
         .iter()
@@ -79,8 +81,9 @@ pub(super) fn sandbox_policy(
     })
 }
 
-/// Returns the existing files and folders that match the patterns of sensitive paths. Only patterns that start with
-/// `~/` are considered. The pattern `~/FOLDER/**` means the folder. Wildcards are supported only in the last component.
+/// Returns the existing files and folders that match the patterns of sensitive paths. Only patterns
+/// that start with `~/` are considered. The pattern `~/FOLDER/**` means the folder. Wildcards are
+/// supported only in the last component.
 fn sensitive_paths(patterns: &[String], environment: &Environment) -> Vec<PathBuf> {
     let below_user = patterns.iter().filter(|pattern| pattern.starts_with("~/"));
     let found = below_user.flat_map(|pattern| {
@@ -93,8 +96,8 @@ fn sensitive_paths(patterns: &[String], environment: &Environment) -> Vec<PathBu
         .collect()
 }
 
-/// Returns the paths that match `path`, whose last component may be a glob pattern. A path without a pattern is
-/// returned even if it does not exist.
+/// Returns the paths that match `path`, whose last component may be a glob pattern. A path without
+/// a pattern is returned even if it does not exist.
 fn matching_paths(path: &Path) -> Vec<PathBuf> {
     let (Some(folder), Some(name)) = (
         path.parent(),

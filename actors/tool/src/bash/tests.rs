@@ -1,4 +1,5 @@
-//! Tests of `bash` with real commands. Processes that they leave running are searched for in the process table.
+//! Tests of `bash` with real commands. Processes that they leave running are searched for in the
+//! process table.
 
 use std::{
     fs,
@@ -103,7 +104,8 @@ impl Drop for KilledOnDrop {
     }
 }
 
-/// Returns a number of seconds to sleep that no other test uses. It identifies the process in the process table.
+/// Returns a number of seconds to sleep that no other test uses. It identifies the process in the
+/// process table.
 fn unique_seconds() -> u32 {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     100_000_000

@@ -1,8 +1,9 @@
 //! Static parser of command lines: returns the simple commands that a shell would run.
 //!
-//! A line cannot be parsed if the shell could run something that differs from its literal words: expansions, globs,
-//! substitutions, groups, keywords, here documents, comments. Single quotes, and backslashes outside of quotes, are
-//! supported. Double quotes are supported only without `$`, `` ` ``, `\` and `!`.
+//! A line cannot be parsed if the shell could run something that differs from its literal words:
+//! expansions, globs, substitutions, groups, keywords, here documents, comments. Single quotes, and
+//! backslashes outside of quotes, are supported. Double quotes are supported only without `$`, `` `
+//! ``, `\` and `!`.
 
 /// Maximum number of words in a line. The work grows with the square of this number.
 const MAX_WORDS: usize = 64;
@@ -202,8 +203,8 @@ impl Parser<'_> {
                 }
                 '$' | '`' | '*' | '?' | '[' | ']' | '{' | '}' | '(' | ')' | '!' | '^' | '\r'
                 | '\0' => return None,
-                // `~` is a home directory at the start of a word and after `=` or `:`. Elsewhere it is an ordinary
-                // character.
+                // `~` is a home directory at the start of a word and after `=` or `:`. Elsewhere it
+                // is an ordinary character.
                 '~' if text.is_empty() || text.ends_with(['=', ':']) => return None,
                 _ => {
                     self.rest.next();

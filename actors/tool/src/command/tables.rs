@@ -51,8 +51,8 @@ const SHELLS: [&str; 21] = [
     "ash", "bash", "bun", "busybox", "csh", "dash", "deno", "fish", "ksh", "lua", "node", "nodejs",
     "perl", "php", "python", "python3", "rbash", "ruby", "sh", "tcsh", "zsh",
 ];
-/// Programs and shell commands that execute text or a list from their arguments in some form, or that change the
-/// meaning of later words.
+/// Programs and shell commands that execute text or a list from their arguments in some form, or
+/// that change the meaning of later words.
 const TEXT_EXECUTORS: [&str; 44] = [
     ".",
     "[",
@@ -150,8 +150,8 @@ fn parse_row(row: &'static str) -> Option<((&'static str, &'static str), Harmles
     ))
 }
 
-/// Returns the name under which a harmless command is granted, such as `git status`; `None` if the table does not list
-/// the command or one of its options.
+/// Returns the name under which a harmless command is granted, such as `git status`; `None` if the
+/// table does not list the command or one of its options.
 pub(super) fn harmless(part: &SimpleCommand) -> Option<String> {
     if part.has_redirection || part.has_assignment {
         return None;
@@ -197,8 +197,8 @@ impl HarmlessCommand {
             if std::mem::take(&mut takes_number) && is_number {
                 continue;
             }
-            // Whether `--` ends the options depends on the words before it, so a word after it is checked as operand
-            // and as option.
+            // Whether `--` ends the options depends on the words before it, so a word after it is
+            // checked as operand and as option.
             if !word.starts_with('-') || word == "-" || after_double_dash {
                 operands += 1;
             }
@@ -218,7 +218,8 @@ impl HarmlessCommand {
         }
     }
 
-    /// Returns whether a number may follow an option as a separate word; `None` if the option is not listed.
+    /// Returns whether a number may follow an option as a separate word; `None` if the option is
+    /// not listed.
     fn option(&self, word: &str) -> Option<bool> {
         let has = |option: &str| self.options.contains(option);
         if has(word) || has(&format!("{word}=")) {
@@ -248,8 +249,8 @@ impl HarmlessCommand {
 }
 
 impl CommandLine {
-    /// Whether a part of the line deletes data, publishes, gains privileges, or runs something that the line does not
-    /// show.
+    /// Whether a part of the line deletes data, publishes, gains privileges, or runs something that
+    /// the line does not show.
     pub(super) fn is_destructive(&self) -> bool {
         self.parts.iter().any(|part| {
             let readings = part.invocations();
@@ -260,8 +261,8 @@ impl CommandLine {
 }
 
 impl SimpleCommand {
-    /// Returns the commands that it may run: the command as written, and the rest after wrappers (`sudo`, `env`) and
-    /// after options that precede a subcommand.
+    /// Returns the commands that it may run: the command as written, and the rest after wrappers
+    /// (`sudo`, `env`) and after options that precede a subcommand.
     pub(super) fn invocations(&self) -> Vec<Invocation<'_>> {
         let mut readings = Vec::new();
         let mut is_start = vec![false; self.words.len()];
@@ -273,7 +274,8 @@ impl SimpleCommand {
             let name = base_name(&self.words[start]);
             let arguments = &self.words[start + 1..];
             if is_wrapper(name) {
-                // Which of its arguments is the program depends on its options, so each argument counts.
+                // Which of its arguments is the program depends on its options, so each argument
+                // counts.
                 is_start[start + 1..].fill(true);
             }
             let mut add = |program: &str, arguments| {
@@ -287,10 +289,12 @@ impl SimpleCommand {
                 .strip_prefix("git-")
                 .filter(|command| !command.is_empty())
             {
-                // Separate programs of git, such as git-push: the program name contains the subcommand.
+                // Separate programs of git, such as git-push: the program name contains the
+                // subcommand.
                 add(command, arguments);
             }
-            // Options before a subcommand may have values, so each later word may be the subcommand.
+            // Options before a subcommand may have values, so each later word may be the
+            // subcommand.
             if arguments
                 .first()
                 .is_some_and(|word| word.starts_with(['-', '+']))
@@ -306,7 +310,8 @@ fn base_name(program: &str) -> &str {
     program.rsplit('/').next().unwrap_or(program)
 }
 
-/// Whether a command is in the table of destructive commands, or sets the configuration of git for one call.
+/// Whether a command is in the table of destructive commands, or sets the configuration of git for
+/// one call.
 pub(super) fn is_destructive(reading: &Invocation<'_>) -> bool {
     let Invocation { program, arguments } = reading;
     let listed = DESTRUCTIVE_ROWS.iter().any(|row| {
@@ -336,14 +341,15 @@ fn sets_git_configuration(reading: &Invocation<'_>) -> bool {
             .any(|word| signs.iter().any(|sign| word.starts_with(sign)))
 }
 
-/// Whether a program is the named one, with or without a version number: `python3.11` matches `python3`.
+/// Whether a program is the named one, with or without a version number: `python3.11` matches
+/// `python3`.
 fn is_program(program: &str, name: &str) -> bool {
     let stem = program.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.');
     program == name || (!stem.is_empty() && stem == name)
 }
 
-/// Whether an argument matches a listed word. A long option also matches abbreviated or with a value, a short one also
-/// inside a cluster.
+/// Whether an argument matches a listed word. A long option also matches abbreviated or with a
+/// value, a short one also inside a cluster.
 fn matches_argument(word: &str, sign: &str) -> bool {
     let (name, _) = word.split_once('=').unwrap_or((word, ""));
     if let Some(long) = sign.strip_prefix("--") {
@@ -369,7 +375,8 @@ pub(super) fn is_never_covered(program: &str) -> bool {
     NEVER_COVERED.contains(&program)
 }
 
-/// Whether a command executes text that its words do not show: code in an argument, or in its input.
+/// Whether a command executes text that its words do not show: code in an argument, or in its
+/// input.
 pub(super) fn executes_text(reading: &Invocation<'_>) -> bool {
     let program = reading.program.as_str();
     let splits = program == "env"

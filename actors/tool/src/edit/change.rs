@@ -1,7 +1,8 @@
 //! Applies an edit to a text: exact, unique replacements, or the hunks of a unified diff.
 //!
-//! Pure. Invariant: an ambiguous change is rejected, and then nothing is changed: a text to replace that occurs more
-//! than once, or a hunk whose lines do not occur, or occur more than once and not at the stated position.
+//! Pure. Invariant: an ambiguous change is rejected, and then nothing is changed: a text to replace
+//! that occurs more than once, or a hunk whose lines do not occur, or occur more than once and not
+//! at the stated position.
 
 use soong_protocol::{ErrorCode, ErrorInfo};
 
@@ -21,8 +22,8 @@ pub(super) enum TextChange<'a> {
 impl TextChange<'_> {
     /// Returns the changed text. `name` is the name of the file, for errors.
     ///
-    /// If all lines of the text end in CR LF, and the change names no CR, the change is meant for lines that end in LF:
-    /// models read them so. The lines of the result end in CR LF again.
+    /// If all lines of the text end in CR LF, and the change names no CR, the change is meant for
+    /// lines that end in LF: models read them so. The lines of the result end in CR LF again.
     pub(super) fn apply(&self, text: &str, name: &str) -> Result<String, ErrorInfo> {
         let crlf_count = text.matches("\r\n").count();
         let is_crlf = crlf_count > 0
@@ -115,7 +116,8 @@ fn replace(text: &str, edit: &Replacement, number: usize, name: &str) -> Result<
     }
 }
 
-/// Rejects a replacement that would make the text larger than the maximum file size, before it is made.
+/// Rejects a replacement that would make the text larger than the maximum file size, before it is
+/// made.
 fn check_size(text: &str, edit: &Replacement, count: usize, name: &str) -> Result<(), ErrorInfo> {
     let added = edit
         .new
@@ -213,8 +215,8 @@ impl HunkMismatch {
     }
 }
 
-/// Returns the index at which the old lines of a hunk are, at or after `from`: the stated position, shifted like the
-/// previous hunk, or else the only match.
+/// Returns the index at which the old lines of a hunk are, at or after `from`: the stated position,
+/// shifted like the previous hunk, or else the only match.
 fn find_hunk(
     lines: &[&str],
     hunk: &Hunk<'_>,

@@ -1,10 +1,12 @@
 //! Bounds on the work that a JSON schema causes.
 //!
-//! A validator follows references as if their targets were written in their place. So a short schema whose references
-//! double per level, or a recursive one on a deeply nested value, would take longer than anybody waits. Schemas come from
-//! models and servers: each is counted when it is compiled, and each value before it is checked.
+//! A validator follows references as if their targets were written in their place. So a short
+//! schema whose references double per level, or a recursive one on a deeply nested value, would
+//! take longer than anybody waits. Schemas come from models and servers: each is counted when it is
+//! compiled, and each value before it is checked.
 //!
-//! The count walks the schema as the validator does, without its checks, and stops at the limit: it is bounded itself.
+//! The count walks the schema as the validator does, without its checks, and stops at the limit: it
+//! is bounded itself.
 //!
 //! Invariants:
 //! - A schema that expands to more than [`MAX_EXPANSIONS`] schemas is refused.
@@ -17,11 +19,13 @@ use std::collections::HashMap;
 use referencing::{Draft, Registry, Resolver, ResourceRef, uri};
 use serde_json::{Map, Value};
 
-/// Maximum number of schemas after all references are expanded, summed over the root and all schemas of members and items.
+/// Maximum number of schemas after all references are expanded, summed over the root and all
+/// schemas of members and items.
 const MAX_EXPANSIONS: usize = 100_000;
 /// Maximum number of steps for the check of one value. A step takes some nanoseconds.
 const MAX_STEPS: usize = 2_000_000;
-/// Maximum number of schemas that are nested within each other. The validator uses the stack for them.
+/// Maximum number of schemas that are nested within each other. The validator uses the stack for
+/// them.
 const MAX_DEPTH: usize = 512;
 /// Maximum length of all patterns of a schema, in characters.
 const MAX_PATTERN_CHARS: usize = 20_000;
@@ -59,7 +63,8 @@ struct Node {
     reads_text: bool,
     /// Number of patterns that are matched with the value or with names of its members.
     patterns: usize,
-    /// Whether a pattern may go back in the text, so that its time grows with the square of the length.
+    /// Whether a pattern may go back in the text, so that its time grows with the square of the
+    /// length.
     backtracks: bool,
     /// Whether the whole value is compared.
     reads_whole: bool,
@@ -71,7 +76,8 @@ impl Steps {
     /// Reads a schema.
     ///
     /// # Errors
-    /// Returns the reason if a reference cannot be resolved, or the schema exceeds a limit; the reason names the path.
+    /// Returns the reason if a reference cannot be resolved, or the schema exceeds a limit; the
+    /// reason names the path.
     pub(super) fn new(schema: &Value) -> Result<Self, String> {
         let draft = Draft::default().detect(schema);
         let resource = draft.create_resource_ref(schema);
@@ -97,7 +103,8 @@ impl Steps {
         Ok(steps)
     }
 
-    /// Counts the schemas that are applied to one value, for the root and for each schema of members and items.
+    /// Counts the schemas that are applied to one value, for the root and for each schema of
+    /// members and items.
     fn check_expansions(&self) -> Result<(), String> {
         let mut targets = vec![0];
         for node in &self.nodes {
@@ -497,7 +504,8 @@ fn text_steps(node: &Node, bytes: usize) -> usize {
     }
 }
 
-/// Returns whether a pattern has look-around or a backreference, which the linear engine does not support.
+/// Returns whether a pattern has look-around or a backreference, which the linear engine does not
+/// support.
 fn needs_backtracking(pattern: &str) -> bool {
     let has_backreference = pattern
         .as_bytes()

@@ -84,7 +84,8 @@ fn replaced_file_keeps_mode_and_breaks_hard_links() {
     );
 }
 
-/// An access control list with an entry for user 12345, as the kernel stores it: version, then tag, permissions and id.
+/// An access control list with an entry for user 12345, as the kernel stores it: version, then tag,
+/// permissions and id.
 const ACCESS_CONTROL_LIST: [u8; 44] = [
     2, 0, 0, 0, // version
     0x01, 0, 6, 0, 255, 255, 255, 255, // owner
@@ -203,7 +204,8 @@ fn special_files_are_rejected_without_blocking() {
     assert!(tried.contains(&"folder"));
 }
 
-/// Swaps a name between a file or folder of the project and a symlink to the outside, as fast as possible.
+/// Swaps a name between a file or folder of the project and a symlink to the outside, as fast as
+/// possible.
 fn with_swapping<T>(
     project: &TestProject,
     name: &str,

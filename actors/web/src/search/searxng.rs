@@ -8,7 +8,8 @@ use serde::Deserialize;
 
 use super::{SearchHit, bearer, endpoint, json};
 
-/// Builds the request of a search. SearXNG itself uses no key; a configured key is for a proxy in front of it.
+/// Builds the request of a search. SearXNG itself uses no key; a configured key is for a proxy in
+/// front of it.
 pub(super) fn request(
     http: &Client,
     base: &Url,

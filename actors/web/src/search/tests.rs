@@ -19,7 +19,8 @@ fn service(provider: SearchProvider, base_url: &str) -> SearchService {
     SearchService::new(&config, &Environment::of([("SEARCH_KEY", KEY)])).unwrap()
 }
 
-/// Returns a server that sends the same response to every request, and the requests that it received.
+/// Returns a server that sends the same response to every request, and the requests that it
+/// received.
 async fn recording_server(raw: Vec<u8>) -> (Server, Arc<Mutex<Vec<String>>>) {
     let asked = Arc::new(Mutex::new(Vec::new()));
     let seen = Arc::clone(&asked);

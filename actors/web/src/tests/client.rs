@@ -157,7 +157,8 @@ async fn redirect_target_is_checked_like_the_first_url() {
     let port = closed.port();
     let places = Arc::new(Mutex::new(String::new()));
     let next = Arc::clone(&places);
-    // The redirect target is set before each row. The server uses another address than the closed one.
+    // The redirect target is set before each row. The server uses another address than the closed
+    // one.
     let open = Server::at("127.0.0.3:0", move |_, mut stream| {
         let raw = redirect(&next.lock().unwrap());
         async move {

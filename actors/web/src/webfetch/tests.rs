@@ -71,8 +71,8 @@ fn gzip(body: &[u8]) -> Vec<u8> {
     encoder.finish().unwrap()
 }
 
-/// Notations of addresses of this machine and of private networks, with `#` for the port, and texts that are not URLs
-/// of a page.
+/// Notations of addresses of this machine and of private networks, with `#` for the port, and texts
+/// that are not URLs of a page.
 const REFUSED: &str = "http://127.0.0.1:#/ http://127.0.0.1.:#/ http://127.1:#/ http://127.0.1:#/ http://127.000.000.001:#/ \
      http://2130706433:#/ http://2130706433.:#/ http://0x7f000001:#/ http://0X7F000001:#/ http://0x7f.0x0.0x0.0x1:#/ \
      http://0x7f.1:#/ http://0x7F.0.0x1:#/ http://017700000001:#/ http://0177.0.0.1:#/ http://0177.0.0.01:#/ \
@@ -428,8 +428,8 @@ async fn redirect_to_another_host_is_reported_not_followed() {
     assert_eq!((server.accepted(), other.accepted()), (2, 1));
 }
 
-/// Returns a server that sends a head and `beginning`, and then repeats `more` forever, or sends nothing if that is
-/// empty.
+/// Returns a server that sends a head and `beginning`, and then repeats `more` forever, or sends
+/// nothing if that is empty.
 async fn endless_server(beginning: &'static str, more: &'static str) -> Server {
     Server::at("127.0.0.1:0", move |head, mut stream| {
         async move {

@@ -120,8 +120,8 @@ impl ParsedDocx {
     }
 }
 
-/// Returns whether Markdown shows a word at all. The language of a code block and cells beyond the columns of a table
-/// are not shown.
+/// Returns whether Markdown shows a word at all. The language of a code block and cells beyond the
+/// columns of a table are not shown.
 pub(super) fn is_shown(markdown: &str, word: &str) -> bool {
     Parser::new_ext(markdown, super::super::options()).any(|event| match event {
         Event::Text(text) | Event::Code(text) | Event::Html(text) | Event::InlineHtml(text) => {

@@ -1,7 +1,8 @@
 //! Routes of artifacts: list, read, write, edit, delete, upload, export, clean up.
 //!
-//! The bytes of requests and responses are streamed, except exports. Elsewhere: multipart bodies (`upload.rs`); size
-//! limits, allowed names, and finding the passage that an edit replaces (the library).
+//! The bytes of requests and responses are streamed, except exports. Elsewhere: multipart bodies
+//! (`upload.rs`); size limits, allowed names, and finding the passage that an edit replaces (the
+//! library).
 
 use axum::{
     Json,
@@ -99,8 +100,8 @@ enum Format {
 /// Path parameters: the session and the name of an artifact.
 type ArtifactPath = Path<(SessionId, String)>;
 
-/// Lists the artifacts of a session and of its user. With `-` as the session id, lists only the artifacts of the
-/// calling user.
+/// Lists the artifacts of a session and of its user. With `-` as the session id, lists only the
+/// artifacts of the calling user.
 #[cfg_attr(feature = "openapi", utoipa::path(get, path = "/api/sessions/{session_id}/artifacts", tag = "artifacts", params(("session_id" = String, Path)),
     responses((status = OK, body = Artifacts))))]
 pub(super) async fn list(
@@ -117,8 +118,8 @@ pub(super) async fn list(
 
 /// Reads an artifact: its record, its content if that is text, and its stored versions.
 ///
-/// `ETag` is its current version, for `If-Match` of a change. `If-None-Match` is ignored: the list of stored versions also
-/// changes without a new version.
+/// `ETag` is its current version, for `If-Match` of a change. `If-None-Match` is ignored: the list
+/// of stored versions also changes without a new version.
 #[cfg_attr(feature = "openapi", utoipa::path(get, path = "/api/sessions/{session_id}/artifacts/{name}", tag = "artifacts", params(("session_id" = String, Path), ("name" = String, Path)), responses((status = OK, body = ArtifactView))))]
 pub(super) async fn show(
     access: Access,
@@ -191,8 +192,8 @@ pub(super) async fn version(
     ))
 }
 
-/// Stores the request body and its `Content-Type` as the next version of an artifact. Creates the artifact if it does
-/// not exist.
+/// Stores the request body and its `Content-Type` as the next version of an artifact. Creates the
+/// artifact if it does not exist.
 #[cfg_attr(feature = "openapi", utoipa::path(put, path = "/api/sessions/{session_id}/artifacts/{name}", tag = "artifacts", params(("session_id" = String, Path), ("name" = String, Path)),
     request_body(content = [u8], content_type = "application/octet-stream"),
     responses((status = OK, body = Stored), (status = CREATED, body = Stored))))]
@@ -224,8 +225,8 @@ pub(super) async fn put(
     Ok((status, etag(version), Json(Stored::from(artifact))).into_response())
 }
 
-/// Replaces a passage of an artifact's text. If the text does not contain the exact passage, the most similar one is
-/// replaced (ART-7).
+/// Replaces a passage of an artifact's text. If the text does not contain the exact passage, the
+/// most similar one is replaced (ART-7).
 #[cfg_attr(feature = "openapi", utoipa::path(patch, path = "/api/sessions/{session_id}/artifacts/{name}", tag = "artifacts", params(("session_id" = String, Path), ("name" = String, Path)), request_body = EditBody,
     responses((status = OK, body = EditView))))]
 pub(super) async fn edit(
@@ -272,11 +273,11 @@ pub(super) async fn delete(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Stores the files of a multipart form as artifacts, named after their file names. Each file is sent in a field
-/// `file`.
+/// Stores the files of a multipart form as artifacts, named after their file names. Each file is
+/// sent in a field `file`.
 ///
-/// `{name}` must be `upload`; the method is not allowed for other names. An artifact may be named `upload` too, because
-/// its own routes do not use POST.
+/// `{name}` must be `upload`; the method is not allowed for other names. An artifact may be named
+/// `upload` too, because its own routes do not use POST.
 #[cfg_attr(feature = "openapi", utoipa::path(post, path = "/api/sessions/{session_id}/artifacts/{name}", tag = "artifacts",
     params(("session_id" = String, Path)),
     request_body(content = UploadForm, content_type = "multipart/form-data"),
@@ -361,8 +362,8 @@ pub(super) async fn export(
     Ok((headers, bytes).into_response())
 }
 
-/// Selects artifacts for deletion in the sessions that the caller may see, and deletes them unless it is a dry run
-/// (ART-13).
+/// Selects artifacts for deletion in the sessions that the caller may see, and deletes them unless
+/// it is a dry run (ART-13).
 #[cfg_attr(feature = "openapi", utoipa::path(post, path = "/api/cleanup/artifacts", tag = "artifacts", request_body = Option<ArtifactCleanupBody>,
     responses((status = OK, body = CleanupReport))))]
 pub(super) async fn clean_up(
@@ -380,8 +381,8 @@ pub(super) async fn clean_up(
     Ok(Json(access.runtime().artifacts().clean_up(body).await?))
 }
 
-/// Returns the response headers of a file download: type, length and file name. They make browsers save the file
-/// instead of displaying it.
+/// Returns the response headers of a file download: type, length and file name. They make browsers
+/// save the file instead of displaying it.
 fn file_headers(content_type: &str, size: u64, filename: &str) -> HeaderMap {
     let value = |text: &str| HeaderValue::from_str(text).ok();
     let plain: String = filename

@@ -37,8 +37,9 @@ pub(super) struct CallQuery {
 
 /// Makes one model call without tools, in a session of its own.
 ///
-/// With `wait_s`, the response is the record of the run if it has ended by then, whatever its status is. A failure of the
-/// model's service, or an answer that it refuses, is an error response. If the run has not ended, it continues.
+/// With `wait_s`, the response is the record of the run if it has ended by then, whatever its
+/// status is. A failure of the model's service, or an answer that it refuses, is an error response.
+/// If the run has not ended, it continues.
 #[cfg_attr(feature = "openapi", utoipa::path(post, path = "/api/calls", tag = "runs", params(CallQuery), request_body = StartBody,
     responses((status = OK, body = soong::protocol::api::RunView), (status = ACCEPTED, body = soong::protocol::api::Accepted))))]
 pub(super) async fn call(

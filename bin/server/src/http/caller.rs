@@ -1,8 +1,9 @@
 //! The caller of a request, and access to the caller's own records.
 //!
-//! Every handler takes an [`Access`] and finds records through it; records of other users are reported as missing.
-//! Architecture invariant: handlers read records by id only through this module. Elsewhere: authentication
-//! (`server/guard.rs`); on the control socket, the caller is the owner of the home.
+//! Every handler takes an [`Access`] and finds records through it; records of other users are
+//! reported as missing. Architecture invariant: handlers read records by id only through this
+//! module. Elsewhere: authentication (`server/guard.rs`); on the control socket, the caller is the
+//! owner of the home.
 
 use std::{convert::Infallible, sync::Arc};
 
@@ -26,8 +27,8 @@ pub const LOCAL: &str = "local";
 /// The caller of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Caller {
-    /// A client that may open the home's files: it may see and stop everything in the home. Its own runs belong to
-    /// `local`.
+    /// A client that may open the home's files: it may see and stop everything in the home. Its own
+    /// runs belong to `local`.
     Operator,
     /// A user identified by a token; sees only their own records.
     User(Arc<str>),
@@ -100,7 +101,8 @@ impl Access {
         self.request_key.as_ref()
     }
 
-    /// Begins a request that changes something. The owner does not exit before the returned guard is dropped.
+    /// Begins a request that changes something. The owner does not exit before the returned guard
+    /// is dropped.
     pub(super) fn begin_change(&self) -> Result<GateGuard, ApiError> {
         self.api.begin_change()
     }
@@ -187,7 +189,8 @@ impl Access {
         Ok(found)
     }
 
-    /// Returns the owner of artifact names: a session, or only the caller for `-`, which requires no session.
+    /// Returns the owner of artifact names: a session, or only the caller for `-`, which requires
+    /// no session.
     pub(super) async fn artifact_owner(
         &self,
         session: &SessionId,

@@ -65,8 +65,8 @@ pub(super) struct ArtifactCleanupBody {
     older_than_ms: Option<u64>,
     /// The same in seconds, or as a duration such as `30d`.
     older_than: Option<Age>,
-    /// Delete the artifacts that have not changed for the longest time, until the rest has at most this many bytes in
-    /// all versions.
+    /// Delete the artifacts that have not changed for the longest time, until the rest has at most
+    /// this many bytes in all versions.
     max_bytes: Option<u64>,
 }
 

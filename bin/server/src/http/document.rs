@@ -1,4 +1,5 @@
-//! Generates the OpenAPI document: the descriptions of the handlers, and the parts common to all operations.
+//! Generates the OpenAPI document: the descriptions of the handlers, and the parts common to all
+//! operations.
 //!
 //! The binary contains the generated document, `openapi.json`, and not this module.
 

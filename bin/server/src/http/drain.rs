@@ -1,7 +1,8 @@
 //! Responses that are sent before the request body was read, such as 401 and 413.
 //!
-//! The next request on a connection begins after the previous body. Therefore a response that leaves part of the body
-//! unread either reads the rest as far as it has arrived, or announces `Connection: close`.
+//! The next request on a connection begins after the previous body. Therefore a response that
+//! leaves part of the body unread either reads the rest as far as it has arrived, or announces
+//! `Connection: close`.
 
 use std::{
     pin::Pin,

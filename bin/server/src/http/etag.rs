@@ -1,4 +1,5 @@
-//! Conditional requests: the entity tag of an artifact is the number of its version, in quotes (RFC 9110, section 13).
+//! Conditional requests: the entity tag of an artifact is the number of its version, in quotes (RFC
+//! 9110, section 13).
 
 use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
 use soong::artifact::{ChangeCondition, VersionSet};
@@ -23,15 +24,16 @@ pub(super) fn change_condition(headers: &HeaderMap) -> Result<ChangeCondition, A
     })
 }
 
-/// Returns whether the client has this version, so that it is not sent again. A header that is not a list of entity tags
-/// is ignored.
+/// Returns whether the client has this version, so that it is not sent again. A header that is not
+/// a list of entity tags is ignored.
 pub(super) fn client_has_version(headers: &HeaderMap, version: u64) -> bool {
     let versions = versions(headers, &header::IF_NONE_MATCH).ok().flatten();
     versions.is_some_and(|versions| versions.contains(version))
 }
 
-/// Reads a list of entity tags. Tags that are not version numbers match no version. Weak tags count like strong ones,
-/// because proxies that compress an answer weaken its tag, and a version always has the same bytes.
+/// Reads a list of entity tags. Tags that are not version numbers match no version. Weak tags count
+/// like strong ones, because proxies that compress an answer weaken its tag, and a version always
+/// has the same bytes.
 fn versions(headers: &HeaderMap, name: &HeaderName) -> Result<Option<VersionSet>, ApiError> {
     let mut versions = Vec::new();
     let mut has_star = false;
@@ -58,8 +60,8 @@ fn versions(headers: &HeaderMap, name: &HeaderName) -> Result<Option<VersionSet>
     Ok(is_present.then_some(set))
 }
 
-/// Parses a list of entity tags, and returns what is between their quotes. Empty elements are ignored (RFC 9110, section
-/// 5.6.1). `None` if the text is not such a list, or has no tag.
+/// Parses a list of entity tags, and returns what is between their quotes. Empty elements are
+/// ignored (RFC 9110, section 5.6.1). `None` if the text is not such a list, or has no tag.
 fn entity_tags(text: &[u8]) -> Option<Vec<&[u8]>> {
     let mut tags = Vec::new();
     let mut rest = text.trim_ascii();

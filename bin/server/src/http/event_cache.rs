@@ -1,7 +1,8 @@
 //! Cache of encoded events, so that each event is encoded once for all watchers.
 //!
-//! The cache has a fixed number of slots, indexed by the event's number in the store: watchers of the same run
-//! request the same events at about the same time. An event that was replaced, or that is too long, is encoded again.
+//! The cache has a fixed number of slots, indexed by the event's number in the store: watchers of
+//! the same run request the same events at about the same time. An event that was replaced, or that
+//! is too long, is encoded again.
 
 use std::sync::{Mutex, PoisonError};
 

@@ -26,8 +26,8 @@ pub(super) async fn live() -> Json<Live> {
 
 /// Checks whether runs are accepted. Requires no token.
 ///
-/// Returns 503 while the owner of the home shuts down, while the disk cannot be written, and after the runtime or the
-/// gateway of the default model profile has failed permanently.
+/// Returns 503 while the owner of the home shuts down, while the disk cannot be written, and after
+/// the runtime or the gateway of the default model profile has failed permanently.
 #[cfg_attr(feature = "openapi", utoipa::path(get, path = "/health/ready", tag = "health", security(()), responses((status = OK, body = Ready))))]
 pub(super) async fn ready(State(api): State<Api>) -> Result<Json<Ready>, ApiError> {
     if api.gate.is_stopping() || api.runtime.info().is_closing() {
@@ -57,7 +57,8 @@ pub(super) async fn ready(State(api): State<Api>) -> Result<Json<Ready>, ApiErro
     match failure {
         None => Ok(Json(ready)),
         Some(failure) => {
-            // The error contains the owner's details, so that clients can find the owner even if it accepts no runs.
+            // The error contains the owner's details, so that clients can find the owner even if it
+            // accepts no runs.
             let details = serde_json::to_value(Ready {
                 status: "failed".to_owned(),
                 ..ready

@@ -1,12 +1,13 @@
-//! Executes a POST request with an `Idempotency-Key` at most once. A client that has lost the answer can repeat the
-//! request, and gets the first answer.
+//! Executes a POST request with an `Idempotency-Key` at most once. A client that has lost the
+//! answer can repeat the request, and gets the first answer.
 //!
-//! A key belongs to a user. With another method, path or body it is an error. Only successful answers are stored, so a
-//! request that failed can be repeated. A request that is repeated while the first one is in progress waits for it.
+//! A key belongs to a user. With another method, path or body it is an error. Only successful
+//! answers are stored, so a request that failed can be repeated. A request that is repeated while
+//! the first one is in progress waits for it.
 //!
-//! If the process ends before the answer is stored, a repeated request finds the run or session that it has created.
-//! Children and uploads are recorded before they are executed, and then not executed again. All other requests have the
-//! same effect when they are executed twice.
+//! If the process ends before the answer is stored, a repeated request finds the run or session
+//! that it has created. Children and uploads are recorded before they are executed, and then not
+//! executed again. All other requests have the same effect when they are executed twice.
 //!
 //! Elsewhere: storing requests and answers (`soong::Runtime::keyed_request`).
 
@@ -47,8 +48,8 @@ use super::{
 pub(crate) const IDEMPOTENCY_REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
 /// Maximum length of a key, in bytes.
 pub(super) const MAX_KEY_BYTES: usize = 255;
-/// Upper bound of the length of a keyed body, in bytes: the body is held in memory. The limit of JSON bodies applies if it
-/// is larger.
+/// Upper bound of the length of a keyed body, in bytes: the body is held in memory. The limit of
+/// JSON bodies applies if it is larger.
 const MAX_BODY_BYTES: usize = 64 * 1_048_576;
 /// Maximum length of an answer that is stored, in bytes.
 const MAX_ANSWER_BYTES: usize = 4 * 1_048_576;
@@ -89,8 +90,8 @@ pub(super) async fn execute_once(State(api): State<Api>, request: Request, next:
         return next.run(request).await;
     }
     match read_keyed_request(&api, &key, &caller, request).await {
-        // In a separate task: if the client disconnects, the answer is stored for its next attempt. The owner does not
-        // exit before that.
+        // In a separate task: if the client disconnects, the answer is stored for its next attempt.
+        // The owner does not exit before that.
         Ok((key, request)) => {
             let guard = match api.begin_change() {
                 Ok(guard) => guard,
@@ -225,8 +226,8 @@ async fn execute(
     Ok(response)
 }
 
-/// Returns whether a request creates something each time it is executed, without recording the key with it: children of a
-/// run, or uploaded artifacts.
+/// Returns whether a request creates something each time it is executed, without recording the key
+/// with it: children of a run, or uploaded artifacts.
 fn is_recorded_first(path: &str) -> bool {
     let segments: Vec<&str> = path.trim_matches('/').split('/').collect();
     matches!(
@@ -253,7 +254,8 @@ async fn replay(api: &Api, stored: KeyedRequest, request: Request) -> Result<Res
                 return Ok((StatusCode::ACCEPTED, Json(accepted)).into_response());
             }
             let stream = access.runtime().sessions().events_from_run(&run).await?;
-            // If the session was deleted before the stream was opened, its id may belong to another user by now.
+            // If the session was deleted before the stream was opened, its id may belong to another
+            // user by now.
             access.run(&id).await?;
             // Infallible.
             let Ok(token_watch) = TokenWatch::from_request_parts(&mut parts, api).await;

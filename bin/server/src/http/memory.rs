@@ -23,7 +23,8 @@ pub(crate) struct Experiences {
     pub experiences: Vec<Experience>,
 }
 
-/// Reads the experiences of the caller's runs: the Markdown file, or JSON records if `Accept` requests that.
+/// Reads the experiences of the caller's runs: the Markdown file, or JSON records if `Accept`
+/// requests that.
 #[cfg_attr(feature = "openapi", utoipa::path(get, path = "/api/experiences", tag = "home",
     responses((status = OK, content((String = "text/markdown"), (Experiences = "application/json"))))))]
 pub(super) async fn experiences(access: Access, headers: HeaderMap) -> Result<Response, ApiError> {

@@ -23,8 +23,8 @@ use super::{Api, caller::Access, error::ApiError, request::quality};
 const PROMETHEUS: &str = "text/plain; version=0.0.4; charset=utf-8";
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// Reads the metrics of the whole home: in the Prometheus text format, or as OpenMetrics if `Accept` requests it.
-/// They cover all users, and therefore require the home's own token.
+/// Reads the metrics of the whole home: in the Prometheus text format, or as OpenMetrics if
+/// `Accept` requests it. They cover all users, and therefore require the home's own token.
 #[cfg_attr(feature = "openapi", utoipa::path(get, path = "/metrics", tag = "health", responses((status = OK, content(
     (String = "text/plain; version=0.0.4; charset=utf-8"),
     (String = "application/openmetrics-text; version=1.0.0; charset=utf-8"),
@@ -57,8 +57,9 @@ pub(super) async fn show(
     Ok(([(header::CONTENT_TYPE, form)], written).into_response())
 }
 
-/// Converts OpenMetrics to the Prometheus text format: the help and type lines of a counter get the suffix `_total`,
-/// as its samples have. Unit lines and the end marker, which Prometheus does not know, are removed.
+/// Converts OpenMetrics to the Prometheus text format: the help and type lines of a counter get the
+/// suffix `_total`, as its samples have. Unit lines and the end marker, which Prometheus does not
+/// know, are removed.
 fn as_prometheus(text: &str) -> String {
     let is_type_of_counter =
         |line: &&str| line.starts_with("# TYPE ") && line.ends_with(" counter");

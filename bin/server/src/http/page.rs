@@ -10,7 +10,8 @@ use axum::{
 const PAGE: &str = include_str!("page.html");
 
 pub(super) async fn show() -> Response {
-    // Content security policy: only scripts of the page itself run, and they may send requests only to this server.
+    // Content security policy: only scripts of the page itself run, and they may send requests only
+    // to this server.
     let mut nonce = [0; 16];
     let nonce = match getrandom::fill(&mut nonce) {
         Ok(()) => nonce.map(|byte| format!("{byte:02x}")).concat(),

@@ -34,8 +34,8 @@ pub(super) async fn list(
     }))
 }
 
-/// Grants or denies permission for a tool call, and resumes its run, even a run that an earlier process left
-/// interrupted.
+/// Grants or denies permission for a tool call, and resumes its run, even a run that an earlier
+/// process left interrupted.
 #[cfg_attr(feature = "openapi", utoipa::path(post, path = "/api/permissions/{permission_id}", tag = "people",
     params(("permission_id" = String, Path)), request_body = DecisionBody,
     responses((status = OK, body = Permission))))]
@@ -50,7 +50,8 @@ pub(super) async fn decide(
     let DecisionBody { decision, reason } = body;
     let runtime = access.runtime().clone();
     let by = approver_name(&access.caller, &headers);
-    // Runs in a separate task: otherwise a client that disconnects could leave a decided run waiting.
+    // Runs in a separate task: otherwise a client that disconnects could leave a decided run
+    // waiting.
     let deciding = tokio::spawn(async move {
         let decided = runtime
             .permissions()
@@ -83,7 +84,8 @@ pub(super) async fn decide(
     Ok(Json(deciding.await.map_err(lost)??))
 }
 
-/// Client names that can be recorded with a decision: the prompt of a run, `soong permissions`, the monitor.
+/// Client names that can be recorded with a decision: the prompt of a run, `soong permissions`, the
+/// monitor.
 const CLIENTS: [&str; 3] = ["terminal", "cli", "monitor"];
 
 /// Returns the name recorded with a decision: the operator's client, or the user of a token.

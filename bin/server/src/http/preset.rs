@@ -19,7 +19,8 @@ pub struct PresetView {
     /// The preset.
     #[serde(flatten)]
     pub preset: Preset,
-    /// Tools that the preset gets: those that exist, are not disabled, and are allowed by the preset.
+    /// Tools that the preset gets: those that exist, are not disabled, and are allowed by the
+    /// preset.
     pub tools: Vec<String>,
     /// `built in`, `file`, `config` or `code`.
     pub origin: String,

@@ -54,7 +54,8 @@ pub(super) async fn answer(
     let passing = access.begin_change()?;
     access.question(&id).await?;
     let runtime = access.runtime().clone();
-    // Runs in a separate task: otherwise a client that disconnects could leave an answered run waiting.
+    // Runs in a separate task: otherwise a client that disconnects could leave an answered run
+    // waiting.
     let answering = tokio::spawn(async move {
         let answered = runtime.questions().answer(&id, answer).await;
         if answered

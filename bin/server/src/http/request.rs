@@ -1,4 +1,5 @@
-//! Extractors for the path, the query and the body of a request. All rejections have the same format.
+//! Extractors for the path, the query and the body of a request. All rejections have the same
+//! format.
 
 use axum::{
     body::{Body, to_bytes},
@@ -13,8 +14,8 @@ use super::{
     error::{ApiError, validation_error},
 };
 
-/// Returns the quality that the `Accept` headers of a request give to a media type, in thousandths; 0 if they do not name
-/// it, or refuse it. Ranges such as `*/*` are not considered.
+/// Returns the quality that the `Accept` headers of a request give to a media type, in thousandths;
+/// 0 if they do not name it, or refuse it. Ranges such as `*/*` are not considered.
 pub(super) fn quality(headers: &HeaderMap, media_type: &str) -> u32 {
     let mut best = 0;
     for accept in headers

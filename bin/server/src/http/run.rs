@@ -36,8 +36,9 @@ pub(crate) struct ReflectBody {
 
 /// Starts a run in a new or an existing session.
 ///
-/// A client that accepts `text/event-stream` receives the session's event stream from this point on, after a first
-/// frame `accepted`. The stream is opened before the run starts, so that no streamed text is missed.
+/// A client that accepts `text/event-stream` receives the session's event stream from this point
+/// on, after a first frame `accepted`. The stream is opened before the run starts, so that no
+/// streamed text is missed.
 #[cfg_attr(feature = "openapi", utoipa::path(post, path = "/api/traces", tag = "runs", request_body = StartBody,
     responses((status = ACCEPTED, content((Accepted = "application/json"), (String = "text/event-stream"))))))]
 pub(super) async fn start(
@@ -77,7 +78,8 @@ async fn set_trace(access: &Access, id: &TraceId, body: &mut StartBody) -> Resul
     Ok(())
 }
 
-/// Continues a conversation, also that of a sub-agent: with another message, from an earlier message, or where it stopped (MSG-2).
+/// Continues a conversation, also that of a sub-agent: with another message, from an earlier
+/// message, or where it stopped (MSG-2).
 #[cfg_attr(feature = "openapi", utoipa::path(post, path = "/api/traces/{trace_id}/run", tag = "runs",
     params(("trace_id" = String, Path)),
     request_body = Option<StartBody>, responses((status = ACCEPTED, body = Accepted))))]
@@ -122,7 +124,8 @@ pub(super) async fn start_run(
     }
     let runtime = access.runtime().clone();
     let request_key = access.request_key().cloned();
-    // The start runs in a separate task: if the client disconnects, the owner still stays until the run is accepted.
+    // The start runs in a separate task: if the client disconnects, the owner still stays until the
+    // run is accepted.
     let starting = tokio::spawn(async move {
         let run = runtime
             .start(RunRequest {
@@ -260,7 +263,8 @@ pub(super) async fn cancel(
     cancelling(access.runtime().traces().handle(&id)?).await
 }
 
-/// Cancels a run, and responds once the request is durable. The run ends in the background, as its events show.
+/// Cancels a run, and responds once the request is durable. The run ends in the background, as its
+/// events show.
 async fn cancelling(run: RunHandle) -> Result<(StatusCode, Json<Accepted>), ApiError> {
     let cancelling = accepted(&run, "cancelling");
     // Runs in a separate task, so that it continues if the client disconnects.
@@ -349,7 +353,8 @@ pub(super) struct ChildrenView {
 
 /// Adds children to a run that has not ended.
 ///
-/// The children of a queued run are `queued`: they start with it, and end with it if it is cancelled.
+/// The children of a queued run are `queued`: they start with it, and end with it if it is
+/// cancelled.
 #[cfg_attr(feature = "openapi", utoipa::path(post, path = "/api/runs/{run_id}/children", tag = "runs", params(("run_id" = String, Path)),
     request_body = ChildrenBody, responses((status = ACCEPTED, body = ChildrenView))))]
 pub(super) async fn spawn(
@@ -361,7 +366,8 @@ pub(super) async fn spawn(
     let waits_for_parent = access.run(&id).await?.status == RunStatus::Queued;
     let specs = body.specs()?;
     let run = access.runtime().traces().handle(&id)?;
-    // Runs in a separate task: either all children are added and reported to the client, or none is added.
+    // Runs in a separate task: either all children are added and reported to the client, or none is
+    // added.
     let spawning = tokio::spawn(async move {
         let children = run.spawn_all(specs).await;
         drop(gate_guard);

@@ -207,7 +207,8 @@ pub(super) async fn head(
     }))
 }
 
-/// Sets the permission mode of the session's active run and its sub-agents. It applies from the next tool call.
+/// Sets the permission mode of the session's active run and its sub-agents. It applies from the
+/// next tool call.
 #[cfg_attr(feature = "openapi", utoipa::path(post, path = "/api/sessions/{session_id}/permission-mode", tag = "sessions",
     params(("session_id" = String, Path)), request_body = PermissionModeBody,
     responses((status = OK, body = PermissionModeBody))))]

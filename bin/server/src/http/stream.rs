@@ -1,5 +1,5 @@
-//! HTTP endpoint for events: pages of stored events, or a stream (SSE) that sends the stored events and then the live
-//! ones without a gap.
+//! HTTP endpoint for events: pages of stored events, or a stream (SSE) that sends the stored events
+//! and then the live ones without a gap.
 //!
 //! Elsewhere: streams over a WebSocket (`watch.rs`).
 
@@ -32,8 +32,8 @@ use super::{
     session::limit,
 };
 
-/// Retries of a failed read from the store: the delay before a retry, and the number of consecutive failures at which
-/// the stream ends. The client can then resume the stream with its cursor.
+/// Retries of a failed read from the store: the delay before a retry, and the number of consecutive
+/// failures at which the stream ends. The client can then resume the stream with its cursor.
 pub(super) const READ_RETRY: (Duration, u32) = (Duration::from_millis(200), 50);
 
 /// Number of events on a page: the default, and the maximum.
@@ -63,8 +63,8 @@ pub(crate) struct EventQuery {
 }
 
 impl EventQuery {
-    /// Rejects a cursor that this store did not issue. `seen` is the cursor from `Last-Event-ID`, which takes
-    /// precedence over the cursor in the query.
+    /// Rejects a cursor that this store did not issue. `seen` is the cursor from `Last-Event-ID`,
+    /// which takes precedence over the cursor in the query.
     pub(super) async fn check(
         &self,
         access: &Access,
@@ -102,13 +102,15 @@ impl EventQuery {
 /// Response header of a stream, with the id of the store.
 const STORE_HEADER: &str = "soong-store-id";
 
-/// Reads the events of a trace: a page of stored events, or a stream if the client accepts `text/event-stream`.
+/// Reads the events of a trace: a page of stored events, or a stream if the client accepts
+/// `text/event-stream`.
 ///
-/// The stream sends each event once, in order, with the event's number as `id`. A client that reconnects with
-/// `Last-Event-ID` receives the events after that number. Frames with text of a model answer in progress have no `id`
-/// and are not sent again. With `tree`, the numbers are those of the session. If the runtime fails, the server sends a
-/// frame named `error` with the reason and ends the stream. A cursor that does not belong to this store, for example
-/// because a backup was restored, is rejected with `cursor_unknown` (410); the error contains the number to restart
+/// The stream sends each event once, in order, with the event's number as `id`. A client that
+/// reconnects with `Last-Event-ID` receives the events after that number. Frames with text of a
+/// model answer in progress have no `id` and are not sent again. With `tree`, the numbers are those
+/// of the session. If the runtime fails, the server sends a frame named `error` with the reason and
+/// ends the stream. A cursor that does not belong to this store, for example because a backup was
+/// restored, is rejected with `cursor_unknown` (410); the error contains the number to restart
 /// from.
 #[cfg_attr(feature = "openapi", utoipa::path(get, path = "/api/traces/{trace_id}/events", tag = "traces",
     params(("trace_id" = String, Path), EventQuery, ("last-event-id" = Option<String>, Header, pattern = "^[0-9]{0,18}$")),
@@ -156,19 +158,21 @@ pub(super) async fn events(
     } else {
         access.runtime().traces().follow(&id, since)
     };
-    // If the session was deleted before the stream was opened, its id may belong to another user by now. If it is
-    // deleted later, the stream ends.
+    // If the session was deleted before the stream was opened, its id may belong to another user by
+    // now. If it is deleted later, the stream ends.
     access.trace(&id).await?;
     let frames = frames(access.api(), token_watch, stream, query.tree);
     Ok(([(STORE_HEADER, store_id)], event_stream(frames)).into_response())
 }
 
-/// Returns whether the `Accept` header of a request names `text/event-stream`, and does not refuse it with `q=0`.
+/// Returns whether the `Accept` header of a request names `text/event-stream`, and does not refuse
+/// it with `q=0`.
 pub(super) fn wants_stream(headers: &HeaderMap) -> bool {
     quality(headers, "text/event-stream") > 0
 }
 
-/// Responds with the stream of a session. Its first frame, named `accepted`, contains the accepted run.
+/// Responds with the stream of a session. Its first frame, named `accepted`, contains the accepted
+/// run.
 pub(super) fn stream_after_start(
     access: &Access,
     token_watch: TokenWatch,
@@ -185,8 +189,8 @@ pub(super) fn stream_after_start(
     event_stream(stream)
 }
 
-/// Responds with a stream of frames. The response headers forbid nginx to buffer the stream, and other proxies to
-/// compress it, because both would delay frames.
+/// Responds with a stream of frames. The response headers forbid nginx to buffer the stream, and
+/// other proxies to compress it, because both would delay frames.
 fn event_stream(
     frames: impl Stream<Item = Result<Event, axum::Error>> + Send + 'static,
 ) -> Response {
@@ -204,8 +208,8 @@ fn event_stream(
     response
 }
 
-/// Converts a stream into SSE frames. The frame of an event has the event's number as id; the frame of a delta has no
-/// id. The frames end when the token of the client is revoked.
+/// Converts a stream into SSE frames. The frame of an event has the event's number as id; the frame
+/// of a delta has no id. The frames end when the token of the client is revoked.
 fn frames(
     api: &Api,
     token_watch: TokenWatch,

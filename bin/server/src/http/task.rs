@@ -5,8 +5,8 @@ use soong::task_journal::TaskCleanupReport;
 
 use super::{caller::Access, cleanup::TaskCleanupBody, error::ApiError, request};
 
-/// Lists the task journals of a project that can be deleted, and deletes them unless it is a dry run. A project may
-/// contain journals of several users, so the home's own token is required.
+/// Lists the task journals of a project that can be deleted, and deletes them unless it is a dry
+/// run. A project may contain journals of several users, so the home's own token is required.
 #[cfg_attr(feature = "openapi", utoipa::path(post, path = "/api/cleanup/tasks", tag = "home", request_body = TaskCleanupBody,
     responses((status = OK, body = TaskCleanupReport))))]
 pub(super) async fn clean_up(

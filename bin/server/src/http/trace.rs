@@ -38,7 +38,8 @@ pub(crate) struct TraceQuery {
     /// Children of this trace.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parent_trace_id: Option<TraceId>,
-    /// Also list single calls. They are always listed if the mode, the session or the parent is given.
+    /// Also list single calls. They are always listed if the mode, the session or the parent is
+    /// given.
     #[serde(default)]
     pub all: bool,
     /// Maximum number of items, 1 to 100. Default: 50.

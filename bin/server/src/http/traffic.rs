@@ -1,4 +1,5 @@
-//! Counts requests in progress, so that an owner that shuts down lets its clients read their responses.
+//! Counts requests in progress, so that an owner that shuts down lets its clients read their
+//! responses.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},

@@ -1,7 +1,7 @@
 //! The supervision tree: current state, changes, and test crashes.
 //!
-//! A user sees the actors that all users share, and those of their own sessions. Elsewhere: the WebSocket
-//! (`watch.rs`).
+//! A user sees the actors that all users share, and those of their own sessions. Elsewhere: the
+//! WebSocket (`watch.rs`).
 
 use std::collections::{HashMap, HashSet};
 
@@ -168,7 +168,8 @@ impl TreeFilter {
         if unknown.is_empty() {
             return Ok(());
         }
-        // A session that is not found may not be stored yet: it is looked up again with its next change.
+        // A session that is not found may not be stored yet: it is looked up again with its next
+        // change.
         let owners = access.runtime().sessions().owners(unknown).await?;
         let own = owners
             .into_iter()

@@ -47,8 +47,8 @@ const CLIENT_DISCONNECTED: &str = "the client disconnected";
 /// Maximum number of buffered pieces of a file.
 const MAX_BUFFERED_PIECES: usize = 4;
 
-/// A body that is being received. A rejected body is read for up to ten more seconds: a client that is cut off while
-/// it sends would never see the response.
+/// A body that is being received. A rejected body is read for up to ten more seconds: a client that
+/// is cut off while it sends would never see the response.
 struct DrainedBody(Option<BodyDataStream>);
 
 impl Stream for DrainedBody {
@@ -79,8 +79,9 @@ impl Drop for DrainedBody {
     }
 }
 
-/// Converts a body into the content of an artifact. The content fails when the returned guard is dropped: storing
-/// continues after its request has ended, and must not wait for bytes that are no longer sent.
+/// Converts a body into the content of an artifact. The content fails when the returned guard is
+/// dropped: storing continues after its request has ended, and must not wait for bytes that are no
+/// longer sent.
 pub(super) fn upload_content(body: Body, limit: usize) -> (Content, UploadGuard) {
     let (waiting, left) = oneshot::channel::<Infallible>();
     let pieces = DrainedBody(Some(
@@ -155,7 +156,8 @@ fn incomplete_body(error: &dyn std::fmt::Display) -> ErrorInfo {
     )
 }
 
-/// Stores the files of a multipart body one after the other. If one is rejected, the earlier ones remain stored.
+/// Stores the files of a multipart body one after the other. If one is rejected, the earlier ones
+/// remain stored.
 pub(super) async fn store_multipart(
     access: &Access,
     place: Result<ArtifactOwner, ErrorInfo>,
@@ -236,7 +238,8 @@ async fn store(
         .to_owned();
     let limit = access.api().limits.upload_bytes;
     let (mut pieces, stream) = mpsc::channel(MAX_BUFFERED_PIECES);
-    // A part borrows from the request, but storing outlives the request, so the pieces pass through a channel.
+    // A part borrows from the request, but storing outlives the request, so the pieces pass through
+    // a channel.
     let passing = async move {
         loop {
             let piece = part

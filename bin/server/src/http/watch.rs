@@ -1,8 +1,9 @@
 //! WebSockets: the events of a trace or of a whole session, and the supervision tree.
 //!
-//! Each connection reads its stream at its own pace, as an SSE connection does. Events that it has not read yet stay
-//! in the store, so a slow client delays no other reader. A client that reads nothing for too long is disconnected,
-//! and can reconnect with its cursor. The close codes are defined only in this module.
+//! Each connection reads its stream at its own pace, as an SSE connection does. Events that it has
+//! not read yet stay in the store, so a slow client delays no other reader. A client that reads
+//! nothing for too long is disconnected, and can reconnect with its cursor. The close codes are
+//! defined only in this module.
 
 use std::{sync::Arc, time::Duration};
 
@@ -105,21 +106,23 @@ struct Connected<'a> {
     sub_traces: &'a [Trace],
 }
 
-/// Watches a trace over a WebSocket: first `connected`, then each event after the cursor, once and in order.
+/// Watches a trace over a WebSocket: first `connected`, then each event after the cursor, once and
+/// in order.
 ///
-/// With `tree=true` the stream holds the events of the whole session, and the cursor is `since_session_seq`. Close
-/// codes:
+/// With `tree=true` the stream holds the events of the whole session, and the cursor is
+/// `since_session_seq`. Close codes:
 /// - 1000: the session was deleted.
 /// - 1001: the server is shutting down.
-/// - 1011: the events cannot be read, or the runtime has failed and nothing follows (an `error` message gives the
-///   reason).
+/// - 1011: the events cannot be read, or the runtime has failed and nothing follows (an `error`
+///   message gives the reason).
 /// - 4401: the token was revoked.
 /// - 4404: the trace does not exist.
 /// - 4409: the client was too slow.
-/// - 4410: the cursor does not belong to this store (an `error` message, `cursor_unknown`, tells where to restart).
+/// - 4410: the cursor does not belong to this store (an `error` message, `cursor_unknown`, tells
+///   where to restart).
 ///
-/// `connected` contains the id of the store (`store_id`), which the client sends back with a cursor. A client that
-/// cannot set headers offers the subprotocol `soong.bearer.TOKEN`.
+/// `connected` contains the id of the store (`store_id`), which the client sends back with a
+/// cursor. A client that cannot set headers offers the subprotocol `soong.bearer.TOKEN`.
 #[cfg_attr(feature = "openapi", utoipa::path(get, path = "/api/traces/{trace_id}/watch", tag = "traces",
     params(("trace_id" = String, Path), EventQuery),
     responses((status = SWITCHING_PROTOCOLS), (status = UPGRADE_REQUIRED, body = soong::protocol::api::ErrorBody))))]
@@ -146,9 +149,10 @@ pub(super) async fn trace(
     }))
 }
 
-/// Watches the supervision tree over a WebSocket: first `tree_snapshot`, then `tree_changed` with the `changed`
-/// actors, the ids of those that are `gone`, and how the runs among them `ended`. Both report how many changes were
-/// `dropped` because the client was slow; after dropped changes, a new snapshot follows.
+/// Watches the supervision tree over a WebSocket: first `tree_snapshot`, then `tree_changed` with
+/// the `changed` actors, the ids of those that are `gone`, and how the runs among them `ended`.
+/// Both report how many changes were `dropped` because the client was slow; after dropped changes,
+/// a new snapshot follows.
 #[cfg_attr(feature = "openapi", utoipa::path(get, path = "/api/tree/watch", tag = "tree",
     responses((status = SWITCHING_PROTOCOLS), (status = UPGRADE_REQUIRED, body = soong::protocol::api::ErrorBody))))]
 pub(super) async fn tree(
@@ -226,7 +230,8 @@ impl WatchSocket {
         }
     }
 
-    /// Waits for an event of the connection itself: a disconnect, a revoked token or a due ping. Cancel-safe.
+    /// Waits for an event of the connection itself: a disconnect, a revoked token or a due ping.
+    /// Cancel-safe.
     async fn connection_event(&mut self) -> ConnectionEvent {
         loop {
             tokio::select! {
@@ -241,7 +246,8 @@ impl WatchSocket {
         }
     }
 
-    /// Writes messages. Returns the close reason on error, or `None` if the client has disconnected.
+    /// Writes messages. Returns the close reason on error, or `None` if the client has
+    /// disconnected.
     async fn write(
         &mut self,
         messages: impl IntoIterator<Item = Message>,
@@ -322,8 +328,8 @@ async fn follow_trace(
     let Ok(store_id) = access.runtime().info().store_id().await else {
         return Err(Some(CloseReason::Failed));
     };
-    // Subscribed before `connected` is sent, so that the client receives everything live from then on, including
-    // items that are not stored.
+    // Subscribed before `connected` is sent, so that the client receives everything live from then
+    // on, including items that are not stored.
     let mut stream = if query.tree {
         access
             .runtime()
@@ -335,8 +341,8 @@ async fn follow_trace(
             .traces()
             .follow(id, query.since_event_id.unwrap_or(0))
     };
-    // If the session was deleted before the stream was opened, its id may belong to another user by now. If it is
-    // deleted later, the stream ends.
+    // If the session was deleted before the stream was opened, its id may belong to another user by
+    // now. If it is deleted later, the stream ends.
     if let Err(error) = access.trace(id).await {
         let close = if error.code == ErrorCode::TraceNotFound {
             CloseReason::Unknown
@@ -405,7 +411,8 @@ async fn end_or_retry(
 /// Messages to write, and the error that followed them.
 type Batch = (Vec<Message>, Option<ErrorInfo>);
 
-/// Collects the items that are already available after the first one, so that they are written together.
+/// Collects the items that are already available after the first one, so that they are written
+/// together.
 fn collect_ready(
     first: StreamItem,
     stream: &mut EventStream,

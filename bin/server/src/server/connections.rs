@@ -1,13 +1,17 @@
-//! Connections of the server: their limits, and which one is closed to make room for a new one (SRV-1).
+//! Connections of the server: their limits, and which one is closed to make room for a new one
+//! (SRV-1).
 //!
-//! A connection is *known* once a request on it has carried a known token. All other connections share the unreserved
-//! slots, and each address has at most `max_connections_per_address` of them. If a limit is reached, the oldest idle
-//! connection that counts toward it is closed, but no new one that may just be about to send its first request
-//! ([`FRESH`]). If none is idle, the new connection takes a reserved slot, on which only requests with a known token are
-//! answered. If the reserved slots are in use too, new connections without a request are closed after all. So neither
-//! silent connections nor other users of the same proxy can lock out a client that has a token.
+//! A connection is *known* once a request on it has carried a known token. All other connections
+//! share the unreserved slots, and each address has at most `max_connections_per_address` of them.
+//! If a limit is reached, the oldest idle connection that counts toward it is closed, but no new
+//! one that may just be about to send its first request ([`FRESH`]). If none is idle, the new
+//! connection takes a reserved slot, on which only requests with a known token are answered. If the
+//! reserved slots are in use too, new connections without a request are closed after all. So
+//! neither silent connections nor other users of the same proxy can lock out a client that has a
+//! token.
 //!
-//! A connection that is closed for another one gets 503 if it has sent nothing yet, or if a request arrives within 2 s.
+//! A connection that is closed for another one gets 503 if it has sent nothing yet, or if a request
+//! arrives within 2 s.
 
 use std::{
     collections::HashMap,
@@ -28,14 +32,14 @@ use tokio::{
 use tokio_io_timeout::TimeoutStream;
 use tokio_util::sync::CancellationToken;
 
-/// Maximum time to keep reading after closing: closing with unread bytes would reset the connection and lose the
-/// response.
+/// Maximum time to keep reading after closing: closing with unread bytes would reset the connection
+/// and lose the response.
 const LINGER: Duration = Duration::from_secs(1);
 /// Maximum number of bytes that are read after the last response.
 const MAX_LINGER_BYTES: usize = 256 * 1_024;
 
-/// Time in which a new connection is expected to send its first request. It is not closed for another one before that
-/// while a reserved slot is free.
+/// Time in which a new connection is expected to send its first request. It is not closed for
+/// another one before that while a reserved slot is free.
 const FRESH: Duration = Duration::from_secs(2);
 
 /// All open connections. Cheap to clone.
@@ -62,7 +66,8 @@ struct ConnectionTable {
 struct ConnectionEntry {
     address: IpAddr,
     is_known: bool,
-    /// Whether it was admitted beyond a limit, so that only requests with a known token are answered.
+    /// Whether it was admitted beyond a limit, so that only requests with a known token are
+    /// answered.
     is_reserved: bool,
     /// Whether a request has arrived on it.
     has_asked: bool,
@@ -90,7 +95,8 @@ impl Connections {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Registers a new connection; `None` if all slots that it may have are taken by connections in use.
+    /// Registers a new connection; `None` if all slots that it may have are taken by connections in
+    /// use.
     pub(super) fn admit(&self, address: IpAddr) -> Option<Arc<Connection>> {
         let ConnectionLimits {
             total,
@@ -159,8 +165,8 @@ impl ConnectionEntry {
 }
 
 impl ConnectionTable {
-    /// Makes room for one more connection among those that `counts` selects: if there is none, closes the oldest idle one
-    /// that `is_closable` selects. Returns whether there is room.
+    /// Makes room for one more connection among those that `counts` selects: if there is none,
+    /// closes the oldest idle one that `is_closable` selects. Returns whether there is room.
     fn make_room(
         &mut self,
         limit: usize,
@@ -182,8 +188,8 @@ impl ConnectionTable {
     }
 }
 
-/// Returns the part of an address that counts as one client: for IPv6 the /64 network, since a client has all its
-/// addresses.
+/// Returns the part of an address that counts as one client: for IPv6 the /64 network, since a
+/// client has all its addresses.
 fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => {
@@ -201,7 +207,8 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    /// Records that a request begins; returns `false` if the connection was closed to make room for another one.
+    /// Records that a request begins; returns `false` if the connection was closed to make room for
+    /// another one.
     pub(super) fn begin(&self) -> bool {
         let mut open = self.connections.open();
         let Some(entry) = open.entries.get_mut(&self.id) else {
@@ -240,8 +247,8 @@ impl Connection {
         self.closed.cancelled().await;
     }
 
-    /// Waits until no request has arrived within the head timeout. Never returns for a known connection, which has only
-    /// the timeout of the HTTP server.
+    /// Waits until no request has arrived within the head timeout. Never returns for a known
+    /// connection, which has only the timeout of the HTTP server.
     pub(super) async fn head_timeout(&self) {
         loop {
             let Some(deadline) = self.deadline() else {
@@ -408,7 +415,8 @@ mod tests {
     async fn reserve_is_kept_for_known_tokens_despite_other_limits() {
         let all = connections(8, 2, 3);
         let mut busy = Vec::new();
-        // Three connections of one address, then three of others: both limits of unknown connections are reached.
+        // Three connections of one address, then three of others: both limits of unknown
+        // connections are reached.
         for number in [0, 0, 0, 1, 2, 3] {
             let connection = admit(&all, from(number)).await.unwrap();
             assert!(!connection.is_reserved() && connection.begin());

@@ -1,8 +1,8 @@
 //! Checks of every request: host name, origin, and token (SRV-1).
 //!
-//! A web page in a user's browser can send requests to this machine. It cannot change the `Host` and `Origin`
-//! headers that the browser sends, nor read the token. Therefore these three are checked for every request, in this
-//! order.
+//! A web page in a user's browser can send requests to this machine. It cannot change the `Host`
+//! and `Origin` headers that the browser sends, nor read the token. Therefore these three are
+//! checked for every request, in this order.
 
 use std::{net::SocketAddr, sync::Arc};
 
@@ -69,7 +69,8 @@ impl Guard {
         }
     }
 
-    /// Rejects a request whose host is not a name of this server, as it would be after DNS rebinding.
+    /// Rejects a request whose host is not a name of this server, as it would be after DNS
+    /// rebinding.
     fn check_host(&self, request: &Request) -> Result<String, ApiError> {
         let refuse = |what: String| -> ApiError {
             let message =
@@ -125,7 +126,8 @@ impl HostName {
         }
     }
 
-    /// Returns whether a `Host` header matches this name. Without a port, the default port of the scheme is meant.
+    /// Returns whether a `Host` header matches this name. Without a port, the default port of the
+    /// scheme is meant.
     fn matches(&self, host: &str) -> bool {
         let Ok(authority) = host.parse::<Authority>() else {
             return false;

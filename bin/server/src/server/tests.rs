@@ -19,7 +19,8 @@ struct TestServer {
     _home: tempfile::TempDir,
 }
 
-/// Serves on a free port: `/` responds with hello, `/count` with the length of a body, `/endless` without an end.
+/// Serves on a free port: `/` responds with hello, `/count` with the length of a body, `/endless`
+/// without an end.
 async fn test_server(max_connections: usize) -> TestServer {
     let home = tempfile::tempdir().unwrap();
     let (token, _) = token::prepare_home_token(home.path()).unwrap();

@@ -1,7 +1,7 @@
 //! Tokens: the user of each token, and the token of the home, which is stored in a file (SRV-1).
 //!
-//! The file is read for every request, so replacing it revokes the old token. Open streams notice this within a
-//! second. Only digests are kept; no log and no message contains a token.
+//! The file is read for every request, so replacing it revokes the old token. Open streams notice
+//! this within a second. Only digests are kept; no log and no message contains a token.
 
 use std::{
     collections::HashMap,
@@ -24,7 +24,8 @@ use crate::{
 
 /// Name of the token file in the home.
 const FILE: &str = "server.token";
-/// Name of the file with the same token as a header, for `curl -H @FILE`: process arguments are public.
+/// Name of the file with the same token as a header, for `curl -H @FILE`: process arguments are
+/// public.
 const HEADER_FILE: &str = "server.header";
 /// Length of a generated token, in random bytes.
 const TOKEN_BYTES: usize = 32;
@@ -62,7 +63,8 @@ pub struct Tokens {
     home_token: Arc<Mutex<Option<(Fingerprint, KnownToken)>>>,
 }
 
-/// Returns the token of a home, as commands send it; `None` if the file is missing or holds no valid token.
+/// Returns the token of a home, as commands send it; `None` if the file is missing or holds no
+/// valid token.
 pub fn read_home_token(home: &Path) -> io::Result<Option<String>> {
     let text = match read_text(&home.join(FILE), MAX_BYTES) {
         Ok(text) => text,
@@ -74,8 +76,8 @@ pub fn read_home_token(home: &Path) -> io::Result<Option<String>> {
     Ok(counts.then(|| token.to_owned()))
 }
 
-/// Returns the token of a home, and creates it if there is none. If other users could read the file, corrects its
-/// mode and returns a note about that.
+/// Returns the token of a home, and creates it if there is none. If other users could read the
+/// file, corrects its mode and returns a note about that.
 ///
 /// # Errors
 /// The file cannot be read or written, or it holds no valid token.
@@ -113,7 +115,8 @@ pub fn prepare_home_token(home: &Path) -> io::Result<(String, Option<String>)> {
     Ok((token, note))
 }
 
-/// Writes a file that only its owner can read. The file is renamed into place with its complete content and its mode.
+/// Writes a file that only its owner can read. The file is renamed into place with its complete
+/// content and its mode.
 fn write_secret(home: &Path, name: &str, text: &str) -> io::Result<()> {
     let draft = home.join(format!(".{name}-{}", std::process::id()));
     let mut file = OpenOptions::new()

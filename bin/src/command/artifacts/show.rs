@@ -15,7 +15,8 @@ use soong_tui::{format, table::Column, terminal::TextStyle, text};
 use super::Context;
 use crate::{artifact_source::ArtifactSource, command::cleanup, exit::Failure, print, report};
 
-/// Maximum number of lines of an artifact's text that follow its record, unless it is shown on a terminal.
+/// Maximum number of lines of an artifact's text that follow its record, unless it is shown on a
+/// terminal.
 const MAX_TEXT_LINES: usize = 20;
 /// Half of the maximum width of the reason in a cleanup table, in columns.
 const COLUMNS: usize = 72;
@@ -23,8 +24,8 @@ const COLUMNS: usize = 72;
 /// Explanation of the mark of [`version_label`], printed below a table or record that contains it.
 pub(in crate::command) const DIRTY_NOTE: &str = "* has edits that are not a stored version yet; they are stored when the run that made them ends";
 
-/// Formats the version number of an artifact, followed by `*` if the artifact has edits that are not stored as a
-/// version yet.
+/// Formats the version number of an artifact, followed by `*` if the artifact has edits that are
+/// not stored as a version yet.
 pub(in crate::command) fn version_label(artifact: &Artifact) -> String {
     format!(
         "{}{}",

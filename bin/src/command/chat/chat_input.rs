@@ -366,7 +366,8 @@ impl ChatInput {
     }
 }
 
-/// Returns the command that prints what a command of `soong` prints, or `None` if there is none of this name.
+/// Returns the command that prints what a command of `soong` prints, or `None` if there is none of
+/// this name.
 fn query(name: &str, rest: &str) -> Option<ChatInput> {
     let (_, query) = QUERIES.iter().find(|(known, _)| *known == name)?;
     let to_page = (name == "export" && rest.ends_with(".html")).then_some("--html");

@@ -60,7 +60,8 @@ impl Conversation<'_> {
         ))
     }
 
-    /// Uses the project of a session that this chat continues, for completion, mentions of files and commands.
+    /// Uses the project of a session that this chat continues, for completion, mentions of files
+    /// and commands.
     pub(super) fn use_project_of(&mut self, session: &Session) {
         if self.context.remote.is_some() {
             return;
@@ -113,7 +114,8 @@ impl Conversation<'_> {
         }
     }
 
-    /// Prints the size of the last prompt, and the share of the model's context window if it is known here.
+    /// Prints the size of the last prompt, and the share of the model's context window if it is
+    /// known here.
     pub(super) fn print_context(&self) -> Result<(), Failure> {
         let Some(tokens) = self.last_results.prompt_tokens else {
             return print::line(NO_MESSAGES);

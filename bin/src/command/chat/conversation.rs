@@ -1,6 +1,7 @@
 //! A conversation in a chat: reads what the user types, and starts a run for each message.
 //!
-//! Elsewhere: parsing of the input (`chat_input.rs`), commands that start no run (`commands.rs`, `going_back.rs`).
+//! Elsewhere: parsing of the input (`chat_input.rs`), commands that start no run (`commands.rs`,
+//! `going_back.rs`).
 
 use std::{
     path::PathBuf,
@@ -86,7 +87,8 @@ pub(super) struct Conversation<'a> {
 /// Parts of the next message besides its text.
 #[derive(Default)]
 pub(super) struct Additions {
-    /// Texts that follow it: outputs of the user's last commands, and what has changed since the last message.
+    /// Texts that follow it: outputs of the user's last commands, and what has changed since the
+    /// last message.
     pub(super) texts: Vec<String>,
     /// Files that are attached.
     pub(super) files: Vec<PathBuf>,
@@ -111,15 +113,16 @@ enum Next {
 }
 
 impl Conversation<'_> {
-    /// Runs the conversation until the user quits. If input is piped in, the first failure ends the conversation and
-    /// determines the exit code.
+    /// Runs the conversation until the user quits. If input is piped in, the first failure ends the
+    /// conversation and determines the exit code.
     pub(super) async fn run(&mut self, place: &mut RuntimeSession<'_>) -> Result<Exit, Failure> {
         let mut handled = self.resume_interrupted(place).await;
         loop {
             match handled {
                 Ok(Next::Continue) => {}
                 Ok(Next::Quit) => return Ok(Exit::Success),
-                // A failure ends the conversation if input is piped in or if nothing reads the output any more.
+                // A failure ends the conversation if input is piped in or if nothing reads the
+                // output any more.
                 Err(failure) if !self.input.is_terminal() || failure.is_output_closed() => {
                     return Err(failure);
                 }
@@ -140,7 +143,8 @@ impl Conversation<'_> {
         }
     }
 
-    /// Resumes the run of the session that an earlier process has left, if the user is at a terminal.
+    /// Resumes the run of the session that an earlier process has left, if the user is at a
+    /// terminal.
     async fn resume_interrupted(
         &mut self,
         place: &mut RuntimeSession<'_>,
@@ -168,8 +172,9 @@ impl Conversation<'_> {
         Ok(InputLine::Line(message))
     }
 
-    /// Returns the next input, or `None` if the process was asked to end. A Ctrl-C that is a signal, because no editor
-    /// reads keys, counts like one at the prompt; in a pipe it ends the chat.
+    /// Returns the next input, or `None` if the process was asked to end. A Ctrl-C that is a
+    /// signal, because no editor reads keys, counts like one at the prompt; in a pipe it ends the
+    /// chat.
     async fn next_input(
         &mut self,
         place: &RuntimeSession<'_>,
@@ -352,8 +357,8 @@ impl Conversation<'_> {
         }
     }
 
-    /// Runs a message, or resumes the conversation without one. Fails if the run fails. At a terminal, a run that the
-    /// user has cancelled is no failure: its output already says so.
+    /// Runs a message, or resumes the conversation without one. Fails if the run fails. At a
+    /// terminal, a run that the user has cancelled is no failure: its output already says so.
     async fn run_message(
         &mut self,
         place: &mut RuntimeSession<'_>,

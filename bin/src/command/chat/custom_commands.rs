@@ -1,7 +1,8 @@
-//! Chat commands that the user defines: each file `commands/NAME.md` of the home is a message that `/NAME` sends, and
-//! each file `commands/FOLDER/NAME.md` one that `/FOLDER:NAME` sends.
+//! Chat commands that the user defines: each file `commands/NAME.md` of the home is a message that
+//! `/NAME` sends, and each file `commands/FOLDER/NAME.md` one that `/FOLDER:NAME` sends.
 //!
-//! Front matter, as other programs have it in such files, is not sent; its `description` describes the command.
+//! Front matter, as other programs have it in such files, is not sent; its `description` describes
+//! the command.
 
 use std::path::{Path, PathBuf};
 
@@ -138,8 +139,8 @@ fn without_front_matter(text: &str) -> (Option<&str>, &str) {
     (None, text)
 }
 
-/// Replaces `$ARGUMENTS` by all arguments, and `$1` to `$9` by single ones. Returns whether there was anything to
-/// replace. An argument in quotes may contain spaces.
+/// Replaces `$ARGUMENTS` by all arguments, and `$1` to `$9` by single ones. Returns whether there
+/// was anything to replace. An argument in quotes may contain spaces.
 fn with_arguments(text: &str, arguments: &str) -> (String, bool) {
     let words = words(arguments);
     let mut replaced = String::with_capacity(text.len());

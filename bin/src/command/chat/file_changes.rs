@@ -1,9 +1,10 @@
 //! Reverts the changes of project files that agents made after a message.
 //!
-//! A file is left alone if it was changed otherwise: its content, and the content at the start of each change, must be one
-//! that an agent wrote or replaced earlier.
+//! A file is left alone if it was changed otherwise: its content, and the content at the start of
+//! each change, must be one that an agent wrote or replaced earlier.
 //!
-//! Elsewhere: recording the changes (`soong_tool`), going back in the conversation (`going_back.rs`).
+//! Elsewhere: recording the changes (`soong_tool`), going back in the conversation
+//! (`going_back.rs`).
 
 use std::{
     collections::BTreeSet,
@@ -148,7 +149,8 @@ impl ChangesAfter {
             .any(|file| file.reversion() != Reversion::Unneeded)
     }
 
-    /// Returns lines that say what going back changes. `messages`: number of messages that are taken back.
+    /// Returns lines that say what going back changes. `messages`: number of messages that are
+    /// taken back.
     pub(super) fn preview(&self, messages: usize, project: Option<&Path>) -> Vec<String> {
         let mut parts = vec![format::plural(messages, "message", "messages")];
         if self.has_goals {
@@ -192,7 +194,8 @@ impl ChangesAfter {
         let mut reverted = Reverted::default();
         for file in &self.files {
             let reversion = file.reversion();
-            // The file may be changed at any time, so its content is checked again when it is replaced.
+            // The file may be changed at any time, so its content is checked again when it is
+            // replaced.
             let is_expected = |current: &mut File| {
                 let mut bytes = Vec::new();
                 let is_read = current.read_to_end(&mut bytes).is_ok();
@@ -241,10 +244,12 @@ impl ChangedFile {
         self.reversion_from(bytes.map(|bytes| sha256(&bytes)).as_deref())
     }
 
-    /// Decides how the file is reverted. `current`: the hash of its content; `None` if it does not exist.
+    /// Decides how the file is reverted. `current`: the hash of its content; `None` if it does not
+    /// exist.
     fn reversion_from(&self, current: Option<&str>) -> Reversion<'_> {
         const NOT_KEPT: Reversion<'_> = Reversion::Keep("its previous content is not kept");
-        // Hashes of the contents that agents have written or replaced; `None`: the file did not exist.
+        // Hashes of the contents that agents have written or replaced; `None`: the file did not
+        // exist.
         let mut known: Vec<Option<&str>> = Vec::new();
         for change in &self.changes {
             let before = change
@@ -271,7 +276,8 @@ impl ChangedFile {
     }
 }
 
-/// Reads a content that was kept. Returns `None` if it was deleted, or if secrets in it were removed when it was stored.
+/// Reads a content that was kept. Returns `None` if it was deleted, or if secrets in it were
+/// removed when it was stored.
 async fn load(
     client: &Client,
     session: &SessionId,
@@ -302,7 +308,8 @@ mod tests {
 
     use super::*;
 
-    /// Returns a change from one content to another. `None`: the file is created; `Some("?")`: the content is not kept.
+    /// Returns a change from one content to another. `None`: the file is created; `Some("?")`: the
+    /// content is not kept.
     fn change(from: Option<&str>, to: &str) -> FileChange {
         let stored = from.filter(|from| *from != "?");
         let previous = stored.map(|from| PreviousContent {

@@ -1,4 +1,5 @@
-//! Moves the head of a conversation: to before one of the user's messages, to any message, or to a copy of the session.
+//! Moves the head of a conversation: to before one of the user's messages, to any message, or to a
+//! copy of the session.
 
 use soong::protocol::{Message, SessionId, api::ForkBody};
 use soong_tui::{format, text};
@@ -144,8 +145,8 @@ impl Conversation<'_> {
         Ok(place.client().messages(session).await?)
     }
 
-    /// Goes back to before one of the user's messages. If agents have changed files since, the user chooses what goes back.
-    /// `messages`: all messages that lead to the head.
+    /// Goes back to before one of the user's messages. If agents have changed files since, the user
+    /// chooses what goes back. `messages`: all messages that lead to the head.
     async fn go_back_before(
         &mut self,
         place: &RuntimeSession<'_>,
@@ -222,7 +223,8 @@ impl Conversation<'_> {
         }
     }
 
-    /// Continues from the message before one of the user's, whose text can be edited and sent again.
+    /// Continues from the message before one of the user's, whose text can be edited and sent
+    /// again.
     async fn continue_before(
         &mut self,
         place: &RuntimeSession<'_>,

@@ -62,8 +62,9 @@ impl Conversation<'_> {
         self.input.is_terminal() && !self.context.global.json
     }
 
-    /// Begins or continues a session at a terminal: uses its project, and prints a header. `model`: the model of the next
-    /// run; `None`: the one that the user has set, or that of the session's last run.
+    /// Begins or continues a session at a terminal: uses its project, and prints a header. `model`:
+    /// the model of the next run; `None`: the one that the user has set, or that of the session's
+    /// last run.
     pub(super) async fn begin(
         &mut self,
         place: &RuntimeSession<'_>,
@@ -119,8 +120,8 @@ impl Conversation<'_> {
         self.print_dim(&format!("{session}; /help lists the commands"))
     }
 
-    /// Returns the model of the next run, if it is known. `last`: that of the session's last run, which a new agent type or
-    /// model replaces.
+    /// Returns the model of the next run, if it is known. `last`: that of the session's last run,
+    /// which a new agent type or model replaces.
     fn model(&self, last: Option<&str>) -> Option<String> {
         let request = &self.next_request;
         let last = last.filter(|_| request.agent_type.is_none());

@@ -1,6 +1,7 @@
 //! Files of the project that a message mentions as `@PATH`.
 //!
-//! Elsewhere: paths of images and documents without `@` (`pasted_files.rs`), completion of names (`input`).
+//! Elsewhere: paths of images and documents without `@` (`pasted_files.rs`), completion of names
+//! (`input`).
 
 use std::{
     io::Read,

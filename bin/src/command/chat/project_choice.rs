@@ -16,8 +16,8 @@ use crate::{
 /// Answer that uses the current folder.
 const HERE: &str = "here";
 
-/// Asks for the project folder if it would be the user's home folder or one above it. Changes nothing if no user can be
-/// asked, if the folder was allowed or if it is another one.
+/// Asks for the project folder if it would be the user's home folder or one above it. Changes
+/// nothing if no user can be asked, if the folder was allowed or if it is another one.
 pub(super) async fn choose_project(
     context: &Context<'_>,
     project: &mut ProjectArgs,

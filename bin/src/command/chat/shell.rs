@@ -28,7 +28,8 @@ const MAX_KEPT_BYTES: usize = 32 * 1024;
 
 /// Time after an interrupt in which a command may end by itself.
 const GRACE: Duration = Duration::from_secs(1);
-/// Time after the end of a command in which its output is still read. Processes in the background may keep it open.
+/// Time after the end of a command in which its output is still read. Processes in the background
+/// may keep it open.
 const READ_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// Beginning of an output, and its last byte.
@@ -38,7 +39,8 @@ struct OutputBeginning {
     last: Option<u8>,
 }
 
-/// Runs a command line in a folder, until it ends or is interrupted. Returns a text about it for the next message.
+/// Runs a command line in a folder, until it ends or is interrupted. Returns a text about it for
+/// the next message.
 pub(super) async fn run(
     command: &str,
     folder: &Path,
@@ -52,7 +54,8 @@ pub(super) async fn run(
             "Check that `sh` is installed and the project folder exists.",
         )
     };
-    // A process group of its own, so that an interrupt ends everything that the command has started.
+    // A process group of its own, so that an interrupt ends everything that the command has
+    // started.
     let mut child = Command::new("sh")
         .args(["-c", command])
         .current_dir(folder)

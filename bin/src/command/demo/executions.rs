@@ -1,7 +1,7 @@
 //! The model calls and tool calls that were executed, according to callbacks of the runtime.
 //!
-//! Each execution adds a line to a file, before its result is stored. The file is independent of the database, so that
-//! `soong demo --kill` can compare both.
+//! Each execution adds a line to a file, before its result is stored. The file is independent of
+//! the database, so that `soong demo --kill` can compare both.
 
 use std::{
     collections::BTreeMap,
@@ -67,7 +67,8 @@ fn add(path: &Path, run_id: &str, step: Step) -> std::io::Result<()> {
         .write_all(&line)
 }
 
-/// Reads how often each step was executed. A line that the end of the process has cut off is left out.
+/// Reads how often each step was executed. A line that the end of the process has cut off is left
+/// out.
 pub(super) fn read(path: &Path) -> std::io::Result<ExecutionCounts> {
     let mut counts = ExecutionCounts::new();
     for line in std::io::read_to_string(File::open(path)?)?.lines() {

@@ -1,5 +1,5 @@
-//! `soong demo --kill`: kills the process of a demo with SIGKILL, resumes the run here, and counts what was lost or
-//! repeated.
+//! `soong demo --kill`: kills the process of a demo with SIGKILL, resumes the run here, and counts
+//! what was lost or repeated.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -28,8 +28,8 @@ use crate::{
 
 /// Number of sub-agents, unless the user sets one.
 const CHILDREN: u16 = 30;
-/// Time that the offline model takes per answer, in milliseconds, unless the user sets one: long enough for a kill in the
-/// middle.
+/// Time that the offline model takes per answer, in milliseconds, unless the user sets one: long
+/// enough for a kill in the middle.
 const PACE_MS: u128 = 200;
 /// Maximum number of events that are read at once.
 const EVENTS_PAGE: usize = 10_000;
@@ -227,7 +227,8 @@ impl Records {
         tree::print_runs(context, self.runs.iter(), height)
     }
 
-    /// Returns the number of stored model answers of each run, and the tool calls whose results are stored.
+    /// Returns the number of stored model answers of each run, and the tool calls whose results are
+    /// stored.
     fn stored(&self) -> (BTreeMap<&str, usize>, BTreeSet<(&str, &str)>) {
         let mut answers = BTreeMap::new();
         let mut results = BTreeSet::new();
@@ -259,7 +260,8 @@ struct Comparison {
     effects: usize,
     /// Events that were stored before the kill and are missing or different after it.
     lost: usize,
-    /// Further executions of steps that had a stored result, or that were first executed after the kill.
+    /// Further executions of steps that had a stored result, or that were first executed after the
+    /// kill.
     repeated: usize,
     /// Further executions of steps that had no stored result when the process was killed.
     interrupted: usize,

@@ -8,7 +8,8 @@ use soong_storage::blob::{BlobLocation, BlobStore};
 use super::Check;
 
 const NAME: &str = "artifacts";
-/// Maximum time of the check. A run waits longer, because it repeats failed requests for up to 30 s.
+/// Maximum time of the check. A run waits longer, because it repeats failed requests for up to 30
+/// s.
 const TIMEOUT: Duration = Duration::from_secs(10);
 const ADVICE: &str = "Check the name of the bucket, the address of the service and the credentials in the environment\n\
                       (AWS_… or GOOGLE_…). Without the bucket, large outputs are cut, and saving artifacts fails.";

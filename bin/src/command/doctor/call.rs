@@ -1,8 +1,8 @@
 //! A short run of the default model: a small prompt with one tool, a tool call and its result.
 //!
-//! Detects a context window that is too small, a missing tool template or a rejected parameter before the first real
-//! run does. A slow server is no error: the run continues as long as data arrives. The home and the project of the run are
-//! temporary.
+//! Detects a context window that is too small, a missing tool template or a rejected parameter
+//! before the first real run does. A slow server is no error: the run continues as long as data
+//! arrives. The home and the project of the run are temporary.
 
 use std::{
     sync::Arc,
@@ -28,7 +28,8 @@ use crate::{
     print,
 };
 
-/// Maximum duration of the run. A server without data is given up earlier, by the limits of the profile.
+/// Maximum duration of the run. A server without data is given up earlier, by the limits of the
+/// profile.
 const RUN_TIMEOUT: Duration = Duration::from_secs(1_800);
 /// Maximum time for the run to end after its limit.
 const END_GRACE: Duration = Duration::from_secs(5);
@@ -36,7 +37,8 @@ const END_GRACE: Duration = Duration::from_secs(5);
 const SLOW_AFTER: Duration = Duration::from_secs(120);
 /// Maximum tokens of an answer.
 const MAX_OUTPUT_TOKENS: u64 = 4_096;
-/// Tokens of the prompts of the presets `default` and `small`, without the conversation (`examples/bench/budget.toml`).
+/// Tokens of the prompts of the presets `default` and `small`, without the conversation
+/// (`examples/bench/budget.toml`).
 const DEFAULT_PROMPT_TOKENS: u64 = 2_500;
 const SMALL_PROMPT_TOKENS: u64 = 900;
 /// Tokens that a conversation and the answers of a run need at least.
@@ -51,8 +53,8 @@ const MAX_TURNS: u32 = 4;
 const TOOL: &str = "list_files";
 /// File that the tool lists.
 const FILE: &str = "soong-check.txt";
-/// Divisor for detecting truncated prompts: if the service counts less than 1/3 of the estimated tokens, it has cut
-/// the prompt.
+/// Divisor for detecting truncated prompts: if the service counts less than 1/3 of the estimated
+/// tokens, it has cut the prompt.
 const TRUNCATION_FACTOR: u64 = 3;
 
 /// Observations from the model calls of the run.
@@ -170,7 +172,8 @@ impl CallObservations {
     }
 }
 
-/// Checks what a window leaves for the conversation and the answers, after the prompt of the preset that runs get.
+/// Checks what a window leaves for the conversation and the answers, after the prompt of the preset
+/// that runs get.
 fn window_check(context_window: u64) -> Check {
     let is_small = context_window < SMALL_WINDOW_TOKENS;
     let preset = if is_small { SMALL_PRESET } else { "default" };

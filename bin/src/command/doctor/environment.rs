@@ -1,4 +1,5 @@
-//! Checks of the environment of a home: configuration, secrets, project folder, confinement, hooks, terminal.
+//! Checks of the environment of a home: configuration, secrets, project folder, confinement, hooks,
+//! terminal.
 
 use std::path::Path;
 
@@ -47,7 +48,8 @@ pub(super) fn config(settings: Result<&Settings, &Failure>) -> Vec<Check> {
     checks
 }
 
-/// Checks for secrets in the environment that are too short to be redacted from logs and answers (SAFE-1).
+/// Checks for secrets in the environment that are too short to be redacted from logs and answers
+/// (SAFE-1).
 pub(super) fn secrets(context: &Context<'_>, config: &Config) -> Check {
     let short: Vec<&str> = Redactor::too_short_names(&context.environment, config).collect();
     if short.is_empty() {
@@ -78,8 +80,8 @@ pub(super) fn project() -> Check {
     }
 }
 
-/// Reports the confinement of agents' commands on this machine (TOOL-5). It is never complete, since the network
-/// stays reachable.
+/// Reports the confinement of agents' commands on this machine (TOOL-5). It is never complete,
+/// since the network stays reachable.
 pub(super) fn confinement() -> Check {
     let rows: Vec<String> = soong::process::protections()
         .iter()

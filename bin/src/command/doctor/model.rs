@@ -1,5 +1,5 @@
-//! Checks of the model profiles: whether each is configured completely, and how a server of this network runs its model.
-//! No model is called.
+//! Checks of the model profiles: whether each is configured completely, and how a server of this
+//! network runs its model. No model is called.
 
 use soong::{
     Environment,
@@ -17,8 +17,8 @@ use crate::{
     secret,
 };
 
-/// Checks the default profile first, then the others. A faulty profile that a preset uses is broken, since no run can
-/// start then; a profile that no preset uses gives a warning.
+/// Checks the default profile first, then the others. A faulty profile that a preset uses is
+/// broken, since no run can start then; a profile that no preset uses gives a warning.
 pub(super) fn checks(
     settings: &Settings,
     presets: &[KnownPreset],

@@ -55,7 +55,8 @@ fn too_slow(name: &str, limit: Duration) -> ErrorInfo {
     ErrorInfo::new(ErrorCode::Timeout, message)
 }
 
-/// Returns the result for a server. A failing server is only a warning, since runs continue without it.
+/// Returns the result for a server. A failing server is only a warning, since runs continue without
+/// it.
 fn check(name: &str, probed: Result<Probe, ErrorInfo>) -> Check {
     match probed {
         Ok(Probe {

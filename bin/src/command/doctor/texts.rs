@@ -9,8 +9,8 @@ use crate::config::HomeFiles;
 /// Name of the checks.
 pub(super) const NAME: &str = "texts";
 
-/// Checks `agents/*.md` and `skills/*.md` from the result of reading them. Returns no check if there are no such
-/// files.
+/// Checks `agents/*.md` and `skills/*.md` from the result of reading them. Returns no check if
+/// there are no such files.
 pub(super) fn checks(texts: &HomeFiles) -> Vec<Check> {
     let advice =
         "Correct the file or move it out of its folder; until then no run can start in this home.";

@@ -10,7 +10,8 @@ use crate::{
     print,
 };
 
-/// Asks for a model by its number or name. Returns `None` if the user chooses none (Ctrl-C or Ctrl-D).
+/// Asks for a model by its number or name. Returns `None` if the user chooses none (Ctrl-C or
+/// Ctrl-D).
 pub(super) async fn ask(models: &[Candidate]) -> Result<Option<Candidate>, Failure> {
     let width = models
         .iter()

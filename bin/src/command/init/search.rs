@@ -1,4 +1,5 @@
-//! Finds the models that are available: by the keys in the environment, and from servers on this machine.
+//! Finds the models that are available: by the keys in the environment, and from servers on this
+//! machine.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -11,7 +12,8 @@ use soong::{
 
 use crate::secret;
 
-/// Servers on this machine that are asked for their models, at the addresses that they use by default.
+/// Servers on this machine that are asked for their models, at the addresses that they use by
+/// default.
 const LOCAL_SERVERS: [(&str, &str); 4] = [
     ("Ollama", "http://127.0.0.1:11434/v1"),
     ("LM Studio", "http://127.0.0.1:1234/v1"),
@@ -37,7 +39,8 @@ pub(super) struct Candidate {
     provider: Option<Provider>,
     /// Address for the configuration. `None`: that of the environment, or the vendor's own service.
     base_url: Option<String>,
-    /// Whether the server was found on this machine. Any program may listen there, so its key has a variable of its own.
+    /// Whether the server was found on this machine. Any program may listen there, so its key has a
+    /// variable of its own.
     is_local: bool,
     /// Description of the origin, for the user.
     pub(super) origin: String,
@@ -46,7 +49,8 @@ pub(super) struct Candidate {
 /// Result of the search.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct SearchResult {
-    /// The server of the environment first, then the vendors whose keys are set, then the servers on this machine.
+    /// The server of the environment first, then the vendors whose keys are set, then the servers
+    /// on this machine.
     pub(super) candidates: Vec<Candidate>,
     /// Descriptions of what was configured but cannot be used.
     pub(super) problems: Vec<String>,
@@ -80,7 +84,8 @@ impl Candidate {
     }
 }
 
-/// Returns a string of TOML. The escapes of JSON are valid in TOML; names and addresses have no control characters.
+/// Returns a string of TOML. The escapes of JSON are valid in TOML; names and addresses have no
+/// control characters.
 fn quoted(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }
@@ -173,7 +178,8 @@ fn of_server(base_url: &str, local: Option<&str>, mut models: Vec<ServedModel>) 
     // The default model is offered first.
     let default = ModelConfig::default();
     models.sort_by_key(|model| model.name != default.model_name());
-    // An address with a user, a password or a query may contain a secret, so it stays in the environment.
+    // An address with a user, a password or a query may contain a secret, so it stays in the
+    // environment.
     let has_secret = base_url.contains(['@', '?']);
     let origin = format!(
         "{}, {}",

@@ -1,4 +1,5 @@
-//! Runs that an earlier process left unfinished: names them with their cost so far, and lets the user decide about them.
+//! Runs that an earlier process left unfinished: names them with their cost so far, and lets the
+//! user decide about them.
 
 use std::path::Path;
 
@@ -29,10 +30,11 @@ struct InterruptedRun {
     spent: Spent,
 }
 
-/// Names the interrupted runs of a home, and returns what happens to them. `setting`: what the command line or the
-/// configuration says.
+/// Names the interrupted runs of a home, and returns what happens to them. `setting`: what the
+/// command line or the configuration says.
 ///
-/// Without a setting, the user is asked if there is a terminal. Where nobody can be asked, `ask` leaves them interrupted.
+/// Without a setting, the user is asked if there is a terminal. Where nobody can be asked, `ask`
+/// leaves them interrupted.
 pub(super) async fn decide(
     context: &Context<'_>,
     home: &Path,
@@ -69,7 +71,8 @@ pub(super) async fn decide(
     Ok(RecoveryMode::None)
 }
 
-/// Reads the interrupted runs. Returns nothing if the home cannot be read; opening it reports the error.
+/// Reads the interrupted runs. Returns nothing if the home cannot be read; opening it reports the
+/// error.
 fn find(home: &Path) -> Vec<InterruptedRun> {
     if offline_store::owner(home).is_some() {
         return Vec::new();

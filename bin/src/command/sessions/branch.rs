@@ -1,4 +1,5 @@
-//! `soong sessions fork` and `switch`: continue from another message, in a copy or in the session itself.
+//! `soong sessions fork` and `switch`: continue from another message, in a copy or in the session
+//! itself.
 
 use soong::{
     ErrorCode,
@@ -90,7 +91,8 @@ pub(in crate::command) fn describe_head(what: &str, head: &HeadView) -> Vec<Stri
     [stands].into_iter().chain(restored).chain(left).collect()
 }
 
-/// Sends a request to the owner of the home, or becomes the owner. The caller has checked that the session exists.
+/// Sends a request to the owner of the home, or becomes the owner. The caller has checked that the
+/// session exists.
 async fn with_owner<T>(
     context: &Context<'_>,
     source: Source,

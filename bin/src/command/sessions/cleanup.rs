@@ -1,6 +1,7 @@
 //! `soong sessions cleanup`: deletes sessions that have been inactive for a given time.
 //!
-//! The library selects the sessions. The owner of the home, this process or another, deletes each of them.
+//! The library selects the sessions. The owner of the home, this process or another, deletes each
+//! of them.
 
 use std::time::Duration;
 

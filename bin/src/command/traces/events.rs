@@ -16,7 +16,8 @@ use crate::{
     watch::POLLING_NOTE,
 };
 
-/// Prints the events of a trace after `since`. With `follow`, also those that are recorded until its last run has ended.
+/// Prints the events of a trace after `since`. With `follow`, also those that are recorded until
+/// its last run has ended.
 pub(super) async fn events(
     context: &Context<'_>,
     source: &Source,
@@ -46,7 +47,8 @@ pub(super) async fn events(
             Ok(Exit::Success)
         };
     };
-    // Check again after printing: if the run is still active now, its end will arrive on the stream.
+    // Check again after printing: if the run is still active now, its end will arrive on the
+    // stream.
     match is_active(client, id).await? {
         Some(true) => {}
         Some(false) => {
@@ -113,7 +115,8 @@ async fn is_active(client: &Client, id: &str) -> Result<Option<bool>, Failure> {
         Err(error) if error.code == ErrorCode::Closing => Ok(None),
         found => {
             let trace = found?.trace;
-            // A reflection run does not change the status of its trace, so the session's live runs decide.
+            // A reflection run does not change the status of its trace, so the session's live runs
+            // decide.
             let session = async || client.session(trace.session_id.as_str()).await;
             if trace.status.is_open() || trace.parent_trace_id.is_some() {
                 Ok(Some(trace.status == TraceStatus::Running))
@@ -131,8 +134,8 @@ struct EventPrinter<'a> {
 }
 
 impl EventPrinter<'_> {
-    /// Called when the run has ended or the owner process is gone: prints the events after the cursor, and fails if the
-    /// trace is still open.
+    /// Called when the run has ended or the owner process is gone: prints the events after the
+    /// cursor, and fails if the trace is still open.
     async fn finish_following(&mut self, id: &str, cursor: u64, pid: u32) -> Result<Exit, Failure> {
         let source = self.context.source().await?;
         let trace = source.trace(id).await?.trace;

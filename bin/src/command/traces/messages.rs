@@ -21,7 +21,8 @@ const fn style(role: Role) -> TextStyle {
     }
 }
 
-/// Prints the messages of a trace: those of the main path, or all. `last`: at most this number of messages, from the end.
+/// Prints the messages of a trace: those of the main path, or all. `last`: at most this number of
+/// messages, from the end.
 pub(super) async fn messages(
     context: &Context<'_>,
     source: &Source,

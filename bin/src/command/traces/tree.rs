@@ -14,7 +14,8 @@ pub(super) struct TreeTrace<'a> {
     pub(super) name: String,
 }
 
-/// Numbers the sub-agents of each session from 1 on. The traces are given oldest first and complete for each session.
+/// Numbers the sub-agents of each session from 1 on. The traces are given oldest first and complete
+/// for each session.
 pub(super) fn numbers(traces: &[Trace]) -> HashMap<&TraceId, usize> {
     let mut counts: HashMap<&SessionId, usize> = HashMap::new();
     let mut numbers = HashMap::new();
@@ -29,8 +30,8 @@ pub(super) fn numbers(traces: &[Trace]) -> HashMap<&TraceId, usize> {
     numbers
 }
 
-/// Arranges traces, which are given oldest first and complete for each session. `names` are the short names of the
-/// sessions.
+/// Arranges traces, which are given oldest first and complete for each session. `names` are the
+/// short names of the sessions.
 pub(super) fn arrange<'a>(
     traces: &'a [Trace],
     names: &HashMap<SessionId, String>,

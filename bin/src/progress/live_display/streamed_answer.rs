@@ -45,8 +45,8 @@ impl StreamedAnswer {
         is_end && record.run_id.as_ref() == Some(&self.root)
     }
 
-    /// Replaces the streamed text by the complete message, or drops that of a failed call. Returns the lines that remain to
-    /// be printed.
+    /// Replaces the streamed text by the complete message, or drops that of a failed call. Returns
+    /// the lines that remain to be printed.
     pub(super) fn finish(&mut self, record: &EventRecord) -> Vec<StyledLine> {
         if let Event::Tool(ToolEvent::Started { .. }) = &record.event
             && record.run_id.as_ref() == Some(&self.root)
@@ -80,8 +80,8 @@ impl StreamedAnswer {
         }
         let mut lines = match content {
             Some(whole) => streamed.finish(whole, &self.page),
-            // The message is too long for an event, and deltas may have been lost: the full text is only in the
-            // record.
+            // The message is too long for an event, and deltas may have been lost: the full text is
+            // only in the record.
             None => {
                 self.is_complete = false;
                 streamed.finish_unchecked(&self.page)
@@ -96,7 +96,8 @@ impl StreamedAnswer {
         lines
     }
 
-    /// Drops the streamed text of a failed call of the watched run. Returns the lines that remain to be printed.
+    /// Drops the streamed text of a failed call of the watched run. Returns the lines that remain
+    /// to be printed.
     fn discard(&mut self, record: &EventRecord) -> Vec<StyledLine> {
         if record.run_id.as_ref() != Some(&self.root)
             || !std::mem::take(&mut self.streamed).has_settled()

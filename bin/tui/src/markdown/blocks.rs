@@ -1,8 +1,8 @@
 //! Renders blocks as lines: headings, lists, quotes, code and tables.
 //!
-//! Pure. Nesting uses a stack, not recursion, since foreign text may be nested without limit. The inner part of a
-//! line's prefix (bars, markers, indentation) is kept, up to half of the page. Invariant: no line is wider than the
-//! page.
+//! Pure. Nesting uses a stack, not recursion, since foreign text may be nested without limit. The
+//! inner part of a line's prefix (bars, markers, indentation) is kept, up to half of the page.
+//! Invariant: no line is wider than the page.
 
 use pulldown_cmark::{CodeBlockKind, Event, Tag, TagEnd};
 

@@ -1,8 +1,9 @@
-//! Colors the source code of code blocks: comments, strings, numbers, keywords and keys, and the lines of diffs.
+//! Colors the source code of code blocks: comments, strings, numbers, keywords and keys, and the
+//! lines of diffs.
 //!
-//! Pure. A scanner, not a parser: it knows how comments and strings of a language look (`language`) and takes the rest
-//! as words and numbers. A library such as syntect would add its grammars to the binary. Invariant: the pieces of a
-//! line, put together, are the line.
+//! Pure. A scanner, not a parser: it knows how comments and strings of a language look (`language`)
+//! and takes the rest as words and numbers. A library such as syntect would add its grammars to the
+//! binary. Invariant: the pieces of a line, put together, are the line.
 
 mod language;
 #[cfg(test)]
@@ -11,8 +12,8 @@ mod tests;
 use self::language::{ColoredNames, Language, Quote};
 use crate::{styled_line::StyledLine, terminal::TextStyle};
 
-/// Colors code, which must be safe for a terminal. `info` is the info string of the code block. Returns one line for
-/// each line of the code.
+/// Colors code, which must be safe for a terminal. `info` is the info string of the code block.
+/// Returns one line for each line of the code.
 pub(super) fn colored(code: &str, info: &str) -> Vec<StyledLine> {
     if matches!(language::name(info).as_deref(), Some("diff" | "patch")) {
         let mut has_hunk = false;
@@ -39,7 +40,8 @@ pub(super) fn colored(code: &str, info: &str) -> Vec<StyledLine> {
     }
 }
 
-/// Returns the style of a line of a unified diff. `has_hunk`: whether the names of the files are above it.
+/// Returns the style of a line of a unified diff. `has_hunk`: whether the names of the files are
+/// above it.
 fn diff_style(line: &str, has_hunk: bool) -> TextStyle {
     match line.as_bytes().first() {
         _ if !has_hunk && (line.starts_with("+++") || line.starts_with("---")) => TextStyle::Bold,
@@ -62,7 +64,8 @@ enum Open {
 struct Scanner {
     language: &'static Language,
     open: Option<Open>,
-    /// A quote that the current line does not close. Looking for it again at each quote would take quadratic time.
+    /// A quote that the current line does not close. Looking for it again at each quote would take
+    /// quadratic time.
     unclosed: Option<&'static str>,
     line: StyledLine,
 }
@@ -136,7 +139,8 @@ impl Scanner {
         }
     }
 
-    /// Returns whether `rest` starts with a line comment. `#` and `;` start one only at the start of a word, as in shells.
+    /// Returns whether `rest` starts with a line comment. `#` and `;` start one only at the start
+    /// of a word, as in shells.
     fn starts_line_comment(&self, before: &str, rest: &str) -> bool {
         self.language.line_comments.iter().any(|start| {
             let may_start = before.is_empty() || before.ends_with(char::is_whitespace);
@@ -155,8 +159,8 @@ impl Scanner {
         stop
     }
 
-    /// Scans a string with its quotes; returns its end. Returns `None` if the string must end on its line and does not; the
-    /// quote is then plain text.
+    /// Scans a string with its quotes; returns its end. Returns `None` if the string must end on
+    /// its line and does not; the quote is then plain text.
     fn string(&mut self, line: &str, at: usize, quote: &'static Quote) -> Option<usize> {
         let content = at + quote.open.len();
         if quote.spans_lines {
@@ -225,8 +229,8 @@ impl Scanner {
     }
 }
 
-/// Returns the end of a string whose content starts at `at`, after the closing quote. `None` if the line does not have
-/// it.
+/// Returns the end of a string whose content starts at `at`, after the closing quote. `None` if the
+/// line does not have it.
 fn string_end(line: &str, at: usize, quote: &Quote) -> Option<usize> {
     let mut rest = &line[at..];
     loop {

@@ -1,7 +1,8 @@
 //! Flowing text: sanitized text with colors, broken into lines at words.
 //!
-//! Pure. A line may end at a space, and before or after a wide character (Chinese and Japanese have no spaces).
-//! Invariant: a line has at most the requested number of columns, and only the spaces at a break are dropped.
+//! Pure. A line may end at a space, and before or after a wide character (Chinese and Japanese have
+//! no spaces). Invariant: a line has at most the requested number of columns, and only the spaces
+//! at a break are dropped.
 
 use crate::{styled_line::StyledLine, terminal::TextStyle, text};
 

@@ -1,7 +1,7 @@
 //! Converts inline text (emphasis, code, links and images) into colored flowing text.
 //!
-//! Pure. Each color represents one style; of nested styles, the inner one is shown. The target of a link is always
-//! shown, unless it equals the link text.
+//! Pure. Each color represents one style; of nested styles, the inner one is shown. The target of a
+//! link is always shown, unless it equals the link text.
 
 use pulldown_cmark::{Event, Tag, TagEnd};
 

@@ -1,9 +1,10 @@
-//! Rendering of a text that is still being streamed: the settled part, which cannot change any more, and the rest.
+//! Rendering of a text that is still being streamed: the settled part, which cannot change any
+//! more, and the rest.
 //!
-//! Pure. Pieces may be lost (streamed text is sent live only), so the complete text is authoritative. Invariant: the
-//! settled lines followed by the final ones equal the lines of the complete text. A block is settled once another
-//! block has begun after it, on a complete line. Definitions of link references are not resolved across this
-//! boundary.
+//! Pure. Pieces may be lost (streamed text is sent live only), so the complete text is
+//! authoritative. Invariant: the settled lines followed by the final ones equal the lines of the
+//! complete text. A block is settled once another block has begun after it, on a complete line.
+//! Definitions of link references are not resolved across this boundary.
 
 #[cfg(test)]
 mod tests;
@@ -15,8 +16,8 @@ use pulldown_cmark::{Event, Tag};
 use super::{PageFormat, events, normalize_line_breaks, render};
 use crate::{styled_line::StyledLine, terminal::TextStyle};
 
-/// Length of the rest, in bytes, above which it is parsed again only after it has grown by an eighth. Otherwise a
-/// long code block would be parsed once per line.
+/// Length of the rest, in bytes, above which it is parsed again only after it has grown by an
+/// eighth. Otherwise a long code block would be parsed once per line.
 const REPARSE_BYTES: usize = 8 * 1024;
 /// Maximum number of bytes of the rest from which a tail is rendered.
 const TAIL_BYTES: usize = 16 * 1024;
@@ -87,9 +88,11 @@ impl Streamed {
         !self.settled.is_empty()
     }
 
-    /// Renders the last `max_lines` of the unsettled text, including a blank line above it if it will have one.
+    /// Renders the last `max_lines` of the unsettled text, including a blank line above it if it
+    /// will have one.
     ///
-    /// Of a very long block only the end is parsed, so it may be rendered without its surrounding structure.
+    /// Of a very long block only the end is parsed, so it may be rendered without its surrounding
+    /// structure.
     pub fn tail(&self, page: &PageFormat, max_lines: usize) -> Vec<StyledLine> {
         let mut lines = render(&tail_source(&self.rest), page);
         if self.has_lines && !lines.is_empty() {
@@ -101,7 +104,8 @@ impl Streamed {
 
     /// Returns the remaining lines of the complete text, and resets this value.
     ///
-    /// If the complete text does not start with the settled text, the result is a note followed by the whole text.
+    /// If the complete text does not start with the settled text, the result is a note followed by
+    /// the whole text.
     pub fn finish(&mut self, whole: &str, page: &PageFormat) -> Vec<StyledLine> {
         let mut before = std::mem::take(self);
         let whole = &normalize_line_breaks(whole);
@@ -139,8 +143,8 @@ impl Streamed {
     }
 }
 
-/// Returns the position of the last top-level block, including the indentation that it needs; 0 if there is only one
-/// block.
+/// Returns the position of the last top-level block, including the indentation that it needs; 0 if
+/// there is only one block.
 fn last_block_start(text: &str) -> usize {
     let mut depth = 0_usize;
     let mut blocks = 0;
@@ -148,7 +152,8 @@ fn last_block_start(text: &str) -> usize {
     for (event, range) in events(text) {
         if depth == 0 && !matches!(event, Event::End(_)) {
             blocks += 1;
-            // Most blocks need their indentation, but it could turn a paragraph or a table into a code block.
+            // Most blocks need their indentation, but it could turn a paragraph or a table into a
+            // code block.
             let is_flush = matches!(event, Event::Start(Tag::Paragraph | Tag::Table(_)));
             last = if is_flush {
                 range.start
@@ -165,8 +170,8 @@ fn last_block_start(text: &str) -> usize {
     if blocks > 1 { last } else { 0 }
 }
 
-/// Returns the end of a long text, from the start of a line. If the text is a fenced block, its fence is added in
-/// front.
+/// Returns the end of a long text, from the start of a line. If the text is a fenced block, its
+/// fence is added in front.
 fn tail_source(text: &str) -> Cow<'_, str> {
     if text.len() <= TAIL_BYTES {
         return text.into();

@@ -1,7 +1,7 @@
 //! Renders tables: columns are aligned, and cut if the page is too narrow.
 //!
-//! Pure. The room is shared fairly: a column that needs less than its share leaves the rest to wider columns.
-//! Invariant: no line is wider than the room.
+//! Pure. The room is shared fairly: a column that needs less than its share leaves the rest to
+//! wider columns. Invariant: no line is wider than the room.
 
 use pulldown_cmark::Alignment;
 
@@ -86,7 +86,8 @@ impl Table {
     }
 }
 
-/// Returns the separators between cells and between their underlines: shorter ones if there is little room.
+/// Returns the separators between cells and between their underlines: shorter ones if there is
+/// little room.
 fn separators(columns: usize, room: usize, unicode: bool) -> (&'static str, &'static str) {
     let is_roomy = columns * 4 <= room + 3;
     match (is_roomy, unicode) {

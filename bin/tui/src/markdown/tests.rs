@@ -306,7 +306,8 @@ fn deep_nesting_and_long_blocks_fit_the_width() {
     }
 }
 
-/// Generates text with many Markdown elements. Definitions of references are excluded: see `streamed`.
+/// Generates text with many Markdown elements. Definitions of references are excluded: see
+/// `streamed`.
 pub(super) fn markdown() -> impl Strategy<Value = String> {
     let parts = vec![
         "a",

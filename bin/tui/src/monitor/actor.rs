@@ -25,7 +25,8 @@ pub(crate) struct Actor {
     pub(crate) has_ended: bool,
     /// Record of an ended run, once it is known.
     pub(crate) record: Option<Box<EndRecord>>,
-    /// Record of its session, once it is known. Only actors that are named after their session have one.
+    /// Record of its session, once it is known. Only actors that are named after their session have
+    /// one.
     pub(crate) session_record: Option<Box<Session>>,
     pub(crate) pulse: UsageHistory,
     /// Keys of its parent run and its session.
@@ -177,13 +178,14 @@ impl Actor {
         }
     }
 
-    /// Returns the slug of its session, once it is known. `None` for actors that are not named after a session.
+    /// Returns the slug of its session, once it is known. `None` for actors that are not named
+    /// after a session.
     pub(crate) fn slug(&self) -> Option<&str> {
         self.session_record.as_ref()?.slug.as_deref()
     }
 
-    /// Returns whether it is named after its session, but the record of the session is missing, or was read before the
-    /// session's first run.
+    /// Returns whether it is named after its session, but the record of the session is missing, or
+    /// was read before the session's first run.
     pub(crate) fn needs_session_record(&self) -> bool {
         let is_known = self
             .session_record

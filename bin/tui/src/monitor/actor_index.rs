@@ -1,7 +1,8 @@
 //! Index of all actors that the monitor knows, built from snapshots of the tree and from changes.
 //!
-//! Pure. An actor that has ended is removed, except ended runs and their parents: the newest [`MAX_ENDED_RUNS`] runs
-//! stay, so that their results can be inspected. Elsewhere: the display order (`rows.rs`).
+//! Pure. An actor that has ended is removed, except ended runs and their parents: the newest
+//! [`MAX_ENDED_RUNS`] runs stay, so that their results can be inspected. Elsewhere: the display
+//! order (`rows.rs`).
 
 use std::{
     cell::OnceCell,
@@ -132,7 +133,8 @@ impl ActorIndex {
         }
     }
 
-    /// Adds or updates an actor. If `counts_usage` is true, usage beyond the previous value counts as used at `now`.
+    /// Adds or updates an actor. If `counts_usage` is true, usage beyond the previous value counts
+    /// as used at `now`.
     fn upsert(&mut self, view: ActorView, now: Timestamp, counts_usage: bool) -> Key {
         let key: Key = view.actor_id.as_str().into();
         let spent = |view: &ActorView| match (&view.run, &view.gateway) {

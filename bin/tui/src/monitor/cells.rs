@@ -1,9 +1,9 @@
 //! Writes lines into the cells of the screen.
 //!
-//! Everything that is drawn passes through [`CellWriter::put`], because texts of models, tools and files are not
-//! trusted. It removes control characters, marks that change the reading direction, and characters whose width a
-//! terminal may measure differently. Invariant: a line never takes more columns than it is given. Elsewhere: the
-//! content of the screen.
+//! Everything that is drawn passes through [`CellWriter::put`], because texts of models, tools and
+//! files are not trusted. It removes control characters, marks that change the reading direction,
+//! and characters whose width a terminal may measure differently. Invariant: a line never takes
+//! more columns than it is given. Elsewhere: the content of the screen.
 
 use ratatui::{
     buffer::Buffer,
@@ -55,7 +55,8 @@ impl CellWriter {
         }
     }
 
-    /// Writes a line into the cells from `(x, y)` on, at most `columns` of them; returns the number of cells used.
+    /// Writes a line into the cells from `(x, y)` on, at most `columns` of them; returns the number
+    /// of cells used.
     pub(crate) fn put(
         self,
         buffer: &mut Buffer,
@@ -126,7 +127,8 @@ impl CellWriter {
                 continue;
             }
             match c.width() {
-                // Joiners, variation selectors and skin tones are dropped: terminals disagree on the resulting width.
+                // Joiners, variation selectors and skin tones are dropped: terminals disagree on
+                // the resulting width.
                 _ if matches!(c, '\u{200c}' | '\u{200d}' | '\u{fe00}'..='\u{fe0f}' | '\u{1f3fb}'..='\u{1f3ff}') =>
                     {}
                 Some(wide @ 1..=2) => {
@@ -178,7 +180,8 @@ impl CellWriter {
             reason = "a few columns"
         )]
         let filled = (share.clamp(0.0, 1.0) * columns as f64).round() as usize;
-        // A nonzero fraction shows at least one full column, and a fraction below 1 at least one empty column.
+        // A nonzero fraction shows at least one full column, and a fraction below 1 at least one
+        // empty column.
         let filled = match filled {
             0 if share > 0.0 => 1.min(columns),
             all if all == columns && share < 1.0 => columns.saturating_sub(1),

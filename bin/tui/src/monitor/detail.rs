@@ -1,7 +1,7 @@
 //! Detail view of the selected actor: the current pane, its data, and what must be read for it.
 //!
-//! Pure. Data is read again once its actor has changed, at most twice a second. Data that also changes with other
-//! actors (children, the session's artifacts) is read less often.
+//! Pure. Data is read again once its actor has changed, at most twice a second. Data that also
+//! changes with other actors (children, the session's artifacts) is read less often.
 //!
 //! Invariants:
 //! - Responses to requests from before [`Detail::clear`] are dropped.
@@ -22,7 +22,8 @@ use super::{
 
 /// Minimum interval between two reads of the same data, in milliseconds.
 const MIN_REFRESH_MS: u64 = 500;
-/// Minimum interval if only other actors have changed, for messages, and after a failure, in milliseconds.
+/// Minimum interval if only other actors have changed, for messages, and after a failure, in
+/// milliseconds.
 const SLOW_REFRESH_MS: u64 = 2_000;
 /// Maximum number of events that are kept.
 const MAX_EVENTS: usize = 2_000;
@@ -161,7 +162,8 @@ impl Detail {
         self.show(Pane::ALL[usize::try_from(next).unwrap_or(0)]);
     }
 
-    /// Scrolls the pane, or moves the selection in the list of artifacts. `page` is the number of visible lines.
+    /// Scrolls the pane, or moves the selection in the list of artifacts. `page` is the number of
+    /// visible lines.
     pub(crate) fn step(&mut self, step: RowMove, page: usize) {
         if self.is_list() {
             let artifacts = self.records.artifacts.as_deref().unwrap_or_default();
@@ -187,7 +189,8 @@ impl Detail {
         artifacts.iter().position(is_chosen).unwrap_or(0)
     }
 
-    /// Opens the preview of the selected artifact; toggles whether events and messages are shown in full.
+    /// Opens the preview of the selected artifact; toggles whether events and messages are shown in
+    /// full.
     pub(crate) fn open_preview(&mut self) {
         self.show_full ^= matches!(self.pane, Pane::Events | Pane::Messages);
         let artifact = self
@@ -236,7 +239,8 @@ impl Detail {
                     && (load.error.is_some() || load.stamp.is_some_and(|(was, _)| was != stamp))
             }
             Some((was, _)) if was != stamp => passed >= MIN_REFRESH_MS,
-            // The actor's own state does not show changes of its children or of the session's artifacts.
+            // The actor's own state does not show changes of its children or of the session's
+            // artifacts.
             Some((_, version)) => {
                 matches!(need, RecordKind::Facts | RecordKind::Artifacts)
                     && version != actors.version

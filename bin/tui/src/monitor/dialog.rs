@@ -21,8 +21,8 @@ pub(crate) enum Dialog {
     Help(usize),
     /// Confirmation of an action.
     Confirm { question: String, command: Command },
-    /// Pending requests of runs: id of the shown request, the text being typed, the first visible line, whether its
-    /// end has been visible, and the time before which keys are ignored.
+    /// Pending requests of runs: id of the shown request, the text being typed, the first visible
+    /// line, whether its end has been visible, and the time before which keys are ignored.
     Request {
         id: String,
         typed: Option<Prompt>,
@@ -100,8 +100,8 @@ impl Dialog {
                 not_before,
             } => {
                 let Some(at) = asks.iter().position(|ask| ask.id() == id.as_str()) else {
-                    // The request was decided elsewhere. Text that was being typed for it is not used for another
-                    // one.
+                    // The request was decided elsewhere. Text that was being typed for it is not
+                    // used for another one.
                     return match key.code {
                         KeyCode::Enter => asks.first().map_or(DialogResult::Close, |next| {
                             DialogResult::ShowRequest(next.id().to_owned())

@@ -1,7 +1,8 @@
 //! Draws the screen of the monitor: header, alarms, tree, pane, footer, and dialogs on top of them.
 //!
-//! It fits any window size: parts without room are dropped, the least important first. Everything is written with
-//! [`CellWriter::put`]. Elsewhere: the state (`state.rs`), output to the terminal (`crate::tty`).
+//! It fits any window size: parts without room are dropped, the least important first. Everything
+//! is written with [`CellWriter::put`]. Elsewhere: the state (`state.rs`), output to the terminal
+//! (`crate::tty`).
 
 pub(super) mod columns;
 mod dialog;
@@ -285,7 +286,8 @@ fn activity(monitor: &Monitor, now: Timestamp) -> Vec<StyledLine> {
     said
 }
 
-/// Returns the line about actors that need attention, the most urgent first; `None` if there are none.
+/// Returns the line about actors that need attention, the most urgent first; `None` if there are
+/// none.
 fn alarm(monitor: &Monitor, now: Timestamp, columns: usize) -> Option<StyledLine> {
     if let Connection::Lost(why) = &monitor.connection {
         return Some(StyledLine::of(
@@ -456,7 +458,8 @@ fn tabs(monitor: &Monitor, buffer: &mut Buffer, area: Rect) {
     for pane in Pane::ALL.into_iter().filter(is_listed) {
         let is_shown = pane == monitor.detail.pane;
         let key = pane.key();
-        // If there is no room for all names, they are short, or only the selected tab shows its name.
+        // If there is no room for all names, they are short, or only the selected tab shows its
+        // name.
         let (name, gap) = match area.width {
             columns if columns >= TAB_COLUMNS.0 => (format!(" {key} {} ", pane.name()), 1),
             columns if columns >= TAB_COLUMNS.1 && !is_letter_shown => {

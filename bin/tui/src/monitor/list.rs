@@ -1,7 +1,7 @@
 //! The visible rows of the tree, and the selected one.
 //!
-//! Pure. Invariant: the selection follows its actor when the row moves; if the row disappears, a neighbor is
-//! selected.
+//! Pure. Invariant: the selection follows its actor when the row moves; if the row disappears, a
+//! neighbor is selected.
 
 use super::{
     actor::Key,

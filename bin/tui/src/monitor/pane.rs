@@ -1,7 +1,7 @@
 //! Panes: the views of the selected actor, one file each.
 //!
-//! Each pane converts records into lines of any width; lines that are too long are cut when they are drawn.
-//! Elsewhere: reading the records (`feed.rs`), the open pane (`detail.rs`).
+//! Each pane converts records into lines of any width; lines that are too long are cut when they
+//! are drawn. Elsewhere: reading the records (`feed.rs`), the open pane (`detail.rs`).
 
 mod artifacts;
 mod cost;
@@ -172,7 +172,8 @@ pub struct RunFacts {
 }
 
 impl RunFacts {
-    /// Returns the traces of the run's children. Children of earlier runs of the trace are left out.
+    /// Returns the traces of the run's children. Children of earlier runs of the trace are left
+    /// out.
     pub(crate) fn children(&self) -> Vec<&Trace> {
         let started = self.run.run.created_at;
         self.trace
@@ -182,8 +183,8 @@ impl RunFacts {
             .collect()
     }
 
-    /// Returns tokens and cost of the run with its sub-agents: of all of them once the run has ended, of its children
-    /// before.
+    /// Returns tokens and cost of the run with its sub-agents: of all of them once the run has
+    /// ended, of its children before.
     pub(crate) fn with_sub_agents(&self) -> Spent {
         if let Some(stats) = &self.run.stats {
             return Spent::from(&stats.tree);

@@ -1,14 +1,16 @@
 //! Pending requests of runs, which are read again when they may have changed, one read at a time.
 //!
-//! Pure. The tree shows the number of pending requests per run, possibly before they can be read. While the numbers
-//! differ, the requests are read again, at most once a second. Elsewhere: how the user answers (`dialog.rs`).
+//! Pure. The tree shows the number of pending requests per run, possibly before they can be read.
+//! While the numbers differ, the requests are read again, at most once a second. Elsewhere: how the
+//! user answers (`dialog.rs`).
 
 use soong_protocol::{ErrorInfo, Timestamp};
 
 use super::{actor::Key, actor_index::ActorIndex};
 use crate::request::UserRequest;
 
-/// Minimum interval between two reads while the numbers differ, and after a failure, in milliseconds.
+/// Minimum interval between two reads while the numbers differ, and after a failure, in
+/// milliseconds.
 const AGAIN_MS: u64 = 1_000;
 
 #[derive(Debug, Default)]
@@ -21,7 +23,8 @@ pub(crate) struct PendingRequests {
     /// Whether a request was answered since the last read.
     is_stale: bool,
     has_failed: bool,
-    /// Whether the user waits to answer: the tree shows pending requests that have not been read yet.
+    /// Whether the user waits to answer: the tree shows pending requests that have not been read
+    /// yet.
     is_awaited: bool,
 }
 
@@ -81,7 +84,8 @@ impl PendingRequests {
         self.is_stale = true;
     }
 
-    /// Called if the user wants to answer, but no request is known. Returns whether requests are about to be read.
+    /// Called if the user wants to answer, but no request is known. Returns whether requests are
+    /// about to be read.
     pub(crate) fn await_requests(&mut self, actors: &ActorIndex) -> bool {
         self.mark_stale();
         self.is_awaited = !actors.summary().pending_requests.is_empty();

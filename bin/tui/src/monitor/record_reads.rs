@@ -1,7 +1,7 @@
 //! Decides which records the monitor must read, a few at a time. Performs no I/O.
 //!
-//! Records of ended runs are read if the event that reports the end was missed, for example while the owner process was
-//! unreachable. Elsewhere: which records are missing (`state.rs`).
+//! Records of ended runs are read if the event that reports the end was missed, for example while
+//! the owner process was unreachable. Elsewhere: which records are missing (`state.rs`).
 
 use std::{collections::HashMap, hash::Hash};
 
@@ -62,7 +62,8 @@ impl<K: Clone + Eq + Hash> RecordReads<K> {
         }
     }
 
-    /// Returns those of the `missing` records that the caller must read now, each once, and remembers them as pending.
+    /// Returns those of the `missing` records that the caller must read now, each once, and
+    /// remembers them as pending.
     pub(crate) fn due(&mut self, missing: impl Iterator<Item = K>, now: Timestamp) -> Vec<K> {
         if now.millis_since(self.asked_at) < self.limits.batch_interval_ms {
             return Vec::new();
@@ -97,7 +98,8 @@ impl<K: Clone + Eq + Hash> RecordReads<K> {
         }
     }
 
-    /// Forgets all pending and failed reads, because the monitor may now be connected to another process.
+    /// Forgets all pending and failed reads, because the monitor may now be connected to another
+    /// process.
     pub(crate) fn reset(&mut self) {
         self.pending.clear();
         self.incomplete.clear();

@@ -1,8 +1,8 @@
 //! Rows of the tree: which actors are shown, below which parent, and in which order.
 //!
-//! Pure. There are two arrangements. By task, a child run is below its parent run, and supervisors without an alarm
-//! are hidden. By supervision, each actor is below its supervisor. Invariant: every visible actor is shown exactly
-//! once, even if its parent is missing.
+//! Pure. There are two arrangements. By task, a child run is below its parent run, and supervisors
+//! without an alarm are hidden. By supervision, each actor is below its supervisor. Invariant:
+//! every visible actor is shown exactly once, even if its parent is missing.
 
 use std::{
     cmp::Reverse,
@@ -66,7 +66,8 @@ pub(crate) struct TreeView {
     /// Arrange by supervision instead of by task.
     pub(crate) group_by_supervisor: bool,
     pub(crate) sort: Sort,
-    /// Show only actors that contain this text, and their ancestors. Lower case; empty if there is no filter.
+    /// Show only actors that contain this text, and their ancestors. Lower case; empty if there is
+    /// no filter.
     pub(crate) filter: String,
     /// Show only actors that need attention, and their ancestors.
     pub(crate) only_urgent: bool,
@@ -76,7 +77,8 @@ pub(crate) struct TreeView {
 }
 
 impl TreeView {
-    /// Returns whether the rows depend only on the set of actors and on their ended and alarm states.
+    /// Returns whether the rows depend only on the set of actors and on their ended and alarm
+    /// states.
     pub(crate) fn depends_on_structure_only(&self) -> bool {
         self.sort == Sort::Started && self.is_unfiltered()
     }
@@ -104,7 +106,8 @@ impl Default for TreeView {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ActorRow {
     pub(crate) key: Key,
-    /// For each level, from the top: whether a later sibling follows on it. The last entry is the row's own level.
+    /// For each level, from the top: whether a later sibling follows on it. The last entry is the
+    /// row's own level.
     pub(crate) branches: Vec<bool>,
     /// Number of hidden rows if the row is folded.
     pub(crate) hidden: usize,
@@ -307,8 +310,8 @@ fn contains_text(actors: &ActorIndex, actor: &Actor, filter: &str) -> bool {
         || of_session().is_some_and(|slug| contains(slug, filter))
 }
 
-/// Returns whether a text contains another one, which is in lower case, in any case. Does not allocate for ASCII, because a
-/// filter reads every text of every actor.
+/// Returns whether a text contains another one, which is in lower case, in any case. Does not
+/// allocate for ASCII, because a filter reads every text of every actor.
 fn contains(text: &str, lower: &str) -> bool {
     match text.is_ascii() {
         _ if lower.is_empty() => true,

@@ -1,7 +1,9 @@
-//! State of the monitor, and its reaction to input. Pure, so that tests can play long sequences of input.
+//! State of the monitor, and its reaction to input. Pure, so that tests can play long sequences of
+//! input.
 //!
-//! Time is an argument; reads and actions are returned as requests. Elsewhere: actions on the selected actor
-//! (`state/selected_actor.rs`), executing the requests (`feed.rs`), rendering (`draw.rs`).
+//! Time is an argument; reads and actions are returned as requests. Elsewhere: actions on the
+//! selected actor (`state/selected_actor.rs`), executing the requests (`feed.rs`), rendering
+//! (`draw.rs`).
 
 mod selected_actor;
 
@@ -27,7 +29,8 @@ use crate::{styled_line::StyledLine, terminal::TextStyle};
 
 /// How long a note is shown, in milliseconds.
 const NOTE_MS: u64 = 6_000;
-/// Time during which keys are ignored after the next request is shown, so that it can be read, in milliseconds.
+/// Time during which keys are ignored after the next request is shown, so that it can be read, in
+/// milliseconds.
 const READING_MS: i64 = 500;
 
 /// Input of the monitor.
@@ -121,11 +124,13 @@ pub struct Monitor {
     pub(crate) cached_lines: Option<(PaneKey, Vec<StyledLine>)>,
 }
 
-/// Cache key of a pane's lines: version of its records, pane, whether entries are shown in full, and width.
+/// Cache key of a pane's lines: version of its records, pane, whether entries are shown in full,
+/// and width.
 pub(crate) type PaneKey = (u64, Pane, bool, u16);
 
 impl Monitor {
-    /// Creates the monitor of a home or server named `title`. `own` is the run that it was started with.
+    /// Creates the monitor of a home or server named `title`. `own` is the run that it was started
+    /// with.
     pub fn new(title: String, own: Option<RunId>, cells: CellWriter) -> Self {
         Self {
             cells,
@@ -207,8 +212,8 @@ impl Monitor {
         None
     }
 
-    /// Updates the rows of the tree. Called before drawing and before a key is handled, but not for each input: with
-    /// many inputs, this would take most of the time.
+    /// Updates the rows of the tree. Called before drawing and before a key is handled, but not for
+    /// each input: with many inputs, this would take most of the time.
     pub(crate) fn update_rows(&mut self) {
         self.list.refresh(&self.actors);
     }
@@ -262,7 +267,8 @@ impl Monitor {
 
     fn tree(&mut self, event: TreeEvent, now: Timestamp) {
         self.actors.apply(event, now);
-        // Just after its start, an owner may not show its runs yet, so the selection is repeated until it succeeds.
+        // Just after its start, an owner may not show its runs yet, so the selection is repeated
+        // until it succeeds.
         if !self.has_selected {
             self.update_rows();
             let first = match &self.initial_run {
@@ -437,8 +443,8 @@ impl Monitor {
         }
     }
 
-    /// Handles Ctrl-C: cancels the run that the monitor was started with. Exits if there is none, or on the second
-    /// Ctrl-C.
+    /// Handles Ctrl-C: cancels the run that the monitor was started with. Exits if there is none,
+    /// or on the second Ctrl-C.
     fn interrupt(&mut self, now: Timestamp) -> MonitorRequest {
         let has_ended = self.own_has_ended().is_some();
         match &mut self.initial_run {

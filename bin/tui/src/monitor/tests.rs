@@ -106,7 +106,8 @@ const PLAIN: CellWriter = CellWriter {
     unicode: false,
 };
 
-/// An orchestrator with children, of which one is stuck, one has a pending request and one was restarted.
+/// An orchestrator with children, of which one is stuck, one has a pending request and one was
+/// restarted.
 fn sample_tree() -> TreeEvent {
     let child = |id: &str, task: &str, tokens: u64, since: i64| {
         let mut view = run(id, Some("main"));

@@ -14,11 +14,12 @@ use super::{
 };
 use crate::{styled_line::StyledLine, terminal::TextStyle};
 
-/// Returns the column titles and a line for each actor, as the monitor shows them, at most `width` columns wide.
+/// Returns the column titles and a line for each actor, as the monitor shows them, at most `width`
+/// columns wide.
 ///
-/// With `by_supervision`, each actor is below its supervisor. Otherwise, sub-agents are below their parent runs, and
-/// supervisors are left out unless they have crashed. `sessions` are records of sessions in the tree; those without
-/// one are shown by their ids.
+/// With `by_supervision`, each actor is below its supervisor. Otherwise, sub-agents are below their
+/// parent runs, and supervisors are left out unless they have crashed. `sessions` are records of
+/// sessions in the tree; those without one are shown by their ids.
 pub fn tree_lines(
     (tree, sessions): (ActorView, Vec<Session>),
     by_supervision: bool,

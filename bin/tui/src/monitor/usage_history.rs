@@ -14,8 +14,8 @@ pub(crate) const SECONDS: usize = 60;
 pub(crate) struct UsageHistory {
     /// Second of the newest entry, since the epoch.
     last: i64,
-    /// Tokens and events of each second since the first recorded usage, the newest last. Seconds without usage are
-    /// included.
+    /// Tokens and events of each second since the first recorded usage, the newest last. Seconds
+    /// without usage are included.
     beats: VecDeque<(u64, u64)>,
 }
 

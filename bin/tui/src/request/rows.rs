@@ -17,7 +17,8 @@ pub const DEFAULT_COLUMNS: usize = 100;
 /// Margin mark before each line of model text.
 const MARGIN_MARK: &str = "| ";
 
-/// Mark before each continuation of a row that is too wide, so that no text can pass for a separate row.
+/// Mark before each continuation of a row that is too wide, so that no text can pass for a separate
+/// row.
 const CONTINUATION_MARK: &str = "|> ";
 
 /// Row of a request.
@@ -72,10 +73,10 @@ pub fn question_rows(question: &Question) -> Vec<Row> {
         .collect()
 }
 
-/// Formats a permission request: what the call does, which agents request it and what a permission for the session
-/// would cover. All text is made safe for a terminal, and model text gets a margin mark. The last row repeats tool,
-/// target and risk. Paths in `project`, a folder, are shown relative to it. Rows may be wider than the terminal; see
-/// [`wrap_rows`].
+/// Formats a permission request: what the call does, which agents request it and what a permission
+/// for the session would cover. All text is made safe for a terminal, and model text gets a margin
+/// mark. The last row repeats tool, target and risk. Paths in `project`, a folder, are shown
+/// relative to it. Rows may be wider than the terminal; see [`wrap_rows`].
 pub fn permission_rows(asked: &Permission, project: Option<&str>) -> Vec<Row> {
     let demand = &asked.demand;
     let target = in_project(&demand.target, project);
@@ -147,8 +148,8 @@ fn scope_in_project(scope: &Scope, project: Option<&str>) -> Scope {
     }
 }
 
-/// Prefixes each line with a margin mark, so that model text cannot imitate the program's own rows. Runs of empty
-/// lines are collapsed into one row.
+/// Prefixes each line with a margin mark, so that model text cannot imitate the program's own rows.
+/// Runs of empty lines are collapsed into one row.
 pub fn with_margin(said: &str) -> Vec<String> {
     let mut rows = Vec::new();
     let mut empty = 0_usize;

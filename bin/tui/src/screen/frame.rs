@@ -1,10 +1,10 @@
-//! The complete picture: the end of a text that is still being streamed, the tree of runs, a footer, and what the user
-//! types.
+//! The complete picture: the end of a text that is still being streamed, the tree of runs, a
+//! footer, and what the user types.
 //!
-//! Pure. The footer has one line. The text gets the lines that the tree does not need, and up to a third of the
-//! screen in any case. The first line of the tree has priority over all other parts, then the last lines of what the
-//! user types. Elsewhere: rows of the tree
-//! (`lines`), text as lines (`markdown`).
+//! Pure. The footer has one line. The text gets the lines that the tree does not need, and up to a
+//! third of the screen in any case. The first line of the tree has priority over all other parts,
+//! then the last lines of what the user types. Elsewhere: rows of the tree (`lines`), text as lines
+//! (`markdown`).
 
 use super::{
     lines::{PictureFormat, lines},

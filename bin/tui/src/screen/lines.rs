@@ -15,7 +15,8 @@ use super::{
 };
 use crate::{format, styled_line::StyledLine, terminal::TextStyle, text};
 
-/// Minimum width of the task, in columns, before figures are dropped from the layout of the picture.
+/// Minimum width of the task, in columns, before figures are dropped from the layout of the
+/// picture.
 const TASK_COLUMNS: usize = 30;
 /// Minimum width of the task, in columns, before a row uses a narrower layout or shows no figures.
 const SHORT_TASK_COLUMNS: usize = 12;
@@ -137,8 +138,9 @@ fn tree_order(board: &RunTable) -> Vec<TreeRow<'_>> {
     rows
 }
 
-/// Chooses the rows to show, each with its ancestors: top-level runs first, then active and waiting runs, failed and
-/// cancelled runs, finished runs, and queued runs. Among ended runs of one rank, the latest comes first.
+/// Chooses the rows to show, each with its ancestors: top-level runs first, then active and waiting
+/// runs, failed and cancelled runs, finished runs, and queued runs. Among ended runs of one rank,
+/// the latest comes first.
 fn choose_rows(order: &[TreeRow<'_>], room: usize) -> HashSet<usize> {
     let rank = |row: &TreeRow<'_>| match row.entry.state {
         _ if row.above.is_none() => 0,
@@ -199,8 +201,8 @@ const fn mark(state: DisplayState, unicode: bool) -> (TextStyle, &'static str) {
     }
 }
 
-/// Returns the number of columns that a row has for its text after branch and symbol. `None` if there is no room for
-/// text.
+/// Returns the number of columns that a row has for its text after branch and symbol. `None` if
+/// there is no room for text.
 fn text_columns(row: &TreeRow<'_>, frame: &PictureFormat) -> Option<usize> {
     let branch = row.depth * BRANCH_COLUMNS;
     frame.width.checked_sub(branch + 2).filter(|room| *room > 0)
@@ -242,7 +244,8 @@ fn draw(
         .and(TextStyle::Dim, figures)
 }
 
-/// Returns the text after the agent name of a top-level run: its focused goal, or its task if it has no other goal.
+/// Returns the text after the agent name of a top-level run: its focused goal, or its task if it
+/// has no other goal.
 fn focused_task(entry: &RunRow) -> &str {
     let (_, goal) = entry.goal.split_once(' ').unwrap_or_default();
     let is_task = match goal.strip_suffix('…') {
@@ -299,8 +302,8 @@ impl FigureLayout {
         Self::new(0, false, false, false),
     ];
 
-    /// Returns the widths of the figures, from left to right: activity, time, turn, tokens, cost. A width of 0 hides
-    /// the figure.
+    /// Returns the widths of the figures, from left to right: activity, time, turn, tokens, cost. A
+    /// width of 0 hides the figure.
     fn columns(self) -> [usize; 5] {
         let shown = |is_shown: bool, columns| if is_shown { columns } else { 0 };
         let Self {
@@ -328,8 +331,8 @@ impl FigureLayout {
     }
 }
 
-/// Chooses the layouts of a picture: the widest one that leaves room for the task of the row with the most room, and
-/// all narrower ones.
+/// Chooses the layouts of a picture: the widest one that leaves room for the task of the row with
+/// the most room, and all narrower ones.
 fn layouts(room: usize, has_costs: bool) -> &'static [FigureLayout] {
     let all: &[FigureLayout] = if has_costs {
         &FigureLayout::WITH_COST
@@ -340,8 +343,8 @@ fn layouts(room: usize, has_costs: bool) -> &'static [FigureLayout] {
     &all[all.iter().position(fits).unwrap_or(all.len() - 1)..]
 }
 
-/// Formats the activity and usage of a run in the layout of the picture, so that rows are aligned. Uses a narrower
-/// layout, or returns an empty string, if the task would have no room.
+/// Formats the activity and usage of a run in the layout of the picture, so that rows are aligned.
+/// Uses a narrower layout, or returns an empty string, if the task would have no room.
 fn figures(entry: &RunRow, layouts: &[FigureLayout], frame: &PictureFormat, room: usize) -> String {
     let fits = |layout: &&FigureLayout| layout.width() + SHORT_TASK_COLUMNS <= room;
     let Some(layout) = layouts.iter().find(fits) else {

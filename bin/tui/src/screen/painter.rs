@@ -1,8 +1,9 @@
 //! Computes the terminal output that replaces the last picture by a new one.
 //!
-//! Pure: the output is returned. The painter remembers the lines above the cursor, which is at the start of the line
-//! below them. Invariants: a picture has at most one row and one column less than the screen (some terminals wrap
-//! when the last column is written); unchanged lines are not sent again. Elsewhere: writing the output (`screen`).
+//! Pure: the output is returned. The painter remembers the lines above the cursor, which is at the
+//! start of the line below them. Invariants: a picture has at most one row and one column less than
+//! the screen (some terminals wrap when the last column is written); unchanged lines are not sent
+//! again. Elsewhere: writing the output (`screen`).
 
 #[cfg(test)]
 mod tests;
@@ -40,8 +41,8 @@ pub(super) struct Painter {
     drawn: Vec<StyledLine>,
     /// Size of the screen when it was drawn.
     size: Size,
-    /// Rows of older pictures that were pushed out at the top when the screen became smaller. They come back into
-    /// view when it grows.
+    /// Rows of older pictures that were pushed out at the top when the screen became smaller. They
+    /// come back into view when it grows.
     scrolled_out_rows: usize,
     is_cursor_hidden: bool,
     /// Whether the cursor may be in a line with output of other programs.
@@ -77,8 +78,8 @@ impl Painter {
         };
     }
 
-    /// Returns the output that prints lines permanently, and the picture below them. Empty if the screen already
-    /// shows both.
+    /// Returns the output that prints lines permanently, and the picture below them. Empty if the
+    /// screen already shows both.
     pub(super) fn paint(
         &mut self,
         above: &[StyledLine],
@@ -112,7 +113,8 @@ impl Painter {
     /// Moves the cursor to the start of an empty line.
     fn find_line_start(&mut self, out: &mut String, size: Size) {
         if std::mem::take(&mut self.is_cursor_position_unknown) {
-            // At the start of a line the spaces fill it; after other output they wrap to the next line.
+            // At the start of a line the spaces fill it; after other output they wrap to the next
+            // line.
             out.push_str(&" ".repeat(size.columns));
         }
         add(out, MoveToColumn(0));
@@ -141,7 +143,8 @@ impl Painter {
         }
         for line in above {
             if line.width() >= size.columns {
-                // It may cover several rows, and clearing after a full row would remove its last character.
+                // It may cover several rows, and clearing after a full row would remove its last
+                // character.
                 add(out, Clear(ClearType::FromCursorDown));
                 out.push_str(&line.to_ansi(self.paint));
                 out.push_str("\r\n");
@@ -177,9 +180,9 @@ impl Painter {
         add(out, EnableLineWrap);
     }
 
-    /// Replaces the content of the cursor's row by a line. The cursor is in the first column. The row is cleared before it
-    /// is written: if only its end is cleared, tmux remembers the length of the old content, and wraps the row when the
-    /// window becomes narrower.
+    /// Replaces the content of the cursor's row by a line. The cursor is in the first column. The
+    /// row is cleared before it is written: if only its end is cleared, tmux remembers the length
+    /// of the old content, and wraps the row when the window becomes narrower.
     fn write(&self, out: &mut String, line: &StyledLine) {
         add(out, Clear(ClearType::UntilNewLine));
         out.push_str(&line.to_ansi(self.paint));
@@ -187,8 +190,8 @@ impl Painter {
     }
 }
 
-/// Cuts a picture to the size of the screen. Trailing white space is removed, because terminals differ in whether
-/// they wrap it.
+/// Cuts a picture to the size of the screen. Trailing white space is removed, because terminals
+/// differ in whether they wrap it.
 fn cut_to_size(picture: &[StyledLine], size: Size) -> Vec<StyledLine> {
     let (columns, rows) = size.picture_size();
     let fit = |line: &StyledLine| {

@@ -1,13 +1,14 @@
 //! State of each run of a session, collected from events and from snapshots of the tree.
 //!
-//! Pure. Events are authoritative for the start, the end and the usage of a run. Snapshots of the supervision tree show
-//! the current activity of a run, and may be newer than the last event.
+//! Pure. Events are authoritative for the start, the end and the usage of a run. Snapshots of the
+//! supervision tree show the current activity of a run, and may be newer than the last event.
 //!
 //! Invariants:
 //! - The row of an ended run does not change.
 //! - Usage that both the tree and an event report is counted once.
 //!
-//! Elsewhere: snapshots of the tree (`run_table/tree_snapshot.rs`), rendering (`lines.rs`), sums over all runs (`totals.rs`).
+//! Elsewhere: snapshots of the tree (`run_table/tree_snapshot.rs`), rendering (`lines.rs`), sums
+//! over all runs (`totals.rs`).
 
 mod tree_snapshot;
 
@@ -95,8 +96,8 @@ pub struct RunRow {
     pub task: String,
     /// State of the run.
     pub state: DisplayState,
-    /// Whether the run waits for input according to its events. While set, snapshots of the tree do not change its
-    /// state and activity, because they may be older.
+    /// Whether the run waits for input according to its events. While set, snapshots of the tree do
+    /// not change its state and activity, because they may be older.
     pub(super) awaits_input: bool,
     /// Current activity; empty if unknown.
     pub activity: String,
@@ -133,8 +134,8 @@ impl RunRow {
         }
     }
 
-    /// Raises the turn number and the tokens to those of `used`. Takes over its cost unless more tokens are already
-    /// known.
+    /// Raises the turn number and the tokens to those of `used`. Takes over its cost unless more
+    /// tokens are already known.
     fn update_usage(&mut self, used: RunUsage) {
         self.turn = self.turn.max(used.turn);
         if used.spent.tokens >= self.spent.tokens {
@@ -196,7 +197,8 @@ impl From<&Run> for RunRow {
 pub struct RunTable {
     /// The runs.
     pub entries: Vec<RunRow>,
-    /// Sub-agents that ended before they had a row. An older snapshot of the tree may still contain them.
+    /// Sub-agents that ended before they had a row. An older snapshot of the tree may still contain
+    /// them.
     ended_without_row: HashSet<RunId>,
 }
 

@@ -84,7 +84,8 @@ enum Fold {
 }
 
 impl Step {
-    /// Returns whether the calls were executed and have a result. The command of such a call may have failed.
+    /// Returns whether the calls were executed and have a result. The command of such a call may
+    /// have failed.
     pub fn has_result(&self) -> bool {
         self.has_result
     }
@@ -149,7 +150,8 @@ impl Step {
         self.with_rows(&rows, width, unicode)
     }
 
-    /// Returns the lines of the step with all its rows, at most `width` columns wide. Rows that are wider are wrapped.
+    /// Returns the lines of the step with all its rows, at most `width` columns wide. Rows that are
+    /// wider are wrapped.
     pub fn all_lines(&self, width: usize, unicode: bool) -> Vec<StyledLine> {
         let rows = wrap_rows(self.rows.clone(), width.saturating_sub(INDENT.len()).max(1));
         self.with_rows(&rows, width, unicode)
@@ -168,7 +170,8 @@ impl Step {
             "" => String::new(),
             detail => format!("  {}", text::safe_line(detail)),
         };
-        // The detail says how the call ended, so the subject is cut first. A detail may be as long as an error message.
+        // The detail says how the call ended, so the subject is cut first. A detail may be as long
+        // as an error message.
         let room = width
             .saturating_sub(text::width(mark) + text::width(&detail))
             .max(width / 2);
@@ -184,7 +187,8 @@ impl Step {
             .collect()
     }
 
-    /// Returns the tool, what the call is about, and the numbers of changed lines, at most `width` columns wide.
+    /// Returns the tool, what the call is about, and the numbers of changed lines, at most `width`
+    /// columns wide.
     fn subject(&self, unicode: bool, width: usize) -> StyledLine {
         let (times, ellipsis) = if unicode { ("×", "…") } else { ("x", "...") };
         let mut line = StyledLine::of(TextStyle::Bold, text::safe_line(&self.tool));
@@ -284,7 +288,8 @@ impl Call {
 }
 
 impl Step {
-    /// Adds what the result of a successful call says. `diff`: the change of a file, if the result does not contain it.
+    /// Adds what the result of a successful call says. `diff`: the change of a file, if the result
+    /// does not contain it.
     fn with_result(self, result: &str, duration_ms: u64, diff: Option<&str>) -> Self {
         let duration = format::duration(duration_ms);
         if self.tool == "bash"
@@ -357,8 +362,8 @@ fn dim_row(text: String) -> Row {
     }
 }
 
-/// Returns the argument that says most about a call. The JSON may be cut inside a string of its object; nothing is returned
-/// if it is cut elsewhere.
+/// Returns the argument that says most about a call. The JSON may be cut inside a string of its
+/// object; nothing is returned if it is cut elsewhere.
 fn telling_argument(arguments: &str) -> String {
     let completed = || {
         format!(
@@ -408,7 +413,8 @@ fn file_change(line: &str) -> Option<(&str, &str)> {
     Some((path, change))
 }
 
-/// Reads `3 lines added, 1 removed` or `1 line added, 0 removed`. Earlier versions wrote `1 lines added`.
+/// Reads `3 lines added, 1 removed` or `1 line added, 0 removed`. Earlier versions wrote `1 lines
+/// added`.
 fn changed_lines(change: &str) -> Option<(usize, usize)> {
     let (added, removed) = change.split_once(" added, ")?;
     let (added, _) = added.split_once(" line")?;

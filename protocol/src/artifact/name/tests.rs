@@ -1,4 +1,5 @@
-//! Valid and hostile names: a table with the expected verdicts, and properties that hold for every text.
+//! Valid and hostile names: a table with the expected verdicts, and properties that hold for every
+//! text.
 
 use std::path::{Component, Path};
 

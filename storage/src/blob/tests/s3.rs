@@ -1,8 +1,8 @@
 //! Tests with an S3-compatible server that they start: the contract, and that no upload stays open.
 //!
-//! The server is `moto_server`, or the command in `SOONG_TEST_S3_SERVER`, which must bind a free port and print it as
-//! `127.0.0.1:PORT`. If there is no server, the tests print that they were skipped. If the variable names a server
-//! that does not start, they fail.
+//! The server is `moto_server`, or the command in `SOONG_TEST_S3_SERVER`, which must bind a free
+//! port and print it as `127.0.0.1:PORT`. If there is no server, the tests print that they were
+//! skipped. If the variable names a server that does not start, they fail.
 
 use std::{
     env,
@@ -269,7 +269,8 @@ async fn check_writes_reads_and_deletes() {
     };
     server.open("team").check().await.unwrap();
     assert_eq!(server.objects(), [""; 0]);
-    // A server that is down is reported after the retries; the clock runs ahead while nothing else happens.
+    // A server that is down is reported after the retries; the clock runs ahead while nothing else
+    // happens.
     let blobs = server.open("team");
     drop(server);
     tokio::time::pause();

@@ -39,8 +39,8 @@ pub(in crate::sqlite) fn insert_version(
     end_intent(conn, &new.path)
 }
 
-/// Registers the first version of a copy. The copy can also be found by the ids of the artifacts that it was copied
-/// from.
+/// Registers the first version of a copy. The copy can also be found by the ids of the artifacts
+/// that it was copied from.
 pub(in crate::sqlite) fn insert_copy(
     conn: &Connection,
     new: &NewArtifactCopy,

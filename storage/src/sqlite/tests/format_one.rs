@@ -1,4 +1,5 @@
-//! A database of format 1, written by plain SQL: it is opened and migrated without loss, after a backup copy (DUR-5).
+//! A database of format 1, written by plain SQL: it is opened and migrated without loss, after a
+//! backup copy (DUR-5).
 
 use std::path::Path;
 

@@ -1,4 +1,5 @@
-//! Data of earlier answers: returned to the service and model that sent it, replaced for others, omitted if rejected.
+//! Data of earlier answers: returned to the service and model that sent it, replaced for others,
+//! omitted if rejected.
 
 use super::*;
 
@@ -60,7 +61,8 @@ fn answer_of(model: &str) -> Reply {
     }
 }
 
-/// Sends a conversation with an answer of `from` to `to`, and returns the answer as the service receives it.
+/// Sends a conversation with an answer of `from` to `to`, and returns the answer as the service
+/// receives it.
 async fn sent(from: &str, to: &str) -> Value {
     let model = from.to_owned();
     let server = ScriptedServer::start(move |asked| {

@@ -6,7 +6,8 @@
 //! - R5: the terminal event is the last event of the run.
 //! - R7: a run does not end before its children.
 //!
-//! Elsewhere: the reasons for an end (`machine/transition.rs`), the outcome for callers (`outcome.rs`).
+//! Elsewhere: the reasons for an end (`machine/transition.rs`), the outcome for callers
+//! (`outcome.rs`).
 
 use soong_protocol::{
     ArtifactEvent, ArtifactRef, CollaboratorStatus, EndReason, ErrorCode, ErrorInfo, EventDraft,
@@ -72,8 +73,8 @@ impl Transition<'_, '_> {
         self.finish(&ending);
     }
 
-    /// Requests storage of an answer that is too large for a result. Returns `false` if the answer is small or stored
-    /// already.
+    /// Requests storage of an answer that is too large for a result. Returns `false` if the answer
+    /// is small or stored already.
     fn awaits_answer_storage(&mut self) -> bool {
         if self.state.answer.stored.is_some()
             || !self
@@ -135,7 +136,8 @@ impl Transition<'_, '_> {
             && let Some(goal) = self.state.goals.open_mission_goal()
         {
             let goal_id = goal.id.clone();
-            // If sub-agents have set a summary, it is kept. Otherwise, the answer becomes the summary.
+            // If sub-agents have set a summary, it is kept. Otherwise, the answer becomes the
+            // summary.
             let summary = goal
                 .summary
                 .is_none()
@@ -154,7 +156,8 @@ impl Transition<'_, '_> {
         }
         let result = outcome::child_result(self.state, ending);
         if let Some(result) = &result {
-            // The result is written before the events that report it, so that their rows can refer to it.
+            // The result is written before the events that report it, so that their rows can refer
+            // to it.
             self.step
                 .writes
                 .push(Write::Run(RunWrite::ChildResult(Box::new(result.clone()))));

@@ -1,8 +1,8 @@
-//! Resumes a run after an earlier incarnation of its actor: work without an outcome is requested again, and recorded
-//! outcomes are kept.
+//! Resumes a run after an earlier incarnation of its actor: work without an outcome is requested
+//! again, and recorded outcomes are kept.
 //!
-//! Pure; part of the run state machine. Elsewhere: reading the stored state (`tasks/load.rs`), resuming single calls
-//! (`machine/tool_calls/scheduler.rs`).
+//! Pure; part of the run state machine. Elsewhere: reading the stored state (`tasks/load.rs`),
+//! resuming single calls (`machine/tool_calls/scheduler.rs`).
 
 use soong_protocol::{CollaboratorStatus, ErrorCode, ErrorInfo, ModelEvent, RunEvent};
 
@@ -92,8 +92,8 @@ impl Transition<'_, '_> {
         }
     }
 
-    /// Closes the work that an earlier incarnation had in flight, without repeating it. `same_process`: the incarnation
-    /// ran in this process.
+    /// Closes the work that an earlier incarnation had in flight, without repeating it.
+    /// `same_process`: the incarnation ran in this process.
     pub(crate) fn close_in_flight(&mut self, same_process: bool) {
         match self.state.phase {
             Phase::CallingModel => {

@@ -1,10 +1,12 @@
-//! Starts a run on its trace: as a new conversation, at the end of the existing one, or after a rewind (MSG-2 … MSG-6).
+//! Starts a run on its trace: as a new conversation, at the end of the existing one, or after a
+//! rewind (MSG-2 … MSG-6).
 //!
 //! Pure; part of the run state machine.
 //!
 //! Invariant: when a conversation is continued, each of its tool calls has an outcome.
 //!
-//! Elsewhere: which requests are accepted (`runtime/admission.rs`), reading the stored state (`tasks/load.rs`).
+//! Elsewhere: which requests are accepted (`runtime/admission.rs`), reading the stored state
+//! (`tasks/load.rs`).
 
 use std::{collections::HashSet, sync::Arc};
 
@@ -120,7 +122,8 @@ impl Transition<'_, '_> {
             for given in &spec.settings.options.messages {
                 self.add_message(given.role, given.content.clone(), |_| {});
             }
-            // It precedes the task, because siblings have it in common, and services cache the beginning of a prompt.
+            // It precedes the task, because siblings have it in common, and services cache the
+            // beginning of a prompt.
             if let Some(context) = &spec.settings.context {
                 let text = match context {
                     Value::String(text) => text.clone(),
@@ -149,7 +152,8 @@ impl Transition<'_, '_> {
         self.open_turn();
     }
 
-    /// Abandons the open goal of an earlier message whose run did not finish: this run does not work on it.
+    /// Abandons the open goal of an earlier message whose run did not finish: this run does not
+    /// work on it.
     fn abandon_open_goal(&mut self) {
         let Some(goal) = self.state.goals.open_mission_goal() else {
             return;
@@ -190,7 +194,8 @@ impl Transition<'_, '_> {
             ..
         } = way_back;
         let goal_tree_snapshot = Box::new(self.state.goals.clone());
-        // Children that were added while the run was queued belong to this run, not to what it discards.
+        // Children that were added while the run was queued belong to this run, not to what it
+        // discards.
         for collaborator in self.state.own_collaborators() {
             collaborators.retain(|other| other.name != collaborator.name);
             collaborators.push(collaborator.clone());

@@ -1,9 +1,9 @@
-//! Reflection on the messages that a summary is about to replace: what was learned is kept before the details are gone
-//! (MEM-5).
+//! Reflection on the messages that a summary is about to replace: what was learned is kept before
+//! the details are gone (MEM-5).
 //!
-//! Pure; part of the run state machine. A model reads the messages outside the conversation, which does not change. Its
-//! start is recorded first, so that each message is reflected on at most once, also across crashes. A failure never
-//! stops the turn: the summary follows in any case.
+//! Pure; part of the run state machine. A model reads the messages outside the conversation, which
+//! does not change. Its start is recorded first, so that each message is reflected on at most once,
+//! also across crashes. A failure never stops the turn: the summary follows in any case.
 //!
 //! Elsewhere: the call and the write to the experiences file (`tasks/reflection.rs`).
 
@@ -42,8 +42,9 @@ impl RunState {
         }
     }
 
-    /// Returns the request to reflect on the messages of `covered` that were not reflected on before. `None` if memory
-    /// is off, or there is no answer of the model among them. `max_tokens`: maximum size of the request.
+    /// Returns the request to reflect on the messages of `covered` that were not reflected on
+    /// before. `None` if memory is off, or there is no answer of the model among them.
+    /// `max_tokens`: maximum size of the request.
     pub(in crate::run::machine) fn reflection_call(
         &self,
         covered: &[SizedMessage],
@@ -137,8 +138,8 @@ impl Transition<'_, '_> {
         }
     }
 
-    /// Records a reflection that an earlier incarnation requested as failed; it is not repeated. Its usage is
-    /// estimated (BUD-1a).
+    /// Records a reflection that an earlier incarnation requested as failed; it is not repeated.
+    /// Its usage is estimated (BUD-1a).
     pub(in crate::run) fn close_lost_reflection(&mut self) {
         let Some((_, prompt_tokens)) = self.state.compaction.open_reflection else {
             return;

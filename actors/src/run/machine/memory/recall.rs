@@ -1,7 +1,7 @@
 //! Recall: a run that starts a new conversation gets the experiences of earlier runs (MEM-3).
 //!
-//! Pure; part of the run state machine. If the search fails, the run starts without experiences, and an event records
-//! the error. Elsewhere: the search itself (`tasks/recall.rs`).
+//! Pure; part of the run state machine. If the search fails, the run starts without experiences,
+//! and an event records the error. Elsewhere: the search itself (`tasks/recall.rs`).
 
 use soong_protocol::{ErrorCode, ErrorInfo, MemoryEvent, ModelCallKind, Tags, Usage};
 
@@ -13,7 +13,8 @@ use crate::run::machine::{
 };
 
 impl RunState {
-    /// Returns whether the run must search experiences first: recall is enabled, and the conversation is new.
+    /// Returns whether the run must search experiences first: recall is enabled, and the
+    /// conversation is new.
     pub(in crate::run) fn needs_recall(&self) -> bool {
         self.spec.auxiliary_models.recall_enabled && self.conversation.head.is_none()
     }

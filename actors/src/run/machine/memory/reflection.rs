@@ -1,9 +1,9 @@
-//! Reflection: a run that reflects on its trace, on a side branch. The conversation, its head, its goals and its plan
-//! do not change (MEM-4).
+//! Reflection: a run that reflects on its trace, on a side branch. The conversation, its head, its
+//! goals and its plan do not change (MEM-4).
 //!
-//! Pure; part of the run state machine. The model gets the conversation as text within one message, so it can reflect
-//! on a conversation in any state. Its answer is recorded first, and then written to the experiences file. A crash
-//! between the two writes it again, which changes nothing.
+//! Pure; part of the run state machine. The model gets the conversation as text within one message,
+//! so it can reflect on a conversation in any state. Its answer is recorded first, and then written
+//! to the experiences file. A crash between the two writes it again, which changes nothing.
 //!
 //! Elsewhere: the request and the parsing of the answer (`memory/reflect.rs`).
 
@@ -62,8 +62,8 @@ impl Transition<'_, '_> {
         self.open_turn();
     }
 
-    /// Requests that the learned experiences are written once there is an answer. Returns `true` while the run must
-    /// wait for that.
+    /// Requests that the learned experiences are written once there is an answer. Returns `true`
+    /// while the run must wait for that.
     pub(in crate::run) fn awaits_experience_write(&mut self) -> bool {
         let answered = self.state.phase == Phase::Answered && self.state.end.ending.is_none();
         let spec = Arc::clone(&self.state.spec);
@@ -109,8 +109,8 @@ impl Transition<'_, '_> {
         }
     }
 
-    /// Records experiences that were written: `added` has the id of each new one, and whether it was added. Returns a
-    /// summary.
+    /// Records experiences that were written: `added` has the id of each new one, and whether it
+    /// was added. Returns a summary.
     pub(in crate::run::machine) fn record_experiences(
         &mut self,
         changes: Changes,

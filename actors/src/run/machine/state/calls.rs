@@ -1,7 +1,7 @@
 //! The tool calls of one turn, and the state of each call.
 //!
-//! Pure. The cost per call is constant, so that a turn with 10 000 calls is cheap. This module implements the barrier
-//! rule (TOOL-3), but not the calls themselves.
+//! Pure. The cost per call is constant, so that a turn with 10 000 calls is cheap. This module
+//! implements the barrier rule (TOOL-3), but not the calls themselves.
 
 use std::collections::HashMap;
 
@@ -25,13 +25,15 @@ pub(crate) enum CallState {
 pub(crate) struct OpenCall {
     pub(in crate::run::machine) call: ToolCall,
     pub(in crate::run::machine) state: CallState,
-    /// Whether the call runs alone, and its failure causes the later calls of the turn to be skipped.
+    /// Whether the call runs alone, and its failure causes the later calls of the turn to be
+    /// skipped.
     pub(in crate::run::machine) barrier: bool,
     /// Indexes of the children of the call.
     pub(in crate::run::machine) children: Vec<usize>,
     /// Number of children that have not ended.
     pub(in crate::run::machine) open_children: usize,
-    /// The question that the call waits for, and the user who is asked; `None` as the user if no one is named.
+    /// The question that the call waits for, and the user who is asked; `None` as the user if no
+    /// one is named.
     pub(in crate::run::machine) question: Option<(QuestionId, Option<String>)>,
     /// Approval state, if the call requires approval.
     pub(in crate::run::machine) approval: Option<Approval>,
@@ -140,8 +142,9 @@ impl OpenCalls {
         self.calls.iter_mut()
     }
 
-    /// Returns the calls without an outcome that an earlier incarnation may have started. A barrier starts only after
-    /// all calls before it are done, and no call after it starts before the barrier is done.
+    /// Returns the calls without an outcome that an earlier incarnation may have started. A barrier
+    /// starts only after all calls before it are done, and no call after it starts before the
+    /// barrier is done.
     pub(crate) fn may_have_started(&self) -> impl Iterator<Item = &OpenCall> {
         let mut is_first = true;
         let mut is_closed = false;

@@ -49,7 +49,8 @@ pub(in crate::run::machine) struct SubAgents {
     pub(in crate::run::machine) open: usize,
     /// The children that the model started for each goal.
     pub(in crate::run::machine) branches: HashMap<GoalId, GoalChildren>,
-    /// Sub-traces that earlier runs of the trace started; the numbers of new ones continue after them.
+    /// Sub-traces that earlier runs of the trace started; the numbers of new ones continue after
+    /// them.
     pub(in crate::run::machine) earlier: Vec<TraceId>,
     pub(in crate::run::machine) collaborators: Vec<Collaborator>,
     /// Position of each collaborator, by name.
@@ -65,7 +66,8 @@ pub(in crate::run::machine) struct SubAgents {
 }
 
 impl SubAgents {
-    /// Returns the name of a sub-agent among the collaborators. A sub-agent of an earlier version has none of its own.
+    /// Returns the name of a sub-agent among the collaborators. A sub-agent of an earlier version
+    /// has none of its own.
     pub(in crate::run::machine) fn name<'a>(&'a self, trace: &'a TraceId) -> &'a str {
         self.names
             .get(trace)

@@ -28,15 +28,18 @@ pub(in crate::run::machine) struct CompactionState {
     pub(in crate::run::machine) retry_above_tokens: u64,
     /// Number of summaries in a row that gained less than a tenth of the prompt.
     pub(in crate::run::machine) small_gains: u32,
-    /// Prompts up to this size, in tokens, are not summarised, even if they exceed the window: summaries gain too
-    /// little.
+    /// Prompts up to this size, in tokens, are not summarised, even if they exceed the window:
+    /// summaries gain too little.
     pub(in crate::run::machine) stopped_below_tokens: u64,
-    /// Whether a summary was attempted because a service has rejected a nearly full prompt for an unknown reason.
+    /// Whether a summary was attempted because a service has rejected a nearly full prompt for an
+    /// unknown reason.
     pub(in crate::run::machine) follows_rejection: bool,
     /// Last message that was reflected on before a summary.
     pub(in crate::run::machine) reflected_to: u64,
-    /// First and last message of the reflection that has not ended, and the size of its request in tokens.
+    /// First and last message of the reflection that has not ended, and the size of its request in
+    /// tokens.
     pub(in crate::run::machine) open_reflection: Option<((u64, u64), u64)>,
-    /// The range that the pending summary will replace; only the incarnation that requested it knows.
+    /// The range that the pending summary will replace; only the incarnation that requested it
+    /// knows.
     pub(in crate::run::machine) plan: Option<PendingCompaction>,
 }

@@ -1,16 +1,18 @@
-//! Compares the live state of a run with the state that is rebuilt from its stored rows (ACT-3). For tests.
+//! Compares the live state of a run with the state that is rebuilt from its stored rows (ACT-3).
+//! For tests.
 //!
-//! Every field of the state is named here, so that the compiler reports a new one. Each is compared, except
+//! Every field of the state is named here, so that the compiler reports a new one. Each is
+//! compared, except
 //! - clocks, which measure the time of this process;
-//! - work in flight (requested tasks, tickets of waiting callers, the plan of a summary), which the next incarnation
-//!   requests again;
-//! - what only a rebuild reads (answers, decisions and outcomes that are in rows of their own), which it handles as
-//!   inputs when it resumes;
-//! - what others record on the trace before the run is notified: the status of its open children, and the sub-agents of other
-//!   runs of the trace.
+//! - work in flight (requested tasks, tickets of waiting callers, the plan of a summary), which the
+//!   next incarnation requests again;
+//! - what only a rebuild reads (answers, decisions and outcomes that are in rows of their own),
+//!   which it handles as inputs when it resumes;
+//! - what others record on the trace before the run is notified: the status of its open children,
+//!   and the sub-agents of other runs of the trace.
 //!
-//! A check before the end of a run (hooks, callbacks, stored documents) may be made again, so a passed check may be missing
-//! in the rebuilt state, but not the other way round.
+//! A check before the end of a run (hooks, callbacks, stored documents) may be made again, so a
+//! passed check may be missing in the rebuilt state, but not the other way round.
 
 use std::{
     collections::{BTreeMap, HashSet},
@@ -60,7 +62,8 @@ impl Recorded {
 
 /// Sub-traces that the live run knows.
 struct KnownTraces<'a> {
-    /// Those of its children, if no child is open on them. Other sub-agents record their status themselves.
+    /// Those of its children, if no child is open on them. Other sub-agents record their status
+    /// themselves.
     ended: HashSet<&'a TraceId>,
     /// Those with a name among the collaborators, and those of its children.
     named: HashSet<&'a TraceId>,

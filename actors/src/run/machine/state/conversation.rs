@@ -28,8 +28,8 @@ pub(in crate::run::machine) struct Conversation {
     pub(in crate::run::machine) system_sequence: Option<u64>,
     /// Size of the last prompt in tokens, by our own count.
     pub(in crate::run::machine) prompt_tokens: u64,
-    /// Context window in tokens: as configured, or smaller after the model has refused a prompt that should have
-    /// fitted.
+    /// Context window in tokens: as configured, or smaller after the model has refused a prompt
+    /// that should have fitted.
     pub(in crate::run::machine) window: u64,
     /// Whether a model was asked for the name of the trace.
     pub(in crate::run::machine) naming: Naming,
@@ -42,8 +42,8 @@ pub(in crate::run::machine) struct Conversation {
 }
 
 impl Conversation {
-    /// Returns the context window after a service has rejected the last prompt: the window is smaller than assumed, as
-    /// the error may state, or the service counts more tokens.
+    /// Returns the context window after a service has rejected the last prompt: the window is
+    /// smaller than assumed, as the error may state, or the service counts more tokens.
     pub(in crate::run::machine) fn reduced_window(&self, error: &ErrorInfo) -> u64 {
         let stated_window = error.details["context_window"].as_u64().unwrap_or(u64::MAX);
         self.window
@@ -51,7 +51,8 @@ impl Conversation {
             .min(stated_window)
     }
 
-    /// Splits the transcript into the part that was changed when the prompt was rebuilt, and the rest.
+    /// Splits the transcript into the part that was changed when the prompt was rebuilt, and the
+    /// rest.
     pub(in crate::run::machine) fn split_at_rebuild(&self) -> (&[SizedMessage], &[SizedMessage]) {
         let through = self.rebuilt.as_ref().map_or(0, |rebuilt| rebuilt.through);
         let is_after = |entry: &SizedMessage| {
@@ -65,8 +66,9 @@ impl Conversation {
         self.transcript.split_at(end)
     }
 
-    /// Changes the prompt up to the last message: leaves out the messages of finished goals, shortens tool outputs that
-    /// the model has read and that are shown only once (ART-9), and drops the data that is bound to the old beginning.
+    /// Changes the prompt up to the last message: leaves out the messages of finished goals,
+    /// shortens tool outputs that the model has read and that are shown only once (ART-9), and
+    /// drops the data that is bound to the old beginning.
     pub(in crate::run::machine) fn rebuild(
         &mut self,
         spec: &RunSpec,
@@ -85,7 +87,8 @@ impl Conversation {
         self.are_changes_recorded = false;
     }
 
-    /// Returns the changes of the prompt that the next answer must record; `None` if an earlier one has.
+    /// Returns the changes of the prompt that the next answer must record; `None` if an earlier one
+    /// has.
     pub(in crate::run::machine) fn unrecorded_changes(&self) -> Option<Box<PromptChanges>> {
         if self.are_changes_recorded {
             return None;
@@ -97,7 +100,8 @@ impl Conversation {
         (changes != PromptChanges::default()).then(|| Box::new(changes))
     }
 
-    /// Makes the changes that an answer records, unless they were made already. A rebuild ends with a summary.
+    /// Makes the changes that an answer records, unless they were made already. A rebuild ends with
+    /// a summary.
     pub(in crate::run::machine) fn apply_recorded_changes(
         &mut self,
         spec: &RunSpec,
@@ -141,7 +145,8 @@ impl Conversation {
         self.rejected_files.extend(new);
     }
 
-    /// Forgets the changes of the messages that a summary has replaced. The next answer records the others again.
+    /// Forgets the changes of the messages that a summary has replaced. The next answer records the
+    /// others again.
     pub(in crate::run::machine) fn forget_summarized_changes(&mut self) {
         self.rebuilt = None;
         let transcript = &self.transcript;
@@ -153,8 +158,8 @@ impl Conversation {
         self.are_changes_recorded = false;
     }
 
-    /// Returns whether the prompt was rebuilt for this model. Another model has nothing of it in its cache, so it may
-    /// be rebuilt again.
+    /// Returns whether the prompt was rebuilt for this model. Another model has nothing of it in
+    /// its cache, so it may be rebuilt again.
     pub(in crate::run::machine) fn is_rebuilt_for(&self, model: &str) -> bool {
         self.rebuilt
             .as_ref()
@@ -184,8 +189,8 @@ impl Conversation {
         self.drop_bound_data(spec);
     }
 
-    /// Drops the data of earlier answers that services accept only after the same messages as before, and the context
-    /// that was sent with them, which the next request sends again.
+    /// Drops the data of earlier answers that services accept only after the same messages as
+    /// before, and the context that was sent with them, which the next request sends again.
     pub(in crate::run::machine) fn drop_bound_data(&mut self, spec: &RunSpec) {
         self.change(spec, has_bound_data, |message| message.provider_data = None);
         self.change(
@@ -195,7 +200,8 @@ impl Conversation {
         );
     }
 
-    /// Returns whether the answers since the last message of the user have data that is bound to the messages before.
+    /// Returns whether the answers since the last message of the user have data that is bound to
+    /// the messages before.
     pub(in crate::run::machine) fn ends_in_bound_data(&self) -> bool {
         let since_user = self
             .transcript
@@ -238,8 +244,8 @@ impl Conversation {
     }
 }
 
-/// Returns whether a message has data that its service accepts only after the same messages as before: the signed
-/// reasoning of Anthropic's models.
+/// Returns whether a message has data that its service accepts only after the same messages as
+/// before: the signed reasoning of Anthropic's models.
 fn has_bound_data(message: &Message) -> bool {
     message
         .provider_data

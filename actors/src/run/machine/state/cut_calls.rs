@@ -1,7 +1,7 @@
 //! Tool calls whose arguments were cut off at the token limit of an answer.
 //!
-//! Pure; part of the run state machine. The error of such a call asks the model for a smaller call. After three such
-//! answers in a row the run ends.
+//! Pure; part of the run state machine. The error of such a call asks the model for a smaller call.
+//! After three such answers in a row the run ends.
 
 use soong_protocol::{EndReason, Message, RunStatus};
 use soong_text::is_json_object;
@@ -21,7 +21,8 @@ pub(crate) struct TruncatedCalls {
 }
 
 impl TruncatedCalls {
-    /// Records an answer with calls. Returns the ending of the run if too many answers in a row were cut off.
+    /// Records an answer with calls. Returns the ending of the run if too many answers in a row
+    /// were cut off.
     pub(crate) fn record(&mut self, answer: &Message) -> Option<Termination> {
         let is_limited = answer.finish_reason.as_deref() == Some("length");
         let last = answer

@@ -5,7 +5,8 @@
 pub(crate) struct ReflectionState {
     /// The conversation that the run reflects on.
     pub(in crate::run::machine) conversation: Vec<crate::context::SizedMessage>,
-    /// Whether the learned experiences are being written (`writing`), and whether that has ended (`written`).
+    /// Whether the learned experiences are being written (`writing`), and whether that has ended
+    /// (`written`).
     pub(in crate::run::machine) is_writing: bool,
     pub(in crate::run::machine) is_written: bool,
 }

@@ -1,10 +1,10 @@
-//! Repetition: identical tool calls with identical results in a row, identical texts written with calls, and identical answers
-//! after a denial of a Stop hook.
+//! Repetition: identical tool calls with identical results in a row, identical texts written with
+//! calls, and identical answers after a denial of a Stop hook.
 
 /// Text that begins a note to the model about a repetition. The note is no part of the result.
 const NOTE_MARK: &str = "\n[note: You have ";
-/// Minimum length of a text written with calls that counts, in characters. Models introduce different calls with the same few
-/// words.
+/// Minimum length of a text written with calls that counts, in characters. Models introduce
+/// different calls with the same few words.
 const MIN_TEXT_CHARS: usize = 80;
 
 /// Calls and answers that the run repeats.
@@ -62,7 +62,8 @@ impl Repetition {
         }
     }
 
-    /// Records a call that has ended. `has_waited`: it took long, or waited for a person or a child, as polling does.
+    /// Records a call that has ended. `has_waited`: it took long, or waited for a person or a
+    /// child, as polling does.
     pub(in crate::run::machine) fn record_call(
         &mut self,
         call: RepeatedCall,

@@ -17,15 +17,18 @@ pub(in crate::run::machine) struct Usage {
     pub(in crate::run::machine) warned: Vec<BudgetDimension>,
     /// Model calls without an outcome.
     pub(in crate::run::machine) open_model_calls: OpenModelCalls,
-    /// Charges for calls that were lost with an earlier process. They are guessed, and do not count against budgets.
+    /// Charges for calls that were lost with an earlier process. They are guessed, and do not count
+    /// against budgets.
     pub(in crate::run::machine) excused: Consumed,
-    /// Whether the calls without an outcome were lost with their process, not only with their actor.
+    /// Whether the calls without an outcome were lost with their process, not only with their
+    /// actor.
     pub(in crate::run::machine) lost_process: bool,
     /// The lost calls of the current turn, as long as its prompt stays the same.
     pub(in crate::run::machine) lost_calls: LostCalls,
 }
 
-/// Lost calls of a turn whose charge is estimated. It is corrected when the service reports the size of their prompt.
+/// Lost calls of a turn whose charge is estimated. It is corrected when the service reports the
+/// size of their prompt.
 #[derive(Debug, Default)]
 pub(in crate::run::machine) struct LostCalls {
     /// Model and size of the last prompt by our own count, in tokens.
@@ -86,8 +89,9 @@ impl LostCalls {
 impl Usage {
     /// Applies an event to the charges for lost calls.
     ///
-    /// The charge for a call that was lost with its process is excused: the reservations of a killed process are unknown, so
-    /// the charge is a guess. The call was made, so it still counts as one.
+    /// The charge for a call that was lost with its process is excused: the reservations of a
+    /// killed process are unknown, so the charge is a guess. The call was made, so it still counts
+    /// as one.
     pub(in crate::run::machine) fn track_lost_calls(&mut self, event: &Event) {
         if let Event::Model(event) = event {
             self.lost_calls.apply(event, self.lost_process);
@@ -197,10 +201,12 @@ impl Default for Usage {
 pub(in crate::run::machine) struct Times {
     pub(in crate::run::machine) started_at: Option<Timestamp>,
     pub(in crate::run::machine) last_event_at: Option<Timestamp>,
-    /// Time that the run was active, in milliseconds: it was not queued, had a process, and did not wait for a user,
-    /// for a slot or for its turn with a model (SUB-7). Measured with a monotonic clock and stored with each append.
+    /// Time that the run was active, in milliseconds: it was not queued, had a process, and did not
+    /// wait for a user, for a slot or for its turn with a model (SUB-7). Measured with a monotonic
+    /// clock and stored with each append.
     pub(in crate::run::machine) used_ms: u64,
-    /// Time that the run was not active, computed from its events: for runs of versions that did not store `used_ms`.
+    /// Time that the run was not active, computed from its events: for runs of versions that did
+    /// not store `used_ms`.
     pub(in crate::run::machine) idle_ms: u64,
     /// Time of the last progress report to the parent.
     pub(in crate::run::machine) parent_notified_at: Option<Timestamp>,

@@ -4,7 +4,8 @@ use std::collections::HashMap;
 
 use soong_protocol::{PermissionDecision, PermissionMode, QuestionId, Timestamp};
 
-/// Whether a run waits for a user, the answers that were given before this incarnation, and the permission mode.
+/// Whether a run waits for a user, the answers that were given before this incarnation, and the
+/// permission mode.
 #[derive(Default)]
 pub(in crate::run::machine) struct Waiting {
     /// Time since which the run waits for a user.

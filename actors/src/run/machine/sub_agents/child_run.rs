@@ -30,7 +30,8 @@ impl Transition<'_, '_> {
         let mut number =
             (self.state.sub_agents.earlier.len() + self.state.sub_agents.children.len()) as u64 + 1;
         if self.state.phase == Phase::New {
-            // The active run numbers its sub-traces without counting those of this run. The offset keeps the ids different.
+            // The active run numbers its sub-traces without counting those of this run. The offset
+            // keeps the ids different.
             number += QUEUED_NUMBERS;
         }
         let request = &order.spec;
@@ -77,8 +78,8 @@ impl Transition<'_, '_> {
 }
 
 impl Transition<'_, '_> {
-    /// Returns the name of a child among the collaborators: that of the sub-trace that it continues, or a new one from
-    /// its task.
+    /// Returns the name of a child among the collaborators: that of the sub-trace that it
+    /// continues, or a new one from its task.
     fn collaborator_name(&mut self, order: &ChildRequest) -> String {
         let sub_agents = &mut self.state.sub_agents;
         let known = order
@@ -135,8 +136,8 @@ fn name_of_task(task: &str) -> String {
     }
 }
 
-/// Returns the settings of a child. A run that continues a sub-trace keeps the settings of the last run there. A model
-/// cannot widen its tools; a program can.
+/// Returns the settings of a child. A run that continues a sub-trace keeps the settings of the last
+/// run there. A model cannot widen its tools; a program can.
 fn child_settings(spec: &RunSpec, order: &ChildRequest, by_model: bool) -> RunSettings {
     let mut previous_settings = order.previous_settings.as_deref().cloned();
     if let Some(before) = previous_settings
@@ -189,9 +190,11 @@ fn child_settings(spec: &RunSpec, order: &ChildRequest, by_model: bool) -> RunSe
     }
 }
 
-/// Returns the tools of a child: the wanted ones (default: all) among the tools that its parent passes on.
+/// Returns the tools of a child: the wanted ones (default: all) among the tools that its parent
+/// passes on.
 fn child_tools(spec: &RunSpec, wanted: Option<&Vec<String>>) -> Vec<String> {
-    // SUB-6: a coordinator passes on all tools that it may ever use; other runs pass on at most their own tools.
+    // SUB-6: a coordinator passes on all tools that it may ever use; other runs pass on at most
+    // their own tools.
     let mut tools: Vec<String> = if spec.preset.coordinates || spec.settings.driven {
         spec.tools.ceiling.clone()
     } else {
@@ -207,8 +210,8 @@ fn child_tools(spec: &RunSpec, wanted: Option<&Vec<String>>) -> Vec<String> {
     tools
 }
 
-/// Returns the budget of a child: the requested one, limited to one level less than the parent's depth. A limit in USD
-/// is passed on to all descendants, because they need model prices then.
+/// Returns the budget of a child: the requested one, limited to one level less than the parent's
+/// depth. A limit in USD is passed on to all descendants, because they need model prices then.
 fn child_budget(child: Budget, parent: &Budget) -> Budget {
     let child_depth = parent.depth.map(|depth| depth.saturating_sub(1));
     Budget {

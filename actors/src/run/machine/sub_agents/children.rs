@@ -1,4 +1,5 @@
-//! The sub-agents of a run: its children, their results, and its current collaborators (SUB-4, SUB-8).
+//! The sub-agents of a run: its children, their results, and its current collaborators (SUB-4,
+//! SUB-8).
 //!
 //! Pure; part of the run state machine. Elsewhere: how children are started (`spawn.rs`).
 
@@ -129,8 +130,8 @@ impl RunState {
         }
     }
 
-    /// Sets the recorded status of a child that has no result. A late report must not overwrite the result, which may arrive
-    /// first after a restart.
+    /// Sets the recorded status of a child that has no result. A late report must not overwrite the
+    /// result, which may arrive first after a restart.
     pub(crate) fn child_changed(&mut self, run_id: &RunId, collaborator: Collaborator) {
         let child = self
             .sub_agents
@@ -196,8 +197,9 @@ impl RunState {
 }
 
 impl Transition<'_, '_> {
-    /// Sets the joint summary of each goal whose children have all ended (GOAL-3), including goals whose last child
-    /// ended while the run had no actor. A goal that the agent has closed keeps the summary that the agent gave.
+    /// Sets the joint summary of each goal whose children have all ended (GOAL-3), including goals
+    /// whose last child ended while the run had no actor. A goal that the agent has closed keeps
+    /// the summary that the agent gave.
     pub(crate) fn summarize_goals(&mut self) {
         let is_closed = |goal: &GoalId| {
             let goal = self.state.goals.get(goal);
@@ -258,8 +260,8 @@ impl Transition<'_, '_> {
         }
     }
 
-    /// Records the status of a run that a user started on the trace of a sub-agent, for the run that started the
-    /// sub-agent: it sees the status of this collaborator with its next message.
+    /// Records the status of a run that a user started on the trace of a sub-agent, for the run
+    /// that started the sub-agent: it sees the status of this collaborator with its next message.
     pub(crate) fn notify_parent_trace(&mut self, status: CollaboratorStatus) {
         let identity = &self.state.spec.identity;
         let is_reflection = self.state.spec.settings.reflects.is_some();
@@ -288,7 +290,8 @@ impl Transition<'_, '_> {
         )));
     }
 
-    /// Notifies the parent of the run's current status. Unless `immediately` is set, at most once per second (SUB-8).
+    /// Notifies the parent of the run's current status. Unless `immediately` is set, at most once
+    /// per second (SUB-8).
     pub(crate) fn notify_parent(&mut self, status: CollaboratorStatus, immediately: bool) {
         let Some(parent) = self.state.spec.identity.parent.clone() else {
             return;

@@ -1,8 +1,10 @@
-//! Children and collaborators that the program requests: with a handle, in a tool, or in a callback (RT-4).
+//! Children and collaborators that the program requests: with a handle, in a tool, or in a callback
+//! (RT-4).
 //!
 //! Pure; part of the run state machine.
 //!
-//! Invariant: a tool call that is repeated after a crash gets the children of its interrupted attempt, in order.
+//! Invariant: a tool call that is repeated after a crash gets the children of its interrupted
+//! attempt, in order.
 
 use soong_protocol::{Collaborator, ErrorCode, ErrorInfo, Run, SubAgentEvent};
 
@@ -85,7 +87,8 @@ impl Transition<'_, '_> {
         Ok(children)
     }
 
-    /// Returns the children that an interrupted attempt of the call started for the first of these requests.
+    /// Returns the children that an interrupted attempt of the call started for the first of these
+    /// requests.
     fn children_of_earlier_attempt(
         &mut self,
         call: &str,

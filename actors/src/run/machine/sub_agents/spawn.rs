@@ -1,10 +1,11 @@
-//! Spawning of child runs: validates the requests of `agent`, `evaluate` and programs against the limits, and records
-//! each child before it starts (SUB-1, SUB-6, SUB-7).
+//! Spawning of child runs: validates the requests of `agent`, `evaluate` and programs against the
+//! limits, and records each child before it starts (SUB-1, SUB-6, SUB-7).
 //!
 //! Pure; part of the run state machine.
 //!
-//! Elsewhere: requests of programs and tools (`requests.rs`), the settings of a child (`child_run.rs`); when a call may start, and the results of children
-//! (`scheduler.rs`, `outcome.rs`); admission of children (the sub-agent supervisor).
+//! Elsewhere: requests of programs and tools (`requests.rs`), the settings of a child
+//! (`child_run.rs`); when a call may start, and the results of children (`scheduler.rs`,
+//! `outcome.rs`); admission of children (the sub-agent supervisor).
 
 use std::collections::HashSet;
 
@@ -98,8 +99,8 @@ pub(super) fn validation_error(message: impl Into<String>) -> ErrorInfo {
 }
 
 impl Transition<'_, '_> {
-    /// Starts the children of a call. If the call continues a sub-trace, `before` holds the settings of its last run;
-    /// `None` until they have been read.
+    /// Starts the children of a call. If the call continues a sub-trace, `before` holds the
+    /// settings of its last run; `None` until they have been read.
     pub(crate) fn run_agent(
         &mut self,
         call: &ToolCall,
@@ -208,7 +209,8 @@ impl Transition<'_, '_> {
             .map(|_| ())
     }
 
-    /// Requests the settings of the sub-trace that a call continues. The child starts after they have been read.
+    /// Requests the settings of the sub-trace that a call continues. The child starts after they
+    /// have been read.
     fn read_settings(
         &mut self,
         call: &ToolCall,
@@ -225,7 +227,8 @@ impl Transition<'_, '_> {
         Ok(())
     }
 
-    /// Records all requested children in one commit, and requests their start (DUR-2a). They work on `goal_id`.
+    /// Records all requested children in one commit, and requests their start (DUR-2a). They work
+    /// on `goal_id`.
     pub(super) fn spawn(
         &mut self,
         requests: Vec<ChildRequest>,
@@ -338,8 +341,8 @@ impl Transition<'_, '_> {
         Ok(())
     }
 
-    /// Checks that a sub-trace can be continued: it belongs to this trace, its kind matches the tool, and no run is
-    /// active on it.
+    /// Checks that a sub-trace can be continued: it belongs to this trace, its kind matches the
+    /// tool, and no run is active on it.
     fn check_continued(&self, id: &TraceId, mode: ChildMode) -> Result<(), ErrorInfo> {
         let state = &self.state;
         let is_evaluation = id.child_mode() == Some(ChildMode::Evaluate);
@@ -472,7 +475,8 @@ pub(crate) fn check_initial_messages(messages: &[GivenMessage]) -> Result<(), Er
     }
 }
 
-/// Rejects messages that are not results of the open tool calls at the end of the conversation (RUN-3).
+/// Rejects messages that are not results of the open tool calls at the end of the conversation
+/// (RUN-3).
 pub(crate) fn check_tool_results(
     messages: &[GivenMessage],
     head: &Message,

@@ -1,4 +1,5 @@
-//! Approval of tool calls: a call that requires permission stays pending until it is granted or denied (PERM-1).
+//! Approval of tool calls: a call that requires permission stays pending until it is granted or
+//! denied (PERM-1).
 //!
 //! Pure; part of the run state machine.
 //!
@@ -7,7 +8,8 @@
 //! - Each call is asked for once, even if it is resumed after a crash (DUR-4).
 //! - A decision that arrives while the run is ending starts nothing (R6).
 //!
-//! Elsewhere: which calls require permission (`tasks/authorize.rs` and the tools), who decides (`permission.rs`).
+//! Elsewhere: which calls require permission (`tasks/authorize.rs` and the tools), who decides
+//! (`permission.rs`).
 
 use serde_json::json;
 use soong_protocol::{
@@ -99,7 +101,8 @@ impl Transition<'_, '_> {
             .push(Effect::Tool(ToolCallEffect::RequestPermission(id)));
     }
 
-    /// Applies the decision about a pending call. Decisions about other calls are too late, and ignored.
+    /// Applies the decision about a pending call. Decisions about other calls are too late, and
+    /// ignored.
     pub(crate) fn permission_decided(&mut self, answer: PermissionDecision) {
         let PermissionDecision {
             permission_id,
@@ -131,7 +134,8 @@ impl Transition<'_, '_> {
             by,
             reason,
         });
-        // The run no longer waits, whatever the decision. This is recorded before the consequences of the decision.
+        // The run no longer waits, whatever the decision. This is recorded before the consequences
+        // of the decision.
         if !others_wait {
             self.update_waiting();
         }

@@ -31,7 +31,8 @@ impl Transition<'_, '_> {
             };
             ErrorInfo::new(code, error.to_string())
         };
-        // All or nothing: the changes are applied to a copy, and its events are emitted only if none is rejected.
+        // All or nothing: the changes are applied to a copy, and its events are emitted only if
+        // none is rejected.
         let mut planned_goals = self.state.goals.clone();
         let mut events = Vec::new();
         let mut plan = |future: &mut soong_protocol::GoalTree, planned: Vec<GoalEvent>| {

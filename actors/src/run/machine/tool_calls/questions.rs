@@ -1,9 +1,10 @@
-//! Questions to users. A question is a row in the store. The tool call that asks it stays open until the user has
-//! answered (SUB-9).
+//! Questions to users. A question is a row in the store. The tool call that asks it stays open
+//! until the user has answered (SUB-9).
 //!
 //! This module is part of the run state machine and performs no I/O.
 //!
-//! Invariant: a question is asked once, even if the run's actor restarts. Its answer is read from its row.
+//! Invariant: a question is asked once, even if the run's actor restarts. Its answer is read from
+//! its row.
 //!
 //! Elsewhere: how an answer reaches the run (`runtime/questions.rs`).
 
@@ -31,7 +32,8 @@ use crate::run::machine::{
     transition::Transition,
 };
 
-/// Value of `for` in a `waiting` event if the run waits for an answer, or for an answer and a permission.
+/// Value of `for` in a `waiting` event if the run waits for an answer, or for an answer and a
+/// permission.
 const WAIT_QUESTION: &str = "question";
 /// Value of `for` in a `waiting` event if the run waits only for a permission.
 const WAIT_PERMISSION: &str = "permission";
@@ -138,8 +140,8 @@ impl Transition<'_, '_> {
         Ok(())
     }
 
-    /// Handles the answer to a question: it is the result of a call of `ask_human`, or goes to the tool that asked. If no
-    /// open call asks this question, it is kept for a tool that is repeated.
+    /// Handles the answer to a question: it is the result of a call of `ask_human`, or goes to the
+    /// tool that asked. If no open call asks this question, it is kept for a tool that is repeated.
     pub(crate) fn question_answered(&mut self, id: &QuestionId, answer: &str) {
         let Some(calls) = self.state.calls_mut() else {
             return;
@@ -176,7 +178,8 @@ impl Transition<'_, '_> {
         self.schedule();
     }
 
-    /// Records the question of a running tool. If its interrupted attempt got an answer, the tool gets that.
+    /// Records the question of a running tool. If its interrupted attempt got an answer, the tool
+    /// gets that.
     pub(crate) fn ask_for_tool(&mut self, request: QuestionRequest, ticket: u64) {
         let answer = match self.record_tool_question(request, ticket) {
             Ok(None) => return,
@@ -216,7 +219,8 @@ impl Transition<'_, '_> {
             earlier => QuestionId::new(format!("{first_id}-{}", earlier + 1)),
         };
         let pending = open.question.as_ref().map(|(id, _)| id.clone());
-        // A repeated call asks its earlier questions again, while the last one of its interrupted attempt is still open.
+        // A repeated call asks its earlier questions again, while the last one of its interrupted
+        // attempt is still open.
         let earlier_answer = self.state.waiting.tool_answers.remove(&question_id);
         if earlier_answer.is_none()
             && pending
@@ -276,7 +280,8 @@ impl Transition<'_, '_> {
         }
     }
 
-    /// Records that nobody waits for the answer to the open question of a tool: its call has an outcome.
+    /// Records that nobody waits for the answer to the open question of a tool: its call has an
+    /// outcome.
     pub(super) fn withdraw_tool_question(&mut self, call: &str) {
         let open = self.state.calls_mut().and_then(|calls| calls.get_mut(call));
         let Some((id, to)) = open
@@ -294,7 +299,8 @@ impl Transition<'_, '_> {
         self.emit(SubAgentEvent::CollaboratorUpdated { collaborator });
     }
 
-    /// Closes the calls that wait for an answer or a permission with the error `cancelled`, because the run is ending.
+    /// Closes the calls that wait for an answer or a permission with the error `cancelled`, because
+    /// the run is ending.
     pub(crate) fn withdraw_pending_calls(&mut self) {
         let Some(calls) = self.state.calls_mut() else {
             return;
@@ -321,8 +327,8 @@ impl Transition<'_, '_> {
         }
     }
 
-    /// If the run has started or stopped waiting for users, emits `waiting` or `resumed` and notifies the parent
-    /// (RUN-1).
+    /// If the run has started or stopped waiting for users, emits `waiting` or `resumed` and
+    /// notifies the parent (RUN-1).
     pub(crate) fn update_waiting(&mut self) {
         let waits = self.state.only_waits_for_user();
         if waits == self.state.waiting.since.is_some()

@@ -95,8 +95,8 @@ impl Transition<'_, '_> {
         self.schedule();
     }
 
-    /// Closes every open call: with the outcome that is recorded with its effect, otherwise as interrupted. None of
-    /// them is running any more.
+    /// Closes every open call: with the outcome that is recorded with its effect, otherwise as
+    /// interrupted. None of them is running any more.
     pub(crate) fn interrupt_calls(&mut self) {
         let mut recorded = std::mem::take(&mut self.state.edited_documents.recorded);
         let Some(calls) = self.state.calls_mut() else {

@@ -1,9 +1,9 @@
 //! Schedules the tool calls of a turn, and records their outcomes.
 //!
-//! Pure; part of the run state machine. Read-only calls and children run in parallel. A writing call is a barrier: it
-//! runs alone, and if it fails, the later calls of the turn are skipped (TOOL-3). `goal`, `agent`,
-//! `evaluate` and `ask_human` are executed by the state machine, because they change the run itself. The run's tasks
-//! execute every other tool.
+//! Pure; part of the run state machine. Read-only calls and children run in parallel. A writing
+//! call is a barrier: it runs alone, and if it fails, the later calls of the turn are skipped
+//! (TOOL-3). `goal`, `agent`, `evaluate` and `ask_human` are executed by the state machine, because
+//! they change the run itself. The run's tasks execute every other tool.
 
 use std::sync::Arc;
 
@@ -32,7 +32,8 @@ use crate::{
 };
 
 impl Transition<'_, '_> {
-    /// Records `tool_started` for every call of an answer, and starts every call that may start now.
+    /// Records `tool_started` for every call of an answer, and starts every call that may start
+    /// now.
     pub(crate) fn start_calls(&mut self) {
         let Some(calls) = self.state.calls_mut() else {
             return;
@@ -104,7 +105,8 @@ impl Transition<'_, '_> {
         }
     }
 
-    /// Returns a started call whose checks have ended. If the run is ending, the call is closed instead: no task runs it.
+    /// Returns a started call whose checks have ended. If the run is ending, the call is closed
+    /// instead: no task runs it.
     pub(crate) fn call_to_execute(&mut self, id: &str) -> Option<ToolCall> {
         let call = self.state.calls_mut()?.started(id)?.call.clone();
         if self.state.end.ending.is_none() {
@@ -242,8 +244,9 @@ impl Transition<'_, '_> {
         self.close_call_after(call, result, duration_ms, self.built_in_note(call));
     }
 
-    /// Returns the note about the shape of the arguments, for a call whose outcome comes from no task: that of a built-in
-    /// tool, whose schema is checked fast. Other calls that no task ends have failed, and get no note.
+    /// Returns the note about the shape of the arguments, for a call whose outcome comes from no
+    /// task: that of a built-in tool, whose schema is checked fast. Other calls that no task ends
+    /// have failed, and get no note.
     fn built_in_note(&self, call: &ToolCall) -> Option<String> {
         if !is_internal_tool(&call.name) && !changes_only_artifacts(&call.name) {
             return None;
@@ -419,7 +422,8 @@ impl Transition<'_, '_> {
         }
     }
 
-    /// Closes a call of `agent` or `evaluate` if all its children have ended. Results are in task order.
+    /// Closes a call of `agent` or `evaluate` if all its children have ended. Results are in task
+    /// order.
     pub(crate) fn close_if_children_ended(&mut self, id: &str) {
         let started = self.state.calls_mut().and_then(|calls| calls.started(id));
         let is_complete =
@@ -471,8 +475,8 @@ impl Transition<'_, '_> {
             )));
     }
 
-    /// Combines the results of a call's children, in task order; `None` if the call has none, or is that of another
-    /// tool.
+    /// Combines the results of a call's children, in task order; `None` if the call has none, or is
+    /// that of another tool.
     pub(crate) fn child_results_output(&self, call: &ToolCall) -> Option<ToolOutput> {
         let results = self
             .child_results(&call.id)

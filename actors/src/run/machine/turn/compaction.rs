@@ -3,10 +3,10 @@
 //! Pure; part of the run state machine.
 //!
 //! Invariants:
-//! - After a compaction, the next prompt still contains the last request of the caller, the goals and the active
-//!   collaborators.
-//! - A failed summary leaves the conversation unchanged. If the prompt does not fit then, its oldest messages are left
-//!   out without a summary.
+//! - After a compaction, the next prompt still contains the last request of the caller, the goals
+//!   and the active collaborators.
+//! - A failed summary leaves the conversation unchanged. If the prompt does not fit then, its
+//!   oldest messages are left out without a summary.
 //!
 //! Elsewhere: the text of the summary request (`context/`).
 
@@ -36,30 +36,31 @@ use crate::{
     },
 };
 
-/// Maximum number of summary attempts per turn, including failed ones. Also the maximum number of retries of a
-/// reflection whose prompt is too long.
+/// Maximum number of summary attempts per turn, including failed ones. Also the maximum number of
+/// retries of a reflection whose prompt is too long.
 const MAX_COMPACTION_ATTEMPTS: u32 = 3;
-/// Divisor of the context window: after a failed summary, the prompt must grow by 1/20 of the window before the next
-/// attempt. The required growth doubles with each consecutive failure.
+/// Divisor of the context window: after a failed summary, the prompt must grow by 1/20 of the
+/// window before the next attempt. The required growth doubles with each consecutive failure.
 const RETRY_GROWTH_DIVISOR: u64 = 20;
 /// Maximum number of times that the required growth is doubled; see [`RETRY_GROWTH_DIVISOR`].
 const MAX_RETRY_DOUBLINGS: u32 = 8;
 
 /// Divisor of the tokens of the messages: a summary must save at least 1/5 of them.
 const MIN_SAVING_DIVISOR: u64 = 5;
-/// Divisor of the prompt size: after a failed summary, the prompt must grow by at least 1/10 of its own size before the
-/// next attempt.
+/// Divisor of the prompt size: after a failed summary, the prompt must grow by at least 1/10 of its
+/// own size before the next attempt.
 const MIN_GROWTH_DIVISOR: u64 = 10;
 
-/// Divisor of the prompt size: a summary that makes the prompt less than 1/10 shorter gains too little.
+/// Divisor of the prompt size: a summary that makes the prompt less than 1/10 shorter gains too
+/// little.
 const MIN_GAIN_DIVISOR: u64 = 10;
-/// Number of summaries in a row that may gain too little. After them, the prompt must grow by a quarter of the window
-/// before the next attempt.
+/// Number of summaries in a row that may gain too little. After them, the prompt must grow by a
+/// quarter of the window before the next attempt.
 const MAX_SMALL_GAINS: u32 = 2;
 /// Divisor of the context window, see [`MAX_SMALL_GAINS`].
 const STOP_GROWTH_DIVISOR: u64 = 4;
-/// Share of the size above which prompts are summarized: a longer prompt that a service rejects for an unknown reason
-/// is probably too long.
+/// Share of the size above which prompts are summarized: a longer prompt that a service rejects for
+/// an unknown reason is probably too long.
 const NEARLY_FULL_RATIO: f64 = 0.8;
 
 /// A summary that may be requested.
@@ -115,7 +116,8 @@ impl RunState {
                 self.halt_if_ending();
             }
             ContextEvent::CompactionFailed { error, .. } => {
-                // The error of a summary that saves too little states how long the prompt would have been.
+                // The error of a summary that saves too little states how long the prompt would
+                // have been.
                 if let Some(tokens_after) = error.details["tokens_after"].as_u64() {
                     self.compaction.record_gain(
                         self.compaction.tokens_before,
@@ -123,10 +125,12 @@ impl RunState {
                         self.conversation.window,
                     );
                 }
-                // A summary request that a crash interrupted does not count as a failure of the summarizer.
+                // A summary request that a crash interrupted does not count as a failure of the
+                // summarizer.
                 if error.code != ErrorCode::Interrupted {
                     self.compaction.failed += 1;
-                    // Each attempt costs tokens, so the required growth doubles with every consecutive failure.
+                    // Each attempt costs tokens, so the required growth doubles with every
+                    // consecutive failure.
                     let growth = (self.conversation.window / RETRY_GROWTH_DIVISOR)
                         << self
                             .compaction
@@ -143,8 +147,9 @@ impl RunState {
         }
     }
 
-    /// Returns whether a service has rejected the last prompt probably because of its length: the prompt is nearly long
-    /// enough for a summary, and neither the status nor the code says another reason.
+    /// Returns whether a service has rejected the last prompt probably because of its length: the
+    /// prompt is nearly long enough for a summary, and neither the status nor the code says another
+    /// reason.
     fn is_rejected_when_nearly_full(&self, error: &ErrorInfo) -> bool {
         let is_bad_request = matches!(error.details["status"].as_u64(), Some(400 | 422));
         let is_about_file = error.details["is_about_file"] == true;
@@ -161,9 +166,10 @@ impl RunState {
         self.prompt_room_in(self.conversation.window)
     }
 
-    /// Returns the limits of the output of one tool call. The outputs of a turn must fit into the next prompt together,
-    /// because the last messages are never summarized. If the context window is small, each gets an equal part of what
-    /// it leaves for messages, and two parts are for the messages before them.
+    /// Returns the limits of the output of one tool call. The outputs of a turn must fit into the
+    /// next prompt together, because the last messages are never summarized. If the context window
+    /// is small, each gets an equal part of what it leaves for messages, and two parts are for the
+    /// messages before them.
     pub(in crate::run::machine) fn output_limits(&mut self) -> InlineLimits {
         let room_tokens = self
             .compaction_threshold()
@@ -180,8 +186,8 @@ impl RunState {
         window.saturating_sub(self.spec.model.answer_room.min(window / 2))
     }
 
-    /// Returns the oldest messages of the conversation that a summary may replace, and their range. The last `keep_recent`
-    /// messages are never among them. `None` if there are none.
+    /// Returns the oldest messages of the conversation that a summary may replace, and their range.
+    /// The last `keep_recent` messages are never among them. `None` if there are none.
     fn oldest_messages(
         &self,
         keep_recent: usize,
@@ -237,7 +243,8 @@ impl RunState {
         (share as u64).min(available_tokens)
     }
 
-    /// Returns whether the caller has requested a summary before the first model call, and none was attempted yet.
+    /// Returns whether the caller has requested a summary before the first model call, and none was
+    /// attempted yet.
     pub(super) fn is_compaction_requested(&self) -> bool {
         let attempts = self.compaction.completed + self.compaction.failed;
         self.spec.settings.compacts && self.turn.number == 0 && attempts == 0
@@ -248,7 +255,8 @@ impl RunState {
         let is_after_cut = |entry: &SizedMessage| {
             !is_summary(&entry.message) && entry.message.sequence >= covers.next
         };
-        // Keep the last covered request of the caller, unless a later one remains after the summary.
+        // Keep the last covered request of the caller, unless a later one remains after the
+        // summary.
         let has_later_request = self
             .conversation
             .transcript
@@ -279,14 +287,16 @@ impl CompactionState {
         }
     }
 
-    /// Returns whether the last summaries gained too little for a prompt of this size to be summarized again.
+    /// Returns whether the last summaries gained too little for a prompt of this size to be
+    /// summarized again.
     pub(super) fn has_stopped(&self, prompt_tokens: u64) -> bool {
         prompt_tokens <= self.stopped_below_tokens
     }
 }
 
 impl Transition<'_, '_> {
-    /// Requests a summary of the older part of the conversation, if one is possible. Returns whether it is.
+    /// Requests a summary of the older part of the conversation, if one is possible. Returns
+    /// whether it is.
     pub(super) fn begin_compaction(&mut self, tokens: u64) -> bool {
         let Some(plan) = self.plan_summary(tokens, self.state.conversation.window) else {
             return false;
@@ -295,9 +305,10 @@ impl Transition<'_, '_> {
         true
     }
 
-    /// Prepares a summary of the older part of the conversation for a context window of this size. Returns `None` if nothing
-    /// can be summarized, the request has too little room for the conversation, the run is a reflection,
-    /// [`MAX_COMPACTION_ATTEMPTS`] is reached, or the last summaries gained too little.
+    /// Prepares a summary of the older part of the conversation for a context window of this size.
+    /// Returns `None` if nothing can be summarized, the request has too little room for the
+    /// conversation, the run is a reflection, [`MAX_COMPACTION_ATTEMPTS`] is reached, or the last
+    /// summaries gained too little.
     fn plan_summary(&self, tokens: u64, window: u64) -> Option<SummaryPlan> {
         let state = &*self.state;
         // A reflection must not compact the conversation that it reviews.
@@ -311,11 +322,13 @@ impl Transition<'_, '_> {
         }
         let keep_recent = match state.is_compaction_requested() {
             true => 1,
-            // After each completed summary, the next one keeps only a quarter as many recent messages.
+            // After each completed summary, the next one keeps only a quarter as many recent
+            // messages.
             false => state.spec.context.keep_recent_messages >> (2 * state.compaction.completed),
         };
         let (covered, covers) = state.oldest_messages(keep_recent.max(1), window)?;
-        // The summarizer's context window may be smaller than configured, so each failure halves the next request.
+        // The summarizer's context window may be smaller than configured, so each failure halves
+        // the next request.
         let available_tokens = state.prompt_room_in(window);
         let max_tokens = if state.spec.auxiliary_models.summary_is_own_model {
             state
@@ -369,8 +382,9 @@ impl Transition<'_, '_> {
 
     /// Applies the summarizer's answer and continues the turn.
     ///
-    /// If the answer lacks the required sections, the summary is requested once more. If the second answer lacks them
-    /// too, it is accepted as plain text. A summary that saves too little is rejected.
+    /// If the answer lacks the required sections, the summary is requested once more. If the second
+    /// answer lacks them too, it is accepted as plain text. A summary that saves too little is
+    /// rejected.
     pub(crate) fn summary_completed(&mut self, answer: AuxiliaryAnswer) {
         let Some(PendingCompaction {
             covers,
@@ -438,8 +452,8 @@ impl Transition<'_, '_> {
         self.continue_or_halt();
     }
 
-    /// Leaves out the oldest messages without a summary, for a context window of this size. Returns whether the prompt, which
-    /// has `tokens`, gets shorter.
+    /// Leaves out the oldest messages without a summary, for a context window of this size. Returns
+    /// whether the prompt, which has `tokens`, gets shorter.
     pub(super) fn omit_oldest(&mut self, tokens: u64, window: u64) -> bool {
         let omission = self.plan_omission(tokens, window);
         let is_possible = omission.is_some();
@@ -449,8 +463,9 @@ impl Transition<'_, '_> {
         is_possible
     }
 
-    /// Prepares to leave out the oldest messages. Returns `None` if the prompt does not fit then either, if the last summaries
-    /// gained too little, or if the run is a reflection, which must read all of them.
+    /// Prepares to leave out the oldest messages. Returns `None` if the prompt does not fit then
+    /// either, if the last summaries gained too little, or if the run is a reflection, which must
+    /// read all of them.
     fn plan_omission(&mut self, tokens: u64, window: u64) -> Option<Omission> {
         if self.state.reflection.is_some() || self.state.compaction.has_stopped(tokens) {
             return None;
@@ -486,7 +501,8 @@ impl Transition<'_, '_> {
         });
     }
 
-    /// Records a summary that an earlier incarnation requested as failed. Its usage is estimated (BUD-1a).
+    /// Records a summary that an earlier incarnation requested as failed. Its usage is estimated
+    /// (BUD-1a).
     pub(crate) fn close_lost_summary(&mut self) {
         let summary = &self.state.spec.auxiliary_models.summary;
         let prompt_tokens = self
@@ -510,7 +526,8 @@ impl Transition<'_, '_> {
         }
     }
 
-    /// Returns the size, in tokens, that the prompt would have with the summary. The conversation is restored afterwards.
+    /// Returns the size, in tokens, that the prompt would have with the summary. The conversation
+    /// is restored afterwards.
     fn tokens_with_summary(&mut self, content: &str, covers: Covers) -> u64 {
         let summary = Arc::new(self.summary(content.to_owned(), covers));
         let conversation = self.state.conversation.clone();
@@ -520,8 +537,8 @@ impl Transition<'_, '_> {
         tokens
     }
 
-    /// Adds a summary message that records which messages it replaces, and returns its sequence number. The message has
-    /// no parent.
+    /// Adds a summary message that records which messages it replaces, and returns its sequence
+    /// number. The message has no parent.
     fn add_summary(&mut self, content: String, covers: Covers) -> u64 {
         let message = self.summary(content, covers);
         let sequence = message.sequence;
@@ -539,10 +556,11 @@ impl Transition<'_, '_> {
         message
     }
 
-    /// Retries with a shorter prompt after the provider rejected the prompt as too long, or once after it rejected a
-    /// nearly full prompt for an unknown reason.
+    /// Retries with a shorter prompt after the provider rejected the prompt as too long, or once
+    /// after it rejected a nearly full prompt for an unknown reason.
     ///
-    /// Returns `false` for other errors, if the run is ending, and if the prompt cannot be shortened further.
+    /// Returns `false` for other errors, if the run is ending, and if the prompt cannot be
+    /// shortened further.
     pub(crate) fn retry_with_compaction(&mut self, error: &ErrorInfo) -> bool {
         let is_too_long = error.code == ErrorCode::PromptTooLong;
         let may_be_too_long = self.state.is_rejected_when_nearly_full(error)
@@ -553,8 +571,8 @@ impl Transition<'_, '_> {
         let attempt = self.state.turn.attempt;
         let retries_reflection =
             is_too_long && self.state.reflection.is_some() && attempt <= MAX_COMPACTION_ATTEMPTS;
-        // The summary must fit into the smaller window that the event leads to. Without a summary there is no retry, and
-        // no event.
+        // The summary must fit into the smaller window that the event leads to. Without a summary
+        // there is no retry, and no event.
         let conversation = &self.state.conversation;
         let tokens = conversation.prompt_tokens;
         let window = conversation.reduced_window(error);
@@ -580,7 +598,8 @@ impl Transition<'_, '_> {
                 self.omit(omission, tokens);
                 self.call_model();
             }
-            // The window was reduced, so the next prompt includes less of the conversation under review.
+            // The window was reduced, so the next prompt includes less of the conversation under
+            // review.
             (None, None) => self.call_model(),
         }
         true

@@ -1,5 +1,5 @@
-//! TOOL-5: what a confined command cannot read, write or reach. If the kernel cannot confine commands, the tests print
-//! a message and are skipped.
+//! TOOL-5: what a confined command cannot read, write or reach. If the kernel cannot confine
+//! commands, the tests print a message and are skipped.
 
 use super::*;
 
@@ -310,7 +310,8 @@ async fn commands_cannot_access_keyrings_or_limits_of_others() {
     let shown = world.ok("ulimit -n 64 && ulimit -n").await;
     assert_eq!(shown, "64\n[exit status 0]", "its own limits are its own");
     if cfg!(target_arch = "x86_64") {
-        // keyctl(KEYCTL_JOIN_SESSION_KEYRING), keyctl(KEYCTL_LINK, user, session), add_key, request_key.
+        // keyctl(KEYCTL_JOIN_SESSION_KEYRING), keyctl(KEYCTL_LINK, user, session), add_key,
+        // request_key.
         for call in [
             "250, 1, 0",
             "250, 8, -4, -3",

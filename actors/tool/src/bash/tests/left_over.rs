@@ -1,4 +1,5 @@
-//! TOOL-5: no process of a command is left after the call, however the command tries to leave one running.
+//! TOOL-5: no process of a command is left after the call, however the command tries to leave one
+//! running.
 
 use std::time::Duration;
 
@@ -6,8 +7,8 @@ use soong_sandbox::{SpawnOptions, StartedProgram};
 
 use super::*;
 
-/// Commands that leave a process running. `SLEEP` is a `sleep` that can be distinguished from others. Each prints
-/// `ready`.
+/// Commands that leave a process running. `SLEEP` is a `sleep` that can be distinguished from
+/// others. Each prints `ready`.
 const LEFTOVER_COMMANDS: [(&str, &str); 15] = [
     ("a background child", "SLEEP & echo ready"),
     ("nohup", "nohup SLEEP >/dev/null 2>&1 & echo ready"),

@@ -1,7 +1,8 @@
-//! Rewrites parts of the document that client generators do not support, in a simpler form with the same meaning.
+//! Rewrites parts of the document that client generators do not support, in a simpler form with the
+//! same meaning.
 //!
-//! Pure. The generators reject tuples (`items: false`), alternatives inside of `allOf`, and bytes as arrays of
-//! numbers.
+//! Pure. The generators reject tuples (`items: false`), alternatives inside of `allOf`, and bytes
+//! as arrays of numbers.
 
 use serde_json::{Map, Value, json};
 
@@ -90,7 +91,8 @@ fn resolved<'a>(schema: &'a Value, schemas: &'a Value) -> &'a Value {
     schema
 }
 
-/// Merges the parts of `allOf` into one object if one of them has alternatives; otherwise returns `None`.
+/// Merges the parts of `allOf` into one object if one of them has alternatives; otherwise returns
+/// `None`.
 fn merged(schema: &Value, schemas: &Value) -> Option<Value> {
     let parts: Vec<&Value> = schema["allOf"]
         .as_array()?
@@ -128,7 +130,8 @@ fn merged(schema: &Value, schemas: &Value) -> Option<Value> {
     Some(merged)
 }
 
-/// Adds the properties of an object. If several variants have the same property, its values are combined.
+/// Adds the properties of an object. If several variants have the same property, its values are
+/// combined.
 fn add(properties: &mut Map<String, Value>, required: &mut Vec<Value>, object: &Value) {
     for (name, property) in object["properties"].as_object().into_iter().flatten() {
         match properties

@@ -81,7 +81,8 @@ const fn script(names: &'static str, keywords: &'static str) -> Language {
 
 const LANGUAGES: &[Language] = &[
     Language {
-        // A lifetime looks like the start of a character, so `'` is a quote only in front of `"` and `\`.
+        // A lifetime looks like the start of a character, so `'` is a quote only in front of `"`
+        // and `\`.
         quotes: &[
             Quote {
                 open: "'\"",
@@ -188,7 +189,8 @@ const LANGUAGES: &[Language] = &[
          next nil not or raise require rescue return self super then true unless until use when while with yield",
     ),
     Language {
-        // Output and texts in here-documents contain single quotes, so a string must end on its line.
+        // Output and texts in here-documents contain single quotes, so a string must end on its
+        // line.
         quotes: &[quote("'", false, false), DOUBLE],
         ..script(
             "sh bash shell zsh fish console shell-session dockerfile docker makefile make",

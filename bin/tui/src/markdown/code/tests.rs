@@ -4,7 +4,8 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// Returns the code with a letter in front of each colored piece: `c`omment, `s`tring, `n`umber, `k`eyword or key.
+/// Returns the code with a letter in front of each colored piece: `c`omment, `s`tring, `n`umber,
+/// `k`eyword or key.
 fn marked(code: &str, info: &str) -> String {
     let mark = |(style, text): (TextStyle, &str)| match style {
         TextStyle::Dim => format!("c<{text}>"),

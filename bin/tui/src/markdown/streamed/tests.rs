@@ -1,5 +1,5 @@
-//! Tests when blocks settle and how a text is finished, and that a text in pieces has the same lines as the complete
-//! text.
+//! Tests when blocks settle and how a text is finished, and that a text in pieces has the same
+//! lines as the complete text.
 
 use proptest::prelude::*;
 

@@ -195,7 +195,8 @@ fn label(row: &ActorRow, actor: &Actor, cells: CellWriter) -> StyledLine {
             line.push(TextStyle::Plain, &kind_name(view.kind));
         }
         None if actor.slug().is_some() => line.push(TextStyle::Plain, &actor.name()),
-        // Generated ids begin with their time, so the cut id is still useful; the full id is in the Facts pane.
+        // Generated ids begin with their time, so the cut id is still useful; the full id is in the
+        // Facts pane.
         None => {
             let id = text::cut(&text::safe_line(&view.id), MAX_ID_COLUMNS, cells.ellipsis());
             line.push(TextStyle::Plain, &format!("{} {id}", kind_name(view.kind)));

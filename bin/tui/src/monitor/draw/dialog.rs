@@ -108,7 +108,8 @@ pub(super) fn draw(monitor: &mut Monitor, buffer: &mut Buffer, area: Rect) {
     frame(monitor.cells, buffer, area, &title, &lines);
 }
 
-/// Renders who asks: the run, its session, and the project, because paths of the request are relative to it.
+/// Renders who asks: the run, its session, and the project, because paths of the request are
+/// relative to it.
 fn asker(
     actors: &ActorIndex,
     ask: &UserRequest,
@@ -129,8 +130,8 @@ fn asker(
         .collect()
 }
 
-/// Renders a pending request from a line on, as far as it fits; records whether its end has been visible. Paths in
-/// `project`, a folder, are shown relative to it.
+/// Renders a pending request from a line on, as far as it fits; records whether its end has been
+/// visible. Paths in `project`, a folder, are shown relative to it.
 fn ask(
     (ask, project): (&UserRequest, Option<&str>),
     typed: Option<&str>,
@@ -146,7 +147,8 @@ fn ask(
         .into_iter()
         .map(|row| StyledLine::of(row.style, row.text))
         .collect();
-    // Five rows are kept free for the position, the typed text and the keys, however long the request is.
+    // Five rows are kept free for the position, the typed text and the keys, however long the
+    // request is.
     let room = rows.saturating_sub(5).max(1);
     *from = (*from).min(said.len().saturating_sub(room));
     *is_read |= *from + room >= said.len();

@@ -1,4 +1,5 @@
-//! The Cost pane: tokens and cost of the run and of its children, and how much of each budget is used.
+//! The Cost pane: tokens and cost of the run and of its children, and how much of each budget is
+//! used.
 
 use std::cmp::Reverse;
 

@@ -195,7 +195,8 @@ fn run(page: &PaneContext<'_>, lines: &mut Vec<StyledLine>) {
     lines.extend(fact("recorded", TextStyle::Plain, &times, page));
 }
 
-/// Describes the prompt tokens that came from the provider's cache or were written to it. `None` if there are none.
+/// Describes the prompt tokens that came from the provider's cache or were written to it. `None` if
+/// there are none.
 fn cached(usage: &Stats) -> Option<String> {
     let Stats {
         prompt_tokens,

@@ -1,4 +1,5 @@
-//! The Prompt pane: the system messages of the run's trace in full: the instructions, and what was added to them later.
+//! The Prompt pane: the system messages of the run's trace in full: the instructions, and what was
+//! added to them later.
 
 use soong_protocol::{Message, Role};
 

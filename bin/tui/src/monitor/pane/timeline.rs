@@ -106,7 +106,8 @@ pub(super) fn lines(events: &[EventRecord], page: &PaneContext<'_>) -> Vec<Style
     lines
 }
 
-/// Returns an axis of `columns`: the times at its start, its quarters and its end, as far as there is room.
+/// Returns an axis of `columns`: the times at its start, its quarters and its end, as far as there
+/// is room.
 fn axis(total_ms: u64, columns: usize) -> String {
     let last = format::duration(total_ms);
     let end = columns.saturating_sub(text::width(&last));
@@ -127,8 +128,9 @@ fn agent_type(span: &TimelineSpan) -> &str {
     span.name.trim_start().split(' ').next().unwrap_or_default()
 }
 
-/// Returns, for each type of sub-agents, the length of the text with which the names of all of them start, up to the end
-/// of a word. Texts that are too short to be worth leaving out are not included.
+/// Returns, for each type of sub-agents, the length of the text with which the names of all of them
+/// start, up to the end of a word. Texts that are too short to be worth leaving out are not
+/// included.
 fn common_starts(spans: &[TimelineSpan]) -> HashMap<&str, usize> {
     let mut starts: HashMap<&str, (&str, usize)> = HashMap::new();
     for span in spans.iter().filter(|span| span.is_child) {
@@ -148,7 +150,8 @@ fn common_starts(spans: &[TimelineSpan]) -> HashMap<&str, usize> {
         .collect()
 }
 
-/// Returns the name of a span: for a sub-agent, its type and what its task has not in common with the others.
+/// Returns the name of a span: for a sub-agent, its type and what its task has not in common with
+/// the others.
 fn name(span: &TimelineSpan, starts: &HashMap<&str, usize>, ellipsis: &str) -> String {
     let kind = agent_type(span);
     match starts.get(kind).filter(|_| span.is_child) {
@@ -191,7 +194,8 @@ fn end(key: impl Into<String>, has_failed: bool) -> Vec<Change> {
     }]
 }
 
-/// Returns what an event begins and ends. `turn` is the number of the turn that the event belongs to.
+/// Returns what an event begins and ends. `turn` is the number of the turn that the event belongs
+/// to.
 fn changes(event: &Event, turn: u32) -> Vec<Change> {
     match event {
         Event::Model(ModelEvent::Retrying { .. }) => {

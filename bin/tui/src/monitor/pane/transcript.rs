@@ -1,4 +1,5 @@
-//! The Transcript pane: the messages of the run, and what its tools did, with diffs and the ends of outputs.
+//! The Transcript pane: the messages of the run, and what its tools did, with diffs and the ends of
+//! outputs.
 //!
 //! Elsewhere: the content of a step (`crate::transcript`).
 

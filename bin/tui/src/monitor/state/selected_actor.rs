@@ -1,5 +1,5 @@
-//! Actions on the selected actor: cancel, crash and export. Each opens a dialog, or shows a note on why it is not
-//! possible.
+//! Actions on the selected actor: cancel, crash and export. Each opens a dialog, or shows a note on
+//! why it is not possible.
 
 use soong_protocol::{RunId, Timestamp, tree::ActorKind};
 

@@ -1,4 +1,5 @@
-//! The panes of a run that are shown with a letter: Diff, Cost and Prompt; and the line of the filter.
+//! The panes of a run that are shown with a letter: Diff, Cost and Prompt; and the line of the
+//! filter.
 
 use serde_json::json;
 use soong_protocol::{

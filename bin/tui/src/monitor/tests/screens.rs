@@ -1,4 +1,5 @@
-//! Screen snapshots. After an intended change, run with `INSTA_UPDATE=always` and review the difference.
+//! Screen snapshots. After an intended change, run with `INSTA_UPDATE=always` and review the
+//! difference.
 
 use insta::assert_snapshot;
 use proptest::prelude::*;

@@ -9,8 +9,9 @@ use super::{DisplayState, RunRow, RunTable, RunUsage, format_activity};
 use crate::{spent::Spent, text};
 
 impl RunTable {
-    /// Updates the runs of the table that have not ended from a snapshot of the supervision tree. Adds sub-agents
-    /// that started before the events were followed, for example those of a resumed run.
+    /// Updates the runs of the table that have not ended from a snapshot of the supervision tree.
+    /// Adds sub-agents that started before the events were followed, for example those of a resumed
+    /// run.
     pub fn apply_tree(&mut self, view: &ActorView) {
         if let Some(run) = &view.run
             && let Some(entry) = self.entry_or_add(view, run)
@@ -38,8 +39,9 @@ impl RunTable {
         }
     }
 
-    /// Returns the row of a run of the tree. Adds it for a sub-agent of the top-level run; events of that run report its
-    /// end. Returns `None` for another run without a row, and for a sub-agent that has ended.
+    /// Returns the row of a run of the tree. Adds it for a sub-agent of the top-level run; events
+    /// of that run report its end. Returns `None` for another run without a row, and for a
+    /// sub-agent that has ended.
     fn entry_or_add(&mut self, view: &ActorView, run: &RunView) -> Option<&mut RunRow> {
         let id = RunId::new(view.id.as_str());
         if let Some(at) = self.entries.iter().position(|entry| entry.run_id == id) {
