@@ -168,7 +168,8 @@ impl Permissions {
     /// permissions of its session.
     pub(crate) fn verdict(
         &self,
-        (session, settings): (&SessionId, &RunSettings),
+        session: &SessionId,
+        settings: &RunSettings,
         project: &Path,
         tool: &str,
         demand: &AccessRequest,
@@ -181,7 +182,7 @@ impl Permissions {
         let granted: Vec<Grant> = self.allow_rules.iter().cloned().chain(of_run).collect();
         let denied = self.effective_deny_rules(settings);
         if tool == BASH {
-            return self.command_verdict(session, project, demand, (&granted, &denied));
+            return self.command_verdict(session, project, demand, &granted, &denied);
         }
         if denied
             .iter()
@@ -203,14 +204,15 @@ impl Permissions {
     /// Returns whether a permission mode allows a call that no rule decides (PERM-2).
     pub(crate) fn mode_allows(
         &self,
-        (session, mode): (&SessionId, PermissionMode),
+        session: &SessionId,
+        mode: PermissionMode,
         project: &Path,
         tool: &str,
         demand: &AccessRequest,
     ) -> bool {
         let granted = Grant::of_mode(mode);
         if tool == BASH {
-            return self.command_verdict(session, project, demand, (&granted, &[]))
+            return self.command_verdict(session, project, demand, &granted, &[])
                 == CommandVerdict::Allow;
         }
         granted
@@ -234,7 +236,8 @@ impl Permissions {
         session: &SessionId,
         project: &Path,
         demand: &AccessRequest,
-        (granted, denied): (&[Grant], &[Grant]),
+        granted: &[Grant],
+        denied: &[Grant],
     ) -> CommandVerdict {
         let is_unconfined = demand.scope == Scope::Unconfined;
         let granted: Vec<&Grant> = granted
@@ -299,7 +302,7 @@ impl Permissions {
                         .is_some_and(|granted| granted.iter().any(is_same));
             }
         };
-        self.command_verdict(session, Path::new(directory), demand, (&[], &[]))
+        self.command_verdict(session, Path::new(directory), demand, &[], &[])
             == CommandVerdict::Allow
     }
 

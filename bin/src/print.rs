@@ -100,14 +100,17 @@ pub(crate) fn error_line(line: &str) {
 
 /// Prints a note to standard error, wrapped between words at a terminal.
 pub(crate) fn note(note: &str) {
-    let unstyled = (Paint { on: false }, TextStyle::Plain, "note:");
-    wrap_after(
+    let unstyled = Paint { on: false };
+    let on_terminal = std::io::stderr().is_terminal();
+    for line in wrap_after(
         unstyled,
+        TextStyle::Plain,
+        "note:",
         &format!(" {note}"),
-        std::io::stderr().is_terminal(),
-    )
-    .iter()
-    .for_each(|line| error_line(line));
+        on_terminal,
+    ) {
+        error_line(&line);
+    }
 }
 
 /// Prints the failure to standard error and returns the exit code.
@@ -120,7 +123,7 @@ pub(crate) fn failure(failure: &Failure, terminal: &Terminal) -> ExitCode {
         };
         let what = format!(" {}", text::safe_line(&failure.what));
         let is_terminal = std::io::stderr().is_terminal();
-        wrap_after((paint, style, head), &what, is_terminal)
+        wrap_after(paint, style, head, &what, is_terminal)
             .iter()
             .for_each(|line| error_line(line));
         for line in failure.advice.lines().filter(|line| !line.is_empty()) {
@@ -173,7 +176,9 @@ fn wrap(text: &str, on_terminal: bool) -> Vec<String> {
 /// Returns the lines of a safe text that begins with a styled word. On a terminal of known width,
 /// it is wrapped between words.
 pub(crate) fn wrap_after(
-    (paint, style, head): (Paint, TextStyle, &str),
+    paint: Paint,
+    style: TextStyle,
+    head: &str,
     rest: &str,
     on_terminal: bool,
 ) -> Vec<String> {

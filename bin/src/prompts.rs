@@ -245,11 +245,14 @@ async fn show_request(
                 .await
                 .ok()
                 .map(|found| found.session);
+            let (columns, page) = prompt_size();
             Some(PermissionPrompt::new(
                 asked,
-                (asker, session.as_ref()),
+                asker,
+                session.as_ref(),
                 paint,
-                prompt_size(),
+                columns,
+                page,
             ))
         }
     }
@@ -277,7 +280,7 @@ fn show_question(question: &Question, asker: Option<&str>) {
     let mut rows = vec![Row::plain(format!("question{about}:"))];
     rows.extend(with_margin(&question.question).into_iter().map(Row::plain));
     let rows = wrap_rows(rows, prompt_size().0);
-    show_rows(&rows, (0, rows.len()), Paint { on: false });
+    show_rows(&rows, 0, rows.len(), Paint { on: false });
 }
 
 /// Returns the width of a row in columns and the height of a page in rows for the terminal of
@@ -304,7 +307,7 @@ pub(crate) fn list_columns() -> usize {
 }
 
 /// Prints rows `from` to `to` of a request. The first row of the request starts with `? `.
-fn show_rows(rows: &[Row], (from, to): (usize, usize), paint: Paint) {
+fn show_rows(rows: &[Row], from: usize, to: usize, paint: Paint) {
     for (at, row) in rows.iter().enumerate().take(to).skip(from) {
         let mark = if at == 0 { "? " } else { "  " };
         print::error_line(&format!("{mark}{}", paint.paint(row.style, &row.text)));
@@ -328,9 +331,11 @@ impl PermissionPrompt {
     /// `asker`: description of the child run that asks. `session`: its session, if it can be read.
     fn new(
         asked: &Permission,
-        (asker, session): (Option<&str>, Option<&Session>),
+        asker: Option<&str>,
+        session: Option<&Session>,
         paint: Paint,
-        (columns, page): (usize, usize),
+        columns: usize,
+        page: usize,
     ) -> Self {
         let mut rows = permission_rows(asked, session.map(|session| session.project_dir.as_str()));
         let agent = asker.or_else(|| asked.chain.last().map(|link| link.agent_type.as_str()));
@@ -358,7 +363,7 @@ impl PermissionPrompt {
     /// Shows the next page. The row that repeats the target is the last row of the last page.
     fn show_next_page(&mut self) {
         let to = (self.shown_rows + self.page_rows).min(self.rows.len());
-        show_rows(&self.rows, (self.shown_rows, to), self.paint);
+        show_rows(&self.rows, self.shown_rows, to, self.paint);
         self.shown_rows = to;
         if !self.is_fully_shown() {
             print::error_line(&format!(
@@ -530,7 +535,7 @@ mod tests {
                 task: forged.clone(),
             };
             call.chain = vec![link.clone(), link];
-            let shown = PermissionPrompt::new(&call, (Some(&forged), None), PLAIN, (columns, 30));
+            let shown = PermissionPrompt::new(&call, Some(&forged), None, PLAIN, columns, 30);
             let starts = [
                 "bash requests",
                 "agent ",
@@ -558,7 +563,7 @@ mod tests {
     #[test]
     fn page_fits_the_terminal_height() {
         let call = asked(serde_json::json!({ "command": "a\n".repeat(12) }));
-        let shown = PermissionPrompt::new(&call, (None, None), PLAIN, (78, 6));
+        let shown = PermissionPrompt::new(&call, None, None, PLAIN, 78, 6);
         assert_eq!((shown.shown_rows, shown.is_fully_shown()), (6, false));
     }
 
@@ -566,9 +571,11 @@ mod tests {
     fn long_call_can_be_allowed_only_after_its_end_was_shown() {
         let mut shown = PermissionPrompt::new(
             &asked(serde_json::json!({ "command": "x".repeat(4_500) })),
-            (None, None),
+            None,
+            None,
             PLAIN,
-            (78, 30),
+            78,
+            30,
         );
         assert!(!shown.is_fully_shown() && shown.prompt().contains("v(iew"));
         assert!(
@@ -581,9 +588,11 @@ mod tests {
         assert!(shown.is_fully_shown() && shown.objection(Decision::AllowOnce).is_none());
         let short = PermissionPrompt::new(
             &asked(serde_json::json!({ "command": "make" })),
-            (None, None),
+            None,
+            None,
             PLAIN,
-            (78, 30),
+            78,
+            30,
         );
         assert!(short.is_fully_shown() && short.objection(Decision::AllowOnce).is_none());
     }
@@ -592,7 +601,7 @@ mod tests {
     fn session_grant_is_not_offered_for_single_call_scope() {
         let mut call = asked(serde_json::json!({ "command": "rm -r x" }));
         call.demand.scope = soong::protocol::Scope::Call;
-        let shown = PermissionPrompt::new(&call, (None, None), PLAIN, (78, 30));
+        let shown = PermissionPrompt::new(&call, None, None, PLAIN, 78, 30);
         assert!(
             !shown.prompt().contains("always")
                 && shown.objection(Decision::AllowForSession).is_some()

@@ -164,7 +164,8 @@ async fn session(runtime: &Runtime, id: &str) -> Result<ArtifactOwner, BenchErro
 async fn save_all(
     service: &Arc<dyn ArtifactService>,
     place: &ArtifactOwner,
-    (prefix, bytes): (&str, &bytes::Bytes),
+    prefix: &str,
+    bytes: &bytes::Bytes,
     count: usize,
     at_once: usize,
 ) -> Result<f64, BenchError> {
@@ -206,7 +207,7 @@ async fn saves(
             let floors = tempfile::tempdir_in(dir)?;
             let floor = floor_at_once(floors.path(), &bytes, count, at_once)?;
             let prefix = format!("r{round}-{size}-{at_once}-");
-            let rate = save_all(&service, place, (&prefix, &bytes), count, at_once).await?;
+            let rate = save_all(&service, place, &prefix, &bytes, count, at_once).await?;
             rows.add(
                 &format!("saves of {name}, {at_once} at once"),
                 "1/s",
@@ -419,7 +420,7 @@ async fn fill(runtime: &Runtime) -> Result<(ArtifactOwner, ArtifactOwner), Bench
     let read = session(runtime, "versions").await?;
     let service = runtime.artifacts().service();
     let bytes: bytes::Bytes = vec![b'x'; 300].into();
-    save_all(&service, &listed, ("part", &bytes), MANY, 64).await?;
+    save_all(&service, &listed, "part", &bytes, MANY, 64).await?;
     for _ in 0..VERSIONS {
         service
             .save(&read, Save::new("versions", "text/plain", bytes.clone()))

@@ -167,7 +167,8 @@ async fn read_with_breaks(
     served: &TestServer,
     random: &mut Random,
     path: &str,
-    (tree, over_socket): (bool, bool),
+    tree: bool,
+    over_socket: bool,
     mut until: impl FnMut(&Value) -> bool,
 ) -> Vec<u64> {
     let mut seen = Vec::new();
@@ -226,8 +227,7 @@ async fn broken_connections_lose_and_repeat_no_event() {
             let run = accepted["run_id"].clone();
             let path = format!("/api/traces/{session}");
             let ends = |event: &Value| event["event"] == "run_completed" && event["run_id"] == run;
-            let seen =
-                read_with_breaks(&served, &mut random, &path, (tree, over_socket), ends).await;
+            let seen = read_with_breaks(&served, &mut random, &path, tree, over_socket, ends).await;
             let wanted: Vec<u64> = (1..=seen.len() as u64).collect();
             assert_eq!(seen, wanted, "tree {tree}, WebSocket {over_socket}");
             assert!(seen.len() > 30, "{}", seen.len());

@@ -158,7 +158,7 @@ pub(crate) struct Call<'a> {
     pub(crate) params: &'a Map<String, Value>,
     pub(crate) names: &'a ToolNames,
     /// Parameters that the API rejects, and those that the model rejects. They are not sent.
-    pub(crate) rejected_params: (&'static [&'static str], &'static [String]),
+    pub(crate) rejected_params: RejectedParams,
     /// The service, without a model.
     pub(crate) source: &'a ModelSource,
     pub(crate) adaptation: Adaptation,
@@ -237,14 +237,22 @@ impl<'a> Call<'a> {
             .filter(|(name, _)| !of_request.contains_key(*name))
             .chain(of_request);
         all.filter(move |(name, _)| {
-            !is_rejected(rejected, name) && !OWN_FIELDS.contains(&name.as_str())
+            !rejected.contains(name) && !OWN_FIELDS.contains(&name.as_str())
         })
     }
 }
 
-/// Returns whether the API or the model rejects a parameter.
-fn is_rejected((by_api, by_model): (&[&str], &[String]), name: &str) -> bool {
-    by_api.contains(&name) || by_model.iter().any(|rejected| rejected == name)
+/// Parameters that are not sent, because the API or the model rejects them.
+#[derive(Clone, Copy)]
+pub(crate) struct RejectedParams {
+    by_api: &'static [&'static str],
+    by_model: &'static [String],
+}
+
+impl RejectedParams {
+    fn contains(self, name: &str) -> bool {
+        self.by_api.contains(&name) || self.by_model.iter().any(|rejected| rejected == name)
+    }
 }
 
 /// A model service with one API.
@@ -406,10 +414,10 @@ impl<A: Api> Service<A> {
         let known = self.adaptation(model);
         let names = ToolNames::of(request);
         let entry = ModelCatalog::built_in().find(model);
-        let rejected_params = (
-            self.rejected_by_api,
-            entry.map_or(&[][..], |entry| &entry.rejected_params[..]),
-        );
+        let rejected_params = RejectedParams {
+            by_api: self.rejected_by_api,
+            by_model: entry.map_or(&[][..], |entry| &entry.rejected_params[..]),
+        };
         let mut call = Call {
             model,
             max_output_tokens: [request.max_output_tokens, self.max_output_tokens]
@@ -419,7 +427,7 @@ impl<A: Api> Service<A> {
             temperature: request
                 .temperature
                 .or(self.temperature)
-                .filter(|_| !is_rejected(rejected_params, "temperature")),
+                .filter(|_| !rejected_params.contains("temperature")),
             rejected_params,
             effort: request.effort.or_else(|| {
                 self.effort

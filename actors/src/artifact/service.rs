@@ -99,14 +99,16 @@ impl ArtifactHandle {
         self.store.inventory(owner).await
     }
 
-    /// Plans how the documents of a trace get the text again that they had at `lsn`.
+    /// Plans how the documents of a trace get the text again that they had at `lsn`: see
+    /// [`ArtifactStore::plan_restore`].
     pub(crate) async fn plan_restore(
         &self,
         trace: &TraceId,
-        by: (&RunId, Option<&RunId>),
+        run: &RunId,
+        reported_by: Option<&RunId>,
         lsn: u64,
     ) -> Result<RestorePlan, ErrorInfo> {
-        self.store.plan_restore(trace, by, lsn).await
+        self.store.plan_restore(trace, run, reported_by, lsn).await
     }
 
     /// Forgets what is held in memory of documents that were restored.

@@ -51,7 +51,9 @@ impl Approvals {
         config: &PermissionsConfig,
         permissions: Arc<Permissions>,
         runs: Arc<RunRegistry>,
-        (journal, reader, lifetime): (JournalHandle, StoreReader, Lifetime),
+        journal: JournalHandle,
+        reader: StoreReader,
+        lifetime: Lifetime,
     ) -> Self {
         let remembers = config.remember == RememberPolicy::Session;
         let timeout_s = config.timeout_s;

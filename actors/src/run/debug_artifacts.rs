@@ -46,7 +46,8 @@ impl DebugArtifacts {
     pub(crate) async fn store_model_call(
         &self,
         run: &RunIdentity,
-        (purpose, model): (&str, &str),
+        purpose: &str,
+        model: &str,
         request: &ModelRequest,
         outcome: &Result<Completion, ErrorInfo>,
     ) {

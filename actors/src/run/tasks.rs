@@ -182,7 +182,7 @@ impl RunTasks {
                 .models
                 .call_model(&spec, call, &mut observer)
                 .instrument(span.clone());
-            let mut outcome = until_cancelled((MODEL, &token, &services.redactor), pin!(calling))
+            let mut outcome = until_cancelled(MODEL, &token, &services.redactor, pin!(calling))
                 .await
                 .flatten();
             let mut answer_check = None;
@@ -261,7 +261,7 @@ impl RunTasks {
                 mailbox.clone(),
             );
             let calling = services.models.summarize(&spec, call, &mut observer);
-            let summary = until_cancelled((MODEL, &token, &services.redactor), pin!(calling))
+            let summary = until_cancelled(MODEL, &token, &services.redactor, pin!(calling))
                 .await
                 .flatten();
             let input = match summary {
@@ -326,8 +326,7 @@ impl RunTasks {
                 .tools
                 .run(run, job, context, note)
                 .instrument(span.clone());
-            let attempt =
-                until_cancelled(("the tool", &token, &services.redactor), pin!(work)).await;
+            let attempt = until_cancelled("the tool", &token, &services.redactor, pin!(work)).await;
             let (result, reports) =
                 match attempt.unwrap_or_else(|error| ToolAttempt::ended(Err(error))) {
                     ToolAttempt::Ended(result, reports) => {
@@ -579,7 +578,9 @@ const MODEL: &str = "the model provider";
 /// component, are errors. The caller pins the work, because a future that is passed by value is
 /// stored twice.
 async fn until_cancelled<T>(
-    (component, token, redactor): (&str, &CancellationToken, &Redactor),
+    component: &str,
+    token: &CancellationToken,
+    redactor: &Redactor,
     work: Pin<&mut impl Future<Output = T>>,
 ) -> Result<T, ErrorInfo> {
     tokio::select! {
@@ -638,12 +639,12 @@ async fn load(services: &TaskServices, live: &RunEntry) -> Result<LoadedRun, Err
         })
         .await?;
     if let Some(Ok(way_back)) = &mut stored.rewind {
-        let by = (&live.identity.run_id, Some(&live.identity.run_id));
-        match services
+        let run_id = &live.identity.run_id;
+        let planned = services
             .artifacts
-            .plan_restore(&live.identity.trace_id, by, way_back.lsn)
-            .await
-        {
+            .plan_restore(&live.identity.trace_id, run_id, Some(run_id), way_back.lsn)
+            .await;
+        match planned {
             Ok(plan) => {
                 way_back.document_writes = plan.writes;
                 way_back.restored = plan.restored;

@@ -263,7 +263,7 @@ impl Runtime {
         } else {
             content
         };
-        let mut settings = self.settings(&start, (mode, resumes), before.as_ref(), known)?;
+        let mut settings = self.settings(&start, mode, resumes, before.as_ref(), known)?;
         let chooses_agent = before.is_none() && mode == RunMode::Normal && !start.driven;
         if chooses_agent && start.agent.preset.is_none() && start.agent.system_prompt.is_none() {
             self.choose_small_preset(&mut settings).await;
@@ -327,7 +327,8 @@ impl Runtime {
         let rows = first_rows(
             &run,
             message,
-            (&spec.model.name, start.session.name),
+            &spec.model.name,
+            start.session.name,
             &project_dir,
             stored.is_none(),
         );
@@ -505,7 +506,8 @@ impl Runtime {
     fn settings(
         &self,
         start: &RunRequest,
-        (mode, resumes): (RunMode, bool),
+        mode: RunMode,
+        resumes: bool,
         before: Option<&InheritedSettings>,
         known: Option<&ExistingSession>,
     ) -> Result<RunSettings, ErrorInfo> {
@@ -658,7 +660,8 @@ fn name_of(task: &str) -> String {
 fn first_rows(
     run: &Run,
     task: String,
-    (model, name): (&str, Option<String>),
+    model: &str,
+    name: Option<String>,
     project_dir: &Path,
     is_new: bool,
 ) -> Vec<Write> {

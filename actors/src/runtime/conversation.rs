@@ -107,7 +107,7 @@ impl Sessions<'_> {
             Some(last) => {
                 services
                     .artifacts
-                    .plan_restore(trace, (&last.run_id, None), lsn)
+                    .plan_restore(trace, &last.run_id, None, lsn)
                     .await?
             }
             None => RestorePlan::default(), // a copy without runs: it has no edits

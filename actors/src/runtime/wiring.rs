@@ -102,12 +102,13 @@ pub(super) fn wire(open: OpenStore, settings: Settings) -> Result<Wired, ErrorIn
         journal.clone(),
         lifetime.clone(),
     ));
-    let store = (journal.clone(), reader.clone(), lifetime.clone());
     let approvals = Approvals::new(
         &config.permissions,
         Arc::clone(&permissions),
         Arc::clone(&runs),
-        store,
+        journal.clone(),
+        reader.clone(),
+        lifetime.clone(),
     );
     let approvals = Arc::new(approvals);
     let finalizer = Arc::new(Finalizer {

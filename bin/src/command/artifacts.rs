@@ -59,7 +59,7 @@ pub(super) async fn read_command(
         }
         A::Diff { name, from, to, of } => {
             let artifacts = open(context, of, Some(name)).await?;
-            diff::diff(context, &artifacts, name, (*from, *to)).await?;
+            diff::diff(context, &artifacts, name, *from, *to).await?;
         }
         A::Get {
             name,

@@ -127,18 +127,15 @@ async fn check_model(
     options: &cli::Chat,
     project: Option<&Path>,
 ) -> Result<Option<String>, Failure> {
-    let session = (
-        options.session.as_deref(),
-        None,
-        options.continued.is_some(),
-    );
+    let session = options.session.as_deref();
+    let is_last = options.continued.is_some();
     let is_reset =
         options.agent.agent_type.is_some() || options.reset.contains(&cli::Setting::Model);
     let last = || {
         if is_reset {
             None
         } else {
-            last_model(home, session, project)
+            last_model(home, session, None, is_last, project)
         }
     };
     let model = options.agent.model.clone().or_else(last);

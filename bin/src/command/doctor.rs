@@ -118,7 +118,9 @@ impl Check {
         let word = text::pad(word, 7);
         let finding = format!("  {}: {}", self.name, text::safe_line(&self.finding));
         let lines = print::wrap_after(
-            (context.terminal.stdout, style, &word),
+            context.terminal.stdout,
+            style,
+            &word,
             &finding,
             context.terminal.has_stdout,
         );

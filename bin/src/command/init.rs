@@ -49,7 +49,7 @@ pub(super) fn init(context: &Context<'_>, options: &cli::Init) -> Result<Exit, F
     }
     let found = block_on_current_thread(async { Ok(search::find(&context.environment).await) })?;
     let asks = !options.yes && !context.global.json && prompts::is_interactive();
-    let (model, checks) = choose(context, (&home, &path), found, asks)?;
+    let (model, checks) = choose(context, &home, &path, found, asks)?;
     write(context, &path, &model.config_text(), options.force)?;
     print_written(context, &path, Some((&model, checks)))
 }
@@ -61,7 +61,8 @@ pub(super) fn init(context: &Context<'_>, options: &cli::Init) -> Result<Exit, F
 /// No model was found or chosen; without questions, also a model that does not work.
 fn choose(
     context: &Context<'_>,
-    (home, path): (&Path, &Path),
+    home: &Path,
+    path: &Path,
     found: SearchResult,
     asks: bool,
 ) -> Result<(Candidate, Value), Failure> {

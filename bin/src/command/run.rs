@@ -60,15 +60,20 @@ pub(super) async fn run(context: &Context<'_>, mut options: cli::Run) -> Result<
         let resumed_trace = trace
             .as_deref()
             .filter(|_| prompt.is_none() && after.is_none());
-        let session = (session.as_deref(), trace.as_deref(), continued.is_some());
-        let last_model = || last_model(&home, session, project.as_deref());
         let is_reset =
             options.agent.agent_type.is_some() || options.reset.contains(&cli::Setting::Model);
-        let model = options
-            .agent
-            .model
-            .clone()
-            .or_else(|| if is_reset { None } else { last_model() });
+        let mut model = options.agent.model.clone();
+        if model.is_none() && !is_reset {
+            let is_last = continued.is_some();
+            let session = session.as_deref();
+            model = last_model(
+                &home,
+                session,
+                trace.as_deref(),
+                is_last,
+                project.as_deref(),
+            );
+        }
         check_credentials(context, &settings, &home, model.as_deref(), resumed_trace)?;
         print_model_selected_by_key(context, &settings, model.as_deref());
     }
@@ -189,7 +194,9 @@ fn check_credentials(
 /// last session of the project.
 pub(super) fn last_model(
     home: &Path,
-    (session, trace, is_last): (Option<&str>, Option<&str>, bool),
+    session: Option<&str>,
+    trace: Option<&str>,
+    is_last: bool,
     project: Option<&Path>,
 ) -> Option<String> {
     let records = OfflineStore::open(home).ok()?;

@@ -48,7 +48,7 @@ pub(super) async fn tree(context: &Context<'_>, by_supervision: bool) -> Result<
             } else {
                 read_sessions(&client, &root).await
             };
-            live(context, (root, sessions), &ready, by_supervision)?
+            live(context, root, sessions, &ready, by_supervision)?
         }
         Source::Disk(records) => print_recorded(context, &records)?,
     }
@@ -80,7 +80,8 @@ async fn read_sessions(client: &Client, root: &ActorView) -> Vec<Session> {
 /// Prints the actor tree as its owner reports it.
 fn live(
     context: &Context<'_>,
-    (root, sessions): (ActorView, Vec<Session>),
+    root: ActorView,
+    sessions: Vec<Session>,
     ready: &Ready,
     by_supervision: bool,
 ) -> Result<(), Failure> {
@@ -93,7 +94,7 @@ fn live(
     let format = frame(context);
     let cells = CellWriter::of(context.terminal.stdout, context.terminal);
     let width = u16::try_from(format.width).unwrap_or(u16::MAX);
-    let lines = tree_lines((root, sessions), by_supervision, cells, width, format.now);
+    let lines = tree_lines(root, sessions, by_supervision, cells, width, format.now);
     lines
         .iter()
         .try_for_each(|line| print::line(&line.to_ansi(context.terminal.stdout)))

@@ -169,7 +169,7 @@ async fn follow(
     loop {
         let why = match reach(&whom).await {
             Ok((client, ready)) => {
-                match forward_tree((client, ready), &tell, &reached, &mut wait).await {
+                match forward_tree(client, ready, &tell, &reached, &mut wait).await {
                     Some(error) => error.message,
                     None => return,
                 }
@@ -218,7 +218,8 @@ async fn reach(whom: &TreeSource) -> Result<(Client, Ready), String> {
 ///
 /// An owner counts as connected only after its first tree event.
 async fn forward_tree(
-    (client, ready): (Client, Ready),
+    client: Client,
+    ready: Ready,
     tell: &mpsc::Sender<MonitorInput>,
     reached: &watch::Sender<Option<(Client, Ready)>>,
     wait: &mut Duration,

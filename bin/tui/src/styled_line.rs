@@ -90,8 +90,8 @@ impl StyledLine {
     pub fn split(&self, columns: usize) -> Vec<Self> {
         let mut lines = vec![Self::default()];
         let mut used = 0;
-        for (style, cluster) in self.clusters() {
-            let (cluster, wide) = text::fit_cluster(cluster, columns);
+        for (style, (cluster, wide)) in self.clusters() {
+            let (cluster, wide) = text::fit_cluster(cluster, wide, columns);
             if used + wide > columns.max(1) {
                 lines.push(Self::default());
                 used = 0;

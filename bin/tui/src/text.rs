@@ -206,7 +206,7 @@ fn cluster_end(text: &str) -> usize {
 }
 
 /// Returns the cluster if it fits `columns`, else a replacement of one column.
-pub fn fit_cluster((cluster, wide): (&str, usize), columns: usize) -> (&str, usize) {
+pub fn fit_cluster(cluster: &str, wide: usize, columns: usize) -> (&str, usize) {
     if wide <= columns.max(1) {
         (cluster, wide)
     } else {
@@ -218,8 +218,8 @@ pub fn fit_cluster((cluster, wide): (&str, usize), columns: usize) -> (&str, usi
 pub fn break_line(line: &str, columns: usize) -> Vec<String> {
     let mut parts = vec![String::new()];
     let mut used = 0;
-    for cluster in clusters(line) {
-        let (cluster, width) = fit_cluster(cluster, columns);
+    for (cluster, width) in clusters(line) {
+        let (cluster, width) = fit_cluster(cluster, width, columns);
         if used + width > columns.max(1) {
             parts.push(String::new());
             used = 0;

@@ -455,11 +455,7 @@ impl<'c> Batch<'c> {
             .key;
         let lsn = self.cache.next_lsn.unwrap_or(1);
         Ok(edits::insert(
-            self.conn,
-            key,
-            (trace_key, run_key),
-            lsn,
-            edit,
+            self.conn, key, trace_key, run_key, lsn, edit,
         )?)
     }
 

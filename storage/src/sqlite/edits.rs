@@ -10,7 +10,8 @@ use super::columns::{Columns, clamp_to_i64, collect_rows};
 pub(super) fn insert(
     conn: &Connection,
     artifact_key: i64,
-    (trace_key, run_key): (i64, i64),
+    trace_key: i64,
+    run_key: i64,
     lsn: u64,
     edit: &DocumentEdit,
 ) -> rusqlite::Result<()> {

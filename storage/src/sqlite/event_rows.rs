@@ -233,7 +233,8 @@ pub(super) fn event_count(kinds: &str) -> u64 {
 /// Returns the data of an event. `stored` is the data itself, or a reference.
 pub(super) fn resolve(
     conn: &Connection,
-    (trace_key, trace_id): (i64, &TraceId),
+    trace_key: i64,
+    trace_id: &TraceId,
     kind: &str,
     stored: &str,
 ) -> rusqlite::Result<String> {

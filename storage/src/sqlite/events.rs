@@ -86,7 +86,7 @@ impl EventRow {
             .skip_while(|(index, _)| *index < skipped)
             .take(limit.saturating_sub(events.len()));
         for (index, (kind, stored)) in wanted {
-            let data = event_rows::resolve(conn, (self.trace_key, &self.trace_id), kind, stored)?;
+            let data = event_rows::resolve(conn, self.trace_key, &self.trace_id, kind, stored)?;
             events.push(EventRecord {
                 lsn: self.lsn + index,
                 event_id: self.event_id + index,

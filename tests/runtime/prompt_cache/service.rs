@@ -69,7 +69,7 @@ impl CachingService {
         let entries: Mutex<BTreeMap<Option<String>, Vec<Entry>>> = Mutex::default();
         let server = ScriptedServer::start(move |request| {
             let mut entries = entries.lock().unwrap();
-            let of_request = count((rules, min_tokens, answer_after), request, &mut entries);
+            let of_request = count(rules, min_tokens, answer_after, request, &mut entries);
             let reply = reply(rules, &of_request);
             seen.lock().unwrap().push(of_request);
             reply.after(answer_after)
@@ -84,7 +84,9 @@ impl CachingService {
 }
 
 fn count(
-    (rules, min_tokens, answer_after): (CacheRules, usize, Duration),
+    rules: CacheRules,
+    min_tokens: usize,
+    answer_after: Duration,
     request: &Request,
     entries: &mut BTreeMap<Option<String>, Vec<Entry>>,
 ) -> Counted {

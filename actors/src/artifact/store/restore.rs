@@ -32,12 +32,13 @@ pub(crate) struct RestorePlan {
 
 impl ArtifactStore {
     /// Plans the edits that restore the documents of a trace to their state at an event, identified
-    /// by `lsn`. `by` contains the run that the edits are recorded for, and the active run, if any,
-    /// that their events belong to.
+    /// by `lsn`. The edits are recorded for `run`; their events belong to the active run
+    /// `reported_by`, if there is one.
     pub(crate) async fn plan_restore(
         &self,
         trace: &TraceId,
-        by: (&RunId, Option<&RunId>),
+        run: &RunId,
+        reported_by: Option<&RunId>,
         lsn: u64,
     ) -> Result<RestorePlan, ErrorInfo> {
         let wanted = trace.clone();
@@ -87,7 +88,8 @@ impl ArtifactStore {
                 &name,
                 text.as_deref(),
                 trace,
-                by,
+                run,
+                reported_by,
             ));
             moved.restored.push(name);
         }
@@ -112,7 +114,8 @@ fn restore_writes(
     name: &str,
     text: Option<&str>,
     trace: &TraceId,
-    (run, reported_by): (&RunId, Option<&RunId>),
+    run: &RunId,
+    reported_by: Option<&RunId>,
 ) -> [Write; 2] {
     let at = now();
     let update_type = if text.is_some() {

@@ -76,8 +76,9 @@ impl Tool for ReadArtifact {
             };
             let title = format!("read {}", loaded.artifact.key());
             let text = loaded.text().await?;
-            let limits = (context.output_limit.bytes, context.output_limit.tokens);
-            Ok(ToolOutput::text(title, page(&text, &arguments, limits)))
+            let limit = context.output_limit;
+            let shown = page(&text, &arguments, limit.bytes, limit.tokens);
+            Ok(ToolOutput::text(title, shown))
         }
         .boxed()
     }
@@ -117,11 +118,7 @@ async fn not_found_error(
 
 /// Returns a page of whole lines, and how to continue. Only a line that is longer than a page is
 /// cut.
-fn page(
-    text: &str,
-    arguments: &ReadArguments,
-    (limit_bytes, limit_tokens): (usize, u64),
-) -> String {
+fn page(text: &str, arguments: &ReadArguments, limit_bytes: usize, limit_tokens: u64) -> String {
     let total = text.lines().count();
     if arguments.offset > total.max(1) {
         return format!("[the text has {total} lines]");
@@ -211,7 +208,7 @@ mod tests {
             (4, None, 1_000, 1_000, "[the text has 3 lines]"),
         ] {
             assert_eq!(
-                page(text, &page_of(offset, limit), (bytes, tokens)),
+                page(text, &page_of(offset, limit), bytes, tokens),
                 want,
                 "{offset} {limit:?} {bytes} {tokens}"
             );
@@ -219,9 +216,10 @@ mod tests {
         let long = page(
             &"好".repeat(100),
             &page_of(1, None),
-            (FOOTER_BYTES + 10, 1_000),
+            FOOTER_BYTES + 10,
+            1_000,
         );
         assert_eq!(long, "好好好\n[this line has 300 bytes: cut]\n");
-        assert_eq!(page("", &page_of(1, None), (100, 100)), "");
+        assert_eq!(page("", &page_of(1, None), 100, 100), "");
     }
 }

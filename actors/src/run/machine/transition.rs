@@ -181,7 +181,8 @@ impl Transition<'_, '_> {
                     *completion,
                     fallback,
                     context_update,
-                    (duration_ms, waited_ms),
+                    duration_ms,
+                    waited_ms,
                     short_of,
                     answer_check,
                 );
@@ -353,7 +354,8 @@ impl Transition<'_, '_> {
         completion: Completion,
         fallback: Option<usize>,
         context_update: Option<String>,
-        (duration_ms, waited_ms): (u64, u64),
+        duration_ms: u64,
+        waited_ms: u64,
         short_of: Option<LimitStatus>,
         answer_check: Option<AnswerCheck>,
     ) {

@@ -56,12 +56,13 @@ impl Authorizer {
     /// Decides whether a call runs, requires approval, or is denied. An error denies it.
     pub(crate) async fn authorize(
         &self,
-        (spec, mode): (&RunSpec, PermissionMode),
+        spec: &RunSpec,
+        mode: PermissionMode,
         job: &CheckedToolCall,
         tool: &Arc<dyn Tool>,
         context: &ToolContext,
     ) -> Authorization {
-        match self.check((spec, mode), job, tool, context).await {
+        match self.check(spec, mode, job, tool, context).await {
             Ok(authorization) => authorization,
             Err(error) => Authorization::Denied(error),
         }
@@ -69,7 +70,8 @@ impl Authorizer {
 
     async fn check(
         &self,
-        (spec, mode): (&RunSpec, PermissionMode),
+        spec: &RunSpec,
+        mode: PermissionMode,
         job: &CheckedToolCall,
         tool: &Arc<dyn Tool>,
         context: &ToolContext,
@@ -97,7 +99,7 @@ impl Authorizer {
         };
         if let Some(id) = &job.request.permission_id {
             return if self
-                .is_allowed(spec, (tool, context, job), id, &demand)
+                .is_allowed(spec, tool, context, job, id, &demand)
                 .await?
             {
                 Ok(Authorization::Allowed(Some(demand)))
@@ -106,7 +108,8 @@ impl Authorizer {
             };
         }
         let verdict = self.permissions.verdict(
-            (&spec.identity.session_id, &spec.settings),
+            &spec.identity.session_id,
+            &spec.settings,
             &context.project_dir,
             name,
             &demand,
@@ -121,11 +124,11 @@ impl Authorizer {
             NetworkPolicy::Ask => {}
         }
         // A command for which a deny rule cannot be checked is not allowed by a mode.
-        let in_mode = (&spec.identity.session_id, mode);
+        let session_id = &spec.identity.session_id;
         if verdict == CommandVerdict::Ask
             && self
                 .permissions
-                .mode_allows(in_mode, &context.project_dir, name, &demand)
+                .mode_allows(session_id, mode, &context.project_dir, name, &demand)
         {
             return Ok(Authorization::Allowed(Some(demand)));
         }
@@ -219,7 +222,9 @@ impl Authorizer {
     async fn is_allowed(
         &self,
         spec: &RunSpec,
-        (tool, context, job): (&Arc<dyn Tool>, &ToolContext, &CheckedToolCall),
+        tool: &Arc<dyn Tool>,
+        context: &ToolContext,
+        job: &CheckedToolCall,
         id: &PermissionId,
         demand: &AccessRequest,
     ) -> Result<bool, ErrorInfo> {

@@ -42,7 +42,8 @@ impl ModelCaller {
         self.call_auxiliary(
             spec,
             &spec.auxiliary_models.summary,
-            (call.system, messages),
+            call.system,
+            messages,
             observer,
         )
         .await
@@ -54,7 +55,8 @@ impl ModelCaller {
         &self,
         spec: &RunSpec,
         auxiliary: &AuxiliaryModel,
-        (system, said): (String, Vec<(Role, String)>),
+        system: String,
+        said: Vec<(Role, String)>,
         observer: &mut CallObserver,
     ) -> Result<AuxiliaryAnswer, ErrorInfo> {
         let count = |text: &str| spec.model.counter.count_text(text);
@@ -88,7 +90,7 @@ impl ModelCaller {
         loop {
             let reasons = candidates.reasons_with_next(current);
             let outcome = self
-                .ask(spec, auxiliary, (&request, current, &reasons), observer)
+                .ask(spec, auxiliary, &request, current, &reasons, observer)
                 .await;
             let next = FailedCall::of(&outcome, current.is_some())
                 .and_then(|failed| Some((candidates.next(current, failed.reason)?, failed)));
@@ -129,7 +131,9 @@ impl ModelCaller {
         &self,
         spec: &RunSpec,
         auxiliary: &AuxiliaryModel,
-        (request, fallback, reasons): (&AuxiliaryRequest, Option<usize>, &[FallbackReason]),
+        request: &AuxiliaryRequest,
+        fallback: Option<usize>,
+        reasons: &[FallbackReason],
         observer: &mut CallObserver,
     ) -> Result<Completion, ErrorInfo> {
         let fallback = fallback.and_then(|index| auxiliary.fallbacks.entries.get(index));
@@ -179,7 +183,8 @@ impl ModelCaller {
             let purpose = "besides the turns";
             Box::pin(debug_artifacts.store_model_call(
                 &spec.identity,
-                (purpose, name),
+                purpose,
+                name,
                 &request,
                 &result.outcome,
             ))

@@ -175,7 +175,7 @@ impl ModelCaller {
             observer.fallback = current;
             let reasons = candidates.reasons_with_next(current);
             let outcome = self
-                .call_one(spec, prompt, (current, &reasons), observer)
+                .call_one(spec, prompt, current, &reasons, observer)
                 .await;
             let failed = FailedCall::of(&outcome, current.is_some())
                 .and_then(|failed| Some((candidates.next(current, failed.reason)?, failed)));

@@ -450,7 +450,8 @@ impl ModelCaller {
         &self,
         spec: &RunSpec,
         prompt: &Prompt,
-        (fallback, fallback_reasons): (Option<usize>, &[FallbackReason]),
+        fallback: Option<usize>,
+        fallback_reasons: &[FallbackReason],
         observer: &mut CallObserver,
     ) -> Result<Completion, ErrorInfo> {
         let model = spec.model_or_fallback(fallback);
@@ -459,7 +460,7 @@ impl ModelCaller {
             .interrupt_if_own_gateway_lost(spec, fallback, opened)
             .await?;
         let cache = self
-            .cache_hints((spec, model), &gateway, &prompt.call, observer)
+            .cache_hints(spec, model, &gateway, &prompt.call, observer)
             .await;
         let mut request = ModelRequest {
             model: name.map(str::to_owned),
@@ -544,9 +545,15 @@ impl ModelCaller {
             }
         }
         if let Some(debug_artifacts) = &self.debug_artifacts {
-            let labels = (&*format!("turn {}", prompt.call.turn), &*model.name);
-            Box::pin(debug_artifacts.store_model_call(&spec.identity, labels, &request, &outcome))
-                .await;
+            let purpose = format!("turn {}", prompt.call.turn);
+            let storing = debug_artifacts.store_model_call(
+                &spec.identity,
+                &purpose,
+                &model.name,
+                &request,
+                &outcome,
+            );
+            Box::pin(storing).await;
         }
         outcome
     }

@@ -74,16 +74,16 @@ impl RunTasks {
         lifetime.spawn(async move {
             let mut observer =
                 CallObserver::new(&services.journal, &live, &spec, ModelCallKind::Naming, mailbox.clone());
-            let request = (call.system, vec![(Role::User, call.user)]);
+            let messages = vec![(Role::User, call.user)];
             let utility = &spec.auxiliary_models.utility;
             let result = {
-                let calling = pin!(services.models.call_auxiliary(&spec, utility, request, &mut observer));
+                let calling = pin!(services.models.call_auxiliary(&spec, utility, call.system, messages, &mut observer));
                 tokio::select! {
                     biased;
                     // The next process records that the call was interrupted if the run has not
                     // ended.
                     () = services.lifetime.closing().cancelled() => return,
-                    result = until_cancelled((MODEL, &token, &services.redactor), calling) => result.flatten(),
+                    result = until_cancelled(MODEL, &token, &services.redactor, calling) => result.flatten(),
                     error = end_of_time(&detachment.run_ended) => Err(error),
                 }
             };

@@ -37,7 +37,8 @@ impl ModelCaller {
     /// sibling has filled the cache.
     pub(super) async fn cache_hints(
         &self,
-        (spec, model): (&RunSpec, &ModelSpec),
+        spec: &RunSpec,
+        model: &ModelSpec,
         gateway: &Gateway,
         call: &ModelCall,
         observer: &mut CallObserver,
@@ -53,7 +54,7 @@ impl ModelCaller {
         };
         let shared = &call.messages[..shared_messages];
         let cache =
-            observer.prefix_cache(gateway, || prefix_hash((spec, model), &call.system, shared));
+            observer.prefix_cache(gateway, || prefix_hash(spec, model, &call.system, shared));
         hints.key = Some(cache.key());
         let shared_tokens = || {
             let counter = model.counter;
@@ -124,11 +125,7 @@ fn shared_message_count(spec: &RunSpec) -> usize {
 }
 
 /// Returns a hash of the beginning of the prompt.
-fn prefix_hash(
-    (spec, model): (&RunSpec, &ModelSpec),
-    system: &str,
-    shared: &[Arc<Message>],
-) -> u64 {
+fn prefix_hash(spec: &RunSpec, model: &ModelSpec, system: &str, shared: &[Arc<Message>]) -> u64 {
     let mut hasher = DefaultHasher::new();
     (&model.name, system).hash(&mut hasher);
     if spec.identity.depth == 0 {

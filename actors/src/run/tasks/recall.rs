@@ -43,9 +43,16 @@ impl RunTasks {
             );
             let mut recalled = RecallResult::default();
             let memory = services.memory.of(&spec.identity.uid);
-            let tools = (&services.models, memory, services.max_recalled);
-            let search = search(tools, (&spec, &task), &mut observer, &mut recalled);
-            let found = until_cancelled((MODEL, &token, &services.redactor), pin!(search))
+            let search = search(
+                &services.models,
+                memory,
+                services.max_recalled,
+                &spec,
+                &task,
+                &mut observer,
+                &mut recalled,
+            );
+            let found = until_cancelled(MODEL, &token, &services.redactor, pin!(search))
                 .await
                 .flatten();
             if let Err(error) = found {
@@ -63,8 +70,11 @@ impl RunTasks {
 /// Searches for matching experiences. `recalled` is filled during the search, so that the usage is
 /// known if the search is cut off.
 async fn search(
-    (models, memory, top_k): (&ModelCaller, Arc<MemoryFile>, usize),
-    (spec, task): (&RunSpec, &str),
+    models: &ModelCaller,
+    memory: Arc<MemoryFile>,
+    top_k: usize,
+    spec: &RunSpec,
+    task: &str,
     observer: &mut CallObserver,
     recalled: &mut RecallResult,
 ) -> Result<(), ErrorInfo> {
@@ -91,7 +101,8 @@ async fn search(
             .call_auxiliary(
                 spec,
                 &spec.auxiliary_models.utility,
-                (system.clone(), messages.clone()),
+                system.clone(),
+                messages.clone(),
                 observer,
             )
             .await?;

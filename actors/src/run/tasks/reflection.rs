@@ -75,12 +75,17 @@ impl RunTasks {
                 ModelCallKind::Reflection,
                 mailbox.clone(),
             );
-            let tools = (
+            let memory = services.memory.of(&spec.identity.uid);
+            let reflecting = reflect(
                 &services.models,
-                services.memory.of(&spec.identity.uid),
+                memory,
                 &services.redactor,
+                &spec,
+                call,
+                &token,
+                &mut observer,
             );
-            let result = reflect(tools, &spec, (call, &token), &mut observer).await;
+            let result = reflecting.await;
             let input = RunInput::Memory(MemoryInput::Reflected(Box::new(result)));
             mailbox.send(RunMsg::ModelCallEnded {
                 input: Box::new(input),
@@ -96,9 +101,12 @@ type Written = Result<Vec<(ExperienceId, bool)>, ErrorInfo>;
 /// Calls the model, and writes the experiences of its answer. Only the call is cut off when the run
 /// is cancelled.
 async fn reflect(
-    (models, memory, redactor): (&ModelCaller, Arc<MemoryFile>, &Redactor),
+    models: &ModelCaller,
+    memory: Arc<MemoryFile>,
+    redactor: &Redactor,
     spec: &RunSpec,
-    (call, token): (ReflectionCall, &CancellationToken),
+    call: ReflectionCall,
+    token: &CancellationToken,
     observer: &mut CallObserver,
 ) -> ReflectionResult {
     let ReflectionCall {
@@ -110,7 +118,8 @@ async fn reflect(
     let calling = models.call_auxiliary(
         spec,
         &spec.auxiliary_models.summary,
-        (request.system, messages),
+        request.system,
+        messages,
         observer,
     );
     let calling = async {
@@ -121,7 +130,7 @@ async fn reflect(
                 Err(ErrorInfo::new(ErrorCode::Timeout, message))
             })
     };
-    let answered = until_cancelled((MODEL, token, redactor), pin!(calling))
+    let answered = until_cancelled(MODEL, token, redactor, pin!(calling))
         .await
         .flatten();
     let failed = |answer: Option<AuxiliaryAnswer>, used_by_failure, error| ReflectionResult {

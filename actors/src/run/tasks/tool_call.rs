@@ -219,7 +219,7 @@ impl ToolRunner {
         let mode = self.runs.permission_mode(run.live);
         match self
             .authorizer
-            .authorize((spec, mode), &job, tool, &context)
+            .authorize(spec, mode, &job, tool, &context)
             .await
         {
             Authorization::Allowed(granted) => context.granted_access = granted,

@@ -116,7 +116,9 @@ impl MetricsEncoder<'_> {
     /// Encodes one counter for each value of a label.
     fn counters<'v>(
         &mut self,
-        (name, help, label): (&str, &str, &str),
+        name: &str,
+        help: &str,
+        label: &str,
         values: impl IntoIterator<Item = (&'v str, u64)>,
     ) -> EncodeResult {
         let mut family = self
@@ -131,7 +133,9 @@ impl MetricsEncoder<'_> {
 
     fn gauges<'v, N: EncodeGaugeValue>(
         &mut self,
-        (name, help, label): (&str, &str, &str),
+        name: &str,
+        help: &str,
+        label: &str,
         values: impl IntoIterator<Item = (&'v str, N)>,
     ) -> EncodeResult
     where
@@ -170,11 +174,9 @@ impl MetricsCollector {
             .iter()
             .map(|(status, runs)| (*status, gauge(*runs)));
         page.gauges(
-            (
-                "soong_runs",
-                "Runs that have not ended, including those of sub-agents.",
-                "status",
-            ),
+            "soong_runs",
+            "Runs that have not ended, including those of sub-agents.",
+            "status",
             live,
         )?;
         page.counter(
@@ -184,11 +186,9 @@ impl MetricsCollector {
         )?;
         let ended = of.ended_runs.iter().map(|(status, runs)| (*status, *runs));
         page.counters(
-            (
-                "soong_runs_ended",
-                "Runs that ended, including those of sub-agents.",
-                "status",
-            ),
+            "soong_runs_ended",
+            "Runs that ended, including those of sub-agents.",
+            "status",
             ended,
         )?;
         page.counter("soong_turns", "Turns started.", of.turns)?;
@@ -202,11 +202,7 @@ impl MetricsCollector {
             ("reasoning", of.usage.reasoning_tokens),
         ];
         page.counters(
-            (
-                "soong_tokens",
-                "Tokens used; cached and cache_write tokens are part of the prompt, reasoning tokens of the completion.",
-                "kind",
-            ),
+            "soong_tokens", "Tokens used; cached and cache_write tokens are part of the prompt, reasoning tokens of the completion.", "kind",
             tokens,
         )?;
         let nanos = of.usage.cost.map_or(0, |cost| cost.as_nanos());
@@ -226,11 +222,7 @@ impl MetricsCollector {
             of.live_sessions,
         )?;
         page.gauges(
-            (
-                "soong_queue_depth",
-                "Queue lengths: user runs, sub-agents waiting for a slot, appends waiting for the writer.",
-                "queue",
-            ),
+            "soong_queue_depth", "Queue lengths: user runs, sub-agents waiting for a slot, appends waiting for the writer.", "queue",
             [
                 ("runs", gauge(of.queued_runs)),
                 ("children", gauge(of.queued_children)),
@@ -240,20 +232,16 @@ impl MetricsCollector {
         let gateways = || of.gateways.iter();
         let out = gateways().map(|(profile, calls)| (profile.as_str(), gauge(calls.in_flight)));
         page.gauges(
-            (
-                "soong_gateway_in_flight",
-                "Model calls in progress.",
-                "profile",
-            ),
+            "soong_gateway_in_flight",
+            "Model calls in progress.",
+            "profile",
             out,
         )?;
         let waiting = gateways().map(|(profile, calls)| (profile.as_str(), gauge(calls.waiting)));
         page.gauges(
-            (
-                "soong_gateway_waiting",
-                "Model calls waiting in the gateway.",
-                "profile",
-            ),
+            "soong_gateway_waiting",
+            "Model calls waiting in the gateway.",
+            "profile",
             waiting,
         )?;
         Ok(())
@@ -311,9 +299,6 @@ impl MetricsCollector {
             .restarts
             .iter()
             .map(|(kind, restarts)| (*kind, *restarts));
-        page.counters(
-            ("soong_actor_restarts", "Actor restarts.", "kind"),
-            restarts,
-        )
+        page.counters("soong_actor_restarts", "Actor restarts.", "kind", restarts)
     }
 }

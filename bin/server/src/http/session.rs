@@ -19,8 +19,11 @@ use super::{
     request::{self, Path, Query},
 };
 
-/// Number of items of a page: default and maximum.
-const PAGE_ITEMS: (usize, usize) = (50, 100);
+/// Number of items on a page.
+const PAGE_ITEMS: PageSize = PageSize {
+    usual: 50,
+    most: 100,
+};
 
 /// Selects a page of a list.
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -63,11 +66,16 @@ impl PageQuery {
     }
 }
 
+/// Number of items of a page: the default, and the maximum.
+#[derive(Clone, Copy)]
+pub(super) struct PageSize {
+    pub(super) usual: usize,
+    pub(super) most: usize,
+}
+
 /// Returns the number of items of a page. Rejects a number outside the limits.
-pub(super) fn limit(
-    wanted: Option<usize>,
-    (usual, most): (usize, usize),
-) -> Result<usize, ApiError> {
+pub(super) fn limit(wanted: Option<usize>, size: PageSize) -> Result<usize, ApiError> {
+    let PageSize { usual, most } = size;
     match wanted {
         Some(wanted) if !(1..=most).contains(&wanted) => {
             Err(validation_error(format!("limit must be 1 to {most}")))

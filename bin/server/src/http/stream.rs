@@ -29,15 +29,18 @@ use super::{
     error::{ApiError, validation_error},
     event_cache::EventCache,
     request::{Path, Query, quality},
-    session::limit,
+    session::{PageSize, limit},
 };
 
 /// Retries of a failed read from the store: the delay before a retry, and the number of consecutive
 /// failures at which the stream ends. The client can then resume the stream with its cursor.
 pub(super) const READ_RETRY: (Duration, u32) = (Duration::from_millis(200), 50);
 
-/// Number of events on a page: the default, and the maximum.
-const PAGE_EVENTS: (usize, usize) = (100, 1_000);
+/// Number of events on a page.
+const PAGE_EVENTS: PageSize = PageSize {
+    usual: 100,
+    most: 1_000,
+};
 
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::IntoParams))]

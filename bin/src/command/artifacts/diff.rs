@@ -17,7 +17,8 @@ pub(super) async fn diff(
     context: &Context<'_>,
     artifacts: &ArtifactSource,
     name: &str,
-    (from, to): (Option<u64>, Option<u64>),
+    from: Option<u64>,
+    to: Option<u64>,
 ) -> Result<(), Failure> {
     let (from, to) = match (from, to) {
         (Some(from), to) => (from, to),

@@ -135,7 +135,7 @@ impl<'a> LineBreaker<'a> {
         }
         self.spaces.clear();
         for (style, cluster, wide) in std::mem::take(&mut self.word) {
-            let (cluster, wide) = text::fit_cluster((cluster, wide), self.columns);
+            let (cluster, wide) = text::fit_cluster(cluster, wide, self.columns);
             if self.used + wide > self.columns {
                 self.next_line();
             }

@@ -169,13 +169,13 @@ impl ActorIndex {
         } else {
             after.1.saturating_sub(before.1)
         };
-        let step = (after.0.saturating_sub(before.0), events);
-        if step != (0, 0)
+        let tokens = after.0.saturating_sub(before.0);
+        if (tokens > 0 || events > 0)
             && let Some(actor) = self.actors.get_mut(&key)
         {
-            actor.pulse.record(now, step);
+            actor.pulse.record(now, tokens, events);
             if actor.view.run.is_some() {
-                self.usage_history.record(now, step);
+                self.usage_history.record(now, tokens, events);
             }
         }
         key

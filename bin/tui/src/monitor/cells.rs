@@ -60,7 +60,8 @@ impl CellWriter {
     pub(crate) fn put(
         self,
         buffer: &mut Buffer,
-        (x, y): (u16, u16),
+        x: u16,
+        y: u16,
         columns: usize,
         line: &StyledLine,
     ) -> u16 {
@@ -237,7 +238,8 @@ mod tests {
         let mut buffer = Buffer::empty(Rect::new(0, 0, columns, 1));
         cells.put(
             &mut buffer,
-            (0, 0),
+            0,
+            0,
             usize::from(columns),
             &StyledLine::of(TextStyle::Plain, text),
         );
@@ -293,7 +295,7 @@ mod tests {
         fn any_text_is_drawn_within_its_columns(text: String, columns in 0u16..20, x in 0u16..12, cells in 0usize..2) {
             let mut buffer = Buffer::empty(Rect::new(0, 0, 10, 2));
             let before = buffer.clone();
-            let took = WRITERS[cells].put(&mut buffer, (x, 0), usize::from(columns), &StyledLine::of(TextStyle::Red, text));
+            let took = WRITERS[cells].put(&mut buffer, x, 0, usize::from(columns), &StyledLine::of(TextStyle::Red, text));
             prop_assert!(took <= columns);
             for at in 0..10 {
                 let symbol = buffer[(at, 0)].symbol();

@@ -112,7 +112,8 @@ pub fn draw(monitor: &mut Monitor, buffer: &mut Buffer, now: Timestamp) {
         let text = format!("too small: needs {} x {}", MIN_SIZE.0, MIN_SIZE.1);
         cells.put(
             buffer,
-            (area.x, area.y),
+            area.x,
+            area.y,
             usize::from(area.width),
             &StyledLine::of(TextStyle::Yellow, text),
         );
@@ -139,7 +140,7 @@ pub fn draw(monitor: &mut Monitor, buffer: &mut Buffer, now: Timestamp) {
         if areas.pane.x > area.x {
             let rule = StyledLine::of(TextStyle::Dim, if cells.unicode { "│" } else { "|" });
             (areas.pane.top()..areas.pane.bottom()).for_each(|y| {
-                cells.put(buffer, (areas.pane.x - 1, y), 1, &rule);
+                cells.put(buffer, areas.pane.x - 1, y, 1, &rule);
             });
         }
         self::pane(monitor, buffer, areas.pane, now);
@@ -160,12 +161,7 @@ pub fn draw(monitor: &mut Monitor, buffer: &mut Buffer, now: Timestamp) {
 /// Writes a line into a row of an area.
 fn put(cells: CellWriter, buffer: &mut Buffer, area: Rect, row: u16, line: &StyledLine) {
     if row < area.height {
-        cells.put(
-            buffer,
-            (area.x, area.y + row),
-            usize::from(area.width),
-            line,
-        );
+        cells.put(buffer, area.x, area.y + row, usize::from(area.width), line);
     }
 }
 
@@ -175,7 +171,7 @@ fn put_right(cells: CellWriter, buffer: &mut Buffer, area: Rect, row: u16, line:
         .unwrap_or(u16::MAX)
         .min(area.width);
     let x = area.x + area.width - wide;
-    cells.put(buffer, (x, area.y + row), usize::from(wide), line);
+    cells.put(buffer, x, area.y + row, usize::from(wide), line);
 }
 
 fn head(monitor: &Monitor, buffer: &mut Buffer, area: Rect, now: Timestamp) {
@@ -477,7 +473,7 @@ fn tabs(monitor: &Monitor, buffer: &mut Buffer, area: Rect) {
             TextStyle::Dim
         };
         let room = usize::from(area.right().saturating_sub(x));
-        let took = cells.put(buffer, (x, area.y), room, &StyledLine::of(style, name));
+        let took = cells.put(buffer, x, area.y, room, &StyledLine::of(style, name));
         if is_shown {
             let style = if monitor.detail.has_focus {
                 Modifier::REVERSED

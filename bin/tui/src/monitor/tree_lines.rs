@@ -21,7 +21,8 @@ use crate::{styled_line::StyledLine, terminal::TextStyle};
 /// parent runs, and supervisors are left out unless they have crashed. `sessions` are records of
 /// sessions in the tree; those without one are shown by their ids.
 pub fn tree_lines(
-    (tree, sessions): (ActorView, Vec<Session>),
+    tree: ActorView,
+    sessions: Vec<Session>,
     by_supervision: bool,
     cells: CellWriter,
     width: u16,
@@ -67,7 +68,7 @@ pub fn tree_lines(
             continue;
         };
         lines.push(line(&|buffer| {
-            columns.draw_row(cells, buffer, (0, 0), (&row, actor), now)
+            columns.draw_row(cells, buffer, 0, 0, &row, actor, now)
         }));
     }
     lines

@@ -25,7 +25,7 @@ fn second(at: Timestamp) -> i64 {
 
 impl UsageHistory {
     /// Records used tokens and new events.
-    pub(crate) fn record(&mut self, now: Timestamp, (tokens, events): (u64, u64)) {
+    pub(crate) fn record(&mut self, now: Timestamp, tokens: u64, events: u64) {
         let now = second(now);
         if self.beats.is_empty() {
             self.last = now;
@@ -88,12 +88,12 @@ mod tests {
         let mut pulse = UsageHistory::default();
         assert_eq!(pulse.samples(at(5), 2), [(0, 0), (0, 0)]);
         for (second, tokens) in [(10, 1), (10, 2), (12, 4), (11, 8)] {
-            pulse.record(at(second), (tokens, 1));
+            pulse.record(at(second), tokens, 1);
         }
         assert_eq!(pulse.samples(at(13), 4), [(0, 0), (3, 2), (0, 0), (12, 2)]);
         assert_eq!(pulse.samples(at(15), 4), [(0, 0), (12, 2), (0, 0), (0, 0)]);
         assert_eq!(pulse.rate(at(13), 3), (5, 1));
-        pulse.record(at(1_000), (1, 0));
+        pulse.record(at(1_000), 1, 0);
         assert_eq!((pulse.sum(), pulse.beats.len()), ((1, 0), SECONDS));
     }
 }

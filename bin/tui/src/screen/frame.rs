@@ -101,11 +101,12 @@ mod tests {
     use crate::terminal::Paint;
 
     fn drawn(height: usize, width: usize, runs: usize, tail: usize, foot: &str) -> Vec<String> {
-        drawn_with((height, width), runs, tail, foot, 0)
+        drawn_with(height, width, runs, tail, foot, 0)
     }
 
     fn drawn_with(
-        (height, width): (usize, usize),
+        height: usize,
+        width: usize,
         runs: usize,
         tail: usize,
         foot: &str,
@@ -216,7 +217,7 @@ mod tests {
     #[test]
     fn typed_lines_are_below_the_footer() {
         assert_eq!(
-            drawn_with((4, 20), 1, 9, "12 s", 2),
+            drawn_with(4, 20, 1, 9, "12 s", 2),
             [
                 "○ explore look",
                 "12 s",
@@ -225,7 +226,7 @@ mod tests {
             ]
         );
         assert_eq!(
-            drawn_with((2, 20), 1, 9, "12 s", 2),
+            drawn_with(2, 20, 1, 9, "12 s", 2),
             ["○ explore look", "line 1 of input"]
         );
     }
@@ -236,7 +237,7 @@ mod tests {
             height in 0usize..40, width in 0usize..90, runs in 0usize..30, tail in 0usize..30, has_foot: bool,
             typed in 0usize..10,
         ) {
-            let lines = drawn_with((height, width), runs, tail, if has_foot { "foot" } else { "" }, typed);
+            let lines = drawn_with(height, width, runs, tail, if has_foot { "foot" } else { "" }, typed);
             prop_assert!(lines.len() <= height);
             prop_assert!(lines.iter().all(|line| crate::text::width(line) <= width));
         }

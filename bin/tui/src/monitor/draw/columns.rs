@@ -138,12 +138,14 @@ impl TreeColumns {
         &self,
         cells: CellWriter,
         buffer: &mut Buffer,
-        (x, y): (u16, u16),
-        (row, actor): (&ActorRow, &Actor),
+        x: u16,
+        y: u16,
+        row: &ActorRow,
+        actor: &Actor,
         now: Timestamp,
     ) {
         let name = label(row, actor, cells).cut(usize::from(self.names), cells.ellipsis());
-        cells.put(buffer, (x, y), usize::from(self.names), &name);
+        cells.put(buffer, x, y, usize::from(self.names), &name);
         for (column, _, at, wide) in &self.columns {
             let cell = cell(*column, usize::from(*wide), actor, cells, now)
                 .cut(usize::from(*wide), cells.ellipsis());
@@ -154,7 +156,8 @@ impl TreeColumns {
             };
             cells.put(
                 buffer,
-                (x + at + indent, y),
+                x + at + indent,
+                y,
                 usize::from(wide - indent),
                 &cell,
             );

@@ -96,11 +96,7 @@ pub(super) fn draw(monitor: &mut Monitor, buffer: &mut Buffer, area: Rect) {
             let project = session.map(|session| session.project_dir.as_str());
             let has_others = asks.len() > 1;
             lines.extend(self::ask(
-                (&asks[at], project),
-                typed,
-                (from, is_read),
-                (columns, rows),
-                has_others,
+                &asks[at], project, typed, from, is_read, columns, rows, has_others,
             ));
             (title, lines)
         }
@@ -133,10 +129,13 @@ fn asker(
 /// Renders a pending request from a line on, as far as it fits; records whether its end has been
 /// visible. Paths in `project`, a folder, are shown relative to it.
 fn ask(
-    (ask, project): (&UserRequest, Option<&str>),
+    ask: &UserRequest,
+    project: Option<&str>,
     typed: Option<&str>,
-    (from, is_read): (&mut usize, &mut bool),
-    (columns, rows): (usize, usize),
+    from: &mut usize,
+    is_read: &mut bool,
+    columns: usize,
+    rows: usize,
     has_others: bool,
 ) -> Vec<StyledLine> {
     let shown = match ask {

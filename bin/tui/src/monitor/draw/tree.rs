@@ -49,7 +49,7 @@ pub(super) fn draw(monitor: &mut Monitor, buffer: &mut Buffer, area: Rect, now: 
             continue;
         };
         let y = area.y + 1 + u16::try_from(at).unwrap_or(0);
-        columns.draw_row(cells, buffer, (area.x, y), (row, actor), now);
+        columns.draw_row(cells, buffer, area.x, y, row, actor, now);
         let line = Rect {
             x: area.x,
             y,

@@ -113,7 +113,8 @@ fn printed_tree_is_that_of_the_monitor() {
                 .skip(1)
                 .collect();
             let printed = tree_lines(
-                ((*tree).clone(), vec![session()]),
+                (*tree).clone(),
+                vec![session()],
                 by_supervision,
                 cells,
                 width,
@@ -130,7 +131,7 @@ fn printed_tree_is_that_of_the_monitor() {
             assert_eq!(printed[1..], rows[..printed.len() - 1], "{width} columns");
         }
     }
-    let lines = tree_lines((*tree, vec![session()]), false, FINE, 137, at(0));
+    let lines = tree_lines(*tree, vec![session()], false, FINE, 137, at(0));
     assert!(lines.iter().any(|line| {
         line.pieces()
             .any(|piece| piece == (TextStyle::Red, "stuck"))
