@@ -8,15 +8,15 @@
 //! Elsewhere: saves (`store/put.rs`), edits (`store/edit.rs`), documents at the end of a run
 //! (`store/flush.rs`).
 
-pub(in crate::artifact) mod copy;
-pub(in crate::artifact) mod delete;
-pub(in crate::artifact) mod edit;
-pub(in crate::artifact) mod flush;
+pub(super) mod copy;
+pub(super) mod delete;
+pub(super) mod edit;
+pub(super) mod flush;
 mod inventory;
 mod put;
 mod read;
-pub(in crate::artifact) mod restore;
-pub(in crate::artifact) mod session_cleanup;
+pub(super) mod restore;
+pub(super) mod session_cleanup;
 
 use std::{
     collections::hash_map::RandomState,

@@ -8,12 +8,12 @@
 //! (`actor/append.rs`), the execution of effects (`actor/effects.rs`, `tasks.rs`).
 
 mod append;
-pub(in crate::run) mod effects;
-pub(in crate::run) mod passivation;
+pub(super) mod effects;
+pub(super) mod passivation;
 mod state;
 #[cfg(any(test, feature = "testing"))]
 mod state_check;
-pub(in crate::run) mod time_limit;
+pub(super) mod time_limit;
 
 use std::{sync::Arc, time::Duration};
 
@@ -411,7 +411,7 @@ impl RunActor {
         );
     }
 
-    pub(in crate::run) fn mailbox(&self, myself: &ActorRef<RunMsg>) -> Mailbox<RunMsg> {
+    pub(super) fn mailbox(&self, myself: &ActorRef<RunMsg>) -> Mailbox<RunMsg> {
         Mailbox::new(myself.clone(), Arc::clone(&self.entry.status))
     }
 

@@ -3,9 +3,9 @@
 //! Readers look up a run without asking an actor. Elsewhere: the entry of one run
 //! (`registry/entry.rs`), starting its actor (`supervision/spawner.rs`).
 
-pub(in crate::run) mod address;
-pub(in crate::run) mod entry;
-pub(in crate::run) mod view;
+pub(super) mod address;
+pub(super) mod entry;
+pub(super) mod view;
 
 use std::{collections::HashSet, path::Path, sync::Arc};
 

@@ -5,28 +5,28 @@
 //! (`tasks/naming.rs`). A task of a dead incarnation reports to a dead mailbox, so its input cannot
 //! reach the next incarnation.
 
-pub(in crate::run) mod authorize;
+pub(super) mod authorize;
 mod auxiliary_call;
 mod call_meter;
-pub(in crate::run) mod callbacks;
+pub(super) mod callbacks;
 mod checked_call;
-pub(in crate::run) mod child_starter;
+pub(super) mod child_starter;
 mod context_update;
 mod control;
 mod fallback;
-pub(in crate::run) mod finalize;
-pub(in crate::run) mod hook_calls;
-pub(in crate::run) mod load;
-pub(in crate::run) mod model_call;
+pub(super) mod finalize;
+pub(super) mod hook_calls;
+pub(super) mod load;
+pub(super) mod model_call;
 mod naming;
-pub(in crate::run) mod panicked;
+pub(super) mod panicked;
 mod prompt_cache;
 mod queued_children;
-pub(in crate::run) mod recall;
+pub(super) mod recall;
 mod reflection;
 mod text_calls;
-pub(in crate::run) mod tool_call;
-pub(in crate::run) mod tool_output;
+pub(super) mod tool_call;
+pub(super) mod tool_output;
 
 use std::{
     panic::AssertUnwindSafe,

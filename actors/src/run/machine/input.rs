@@ -21,7 +21,7 @@ use crate::{
 pub(crate) type Used = (Usage, Option<Usd>);
 
 /// Returns usage and cost as the two fields of an event.
-pub(in crate::run::machine) fn usage_and_cost(used: Option<Used>) -> (Option<Usage>, Option<Usd>) {
+pub(super) fn usage_and_cost(used: Option<Used>) -> (Option<Usage>, Option<Usd>) {
     used.map_or((None, None), |(usage, cost)| (Some(usage), cost))
 }
 

@@ -50,14 +50,14 @@ pub(in crate::run) fn excused_consumption(events: &[(Timestamp, Event)]) -> Cons
 
 impl Transition<'_, '_> {
     /// Stores what a model call in progress has used so far.
-    pub(in crate::run::machine) fn call_progressed(&mut self, open_call: OpenModelCall) {
+    pub(super) fn call_progressed(&mut self, open_call: OpenModelCall) {
         if self.state.is_open(open_call.kind) {
             self.state.usage.open_model_calls.set(open_call);
         }
     }
 
     /// Records the calls without an outcome, if they have changed.
-    pub(in crate::run::machine) fn record_open_model_calls(&mut self) {
+    pub(super) fn record_open_model_calls(&mut self) {
         let open_model_calls = &mut self.state.usage.open_model_calls;
         if open_model_calls.calls == open_model_calls.recorded {
             return;
@@ -76,11 +76,7 @@ impl Transition<'_, '_> {
     /// of their prompt, which the answered call repeated. What the service had cached of it when
     /// the lost calls were made is unknown, so they are charged the full price. `fallback`: the
     /// model that has answered.
-    pub(in crate::run::machine) fn correct_lost_calls(
-        &mut self,
-        fallback: Option<usize>,
-        reported: &Usage,
-    ) {
+    pub(super) fn correct_lost_calls(&mut self, fallback: Option<usize>, reported: &Usage) {
         if reported.estimated {
             return;
         }
@@ -120,11 +116,7 @@ impl Transition<'_, '_> {
 
     /// Returns what is charged for a lost call. `default_usage` is charged if nothing was recorded:
     /// its prompt alone.
-    pub(in crate::run::machine) fn used_by_lost_call(
-        &self,
-        kind: ModelCallKind,
-        default_usage: Used,
-    ) -> Used {
+    pub(super) fn used_by_lost_call(&self, kind: ModelCallKind, default_usage: Used) -> Used {
         self.state
             .usage
             .open_model_calls
@@ -135,7 +127,7 @@ impl Transition<'_, '_> {
     /// Returns what is charged for the lost call of a turn; `None` if the budget shows that no
     /// request was made. `same_process`: the incarnation that made it ran in this process, so its
     /// budget reservation is known.
-    pub(in crate::run::machine) fn used_by_lost_turn(&self, same_process: bool) -> Option<Used> {
+    pub(super) fn used_by_lost_turn(&self, same_process: bool) -> Option<Used> {
         if self.is_known_to_have_lost_no_call(same_process) {
             return None;
         }
@@ -156,10 +148,7 @@ impl Transition<'_, '_> {
     }
 
     /// Returns whether certainly no call was lost, because none had reserved budget.
-    pub(in crate::run::machine) fn is_known_to_have_lost_no_call(
-        &self,
-        same_process: bool,
-    ) -> bool {
+    pub(super) fn is_known_to_have_lost_no_call(&self, same_process: bool) -> bool {
         same_process
             && self
                 .context

@@ -67,23 +67,23 @@ const MAX_CARRIED_OVER_FAILURES: u32 = 2;
 
 /// The complete state of a run.
 pub(crate) struct RunState {
-    pub(in crate::run::machine) spec: Arc<RunSpec>,
-    pub(in crate::run::machine) phase: Phase,
-    pub(in crate::run::machine) start: StartState,
-    pub(in crate::run::machine) end: EndState,
-    pub(in crate::run::machine) conversation: Conversation,
-    pub(in crate::run::machine) turn: TurnState,
-    pub(in crate::run::machine) compaction: CompactionState,
-    pub(in crate::run::machine) goals: GoalTree,
-    pub(in crate::run::machine) sub_agents: SubAgents,
-    pub(in crate::run::machine) usage: Usage,
-    pub(in crate::run::machine) clock: Times,
-    pub(in crate::run::machine) waiting: Waiting,
-    pub(in crate::run::machine) answer: AnswerState,
-    pub(in crate::run::machine) edited_documents: DocumentState,
+    pub(super) spec: Arc<RunSpec>,
+    pub(super) phase: Phase,
+    pub(super) start: StartState,
+    pub(super) end: EndState,
+    pub(super) conversation: Conversation,
+    pub(super) turn: TurnState,
+    pub(super) compaction: CompactionState,
+    pub(super) goals: GoalTree,
+    pub(super) sub_agents: SubAgents,
+    pub(super) usage: Usage,
+    pub(super) clock: Times,
+    pub(super) waiting: Waiting,
+    pub(super) answer: AnswerState,
+    pub(super) edited_documents: DocumentState,
     /// State of a reflecting run, from the first message of its side branch on.
-    pub(in crate::run::machine) reflection: Option<ReflectionState>,
-    pub(in crate::run::machine) repetition: Repetition,
+    pub(super) reflection: Option<ReflectionState>,
+    pub(super) repetition: Repetition,
 }
 
 impl RunState {
@@ -201,7 +201,7 @@ impl RunState {
     }
 
     /// Returns the model that makes the calls: the run's own, or a fallback.
-    pub(in crate::run::machine) fn model(&self) -> &ModelSpec {
+    pub(super) fn model(&self) -> &ModelSpec {
         self.spec.model_or_fallback(self.turn.fallback)
     }
 
@@ -569,7 +569,7 @@ impl RunState {
     }
 
     /// Halts an ending run whose summary or reflection has just ended (R6).
-    pub(in crate::run::machine) fn halt_if_ending(&mut self) {
+    pub(super) fn halt_if_ending(&mut self) {
         if self.end.ending.is_some() {
             self.phase = Phase::Halted;
         }

@@ -49,10 +49,10 @@ pub(crate) struct StepContext<'a> {
 }
 
 /// A transition in progress: the state, and the step so far.
-pub(in crate::run::machine) struct Transition<'a, 'n> {
-    pub(in crate::run::machine) state: &'a mut RunState,
-    pub(in crate::run::machine) context: &'a mut StepContext<'n>,
-    pub(in crate::run::machine) step: Step,
+pub(super) struct Transition<'a, 'n> {
+    pub(super) state: &'a mut RunState,
+    pub(super) context: &'a mut StepContext<'n>,
+    pub(super) step: Step,
 }
 
 impl RunState {

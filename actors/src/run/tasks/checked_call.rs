@@ -43,7 +43,7 @@ fn did_not_finish(what: &str, why: &dyn Display) -> ErrorInfo {
 ///
 /// # Errors
 /// `validation_error` with each violation, `tool_not_available` if the tool is not registered.
-pub(in crate::run::tasks) async fn check_call(
+pub(super) async fn check_call(
     request: ToolCallRequest,
     spec: &Arc<RunSpec>,
 ) -> Result<(CheckedToolCall, Option<String>), ErrorInfo> {
@@ -72,7 +72,7 @@ pub(in crate::run::tasks) async fn check_call(
 
 /// Checks an answer against the output schema. `None` without a schema, and if the answer contains
 /// tool calls.
-pub(in crate::run::tasks) async fn check_answer(
+pub(super) async fn check_answer(
     spec: &Arc<RunSpec>,
     completion: &Completion,
 ) -> Option<AnswerCheck> {

@@ -40,7 +40,7 @@ use crate::{
 };
 
 /// The outcome of an attempt to run a call.
-pub(in crate::run::tasks) enum ToolAttempt {
+pub(super) enum ToolAttempt {
     /// The call has an outcome, and callbacks did this.
     Ended(Box<ToolResult>, Reports),
     /// Not executed: hooks passed, and the run executes the call itself.
@@ -61,7 +61,7 @@ impl ToolAttempt {
 }
 
 /// Returns the path that a call would open now; `None` if no hook needs it.
-pub(in crate::run::tasks) fn resolved_path(
+pub(super) fn resolved_path(
     spec: &RunSpec,
     job: &CheckedToolCall,
     context: &ToolContext,
@@ -102,7 +102,7 @@ pub(crate) struct ToolRunner {
 
 impl ToolRunner {
     /// Creates the context of a call. `storing` tracks what the call stores in the background.
-    pub(in crate::run::tasks) fn context(
+    pub(super) fn context(
         &self,
         live: &Arc<RunEntry>,
         spec: &RunSpec,
@@ -174,7 +174,7 @@ impl ToolRunner {
         })
     }
 
-    pub(in crate::run::tasks) async fn run(
+    pub(super) async fn run(
         &self,
         run: CallbackRun<'_>,
         job: CheckedToolCall,
@@ -384,7 +384,7 @@ impl ToolRunner {
 
     /// Reads the recorded outcome of a call that was cut off or timed out while its edit was being
     /// written.
-    pub(in crate::run::tasks) async fn recorded_outcome(
+    pub(super) async fn recorded_outcome(
         &self,
         spec: &RunSpec,
         call: &str,
