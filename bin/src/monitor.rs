@@ -69,7 +69,8 @@ pub(crate) async fn show(
             biased;
             () = interrupt.first() => return Ok(()),
             key = next(&mut display.keys) => {
-                (display.is_due, display.draw_at) = (true, Instant::now());
+                display.is_due = true;
+                display.draw_at = Instant::now();
                 match key {
                     Some(Ok(Event::Key(key))) if key.kind != KeyEventKind::Release => handle_input(&mut monitor, MonitorInput::Key(key)),
                     Some(Ok(Event::Paste(text))) => handle_input(&mut monitor, MonitorInput::Pasted(text)),

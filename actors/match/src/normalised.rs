@@ -116,15 +116,19 @@ impl NormalizedText {
             .pieces
             .get(last + 1)
             .map_or(self.text.len(), |next| next.start);
-        let start = match head.is_verbatim {
-            true => head.original.start + (range.start - head.start),
-            false if range.start == head.start => head.original.start,
-            false => return None,
+        let start = if head.is_verbatim {
+            head.original.start + (range.start - head.start)
+        } else if range.start == head.start {
+            head.original.start
+        } else {
+            return None;
         };
-        let end = match tail.is_verbatim {
-            true => tail.original.start + (range.end - tail.start),
-            false if range.end == end_of_tail => tail.original.end,
-            false => return None,
+        let end = if tail.is_verbatim {
+            tail.original.start + (range.end - tail.start)
+        } else if range.end == end_of_tail {
+            tail.original.end
+        } else {
+            return None;
         };
         Some(start..end)
     }

@@ -241,7 +241,9 @@ mod tests {
             steps in vec((0_u8..5, 0_u64..4_000), 0..200),
         ) {
             let mut breaker = Breaker::new(FIRST, LONGEST);
-            let (mut now, mut next, mut failures) = (Duration::ZERO, 0, 0);
+            let mut now = Duration::ZERO;
+            let mut next = 0;
+            let mut failures = 0;
             let mut out: Vec<u64> = Vec::new();
             let mut probe: Option<u64> = None;
             for (what, number) in steps {
@@ -277,7 +279,8 @@ mod tests {
                             }
                             3 => {
                                 breaker.record_answer();
-                                (failures, probe) = (0, None);
+                                failures = 0;
+                                probe = None;
                                 prop_assert!(breaker.outage(now).is_none());
                             }
                             _ => breaker.record_unknown(id, now),

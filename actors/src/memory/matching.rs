@@ -60,10 +60,10 @@ fn shared(tags: &[String], wanted: &HashSet<&str>) -> usize {
 pub fn normalize_tag(text: &str) -> String {
     let mut tag = String::new();
     for c in text.chars().flat_map(char::to_lowercase) {
-        match c.is_alphanumeric() {
-            true => tag.push(c),
-            false if !tag.is_empty() && !tag.ends_with('-') => tag.push('-'),
-            false => {}
+        if c.is_alphanumeric() {
+            tag.push(c);
+        } else if !tag.is_empty() && !tag.ends_with('-') {
+            tag.push('-');
         }
     }
     let cut: String = tag.chars().take(MAX_TAG_CHARS).collect();

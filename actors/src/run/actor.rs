@@ -456,13 +456,16 @@ impl RunActor {
             .clock
             .set_stall_timeout(stall_timeout_ms(run, self.services.stuck_after_ms));
         let waits_for_people = run.is_waiting();
-        self.entry.set_phase(match run.only_waits_for_others() {
-            _ if run.is_ended() => RunPhase::Ending,
-            _ if run.is_ending() => RunPhase::Running,
-            true if waits_for_people => RunPhase::WaitingForUser,
-            true => RunPhase::WaitingForChildren,
-            false => RunPhase::Running,
-        });
+        let phase = if run.is_ended() {
+            RunPhase::Ending
+        } else if run.is_ending() || !run.only_waits_for_others() {
+            RunPhase::Running
+        } else if waits_for_people {
+            RunPhase::WaitingForUser
+        } else {
+            RunPhase::WaitingForChildren
+        };
+        self.entry.set_phase(phase);
         if waits_for_people != state.user_wait.is_some() {
             state.user_wait = waits_for_people.then(|| self.entry.limits.clock.pause());
         }

@@ -46,7 +46,9 @@ pub(super) fn resolve(
     configured: &Budget,
 ) -> RunSettings {
     let kept = inherited(start, mode, before);
-    let (agent, options, kept_options) = (&start.agent, &start.options, kept.options);
+    let agent = &start.agent;
+    let options = &start.options;
+    let kept_options = kept.options;
     let given = options.budget.or(kept_options.budget);
     let budget = given.or(*configured);
     RunSettings {

@@ -108,7 +108,8 @@ impl Actor for SessionActor {
             )
         };
         let status = register(ActorKind::RunSupervisor);
-        let (services, resolver) = (&self.services.run_services, &self.services.resolver);
+        let services = &self.services.run_services;
+        let resolver = &self.services.resolver;
         let actor = RunSupervisorActor {
             services: Arc::clone(services),
             resolver: Arc::clone(resolver),

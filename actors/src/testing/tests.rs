@@ -138,13 +138,11 @@ async fn calls_are_in_flight_until_they_end_or_are_cancelled() {
         }
     }));
     let begin = |name: Option<&str>| {
-        let (model, request) = (
-            Arc::clone(&model),
-            ModelRequest {
-                model: name.map(str::to_owned),
-                ..ModelRequest::default()
-            },
-        );
+        let model = Arc::clone(&model);
+        let request = ModelRequest {
+            model: name.map(str::to_owned),
+            ..ModelRequest::default()
+        };
         tokio::spawn(async move {
             model
                 .complete(&request, &mut RecordingSink::default())

@@ -36,11 +36,13 @@ impl ResolvedPath {
 
     /// Returns how another path of the same root is shown; `relative` is relative to the root.
     pub(super) fn display_name_of(&self, relative: &Path) -> String {
-        match self.is_project {
-            true if relative.as_os_str().is_empty() => ".".to_owned(),
-            true => escape_path(relative),
-            false => escape_path(&self.root.join(relative)),
+        if !self.is_project {
+            return escape_path(&self.root.join(relative));
         }
+        if relative.as_os_str().is_empty() {
+            return ".".to_owned();
+        }
+        escape_path(relative)
     }
 
     /// Returns a path of the same root; `relative` is relative to the root.

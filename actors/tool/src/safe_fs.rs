@@ -98,13 +98,12 @@ pub fn read_text(
         .map_err(|error| io_error(&resolved.display_name(), &error))?;
     let most = usize::try_from(max_bytes).unwrap_or(usize::MAX);
     let is_whole = bytes.len() <= most;
-    let text = match is_whole {
-        true => &bytes[..],
+    let text = if is_whole {
+        &bytes[..]
+    } else {
         // Cut at a character boundary.
-        false => bytes[..most]
-            .utf8_chunks()
-            .next()
-            .map_or(&[][..], |chunk| chunk.valid().as_bytes()),
+        let first = bytes[..most].utf8_chunks().next();
+        first.map_or(&[][..], |chunk| chunk.valid().as_bytes())
     };
     if text.starts_with(&[0xff, 0xfe]) || text.starts_with(&[0xfe, 0xff]) {
         let message = format!(

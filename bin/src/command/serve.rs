@@ -122,10 +122,8 @@ pub(super) async fn serve(context: &Context<'_>, options: &cli::Serve) -> Result
 
 /// Prints the address once the server is listening.
 fn announce(context: &Context<'_>, addr: SocketAddr, owner: &Owner) -> Result<(), Failure> {
-    let (url, home) = (
-        format!("http://{addr}"),
-        owner.runtime().info().home().display().to_string(),
-    );
+    let url = format!("http://{addr}");
+    let home = owner.runtime().info().home().display().to_string();
     if !addr.ip().is_loopback() {
         print::error_line(&format!(
             "warning: {addr} is reachable from other machines without encryption: use a TLS proxy"

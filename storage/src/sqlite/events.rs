@@ -267,9 +267,13 @@ pub(super) fn lsn_of(conn: &Connection, id: &SessionId, seen: u64) -> rusqlite::
             }
             // The wanted event is in a later row, which begins after `middle`.
             Some((lsn, seq, _)) => {
-                (low, from) = ((lsn + (wanted - seq)).max(middle + 1), middle + 1)
+                low = (lsn + (wanted - seq)).max(middle + 1);
+                from = middle + 1;
             }
-            None => (low, from) = (middle + 1, middle + 1),
+            None => {
+                low = middle + 1;
+                from = middle + 1;
+            }
         }
     }
     Ok(low.saturating_sub(1))

@@ -329,7 +329,8 @@ pub(super) fn turn_end(
             let asked = loop {
                 match load_message(asked_in)? {
                     Some((role, Some(parent), ..)) if role == "tool" => {
-                        (answered, asked_in) = (answered + 1, parent)
+                        answered += 1;
+                        asked_in = parent;
                     }
                     Some((role, _, _, calls)) if role == "assistant" => break calls,
                     _ => break answered,

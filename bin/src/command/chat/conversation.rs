@@ -193,12 +193,15 @@ impl Conversation<'_> {
                         place.reset_interrupt();
                         // A wrapper process may forward a signal that the terminal has also sent.
                         let before = last_signal.replace(Instant::now());
-                        match before.is_some_and(|before| before.elapsed() < DUPLICATE_WINDOW) {
-                            _ if is_pipe => return Ok(None),
-                            true => {}
-                            false if is_second_interrupt(&mut interrupted_at) => return Ok(Some(InputLine::Closed)),
-                            false if !reads_keys => print::line(QUIT_HINT)?,
-                            false => {}
+                        let is_duplicate = before.is_some_and(|before| before.elapsed() < DUPLICATE_WINDOW);
+                        if is_pipe {
+                            return Ok(None);
+                        }
+                        if !is_duplicate && is_second_interrupt(&mut interrupted_at) {
+                            return Ok(Some(InputLine::Closed));
+                        }
+                        if !is_duplicate && !reads_keys {
+                            print::line(QUIT_HINT)?;
                         }
                     }
                     line = &mut line => break line?,

@@ -83,15 +83,16 @@ fn areas(monitor: &Monitor, area: Rect, has_alarm: bool, has_filter: bool) -> Ar
             foot: row(top + body.height, 1),
         };
     }
-    let pane = match is_pane_alone {
+    let pane = if is_pane_alone {
+        body
+    } else if is_large {
         // Rows that the tree does not need belong to the pane, up to two thirds.
-        false if is_large => {
-            let needed = u16::try_from(monitor.list.rows().len() + 2).unwrap_or(u16::MAX);
-            body.saturating_sub(needed)
-                .clamp((body * 9 / 20).max(6), (body * 2 / 3).max(6))
-        }
-        true => body,
-        false => 0,
+        let needed = u16::try_from(monitor.list.rows().len() + 2).unwrap_or(u16::MAX);
+        let most = (body * 2 / 3).max(6);
+        let least = (body * 9 / 20).max(6);
+        body.saturating_sub(needed).clamp(least, most)
+    } else {
+        0
     };
     Areas {
         head: row(0, head),

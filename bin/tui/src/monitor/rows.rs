@@ -313,14 +313,14 @@ fn contains_text(actors: &ActorIndex, actor: &Actor, filter: &str) -> bool {
 /// Returns whether a text contains another one, which is in lower case, in any case. Does not
 /// allocate for ASCII, because a filter reads every text of every actor.
 fn contains(text: &str, lower: &str) -> bool {
-    match text.is_ascii() {
-        _ if lower.is_empty() => true,
-        true => text
-            .as_bytes()
-            .windows(lower.len())
-            .any(|part| part.eq_ignore_ascii_case(lower.as_bytes())),
-        false => text.to_lowercase().contains(lower),
+    if lower.is_empty() {
+        return true;
     }
+    if !text.is_ascii() {
+        return text.to_lowercase().contains(lower);
+    }
+    let mut parts = text.as_bytes().windows(lower.len());
+    parts.any(|part| part.eq_ignore_ascii_case(lower.as_bytes()))
 }
 
 #[cfg(test)]

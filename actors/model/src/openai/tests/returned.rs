@@ -182,17 +182,15 @@ async fn first_tool_call_changes_no_earlier_message() {
 async fn rejected_data_is_omitted_from_then_on_and_reported_once() {
     let server = ScriptedServer::start(|asked| {
         let messages = asked.body["messages"].as_array().unwrap();
-        match messages
-            .iter()
-            .any(|message| message.get("reasoning_content").is_some())
-        {
-            true => Reply::status(
-                400,
-                r#"{"error": {"message": "unexpected field reasoning_content"}}"#,
-            ),
-            false if messages.len() == 1 => answer_of("kimi"),
-            false => Reply::answer("ok"),
+        let has_reasoning = |message: &Value| message.get("reasoning_content").is_some();
+        if messages.iter().any(has_reasoning) {
+            let body = r#"{"error": {"message": "unexpected field reasoning_content"}}"#;
+            return Reply::status(400, body);
         }
+        if messages.len() == 1 {
+            return answer_of("kimi");
+        }
+        Reply::answer("ok")
     });
     let provider = provider(&server);
     let first = ModelRequest {

@@ -320,11 +320,12 @@ impl Transition<'_, '_> {
         if state.compaction.has_stopped(tokens) {
             return None;
         }
-        let keep_recent = match state.is_compaction_requested() {
-            true => 1,
+        let keep_recent = if state.is_compaction_requested() {
+            1
+        } else {
             // After each completed summary, the next one keeps only a quarter as many recent
             // messages.
-            false => state.spec.context.keep_recent_messages >> (2 * state.compaction.completed),
+            state.spec.context.keep_recent_messages >> (2 * state.compaction.completed)
         };
         let (covered, covers) = state.oldest_messages(keep_recent.max(1), window)?;
         // The summarizer's context window may be smaller than configured, so each failure halves

@@ -60,13 +60,14 @@ pub(super) fn draw(monitor: &mut Monitor, buffer: &mut Buffer, area: Rect, now: 
             buffer.set_style(line, Style::new().add_modifier(Modifier::DIM));
         }
         if Some(&row.key) == monitor.list.selected() {
-            let style = match monitor.detail.has_focus {
-                true => Style::new().add_modifier(Modifier::UNDERLINED),
+            let style = if monitor.detail.has_focus {
+                Style::new().add_modifier(Modifier::UNDERLINED)
+            } else {
                 // In one color, so that the row is one bar.
-                false => Style::new()
+                Style::new()
                     .fg(Color::Reset)
                     .remove_modifier(Modifier::DIM)
-                    .add_modifier(Modifier::REVERSED),
+                    .add_modifier(Modifier::REVERSED)
             };
             buffer.set_style(line, style);
         }

@@ -223,12 +223,17 @@ proptest! {
     ) {
         let mut test = sample_monitor(if columns % 2 == 0 { FINE } else { PLAIN });
         let mut view = run("evil", Some("main"));
-        (view.activity, view.last_error, view.id) = (activity.clone(), Some(error.clone()), id.clone());
+        view.activity = activity.clone();
+        view.last_error = Some(error.clone());
+        view.id = id.clone();
         let about = view.run.as_mut().unwrap();
-        (about.task, about.agent_type, about.goal) = (task.clone(), id, Some(error));
+        about.task = task.clone();
+        about.agent_type = id;
+        about.goal = Some(error);
         let mut asks = permission();
         if let UserRequest::Permission(asked) = &mut asks {
-            (asked.demand.target, asked.arguments) = (task, activity);
+            asked.demand.target = task;
+            asked.arguments = activity;
         }
         test.changes(vec![view], &[]);
         test.receive(MonitorInput::PendingRequests(Ok(vec![asks])));
