@@ -128,6 +128,8 @@ const MACHINE: &str = "actors/src/run/machine";
 
 #[path = "architecture/imports.rs"]
 mod imports;
+#[path = "architecture/locals.rs"]
+mod locals;
 #[path = "architecture/modules.rs"]
 mod modules;
 #[path = "architecture/public_api.rs"]

@@ -349,17 +349,17 @@ mod tests {
     #[test]
     fn streams_registered_while_bus_closes_end_too() {
         for _ in 0..200 {
-            let hub = EventBus::default();
+            let bus = EventBus::default();
             let scopes = [
                 Scope::Session(SessionId::new("s")),
                 Scope::Trace(TraceId::new("s")),
             ];
-            let register = |scope| (0..20).map(|_| hub.register(scope).0).collect::<Vec<_>>();
+            let register = |scope| (0..20).map(|_| bus.register(scope).0).collect::<Vec<_>>();
             let registered: Vec<_> = std::thread::scope(|threads| {
                 let others = scopes
                     .each_ref()
                     .map(|scope| threads.spawn(move || register(scope)));
-                hub.close();
+                bus.close();
                 others
                     .into_iter()
                     .flat_map(|other| other.join().unwrap())
@@ -371,7 +371,7 @@ mod tests {
                     Err(mpsc::error::TryRecvError::Disconnected)
                 ));
             }
-            assert_eq!(hub.subscribers.load(Ordering::Acquire), 0);
+            assert_eq!(bus.subscribers.load(Ordering::Acquire), 0);
         }
     }
 }

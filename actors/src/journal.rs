@@ -56,12 +56,12 @@ impl JournalHandle {
     /// little more than the last commits.
     pub(crate) fn start<S: soong_storage::store::Store + 'static>(
         store: S,
-        hub: Arc<EventBus>,
+        bus: Arc<EventBus>,
         redactor: Redactor,
     ) -> std::io::Result<(Self, JournalTasks)> {
         let (publications, mut incoming) = mpsc::unbounded_channel();
         let sender = publications.clone();
-        let watched = Arc::clone(&hub);
+        let watched = Arc::clone(&bus);
         let meter = Arc::new(MetricsCounter::default());
         let metered = Arc::clone(&meter);
         let (writer, thread) = soong_storage::writer::spawn(store, move |append, ack| {
@@ -74,7 +74,7 @@ impl JournalHandle {
                 let _ = sender.send(Publication::Committed(append, ack));
             }
         })?;
-        let publish_to = Arc::clone(&hub);
+        let publish_to = Arc::clone(&bus);
         let publisher = tokio::spawn(async move {
             while let Some(publication) = incoming.recv().await {
                 match publication {
@@ -89,7 +89,7 @@ impl JournalHandle {
             Self {
                 writer,
                 publications,
-                bus: hub,
+                bus,
                 redactor,
                 meter,
                 storage_waits,
@@ -211,13 +211,13 @@ impl JournalHandle {
     }
 }
 
-fn publish(hub: &EventBus, append: Append, ack: Ack) {
+fn publish(bus: &EventBus, append: Append, ack: Ack) {
     if ack.events.is_empty() {
         // Recorded by an earlier attempt that was not published: subscribers have to read it from
         // the store.
         for write in &append.writes {
             if let Write::Event(draft) = write {
-                hub.reread(&draft.trace_id);
+                bus.reread(&draft.trace_id);
             }
         }
         return;
@@ -239,7 +239,7 @@ fn publish(hub: &EventBus, append: Append, ack: Ack) {
             event: draft.event,
             data: draft.data,
         };
-        hub.publish(&StreamItem::Event(Arc::new(record)));
+        bus.publish(&StreamItem::Event(Arc::new(record)));
     }
 }
 

@@ -51,16 +51,16 @@ pub trait PermissionHandler: Send + Sync + 'static {
     /// count as a denial. The future is dropped when the run ends or another approver has decided.
     fn decide(
         &self,
-        request: Permission,
+        permission: Permission,
     ) -> BoxFuture<'static, Result<ApprovalDecision, ErrorInfo>>;
 }
 
 impl<T: PermissionHandler + ?Sized> PermissionHandler for Arc<T> {
     fn decide(
         &self,
-        request: Permission,
+        permission: Permission,
     ) -> BoxFuture<'static, Result<ApprovalDecision, ErrorInfo>> {
-        (**self).decide(request)
+        (**self).decide(permission)
     }
 }
 
@@ -76,9 +76,9 @@ where
 {
     fn decide(
         &self,
-        request: Permission,
+        permission: Permission,
     ) -> BoxFuture<'static, Result<ApprovalDecision, ErrorInfo>> {
-        let decision = (self.0)(request);
+        let decision = (self.0)(permission);
         async move { Ok(decision.await.into()) }.boxed()
     }
 }
@@ -306,13 +306,13 @@ impl Permissions {
             == CommandVerdict::Allow
     }
 
-    pub(crate) fn grant_for_session(&self, request: &Permission) {
+    pub(crate) fn grant_for_session(&self, permission: &Permission) {
         let Permission {
             session_id,
             tool,
             demand,
             ..
-        } = request;
+        } = permission;
         if demand.is_grantable_for_session()
             && !self.is_granted_for_session(session_id, tool, demand)
         {
@@ -350,9 +350,9 @@ pub(crate) fn fingerprint(
 }
 
 /// Returns the error for a permission request that is already decided or withdrawn.
-pub fn already_decided_error(asked: &Permission) -> ErrorInfo {
-    let id = &asked.permission_id;
-    let message = match asked.status {
+pub fn already_decided_error(permission: &Permission) -> ErrorInfo {
+    let id = &permission.permission_id;
+    let message = match permission.status {
         PermissionStatus::Withdrawn => {
             format!("permission {id} is no longer pending: its run has ended")
         }
@@ -360,7 +360,7 @@ pub fn already_decided_error(asked: &Permission) -> ErrorInfo {
             format!(
                 "permission {id} was already {}, by {}",
                 status.as_str(),
-                asked.by.as_deref().unwrap_or("another approver")
+                permission.by.as_deref().unwrap_or("another approver")
             )
         }
     };

@@ -118,7 +118,7 @@ impl Drop for Inner {
                 .runs
                 .deregister(&run, RunPhase::Interrupted(closing()));
         }
-        services.hub.close();
+        services.bus.close();
         let take = |slot: &mut Option<_>| slot.take();
         let threads = take(
             self.threads
@@ -286,7 +286,7 @@ impl Runtime {
     fn stream(&self, scope: Scope, since: u64) -> EventStream {
         let services = &self.inner.services;
         EventStream::open(
-            Arc::clone(&services.hub),
+            Arc::clone(&services.bus),
             services.reader.clone(),
             scope,
             since,
@@ -356,7 +356,7 @@ async fn close(
     if let Some(threads) = threads {
         services.journal.close(threads).await;
     }
-    services.hub.close();
+    services.bus.close();
     drop(lock);
     tracing::info!(home = %services.home.display(), "home closed");
 }

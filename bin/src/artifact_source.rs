@@ -66,13 +66,13 @@ impl ArtifactSource {
     /// Selects the owner process or the disk as the source of the artifacts of `place`.
     pub(crate) fn open(
         source: &Source,
-        place: ArtifactOwner,
+        owner: ArtifactOwner,
         settings: &Settings,
         environment: &Environment,
     ) -> Result<Self, Failure> {
-        let session = place.session_id.clone();
+        let session = owner.session_id.clone();
         let transport = match (source, reader(source, settings, environment)?) {
-            (_, Some(reader)) => Transport::Disk(reader, place),
+            (_, Some(reader)) => Transport::Disk(reader, owner),
             (Source::Owner(client, _), None) => Transport::Owner(client.clone()),
             (Source::Disk(_), None) => unreachable!("a disk source always has a reader"),
         };

@@ -330,19 +330,22 @@ struct PermissionPrompt {
 impl PermissionPrompt {
     /// `asker`: description of the child run that asks. `session`: its session, if it can be read.
     fn new(
-        asked: &Permission,
+        permission: &Permission,
         asker: Option<&str>,
         session: Option<&Session>,
         paint: Paint,
         columns: usize,
         page: usize,
     ) -> Self {
-        let mut rows = permission_rows(asked, session.map(|session| session.project_dir.as_str()));
-        let agent = asker.or_else(|| asked.chain.last().map(|link| link.agent_type.as_str()));
+        let mut rows = permission_rows(
+            permission,
+            session.map(|session| session.project_dir.as_str()),
+        );
+        let agent = asker.or_else(|| permission.chain.last().map(|link| link.agent_type.as_str()));
         let agent = agent
             .map(|agent| format!("agent {}, ", text::escaped_line(agent)))
             .unwrap_or_default();
-        let name = session.map_or(asked.session_id.as_str(), Session::short_name);
+        let name = session.map_or(permission.session_id.as_str(), Session::short_name);
         rows.insert(
             1,
             Row::plain(format!("{agent}session {}", text::escaped_line(name))),
@@ -353,7 +356,7 @@ impl PermissionPrompt {
             paint,
             shown_rows: 0,
             page_rows: page,
-            can_be_granted: asked.demand.is_grantable_for_session(),
+            can_be_granted: permission.demand.is_grantable_for_session(),
             asks_why: false,
         };
         shown.show_next_page();

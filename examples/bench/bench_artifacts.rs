@@ -163,7 +163,7 @@ async fn session(runtime: &Runtime, id: &str) -> Result<ArtifactOwner, BenchErro
 /// Saves artifacts under new names with `at_once` concurrent tasks. Returns saves per second.
 async fn save_all(
     service: &Arc<dyn ArtifactService>,
-    place: &ArtifactOwner,
+    owner: &ArtifactOwner,
     prefix: &str,
     bytes: &bytes::Bytes,
     count: usize,
@@ -172,7 +172,7 @@ async fn save_all(
     let start = Instant::now();
     let savers = (0..at_once).map(|saver| {
         let service = Arc::clone(service);
-        let place = place.clone();
+        let owner = owner.clone();
         let bytes = bytes.clone();
         let prefix = prefix.to_owned();
         tokio::spawn(async move {
@@ -182,7 +182,7 @@ async fn save_all(
                     "application/octet-stream",
                     bytes.clone(),
                 );
-                service.save(&place, save).await?;
+                service.save(&owner, save).await?;
             }
             Ok::<_, soong::ErrorInfo>(())
         })
@@ -195,7 +195,7 @@ async fn save_all(
 
 async fn saves(
     runtime: &Runtime,
-    place: &ArtifactOwner,
+    owner: &ArtifactOwner,
     dir: &Path,
     round: usize,
     rows: &mut Rows,
@@ -207,7 +207,7 @@ async fn saves(
             let floors = tempfile::tempdir_in(dir)?;
             let floor = floor_at_once(floors.path(), &bytes, count, at_once)?;
             let prefix = format!("r{round}-{size}-{at_once}-");
-            let rate = save_all(&service, place, &prefix, &bytes, count, at_once).await?;
+            let rate = save_all(&service, owner, &prefix, &bytes, count, at_once).await?;
             rows.add(
                 &format!("saves of {name}, {at_once} at once"),
                 "1/s",
@@ -222,13 +222,13 @@ async fn saves(
 /// Edits a document of 100 KB; each writer edits its own line. Fails if an edit is lost.
 async fn edits(
     runtime: &Runtime,
-    place: &ArtifactOwner,
+    owner: &ArtifactOwner,
     round: usize,
     rows: &mut Rows,
 ) -> Result<(), BenchError> {
     let service = runtime.artifacts().service();
     let run = runtime
-        .start(RunRequest::new("edit").session(place.session_id.as_str()))
+        .start(RunRequest::new("edit").session(owner.session_id.as_str()))
         .await?;
     run.wait().await?;
     let edit = |key: String, change: Change, call: String| {
@@ -250,8 +250,8 @@ async fn edits(
             condition: ChangeCondition::default(),
         };
         let service = Arc::clone(&service);
-        let place = place.clone();
-        async move { service.edit(&place, request).await }
+        let owner = owner.clone();
+        async move { service.edit(&owner, request).await }
     };
     for writers in [1, 4] {
         let key = format!("edited{round}-{writers}");
@@ -295,7 +295,7 @@ async fn edits(
         let rate = EDITS as f64 / start.elapsed().as_secs_f64();
         let text = runtime
             .artifacts()
-            .load(place, &key, None)
+            .load(owner, &key, None)
             .await?
             .text()
             .await?;
@@ -315,9 +315,9 @@ async fn edits(
 }
 
 /// Measures a list, and a run whose model reads the inventory, in a session with many artifacts.
-async fn many(runtime: &Runtime, place: &ArtifactOwner, rows: &mut Rows) -> Result<(), BenchError> {
+async fn many(runtime: &Runtime, owner: &ArtifactOwner, rows: &mut Rows) -> Result<(), BenchError> {
     let start = Instant::now();
-    let listed = runtime.artifacts().list(place).await?.len();
+    let listed = runtime.artifacts().list(owner).await?.len();
     if listed < MANY {
         return Err("artifacts are missing from the list".into());
     }
@@ -330,9 +330,9 @@ async fn many(runtime: &Runtime, place: &ArtifactOwner, rows: &mut Rows) -> Resu
     // The inventory is rendered in the first turn, and again in the second, since the plan was
     // written in between.
     let start = Instant::now();
-    runtime.artifacts().delete(place, "task_plan").await.ok();
+    runtime.artifacts().delete(owner, "task_plan").await.ok();
     let run = runtime
-        .start(RunRequest::new("plan").session(place.session_id.as_str()))
+        .start(RunRequest::new("plan").session(owner.session_id.as_str()))
         .await?;
     run.wait().await?;
     let name = format!("run of two turns with {MANY} artifacts");
@@ -342,7 +342,7 @@ async fn many(runtime: &Runtime, place: &ArtifactOwner, rows: &mut Rows) -> Resu
 
 async fn versions(
     runtime: &Runtime,
-    place: &ArtifactOwner,
+    owner: &ArtifactOwner,
     round: usize,
     rows: &mut Rows,
 ) -> Result<(), BenchError> {
@@ -352,7 +352,7 @@ async fn versions(
         let version = 1 + (round * 379 + read * 97) % VERSIONS;
         runtime
             .artifacts()
-            .load(place, "versions", Some(version as u64))
+            .load(owner, "versions", Some(version as u64))
             .await?
             .bytes()
             .await?;

@@ -252,13 +252,13 @@ pub struct PermissionDecision {
 
 impl PermissionDecision {
     /// Returns the decision about a permission request. `None` if it has not been decided.
-    pub fn from_request(asked: Permission) -> Option<Self> {
+    pub fn from_request(permission: Permission) -> Option<Self> {
         Some(Self {
-            permission_id: asked.permission_id,
-            decision: asked.decision?,
-            decided_by: asked.by.unwrap_or_default(),
-            reason: asked.reason,
-            at: asked.decided_at?,
+            permission_id: permission.permission_id,
+            decision: permission.decision?,
+            decided_by: permission.by.unwrap_or_default(),
+            reason: permission.reason,
+            at: permission.decided_at?,
         })
     }
 }

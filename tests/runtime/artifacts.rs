@@ -410,7 +410,7 @@ async fn export_contains_the_stored_version_not_pending_edits() {
 }
 
 /// Stores a debug artifact.
-async fn save_debug(world: &TestRuntime, here: &ArtifactOwner, key: &str) {
+async fn save_debug(world: &TestRuntime, owner: &ArtifactOwner, key: &str) {
     let request = Save {
         debug: true,
         ..Save::new(key, "text/plain", "raw traffic")
@@ -419,7 +419,7 @@ async fn save_debug(world: &TestRuntime, here: &ArtifactOwner, key: &str) {
         .runtime()
         .artifacts()
         .service()
-        .save(here, request)
+        .save(owner, request)
         .await
         .unwrap();
 }

@@ -69,11 +69,11 @@ enum Approver {
 struct OnlyOut(PathBuf);
 
 impl OnlyOut {
-    fn allows(&self, asked: &Permission) -> bool {
+    fn allows(&self, permission: &Permission) -> bool {
         let in_out = |path: &str| Path::new(path).starts_with(&self.0);
-        match (asked.tool.as_str(), &asked.demand.scope) {
+        match (permission.tool.as_str(), &permission.demand.scope) {
             ("write" | "edit", Scope::Directory { path }) => {
-                !asked.demand.is_sensitive && in_out(path)
+                !permission.demand.is_sensitive && in_out(path)
             }
             ("bash", _) => is_confined(),
             _ => false,
@@ -82,8 +82,11 @@ impl OnlyOut {
 }
 
 impl PermissionHandler for OnlyOut {
-    fn decide(&self, asked: Permission) -> BoxFuture<'static, Result<ApprovalDecision, ErrorInfo>> {
-        let decision = if self.allows(&asked) {
+    fn decide(
+        &self,
+        permission: Permission,
+    ) -> BoxFuture<'static, Result<ApprovalDecision, ErrorInfo>> {
+        let decision = if self.allows(&permission) {
             Decision::AllowOnce
         } else {
             Decision::Deny

@@ -58,9 +58,12 @@ struct Deciding<F>(F, Arc<AtomicUsize>);
 impl<F: Fn(&Permission) -> Result<ApprovalDecision, ErrorInfo> + Send + Sync + 'static>
     PermissionHandler for Deciding<F>
 {
-    fn decide(&self, asked: Permission) -> BoxFuture<'static, Result<ApprovalDecision, ErrorInfo>> {
+    fn decide(
+        &self,
+        permission: Permission,
+    ) -> BoxFuture<'static, Result<ApprovalDecision, ErrorInfo>> {
         self.1.fetch_add(1, SeqCst);
-        let answer = (self.0)(&asked);
+        let answer = (self.0)(&permission);
         async { answer }.boxed()
     }
 }

@@ -235,8 +235,8 @@ pub fn local_owner(session: &str) -> ArtifactOwner {
 }
 
 /// Returns the current text of an artifact.
-pub async fn text(world: &TestRuntime, place: &ArtifactOwner, key: &str) -> String {
-    with_timeout(world.runtime().artifacts().load(place, key, None))
+pub async fn text(world: &TestRuntime, owner: &ArtifactOwner, key: &str) -> String {
+    with_timeout(world.runtime().artifacts().load(owner, key, None))
         .await
         .unwrap()
         .text()
@@ -247,11 +247,11 @@ pub async fn text(world: &TestRuntime, place: &ArtifactOwner, key: &str) -> Stri
 /// Returns the text of a stored version.
 pub async fn text_at(
     world: &TestRuntime,
-    place: &ArtifactOwner,
+    owner: &ArtifactOwner,
     key: &str,
     version: u64,
 ) -> String {
-    with_timeout(world.runtime().artifacts().load(place, key, Some(version)))
+    with_timeout(world.runtime().artifacts().load(owner, key, Some(version)))
         .await
         .unwrap()
         .text()
@@ -260,17 +260,17 @@ pub async fn text_at(
 }
 
 /// Returns the numbers of the stored versions.
-pub async fn versions(world: &TestRuntime, place: &ArtifactOwner, key: &str) -> Vec<u64> {
+pub async fn versions(world: &TestRuntime, owner: &ArtifactOwner, key: &str) -> Vec<u64> {
     let service = world.runtime().artifacts().service();
-    let versions = with_timeout(service.list_versions(place, key))
+    let versions = with_timeout(service.list_versions(owner, key))
         .await
         .unwrap();
     versions.iter().map(|version| version.version).collect()
 }
 
 /// Returns the record of an artifact as listed.
-pub async fn listed(world: &TestRuntime, place: &ArtifactOwner, key: &str) -> Artifact {
-    let all = world.runtime().artifacts().list(place).await.unwrap();
+pub async fn listed(world: &TestRuntime, owner: &ArtifactOwner, key: &str) -> Artifact {
+    let all = world.runtime().artifacts().list(owner).await.unwrap();
     all.into_iter()
         .find(|artifact| artifact.key() == key)
         .unwrap_or_else(|| panic!("{key} is not listed"))
@@ -279,12 +279,12 @@ pub async fn listed(world: &TestRuntime, place: &ArtifactOwner, key: &str) -> Ar
 /// Stores a text through the library.
 pub async fn save(
     world: &TestRuntime,
-    place: &ArtifactOwner,
+    owner: &ArtifactOwner,
     key: &str,
     text: impl Into<Content>,
 ) -> Artifact {
     let service = world.runtime().artifacts().service();
-    with_timeout(service.save(place, Save::new(key, "text/markdown", text.into())))
+    with_timeout(service.save(owner, Save::new(key, "text/markdown", text.into())))
         .await
         .unwrap()
 }

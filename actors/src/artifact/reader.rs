@@ -58,8 +58,8 @@ impl ArtifactReader {
     }
 
     /// Lists the artifacts of both scopes, the session's first, each sorted by name.
-    pub async fn list(&self, place: &ArtifactOwner) -> Result<Vec<Artifact>, ErrorInfo> {
-        let [session, user] = place.scopes();
+    pub async fn list(&self, owner: &ArtifactOwner) -> Result<Vec<Artifact>, ErrorInfo> {
+        let [session, user] = owner.scopes();
         self.reads
             .read(move |reader| {
                 let mut all = reader.artifacts(&session)?;
@@ -73,25 +73,25 @@ impl ArtifactReader {
     /// `artifact_not_found` or `version_not_found`.
     pub async fn find(
         &self,
-        place: &ArtifactOwner,
+        owner: &ArtifactOwner,
         key: &str,
         version: Option<u64>,
     ) -> Result<Loaded, ErrorInfo> {
-        match self.load_with_cache(place, key, version, |_| None).await? {
+        match self.load_with_cache(owner, key, version, |_| None).await? {
             Some(loaded) => Ok(loaded),
-            None => Err(self.not_found_error(place, key, version).await?),
+            None => Err(self.not_found_error(owner, key, version).await?),
         }
     }
 
     /// Lists the stored versions of an artifact in order. Fails with `artifact_not_found`.
     pub async fn versions_of(
         &self,
-        place: &ArtifactOwner,
+        owner: &ArtifactOwner,
         key: &str,
     ) -> Result<Vec<ArtifactVersion>, ErrorInfo> {
-        let (scope, name) = place.split(key);
+        let (scope, name) = owner.split(key);
         match self.row(&scope, &name).await? {
-            Some(_) => self.versions(place, key).await,
+            Some(_) => self.versions(owner, key).await,
             None => Err(not_found(key)),
         }
     }
@@ -100,17 +100,17 @@ impl ArtifactReader {
     /// `version_not_found` if it has none.
     pub async fn last_version(
         &self,
-        place: &ArtifactOwner,
+        owner: &ArtifactOwner,
         key: &str,
     ) -> Result<Loaded, ErrorInfo> {
-        let Some(last) = self.versions_of(place, key).await?.pop() else {
+        let Some(last) = self.versions_of(owner, key).await?.pop() else {
             let message = format!(
                 "{key:?} has no stored version yet: a version is stored when its run ends. \
                  The current content can be read"
             );
             return Err(ErrorInfo::new(ErrorCode::VersionNotFound, message));
         };
-        self.find(place, key, Some(last.version)).await
+        self.find(owner, key, Some(last.version)).await
     }
 
     /// Returns an artifact of a scope by name or id, or `None` if it does not exist.
@@ -130,10 +130,10 @@ impl ArtifactReader {
     /// not exist.
     pub(super) async fn versions(
         &self,
-        place: &ArtifactOwner,
+        owner: &ArtifactOwner,
         key: &str,
     ) -> Result<Vec<ArtifactVersion>, ErrorInfo> {
-        let (scope, name) = place.split(key);
+        let (scope, name) = owner.split(key);
         self.reads
             .read(move |reader| match reader.artifact(&scope, &name)? {
                 Some(artifact) => reader.versions(&artifact.artifact_id),
@@ -145,16 +145,16 @@ impl ArtifactReader {
     /// Returns the error for a load that found nothing: the artifact or the version is missing.
     pub(crate) async fn not_found_error(
         &self,
-        place: &ArtifactOwner,
+        owner: &ArtifactOwner,
         key: &str,
         version: Option<u64>,
     ) -> Result<ErrorInfo, ErrorInfo> {
-        let (scope, name) = place.split(key);
+        let (scope, name) = owner.split(key);
         let (Some(version), Some(_)) = (version, self.row(&scope, &name).await?) else {
             return Ok(not_found(key));
         };
         let known: Vec<String> = self
-            .versions(place, key)
+            .versions(owner, key)
             .await?
             .iter()
             .map(|one| one.version.to_string())
@@ -172,12 +172,12 @@ impl ArtifactReader {
     /// text if it is cached.
     pub(super) async fn load_with_cache(
         &self,
-        place: &ArtifactOwner,
+        owner: &ArtifactOwner,
         key: &str,
         version: Option<u64>,
         cached: impl Fn(&Artifact) -> Option<Arc<str>> + Send,
     ) -> Result<Option<Loaded>, ErrorInfo> {
-        let (scope, name) = place.split(key);
+        let (scope, name) = owner.split(key);
         let Some(artifact) = self.row(&scope, &name).await? else {
             return Ok(None);
         };

@@ -120,37 +120,37 @@ impl ArtifactHandle {
 impl ArtifactService for ArtifactHandle {
     fn save<'a>(
         &'a self,
-        place: &'a ArtifactOwner,
+        owner: &'a ArtifactOwner,
         save: Save,
     ) -> BoxFuture<'a, Result<Artifact, ErrorInfo>> {
         let store = Arc::clone(&self.store);
-        let place = place.clone();
-        self.run_to_completion(async move { store.save(&place, save).await })
+        let owner = owner.clone();
+        self.run_to_completion(async move { store.save(&owner, save).await })
             .boxed()
     }
 
     fn load<'a>(
         &'a self,
-        place: &'a ArtifactOwner,
+        owner: &'a ArtifactOwner,
         key: &'a str,
         version: Option<u64>,
     ) -> BoxFuture<'a, Result<Option<Loaded>, ErrorInfo>> {
-        self.store.load(place, key, version).boxed()
+        self.store.load(owner, key, version).boxed()
     }
 
     fn list<'a>(
         &'a self,
-        place: &'a ArtifactOwner,
+        owner: &'a ArtifactOwner,
     ) -> BoxFuture<'a, Result<Vec<Artifact>, ErrorInfo>> {
-        self.store.reader.list(place).boxed()
+        self.store.reader.list(owner).boxed()
     }
 
     fn list_keys<'a>(
         &'a self,
-        place: &'a ArtifactOwner,
+        owner: &'a ArtifactOwner,
     ) -> BoxFuture<'a, Result<Vec<String>, ErrorInfo>> {
         async move {
-            let all = self.store.reader.list(place).await?;
+            let all = self.store.reader.list(owner).await?;
             let mut keys: Vec<String> = all
                 .iter()
                 .filter(|one| one.name.is_some())
@@ -164,20 +164,20 @@ impl ArtifactService for ArtifactHandle {
 
     fn list_versions<'a>(
         &'a self,
-        place: &'a ArtifactOwner,
+        owner: &'a ArtifactOwner,
         key: &'a str,
     ) -> BoxFuture<'a, Result<Vec<ArtifactVersion>, ErrorInfo>> {
-        self.store.reader.versions(place, key).boxed()
+        self.store.reader.versions(owner, key).boxed()
     }
 
     fn get_version<'a>(
         &'a self,
-        place: &'a ArtifactOwner,
+        owner: &'a ArtifactOwner,
         key: &'a str,
         version: u64,
     ) -> BoxFuture<'a, Result<Option<ArtifactVersion>, ErrorInfo>> {
         async move {
-            let versions = self.store.reader.versions(place, key).await?;
+            let versions = self.store.reader.versions(owner, key).await?;
             Ok(versions.into_iter().find(|one| one.version == version))
         }
         .boxed()
@@ -197,12 +197,12 @@ impl ArtifactService for ArtifactHandle {
 
     fn edit<'a>(
         &'a self,
-        place: &'a ArtifactOwner,
+        owner: &'a ArtifactOwner,
         request: EditRequest,
     ) -> BoxFuture<'a, Result<Edited, ErrorInfo>> {
         let store = Arc::clone(&self.store);
-        let place = place.clone();
-        self.run_to_completion(async move { store.edit(&place, request).await })
+        let owner = owner.clone();
+        self.run_to_completion(async move { store.edit(&owner, request).await })
             .boxed()
     }
 }

@@ -182,7 +182,7 @@ impl ArtifactStore {
     /// otherwise the next version is stored immediately.
     pub(super) async fn edit(
         &self,
-        place: &ArtifactOwner,
+        owner: &ArtifactOwner,
         mut request: EditRequest,
     ) -> Result<Edited, ErrorInfo> {
         match &mut request.change {
@@ -193,7 +193,7 @@ impl ArtifactStore {
             Change::Update { new, .. } => self.redactor.redact(new),
             Change::Rewrite { content } => self.redactor.redact(content),
         }
-        let (scope, name) = place.parse(&request.key)?;
+        let (scope, name) = owner.parse(&request.key)?;
         match (scope, request.effect.clone()) {
             (ArtifactScope::Session { session_id }, Some(effect)) => {
                 self.edit_document(&session_id, name, request, effect).await
@@ -204,7 +204,7 @@ impl ArtifactStore {
 
     pub(crate) async fn save(
         &self,
-        place: &ArtifactOwner,
+        owner: &ArtifactOwner,
         mut save: Save,
     ) -> Result<Artifact, ErrorInfo> {
         if content::is_text(&save.content_type) {
@@ -216,12 +216,12 @@ impl ArtifactStore {
         save.redact(&self.redactor);
         let (scope, name) = match &save.key {
             Some(key) => {
-                let (scope, name) = place.parse(key)?;
+                let (scope, name) = owner.parse(key)?;
                 (scope, Some(name))
             }
             None => (
                 ArtifactScope::Session {
-                    session_id: place.session_id.clone(),
+                    session_id: owner.session_id.clone(),
                 },
                 None,
             ),
@@ -247,22 +247,22 @@ impl ArtifactStore {
 
     pub(super) async fn load(
         &self,
-        place: &ArtifactOwner,
+        owner: &ArtifactOwner,
         key: &str,
         version: Option<u64>,
     ) -> Result<Option<Loaded>, ErrorInfo> {
         self.reader
-            .load_with_cache(place, key, version, |artifact| self.cached_text(artifact))
+            .load_with_cache(owner, key, version, |artifact| self.cached_text(artifact))
             .await
     }
 
     pub(super) async fn delete(
         &self,
-        place: &ArtifactOwner,
+        owner: &ArtifactOwner,
         key: &str,
         condition: &ChangeCondition,
     ) -> Result<bool, ErrorInfo> {
-        let (scope, name) = place.split(key);
+        let (scope, name) = owner.split(key);
         for _ in 0..MAX_DELETE_ATTEMPTS {
             let found = self.row(&scope, &name).await?;
             condition.check(key, found.as_ref().map(|artifact| artifact.current_version))?;

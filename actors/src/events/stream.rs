@@ -21,7 +21,7 @@ const PAGE_EVENTS: usize = 512;
 
 /// Stream of every event after a cursor, once and in order, as long as the subject exists.
 pub struct EventStream {
-    hub: Arc<EventBus>,
+    bus: Arc<EventBus>,
     scope: Scope,
     store: StoreReader,
     /// Number of the last passed event: `event_id`, or `session_seq` for a session.
@@ -46,10 +46,10 @@ pub struct EventStream {
 }
 
 impl EventStream {
-    pub(crate) fn open(hub: Arc<EventBus>, reading: StoreReader, scope: Scope, since: u64) -> Self {
-        let (live, aside) = hub.register(&scope);
+    pub(crate) fn open(bus: Arc<EventBus>, reading: StoreReader, scope: Scope, since: u64) -> Self {
+        let (live, aside) = bus.register(&scope);
         Self {
-            hub,
+            bus,
             scope,
             store: reading,
             cursor: since,
@@ -154,7 +154,7 @@ impl EventStream {
         self.lag_state
             .failure
             .get()
-            .or_else(|| self.hub.failure.get())
+            .or_else(|| self.bus.failure.get())
             .cloned()
     }
 
@@ -276,7 +276,7 @@ impl EventStream {
         }
         // The stream was opened after its session had failed.
         if self.live.is_empty()
-            && let Some(failure) = self.hub.failure_of(&self.scope)
+            && let Some(failure) = self.bus.failure_of(&self.scope)
         {
             let _ = self.lag_state.failure.set(failure);
             return None;
@@ -331,7 +331,7 @@ impl EventStream {
 impl Drop for EventStream {
     fn drop(&mut self) {
         self.live.close();
-        self.hub.remove_closed(&self.scope);
+        self.bus.remove_closed(&self.scope);
     }
 }
 

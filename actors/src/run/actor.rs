@@ -140,9 +140,9 @@ impl Actor for RunActor {
                 self.hit_fault_point(&input);
                 state.inputs.push_back(*input);
             }
-            RunMsg::ModelCallEnded { input, held } => {
+            RunMsg::ModelCallEnded { input, reservation } => {
                 self.hit_fault_point(&input);
-                state.reservations.add(held);
+                state.reservations.add(reservation);
                 state.inputs.push_back(*input);
             }
             RunMsg::Spawn { request, reply } => {
@@ -216,7 +216,7 @@ fn send_children(services: &RunServices, parent: &RunEntry, children: Vec<Run>) 
     };
     links.sub_agents.send(SubAgentMsg::Restore {
         runs: children,
-        again: reason,
+        reason,
     });
 }
 
@@ -259,7 +259,7 @@ impl RunActor {
             // Also if the actor that should have resumed the run crashed before it could record
             // that.
             _ if self.entry.published().interrupted => ResumeReason::ProcessRestart,
-            Some(again) => again,
+            Some(reason) => reason,
             None => ResumeReason::Crashed {
                 count: 0,
                 error: String::new(),

@@ -121,20 +121,22 @@ impl Approvals {
     /// it covers.
     pub(crate) async fn apply_session_grant(
         self: &Arc<Self>,
-        decided: &Permission,
+        permission: &Permission,
     ) -> Result<(), ErrorInfo> {
-        let is_for_session = decided.decision == Some(Decision::AllowForSession) && self.remembers;
+        let is_for_session =
+            permission.decision == Some(Decision::AllowForSession) && self.remembers;
         if is_for_session {
-            self.permissions.grant_for_session(decided);
+            self.permissions.grant_for_session(permission);
             // If the session was deleted meanwhile, its grants were revoked before this one was
             // added.
-            if let Err(error) = self.read(&decided.permission_id).await {
+            if let Err(error) = self.read(&permission.permission_id).await {
                 if error.code == ErrorCode::PermissionNotFound {
-                    self.permissions.revoke_session_grants(&decided.session_id);
+                    self.permissions
+                        .revoke_session_grants(&permission.session_id);
                 }
                 return Err(error);
             }
-            self.grant_others(decided).await?;
+            self.grant_others(permission).await?;
         }
         Ok(())
     }
@@ -150,9 +152,12 @@ impl Approvals {
             .reader
             .read(move |reader| reader.permissions(&filter))
             .await?;
-        let is_covered = |asked: &Permission| {
-            self.permissions
-                .is_granted_for_session(&asked.session_id, &asked.tool, &asked.demand)
+        let is_covered = |permission: &Permission| {
+            self.permissions.is_granted_for_session(
+                &permission.session_id,
+                &permission.tool,
+                &permission.demand,
+            )
         };
         for permission in waiting.into_iter().filter(is_covered) {
             let answer = PermissionDecision {
@@ -242,7 +247,7 @@ impl Approvals {
 
 /// Waits for an answer of the program's handler, or for the timeout.
 async fn wait_for_decision(
-    asked: &Permission,
+    permission: &Permission,
     handler: Option<Arc<dyn PermissionHandler>>,
     timeout_s: u64,
 ) -> (&'static str, ApprovalDecision) {
@@ -266,14 +271,18 @@ async fn wait_for_decision(
     let answered = async {
         match handler {
             None => std::future::pending().await,
-            Some(handler) => match AssertUnwindSafe(async { handler.decide(asked.clone()).await })
-                .catch_unwind()
-                .await
-            {
-                Ok(Ok(answer)) => answer,
-                Ok(Err(error)) => deny(format!("the permission handler failed: {}", error.message)),
-                Err(_) => deny("the permission handler crashed".to_owned()),
-            },
+            Some(handler) => {
+                match AssertUnwindSafe(async { handler.decide(permission.clone()).await })
+                    .catch_unwind()
+                    .await
+                {
+                    Ok(Ok(answer)) => answer,
+                    Ok(Err(error)) => {
+                        deny(format!("the permission handler failed: {}", error.message))
+                    }
+                    Err(_) => deny("the permission handler crashed".to_owned()),
+                }
+            }
         }
     };
     tokio::select! {

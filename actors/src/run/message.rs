@@ -21,7 +21,7 @@ pub(crate) enum RunMsg {
     /// that is recorded.
     ModelCallEnded {
         input: Box<RunInput>,
-        held: Option<Reservation>,
+        reservation: Option<Reservation>,
     },
     /// From a program or tool: requests children.
     Spawn {
@@ -137,7 +137,7 @@ pub(crate) enum SubAgentMsg {
     /// ended.
     Restore {
         runs: Vec<Run>,
-        again: ResumeReason,
+        reason: ResumeReason,
     },
     /// From a child: it has ended, and that is recorded.
     Ended {

@@ -12,10 +12,10 @@ use crate::{
 
 /// Handles one input with the current time, new ids, and the run's budget. `live`: `None` if no
 /// actor of this process executed the run.
-pub(crate) fn run_step(run: &mut RunState, input: RunInput, live: Option<&RunEntry>) -> Step {
+pub(crate) fn run_step(run: &mut RunState, input: RunInput, entry: Option<&RunEntry>) -> Step {
     let mut new_run_id = RunId::generate;
-    let used_ms = live.map_or(0, |entry| entry.limits.clock.used_ms());
-    let account = live.and_then(|live| live.limits.budget.as_ref());
+    let used_ms = entry.map_or(0, |entry| entry.limits.clock.used_ms());
+    let account = entry.and_then(|entry| entry.limits.budget.as_ref());
     let step = run.handle(
         input,
         &mut StepContext {
@@ -25,8 +25,8 @@ pub(crate) fn run_step(run: &mut RunState, input: RunInput, live: Option<&RunEnt
             budget: account,
         },
     );
-    if let Some(live) = live.filter(|_| run.has_started()) {
-        live.limits.clock.start(run.used_ms());
+    if let Some(entry) = entry.filter(|_| run.has_started()) {
+        entry.limits.clock.start(run.used_ms());
     }
     step
 }

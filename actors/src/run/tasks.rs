@@ -106,7 +106,7 @@ pub(crate) struct TaskServices {
 /// The tasks of one incarnation. Dropping it cancels all of them.
 pub(crate) struct RunTasks {
     services: Arc<TaskServices>,
-    live: Arc<RunEntry>,
+    entry: Arc<RunEntry>,
     tracker: TaskTracker,
     /// Cancelled when the run is cancelled, its tasks are cut off, or this incarnation dies.
     token: CancellationToken,
@@ -117,15 +117,15 @@ pub(crate) struct RunTasks {
 impl RunTasks {
     pub(crate) fn new(
         services: &Arc<TaskServices>,
-        live: &Arc<RunEntry>,
+        entry: &Arc<RunEntry>,
         tracker: TaskTracker,
     ) -> Self {
-        let token = live.limits.token.child_token();
+        let token = entry.limits.token.child_token();
         let services = Arc::clone(services);
-        let live = Arc::clone(live);
+        let entry = Arc::clone(entry);
         Self {
             services,
-            live,
+            entry,
             tracker,
             _guard: token.clone().drop_guard(),
             token,
@@ -145,7 +145,7 @@ impl RunTasks {
     }
 
     fn mailbox(&self, myself: ActorRef<RunMsg>) -> Mailbox<RunMsg> {
-        Mailbox::new(myself, Arc::clone(&self.live.status))
+        Mailbox::new(myself, Arc::clone(&self.entry.status))
     }
 
     /// Spawns a task. Its future has several kilobytes, so it is boxed before the layers of the
@@ -163,7 +163,7 @@ impl RunTasks {
         call: ModelCall,
     ) {
         let services = Arc::clone(&self.services);
-        let live = Arc::clone(&self.live);
+        let entry = Arc::clone(&self.entry);
         let token = self.token.clone();
         let spec = Arc::clone(spec);
         let mailbox = self.mailbox(myself);
@@ -171,13 +171,13 @@ impl RunTasks {
         self.spawn(async move {
             let mut observer = CallObserver::new(
                 &services.journal,
-                &live,
+                &entry,
                 &spec,
                 ModelCallKind::Turn,
                 mailbox.clone(),
             );
             let start = Instant::now();
-            let span = otel_spans::model_span(&spec, &live.span());
+            let span = otel_spans::model_span(&spec, &entry.span());
             let calling = services
                 .models
                 .call_model(&spec, call, &mut observer)
@@ -210,7 +210,7 @@ impl RunTasks {
                     let limited_by = observer
                         .reservation
                         .as_ref()
-                        .and_then(|held| held.limited_by.clone());
+                        .and_then(|reservation| reservation.limited_by.clone());
                     RunInput::Model(ModelInput::Answered {
                         completion: Box::new(completion),
                         fallback: observer.fallback,
@@ -235,7 +235,7 @@ impl RunTasks {
             };
             mailbox.send(RunMsg::ModelCallEnded {
                 input: Box::new(input),
-                held: observer.reservation,
+                reservation: observer.reservation,
             });
         });
     }
@@ -248,14 +248,14 @@ impl RunTasks {
         call: AuxiliaryCall,
     ) {
         let services = Arc::clone(&self.services);
-        let live = Arc::clone(&self.live);
+        let entry = Arc::clone(&self.entry);
         let token = self.token.clone();
         let spec = Arc::clone(spec);
         let mailbox = self.mailbox(myself);
         self.spawn(async move {
             let mut observer = CallObserver::new(
                 &services.journal,
-                &live,
+                &entry,
                 &spec,
                 ModelCallKind::Summary,
                 mailbox.clone(),
@@ -273,7 +273,7 @@ impl RunTasks {
             };
             mailbox.send(RunMsg::ModelCallEnded {
                 input: Box::new(input),
-                held: observer.reservation,
+                reservation: observer.reservation,
             });
         });
     }
@@ -286,7 +286,7 @@ impl RunTasks {
         request: ToolCallRequest,
     ) {
         let services = Arc::clone(&self.services);
-        let live = Arc::clone(&self.live);
+        let entry = Arc::clone(&self.entry);
         let token = self.token.clone();
         let spec = Arc::clone(spec);
         let mailbox = self.mailbox(myself);
@@ -313,13 +313,15 @@ impl RunTasks {
             // Writes that the call has started are completed before its outcome is reported,
             // whatever the outcome is.
             let storing = TaskTracker::new();
-            let context = services.tools.context(&live, &spec, &job, &token, &storing);
+            let context = services
+                .tools
+                .context(&entry, &spec, &job, &token, &storing);
             let after = hook_calls::after_call(&spec, &job, resolved_path(&spec, &job, &context));
             let note = |event| send(RunInput::Hook(HookReport::Event(Box::new(event))));
-            let span = otel_spans::tool_span(job.id(), job.name(), &live.span());
+            let span = otel_spans::tool_span(job.id(), job.name(), &entry.span());
             let run = CallbackRun {
                 spec: &spec,
-                live: &live,
+                entry: &entry,
                 token: &token,
             };
             let work = services
@@ -362,7 +364,7 @@ impl RunTasks {
                     services.redactor.redact(text)
                 }));
                 services.hooks.notify(
-                    &live,
+                    &entry,
                     &spec,
                     HookInput {
                         outcome,
@@ -432,13 +434,13 @@ impl RunTasks {
     /// does not stop it.
     pub(crate) fn flush_documents(&self, myself: ActorRef<RunMsg>) {
         let services = Arc::clone(&self.services);
-        let live = Arc::clone(&self.live);
+        let entry = Arc::clone(&self.entry);
         let mailbox = self.mailbox(myself);
         self.spawn(async move {
             let flush = || {
                 services
                     .artifacts
-                    .flush_run(&live.identity.trace_id, &live.identity.run_id)
+                    .flush_run(&entry.identity.trace_id, &entry.identity.run_id)
             };
             let flushed = services
                 .lifetime
@@ -544,16 +546,16 @@ impl RunTasks {
         wait: Duration,
     ) {
         let services = Arc::clone(&self.services);
-        let live = Arc::clone(&self.live);
+        let entry = Arc::clone(&self.entry);
         let mailbox = self.mailbox(myself);
         previous_tasks.close();
         self.spawn(async move {
             previous_tasks.wait().await;
             tokio::time::sleep(wait).await;
             let attempt = || async {
-                let loaded = load(&services, &live).await;
+                let loaded = load(&services, &entry).await;
                 if loaded.as_ref().is_err_and(|error| error.retryable) {
-                    live.status.set_state("waiting", "storage");
+                    entry.status.set_state("waiting", "storage");
                 }
                 loaded
             };
@@ -617,18 +619,20 @@ pub(crate) fn artifact_owner(spec: &RunSpec) -> ArtifactOwner {
     }
 }
 
-async fn load(services: &TaskServices, live: &RunEntry) -> Result<LoadedRun, ErrorInfo> {
+async fn load(services: &TaskServices, entry: &RunEntry) -> Result<LoadedRun, ErrorInfo> {
     let open = Append {
         fence: None,
-        writes: vec![Write::Run(RunWrite::NewEpoch(live.identity.run_id.clone()))],
+        writes: vec![Write::Run(RunWrite::NewEpoch(
+            entry.identity.run_id.clone(),
+        ))],
     };
     let ack = services
         .journal
         .append_and_wait(open)
         .await
         .map_err(|error| ErrorInfo::from(&error))?;
-    let run_id = live.identity.run_id.clone();
-    let trace_id = live.identity.trace_id.clone();
+    let run_id = entry.identity.run_id.clone();
+    let trace_id = entry.identity.trace_id.clone();
     let (mut stored, children) = services
         .reader
         .read(move |reader| {
@@ -639,10 +643,10 @@ async fn load(services: &TaskServices, live: &RunEntry) -> Result<LoadedRun, Err
         })
         .await?;
     if let Some(Ok(way_back)) = &mut stored.rewind {
-        let run_id = &live.identity.run_id;
+        let run_id = &entry.identity.run_id;
         let planned = services
             .artifacts
-            .plan_restore(&live.identity.trace_id, run_id, Some(run_id), way_back.lsn)
+            .plan_restore(&entry.identity.trace_id, run_id, Some(run_id), way_back.lsn)
             .await;
         match planned {
             Ok(plan) => {

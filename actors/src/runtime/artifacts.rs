@@ -53,48 +53,48 @@ impl Artifacts<'_> {
     }
 
     /// Lists the current artifacts of a session and of its user, including unsaved edits (ART-6).
-    pub async fn list(self, place: &ArtifactOwner) -> Result<Vec<Artifact>, ErrorInfo> {
-        self.access().list(place).await
+    pub async fn list(self, owner: &ArtifactOwner) -> Result<Vec<Artifact>, ErrorInfo> {
+        self.access().list(owner).await
     }
 
     /// Loads the current content of an artifact, or a stored version. Errors: `artifact_not_found`,
     /// `version_not_found`.
     pub async fn load(
         self,
-        place: &ArtifactOwner,
+        owner: &ArtifactOwner,
         key: &str,
         version: Option<u64>,
     ) -> Result<Loaded, ErrorInfo> {
         let handle = self.access();
-        if let Some(loaded) = handle.load(place, key, version).await? {
+        if let Some(loaded) = handle.load(owner, key, version).await? {
             return Ok(loaded);
         }
-        Err(handle.reader().not_found_error(place, key, version).await?)
+        Err(handle.reader().not_found_error(owner, key, version).await?)
     }
 
     /// Lists the stored versions of an artifact in order. Error: `artifact_not_found`.
     pub async fn versions(
         self,
-        place: &ArtifactOwner,
+        owner: &ArtifactOwner,
         key: &str,
     ) -> Result<Vec<ArtifactVersion>, ErrorInfo> {
-        self.access().reader().versions_of(place, key).await
+        self.access().reader().versions_of(owner, key).await
     }
 
     /// Reads the record of a stored version. Errors: `artifact_not_found`, `version_not_found`.
     pub async fn version(
         self,
-        place: &ArtifactOwner,
+        owner: &ArtifactOwner,
         key: &str,
         version: u64,
     ) -> Result<ArtifactVersion, ErrorInfo> {
         let handle = self.access();
-        let found = handle.get_version(place, key, version).await?;
+        let found = handle.get_version(owner, key, version).await?;
         match found {
             Some(found) => Ok(found),
             None => Err(handle
                 .reader()
-                .not_found_error(place, key, Some(version))
+                .not_found_error(owner, key, Some(version))
                 .await?),
         }
     }
@@ -102,7 +102,7 @@ impl Artifacts<'_> {
     /// Stores a client's content as the next version immediately (ART-5).
     pub async fn put(
         self,
-        place: &ArtifactOwner,
+        owner: &ArtifactOwner,
         key: &str,
         content_type: &str,
         content: Content,
@@ -113,14 +113,14 @@ impl Artifacts<'_> {
             condition,
             ..Save::new(key, content_type, content)
         };
-        self.access().save(place, save).await
+        self.access().save(owner, save).await
     }
 
     /// Stores a user's file immediately, under a name derived from the file name. If the name is
     /// taken, `_1`, `_2`, … is inserted before the extension (ART-11).
     pub async fn upload(
         self,
-        place: &ArtifactOwner,
+        owner: &ArtifactOwner,
         filename: &str,
         content_type: &str,
         content: Content,
@@ -132,14 +132,14 @@ impl Artifacts<'_> {
             title: filename.to_owned(),
             ..Save::new(name.as_str(), content_type, content)
         };
-        self.access().save(place, save).await
+        self.access().save(owner, save).await
     }
 
     /// Replaces one passage of an artifact's text, matched as defined by ART-7. Stores the next
     /// version immediately.
     pub async fn edit(
         self,
-        place: &ArtifactOwner,
+        owner: &ArtifactOwner,
         key: &str,
         old: &str,
         new: &str,
@@ -155,13 +155,13 @@ impl Artifacts<'_> {
             effect: None,
             condition: self.condition.cloned().unwrap_or_default(),
         };
-        self.access().edit(place, request).await
+        self.access().edit(owner, request).await
     }
 
     /// Deletes an artifact with all its versions. Error: `artifact_not_found`.
-    pub async fn delete(self, place: &ArtifactOwner, key: &str) -> Result<(), ErrorInfo> {
+    pub async fn delete(self, owner: &ArtifactOwner, key: &str) -> Result<(), ErrorInfo> {
         let condition = self.condition.cloned().unwrap_or_default();
-        if self.access().delete_if(place, key, &condition).await? {
+        if self.access().delete_if(owner, key, &condition).await? {
             Ok(())
         } else {
             Err(not_found(key))
@@ -170,8 +170,8 @@ impl Artifacts<'_> {
 
     /// Loads the last stored version of an artifact. Fails with `artifact_not_found`, or with
     /// `version_not_found` if it has none.
-    pub async fn last_version(self, place: &ArtifactOwner, key: &str) -> Result<Loaded, ErrorInfo> {
-        self.access().reader().last_version(place, key).await
+    pub async fn last_version(self, owner: &ArtifactOwner, key: &str) -> Result<Loaded, ErrorInfo> {
+        self.access().reader().last_version(owner, key).await
     }
 
     /// Lists the artifacts that can be deleted, with the reason, and deletes them unless it is a

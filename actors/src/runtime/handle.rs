@@ -38,11 +38,11 @@ impl std::fmt::Debug for RunHandle {
 }
 
 impl RunHandle {
-    pub(super) fn new(services: Arc<Services>, live: Arc<RunEntry>) -> Self {
-        let counted = Arc::clone(&live.handles);
+    pub(super) fn new(services: Arc<Services>, entry: Arc<RunEntry>) -> Self {
+        let counted = Arc::clone(&entry.handles);
         Self {
             services,
-            entry: live,
+            entry,
             _handle_count: counted,
         }
     }
@@ -103,20 +103,20 @@ impl RunHandle {
         Ok(self.stream(&self.entry))
     }
 
-    fn stream(&self, live: &RunEntry) -> EventStream {
+    fn stream(&self, entry: &RunEntry) -> EventStream {
         let scope = Scope::Run {
-            trace: live.identity.trace_id.clone(),
-            run: live.identity.run_id.clone(),
+            trace: entry.identity.trace_id.clone(),
+            run: entry.identity.run_id.clone(),
         };
-        let since = live.published().first_event.saturating_sub(1);
+        let since = entry.published().first_event.saturating_sub(1);
         let stream = EventStream::open(
-            Arc::clone(&self.services.hub),
+            Arc::clone(&self.services.bus),
             self.services.reader.clone(),
             scope,
             since,
         );
-        if let RunPhase::Unrecorded(error) = &live.published().phase {
-            stream.mark_lost(live.unrecorded_report(error.clone()));
+        if let RunPhase::Unrecorded(error) = &entry.published().phase {
+            stream.mark_lost(entry.unrecorded_report(error.clone()));
         }
         stream
     }
@@ -180,7 +180,7 @@ impl RunHandle {
             run: run.run_id,
         };
         Ok(EventStream::open(
-            Arc::clone(&self.services.hub),
+            Arc::clone(&self.services.bus),
             self.services.reader.clone(),
             scope,
             0,

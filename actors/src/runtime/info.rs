@@ -53,8 +53,8 @@ impl<'a> RuntimeInfo<'a> {
 
     fn active_runs(self) -> Vec<Arc<RunEntry>> {
         let parked = self.runtime.inner.services.runs.sessions_awaiting_input();
-        let is_active = |run: &RunEntry| {
-            run.identity.parent.is_none() && !parked.contains(&run.identity.session_id)
+        let is_active = |entry: &RunEntry| {
+            entry.identity.parent.is_none() && !parked.contains(&entry.identity.session_id)
         };
         self.runtime.inner.services.runs.select(is_active)
     }

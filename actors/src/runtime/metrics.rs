@@ -51,7 +51,7 @@ pub(super) fn read(services: &Services) -> Metrics {
             .collect(),
         queued_appends: count(services.journal.queue_len()),
         journal: services.journal.stats(),
-        subscribers: services.hub.metrics(),
+        subscribers: services.bus.metrics(),
         restarts: restarts.collect(),
         ..services.journal.meter().snapshot()
     }

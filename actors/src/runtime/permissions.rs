@@ -32,13 +32,13 @@ async fn set_mode_of_session(
     let mut changed = HashSet::new();
     loop {
         // Not the queued runs of users, which have modes of their own.
-        let is_active = |run: &RunEntry| run.has_started() || run.published().interrupted;
-        let mut active = runs.select(|run| {
-            run.identity.session_id == *session && is_active(run) && !run.is_ending()
+        let is_active = |entry: &RunEntry| entry.has_started() || entry.published().interrupted;
+        let mut active = runs.select(|entry| {
+            entry.identity.session_id == *session && is_active(entry) && !entry.is_ending()
         });
-        active.retain(|run| !changed.contains(&run.identity.run_id));
+        active.retain(|entry| !changed.contains(&entry.identity.run_id));
         // Parents first: their mode limits that of their sub-agents.
-        let Some(depth) = active.iter().map(|run| run.identity.depth).min() else {
+        let Some(depth) = active.iter().map(|entry| entry.identity.depth).min() else {
             return Ok(changed.len());
         };
         active.retain(|run| run.identity.depth == depth);
@@ -51,18 +51,18 @@ async fn set_mode_of_session(
 /// change if the run ends.
 async fn set_mode_of_run(
     runs: &RunRegistry,
-    run: &RunEntry,
+    entry: &RunEntry,
     mode: PermissionMode,
 ) -> Result<(), ErrorInfo> {
-    while !run.is_ending() {
+    while !entry.is_ending() {
         let (reply, recorded) = oneshot::channel();
-        runs.send(run, RunMsg::SetPermissionMode { mode, reply });
+        runs.send(entry, RunMsg::SetPermissionMode { mode, reply });
         match recorded.await {
             Ok(()) => return Ok(()),
             Err(_) => tokio::time::sleep(RETRY_PAUSE).await,
         }
     }
-    match &run.published().phase {
+    match &entry.published().phase {
         RunPhase::Interrupted(error) | RunPhase::Unrecorded(error) => Err(error.clone()),
         _ => Ok(()),
     }

@@ -165,12 +165,12 @@ impl<'a> RuntimeInfo<'a> {
     pub fn resumed_driven_runs(self) -> Vec<RunHandle> {
         let services = &self.runtime.inner.services;
         let is_undriven =
-            |run: &RunEntry| run.identity.driven && !run.has_handle() && !run.is_ending();
+            |entry: &RunEntry| entry.identity.driven && !entry.has_handle() && !entry.is_ending();
         services
             .runs
             .select(is_undriven)
             .into_iter()
-            .map(|live| RunHandle::new(Arc::clone(services), live))
+            .map(|entry| RunHandle::new(Arc::clone(services), entry))
             .collect()
     }
 }
@@ -200,7 +200,7 @@ impl Sessions<'_> {
         resume_runs(services, &runs).await?;
         // The trace of a sub-agent can have a run of a user, too.
         let is_of_a_user =
-            |run: &RunEntry| run.identity.session_id == *id && run.identity.parent.is_none();
+            |entry: &RunEntry| entry.identity.session_id == *id && entry.identity.parent.is_none();
         Ok(self.runtime.active_run_among(is_of_a_user))
     }
 }
@@ -248,7 +248,7 @@ impl Traces<'_> {
         services
             .task_journals
             .complete_ended(vec![run.run_id.clone()]);
-        services.hub.clear_session_failure(&trace.session_id);
+        services.bus.clear_session_failure(&trace.session_id);
         self.run(&run.run_id).await
     }
 }

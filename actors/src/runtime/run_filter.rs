@@ -37,14 +37,14 @@ impl RunFilter {
         self
     }
 
-    pub(super) fn includes(&self, run: &RunEntry) -> bool {
+    pub(super) fn includes(&self, entry: &RunEntry) -> bool {
         self.session
             .as_ref()
-            .is_none_or(|id| run.identity.session_id == *id)
+            .is_none_or(|id| entry.identity.session_id == *id)
             && self
                 .trace
                 .as_ref()
-                .is_none_or(|id| run.identity.trace_id == *id)
-            && !(self.excludes_children && run.identity.parent.is_some())
+                .is_none_or(|id| entry.identity.trace_id == *id)
+            && !(self.excludes_children && entry.identity.parent.is_some())
     }
 }

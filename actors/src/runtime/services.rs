@@ -27,7 +27,7 @@ pub(super) struct Services {
     pub(super) settings_digests: SettingsDigests,
     pub(super) reader: StoreReader,
     pub(super) journal: JournalHandle,
-    pub(super) hub: Arc<EventBus>,
+    pub(super) bus: Arc<EventBus>,
     pub(super) artifacts: Arc<ArtifactStore>,
     pub(super) runs: Arc<RunRegistry>,
     pub(super) approvals: Arc<Approvals>,

@@ -49,7 +49,7 @@ pub(crate) struct RuntimeSupervisorActor {
     pub(crate) mcp: Arc<McpServers>,
     pub(crate) runs: Arc<RunRegistry>,
     pub(crate) sessions: Arc<SessionServices>,
-    pub(crate) hub: Arc<EventBus>,
+    pub(crate) bus: Arc<EventBus>,
     pub(crate) actor_tree: Arc<ActorTree>,
     pub(crate) lifetime: Lifetime,
     /// How long a session must be inactive before its working set is passivated
@@ -266,7 +266,7 @@ impl RuntimeSupervisorActor {
         }
         self.sessions.sessions.clear();
         self.runs.unlink_all();
-        self.hub.fail(failure);
+        self.bus.fail(failure);
     }
 
     /// Starts the artifact store supervisor. Working sets are started on demand.

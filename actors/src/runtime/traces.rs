@@ -28,11 +28,11 @@ impl Runtime {
     pub(super) fn active_run_among(&self, filter: impl Fn(&RunEntry) -> bool) -> Option<RunHandle> {
         let services = &self.inner.services;
         // Ids are ordered by creation time.
-        let order = |run: &Arc<RunEntry>| {
+        let order = |entry: &Arc<RunEntry>| {
             (
-                run.is_ending(),
-                !run.has_started(),
-                run.identity.run_id.clone(),
+                entry.is_ending(),
+                !entry.has_started(),
+                entry.identity.run_id.clone(),
             )
         };
         let next = services.runs.select(filter).into_iter().min_by_key(order);

@@ -69,9 +69,9 @@ pub(super) fn wire(open: OpenStore, settings: Settings) -> Result<Wired, ErrorIn
     let config = Arc::clone(&resolver.config);
     let redactor = resolver.redactor.clone();
     let lifetime = Lifetime::default();
-    let hub = Arc::new(EventBus::default());
+    let bus = Arc::new(EventBus::default());
     let actor_tree = Arc::new(ActorTree::default());
-    let (journal, threads) = JournalHandle::start(open.store, Arc::clone(&hub), redactor.clone())
+    let (journal, threads) = JournalHandle::start(open.store, Arc::clone(&bus), redactor.clone())
         .map_err(|error| {
         ErrorInfo::new(
             ErrorCode::InternalError,
@@ -90,7 +90,7 @@ pub(super) fn wire(open: OpenStore, settings: Settings) -> Result<Wired, ErrorIn
     let task_journals = Arc::new(TaskJournals {
         journal: journal.clone(),
         store: reader.clone(),
-        bus: Arc::clone(&hub),
+        bus: Arc::clone(&bus),
         faults: faults.clone(),
         home: home.clone(),
         location: task_place.unwrap_or(TaskPlace::Project),
@@ -127,7 +127,7 @@ pub(super) fn wire(open: OpenStore, settings: Settings) -> Result<Wired, ErrorIn
         home,
         reader,
         journal,
-        hub,
+        bus,
         artifacts,
         runs,
         approvals,
@@ -182,7 +182,7 @@ fn sessions(
         reader: services.reader.clone(),
         artifacts: Arc::clone(&services.artifacts),
         permissions: Arc::clone(permissions),
-        hub: Arc::clone(&services.hub),
+        bus: Arc::clone(&services.bus),
         lifetime: services.lifetime.clone(),
     };
     SessionServices {
@@ -194,7 +194,7 @@ fn sessions(
         journal: services.journal.clone(),
         reader: services.reader.clone(),
         artifacts: Arc::clone(&services.artifacts),
-        hub: Arc::clone(&services.hub),
+        bus: Arc::clone(&services.bus),
         actor_tree: Arc::clone(&services.actor_tree),
         deleter: Arc::new(deleter),
         config: Arc::clone(&services.config),

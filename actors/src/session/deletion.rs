@@ -44,7 +44,7 @@ pub(crate) struct SessionDeleter {
     pub(crate) reader: StoreReader,
     pub(crate) artifacts: Arc<ArtifactStore>,
     pub(crate) permissions: Arc<Permissions>,
-    pub(crate) hub: Arc<EventBus>,
+    pub(crate) bus: Arc<EventBus>,
     pub(crate) lifetime: Lifetime,
 }
 
@@ -102,7 +102,7 @@ impl SessionDeleter {
             .keep_trying("removing rows of a session", || self.remove_batch(id))
             .await?
         {}
-        self.hub.end_session(id);
+        self.bus.end_session(id);
         Ok(())
     }
 

@@ -25,7 +25,7 @@ pub(crate) struct SessionServices {
     pub(crate) journal: JournalHandle,
     pub(crate) reader: StoreReader,
     pub(crate) artifacts: Arc<ArtifactStore>,
-    pub(crate) hub: Arc<EventBus>,
+    pub(crate) bus: Arc<EventBus>,
     pub(crate) actor_tree: Arc<ActorTree>,
     pub(crate) deleter: Arc<SessionDeleter>,
     pub(crate) config: Arc<Config>,

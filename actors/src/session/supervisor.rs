@@ -301,7 +301,7 @@ impl SessionSupervisorActor {
                 .deregister(&live, RunPhase::Interrupted(failure.clone()));
         }
         self.deregister(id);
-        self.services.hub.fail_session(id, failure);
+        self.services.bus.fail_session(id, failure);
     }
 
     fn runs_of(&self, id: &SessionId) -> Vec<Arc<RunEntry>> {
@@ -319,7 +319,7 @@ impl SessionSupervisorActor {
         crashes: CrashHistory,
     ) -> Result<(), ActorProcessingErr> {
         let id = lost.session_id.clone();
-        self.services.hub.clear_session_failure(&id);
+        self.services.bus.clear_session_failure(&id);
         let parent = ActorStatus::actor_id(ActorKind::SessionSupervisor, "0");
         let status = self.services.actor_tree.register(
             ActorKind::Session,

@@ -49,15 +49,15 @@ pub(super) fn experiences(
 
 fn list(
     context: &Context<'_>,
-    book: &ExperienceText,
+    experiences: &ExperienceText,
     intent: &[String],
     state: &[String],
 ) -> Result<Exit, Failure> {
     let wanted = normalize_tags(intent, state);
     let shown: Vec<&Experience> = if intent.is_empty() && state.is_empty() {
-        book.experiences().iter().collect()
+        experiences.experiences().iter().collect()
     } else {
-        matching(book.experiences(), &wanted, usize::MAX)
+        matching(experiences.experiences(), &wanted, usize::MAX)
     };
     if context.global.json {
         print::json(&shown)?;
@@ -83,15 +83,15 @@ fn list(
             &shown.iter().map(row).collect::<Vec<_>>(),
         )?;
     }
-    for fault in book.faults() {
+    for fault in experiences.faults() {
         let what = if fault.is_left_out { "skipped" } else { "note" };
         print::error_line(&format!("{what}: {}", text::safe_line(&fault.to_string())));
     }
     Ok(Exit::Success)
 }
 
-fn show(context: &Context<'_>, book: &ExperienceText, id: &str) -> Result<Exit, Failure> {
-    let known = book.get(id).ok_or_else(|| {
+fn show(context: &Context<'_>, experiences: &ExperienceText, id: &str) -> Result<Exit, Failure> {
+    let known = experiences.get(id).ok_or_else(|| {
         Failure::new(
             Exit::NotFound,
             format!("no experience {id:?}"),

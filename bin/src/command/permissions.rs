@@ -53,25 +53,29 @@ pub(super) async fn list(context: &Context<'_>, all: bool) -> Result<Exit, Failu
 }
 
 /// Prints a permission request and its decision, if any. `mode`: the permission mode of the run.
-fn print(context: &Context<'_>, asked: &Permission, mode: PermissionMode) -> Result<(), Failure> {
-    let age = format::duration(soong_tui::screen::now().millis_since(asked.created_at));
-    let id = &asked.permission_id;
-    let status = asked.status.as_str();
-    let session = &asked.session_id;
-    let trace = &asked.trace_id;
+fn print(
+    context: &Context<'_>,
+    permission: &Permission,
+    mode: PermissionMode,
+) -> Result<(), Failure> {
+    let age = format::duration(soong_tui::screen::now().millis_since(permission.created_at));
+    let id = &permission.permission_id;
+    let status = permission.status.as_str();
+    let session = &permission.session_id;
+    let trace = &permission.trace_id;
     let mode = mode.as_str();
     let head = format!(
         "{id}  {status}, asked {age} ago by trace {trace} of session {session} in mode {mode}"
     );
     print::line(&context.terminal.stdout.paint(TextStyle::Bold, &head))?;
-    for row in wrap_rows(permission_rows(asked, None), prompts::list_columns()) {
+    for row in wrap_rows(permission_rows(permission, None), prompts::list_columns()) {
         print::line(&format!(
             "  {}",
             context.terminal.stdout.paint(row.style, &row.text)
         ))?;
     }
-    if let (Some(decision), Some(by)) = (asked.decision, &asked.by) {
-        let why = asked
+    if let (Some(decision), Some(by)) = (permission.decision, &permission.by) {
+        let why = permission
             .reason
             .as_deref()
             .map(|reason| format!(": {}", text::safe_line(reason)))

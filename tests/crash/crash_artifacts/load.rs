@@ -93,11 +93,11 @@ async fn watch(runtime: Runtime, session: SessionId) {
 
 /// Starts one run after the other: one whose model delegates, or one that drives three children at
 /// once.
-async fn runs(runtime: Runtime, place: ArtifactOwner, mut random: Random) {
+async fn runs(runtime: Runtime, owner: ArtifactOwner, mut random: Random) {
     loop {
         let done = match random.below(2) {
-            0 => delegating(&runtime, &place).await,
-            _ => side_by_side(&runtime, &place, random.below(5) == 0).await,
+            0 => delegating(&runtime, &owner).await,
+            _ => side_by_side(&runtime, &owner, random.below(5) == 0).await,
         };
         if done.is_err() {
             // The store fails by plan, or the session is busy.
@@ -106,21 +106,21 @@ async fn runs(runtime: Runtime, place: ArtifactOwner, mut random: Random) {
     }
 }
 
-async fn delegating(runtime: &Runtime, place: &ArtifactOwner) -> Result<(), ErrorInfo> {
+async fn delegating(runtime: &Runtime, owner: &ArtifactOwner) -> Result<(), ErrorInfo> {
     let start = RunRequest::new("edit").preset("default");
     let start = start
-        .session(place.session_id.as_str())
+        .session(owner.session_id.as_str())
         .mode(RunMode::Orchestrator);
     runtime.start(start).await?.wait().await.map(|_| ())
 }
 
 async fn side_by_side(
     runtime: &Runtime,
-    place: &ArtifactOwner,
+    owner: &ArtifactOwner,
     is_cut: bool,
 ) -> Result<(), ErrorInfo> {
     let parent = runtime
-        .start(RunRequest::driven("edit together").session(place.session_id.as_str()))
+        .start(RunRequest::driven("edit together").session(owner.session_id.as_str()))
         .await?;
     let mut children = Vec::new();
     for _ in 0..3 {
@@ -139,13 +139,13 @@ async fn side_by_side(
 }
 
 /// Changes artifacts like users and their programs, concurrently with the runs.
-async fn client(runtime: Runtime, place: ArtifactOwner, mut random: Random) {
+async fn client(runtime: Runtime, owner: ArtifactOwner, mut random: Random) {
     loop {
         // Errors are expected: another writer was faster, or the store fails by plan.
         let _ = match random.below(6) {
-            0 | 1 => upload(&runtime, &place, &mut random).await,
-            2 | 3 => edit(&runtime, &place, &mut random).await,
-            _ => delete(&runtime, &place, &mut random).await,
+            0 | 1 => upload(&runtime, &owner, &mut random).await,
+            2 | 3 => edit(&runtime, &owner, &mut random).await,
+            _ => delete(&runtime, &owner, &mut random).await,
         };
         tokio::time::sleep(Duration::from_millis(random.below(8))).await;
     }
@@ -153,7 +153,7 @@ async fn client(runtime: Runtime, place: ArtifactOwner, mut random: Random) {
 
 async fn upload(
     runtime: &Runtime,
-    place: &ArtifactOwner,
+    owner: &ArtifactOwner,
     random: &mut Random,
 ) -> Result<(), ErrorInfo> {
     let seed = random.next();
@@ -171,7 +171,7 @@ async fn upload(
     Report::Saving.write();
     let artifact = runtime
         .artifacts()
-        .upload(place, &name, "application/octet-stream", content)
+        .upload(owner, &name, "application/octet-stream", content)
         .await?;
     Report::saved(&artifact, &bytes).write();
     Ok(())
@@ -179,7 +179,7 @@ async fn upload(
 
 async fn edit(
     runtime: &Runtime,
-    place: &ArtifactOwner,
+    owner: &ArtifactOwner,
     random: &mut Random,
 ) -> Result<(), ErrorInfo> {
     let key = match random.below(2) {
@@ -208,7 +208,7 @@ async fn edit(
         effect: None,
         condition: Default::default(),
     };
-    let edited = runtime.artifacts().service().edit(place, request).await?;
+    let edited = runtime.artifacts().service().edit(owner, request).await?;
     if let Some(text) = edited
         .snapshot
         .as_ref()
@@ -222,10 +222,10 @@ async fn edit(
 /// Deletes an artifact by its id, since its name could refer to another artifact by then.
 async fn delete(
     runtime: &Runtime,
-    place: &ArtifactOwner,
+    owner: &ArtifactOwner,
     random: &mut Random,
 ) -> Result<(), ErrorInfo> {
-    let all: Vec<Artifact> = runtime.artifacts().list(place).await?;
+    let all: Vec<Artifact> = runtime.artifacts().list(owner).await?;
     if (all.len() as u64) < 12 + random.below(12) {
         return Ok(());
     }
@@ -242,7 +242,7 @@ async fn delete(
     .write();
     runtime
         .artifacts()
-        .delete(place, &format!("{prefix}{artifact_id}"))
+        .delete(owner, &format!("{prefix}{artifact_id}"))
         .await?;
     Report::Deleted {
         artifact_id: artifact_id.clone(),

@@ -14,10 +14,10 @@ impl ArtifactStore {
     /// Returns the inventory of both scopes, or `None` if they are empty.
     pub(crate) async fn inventory(
         &self,
-        place: &ArtifactOwner,
+        owner: &ArtifactOwner,
     ) -> Result<Option<String>, ErrorInfo> {
         let mut text = String::new();
-        for scope in place.scopes() {
+        for scope in owner.scopes() {
             if let Some(part) = self.scope_inventory(&scope).await? {
                 text.push_str(&part);
             }

@@ -65,7 +65,7 @@ fn changes(new: &[&str], rated: &[(&str, bool)]) -> Changes {
     }
 }
 
-fn counts(book: &ExperienceText) -> Vec<(String, u32, u32)> {
+fn counts(experiences: &ExperienceText) -> Vec<(String, u32, u32)> {
     let one = |known: &Experience| {
         (
             known.id.to_string(),
@@ -73,7 +73,7 @@ fn counts(book: &ExperienceText) -> Vec<(String, u32, u32)> {
             known.metrics.harmful,
         )
     };
-    book.experiences().iter().map(one).collect()
+    experiences.experiences().iter().map(one).collect()
 }
 
 #[test]

@@ -40,8 +40,8 @@ pub(crate) async fn watch(runs: Arc<RunRegistry>, lifetime: Lifetime, idle_after
     }
 }
 
-fn has_waited(run: &RunEntry, idle_after_ms: u64) -> bool {
-    run.published().phase.is_waiting() && run.limits.clock.quiet_ms() >= idle_after_ms
+fn has_waited(entry: &RunEntry, idle_after_ms: u64) -> bool {
+    entry.published().phase.is_waiting() && entry.limits.clock.quiet_ms() >= idle_after_ms
 }
 
 impl RunActor {

@@ -15,32 +15,32 @@ const NOTIFY_RETRY_DELAY: Duration = Duration::from_millis(50);
 /// run, unless the actor that was notified crashes.
 pub(crate) fn watch_time(
     services: &Arc<RunServices>,
-    live: &Arc<RunEntry>,
+    entry: &Arc<RunEntry>,
     used_ms: u64,
     limit_ms: u64,
     is_budget: bool,
 ) {
-    if !live.limits.clock.claim_time_limit() {
+    if !entry.limits.clock.claim_time_limit() {
         return;
     }
-    live.limits.clock.start(used_ms);
+    entry.limits.clock.start(used_ms);
     let limit = Duration::from_millis(limit_ms);
     let runs = Arc::clone(&services.runs);
-    let live = Arc::clone(live);
-    let mut watch = live.watch();
+    let entry = Arc::clone(entry);
+    let mut watch = entry.watch();
     let notify_at_limit = async move {
         loop {
-            let remaining = limit.saturating_sub(live.limits.clock.used());
+            let remaining = limit.saturating_sub(entry.limits.clock.used());
             if remaining.is_zero()
                 && runs.notify(
-                    &live,
+                    &entry,
                     RunInput::End(EndInput::TimedOut {
                         limit_ms,
                         is_budget,
                     }),
                 )
             {
-                live.limits.clock.time_limit_notified();
+                entry.limits.clock.time_limit_notified();
                 return;
             }
             tokio::time::sleep(if remaining.is_zero() {

@@ -112,7 +112,7 @@ impl Transition<'_, '_> {
         }
         match input {
             RunInput::Start => self.start(),
-            RunInput::Resume(again) => self.resume(again),
+            RunInput::Resume(reason) => self.resume(reason),
             RunInput::Model(input) if self.state.phase == Phase::CallingModel => {
                 self.model_input(input)
             }

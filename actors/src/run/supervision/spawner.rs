@@ -215,12 +215,12 @@ impl RunSpawner {
         }
     }
 
-    fn finalize(&self, live: Arc<RunEntry>, reason: EndReason, error: ErrorInfo) {
+    fn finalize(&self, entry: Arc<RunEntry>, reason: EndReason, error: ErrorInfo) {
         let ending = Termination {
             status: RunStatus::Failed,
             reason,
             error: Some(error),
         };
-        self.services.finalizer.finalize_orphan(live, ending);
+        self.services.finalizer.finalize_orphan(entry, ending);
     }
 }

@@ -112,7 +112,9 @@ impl Actor for SubAgentSupervisorActor {
                     self.enqueue(state, run, begins);
                 }
             }
-            SubAgentMsg::Restore { runs, again } => self.restore(&myself, state, runs, again).await,
+            SubAgentMsg::Restore { runs, reason } => {
+                self.restore(&myself, state, runs, reason).await
+            }
             SubAgentMsg::Ended {
                 run_id,
                 parent,
@@ -224,8 +226,8 @@ impl SubAgentSupervisorActor {
         }
     }
 
-    fn end_unstarted(&self, live: Arc<RunEntry>) {
-        if live.is_ending() {
+    fn end_unstarted(&self, entry: Arc<RunEntry>) {
+        if entry.is_ending() {
             return;
         }
         let ending = Termination {
@@ -233,7 +235,7 @@ impl SubAgentSupervisorActor {
             reason: EndReason::Cancelled,
             error: None,
         };
-        self.services.finalizer.finalize_orphan(live, ending);
+        self.services.finalizer.finalize_orphan(entry, ending);
     }
 
     /// Assigns free slots: first to children that request theirs back, then to new children.
@@ -246,7 +248,7 @@ impl SubAgentSupervisorActor {
         while state.slot_holders.len() < slots {
             if let Some(run) = state.slot_requests.pop_front() {
                 let grant =
-                    |live: Arc<RunEntry>| self.services.runs.send(&live, RunMsg::SlotGranted);
+                    |entry: Arc<RunEntry>| self.services.runs.send(&entry, RunMsg::SlotGranted);
                 if self.services.runs.get(&run).is_some_and(grant) {
                     state.slot_holders.insert(run);
                 }
@@ -279,8 +281,8 @@ impl SubAgentSupervisorActor {
                     accepted: None,
                 },
                 QueuedStart::Queued => RunStart::Load { restarted: None },
-                QueuedStart::Resume(again) => RunStart::Load {
-                    restarted: Some(again),
+                QueuedStart::Resume(reason) => RunStart::Load {
+                    restarted: Some(reason),
                 },
             };
             state.spawner.start(myself, &row, start).await;

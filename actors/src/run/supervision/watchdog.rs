@@ -17,22 +17,22 @@ use crate::{
     },
 };
 
-fn is_stuck(live: &RunEntry) -> bool {
-    let clock = &live.limits.clock;
+fn is_stuck(entry: &RunEntry) -> bool {
+    let clock = &entry.limits.clock;
     let is_over = |timeout_ms: u64| clock.quiet_ms() > timeout_ms;
-    live.published().phase.is_active()
+    entry.published().phase.is_active()
         && !clock.is_paused()
         && clock.stall_timeout_ms().is_some_and(is_over)
 }
 
 /// Returns whether a driven run has no handle and no open children, and made no progress for
 /// `stuck_after_ms`.
-fn is_undriven(live: &RunEntry, stuck_after_ms: u64) -> bool {
-    let is_idle = matches!(live.published().phase, RunPhase::Running);
-    live.identity.driven
-        && !live.has_handle()
+fn is_undriven(entry: &RunEntry, stuck_after_ms: u64) -> bool {
+    let is_idle = matches!(entry.published().phase, RunPhase::Running);
+    entry.identity.driven
+        && !entry.has_handle()
         && is_idle
-        && live.limits.clock.quiet_ms() > stuck_after_ms
+        && entry.limits.clock.quiet_ms() > stuck_after_ms
 }
 
 /// Checks all runs periodically until the runtime closes.

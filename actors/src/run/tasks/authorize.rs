@@ -58,11 +58,11 @@ impl Authorizer {
         &self,
         spec: &RunSpec,
         mode: PermissionMode,
-        job: &CheckedToolCall,
+        call: &CheckedToolCall,
         tool: &Arc<dyn Tool>,
         context: &ToolContext,
     ) -> Authorization {
-        match self.check(spec, mode, job, tool, context).await {
+        match self.check(spec, mode, call, tool, context).await {
             Ok(authorization) => authorization,
             Err(error) => Authorization::Denied(error),
         }
@@ -72,15 +72,15 @@ impl Authorizer {
         &self,
         spec: &RunSpec,
         mode: PermissionMode,
-        job: &CheckedToolCall,
+        call: &CheckedToolCall,
         tool: &Arc<dyn Tool>,
         context: &ToolContext,
     ) -> Result<Authorization, ErrorInfo> {
-        let name = job.name();
+        let name = call.name();
         if self.permissions.denies_tool(&spec.settings, name) {
             return Err(denied_tool(name));
         }
-        let opened = tool.resolved_path(context, &job.arguments);
+        let opened = tool.resolved_path(context, &call.arguments);
         if opened.is_some_and(|path| {
             self.permissions
                 .denies_path(&spec.settings, &context.project_dir, name, &path)
@@ -89,17 +89,17 @@ impl Authorizer {
         }
         // Also calls that need no permission, such as those to an allowed host.
         if mode == PermissionMode::Plan
-            && job.request.spec.requires_permission()
+            && call.request.spec.requires_permission()
             && !changes_only_artifacts(name)
         {
             return Err(refused_in_plan(name));
         }
-        let Some(demand) = tool.required_access(context, &job.arguments)? else {
+        let Some(demand) = tool.required_access(context, &call.arguments)? else {
             return Ok(Authorization::Allowed(None));
         };
-        if let Some(id) = &job.request.permission_id {
+        if let Some(id) = &call.request.permission_id {
             return if self
-                .is_allowed(spec, tool, context, job, id, &demand)
+                .is_allowed(spec, tool, context, call, id, &demand)
                 .await?
             {
                 Ok(Authorization::Allowed(Some(demand)))
@@ -114,7 +114,7 @@ impl Authorizer {
             name,
             &demand,
         );
-        match self.network_policy(&job.request.spec, &demand) {
+        match self.network_policy(&call.request.spec, &demand) {
             _ if verdict == CommandVerdict::Deny => return Err(denied_tool(name)),
             _ if verdict == CommandVerdict::Allow => {
                 return Ok(Authorization::Allowed(Some(demand)));
@@ -144,8 +144,8 @@ impl Authorizer {
             };
             return Err(no_approver(name, &demand, allow, &self.redactor));
         }
-        let diff = self.preview(spec, tool, context, &job.arguments).await;
-        let permission = self.permission_request(spec, job, demand, diff).await?;
+        let diff = self.preview(spec, tool, context, &call.arguments).await;
+        let permission = self.permission_request(spec, call, demand, diff).await?;
         Ok(Authorization::NeedsApproval(Box::new(permission)))
     }
 
@@ -153,12 +153,12 @@ impl Authorizer {
     async fn permission_request(
         &self,
         spec: &RunSpec,
-        job: &CheckedToolCall,
+        call: &CheckedToolCall,
         demand: AccessRequest,
         diff: Option<String>,
     ) -> Result<Permission, ErrorInfo> {
-        let name = job.name();
-        let fingerprint = fingerprint(name, &job.request.raw_arguments, &demand, diff.as_deref());
+        let name = call.name();
+        let fingerprint = fingerprint(name, &call.request.raw_arguments, &demand, diff.as_deref());
         let run_id = spec.identity.run_id.clone();
         let chain = self
             .reader
@@ -168,15 +168,15 @@ impl Authorizer {
             permission_id: PermissionId::asked_in(
                 &spec.identity.trace_id,
                 spec.identity.session_incarnation,
-                job.request.message_sequence.unwrap_or_default(),
-                job.request.index,
+                call.request.message_sequence.unwrap_or_default(),
+                call.request.index,
             ),
             run_id: spec.identity.run_id.clone(),
             trace_id: spec.identity.trace_id.clone(),
             session_id: spec.identity.session_id.clone(),
-            tool_call_id: job.id().to_owned(),
+            tool_call_id: call.id().to_owned(),
             tool: name.to_owned(),
-            arguments: job.request.raw_arguments.clone(),
+            arguments: call.request.raw_arguments.clone(),
             fingerprint,
             demand,
             diff,
@@ -224,7 +224,7 @@ impl Authorizer {
         spec: &RunSpec,
         tool: &Arc<dyn Tool>,
         context: &ToolContext,
-        job: &CheckedToolCall,
+        call: &CheckedToolCall,
         id: &PermissionId,
         demand: &AccessRequest,
     ) -> Result<bool, ErrorInfo> {
@@ -237,12 +237,12 @@ impl Authorizer {
             return Ok(false);
         };
         let diff = match row.diff {
-            Some(_) => self.preview(spec, tool, context, &job.arguments).await,
+            Some(_) => self.preview(spec, tool, context, &call.arguments).await,
             None => None,
         };
         let fingerprint = fingerprint(
-            job.name(),
-            &job.request.raw_arguments,
+            call.name(),
+            &call.request.raw_arguments,
             demand,
             diff.as_deref(),
         );

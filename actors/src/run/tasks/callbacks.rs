@@ -42,13 +42,13 @@ pub(crate) struct CallbackCalls {
 #[derive(Clone, Copy)]
 pub(in crate::run) struct CallbackRun<'a> {
     pub(in crate::run) spec: &'a RunSpec,
-    pub(in crate::run) live: &'a Arc<RunEntry>,
+    pub(in crate::run) entry: &'a Arc<RunEntry>,
     pub(in crate::run) token: &'a CancellationToken,
 }
 
 impl CallbackCalls {
     fn context(&self, run: CallbackRun<'_>, call: Option<&CheckedToolCall>) -> CallbackContext {
-        let CallbackRun { spec, live, token } = run;
+        let CallbackRun { spec, entry, token } = run;
         let identity = &spec.identity;
         CallbackContext {
             session_id: identity.session_id.clone(),
@@ -72,7 +72,7 @@ impl CallbackCalls {
             },
             control: Arc::new(RunAccess {
                 starter: Arc::clone(&self.starter),
-                entry: Arc::clone(live),
+                entry: Arc::clone(entry),
                 call: None,
             }),
         }
@@ -211,14 +211,14 @@ impl CallbackCalls {
     pub(super) async fn before_tool(
         &self,
         run: CallbackRun<'_>,
-        job: &CheckedToolCall,
+        call: &CheckedToolCall,
     ) -> (BeforeResult<CallbackToolCall, ToolResult>, Reports) {
-        let call = tool_call(job.id(), &job.request.spec, &job.arguments);
-        let context = self.context(run, Some(job));
+        let proposed_call = tool_call(call.id(), &call.request.spec, &call.arguments);
+        let context = self.context(run, Some(call));
         let step = CallbackStep {
             point: "before_tool",
             context: &context,
-            tool_call_id: Some(job.id()),
+            tool_call_id: Some(call.id()),
         };
         let change = |call: &mut CallbackToolCall, arguments: Value| {
             call.arguments = arguments;
@@ -230,7 +230,7 @@ impl CallbackCalls {
             .before(
                 &step,
                 |functions| functions.before_tool.as_ref(),
-                call,
+                proposed_call,
                 change,
             )
             .await
@@ -239,15 +239,15 @@ impl CallbackCalls {
     pub(super) async fn after_tool(
         &self,
         run: CallbackRun<'_>,
-        job: &CheckedToolCall,
+        call: &CheckedToolCall,
         result: ToolResult,
     ) -> (AfterResult<ToolResult>, Reports) {
-        let call = tool_call(job.id(), &job.request.spec, &job.arguments);
-        let context = self.context(run, Some(job));
+        let proposed_call = tool_call(call.id(), &call.request.spec, &call.arguments);
+        let context = self.context(run, Some(call));
         let step = CallbackStep {
             point: "after_tool",
             context: &context,
-            tool_call_id: Some(job.id()),
+            tool_call_id: Some(call.id()),
         };
         run.spec
             .catalog
@@ -255,7 +255,7 @@ impl CallbackCalls {
             .after(
                 &step,
                 |functions| functions.after_tool.as_ref(),
-                call,
+                proposed_call,
                 result,
             )
             .await
@@ -278,14 +278,14 @@ impl RunTasks {
         step: AgentStep,
     ) {
         let services = Arc::clone(&self.services);
-        let live = Arc::clone(&self.live);
+        let entry = Arc::clone(&self.entry);
         let token = self.token.clone();
         let spec = Arc::clone(spec);
         let mailbox = self.mailbox(myself);
         self.spawn(async move {
             let run = CallbackRun {
                 spec: &spec,
-                live: &live,
+                entry: &entry,
                 token: &token,
             };
             let work = async {

@@ -64,31 +64,31 @@ impl Finalizer {
     /// Ends a run in the background: cancels its descendants, waits until they have ended, and then
     /// ends the run. Retries after retryable errors, for example while the disk refuses writes.
     /// After any other error, callers that wait for the run get that error.
-    pub(crate) fn finalize_orphan(self: &Arc<Self>, live: Arc<RunEntry>, ending: Termination) {
+    pub(crate) fn finalize_orphan(self: &Arc<Self>, entry: Arc<RunEntry>, ending: Termination) {
         let finalizer = Arc::clone(self);
-        live.set_phase(RunPhase::Ending);
+        entry.set_phase(RunPhase::Ending);
         self.lifetime.spawn(async move {
-            live.limits.token.cancel();
-            live.status.set_state("ending", "");
-            live.opening.lock().await.is_opened = true;
-            let (before, _) = live.address.renew_tasks();
+            entry.limits.token.cancel();
+            entry.status.set_state("ending", "");
+            entry.opening.lock().await.is_opened = true;
+            let (before, _) = entry.address.renew_tasks();
             before.wait().await;
-            let attempt = || finalizer.finalize_tree(&live, &ending);
+            let attempt = || finalizer.finalize_tree(&entry, &ending);
             match finalizer
                 .lifetime
                 .keep_trying("ending a run", attempt)
                 .await
             {
                 Ok(Some((outcome, result))) => {
-                    if live.claim_journal() {
-                        finalizer.task_journals.start(&live.identity.run_id);
+                    if entry.claim_journal() {
+                        finalizer.task_journals.start(&entry.identity.run_id);
                     }
-                    finalizer.runs.run_ended(&live, outcome, result);
+                    finalizer.runs.run_ended(&entry, outcome, result);
                 }
                 // The run was never recorded: there is nothing to end.
-                Ok(None) => finalizer.runs.abandon_start(&live),
+                Ok(None) => finalizer.runs.abandon_start(&entry),
                 Err(error) if error.code == ErrorCode::Closing => {} // shutdown marks the run as interrupted
-                Err(error) => finalizer.runs.run_unrecorded(&live, error),
+                Err(error) => finalizer.runs.run_unrecorded(&entry, error),
             }
         });
     }
@@ -96,14 +96,14 @@ impl Finalizer {
     /// Ends all descendants of a run, then the run. Returns `None` if the run is not recorded.
     async fn finalize_tree(
         &self,
-        live: &RunEntry,
+        entry: &RunEntry,
         ending: &Termination,
     ) -> Result<Option<Finalized>, ErrorInfo> {
-        self.finalize_children(&live.identity.run_id).await?;
+        self.finalize_children(&entry.identity.run_id).await?;
         match self
             .finalize(
-                &live.identity.run_id,
-                &live.identity.trace_id,
+                &entry.identity.run_id,
+                &entry.identity.trace_id,
                 ending.clone(),
             )
             .await
@@ -124,9 +124,9 @@ impl Finalizer {
             .filter(|child| !child.status.is_terminal())
         {
             match self.runs.get(&child.run_id) {
-                Some(live) => {
-                    self.runs.cancel(&live);
-                    live.wait_outcome().await?;
+                Some(entry) => {
+                    self.runs.cancel(&entry);
+                    entry.wait_outcome().await?;
                 }
                 None => {
                     let ending = Termination {
@@ -179,7 +179,7 @@ impl Finalizer {
         let here = self
             .runs
             .get(run_id)
-            .filter(|live| !live.published().interrupted);
+            .filter(|entry| !entry.published().interrupted);
         let step = run_step(
             &mut state,
             RunInput::End(EndInput::Abandon {
@@ -215,7 +215,7 @@ impl Finalizer {
         if let Some(account) = self
             .runs
             .get(run_id)
-            .and_then(|live| live.limits.budget.clone())
+            .and_then(|entry| entry.limits.budget.clone())
         {
             account.report(state.consumed());
         }
@@ -334,12 +334,12 @@ impl Finalizer {
         let mut has_new = false;
         for run in runs {
             let is_new = !self.runs.contains(&run.run_id);
-            let live = self.runs.register(run);
+            let entry = self.runs.register(run);
             if is_new {
-                live.set_interrupted(true);
+                entry.set_interrupted(true);
             }
             if run.cancel_requested {
-                live.limits.token.cancel();
+                entry.limits.token.cancel();
             }
             has_new |= is_new;
         }
@@ -354,7 +354,7 @@ impl Finalizer {
             let own = self
                 .runs
                 .get(&run.run_id)
-                .and_then(|live| live.limits.budget.clone());
+                .and_then(|entry| entry.limits.budget.clone());
             if let Some(account) = own.or_else(parent_account) {
                 account.report_for(&run.run_id, run.parent_run_id.as_ref(), *consumed);
                 accounts.insert(&run.run_id, account);

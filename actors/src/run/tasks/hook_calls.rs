@@ -45,15 +45,15 @@ fn run_input(spec: &RunSpec, event: HookPoint) -> HookInput {
 
 fn call_input(
     spec: &RunSpec,
-    job: &CheckedToolCall,
+    call: &CheckedToolCall,
     event: HookPoint,
     resolved_path: Option<PathBuf>,
 ) -> HookInput {
     HookInput {
         resolved_path,
-        tool: Some(job.name().to_owned()),
-        arguments: Some(job.arguments.clone()),
-        tags: job.request.spec.tags.clone(),
+        tool: Some(call.name().to_owned()),
+        arguments: Some(call.arguments.clone()),
+        tags: call.request.spec.tags.clone(),
         ..run_input(spec, event)
     }
 }
@@ -61,13 +61,13 @@ fn call_input(
 /// Returns the hook input for a call that has an outcome; `None` if no hook listens.
 pub(crate) fn after_call(
     spec: &RunSpec,
-    job: &CheckedToolCall,
+    call: &CheckedToolCall,
     resolved_path: Option<PathBuf>,
 ) -> Option<HookInput> {
     let event = HookPoint::PostToolUse;
     spec.hooks
         .has_hooks(event)
-        .then(|| call_input(spec, job, event, resolved_path))
+        .then(|| call_input(spec, call, event, resolved_path))
 }
 
 /// Formats an outcome for hooks.
@@ -94,21 +94,21 @@ impl HookCalls {
     pub(crate) async fn before_call(
         &self,
         spec: &RunSpec,
-        job: &CheckedToolCall,
+        call: &CheckedToolCall,
         project: &Path,
         resolved_path: Option<PathBuf>,
         mut on_event: impl FnMut(Event),
     ) -> Result<(), ErrorInfo> {
         let event = HookPoint::PreToolUse;
         // A call that has passed its hooks and was then approved is not checked by them again.
-        if job.request.permission_id.is_some() || !spec.hooks.has_hooks(event) {
+        if call.request.permission_id.is_some() || !spec.hooks.has_hooks(event) {
             return Ok(());
         }
         let HookResult {
             denied: refused,
             failures,
             ..
-        } = Box::pin(self.call(spec, &call_input(spec, job, event, resolved_path), project)).await;
+        } = Box::pin(self.call(spec, &call_input(spec, call, event, resolved_path), project)).await;
         let event = event.as_str().to_owned();
         failures.into_iter().for_each(|error| {
             on_event(
@@ -129,7 +129,7 @@ impl HookCalls {
         );
         let message = format!(
             "`{}` was not run: a hook denied it: {reason}. Find another way, or report what you could not do",
-            job.name()
+            call.name()
         );
         Err(ErrorInfo {
             details: json!({ "by": "hook" }),
@@ -150,9 +150,9 @@ impl HookCalls {
 
     /// Notifies hooks in the background. Failures of hooks are reported to the run if it has not
     /// ended.
-    pub(crate) fn notify(&self, live: &Arc<RunEntry>, spec: &Arc<RunSpec>, input: HookInput) {
+    pub(crate) fn notify(&self, entry: &Arc<RunEntry>, spec: &Arc<RunSpec>, input: HookInput) {
         let hooks = self.clone();
-        let live = Arc::clone(live);
+        let entry = Arc::clone(entry);
         let spec = Arc::clone(spec);
         self.lifetime.spawn(async move {
             let project = hooks.runs.project_dir(&spec.identity.session_id);
@@ -164,7 +164,7 @@ impl HookCalls {
                 let event = input.event.as_str().to_owned();
                 tracing::warn!(hook = event, error, "hook failed");
                 hooks.runs.notify(
-                    &live,
+                    &entry,
                     RunInput::Hook(HookReport::Event(Box::new(
                         HookEvent::Failed { event, error }.into(),
                     ))),
@@ -176,13 +176,13 @@ impl HookCalls {
     /// Notifies hooks that a user run has started.
     pub(crate) fn notify_of_start(
         &self,
-        live: &Arc<RunEntry>,
+        entry: &Arc<RunEntry>,
         spec: &Arc<RunSpec>,
         point: HookPoint,
         prompt: Option<String>,
     ) {
         self.notify(
-            live,
+            entry,
             spec,
             HookInput {
                 prompt,

@@ -56,7 +56,7 @@ const INTERRUPT_RETRY_INTERVAL: Duration = Duration::from_secs(1);
 /// waiting time.
 pub(crate) struct CallObserver {
     journal: JournalHandle,
-    live: Arc<RunEntry>,
+    entry: Arc<RunEntry>,
     mailbox: Mailbox<RunMsg>,
     /// Counts what the call has used.
     pub(super) meter: CallMeter,
@@ -82,14 +82,14 @@ pub(crate) struct CallObserver {
 impl CallObserver {
     pub(crate) fn new(
         journal: &JournalHandle,
-        live: &Arc<RunEntry>,
+        entry: &Arc<RunEntry>,
         spec: &Arc<RunSpec>,
         kind: ModelCallKind,
         mailbox: Mailbox<RunMsg>,
     ) -> Self {
         Self {
             journal: journal.clone(),
-            live: Arc::clone(live),
+            entry: Arc::clone(entry),
             mailbox,
             meter: CallMeter::new(kind, spec.model.counter),
             partial: String::new(),
@@ -108,7 +108,7 @@ impl CallObserver {
     }
 
     pub(super) fn run(&self) -> &Arc<RunEntry> {
-        &self.live
+        &self.entry
     }
 
     /// Returns whether the call is that of a turn, whose text and events belong to the
@@ -134,7 +134,7 @@ impl CallObserver {
         request: ReserveRequest,
     ) -> Result<Option<u64>, ErrorInfo> {
         self.meter.set_request(request);
-        let Some(account) = self.live.limits.budget.clone() else {
+        let Some(account) = self.entry.limits.budget.clone() else {
             return Ok(None);
         };
         let start = Instant::now();
@@ -143,11 +143,13 @@ impl CallObserver {
                 waits.then(|| "waiting for budget reserved by other calls".to_owned()),
             )
         };
-        let held = account.reserve(&request, wait).await?;
+        let reservation = account.reserve(&request, wait).await?;
         self.waited_ms += elapsed_ms(start);
-        self.meter.limit_output(held.max_output_tokens);
-        let limit = held.is_limited.then_some(held.max_output_tokens);
-        self.reservation = Some(held);
+        self.meter.limit_output(reservation.max_output_tokens);
+        let limit = reservation
+            .is_limited
+            .then_some(reservation.max_output_tokens);
+        self.reservation = Some(reservation);
         Ok(limit)
     }
 }
@@ -155,7 +157,7 @@ impl CallObserver {
 impl DeltaSink for CallObserver {
     fn push(&mut self, delta: Delta) {
         let at = now();
-        self.live.limits.clock.progress(at);
+        self.entry.limits.clock.progress(at);
         if let Some(warm_up) = self.warm_up.take() {
             warm_up.filled();
         }
@@ -200,9 +202,9 @@ impl CallObserver {
             return;
         }
         self.journal.publish_delta(|| LiveDelta {
-            trace_id: self.live.identity.trace_id.clone(),
-            session_id: self.live.identity.session_id.clone(),
-            run_id: self.live.identity.run_id.clone(),
+            trace_id: self.entry.identity.trace_id.clone(),
+            session_id: self.entry.identity.session_id.clone(),
+            run_id: self.entry.identity.run_id.clone(),
             ts: now(),
             delta,
         });
@@ -241,14 +243,14 @@ impl CallSink for CallObserver {
             *cost = its_cost;
         }
         // The reservation of a failed call ends when its usage is charged.
-        let held = if matches!(event, ModelEvent::Fallback { .. }) {
+        let reservation = if matches!(event, ModelEvent::Fallback { .. }) {
             self.reservation.take()
         } else {
             None
         };
         let input = Box::new(RunInput::Model(ModelInput::Note(event)));
-        self.mailbox.send(match held {
-            Some(_) => RunMsg::ModelCallEnded { input, held },
+        self.mailbox.send(match reservation {
+            Some(_) => RunMsg::ModelCallEnded { input, reservation },
             None => RunMsg::Input(input),
         });
     }
@@ -257,16 +259,16 @@ impl CallSink for CallObserver {
         match &reason {
             Some(_) => drop(
                 self.clock_pause
-                    .get_or_insert_with(|| self.live.limits.clock.pause()),
+                    .get_or_insert_with(|| self.entry.limits.clock.pause()),
             ),
             None => self.clock_pause = None,
         }
-        self.live.status.set_wait_reason(reason);
+        self.entry.status.set_wait_reason(reason);
     }
 
     fn request_sent(&mut self) {
         self.meter.request_sent();
-        self.live.limits.clock.progress(now());
+        self.entry.limits.clock.progress(now());
     }
 
     fn start_over(&mut self) {
@@ -470,7 +472,7 @@ impl ModelCaller {
         let run = Arc::clone(observer.run());
         let run = CallbackRun {
             spec,
-            live: &run,
+            entry: &run,
             token: &run.limits.token,
         };
         if spec.has_callback(|functions| functions.before_model.as_ref()) {

@@ -58,12 +58,12 @@ impl RunTasks {
         call: AuxiliaryCall,
     ) {
         let services = Arc::clone(&self.services);
-        let live = Arc::clone(&self.live);
+        let entry = Arc::clone(&self.entry);
         let spec = Arc::clone(spec);
         let mailbox = self.mailbox(myself);
         // Not a child of the token of the tasks: that one is cancelled when the actor of an ended
         // run stops.
-        let token = live.limits.token.child_token();
+        let token = entry.limits.token.child_token();
         let detachment = Arc::new(Detachment::default());
         self.naming = Some(NamingCall {
             cancellation: token.clone().drop_guard(),
@@ -73,7 +73,7 @@ impl RunTasks {
         let lifetime = self.services.lifetime.clone();
         lifetime.spawn(async move {
             let mut observer =
-                CallObserver::new(&services.journal, &live, &spec, ModelCallKind::Naming, mailbox.clone());
+                CallObserver::new(&services.journal, &entry, &spec, ModelCallKind::Naming, mailbox.clone());
             let messages = vec![(Role::User, call.user)];
             let utility = &spec.auxiliary_models.utility;
             let result = {
@@ -94,7 +94,7 @@ impl RunTasks {
                 Err(error) => Err(error.clone()),
             };
             let input = RunInput::Named { result: Box::new(result), used };
-            mailbox.send(RunMsg::ModelCallEnded { input: Box::new(input), held: observer.reservation });
+            mailbox.send(RunMsg::ModelCallEnded { input: Box::new(input), reservation: observer.reservation });
             drop(task_of_run);
             // The run records the outcome, or it has ended without it.
             tokio::select! {

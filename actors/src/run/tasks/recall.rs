@@ -29,14 +29,14 @@ impl RunTasks {
     /// Searches the experiences of earlier runs; reports the ones that were found.
     pub(crate) fn recall(&self, myself: ActorRef<RunMsg>, spec: &Arc<RunSpec>, task: String) {
         let services = Arc::clone(&self.services);
-        let live = Arc::clone(&self.live);
+        let entry = Arc::clone(&self.entry);
         let token = self.token.clone();
         let spec = Arc::clone(spec);
         let mailbox = self.mailbox(myself);
         self.spawn(async move {
             let mut observer = CallObserver::new(
                 &services.journal,
-                &live,
+                &entry,
                 &spec,
                 ModelCallKind::Recall,
                 mailbox.clone(),
@@ -61,7 +61,7 @@ impl RunTasks {
             }
             mailbox.send(RunMsg::ModelCallEnded {
                 input: Box::new(RunInput::Memory(MemoryInput::Recalled(Box::new(recalled)))),
-                held: observer.reservation,
+                reservation: observer.reservation,
             });
         });
     }

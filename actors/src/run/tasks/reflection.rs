@@ -63,14 +63,14 @@ impl RunTasks {
         call: ReflectionCall,
     ) {
         let services = Arc::clone(&self.services);
-        let live = Arc::clone(&self.live);
+        let entry = Arc::clone(&self.entry);
         let token = self.token.clone();
         let spec = Arc::clone(spec);
         let mailbox = self.mailbox(myself);
         self.spawn(async move {
             let mut observer = CallObserver::new(
                 &services.journal,
-                &live,
+                &entry,
                 &spec,
                 ModelCallKind::Reflection,
                 mailbox.clone(),
@@ -89,7 +89,7 @@ impl RunTasks {
             let input = RunInput::Memory(MemoryInput::Reflected(Box::new(result)));
             mailbox.send(RunMsg::ModelCallEnded {
                 input: Box::new(input),
-                held: observer.reservation,
+                reservation: observer.reservation,
             });
         });
     }

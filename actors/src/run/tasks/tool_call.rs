@@ -63,7 +63,7 @@ impl ToolAttempt {
 /// Returns the path that a call would open now; `None` if no hook needs it.
 pub(super) fn resolved_path(
     spec: &RunSpec,
-    job: &CheckedToolCall,
+    call: &CheckedToolCall,
     context: &ToolContext,
 ) -> Option<PathBuf> {
     if !spec.hooks.has_hooks(HookPoint::PreToolUse) && !spec.hooks.has_hooks(HookPoint::PostToolUse)
@@ -72,10 +72,10 @@ pub(super) fn resolved_path(
     }
     spec.catalog
         .registry
-        .get(job.name())?
+        .get(call.name())?
         .tool
         .as_ref()?
-        .resolved_path(context, &job.arguments)
+        .resolved_path(context, &call.arguments)
 }
 
 /// Returns the error of a call whose path changed after its hooks were asked.
@@ -104,25 +104,25 @@ impl ToolRunner {
     /// Creates the context of a call. `storing` tracks what the call stores in the background.
     pub(super) fn context(
         &self,
-        live: &Arc<RunEntry>,
+        entry: &Arc<RunEntry>,
         spec: &RunSpec,
-        job: &CheckedToolCall,
+        call: &CheckedToolCall,
         token: &CancellationToken,
         storing: &TaskTracker,
     ) -> ToolContext {
         let project_dir = self.runs.project_dir(&spec.identity.session_id);
         let artifact_service = self.artifacts.with_tasks(storing);
-        let limits = job.request.output_limits;
+        let limits = call.request.output_limits;
         ToolContext {
             session_incarnation: spec.identity.session_incarnation,
             session_id: spec.identity.session_id.clone(),
             trace_id: spec.identity.trace_id.clone(),
             run_id: spec.identity.run_id.clone(),
             uid: Arc::clone(&spec.identity.uid),
-            turn: job.request.turn,
-            message_sequence: job.request.message_sequence,
-            tool_call_id: job.id().to_owned(),
-            goal_id: job.request.goal_id.clone(),
+            turn: call.request.turn,
+            message_sequence: call.request.message_sequence,
+            tool_call_id: call.id().to_owned(),
+            goal_id: call.request.goal_id.clone(),
             project_dir,
             output_limit: OutputLimit {
                 kinds: Arc::clone(&spec.model.input.kinds),
@@ -131,28 +131,28 @@ impl ToolRunner {
             },
             cancel: token.clone(),
             granted_access: None,
-            progress: self.progress(live, job.id()),
+            progress: self.progress(entry, call.id()),
             cleanup_tasks: storing.clone(),
             services: ToolServices {
                 artifacts: Some(Arc::new(artifact_service)),
                 run: Some(Arc::new(RunAccess {
                     starter: Arc::clone(&self.starter),
-                    entry: Arc::clone(live),
-                    call: Some(job.id().to_owned()),
+                    entry: Arc::clone(entry),
+                    call: Some(call.id().to_owned()),
                 })),
             },
         }
     }
 
     /// Returns the handle with which a call streams its progress.
-    fn progress(&self, live: &Arc<RunEntry>, tool_call_id: &str) -> Progress {
+    fn progress(&self, entry: &Arc<RunEntry>, tool_call_id: &str) -> Progress {
         let journal = self.journal.clone();
-        let live = Arc::clone(live);
+        let entry = Arc::clone(entry);
         let tool_call_id = tool_call_id.to_owned();
         let shown = Mutex::new(StreamRedactor::new(&self.redactor));
         Progress::new(move |text| {
             let at = now();
-            live.limits.clock.progress(at);
+            entry.limits.clock.progress(at);
             // Text that is held back for the next delta is in the outcome anyway.
             let text = shown
                 .lock()
@@ -162,9 +162,9 @@ impl ToolRunner {
                 return;
             }
             journal.publish_delta(|| LiveDelta {
-                trace_id: live.identity.trace_id.clone(),
-                session_id: live.identity.session_id.clone(),
-                run_id: live.identity.run_id.clone(),
+                trace_id: entry.identity.trace_id.clone(),
+                session_id: entry.identity.session_id.clone(),
+                run_id: entry.identity.run_id.clone(),
                 ts: at,
                 delta: Delta::ToolProgress {
                     tool_call_id: tool_call_id.clone(),
@@ -177,24 +177,24 @@ impl ToolRunner {
     pub(super) async fn run(
         &self,
         run: CallbackRun<'_>,
-        job: CheckedToolCall,
+        call: CheckedToolCall,
         mut context: ToolContext,
         mut on_event: impl FnMut(Event),
     ) -> ToolAttempt {
         let spec = run.spec;
-        if !job.request.has_passed_callbacks
+        if !call.request.has_passed_callbacks
             && spec.has_callback(|functions| functions.before_tool.as_ref())
             && let Some(decided) =
-                Box::pin(self.before_callbacks(run, &job, &context, &mut on_event)).await
+                Box::pin(self.before_callbacks(run, &call, &context, &mut on_event)).await
         {
             return decided;
         }
-        let hooked_path = resolved_path(spec, &job, &context);
+        let hooked_path = resolved_path(spec, &call, &context);
         if let Err(error) = self
             .hooks
             .before_call(
                 spec,
-                &job,
+                &call,
                 &context.project_dir,
                 hooked_path.clone(),
                 &mut on_event,
@@ -203,37 +203,37 @@ impl ToolRunner {
         {
             return ToolAttempt::ended(Err(error));
         }
-        if is_internal_tool(job.name()) {
+        if is_internal_tool(call.name()) {
             return ToolAttempt::HooksAllowed;
         }
         let Some(tool) = spec
             .catalog
             .registry
-            .get(job.name())
+            .get(call.name())
             .and_then(|entry| entry.tool.as_ref())
         else {
-            let message = format!("tool {} is not registered", job.name());
+            let message = format!("tool {} is not registered", call.name());
             return ToolAttempt::ended(Err(ErrorInfo::new(ErrorCode::ToolNotAvailable, message)));
         };
         // Read after hooks and callbacks: they may have taken a while.
-        let mode = self.runs.permission_mode(run.live);
+        let mode = self.runs.permission_mode(run.entry);
         match self
             .authorizer
-            .authorize(spec, mode, &job, tool, &context)
+            .authorize(spec, mode, &call, tool, &context)
             .await
         {
             Authorization::Allowed(granted) => context.granted_access = granted,
             Authorization::NeedsApproval(asked) => return ToolAttempt::ApprovalRequired(asked),
             Authorization::Denied(error) => return ToolAttempt::ended(Err(error)),
         }
-        if hooked_path != resolved_path(spec, &job, &context) {
-            return ToolAttempt::ended(Err(path_changed(job.name())));
+        if hooked_path != resolved_path(spec, &call, &context) {
+            return ToolAttempt::ended(Err(path_changed(call.name())));
         }
-        let result = self.call_tool(&job, tool, &context).await;
-        let (result, reports) = self.after_callbacks(run, &job, result).await;
+        let result = self.call_tool(&call, tool, &context).await;
+        let (result, reports) = self.after_callbacks(run, &call, result).await;
         match result {
             Ok(result) => ToolAttempt::Ended(
-                Box::new(self.finish_output(run, &job, &context, result).await),
+                Box::new(self.finish_output(run, &call, &context, result).await),
                 reports,
             ),
             Err(error) => ToolAttempt::RunFailed(error, reports),
@@ -244,11 +244,11 @@ impl ToolRunner {
     async fn before_callbacks(
         &self,
         run: CallbackRun<'_>,
-        job: &CheckedToolCall,
+        call: &CheckedToolCall,
         context: &ToolContext,
         mut on_event: impl FnMut(Event),
     ) -> Option<ToolAttempt> {
-        let (result, reports) = self.callbacks.before_tool(run, job).await;
+        let (result, reports) = self.callbacks.before_tool(run, call).await;
         if let BeforeResult::Proceed {
             is_changed: true, ..
         } = result
@@ -263,11 +263,11 @@ impl ToolRunner {
                 None
             }
             BeforeResult::Answered(result) => {
-                let result = self.finish_output(run, job, context, result).await;
+                let result = self.finish_output(run, call, context, result).await;
                 Some(ToolAttempt::Ended(Box::new(result), reports))
             }
             BeforeResult::Refused(error) => Some(ToolAttempt::Ended(
-                Box::new(Err(refused_call(job.name(), &error))),
+                Box::new(Err(refused_call(call.name(), &error))),
                 reports,
             )),
             BeforeResult::Failed(error) => Some(ToolAttempt::RunFailed(error, reports)),
@@ -278,7 +278,7 @@ impl ToolRunner {
     async fn after_callbacks(
         &self,
         run: CallbackRun<'_>,
-        job: &CheckedToolCall,
+        call: &CheckedToolCall,
         result: ToolResult,
     ) -> (Result<ToolResult, ErrorInfo>, Reports) {
         if !run
@@ -287,7 +287,7 @@ impl ToolRunner {
         {
             return (Ok(result), Vec::new());
         }
-        let (result, reports) = Box::pin(self.callbacks.after_tool(run, job, result)).await;
+        let (result, reports) = Box::pin(self.callbacks.after_tool(run, call, result)).await;
         let result = match result {
             AfterResult::Result { result, .. } => Ok(result),
             AfterResult::Failed(error) => Err(error),
@@ -297,17 +297,18 @@ impl ToolRunner {
 
     async fn call_tool(
         &self,
-        job: &CheckedToolCall,
+        call: &CheckedToolCall,
         tool: &Arc<dyn Tool>,
         context: &ToolContext,
     ) -> ToolResult {
-        let limit_ms = job
+        let limit_ms = call
             .request
             .spec
             .timeout_ms
             .unwrap_or(self.config.tools.default_timeout_ms);
-        let call = tool.call(context.clone(), job.arguments.clone());
-        let Ok(result) = tokio::time::timeout(Duration::from_millis(limit_ms), call).await else {
+        let calling = tool.call(context.clone(), call.arguments.clone());
+        let Ok(result) = tokio::time::timeout(Duration::from_millis(limit_ms), calling).await
+        else {
             return Err(ErrorInfo::new(
                 ErrorCode::Timeout,
                 format!("the tool took longer than {limit_ms} ms"),
@@ -321,7 +322,7 @@ impl ToolRunner {
     async fn finish_output(
         &self,
         CallbackRun { spec, token, .. }: CallbackRun<'_>,
-        job: &CheckedToolCall,
+        call: &CheckedToolCall,
         context: &ToolContext,
         result: ToolResult,
     ) -> ToolResult {
@@ -337,14 +338,14 @@ impl ToolRunner {
         let limits = InlineLimits {
             bytes: context.output_limit.bytes,
             tokens: context.output_limit.tokens,
-            stored_bytes: job.request.output_limits.stored_bytes,
+            stored_bytes: call.request.output_limits.stored_bytes,
         };
         if !output.files.is_empty() {
             Box::pin(self.store_files(&mut output, spec, context)).await;
         }
         tool_output::store_if_needed(
             output,
-            &job.request.spec,
+            &call.request.spec,
             context,
             limits,
             spec.tool("read_artifact").is_some(),

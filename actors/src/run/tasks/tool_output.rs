@@ -153,11 +153,11 @@ pub(crate) struct TextSource<'a> {
 /// Stores a text of a run as an artifact, cut to the maximum size.
 pub(crate) async fn store_text(
     artifacts: &ArtifactHandle,
-    run: &RunSpec,
+    spec: &RunSpec,
     about: &TextSource<'_>,
     text: String,
 ) -> Result<ArtifactRef, ErrorInfo> {
-    let max_bytes = usize::try_from(run.limits.inline.stored_bytes).unwrap_or(usize::MAX);
+    let max_bytes = usize::try_from(spec.limits.inline.stored_bytes).unwrap_or(usize::MAX);
     let text = if text.len() > max_bytes {
         cut(&text, max_bytes.saturating_sub(64))
     } else {
@@ -167,19 +167,19 @@ pub(crate) async fn store_text(
         key: None,
         title: format!(
             "{}: {}",
-            run.identity.trace_id.last_segment(),
+            spec.identity.trace_id.last_segment(),
             preview(about.title)
         ),
         provenance: Provenance {
-            run_id: Some(run.identity.run_id.clone()),
-            trace_id: Some(run.identity.trace_id.clone()),
+            run_id: Some(spec.identity.run_id.clone()),
+            trace_id: Some(spec.identity.trace_id.clone()),
             message_sequence: about.message_sequence,
             tool_call_id: about.tool_call_id.map(str::to_owned),
         },
         ..Save::new("", "text/plain", text)
     };
     Ok(artifacts
-        .save(&crate::run::tasks::artifact_owner(run), save)
+        .save(&crate::run::tasks::artifact_owner(spec), save)
         .await?
         .reference())
 }

@@ -501,7 +501,7 @@ async fn start_tree(
         mcp: Arc::clone(&services.resolver.mcp),
         runs: Arc::clone(&services.runs),
         sessions: Arc::new(sessions),
-        hub: Arc::clone(&services.hub),
+        bus: Arc::clone(&services.bus),
         actor_tree: Arc::clone(&services.actor_tree),
         lifetime: services.lifetime.clone(),
         idle_after,

@@ -107,7 +107,7 @@ impl SessionActor {
         let (user_runs, children): (Vec<Run>, Vec<Run>) = runs
             .into_iter()
             .partition(|run| run.parent_run_id.is_none());
-        let again = match state.start_mode {
+        let reason = match state.start_mode {
             StartMode::Recover => ResumeReason::ProcessRestart,
             _ => ResumeReason::Crashed {
                 count: 0,
@@ -131,7 +131,7 @@ impl SessionActor {
         if !children.is_empty() {
             state.sub_agents.send(SubAgentMsg::Restore {
                 runs: children,
-                again: again.clone(),
+                reason: reason.clone(),
             });
         }
         for run in user_runs {
@@ -144,7 +144,7 @@ impl SessionActor {
             } else {
                 state.active = Some(run.run_id.clone());
                 let start = RunStart::Load {
-                    restarted: Some(again.clone()),
+                    restarted: Some(reason.clone()),
                 };
                 state.runs.send(RunSupervisorMsg::Start {
                     run: Box::new(run),

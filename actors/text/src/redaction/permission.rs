@@ -10,12 +10,12 @@ use super::Redactor;
 impl Redactor {
     /// Removes the secrets from a permission request. Its fingerprint was computed from the
     /// original text.
-    pub fn redact_permission(&self, asked: &mut Permission) {
-        self.redact(&mut asked.arguments);
-        self.redact(&mut asked.demand.target);
-        self.redact_optional(&mut asked.demand.note);
-        self.redact_optional(&mut asked.diff);
-        match &mut asked.demand.scope {
+    pub fn redact_permission(&self, permission: &mut Permission) {
+        self.redact(&mut permission.arguments);
+        self.redact(&mut permission.demand.target);
+        self.redact_optional(&mut permission.demand.note);
+        self.redact_optional(&mut permission.diff);
+        match &mut permission.demand.scope {
             Scope::Directory { path } => self.redact(path),
             Scope::Host { host } => self.redact(host),
             Scope::Command {
@@ -31,7 +31,7 @@ impl Redactor {
             }
             Scope::Tool | Scope::Call | Scope::Unconfined => {}
         }
-        asked
+        permission
             .chain
             .iter_mut()
             .for_each(|link| self.redact(&mut link.task));

@@ -223,7 +223,7 @@ fn encoded(encoding: &str) -> ApiError {
 
 async fn store(
     access: &Access,
-    place: &ArtifactOwner,
+    owner: &ArtifactOwner,
     mut part: Field<'_>,
 ) -> Result<Stored, ApiError> {
     if let Some(encoding) = encoding(part.headers()) {
@@ -261,7 +261,7 @@ async fn store(
     let stored = access
         .runtime()
         .artifacts()
-        .upload(place, &filename, &content_type, content);
+        .upload(owner, &filename, &content_type, content);
     let (failed, stored) = futures::join!(passing, stored);
     // If the body was too large, that is the reason to report.
     let stored = stored.map_err(|error| {

@@ -286,14 +286,14 @@ impl WatchSocket {
     }
 }
 
-async fn watch_trace(mut line: WatchSocket, access: Access, id: TraceId, query: EventQuery) {
-    if let Err(Some(close)) = follow_trace(&mut line, &access, &id, &query).await {
-        line.close(close).await;
+async fn watch_trace(mut socket: WatchSocket, access: Access, id: TraceId, query: EventQuery) {
+    if let Err(Some(close)) = follow_trace(&mut socket, &access, &id, &query).await {
+        socket.close(close).await;
     }
 }
 
 async fn follow_trace(
-    line: &mut WatchSocket,
+    socket: &mut WatchSocket,
     access: &Access,
     id: &TraceId,
     query: &EventQuery,
@@ -307,7 +307,7 @@ async fn follow_trace(
             } else {
                 CloseReason::Failed
             };
-            line.send_event("error", ErrorBody::from(info)).await?;
+            socket.send_event("error", ErrorBody::from(info)).await?;
             return Err(Some(close));
         }
     };
@@ -322,7 +322,7 @@ async fn follow_trace(
         } else {
             CloseReason::Failed
         };
-        line.send_event("error", ErrorBody::from(error)).await?;
+        socket.send_event("error", ErrorBody::from(error)).await?;
         return Err(Some(close));
     }
     let Ok(store_id) = access.runtime().info().store_id().await else {
@@ -349,29 +349,30 @@ async fn follow_trace(
         } else {
             CloseReason::Failed
         };
-        line.send_event("error", ErrorBody::from(error)).await?;
+        socket.send_event("error", ErrorBody::from(error)).await?;
         return Err(Some(close));
     }
     let current_event_id = trace.last_event_id;
-    line.send_event(
-        "connected",
-        Connected {
-            current_event_id,
-            store_id,
-            trace,
-            goal_tree,
-            sub_traces,
-        },
-    )
-    .await?;
+    socket
+        .send_event(
+            "connected",
+            Connected {
+                current_event_id,
+                store_id,
+                trace,
+                goal_tree,
+                sub_traces,
+            },
+        )
+        .await?;
     drop(view);
     let mut failures = 0;
     loop {
         let item = tokio::select! {
             item = stream.next() => item,
-            other = line.connection_event() => match other {
+            other = socket.connection_event() => match other {
                 ConnectionEvent::Ping => {
-                    line.write([Message::Ping(Default::default())]).await?;
+                    socket.write([Message::Ping(Default::default())]).await?;
                     continue;
                 }
                 ConnectionEvent::Disconnected => return Err(None),
@@ -382,12 +383,12 @@ async fn follow_trace(
             Some(Ok(item)) => {
                 failures = 0;
                 let (messages, error) = collect_ready(item, &mut stream, access)?;
-                line.write(messages).await?;
+                socket.write(messages).await?;
                 if let Some(error) = error {
-                    end_or_retry(line, &mut failures, error).await?;
+                    end_or_retry(socket, &mut failures, error).await?;
                 }
             }
-            Some(Err(error)) => end_or_retry(line, &mut failures, error).await?,
+            Some(Err(error)) => end_or_retry(socket, &mut failures, error).await?,
             None => return Err(Some(end_reason(access))),
         }
     }
@@ -395,7 +396,7 @@ async fn follow_trace(
 
 /// Ends the watch if the error is final; otherwise waits before the stream is read again.
 async fn end_or_retry(
-    line: &mut WatchSocket,
+    socket: &mut WatchSocket,
     failures: &mut u32,
     error: ErrorInfo,
 ) -> Result<(), Option<CloseReason>> {
@@ -404,7 +405,7 @@ async fn end_or_retry(
         ErrorCode::CursorUnknown => CloseReason::CursorUnknown,
         _ => return retry_read(failures, &error).await,
     };
-    line.send_event("error", ErrorBody::from(error)).await?;
+    socket.send_event("error", ErrorBody::from(error)).await?;
     Err(Some(close))
 }
 
@@ -461,21 +462,21 @@ fn end_reason(access: &Access) -> CloseReason {
     }
 }
 
-async fn watch_tree(mut line: WatchSocket, access: Access) {
-    if let Err(Some(close)) = follow_tree(&mut line, &access).await {
-        line.close(close).await;
+async fn watch_tree(mut socket: WatchSocket, access: Access) {
+    if let Err(Some(close)) = follow_tree(&mut socket, &access).await {
+        socket.close(close).await;
     }
 }
 
-async fn follow_tree(line: &mut WatchSocket, access: &Access) -> Result<(), Option<CloseReason>> {
+async fn follow_tree(socket: &mut WatchSocket, access: &Access) -> Result<(), Option<CloseReason>> {
     let mut watch = access.runtime().tree().watch();
     let mut seen = TreeFilter::default();
     loop {
         let event = tokio::select! {
             event = watch.next() => event,
-            other = line.connection_event() => match other {
+            other = socket.connection_event() => match other {
                 ConnectionEvent::Ping => {
-                    line.write([Message::Ping(Default::default())]).await?;
+                    socket.write([Message::Ping(Default::default())]).await?;
                     continue;
                 }
                 ConnectionEvent::Disconnected => return Err(None),
@@ -491,7 +492,7 @@ async fn follow_tree(line: &mut WatchSocket, access: &Access) -> Result<(), Opti
             .map_err(|_| Some(CloseReason::Failed))?;
         if let Some(event) = filtered {
             let text = serde_json::to_string(&event).map_err(|_| Some(CloseReason::Failed))?;
-            line.write([Message::Text(text.into())]).await?;
+            socket.write([Message::Text(text.into())]).await?;
         }
     }
 }

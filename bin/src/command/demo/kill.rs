@@ -302,7 +302,7 @@ impl Comparison {
             .map(|event| (event.session_seq, event.data.as_str()))
             .collect();
         let is_kept =
-            |event: &&EventRecord| stored.get(&event.session_seq) == Some(&event.data.as_str());
+            |record: &&EventRecord| stored.get(&record.session_seq) == Some(&record.data.as_str());
         found.lost = before.events.len() - before.events.iter().filter(is_kept).count();
         found
     }

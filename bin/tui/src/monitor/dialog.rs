@@ -201,9 +201,9 @@ fn answer(
         *typed = None;
         return DialogResult::ExecuteAndShowNext(command);
     }
-    let decide = |decision, asked: &Permission| {
+    let decide = |decision, permission: &Permission| {
         DialogResult::ExecuteAndShowNext(Command::Decide {
-            id: asked.permission_id.clone(),
+            id: permission.permission_id.clone(),
             decision,
             reason: None,
         })

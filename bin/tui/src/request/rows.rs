@@ -77,29 +77,29 @@ pub fn question_rows(question: &Question) -> Vec<Row> {
 /// for the session would cover. All text is made safe for a terminal, and model text gets a margin
 /// mark. The last row repeats tool, target and risk. Paths in `project`, a folder, are shown
 /// relative to it. Rows may be wider than the terminal; see [`wrap_rows`].
-pub fn permission_rows(asked: &Permission, project: Option<&str>) -> Vec<Row> {
-    let demand = &asked.demand;
+pub fn permission_rows(permission: &Permission, project: Option<&str>) -> Vec<Row> {
+    let demand = &permission.demand;
     let target = in_project(&demand.target, project);
-    let tool = text::safe_line(&asked.tool);
+    let tool = text::safe_line(&permission.tool);
     let target = text::cut(&text::escaped_line(&target), TARGET_CHARS, "…");
     let mut said = vec![Row::plain(format!("{tool} requests permission: {target}"))];
-    let as_diff = asked.diff.as_deref().and_then(diff_rows);
+    let as_diff = permission.diff.as_deref().and_then(diff_rows);
     if as_diff.is_some() && text::width(&text::escaped_line(&demand.target)) > TARGET_CHARS {
         said.extend(with_margin(&demand.target).into_iter().map(Row::plain));
     }
     said.extend(as_diff.unwrap_or_else(|| {
-        with_margin(&format_arguments(&asked.arguments))
+        with_margin(&format_arguments(&permission.arguments))
             .into_iter()
             .map(Row::plain)
             .collect()
     }));
     let mut rows = Vec::new();
-    if asked.chain.len() > 1 {
+    if permission.chain.len() > 1 {
         let link = |link: &ChainLink| {
             let task = text::cut(&text::escaped_line(&link.task), TASK_CHARS, "…");
             format!("{} ({task})", text::safe_line(&link.agent_type))
         };
-        let chain: Vec<String> = asked.chain.iter().map(link).collect();
+        let chain: Vec<String> = permission.chain.iter().map(link).collect();
         rows.push(format!("requested by {}", chain.join(" > ")));
     }
     rows.extend(demand.note.as_deref().map(text::safe_line));

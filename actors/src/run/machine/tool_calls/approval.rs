@@ -70,28 +70,30 @@ impl RunState {
 
 impl Transition<'_, '_> {
     /// Requests approval of a call. The call stays open until there is a decision.
-    pub(crate) fn request_approval(&mut self, asked: Permission) {
+    pub(crate) fn request_approval(&mut self, permission: Permission) {
         let is_open = self
             .state
             .calls_mut()
-            .is_some_and(|calls| calls.started(&asked.tool_call_id).is_some());
+            .is_some_and(|calls| calls.started(&permission.tool_call_id).is_some());
         if !is_open {
             return; // too late
         }
-        let id = asked.permission_id.clone();
-        let arguments_preview = preview(&asked.arguments);
+        let id = permission.permission_id.clone();
+        let arguments_preview = preview(&permission.arguments);
         let event = PermissionEvent::Requested {
             permission_id: id.clone(),
-            tool_call_id: asked.tool_call_id.clone(),
-            tool: asked.tool.clone(),
-            scope: asked.demand.scope.to_string(),
-            target: preview(&asked.demand.target),
+            tool_call_id: permission.tool_call_id.clone(),
+            tool: permission.tool.clone(),
+            scope: permission.demand.scope.to_string(),
+            target: preview(&permission.demand.target),
             arguments_preview,
-            chain: asked.chain.clone(),
+            chain: permission.chain.clone(),
         };
         self.step
             .writes
-            .push(Write::Permission(PermissionWrite::Request(Box::new(asked))));
+            .push(Write::Permission(PermissionWrite::Request(Box::new(
+                permission,
+            ))));
         self.emit(event);
         if self.state.end.ending.is_some() {
             return self.withdraw_pending_calls();
