@@ -16,7 +16,7 @@ use std::sync::{
 use dashmap::DashMap;
 use soong_protocol::Timestamp;
 pub use soong_protocol::tree::{
-    ActorKind, ActorView, BudgetShare, GatewayView, RunEnd, RunView, TreeEvent,
+    ActorKind, ActorRun, ActorView, BudgetShare, GatewayView, RunEnd, TreeEvent,
 };
 use soong_text::Redactor;
 pub use watch::TreeWatch;
@@ -42,7 +42,7 @@ struct Status {
     /// Reason why the activity waits, and the start of the wait.
     pause: Option<(String, Timestamp)>,
     last_error: Option<String>,
-    run: Option<RunView>,
+    run: Option<ActorRun>,
 }
 
 /// Version of an actor's status: changes of the status, messages handled, messages queued, and the
@@ -156,7 +156,7 @@ impl ActorStatus {
         });
     }
 
-    pub(crate) fn update_run(&self, change: impl FnOnce(&mut RunView)) {
+    pub(crate) fn update_run(&self, change: impl FnOnce(&mut ActorRun)) {
         self.change(|look| {
             let run = look.run.as_mut();
             run.map(change).is_some()
@@ -224,7 +224,7 @@ impl ActorTree {
         id: &str,
         parent: Option<String>,
         restart_limit: &'static str,
-        run: Option<RunView>,
+        run: Option<ActorRun>,
     ) -> Arc<ActorStatus> {
         let fresh = || {
             let at = now();

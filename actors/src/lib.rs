@@ -82,7 +82,7 @@ pub mod testing;
 pub mod tool;
 
 pub use actor_tree::{
-    ActorKind, ActorView, BudgetShare, GatewayView, RunEnd, RunView, TreeEvent, TreeWatch,
+    ActorKind, ActorRun, ActorView, BudgetShare, GatewayView, RunEnd, TreeEvent, TreeWatch,
 };
 pub use backup::{BackupReport, MissingFile, backup};
 pub use events::{EventStream, LiveDelta, StreamItem, UnrecordedRun};

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 use serde_json::{Value, json};
 use soong::protocol::{
-    ArtifactRef, ErrorCode, PermissionMode, RunStatus, StatsPair, TraceId, api::RunView,
+    ArtifactRef, ErrorCode, PermissionMode, RunStatus, StatsPair, TraceId, api::RunWithOutcome,
 };
 use soong_tui::{
     format,
@@ -35,7 +35,7 @@ pub(crate) struct StoredArtifact {
 
 /// Result of following a run.
 pub(crate) struct FollowedRun {
-    pub(crate) run: RunView,
+    pub(crate) run: RunWithOutcome,
     /// Whether Ctrl-C cancelled the run.
     pub(crate) interrupted: bool,
     /// Whether the reader of the events is gone.
@@ -92,7 +92,7 @@ impl DeniedCall {
 
 /// Returns the artifacts that the run stored, only the last version of each. Includes their files
 /// if the home is on this machine.
-pub(crate) fn stored(home: Option<&Path>, run: &RunView) -> Vec<StoredArtifact> {
+pub(crate) fn stored(home: Option<&Path>, run: &RunWithOutcome) -> Vec<StoredArtifact> {
     let records = home.and_then(|home| OfflineStore::open(home).ok());
     let mut last: Vec<&ArtifactRef> = Vec::new();
     for artifact in run.artifacts.iter().flatten() {

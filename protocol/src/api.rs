@@ -16,7 +16,7 @@ pub use self::{
     health::Ready,
     permission::{CLIENT_HEADER, DecisionBody, PermissionQuery, Permissions},
     question::{AnswerBody, QuestionQuery, Questions},
-    run::{Accepted, IfBusy, RunView, SettingUpdate, StartBody},
+    run::{Accepted, IfBusy, RunWithOutcome, SettingUpdate, StartBody},
     session::{
         ForkBody, HeadBody, HeadView, NewSessionBody, PermissionModeBody, SessionPage, SessionView,
     },

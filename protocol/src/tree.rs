@@ -76,8 +76,8 @@ impl ActorKind {
 
 /// Additional status of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = ActorRun))]
-pub struct RunView {
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct ActorRun {
     /// Trace of the run.
     pub trace_id: TraceId,
     /// Parent of a child run.
@@ -220,7 +220,7 @@ pub struct ActorView {
     pub last_error: Option<String>,
     /// Additional status of a run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub run: Option<RunView>,
+    pub run: Option<ActorRun>,
     /// Additional status of a model gateway.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gateway: Option<GatewayView>,

@@ -108,7 +108,7 @@ impl Actor for RunActor {
                         .push_back(RunInput::PermissionMode { mode, ticket: None });
                 }
                 // The run may have been cancelled before its actor had a mailbox.
-                if self.entry.limits.token.is_cancelled() {
+                if self.entry.control.token.is_cancelled() {
                     state.inputs.push_back(RunInput::End(EndInput::Cancel));
                 }
             }
@@ -183,7 +183,7 @@ impl Actor for RunActor {
             RunMsg::RetryAppend => self.retry_append(&myself, state),
             RunMsg::SlotGranted => {
                 let effects = state.slot.end_wait();
-                self.entry.limits.clock.progress(now());
+                self.entry.control.clock.progress(now());
                 self.perform(&myself, effects, state);
             }
             RunMsg::Passivate => self.begin_passivation(&myself, state),
@@ -246,7 +246,7 @@ impl RunActor {
         let begun = loaded.stored.started_at.is_some();
         // The children of a passivated run are running already.
         if !matches!(state.resume_reason, Some(ResumeReason::Reactivated)) {
-            self.entry.limits.clock.reset_time_limit();
+            self.entry.control.clock.reset_time_limit();
             if begun {
                 self.restore_children(loaded.children);
             } else {
@@ -294,13 +294,13 @@ impl RunActor {
                 .inputs
                 .push_back(RunInput::End(EndInput::Finish { summary }));
         }
-        if self.entry.limits.token.is_cancelled() {
+        if self.entry.control.token.is_cancelled() {
             state.inputs.push_back(RunInput::End(EndInput::Cancel));
         }
         if run.is_cancel_requested() {
             self.entry.set_cancel_recorded();
         }
-        if let Some(account) = &self.entry.limits.budget {
+        if let Some(account) = &self.entry.control.budget {
             account.restore(run.consumed());
         }
         state.run = Some(run);
@@ -369,7 +369,7 @@ impl RunActor {
             .iter()
             .any(|input| !matches!(input, RunInput::End(EndInput::Stuck { .. })))
         {
-            self.entry.limits.clock.progress(now());
+            self.entry.control.clock.progress(now());
             self.entry.status.update_run(|view| view.stuck = false);
         }
         let mut writes = Vec::new();
@@ -452,7 +452,7 @@ impl RunActor {
         let Some(run) = &state.run else { return };
         self.entry.set_permission_mode(run.permission_mode());
         self.entry
-            .limits
+            .control
             .clock
             .set_stall_timeout(stall_timeout_ms(run, self.services.stuck_after_ms));
         let waits_for_people = run.is_waiting();
@@ -467,9 +467,9 @@ impl RunActor {
         };
         self.entry.set_phase(phase);
         if waits_for_people != state.user_wait.is_some() {
-            state.user_wait = waits_for_people.then(|| self.entry.limits.clock.pause());
+            state.user_wait = waits_for_people.then(|| self.entry.control.clock.pause());
         }
-        if let Some(account) = &self.entry.limits.budget {
+        if let Some(account) = &self.entry.control.budget {
             account.report(run.consumed());
         }
         let (status, activity) = run.activity();

@@ -215,7 +215,7 @@ impl Approvals {
                     return Ok(());
                 }
                 let run_cancelled =
-                    approvals.runs.get(&asked.run_id).map(|run| run.limits.token.clone()).unwrap_or_default();
+                    approvals.runs.get(&asked.run_id).map(|run| run.control.token.clone()).unwrap_or_default();
                 let (by, answer) = tokio::select! {
                     // The request stays pending: its run is cancelled, or resumes in a later
                     // process.

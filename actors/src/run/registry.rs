@@ -30,7 +30,7 @@ use crate::{
         otel_spans,
         registry::{
             address::SendOutcome,
-            entry::{EntryLimits, RunEntry, RunPhase},
+            entry::{RunControl, RunEntry, RunPhase},
             view::{RunStatusSource, initial_view},
         },
     },
@@ -133,7 +133,7 @@ impl RunRegistry {
         }
         let account = parent
             .as_ref()
-            .and_then(|parent| parent.limits.budget.as_ref());
+            .and_then(|parent| parent.control.budget.as_ref());
         let account = BudgetAccount::open(&run.run_id, account, run.settings.options.budget);
         let span = otel_spans::run_span(run, parent.as_ref().map(|parent| parent.span()).as_ref());
         let clock = Arc::new(RunClock::default());
@@ -160,14 +160,14 @@ impl RunRegistry {
         });
         status.set_state("queued", "");
         let token = parent
-            .map(|parent| parent.limits.token.child_token())
+            .map(|parent| parent.control.token.child_token())
             .unwrap_or_default();
-        let limits = EntryLimits {
+        let control = RunControl {
             token,
             budget: account,
             clock,
         };
-        Arc::new(RunEntry::new(run, limits, status, span))
+        Arc::new(RunEntry::new(run, control, status, span))
     }
 
     /// Removes a run that has ended, or was never accepted, and publishes its final phase.
@@ -316,7 +316,7 @@ impl RunRegistry {
 
     /// Cancels a run and everything below it: tokens first, so that nothing new starts (RT-6).
     pub(crate) fn cancel(&self, entry: &RunEntry) {
-        entry.limits.token.cancel();
+        entry.control.token.cancel();
         entry.status.set_state("cancelling", "");
         if entry.has_started() {
             self.notify(entry, RunInput::End(EndInput::Cancel));

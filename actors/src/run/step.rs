@@ -14,8 +14,8 @@ use crate::{
 /// actor of this process executed the run.
 pub(crate) fn run_step(run: &mut RunState, input: RunInput, entry: Option<&RunEntry>) -> Step {
     let mut new_run_id = RunId::generate;
-    let used_ms = entry.map_or(0, |entry| entry.limits.clock.used_ms());
-    let account = entry.and_then(|entry| entry.limits.budget.as_ref());
+    let used_ms = entry.map_or(0, |entry| entry.control.clock.used_ms());
+    let account = entry.and_then(|entry| entry.control.budget.as_ref());
     let step = run.handle(
         input,
         &mut StepContext {
@@ -26,7 +26,7 @@ pub(crate) fn run_step(run: &mut RunState, input: RunInput, entry: Option<&RunEn
         },
     );
     if let Some(entry) = entry.filter(|_| run.has_started()) {
-        entry.limits.clock.start(run.used_ms());
+        entry.control.clock.start(run.used_ms());
     }
     step
 }

@@ -120,7 +120,7 @@ impl RunTasks {
         entry: &Arc<RunEntry>,
         tracker: TaskTracker,
     ) -> Self {
-        let token = entry.limits.token.child_token();
+        let token = entry.control.token.child_token();
         let services = Arc::clone(services);
         let entry = Arc::clone(entry);
         Self {

@@ -506,7 +506,7 @@ impl SessionActor {
                 .services
                 .runs
                 .register(&queued.run)
-                .limits
+                .control
                 .token
                 .is_cancelled()
             {

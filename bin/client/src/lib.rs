@@ -30,7 +30,8 @@ use soong_protocol::{
     api::{
         Accepted, AnswerBody, CLIENT_HEADER, DecisionBody, ErrorBody, ForkBody, HeadBody, HeadView,
         IDEMPOTENCY_KEY, Messages, PermissionModeBody, PermissionQuery, Permissions, QuestionQuery,
-        Questions, Ready, RunView, SessionPage, SessionView, SettingsDigests, StartBody, TraceView,
+        Questions, Ready, RunWithOutcome, SessionPage, SessionView, SettingsDigests, StartBody,
+        TraceView,
     },
     tree::ActorView,
 };
@@ -359,7 +360,7 @@ impl Client {
     }
 
     /// Reads a run, with its outcome once it has ended.
-    pub async fn run(&self, run: &RunId) -> Result<RunView, ErrorInfo> {
+    pub async fn run(&self, run: &RunId) -> Result<RunWithOutcome, ErrorInfo> {
         self.get(&format!("/api/runs/{}", path_segment(run))).await
     }
 

@@ -2,7 +2,7 @@
 
 use soong_protocol::{
     Stats, Trace, UsageSum, Usd,
-    tree::{RunEnd, RunView},
+    tree::{ActorRun, RunEnd},
 };
 
 use crate::format;
@@ -90,8 +90,8 @@ impl From<&Trace> for Spent {
     }
 }
 
-impl From<&RunView> for Spent {
-    fn from(run: &RunView) -> Self {
+impl From<&ActorRun> for Spent {
+    fn from(run: &ActorRun) -> Self {
         Self {
             tokens: run.tokens,
             cost: run.cost,

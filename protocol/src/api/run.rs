@@ -211,8 +211,7 @@ pub enum IfBusy {
 /// A run, with its outcome once it has ended.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[cfg_attr(feature = "openapi", schema(as = RunWithOutcome))]
-pub struct RunView {
+pub struct RunWithOutcome {
     /// The stored run.
     #[serde(flatten)]
     pub run: Run,

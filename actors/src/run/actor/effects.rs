@@ -37,7 +37,7 @@ impl RunActor {
                     state
                         .slot
                         .wait
-                        .get_or_insert_with(|| self.entry.limits.clock.pause());
+                        .get_or_insert_with(|| self.entry.control.clock.pause());
                     state.slot.deferred.push(effect);
                 }
                 Effect::Model(effect) => {

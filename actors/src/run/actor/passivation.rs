@@ -41,7 +41,7 @@ pub(crate) async fn watch(runs: Arc<RunRegistry>, lifetime: Lifetime, idle_after
 }
 
 fn has_waited(entry: &RunEntry, idle_after_ms: u64) -> bool {
-    entry.published().phase.is_waiting() && entry.limits.clock.quiet_ms() >= idle_after_ms
+    entry.published().phase.is_waiting() && entry.control.clock.quiet_ms() >= idle_after_ms
 }
 
 impl RunActor {
@@ -101,6 +101,6 @@ impl RunActor {
             && state.is_idle()
             // A child that has not returned its slot would keep it forever.
             && state.slot.is_returned == self.entry.identity.parent.is_some()
-            && !self.entry.limits.token.is_cancelled()
+            && !self.entry.control.token.is_cancelled()
     }
 }

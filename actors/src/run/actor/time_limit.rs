@@ -20,17 +20,17 @@ pub(crate) fn watch_time(
     limit_ms: u64,
     is_budget: bool,
 ) {
-    if !entry.limits.clock.claim_time_limit() {
+    if !entry.control.clock.claim_time_limit() {
         return;
     }
-    entry.limits.clock.start(used_ms);
+    entry.control.clock.start(used_ms);
     let limit = Duration::from_millis(limit_ms);
     let runs = Arc::clone(&services.runs);
     let entry = Arc::clone(entry);
     let mut watch = entry.watch();
     let notify_at_limit = async move {
         loop {
-            let remaining = limit.saturating_sub(entry.limits.clock.used());
+            let remaining = limit.saturating_sub(entry.control.clock.used());
             if remaining.is_zero()
                 && runs.notify(
                     &entry,
@@ -40,7 +40,7 @@ pub(crate) fn watch_time(
                     }),
                 )
             {
-                entry.limits.clock.time_limit_notified();
+                entry.control.clock.time_limit_notified();
                 return;
             }
             tokio::time::sleep(if remaining.is_zero() {

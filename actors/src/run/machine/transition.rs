@@ -57,14 +57,14 @@ pub(super) struct Transition<'a, 'n> {
 
 impl RunState {
     /// Handles one input. An input that arrives after the end has no effect.
-    pub(crate) fn handle(&mut self, input: RunInput, now: &mut StepContext<'_>) -> Step {
+    pub(crate) fn handle(&mut self, input: RunInput, context: &mut StepContext<'_>) -> Step {
         if self.is_ended() {
             return handle_after_end(input);
         }
-        self.clock.used_ms = self.clock.used_ms.max(now.used_ms);
+        self.clock.used_ms = self.clock.used_ms.max(context.used_ms);
         let mut transition = Transition {
             state: self,
-            context: now,
+            context,
             step: Step::default(),
         };
         transition.handle(input);

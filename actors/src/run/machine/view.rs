@@ -1,7 +1,7 @@
 //! Read access to the state of a run: its status for users, and whether it waits only for others.
 
 use crate::{
-    actor_tree::RunView,
+    actor_tree::ActorRun,
     run::machine::{
         outcome,
         state::{RunState, calls::CallState, phase::Phase},
@@ -99,7 +99,7 @@ impl RunState {
     }
 
     /// Updates the published view of the run.
-    pub(crate) fn update_view(&self, view: &mut RunView) {
+    pub(crate) fn update_view(&self, view: &mut ActorRun) {
         view.turn = self.turn.number;
         view.tokens = self.usage.own.total_tokens;
         view.cost = self.usage.own.cost;

@@ -43,6 +43,17 @@ pub(crate) enum SendOutcome {
     Dropped,
 }
 
+/// Whether a run is passivated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Passivation {
+    /// It is not.
+    None,
+    /// It is, and no message waits for it.
+    Idle,
+    /// It is, and messages wait for its next actor.
+    MessagesWait,
+}
+
 struct AddressInner {
     state: AddressState,
     /// Tasks of the current incarnation. The next incarnation starts when they have ended (ACT-3).
@@ -65,7 +76,7 @@ impl RunAddress {
     /// Connects a new actor and delivers the buffered messages to it. Returns the guard that keeps
     /// the run's clock stopped, if the run was passivated with one.
     pub(crate) fn open(&self, mailbox: Mailbox<RunMsg>) -> Option<ClockPause> {
-        match std::mem::replace(&mut self.actor().state, AddressState::Open(mailbox.clone())) {
+        match std::mem::replace(&mut self.lock().state, AddressState::Open(mailbox.clone())) {
             AddressState::Passivated {
                 buffered,
                 clock_pause,
@@ -80,20 +91,20 @@ impl RunAddress {
     }
 
     pub(crate) fn close(&self) {
-        self.actor().state = AddressState::Closed;
+        self.lock().state = AddressState::Closed;
     }
 
     /// Starts to buffer messages for the next actor. `clock_pause` keeps the run's clock stopped
     /// until [`open`](Self::open) or [`close`](Self::close).
     pub(crate) fn start_buffering(&self, clock_pause: Option<ClockPause>) {
-        self.actor().state = AddressState::Passivated {
+        self.lock().state = AddressState::Passivated {
             buffered: Vec::new(),
             clock_pause,
         };
     }
 
     pub(crate) fn send(&self, message: RunMsg) -> SendOutcome {
-        match &mut self.actor().state {
+        match &mut self.lock().state {
             AddressState::Closed => SendOutcome::Dropped,
             AddressState::Open(mailbox) => {
                 if mailbox.send(message) {
@@ -115,20 +126,21 @@ impl RunAddress {
 
     /// Asks the actor to passivate itself. Does nothing if there is no actor.
     pub(crate) fn request_passivation(&self) {
-        if let AddressState::Open(mailbox) = &self.actor().state {
+        if let AddressState::Open(mailbox) = &self.lock().state {
             mailbox.send(RunMsg::Passivate);
         }
     }
 
     pub(crate) fn is_closed(&self) -> bool {
-        matches!(self.actor().state, AddressState::Closed)
+        matches!(self.lock().state, AddressState::Closed)
     }
 
-    /// Returns whether the buffer contains messages; `None` if the run is not passivated.
-    pub(crate) fn has_buffered(&self) -> Option<bool> {
-        match &self.actor().state {
-            AddressState::Passivated { buffered, .. } => Some(!buffered.is_empty()),
-            AddressState::Closed | AddressState::Open(_) => None,
+    /// Returns whether the run is passivated, and whether messages wait for its next actor.
+    pub(crate) fn passivation(&self) -> Passivation {
+        match &self.lock().state {
+            AddressState::Passivated { buffered, .. } if buffered.is_empty() => Passivation::Idle,
+            AddressState::Passivated { .. } => Passivation::MessagesWait,
+            AddressState::Closed | AddressState::Open(_) => Passivation::None,
         }
     }
 
@@ -136,12 +148,12 @@ impl RunAddress {
     /// incarnation, and the new one.
     pub(crate) fn renew_tasks(&self) -> (TaskTracker, TaskTracker) {
         let tasks = TaskTracker::new();
-        let previous = std::mem::replace(&mut self.actor().tasks, tasks.clone());
+        let previous = std::mem::replace(&mut self.lock().tasks, tasks.clone());
         previous.close();
         (previous, tasks)
     }
 
-    fn actor(&self) -> MutexGuard<'_, AddressInner> {
+    fn lock(&self) -> MutexGuard<'_, AddressInner> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -98,7 +98,7 @@ pub(crate) struct RunEntry {
     pub(crate) identity: RunIdentity,
     /// Cloned by each `RunHandle`, in order to count them.
     pub(crate) handles: Arc<()>,
-    pub(crate) limits: EntryLimits,
+    pub(crate) control: RunControl,
     pub(crate) status: Arc<ActorStatus>,
     pub(crate) address: RunAddress,
     pub(crate) models: ModelUse,
@@ -128,8 +128,9 @@ pub(crate) struct ModelUse {
     pub(crate) cool_downs: CoolDowns<Option<usize>>,
 }
 
-/// The token, budget and clock of a run. They are the same over all incarnations of its actor.
-pub(crate) struct EntryLimits {
+/// The cancellation, budget and clock of a run. They are the same over all incarnations of
+/// its actor.
+pub(crate) struct RunControl {
     /// Cancelled when cancellation of the run or one of its ancestors is requested.
     pub(crate) token: CancellationToken,
     /// The budget that the run draws on; `None` if neither the run nor an ancestor has one.
@@ -140,14 +141,14 @@ pub(crate) struct EntryLimits {
 impl RunEntry {
     pub(super) fn new(
         run: &Run,
-        limits: EntryLimits,
+        control: RunControl,
         status: Arc<ActorStatus>,
         span: Span,
     ) -> Self {
         Self {
             identity: RunIdentity::of(run),
             handles: Arc::default(),
-            limits,
+            control,
             status,
             address: RunAddress::default(),
             models: ModelUse::default(),

@@ -11,7 +11,7 @@ use soong_protocol::{
 use soong_text::shorten;
 
 use crate::{
-    actor_tree::{ActorView, BudgetShare, RunView, StatusSource},
+    actor_tree::{ActorRun, ActorView, BudgetShare, StatusSource},
     budget::BudgetAccount,
     run::{clock::RunClock, machine::outcome},
 };
@@ -63,8 +63,8 @@ impl StatusSource for RunStatusSource {
 const MAX_ERROR_CHARS: usize = 400;
 
 /// Returns the view of a run that has not started.
-pub(crate) fn initial_view(run: &Run) -> RunView {
-    RunView {
+pub(crate) fn initial_view(run: &Run) -> ActorRun {
+    ActorRun {
         trace_id: run.trace_id.clone(),
         parent_run_id: run.parent_run_id.clone(),
         mode: run.mode,

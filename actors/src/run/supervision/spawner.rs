@@ -18,7 +18,7 @@ use crate::{
         actor::{RunActor, RunServices},
         machine::{ending::Termination, input::ResumeReason, spec::RunSpec},
         message::{RunStart, StartFailed},
-        registry::entry::RunEntry,
+        registry::{address::Passivation, entry::RunEntry},
         resolver::RunResolver,
     },
 };
@@ -168,13 +168,13 @@ impl RunSpawner {
         let (actor, error) = match event {
             SupervisionEvent::ActorTerminated(actor, ..) => {
                 let child = self.by_actor.remove(&actor.get_id())?;
-                match child.entry.address.has_buffered() {
-                    Some(true) => self.spawn(supervisor, child, ACTIVATE).await,
-                    Some(false) => {
+                match child.entry.address.passivation() {
+                    Passivation::MessagesWait => self.spawn(supervisor, child, ACTIVATE).await,
+                    Passivation::Idle => {
                         self.passivated
                             .insert(child.entry.identity.run_id.clone(), child);
                     }
-                    None => {}
+                    Passivation::None => {}
                 }
                 return None;
             }

@@ -207,7 +207,7 @@ impl SubAgentSupervisorActor {
             .services
             .runs
             .register(&run)
-            .limits
+            .control
             .token
             .is_cancelled()
         {
@@ -266,7 +266,7 @@ impl SubAgentSupervisorActor {
                 .services
                 .runs
                 .register(&row)
-                .limits
+                .control
                 .token
                 .is_cancelled()
             {

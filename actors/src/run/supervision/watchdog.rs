@@ -18,7 +18,7 @@ use crate::{
 };
 
 fn is_stuck(entry: &RunEntry) -> bool {
-    let clock = &entry.limits.clock;
+    let clock = &entry.control.clock;
     let is_over = |timeout_ms: u64| clock.quiet_ms() > timeout_ms;
     entry.published().phase.is_active()
         && !clock.is_paused()
@@ -32,7 +32,7 @@ fn is_undriven(entry: &RunEntry, stuck_after_ms: u64) -> bool {
     entry.identity.driven
         && !entry.has_handle()
         && is_idle
-        && entry.limits.clock.quiet_ms() > stuck_after_ms
+        && entry.control.clock.quiet_ms() > stuck_after_ms
 }
 
 /// Checks all runs periodically until the runtime closes.
@@ -47,10 +47,10 @@ pub(crate) async fn watch(runs: Arc<RunRegistry>, lifetime: Lifetime, stuck_afte
             runs.notify(&run, RunInput::End(EndInput::Undriven));
         }
         for run in runs.select(is_stuck) {
-            if run.limits.clock.mark_stall_reported() {
+            if run.control.clock.mark_stall_reported() {
                 continue;
             }
-            let since = run.limits.clock.last_progress();
+            let since = run.control.clock.last_progress();
             tracing::warn!(run = %run.identity.run_id, %since, "run stalled");
             run.status.update_run(|view| view.stuck = true);
             runs.notify(&run, RunInput::End(EndInput::Stuck { since }));

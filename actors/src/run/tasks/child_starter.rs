@@ -192,7 +192,7 @@ impl ChildStarter {
                 return Ok(result);
             }
             tokio::select! {
-                () = parent.limits.token.cancelled() => return Err(cancelled()),
+                () = parent.control.token.cancelled() => return Err(cancelled()),
                 () = tokio::time::sleep(RESTORE_INTERVAL) => {}
             }
             if parent.published().phase.is_final() {

@@ -68,7 +68,7 @@ impl Finalizer {
         let finalizer = Arc::clone(self);
         entry.set_phase(RunPhase::Ending);
         self.lifetime.spawn(async move {
-            entry.limits.token.cancel();
+            entry.control.token.cancel();
             entry.status.set_state("ending", "");
             entry.opening.lock().await.is_opened = true;
             let (before, _) = entry.address.renew_tasks();
@@ -215,7 +215,7 @@ impl Finalizer {
         if let Some(account) = self
             .runs
             .get(run_id)
-            .and_then(|entry| entry.limits.budget.clone())
+            .and_then(|entry| entry.control.budget.clone())
         {
             account.report(state.consumed());
         }
@@ -339,7 +339,7 @@ impl Finalizer {
                 entry.set_interrupted(true);
             }
             if run.cancel_requested {
-                entry.limits.token.cancel();
+                entry.control.token.cancel();
             }
             has_new |= is_new;
         }
@@ -354,7 +354,7 @@ impl Finalizer {
             let own = self
                 .runs
                 .get(&run.run_id)
-                .and_then(|entry| entry.limits.budget.clone());
+                .and_then(|entry| entry.control.budget.clone());
             if let Some(account) = own.or_else(parent_account) {
                 account.report_for(&run.run_id, run.parent_run_id.as_ref(), *consumed);
                 accounts.insert(&run.run_id, account);

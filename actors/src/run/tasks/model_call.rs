@@ -134,7 +134,7 @@ impl CallObserver {
         request: ReserveRequest,
     ) -> Result<Option<u64>, ErrorInfo> {
         self.meter.set_request(request);
-        let Some(account) = self.entry.limits.budget.clone() else {
+        let Some(account) = self.entry.control.budget.clone() else {
             return Ok(None);
         };
         let start = Instant::now();
@@ -157,7 +157,7 @@ impl CallObserver {
 impl DeltaSink for CallObserver {
     fn push(&mut self, delta: Delta) {
         let at = now();
-        self.entry.limits.clock.progress(at);
+        self.entry.control.clock.progress(at);
         if let Some(warm_up) = self.warm_up.take() {
             warm_up.filled();
         }
@@ -259,7 +259,7 @@ impl CallSink for CallObserver {
         match &reason {
             Some(_) => drop(
                 self.clock_pause
-                    .get_or_insert_with(|| self.entry.limits.clock.pause()),
+                    .get_or_insert_with(|| self.entry.control.clock.pause()),
             ),
             None => self.clock_pause = None,
         }
@@ -268,7 +268,7 @@ impl CallSink for CallObserver {
 
     fn request_sent(&mut self) {
         self.meter.request_sent();
-        self.entry.limits.clock.progress(now());
+        self.entry.control.clock.progress(now());
     }
 
     fn start_over(&mut self) {
@@ -473,7 +473,7 @@ impl ModelCaller {
         let run = CallbackRun {
             spec,
             entry: &run,
-            token: &run.limits.token,
+            token: &run.control.token,
         };
         if spec.has_callback(|functions| functions.before_model.as_ref()) {
             request = match Box::pin(self.check_request(run, request, observer)).await {

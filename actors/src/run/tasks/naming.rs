@@ -63,7 +63,7 @@ impl RunTasks {
         let mailbox = self.mailbox(myself);
         // Not a child of the token of the tasks: that one is cancelled when the actor of an ended
         // run stops.
-        let token = entry.limits.token.child_token();
+        let token = entry.control.token.child_token();
         let detachment = Arc::new(Detachment::default());
         self.naming = Some(NamingCall {
             cancellation: token.clone().drop_guard(),

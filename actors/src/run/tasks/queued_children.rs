@@ -38,7 +38,7 @@ impl Finalizer {
         request: &SpawnRequest,
     ) -> Result<Option<Vec<Run>>, ErrorInfo> {
         let mut opening = parent.opening.lock().await;
-        if parent.is_ending() || parent.limits.token.is_cancelled() {
+        if parent.is_ending() || parent.control.token.is_cancelled() {
             return Err(run_has_ended());
         }
         if opening.is_opened {
@@ -102,7 +102,7 @@ impl Finalizer {
             .await;
         if let Err(error) = appended {
             // The children that were counted do not exist.
-            if let Some(account) = &parent.limits.budget {
+            if let Some(account) = &parent.control.budget {
                 account.report(consumed_before);
             }
             return Err(StoreOrRequestError::Store(error));

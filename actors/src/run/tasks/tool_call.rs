@@ -152,7 +152,7 @@ impl ToolRunner {
         let shown = Mutex::new(StreamRedactor::new(&self.redactor));
         Progress::new(move |text| {
             let at = now();
-            entry.limits.clock.progress(at);
+            entry.control.clock.progress(at);
             // Text that is held back for the next delta is in the outcome anyway.
             let text = shown
                 .lock()

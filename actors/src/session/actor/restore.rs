@@ -156,7 +156,7 @@ impl SessionActor {
             self.services
                 .runs
                 .register(&queued.run)
-                .limits
+                .control
                 .token
                 .is_cancelled()
         };

@@ -41,7 +41,7 @@ pub(super) struct CallQuery {
 /// status is. A failure of the model's service, or an answer that it refuses, is an error response.
 /// If the run has not ended, it continues.
 #[cfg_attr(feature = "openapi", utoipa::path(post, path = "/api/calls", tag = "runs", params(CallQuery), request_body = StartBody,
-    responses((status = OK, body = soong::protocol::api::RunView), (status = ACCEPTED, body = soong::protocol::api::Accepted))))]
+    responses((status = OK, body = soong::protocol::api::RunWithOutcome), (status = ACCEPTED, body = soong::protocol::api::Accepted))))]
 pub(super) async fn call(
     access: Access,
     Query(CallQuery { wait_s }): Query<CallQuery>,

@@ -12,7 +12,7 @@ use soong::{
     protocol::{
         Budget, ChildMode, GivenMessage, Reflection, Role, RunId, RunOptions, RunPermissions,
         RunStatus, SessionId, TraceId,
-        api::{Accepted, IfBusy, RunView, SettingUpdate, StartBody},
+        api::{Accepted, IfBusy, RunWithOutcome, SettingUpdate, StartBody},
     },
 };
 
@@ -276,26 +276,29 @@ async fn cancelling(run: RunHandle) -> Result<(StatusCode, Json<Accepted>), ApiE
 
 /// Reads a run. Once the run has ended, the response includes its output, artifacts and stats.
 #[cfg_attr(feature = "openapi", utoipa::path(get, path = "/api/runs/{run_id}", tag = "runs", params(("run_id" = String, Path)),
-    responses((status = OK, body = RunView))))]
-pub(super) async fn show(access: Access, Path(id): Path<RunId>) -> Result<Json<RunView>, ApiError> {
+    responses((status = OK, body = RunWithOutcome))))]
+pub(super) async fn show(
+    access: Access,
+    Path(id): Path<RunId>,
+) -> Result<Json<RunWithOutcome>, ApiError> {
     Ok(Json(run_view(&access, &id).await?))
 }
 
 /// Reads a run, with its output if it has ended.
-pub(super) async fn run_view(access: &Access, id: &RunId) -> Result<RunView, ApiError> {
+pub(super) async fn run_view(access: &Access, id: &RunId) -> Result<RunWithOutcome, ApiError> {
     access.run(id).await?;
     let outcome = access.runtime().traces().outcome(id).await?;
     // The run is read after its outcome: a run that has an outcome has ended.
     let run = access.run(id).await?;
     Ok(match outcome {
-        Some(outcome) => RunView {
+        Some(outcome) => RunWithOutcome {
             run,
             output: Some(outcome.output),
             tool_calls: outcome.tool_calls,
             artifacts: Some(outcome.artifacts),
             stats: Some(outcome.stats),
         },
-        None => RunView {
+        None => RunWithOutcome {
             run,
             output: None,
             tool_calls: Vec::new(),

@@ -11,7 +11,7 @@ use std::{
 
 use soong_protocol::{
     RunId, Session, SessionId, Timestamp,
-    tree::{ActorKind, ActorView, RunView, TreeEvent},
+    tree::{ActorKind, ActorRun, ActorView, TreeEvent},
 };
 
 use super::{
@@ -340,7 +340,7 @@ impl ActorSummary {
         sum
     }
 
-    fn take(&mut self, actor: &Actor, run: &RunView) {
+    fn take(&mut self, actor: &Actor, run: &ActorRun) {
         self.runs += 1;
         self.children += usize::from(run.parent_run_id.is_some());
         match self.states.get_mut(actor.state()) {

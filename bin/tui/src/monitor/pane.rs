@@ -18,7 +18,7 @@ mod transcript;
 pub(crate) use facts::used_fraction;
 use soong_protocol::{
     Artifact, EventRecord, Message, Timestamp, Trace,
-    api::{RunView, TraceView},
+    api::{RunWithOutcome, TraceView},
 };
 
 use super::{actor::Actor, actor_index::ActorIndex, cells::CellWriter};
@@ -166,7 +166,7 @@ pub(crate) struct Records {
 #[derive(Debug)]
 pub struct RunFacts {
     /// The run.
-    pub run: RunView,
+    pub run: RunWithOutcome,
     /// Its trace.
     pub trace: TraceView,
 }

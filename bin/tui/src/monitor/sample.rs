@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use soong_protocol::{
     RunId, RunMode, Timestamp, TraceId, Usd,
-    tree::{ActorKind, ActorView, RunView, TreeEvent},
+    tree::{ActorKind, ActorRun, ActorView, TreeEvent},
 };
 
 /// A running actor.
@@ -40,7 +40,7 @@ pub(crate) fn run(id: &str, parent: Option<&str>) -> ActorView {
     ActorView {
         name: "default".to_owned(),
         activity: "model call".to_owned(),
-        run: Some(RunView {
+        run: Some(ActorRun {
             trace_id: TraceId::new(if parent.is_some() {
                 format!("s@{id}")
             } else {

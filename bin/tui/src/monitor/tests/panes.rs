@@ -5,7 +5,7 @@ use serde_json::json;
 use soong_protocol::{
     Event, EventRecord, Message, MessageEvent, ModelEvent, Role, Run, RunSettings, ToolEvent,
     Trace,
-    api::{RunView, TraceView},
+    api::{RunWithOutcome, TraceView},
 };
 
 use super::*;
@@ -145,7 +145,7 @@ fn dollar_shows_tokens_and_money_with_sub_agents() {
         .unwrap()
     };
     let facts = RunFacts {
-        run: RunView {
+        run: RunWithOutcome {
             run: record,
             output: None,
             tool_calls: Vec::new(),

@@ -2,7 +2,7 @@
 
 use soong_protocol::{
     RunId,
-    tree::{ActorView, RunView},
+    tree::{ActorRun, ActorView},
 };
 
 use super::{DisplayState, RunRow, RunTable, RunUsage, format_activity};
@@ -42,7 +42,7 @@ impl RunTable {
     /// Returns the row of a run of the tree. Adds it for a sub-agent of the top-level run; events
     /// of that run report its end. Returns `None` for another run without a row, and for a
     /// sub-agent that has ended.
-    fn entry_or_add(&mut self, view: &ActorView, run: &RunView) -> Option<&mut RunRow> {
+    fn entry_or_add(&mut self, view: &ActorView, run: &ActorRun) -> Option<&mut RunRow> {
         let id = RunId::new(view.id.as_str());
         if let Some(at) = self.entries.iter().position(|entry| entry.run_id == id) {
             return self.entries.get_mut(at);
