@@ -193,7 +193,7 @@ fn parse(
         description: file.required("description")?.to_owned(),
         allowed_tools: tool_list("allowed_tools")?,
         denied_tools: tool_list("denied_tools")?.unwrap_or_default(),
-        max_iterations: file.number(
+        max_turns: file.number(
             "max_iterations",
             "a whole number, 1 or greater",
             |turns: &u32| *turns > 0,

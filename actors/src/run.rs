@@ -57,7 +57,7 @@ pub(crate) use approvals::{Approvals, PendingRow};
 pub(crate) use debug_artifacts::DebugArtifacts;
 pub use machine::outcome::RunOutcome;
 pub(crate) use machine::{
-    ending::Termination,
+    ending::Ending,
     errors::run_has_ended,
     input::{EndInput, ResumeReason, RunInput},
     outcome::one_line,

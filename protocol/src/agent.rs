@@ -20,8 +20,12 @@ pub struct Preset {
     pub denied_tools: Vec<String>,
     /// Maximum number of turns. Absent if the preset sets no limit. A user's run with the preset
     /// `default` ignores it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub max_iterations: Option<u32>,
+    #[serde(
+        rename = "max_iterations",
+        default,
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub max_turns: Option<u32>,
     /// Sampling temperature. Default: the profile's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub temperature: Option<f64>,
@@ -163,7 +167,7 @@ pub fn builtin_presets() -> Vec<Preset> {
         description: description.to_owned(),
         allowed_tools: None,
         denied_tools: Vec::new(),
-        max_iterations: None,
+        max_turns: None,
         temperature: None,
         effort: None,
         reasoning_budget_tokens: None,
@@ -176,7 +180,7 @@ pub fn builtin_presets() -> Vec<Preset> {
     let tools = |extra: &[&str]| texts(&[&READ_TOOLS[..], extra].concat());
     vec![
         Preset {
-            max_iterations: Some(30),
+            max_turns: Some(30),
             ..preset("default", "Does a piece of work with all tools.", DEFAULT)
         },
         Preset {
@@ -190,7 +194,7 @@ pub fn builtin_presets() -> Vec<Preset> {
         },
         Preset {
             allowed_tools: tools(&EXPLORE_TOOLS),
-            max_iterations: Some(15),
+            max_turns: Some(15),
             skills: texts(&[]),
             ..preset(
                 "explore",
@@ -200,7 +204,7 @@ pub fn builtin_presets() -> Vec<Preset> {
         },
         Preset {
             allowed_tools: tools(&ANALYST_TOOLS),
-            max_iterations: Some(25),
+            max_turns: Some(25),
             temperature: Some(0.3),
             skills: texts(&["planning", "research"]),
             ..preset(
@@ -211,7 +215,7 @@ pub fn builtin_presets() -> Vec<Preset> {
         },
         Preset {
             allowed_tools: tools(&EVALUATOR_TOOLS),
-            max_iterations: Some(15),
+            max_turns: Some(15),
             skills: texts(&[]),
             ..preset("evaluator", "Judges whether a goal is met.", EVALUATOR)
         },

@@ -228,7 +228,8 @@ pub struct PresetConfig {
     pub allowed_tools: Option<Vec<String>>,
     #[serde(default, deserialize_with = "null_as_default")]
     pub denied_tools: Vec<String>,
-    pub max_iterations: Option<u32>,
+    #[serde(rename = "max_iterations")]
+    pub max_turns: Option<u32>,
     pub temperature: Option<f64>,
     pub effort: Option<Effort>,
     pub reasoning_budget_tokens: Option<u64>,
@@ -253,7 +254,7 @@ impl PresetConfig {
             description: self.description.clone(),
             allowed_tools: self.allowed_tools.clone(),
             denied_tools: self.denied_tools.clone(),
-            max_iterations: self.max_iterations,
+            max_turns: self.max_turns,
             temperature: self.temperature,
             effort: self.effort,
             reasoning_budget_tokens: self.reasoning_budget_tokens,

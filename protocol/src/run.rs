@@ -368,7 +368,7 @@ mod tests {
         });
         let settings: RunSettings = serde_json::from_str(&stored.to_string()).unwrap();
         assert_eq!(
-            (settings.options.max_iterations, settings.options.timeout_ms),
+            (settings.options.max_turns, settings.options.timeout_ms),
             (Some(7), Some(9))
         );
         assert_eq!(

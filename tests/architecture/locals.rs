@@ -6,7 +6,7 @@
 use super::{assert_none, code, crate_files};
 
 /// Core types, each with the names of its values.
-const NAMES: [(&str, &[&str]); 12] = [
+const NAMES: [(&str, &[&str]); 13] = [
     ("RunEntry", &["entry", "parent"]),
     ("RunSpec", &["spec"]),
     ("EventBus", &["bus"]),
@@ -18,6 +18,7 @@ const NAMES: [(&str, &[&str]); 12] = [
     ("Reservation", &["reservation"]),
     ("ResumeReason", &["reason", "resume_reason", "restarted"]),
     ("EventRecord", &["record"]),
+    ("Ending", &["ending"]),
     ("Redactor", &["redactor"]),
 ];
 

@@ -433,9 +433,7 @@ async fn no_name_escapes_the_artifact_folders() {
                 .map(|name| create(name, "x"))
                 .collect()
         };
-        let start = RunRequest::new(turns(&steps))
-            .session("t")
-            .max_iterations(1_000);
+        let start = RunRequest::new(turns(&steps)).session("t").max_turns(1_000);
         let run = world.runtime().start(start).await.unwrap();
         with_timeout(run.wait()).await.unwrap();
         let events = stored(world.runtime(), run.trace_id()).await;

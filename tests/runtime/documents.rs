@@ -273,9 +273,7 @@ async fn every_run_end_flushes_before_the_terminal_event() {
     ] {
         let (world, gate) = open_with_gate(|builder| builder).await;
         let steps: Vec<_> = growing("doc", 2).into_iter().chain(end.clone()).collect();
-        let start = RunRequest::new(turns(&steps))
-            .session("s")
-            .max_iterations(4);
+        let start = RunRequest::new(turns(&steps)).session("s").max_turns(4);
         let run = world.runtime().start(start).await.unwrap();
         if status == RunStatus::Cancelled {
             wait_until("it has made its edits", || {

@@ -286,7 +286,7 @@ async fn always_denied_stop_is_bounded_and_can_be_cancelled() {
         json!({"Stop": command(deny)}),
     )
     .await;
-    let start = RunRequest::new("work").max_iterations(3);
+    let start = RunRequest::new("work").max_turns(3);
     let outcome = with_timeout(world.runtime().start(start).await.unwrap().wait())
         .await
         .unwrap();

@@ -346,7 +346,7 @@ async fn resumed_session_keeps_the_settings_of_its_last_run() {
         .preset("explore")
         .model("small")
         .system_prompt("Be brief.")
-        .max_iterations(7)
+        .max_turns(7)
         .tools(["read"])
         .timeout(Duration::from_secs(60));
     let first = world.runtime().start(first).await.unwrap();
@@ -377,11 +377,11 @@ async fn resumed_session_keeps_the_settings_of_its_last_run() {
         );
         assert_eq!(run.record().await.unwrap().settings, want);
     }
-    let other = RunRequest::resume("s").model("large").max_iterations(9);
+    let other = RunRequest::resume("s").model("large").max_turns(9);
     let run = world.runtime().start(other).await.unwrap();
     with_timeout(run.wait()).await.unwrap();
     want.model = "large".into();
-    want.options.max_iterations = Some(9);
+    want.options.max_turns = Some(9);
     assert_eq!(
         run.record().await.unwrap().settings,
         want,

@@ -51,7 +51,7 @@ fn preset_file_body_becomes_instructions() {
         description: "Reviews: all".into(),
         allowed_tools: Some(texts(&["read", "grep"])),
         denied_tools: texts(&["goal"]),
-        max_iterations: Some(20),
+        max_turns: Some(20),
         temperature: Some(0.2),
         effort: Some(Effort::High),
         reasoning_budget_tokens: None,

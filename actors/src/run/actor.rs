@@ -35,7 +35,7 @@ use crate::{
         approvals::Approvals,
         debug_artifacts::DebugArtifacts,
         machine::{
-            ending::Termination,
+            ending::Ending,
             errors,
             input::{ChildInput, EndInput, ResumeReason, RunInput, ToolInput},
             outcome,
@@ -418,7 +418,7 @@ impl RunActor {
     /// Stops the actor, and has the finalizer end the run from its stored state.
     fn finalize_and_stop(&self, myself: &ActorRef<RunMsg>, error: ErrorInfo) {
         if error.code != ErrorCode::Closing {
-            let ending = Termination {
+            let ending = Ending {
                 status: RunStatus::Failed,
                 reason: EndReason::Failed,
                 error: Some(error),

@@ -328,13 +328,13 @@ fn run_limits(config: &Config, run: &Run, preset: &Preset) -> RunLimits {
     // A root run with the preset `default` uses the configured number of turns instead of the
     // preset's.
     let preset_turns = preset
-        .max_iterations
+        .max_turns
         .filter(|_| run.depth > 0 || preset_name(run) != "default");
     RunLimits {
         max_turns: run
             .settings
             .options
-            .max_iterations
+            .max_turns
             .or(preset_turns)
             .unwrap_or(config.runtime.max_turns),
         repeated_calls_note: config.runtime.repeated_calls_note,

@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{
     actor_base::closing,
-    run::{RunEntry, Termination},
+    run::{Ending, RunEntry},
     session::{SessionKey, SessionSupervisorMsg},
 };
 
@@ -235,7 +235,7 @@ impl Traces<'_> {
             }
         }
         for ended in below.into_iter().rev() {
-            let ending = Termination {
+            let ending = Ending {
                 status: RunStatus::Cancelled,
                 reason: EndReason::Cancelled,
                 error: None,

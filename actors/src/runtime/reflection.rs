@@ -95,7 +95,7 @@ impl Runtime {
         let settings = RunSettings {
             model: model.unwrap_or_else(|| "default".to_owned()),
             options: RunOptions {
-                max_iterations: Some(MAX_TURNS),
+                max_turns: Some(MAX_TURNS),
                 tools: Some(Vec::new()),
                 budget: start.options.budget.or(services.config.budget),
                 timeout_ms: start.options.timeout_ms,

@@ -116,7 +116,7 @@ pub enum RunSetting {
     LlmParams,
     /// [`AgentOptions::temperature`].
     Temperature,
-    /// [`RunOptions::max_iterations`].
+    /// [`RunOptions::max_turns`].
     MaxIterations,
     /// [`RunOptions::skills`].
     Skills,
@@ -338,8 +338,8 @@ impl RunRequest {
     }
 
     /// Sets the maximum number of turns.
-    pub fn max_iterations(mut self, turns: u32) -> Self {
-        self.options.max_iterations = Some(turns);
+    pub fn max_turns(mut self, turns: u32) -> Self {
+        self.options.max_turns = Some(turns);
         self
     }
 

@@ -55,7 +55,7 @@ pub(super) fn resolve(
         agent_type: agent.preset.clone().unwrap_or(kept.agent_type),
         model: agent.model.clone().unwrap_or(kept.model),
         options: RunOptions {
-            max_iterations: options.max_iterations.or(kept_options.max_iterations),
+            max_turns: options.max_turns.or(kept_options.max_turns),
             tools: options.tools.clone().or(kept_options.tools),
             messages: options.messages.clone(),
             skills: options.skills.clone().or(kept_options.skills),
@@ -113,7 +113,7 @@ fn inherited(start: &RunRequest, mode: RunMode, before: Option<&InheritedSetting
             RunSetting::Mode => {}
             RunSetting::LlmParams => kept.llm_params.clear(),
             RunSetting::Temperature => kept.temperature = None,
-            RunSetting::MaxIterations => kept.options.max_iterations = None,
+            RunSetting::MaxIterations => kept.options.max_turns = None,
             RunSetting::Skills => kept.options.skills = None,
             RunSetting::EnableMemory => kept.enable_memory = None,
             RunSetting::AutoExecuteTools => kept.auto_execute_tools = None,
@@ -167,7 +167,7 @@ mod tests {
                 agent_type: "orchestrator".into(),
                 model: "m".into(),
                 options: RunOptions {
-                    max_iterations: Some(3),
+                    max_turns: Some(3),
                     tools: Some(vec!["read".into()]),
                     skills: Some(vec!["planning".into()]),
                     expected_output_schema: Some(json!({"type": "object"})),
@@ -253,7 +253,7 @@ mod tests {
             ),
             (None, None, "default")
         );
-        assert_eq!(settings.options.max_iterations, Some(3));
+        assert_eq!(settings.options.max_turns, Some(3));
     }
 
     #[test]
@@ -317,7 +317,7 @@ mod tests {
             ),
             (
                 RunSetting::MaxIterations,
-                with(&|options| options.max_iterations = None),
+                with(&|options| options.max_turns = None),
             ),
             (RunSetting::Skills, with(&|options| options.skills = None)),
             (

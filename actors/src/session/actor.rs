@@ -30,8 +30,8 @@ use crate::{
     actor_tree::{ActorKind, ActorStatus},
     clock::now,
     run::{
-        RunEntry, RunStart, RunSupervisorActor, RunSupervisorMsg, SessionLinks, SubAgentMsg,
-        SubAgentSupervisorActor, Termination,
+        Ending, RunEntry, RunStart, RunSupervisorActor, RunSupervisorMsg, SessionLinks,
+        SubAgentMsg, SubAgentSupervisorActor,
     },
     session::SessionServices,
 };
@@ -446,7 +446,7 @@ impl SessionActor {
             Err(error) => {
                 // If it was recorded anyway, it is ended.
                 if let Some(live) = self.services.runs.get(run_id) {
-                    let ending = Termination {
+                    let ending = Ending {
                         status: RunStatus::Failed,
                         reason: EndReason::Failed,
                         error: Some(error.clone()),
@@ -481,7 +481,7 @@ impl SessionActor {
         {
             let _ = reply.send(Ok(Arc::clone(&entry)));
         }
-        let ending = Termination {
+        let ending = Ending {
             status: RunStatus::Cancelled,
             reason: EndReason::Cancelled,
             error: None,

@@ -29,7 +29,7 @@ use crate::{
         restart::{self, CrashHistory},
     },
     actor_tree::{ActorKind, ActorStatus},
-    run::{RunEntry, RunPhase, Termination},
+    run::{Ending, RunEntry, RunPhase},
     session::SessionServices,
 };
 
@@ -372,7 +372,7 @@ impl SessionSupervisorActor {
         );
         for run in orphans {
             let error = Some(ErrorInfo::new(ErrorCode::ActorCrashed, message.clone()));
-            let ending = Termination {
+            let ending = Ending {
                 status: RunStatus::Failed,
                 reason: EndReason::ActorCrashed,
                 error,

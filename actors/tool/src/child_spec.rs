@@ -92,8 +92,8 @@ impl ChildSpec {
     }
 
     /// Sets the maximum number of turns.
-    pub fn max_iterations(mut self, turns: u32) -> Self {
-        self.options.max_iterations = Some(turns);
+    pub fn max_turns(mut self, turns: u32) -> Self {
+        self.options.max_turns = Some(turns);
         self
     }
 

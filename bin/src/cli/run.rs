@@ -118,8 +118,8 @@ pub(crate) struct Run {
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub(crate) tools: Option<Vec<String>>,
     /// Maximum turns, without sub-agents [default: the preset's, else runtime.max_turns]
-    #[arg(long, value_name = "N", value_parser = number_parser::<u32>(1..=u32::MAX.into()))]
-    pub(crate) max_iterations: Option<u32>,
+    #[arg(long = "max-iterations", value_name = "N", value_parser = number_parser::<u32>(1..=u32::MAX.into()))]
+    pub(crate) max_turns: Option<u32>,
     #[command(flatten)]
     pub(crate) permissions: PermissionArgs,
     /// Set a setting of the session back to the configuration; can be given several times

@@ -50,7 +50,7 @@ pub(super) fn presets(context: &Context<'_>, options: &cli::List) -> Result<Exit
                         .clone()
                         .unwrap_or_else(|| "model of the run".to_owned()),
                     preset
-                        .max_iterations
+                        .max_turns
                         .map_or_else(|| "-".to_owned(), |turns| turns.to_string()),
                     preset.description.clone(),
                     own,

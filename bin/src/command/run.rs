@@ -280,7 +280,7 @@ async fn start_request(
             let session;
             (session, trace_id) = session_of(client, &trace).await?;
             let is_set = options.agent.model.is_some()
-                || options.max_iterations.is_some()
+                || options.max_turns.is_some()
                 || options.timeout.is_some()
                 || !budget.is_unlimited()
                 || expected_output_schema.is_some();
@@ -308,7 +308,7 @@ async fn start_request(
         trace_id,
         agent_type: options.agent.agent_type.map(Some),
         model: options.agent.model.map(Some),
-        max_iterations: options.max_iterations.map(Some),
+        max_turns: options.max_turns.map(Some),
         tools: options
             .tools
             .map(|names| Some(names.into_iter().filter(|name| !name.is_empty()).collect())),

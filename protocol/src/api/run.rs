@@ -86,11 +86,12 @@ pub struct StartBody {
     /// Maximum number of turns.
     #[cfg_attr(feature = "openapi", schema(value_type = Option<u32>, minimum = 0, maximum = 4294967295u64))]
     #[serde(
+        rename = "max_iterations",
         default,
         deserialize_with = "deserialize_setting",
         skip_serializing_if = "Option::is_none"
     )]
-    pub max_iterations: SettingUpdate<u32>,
+    pub max_turns: SettingUpdate<u32>,
     /// Tools that the run and all runs below it may use. Default: all configured tools.
     #[cfg_attr(feature = "openapi", schema(value_type = Option<Vec<String>>))]
     #[serde(

@@ -14,8 +14,12 @@ use crate::{Budget, PermissionMode};
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct RunOptions {
     /// Maximum number of turns. Default: the preset's, else `runtime.max_turns`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub max_iterations: Option<u32>,
+    #[serde(
+        rename = "max_iterations",
+        default,
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub max_turns: Option<u32>,
     /// Tools that the run and all its descendants may use at most (SUB-6). Default: all configured
     /// tools; for a child, all tools that its parent passes on.
     #[serde(default, skip_serializing_if = "Option::is_none")]

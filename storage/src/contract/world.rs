@@ -88,7 +88,7 @@ pub(super) fn sub_trace(
 
 pub(super) fn new_run_record(id: &str, trace: &str, session: &str, parent: Option<&str>) -> Run {
     let options = RunOptions {
-        max_iterations: Some(7),
+        max_turns: Some(7),
         ..RunOptions::default()
     };
     let settings = RunSettings {

@@ -206,10 +206,7 @@ async fn presets_are_read_from_json() {
         ),
     ] {
         let preset = built_in.iter().find(|preset| preset.name == name).unwrap();
-        assert_eq!(
-            (preset.max_iterations, &preset.skills),
-            (Some(turns), &skills)
-        );
+        assert_eq!((preset.max_turns, &preset.skills), (Some(turns), &skills));
     }
     world.finish().await;
 }

@@ -61,7 +61,7 @@ async fn request_has_every_setting_of_a_run() {
     let request = RunRequest::new("Look at the composition of this picture.")
         .model("default")
         .temperature(0.3)
-        .max_iterations(200)
+        .max_turns(200)
         .tools(["read", "glob"])
         .preset("analyst")
         .uid("ann")
@@ -225,7 +225,7 @@ async fn agent_tool_passes_preset_skills_messages_and_context() {
         name: "deconstruct".into(),
         description: "Takes things apart.".into(),
         allowed_tools: Some(vec!["read".into(), "glob".into(), "skill".into()]),
-        max_iterations: Some(15),
+        max_turns: Some(15),
         instructions: "Name each part.".into(),
         ..Preset::default()
     };

@@ -8,7 +8,7 @@ use soong_protocol::{BudgetDimension, BudgetEvent, EndReason, ErrorInfo, RunStat
 
 use crate::{
     budget::{self, LimitStatus},
-    run::machine::{ending::Termination, state::RunState, transition::Transition},
+    run::machine::{ending::Ending, state::RunState, transition::Transition},
 };
 
 impl RunState {
@@ -25,7 +25,7 @@ impl RunState {
                     used: used.clone(),
                     limit: limit.clone(),
                 };
-                self.end.ending.get_or_insert_with(|| Termination {
+                self.end.ending.get_or_insert_with(|| Ending {
                     status: RunStatus::Failed,
                     reason: EndReason::BudgetExceeded,
                     error: Some(budget::budget_exceeded_error(&limit_status)),

@@ -16,7 +16,7 @@ use crate::{
     callback::{AfterResult, BeforeResult, Reports},
     run::machine::{
         effect::{Effect, HookEffect},
-        ending::Termination,
+        ending::Ending,
         input::AgentCallbackResult,
         state::{
             RunState,
@@ -74,7 +74,7 @@ impl RunState {
     pub(super) fn fail_by_callback(&mut self, error: &ErrorInfo) {
         let status = RunStatus::Failed;
         let reason = EndReason::Failed;
-        self.end.ending.get_or_insert_with(|| Termination {
+        self.end.ending.get_or_insert_with(|| Ending {
             status,
             reason,
             error: Some(error.clone()),

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use soong_protocol::{ArtifactEvent, ArtifactRef, EndReason, FlushFailure, RefKind, RunStatus};
 
 use crate::run::machine::{
-    ending::Termination,
+    ending::Ending,
     errors::documents_not_stored,
     state::{RunState, phase::Phase},
 };
@@ -71,7 +71,7 @@ impl RunState {
                 reference.version = *version;
             }
         }
-        let is_external = |ending: &Termination| {
+        let is_external = |ending: &Ending| {
             matches!(
                 ending.reason,
                 EndReason::Interrupted | EndReason::ActorCrashed
@@ -79,7 +79,7 @@ impl RunState {
         };
         if !failed.is_empty() && !self.end.ending.as_ref().is_some_and(is_external) {
             let error = Some(documents_not_stored(failed));
-            self.end.ending = Some(Termination {
+            self.end.ending = Some(Ending {
                 status: RunStatus::Failed,
                 reason: EndReason::Failed,
                 error,

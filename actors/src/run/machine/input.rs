@@ -14,7 +14,7 @@ use crate::{
     context::count_estimate,
     hook::HookResult,
     memory::Changes,
-    run::machine::ending::Termination,
+    run::machine::ending::Ending,
 };
 
 /// Usage of a model call, and its cost if the prices are known.
@@ -220,7 +220,7 @@ pub(crate) enum EndInput {
     TimedOut { limit_ms: u64, is_budget: bool },
     /// End the run now: nothing is in flight, and its edits are stored as far as possible.
     Abandon {
-        ending: Termination,
+        ending: Ending,
         flushed: FlushReport,
     },
 }

@@ -17,7 +17,7 @@ use soong_text::{on_one_line, shorten};
 use crate::{
     actor_tree::RunEnd,
     run::machine::{
-        ending::Termination,
+        ending::Ending,
         errors::schema_mismatch,
         inline::{head, reference_text},
         state::{RunState, phase::Phase},
@@ -94,7 +94,7 @@ struct Evaluation {
 }
 
 /// Creates the result of a run for its parent (SUB-4); `None` if the run has no parent.
-pub(crate) fn child_result(state: &RunState, ending: &Termination) -> Option<ChildResult> {
+pub(crate) fn child_result(state: &RunState, ending: &Ending) -> Option<ChildResult> {
     let parent = state.spec.identity.parent.as_ref()?;
     let mut result = ChildResult {
         mode: parent.mode,
@@ -132,11 +132,11 @@ impl RunState {
     }
 
     /// Returns the ending of the run; `None` if it has not ended.
-    pub(crate) fn final_ending(&self) -> Option<Termination> {
+    pub(crate) fn final_ending(&self) -> Option<Ending> {
         let Phase::Ended(status) = self.phase else {
             return None;
         };
-        let completed = Termination {
+        let completed = Ending {
             status,
             reason: EndReason::Completed,
             error: None,

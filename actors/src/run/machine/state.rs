@@ -40,7 +40,7 @@ use soong_protocol::{
 };
 
 use crate::run::machine::{
-    ending::Termination,
+    ending::Ending,
     errors::{answer_truncated, content_refused, schema_mismatch, window_full},
     output_schema::matching_text,
     spec::{ModelSpec, RunSpec},
@@ -280,7 +280,7 @@ impl RunState {
                     ErrorCode::BudgetExceeded => EndReason::BudgetExceeded,
                     _ => EndReason::Failed,
                 };
-                self.end.ending.get_or_insert_with(|| Termination {
+                self.end.ending.get_or_insert_with(|| Ending {
                     status: RunStatus::Failed,
                     reason,
                     error: Some(error.clone()),
@@ -314,7 +314,7 @@ impl RunState {
                 }
             }
             RunEvent::Ending { error, end_reason } => {
-                self.end.ending.get_or_insert_with(|| Termination {
+                self.end.ending.get_or_insert_with(|| Ending {
                     status: RunStatus::Failed,
                     reason: *end_reason,
                     error: Some(error.clone()),
@@ -329,7 +329,7 @@ impl RunState {
                     _ => EndReason::Cancelled,
                 };
                 self.end.is_cancel_requested = true;
-                self.end.ending.get_or_insert(Termination {
+                self.end.ending.get_or_insert(Ending {
                     status: RunStatus::Cancelled,
                     reason,
                     error: None,
@@ -351,7 +351,7 @@ impl RunState {
             } => {
                 self.clock.used_ms = stats.own.duration_ms;
                 let error = Some(error.clone());
-                self.end.ending = Some(Termination {
+                self.end.ending = Some(Ending {
                     status: RunStatus::Failed,
                     reason: *end_reason,
                     error,
@@ -362,7 +362,7 @@ impl RunState {
                 end_reason, stats, ..
             } => {
                 self.clock.used_ms = stats.own.duration_ms;
-                self.end.ending = Some(Termination {
+                self.end.ending = Some(Ending {
                     status: RunStatus::Cancelled,
                     reason: *end_reason,
                     error: None,
@@ -516,7 +516,7 @@ impl RunState {
             _ => return,
         };
         self.phase = Phase::Halted;
-        self.end.ending.get_or_insert(Termination {
+        self.end.ending.get_or_insert(Ending {
             status: RunStatus::Failed,
             reason,
             error: Some(error),
@@ -549,7 +549,7 @@ impl RunState {
                     let error = Some(schema_mismatch(&why, self.spec.identity.parent.is_some()));
                     let status = RunStatus::Failed;
                     let reason = EndReason::Failed;
-                    self.end.ending.get_or_insert(Termination {
+                    self.end.ending.get_or_insert(Ending {
                         status,
                         reason,
                         error,

@@ -16,7 +16,7 @@ use crate::{
     actor_base::restart::{self, CrashHistory},
     run::{
         actor::{RunActor, RunServices},
-        machine::{ending::Termination, input::ResumeReason, spec::RunSpec},
+        machine::{ending::Ending, input::ResumeReason, spec::RunSpec},
         message::{RunStart, StartFailed},
         registry::{address::Passivation, entry::RunEntry},
         resolver::RunResolver,
@@ -216,7 +216,7 @@ impl RunSpawner {
     }
 
     fn finalize(&self, entry: Arc<RunEntry>, reason: EndReason, error: ErrorInfo) {
-        let ending = Termination {
+        let ending = Ending {
             status: RunStatus::Failed,
             reason,
             error: Some(error),

@@ -20,7 +20,7 @@ use crate::{
     run::{
         actor::RunServices,
         machine::{
-            ending::Termination,
+            ending::Ending,
             input::{EndInput, ResumeReason, RunInput},
         },
         message::{RunMsg, RunStart, SubAgentMsg},
@@ -230,7 +230,7 @@ impl SubAgentSupervisorActor {
         if entry.is_ending() {
             return;
         }
-        let ending = Termination {
+        let ending = Ending {
             status: RunStatus::Cancelled,
             reason: EndReason::Cancelled,
             error: None,

@@ -21,7 +21,7 @@ use crate::{
     journal::JournalHandle,
     run::{
         machine::{
-            ending::Termination,
+            ending::Ending,
             input::{EndInput, RunInput},
             lost_calls::excused_consumption,
             outcome::{RunOutcome, run_outcome},
@@ -64,7 +64,7 @@ impl Finalizer {
     /// Ends a run in the background: cancels its descendants, waits until they have ended, and then
     /// ends the run. Retries after retryable errors, for example while the disk refuses writes.
     /// After any other error, callers that wait for the run get that error.
-    pub(crate) fn finalize_orphan(self: &Arc<Self>, entry: Arc<RunEntry>, ending: Termination) {
+    pub(crate) fn finalize_orphan(self: &Arc<Self>, entry: Arc<RunEntry>, ending: Ending) {
         let finalizer = Arc::clone(self);
         entry.set_phase(RunPhase::Ending);
         self.lifetime.spawn(async move {
@@ -97,7 +97,7 @@ impl Finalizer {
     async fn finalize_tree(
         &self,
         entry: &RunEntry,
-        ending: &Termination,
+        ending: &Ending,
     ) -> Result<Option<Finalized>, ErrorInfo> {
         self.finalize_children(&entry.identity.run_id).await?;
         match self
@@ -129,7 +129,7 @@ impl Finalizer {
                     entry.wait_outcome().await?;
                 }
                 None => {
-                    let ending = Termination {
+                    let ending = Ending {
                         status: RunStatus::Cancelled,
                         reason: EndReason::Cancelled,
                         error: None,
@@ -153,7 +153,7 @@ impl Finalizer {
         &self,
         run_id: &RunId,
         trace_id: &TraceId,
-        ending: Termination,
+        ending: Ending,
     ) -> Result<Finalized, ErrorInfo> {
         let open = Append {
             fence: None,
@@ -284,7 +284,7 @@ impl Finalizer {
                 ErrorCode::Interrupted,
                 "the process ended while the run was active: continue the session to resume its work",
             );
-            let ending = Termination {
+            let ending = Ending {
                 status: RunStatus::Failed,
                 reason: EndReason::Interrupted,
                 error: Some(error),

@@ -36,7 +36,7 @@ pub(super) fn settings(
     let mut settings = settings;
     let has_schema = settings.options.expected_output_schema.is_some();
     settings.options.tools = Some(Vec::new());
-    settings.options.max_iterations = Some(if has_schema { 2 } else { 1 });
+    settings.options.max_turns = Some(if has_schema { 2 } else { 1 });
     settings.enable_memory = Some(false);
     settings.auto_execute_tools = None;
     if start.agent.preset.is_none() {

@@ -9,9 +9,7 @@ use soong_storage::store::{Append, Reader};
 use super::{QueuedRun, SessionActor, SessionState, StartMode};
 use crate::{
     actor_base::Mailbox,
-    run::{
-        BudgetUsage, ResumeReason, RunEntry, RunStart, RunSupervisorMsg, SubAgentMsg, Termination,
-    },
+    run::{BudgetUsage, Ending, ResumeReason, RunEntry, RunStart, RunSupervisorMsg, SubAgentMsg},
     session::{SessionServices, message::SessionMsg},
 };
 
@@ -75,7 +73,7 @@ impl SessionActor {
             let _ = request.reply.send(Err(error.clone()));
         }
         for entry in self.live_runs(|_| true) {
-            let ending = Termination {
+            let ending = Ending {
                 status: RunStatus::Failed,
                 reason: EndReason::Failed,
                 error: Some(error.clone()),
@@ -96,7 +94,7 @@ impl SessionActor {
         for entry in self.live_runs(|run| !known.contains(run)) {
             // Either never recorded, or recorded as ended before anyone was notified: the store
             // shows which.
-            let ending = Termination {
+            let ending = Ending {
                 status: RunStatus::Cancelled,
                 reason: EndReason::Cancelled,
                 error: None,

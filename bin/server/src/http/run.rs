@@ -195,7 +195,7 @@ fn run_request(mut request: StartBody) -> RunRequest {
         enable_memory: settings.value(request.enable_memory, RunSetting::EnableMemory),
     };
     let options = RunOptions {
-        max_iterations: settings.value(request.max_iterations, RunSetting::MaxIterations),
+        max_turns: settings.value(request.max_turns, RunSetting::MaxIterations),
         tools: settings.value(request.tools, RunSetting::Tools),
         messages: request.messages,
         skills: settings.value(request.skills, RunSetting::Skills),
@@ -339,7 +339,8 @@ pub(super) struct ChildrenBody {
     timeout_ms: Option<u64>,
     /// Maximum number of turns of each child.
     #[cfg_attr(feature = "openapi", schema(minimum = 0, maximum = 4294967295u64))]
-    max_iterations: Option<u32>,
+    #[serde(rename = "max_iterations")]
+    max_turns: Option<u32>,
     /// Tools of the children, within the tools that the run may pass on.
     tools: Option<Vec<String>>,
     /// Whether to add the children's results to the run's conversation before its next turn.
@@ -408,7 +409,7 @@ impl ChildrenBody {
         };
         let mode = self.mode.unwrap_or(mode);
         let options = RunOptions {
-            max_iterations: self.max_iterations,
+            max_turns: self.max_turns,
             tools: self.tools,
             messages: self.messages,
             skills: self.skills,

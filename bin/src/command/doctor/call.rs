@@ -340,7 +340,7 @@ async fn ask(
         "Call the tool `{TOOL}` once, for the folder \".\". Then answer with the name of the file in it."
     );
     let start = RunRequest::new(task)
-        .max_iterations(MAX_TURNS)
+        .max_turns(MAX_TURNS)
         .timeout(RUN_TIMEOUT)
         .system_prompt(PROMPT)
         .tools([TOOL]);

@@ -17,7 +17,7 @@ use soong_protocol::{
 
 use crate::run::machine::{
     effect::{ArtifactEffect, Effect},
-    ending::Termination,
+    ending::Ending,
     outcome,
     state::phase::Phase,
     transition::Transition,
@@ -65,7 +65,7 @@ impl Transition<'_, '_> {
         {
             return;
         }
-        let ending = self.state.end.ending.clone().unwrap_or(Termination {
+        let ending = self.state.end.ending.clone().unwrap_or(Ending {
             status: RunStatus::Completed,
             reason: EndReason::Completed,
             error: None,
@@ -126,7 +126,7 @@ impl Transition<'_, '_> {
         }
     }
 
-    fn finish(&mut self, ending: &Termination) {
+    fn finish(&mut self, ending: &Ending) {
         if ending.status == RunStatus::Completed {
             self.detach_naming();
         }
@@ -189,7 +189,7 @@ impl Transition<'_, '_> {
         }
     }
 
-    fn emit_end(&mut self, ending: &Termination) {
+    fn emit_end(&mut self, ending: &Ending) {
         let stats = self.state.stats();
         let never_started = self.state.clock.started_at.is_none();
         let no_error = || {

@@ -6,7 +6,7 @@
 use soong_protocol::{EndReason, Message, RunStatus};
 use soong_text::is_json_object;
 
-use crate::run::machine::{ending::Termination, errors::calls_truncated};
+use crate::run::machine::{ending::Ending, errors::calls_truncated};
 
 /// Maximum number of answers in a row with a call that was cut off.
 const MAX_CONSECUTIVE: u32 = 2;
@@ -23,7 +23,7 @@ pub(crate) struct TruncatedCalls {
 impl TruncatedCalls {
     /// Records an answer with calls. Returns the ending of the run if too many answers in a row
     /// were cut off.
-    pub(crate) fn record(&mut self, answer: &Message) -> Option<Termination> {
+    pub(crate) fn record(&mut self, answer: &Message) -> Option<Ending> {
         let is_limited = answer.finish_reason.as_deref() == Some("length");
         let last = answer
             .tool_calls
@@ -33,7 +33,7 @@ impl TruncatedCalls {
         self.call = last.map(|call| call.id.clone());
         let status = RunStatus::Failed;
         let reason = EndReason::MaxOutputTokens;
-        (self.in_row > MAX_CONSECUTIVE).then(|| Termination {
+        (self.in_row > MAX_CONSECUTIVE).then(|| Ending {
             status,
             reason,
             error: Some(calls_truncated()),

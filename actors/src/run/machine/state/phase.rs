@@ -4,7 +4,7 @@ use soong_protocol::{ErrorInfo, RunStatus};
 
 use crate::{
     callback::Reports,
-    run::machine::{ending::Termination, rewind::RewindPlan, state::calls::OpenCalls},
+    run::machine::{ending::Ending, rewind::RewindPlan, state::calls::OpenCalls},
 };
 
 /// The phase of the agent loop.
@@ -66,7 +66,7 @@ pub(in crate::run::machine) struct StartState {
 #[derive(Default)]
 pub(in crate::run::machine) struct EndState {
     /// How the run will end.
-    pub(in crate::run::machine) ending: Option<Termination>,
+    pub(in crate::run::machine) ending: Option<Ending>,
     /// Whether a cancellation is recorded.
     pub(in crate::run::machine) is_cancel_requested: bool,
     /// Whether a stop hook may still refuse the end.

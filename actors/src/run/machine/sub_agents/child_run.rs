@@ -167,7 +167,7 @@ fn child_settings(spec: &RunSpec, order: &ChildRequest, by_model: bool) -> RunSe
         agent_type: request.preset.clone().unwrap_or(before.agent_type),
         model: request.model.clone().unwrap_or(before.model),
         options: RunOptions {
-            max_iterations: options.max_iterations.or(before.options.max_iterations),
+            max_turns: options.max_turns.or(before.options.max_turns),
             tools: Some(tools),
             messages: options.messages.clone(),
             skills: options.skills.clone().or(before.options.skills),
