@@ -132,6 +132,8 @@ mod imports;
 mod locals;
 #[path = "architecture/modules.rs"]
 mod modules;
+#[path = "architecture/plain_lines.rs"]
+mod plain_lines;
 #[path = "architecture/public_api.rs"]
 mod public_api;
 #[path = "architecture/rules.rs"]

@@ -390,11 +390,12 @@ impl Ledger {
         limit: impl Fn(&Budget) -> Option<u64>,
     ) -> Result<(), LimitStatus> {
         for account in self.with_ancestors(run) {
-            let (used, amount) = (used(&account.used), used(&request));
-            if let Some(limit) =
-                limit(&account.budget).filter(|limit| used.saturating_add(amount) > *limit)
+            let used_before = used(&account.used);
+            let used_after = used_before.saturating_add(used(&request));
+            if let Some(limit) = limit(&account.budget)
+                && used_after > limit
             {
-                return Err(limit_status_of(dimension, used, limit));
+                return Err(limit_status_of(dimension, used_before, limit));
             }
         }
         if let Some(own) = self.accounts.get(run).map(|account| account.own) {

@@ -64,7 +64,8 @@ pub(crate) struct PresetList {
 /// Lists the presets.
 #[cfg_attr(feature = "openapi", utoipa::path(get, path = "/api/presets", tag = "home", responses((status = OK, body = PresetList))))]
 pub(super) async fn list(access: Access) -> Json<PresetList> {
-    let (runtime, tools) = (access.runtime(), access.runtime().info().tools());
+    let runtime = access.runtime();
+    let tools = runtime.info().tools();
     let view = |known| PresetView::of(known, runtime.info().config(), &tools);
     Json(PresetList {
         presets: runtime.info().presets().iter().map(view).collect(),
