@@ -84,13 +84,21 @@ async fn slow_match_is_stopped_and_does_not_block_other_runs() {
         .map(|n: u64| char::from(b'a' + (n * n / 5 % 4) as u8))
         .collect();
     save(&world, &local_owner("slow"), "doc", alike).await;
-    let busy = begin(
-        &world,
-        "busy",
-        &vec![json!(["read", {"path": "a.txt"}]); 150],
-    )
-    .await;
-    let (slow, outcome) = run(&world, "slow", &[update("doc", &wanted, "x")]).await;
+    let slow = begin(&world, "slow", &[update("doc", &wanted, "x")]).await;
+    // The other run begins during the match, so that it cannot have ended before.
+    loop {
+        let events = stored(world.runtime(), slow.trace_id()).await;
+        if events
+            .iter()
+            .any(|event| event.event.kind() == "tool_started")
+        {
+            break;
+        }
+        tokio::task::yield_now().await;
+    }
+    let steps = vec![json!(["read", {"path": "a.txt"}]); 150];
+    let busy = begin(&world, "busy", &steps).await;
+    let outcome = with_timeout(slow.wait()).await.unwrap();
     assert!(
         outcome.output.contains("[match_budget_exceeded]"),
         "{}",
