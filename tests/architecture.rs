@@ -368,7 +368,7 @@ fn naming_findings(source: &Source) -> Vec<String> {
     if path.starts_with("protocol/") {
         forbid(
             &["tokio", "ractor", "rusqlite"],
-            "protocol is data only; what works with it goes up a crate",
+            "protocol has only data; move code that uses it to a higher crate",
         );
     }
     if !path.starts_with("storage/") && !path.starts_with("protocol/") {

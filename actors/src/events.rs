@@ -102,7 +102,7 @@ pub(crate) struct EventBus {
     sessions: DashMap<SessionId, Vec<Subscriber>>,
     subscribers: AtomicUsize,
     closed: AtomicBool,
-    /// Error with which the hub was closed, if the runtime failed.
+    /// Error with which the bus was closed, if the runtime failed.
     failure: OnceLock<ErrorInfo>,
     /// Sessions whose runs were interrupted by a failure, until the session is used again.
     failed_sessions: DashMap<SessionId, ErrorInfo>,
@@ -213,7 +213,7 @@ impl EventBus {
                 .or_default()
                 .push(subscriber),
         }
-        // Checked after the push: if the hub closes concurrently, either it drops the new
+        // Checked after the push: if the bus closes concurrently, either it drops the new
         // subscriber or it is seen as closed here.
         if self.closed.load(Ordering::SeqCst) {
             self.drop_all();

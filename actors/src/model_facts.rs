@@ -88,7 +88,7 @@ struct KnownRatio {
 
 /// The facts in memory.
 #[derive(Debug, Default)]
-struct Known {
+struct FactsState {
     servers: BTreeMap<ServedModelKey, ServerFacts>,
     token_ratios: BTreeMap<CountedModelKey, KnownRatio>,
 }
@@ -98,7 +98,7 @@ pub(crate) struct ModelFacts {
     /// The file; `None`: nothing is kept.
     file: Option<PathBuf>,
     environment: Environment,
-    known: Arc<Mutex<Known>>,
+    state: Arc<Mutex<FactsState>>,
     /// Models whose server this process has asked, and when. Locked while it is asked.
     asked: DashMap<ServedModelKey, Arc<AsyncMutex<Option<Instant>>>>,
     /// Locked while the file is written.
@@ -109,11 +109,11 @@ impl ModelFacts {
     /// Reads the facts of a home. `None`: nothing is read and kept.
     pub(crate) fn load(home: Option<&Path>, environment: Environment) -> Self {
         let file = home.map(|home| home.join(FILE));
-        let known = file.as_deref().map(read).unwrap_or_default();
+        let state = file.as_deref().map(read).unwrap_or_default();
         Self {
             file,
             environment,
-            known: Arc::new(Mutex::new(known)),
+            state: Arc::new(Mutex::new(state)),
             asked: DashMap::new(),
             writing: Arc::default(),
         }
@@ -136,7 +136,7 @@ impl ModelFacts {
 
     /// Returns what the server of a model has stated, at the latest answer.
     pub(crate) fn get(&self, key: &ServedModelKey) -> Option<ServerFacts> {
-        self.known().servers.get(key).copied()
+        self.state().servers.get(key).copied()
     }
 
     /// Asks the server of a model, unless this process has asked it already, and returns what it
@@ -191,13 +191,13 @@ impl ModelFacts {
             ?facts,
             "a server has stated how it runs a model"
         );
-        self.known().servers.insert(key.clone(), facts);
+        self.state().servers.insert(key.clone(), facts);
         self.save().await;
     }
 
     /// Returns how many tokens the service of a model counts for each estimated one.
     pub(crate) fn token_ratio(&self, key: &CountedModelKey) -> TokenRatio {
-        self.known()
+        self.state()
             .token_ratios
             .get(key)
             .map(|ratio| ratio.current)
@@ -208,8 +208,8 @@ impl ModelFacts {
     /// counted them.
     pub(crate) async fn record_prompt(&self, key: CountedModelKey, estimated: u64, counted: u64) {
         let is_changed = {
-            let mut known = self.known();
-            let ratio = known.token_ratios.entry(key).or_default();
+            let mut state = self.state();
+            let ratio = state.token_ratios.entry(key).or_default();
             ratio.current.add(estimated, counted);
             let written = ratio.written.unwrap_or_default();
             let is_changed = ratio.current.permille().abs_diff(written.permille()) >= RATIO_STEP;
@@ -228,12 +228,12 @@ impl ModelFacts {
         let Some(file) = self.file.clone() else {
             return;
         };
-        let known = Arc::clone(&self.known);
+        let state = Arc::clone(&self.state);
         let writing = Arc::clone(&self.writing);
         let write = move || {
             // One write at a time, so that the last one has all facts.
             let _writing = writing.lock().unwrap_or_else(PoisonError::into_inner);
-            let text = file_text(&known.lock().unwrap_or_else(PoisonError::into_inner));
+            let text = file_text(&state.lock().unwrap_or_else(PoisonError::into_inner));
             write(&file, &text)
         };
         let written = tokio::task::spawn_blocking(write).await;
@@ -247,9 +247,9 @@ impl ModelFacts {
         self.asked.remove(key);
     }
 
-    fn known(&self) -> MutexGuard<'_, Known> {
+    fn state(&self) -> MutexGuard<'_, FactsState> {
         // Each change is one assignment.
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -266,27 +266,27 @@ pub fn known_server_facts(
     facts.get(&key)
 }
 
-fn read(path: &Path) -> Known {
+fn read(path: &Path) -> FactsState {
     let text = match std::fs::read_to_string(path) {
         Ok(text) => text,
-        Err(error) if error.kind() == ErrorKind::NotFound => return Known::default(),
+        Err(error) if error.kind() == ErrorKind::NotFound => return FactsState::default(),
         Err(error) => {
             tracing::warn!(path = %path.display(), %error, "the file cannot be read");
-            return Known::default();
+            return FactsState::default();
         }
     };
     let file: FactsFile = serde_json::from_str(&text).unwrap_or_else(|error| {
         tracing::warn!(path = %path.display(), %error, "the file is not valid; it will be replaced");
         FactsFile::default()
     });
-    let mut known = Known::default();
+    let mut state = FactsState::default();
     for ServerEntry {
         address,
         model,
         facts,
     } in file.servers
     {
-        known
+        state
             .servers
             .insert(ServedModelKey { address, model }, facts);
     }
@@ -296,7 +296,7 @@ fn read(path: &Path) -> Known {
         ratio,
     } in file.token_ratios
     {
-        known.token_ratios.insert(
+        state.token_ratios.insert(
             CountedModelKey { address, model },
             KnownRatio {
                 current: ratio,
@@ -304,20 +304,20 @@ fn read(path: &Path) -> Known {
             },
         );
     }
-    known
+    state
 }
 
-fn file_text(known: &Known) -> String {
+fn file_text(state: &FactsState) -> String {
     let entry = |(key, facts): (&ServedModelKey, &ServerFacts)| ServerEntry {
         address: key.address.clone(),
         model: key.model.clone(),
         facts: *facts,
     };
     let mut file = FactsFile {
-        servers: known.servers.iter().map(entry).collect(),
+        servers: state.servers.iter().map(entry).collect(),
         ..FactsFile::default()
     };
-    for (key, ratio) in &known.token_ratios {
+    for (key, ratio) in &state.token_ratios {
         if let Some(written) = ratio.written {
             let CountedModelKey { address, model } = key.clone();
             file.token_ratios.push(RatioEntry {
@@ -383,11 +383,11 @@ mod tests {
             context_window: Some(4_096),
             ..ServerFacts::default()
         };
-        let mut known = Known::default();
-        known
+        let mut state = FactsState::default();
+        state
             .servers
             .insert(key("http://127.0.0.1:1/v1", "m"), facts);
-        write(&home.path().join(FILE), &file_text(&known)).unwrap();
+        write(&home.path().join(FILE), &file_text(&state)).unwrap();
         assert_eq!(load().get(&key("http://127.0.0.1:1/v1", "m")), Some(facts));
         assert_eq!(load().get(&key("http://127.0.0.1:1/v1", "n")), None);
         std::fs::write(home.path().join(FILE), "{\"servers\": 1}").unwrap();

@@ -156,7 +156,7 @@ impl Bench {
             children
                 .iter()
                 .all(|child| child.status == RunStatus::Cancelled),
-            "a child goes on"
+            "a child was not cancelled"
         );
         Ok(took)
     }

@@ -35,7 +35,7 @@ const ARENAS: &str = "MALLOC_ARENA_MAX";
 /// Children per run in `cycles`. The data that a run keeps about its children is freed with the
 /// run.
 const PER_PARENT: usize = 100;
-/// Number of children of `idle` that work at the same time, since an allocator keeps the peak
+/// Number of children of `idle` that run at the same time, because an allocator keeps the peak
 /// memory.
 const AT_ONCE: usize = 500;
 /// Number of children that run before memory is measured, so that the caches of the store are full.

@@ -133,7 +133,7 @@ async fn watchers_stay_current_and_slow_ones_get_the_drop_count() {
     }
     assert_eq!(
         late.snapshots, 2,
-        "a whole picture stands for what was left out"
+        "a whole picture replaces the updates that were left out"
     );
     assert!((0..50).all(|session| late.actors.contains_key(&format!("session:s{session}"))));
     // Both watches receive the latest update.

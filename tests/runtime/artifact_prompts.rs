@@ -263,7 +263,7 @@ impl Tool for Parrot {
             long_term_memory: arguments["memory"].as_str().map(str::to_owned),
             include_output_only_once: flag("once"),
             store_output: flag("store"),
-            ..ToolOutput::text("what it was told", output.join("\n"))
+            ..ToolOutput::text("repeats its arguments", output.join("\n"))
         };
         async move { Ok(output) }.boxed()
     }
@@ -394,7 +394,7 @@ fn tool_results(model: &ScriptedModel) -> Vec<String> {
 async fn read_once_output_is_shortened_when_the_prompt_is_rebuilt() {
     for (memory, later) in [
         (Some("a page was read"), "a page was read"),
-        (None, "what it was told"),
+        (None, "repeats its arguments"),
     ] {
         let model = recording_model();
         // The prompt passes 60 % of the window with one of the large files.

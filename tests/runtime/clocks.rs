@@ -161,10 +161,7 @@ async fn duration_before_a_restart_is_kept() {
         .unwrap()
         .usage
         .duration_ms;
-    assert!(
-        before > 0,
-        "how long it was at work is stored with what it did"
-    );
+    assert!(before > 0, "the active time is stored with each step");
     world
         .reopen_with(scripted_model(|_| Turn::say("done")), skewed(&skew))
         .await;

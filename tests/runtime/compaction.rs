@@ -714,7 +714,7 @@ async fn summarized_conversation_continues_in_next_run_and_process() {
                 .filter(|message| message.covers.is_some())
                 .count()
                 <= 1,
-            "one summary stands for all"
+            "one summary replaces all"
         );
         world.reopen_with(model(), small(7_500)).await;
     }

@@ -260,10 +260,8 @@ async fn connections_over_the_limit_are_rejected_until_others_close() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn half_closed_connection_still_gets_its_response() {
     let served = TestServer::new(OFFLINE);
-    let (addr, token) = (
-        served.url.trim_start_matches("http://").to_owned(),
-        served.token(),
-    );
+    let addr = served.url.trim_start_matches("http://").to_owned();
+    let token = served.token();
     let body = json!({ "prompt": "hello" }).to_string();
     let start = format!(
         "POST /api/traces HTTP/1.1\r\ncontent-type: application/json\r\ncontent-length: {}",

@@ -81,7 +81,7 @@ impl EventStream {
         self
     }
 
-    /// Notifies a stream that its run is lost, if it was opened too late to be notified by the hub.
+    /// Notifies a stream that its run is lost, if it was opened too late to be notified by the bus.
     pub(crate) fn mark_lost(&self, lost: UnrecordedRun) {
         self.lag_state
             .lost

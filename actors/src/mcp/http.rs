@@ -339,7 +339,7 @@ fn readable_events(
     }
     if is_initialize {
         for text in &mut texts {
-            // What cannot be parsed is left to the SDK.
+            // The SDK reports a message that cannot be parsed.
             if let Ok(message) = serde_json::from_str(text) {
                 *text = serde_json::to_string(&with_required_fields(message)).unwrap_or_default();
             }

@@ -10,7 +10,7 @@ use crate::{
     },
 };
 
-/// Handles one input with the current time, new ids, and the run's budget. `live`: `None` if no
+/// Handles one input with the current time, new ids, and the run's budget. `entry`: `None` if no
 /// actor of this process executed the run.
 pub(crate) fn run_step(run: &mut RunState, input: RunInput, entry: Option<&RunEntry>) -> Step {
     let mut new_run_id = RunId::generate;

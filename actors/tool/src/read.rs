@@ -412,7 +412,7 @@ impl LinePage {
                 self.first
             );
         } else if self.last < lines.count {
-            note.push_str(&format!("; go on with start_line={}", self.last + 1));
+            note.push_str(&format!("; continue with start_line={}", self.last + 1));
         }
         if self.page.is_full {
             note.push_str("; the page is shorter than asked because the output is limited");

@@ -49,15 +49,15 @@ pub(super) fn experiences(
 
 fn list(
     context: &Context<'_>,
-    experiences: &ExperienceText,
+    text: &ExperienceText,
     intent: &[String],
     state: &[String],
 ) -> Result<Exit, Failure> {
     let wanted = normalize_tags(intent, state);
     let shown: Vec<&Experience> = if intent.is_empty() && state.is_empty() {
-        experiences.experiences().iter().collect()
+        text.experiences().iter().collect()
     } else {
-        matching(experiences.experiences(), &wanted, usize::MAX)
+        matching(text.experiences(), &wanted, usize::MAX)
     };
     if context.global.json {
         print::json(&shown)?;
@@ -83,15 +83,15 @@ fn list(
             &shown.iter().map(row).collect::<Vec<_>>(),
         )?;
     }
-    for fault in experiences.faults() {
+    for fault in text.faults() {
         let what = if fault.is_left_out { "skipped" } else { "note" };
         print::error_line(&format!("{what}: {}", text::safe_line(&fault.to_string())));
     }
     Ok(Exit::Success)
 }
 
-fn show(context: &Context<'_>, experiences: &ExperienceText, id: &str) -> Result<Exit, Failure> {
-    let known = experiences.get(id).ok_or_else(|| {
+fn show(context: &Context<'_>, text: &ExperienceText, id: &str) -> Result<Exit, Failure> {
+    let known = text.get(id).ok_or_else(|| {
         Failure::new(
             Exit::NotFound,
             format!("no experience {id:?}"),

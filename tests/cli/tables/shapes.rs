@@ -762,7 +762,7 @@ fn cleanup_export_and_backup_have_these_keys() {
     for (name, value) in meta["trace"].as_object().unwrap() {
         assert_eq!(
             &meta[name], value,
-            "{name}: the trace's fields stand beside it as well"
+            "{name}: the fields of the trace are also outside of it"
         );
     }
     let run = &meta["runs"][0];

@@ -65,7 +65,7 @@ fn changes(new: &[&str], rated: &[(&str, bool)]) -> Changes {
     }
 }
 
-fn counts(experiences: &ExperienceText) -> Vec<(String, u32, u32)> {
+fn counts(text: &ExperienceText) -> Vec<(String, u32, u32)> {
     let one = |known: &Experience| {
         (
             known.id.to_string(),
@@ -73,7 +73,7 @@ fn counts(experiences: &ExperienceText) -> Vec<(String, u32, u32)> {
             known.metrics.harmful,
         )
     };
-    experiences.experiences().iter().map(one).collect()
+    text.experiences().iter().map(one).collect()
 }
 
 #[test]

@@ -56,12 +56,13 @@ impl ModelCaller {
         spec: &RunSpec,
         auxiliary: &AuxiliaryModel,
         system: String,
-        said: Vec<(Role, String)>,
+        messages: Vec<(Role, String)>,
         observer: &mut CallObserver,
     ) -> Result<AuxiliaryAnswer, ErrorInfo> {
         let count = |text: &str| spec.model.counter.count_text(text);
-        let prompt_tokens = count(&system) + said.iter().map(|(_, text)| count(text)).sum::<u64>();
-        let messages = (1..).zip(said).map(|(sequence, (role, text))| {
+        let prompt_tokens =
+            count(&system) + messages.iter().map(|(_, text)| count(text)).sum::<u64>();
+        let messages = (1..).zip(messages).map(|(sequence, (role, text))| {
             Arc::new(Message::new(
                 spec.identity.trace_id.clone(),
                 sequence,

@@ -25,7 +25,7 @@ async fn page_numbers_lines_and_gives_next_start_line() {
         ),
         (
             json!({"path": "a.txt", "max_lines": 1}),
-            "    1\tline 1\n[lines 1–1 of 12, 87 bytes; go on with start_line=2]",
+            "    1\tline 1\n[lines 1–1 of 12, 87 bytes; continue with start_line=2]",
         ),
         (
             json!({"path": "open.txt"}),
@@ -100,7 +100,7 @@ async fn long_line_is_cut_at_char_and_page_at_line_boundary() {
         .await
         .unwrap();
     assert!(
-        many.len() <= 2048 && many.contains("of 500") && many.contains("go on with start_line="),
+        many.len() <= 2048 && many.contains("of 500") && many.contains("continue with start_line="),
         "{many}"
     );
     let first = read(&project, json!({"path": "long"})).await.unwrap();

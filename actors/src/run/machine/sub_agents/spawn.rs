@@ -114,7 +114,7 @@ impl Transition<'_, '_> {
         };
         if request.continue_from.is_some() && mode == ChildMode::Explore {
             return Err(validation_error(
-                "`continue_from` goes on with one sub-agent: give one task as a string",
+                "`continue_from` continues one sub-agent: give one task as a string",
             ));
         }
         if let (Some(id), None) = (&request.continue_from, &before) {
