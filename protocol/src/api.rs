@@ -3,25 +3,41 @@
 mod artifact;
 mod error;
 mod health;
+mod home;
 mod permission;
 mod question;
 mod run;
 mod session;
 mod settings;
 mod trace;
+mod tree;
+mod usage;
 
 pub use self::{
-    artifact::{ArtifactView, Artifacts, EditBody, EditView, Stored, Uploaded, Versions},
+    artifact::{
+        ArtifactView, Artifacts, EditBody, EditView, ExportQuery, Format, Stored, Uploaded,
+        VersionQuery, Versions,
+    },
     error::{ErrorBody, ErrorDetail},
-    health::Ready,
+    health::{Live, Ready},
+    home::{Experiences, PresetList, PresetView, SkillList, SkillView},
     permission::{CLIENT_HEADER, DecisionBody, PermissionQuery, Permissions},
     question::{AnswerBody, QuestionQuery, Questions},
-    run::{Accepted, IfBusy, RunWithOutcome, SettingUpdate, StartBody},
+    run::{
+        Accepted, CallQuery, ChildrenBody, ChildrenView, IfBusy, ReflectBody, RunWithOutcome,
+        SettingUpdate, StartBody,
+    },
     session::{
-        ForkBody, HeadBody, HeadView, NewSessionBody, PermissionModeBody, SessionPage, SessionView,
+        ForkBody, HeadBody, HeadView, NewSessionBody, PageQuery, PermissionModeBody, SessionPage,
+        SessionQuery, SessionView,
     },
     settings::SettingsDigests,
-    trace::{ERROR_FRAME, EventPage, KEEP_ALIVE_INTERVAL, Messages, TracePage, TraceView},
+    trace::{
+        ERROR_FRAME, EventPage, EventQuery, KEEP_ALIVE_INTERVAL, MessageQuery, Messages, PathName,
+        TracePage, TraceQuery, TraceView,
+    },
+    tree::Killed,
+    usage::UsageQuery,
 };
 
 /// Header with the key of a request that has an effect. A request that is repeated with the same

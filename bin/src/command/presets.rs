@@ -1,7 +1,8 @@
 //! `soong presets`: lists the agent types.
 
+use soong::protocol::api::PresetView;
 use soong::{Config, preset::KnownPreset, protocol::ToolSpec};
-use soong_server::http::PresetView;
+use soong_server::http::preset_view;
 use soong_tui::{table::Column, text};
 
 use crate::{
@@ -87,7 +88,7 @@ pub(super) fn presets(context: &Context<'_>, options: &cli::List) -> Result<Exit
 fn shown(presets: &[KnownPreset], config: &Config, tools: &[ToolSpec]) -> Vec<PresetView> {
     presets
         .iter()
-        .map(|known| PresetView::of(known, config, tools))
+        .map(|known| preset_view(known, config, tools))
         .collect()
 }
 

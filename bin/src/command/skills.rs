@@ -5,8 +5,9 @@ use std::{
     sync::Arc,
 };
 
+use soong::protocol::api::SkillView;
 use soong::{skill::Skills, tool::ToolEnvironment};
-use soong_server::http::SkillView;
+use soong_server::http::skill_view;
 use soong_tui::{table::Column, text};
 
 use crate::{
@@ -25,7 +26,7 @@ pub(super) fn skills(context: &Context<'_>, options: &cli::Skills) -> Result<Exi
 
 fn list(context: &Context<'_>, path: Option<&Path>) -> Result<Exit, Failure> {
     let (skills, faults) = look(context, path)?;
-    let shown: Vec<SkillView> = skills.list().map(SkillView::of).collect();
+    let shown: Vec<SkillView> = skills.list().map(skill_view).collect();
     if context.global.json {
         print::json(&shown)?;
     } else {
@@ -71,7 +72,7 @@ fn show(context: &Context<'_>, name: &str, path: Option<&Path>) -> Result<Exit, 
     if context.global.json {
         print::json(&SkillView {
             text: Some(skill.text.clone()),
-            ..SkillView::of(skill)
+            ..skill_view(skill)
         })?
     } else {
         print::line(&text::safe_block(&skill.text))?

@@ -98,3 +98,34 @@ pub struct Uploaded {
     /// All artifacts, in the order of the request.
     pub artifacts: Vec<Stored>,
 }
+
+/// Query of the content route.
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::IntoParams))]
+#[serde(deny_unknown_fields)]
+#[cfg_attr(feature = "openapi", into_params(parameter_in = Query))]
+pub struct VersionQuery {
+    /// Number of a stored version. Default: the current content.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub version: Option<u64>,
+}
+
+/// Query of the export route.
+#[derive(Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::IntoParams))]
+#[serde(deny_unknown_fields)]
+#[cfg_attr(feature = "openapi", into_params(parameter_in = Query))]
+pub struct ExportQuery {
+    /// Format of the exported file.
+    #[cfg_attr(feature = "openapi", param(inline))]
+    pub format: Format,
+}
+
+/// Export format.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum Format {
+    /// Word document.
+    Docx,
+}

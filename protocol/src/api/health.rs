@@ -38,3 +38,11 @@ impl Ready {
         })
     }
 }
+
+/// Liveness of the process.
+#[derive(Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Live {
+    /// `live`.
+    pub status: String,
+}

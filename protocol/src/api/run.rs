@@ -6,8 +6,8 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 
 use crate::{
-    ArtifactRef, Budget, GivenMessage, PermissionMode, Reflection, Run, RunId, RunMode, SessionId,
-    StatsPair, ToolCall, TraceId,
+    ArtifactRef, Budget, ChildMode, GivenMessage, PermissionMode, Reflection, Run, RunId, RunMode,
+    SessionId, StatsPair, ToolCall, TraceId,
 };
 
 /// Options of a new run. All are optional.
@@ -242,4 +242,84 @@ pub struct Accepted {
     pub session_id: SessionId,
     /// `started`, `queued`, or `cancelling` after a request to cancel.
     pub status: String,
+}
+
+/// Options of a reflection.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct ReflectBody {
+    /// Topic to focus on.
+    #[serde(default)]
+    pub focus: Option<String>,
+}
+
+/// Parameters of a call.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::IntoParams))]
+#[serde(deny_unknown_fields)]
+#[cfg_attr(feature = "openapi", into_params(parameter_in = Query))]
+pub struct CallQuery {
+    /// Wait for the answer, at most for this number of seconds, up to 120. Default: do not wait.
+    #[cfg_attr(feature = "openapi", param(minimum = 0, maximum = 120))]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub wait_s: Option<u64>,
+}
+
+/// Children to add to a run: one `task`, or several `tasks`.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct ChildrenBody {
+    /// The task of one child.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub task: Option<String>,
+    /// Tasks of several children. Either all or none of them are added.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tasks: Option<Vec<String>>,
+    /// Mode of the children. Default: `delegate` with `task`, `explore` with `tasks`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mode: Option<ChildMode>,
+    /// Preset of the children. Default: the one that belongs to the mode.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub agent_type: Option<String>,
+    /// Model profile, or a model name of the default profile. Default: the model of the run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub model: Option<String>,
+    /// Context that the children need in addition to their task: a text or an object.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub context: Option<Value>,
+    /// Messages before the task in each child's conversation.
+    #[serde(default)]
+    pub messages: Vec<GivenMessage>,
+    /// Skills that the children load first. Default: those of their preset.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub skills: Option<Vec<String>>,
+    /// JSON schema that each answer must match.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub expected_output_schema: Option<Value>,
+    /// Budget of each child, limited by the remaining budget of the run.
+    #[serde(default)]
+    pub budget: Budget,
+    /// Maximum run time of each child, in milliseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub timeout_ms: Option<u64>,
+    /// Maximum number of turns of each child.
+    #[cfg_attr(feature = "openapi", schema(minimum = 0, maximum = 4294967295u64))]
+    #[serde(rename = "max_iterations", skip_serializing_if = "Option::is_none")]
+    pub max_turns: Option<u32>,
+    /// Tools of the children, within the tools that the run may pass on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tools: Option<Vec<String>>,
+    /// Whether to add the children's results to the run's conversation before its next turn.
+    #[serde(default)]
+    pub deliver: bool,
+}
+
+/// The added children, in the order of their tasks.
+#[derive(Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct ChildrenView {
+    /// The children.
+    pub children: Vec<Accepted>,
 }

@@ -95,3 +95,38 @@ pub struct HeadView {
     /// Documents that were not restored, because another writer has changed them since.
     pub left: Vec<String>,
 }
+
+/// Selects a page of a list.
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::IntoParams))]
+#[serde(deny_unknown_fields)]
+#[cfg_attr(feature = "openapi", into_params(parameter_in = Query))]
+pub struct PageQuery {
+    /// Maximum number of items, 1 to 100. Default: 50.
+    #[cfg_attr(feature = "openapi", param(minimum = 1, maximum = 100))]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limit: Option<usize>,
+    /// Start of the page: `next_cursor` of the previous page.
+    #[cfg_attr(feature = "openapi", param(pattern = "^[0-9]{1,18}$"))]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cursor: Option<String>,
+}
+
+/// Parameters of a list of sessions.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::IntoParams))]
+#[serde(deny_unknown_fields)]
+#[cfg_attr(feature = "openapi", into_params(parameter_in = Query))]
+pub struct SessionQuery {
+    /// Maximum number of items, 1 to 100. Default: 50.
+    #[cfg_attr(feature = "openapi", param(minimum = 1, maximum = 100))]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limit: Option<usize>,
+    /// Start of the page: `next_cursor` of the previous page.
+    #[cfg_attr(feature = "openapi", param(pattern = "^[0-9]{1,18}$"))]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cursor: Option<String>,
+    /// Also list single calls.
+    #[serde(default)]
+    pub all: bool,
+}

@@ -12,13 +12,15 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
-use serde::Deserialize;
 use soong::{
     ErrorCode, ErrorInfo,
     artifact::{ChangeCondition, Cleanup, CleanupReport, Loaded, is_text},
     protocol::{
         ArtifactVersion, SessionId,
-        api::{ArtifactView, Artifacts, EditBody, EditView, Stored, Versions},
+        api::{
+            ArtifactView, Artifacts, EditBody, EditView, ExportQuery, Format, Stored, VersionQuery,
+            Versions,
+        },
     },
 };
 
@@ -67,34 +69,6 @@ pub async fn artifact_view(
         content,
         versions,
     })
-}
-
-/// Query of the content route.
-#[derive(Debug, Default, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::IntoParams))]
-#[serde(deny_unknown_fields)]
-#[cfg_attr(feature = "openapi", into_params(parameter_in = Query))]
-pub(super) struct VersionQuery {
-    /// Number of a stored version. Default: the current content.
-    version: Option<u64>,
-}
-
-/// Query of the export route.
-#[derive(Debug, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::IntoParams))]
-#[serde(deny_unknown_fields)]
-#[cfg_attr(feature = "openapi", into_params(parameter_in = Query))]
-pub(super) struct ExportQuery {
-    #[cfg_attr(feature = "openapi", param(inline))]
-    format: Format,
-}
-
-/// Export format.
-#[derive(Debug, Clone, Copy, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(rename_all = "snake_case")]
-enum Format {
-    Docx,
 }
 
 /// Path parameters: the session and the name of an artifact.

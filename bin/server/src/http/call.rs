@@ -7,10 +7,12 @@ use axum::{
     http::StatusCode,
     response::{IntoResponse, Response},
 };
-use serde::{Deserialize, Serialize};
 use soong::{
     ErrorCode,
-    protocol::{RunMode, api::StartBody},
+    protocol::{
+        RunMode,
+        api::{CallQuery, StartBody},
+    },
 };
 
 use super::{
@@ -22,18 +24,6 @@ use super::{
 
 /// Maximum time for which a client can wait for the answer, in seconds.
 const MAX_WAIT_S: u64 = 120;
-
-/// Parameters of a call.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::IntoParams))]
-#[serde(deny_unknown_fields)]
-#[cfg_attr(feature = "openapi", into_params(parameter_in = Query))]
-pub(super) struct CallQuery {
-    /// Wait for the answer, at most for this number of seconds, up to 120. Default: do not wait.
-    #[cfg_attr(feature = "openapi", param(minimum = 0, maximum = 120))]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    wait_s: Option<u64>,
-}
 
 /// Makes one model call without tools, in a session of its own.
 ///

@@ -1,20 +1,15 @@
 //! Routes of health checks: liveness and readiness of the owner.
 
 use axum::{Json, extract::State};
-use serde::Serialize;
-use soong::{ErrorCode, ErrorInfo, protocol::api::Ready};
+use soong::{
+    ErrorCode, ErrorInfo,
+    protocol::api::{Live, Ready},
+};
 
 use super::{Api, error::ApiError};
 
 /// Model profile of runs that name no model.
 const DEFAULT_PROFILE: &str = "default";
-
-/// Liveness of the process.
-#[derive(Debug, Serialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub(super) struct Live {
-    status: String,
-}
 
 /// Checks that the process responds. Requires no token.
 #[cfg_attr(feature = "openapi", utoipa::path(get, path = "/health/live", tag = "health", security(()), responses((status = OK, body = Live))))]

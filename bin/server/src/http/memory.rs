@@ -1,27 +1,17 @@
 //! Routes of experiences and skills.
 
-use std::path::PathBuf;
-
 use axum::{
     Json,
     http::{HeaderMap, header},
     response::{IntoResponse, Response},
 };
-use serde::{Deserialize, Serialize};
 use soong::{
     ErrorCode, ErrorInfo,
-    protocol::Experience,
+    protocol::api::{Experiences, SkillList, SkillView},
     skill::{Skill, SkillOrigin},
 };
 
 use super::{caller::Access, error::ApiError};
-
-/// Experiences of the caller's runs.
-#[derive(Debug, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub(crate) struct Experiences {
-    pub experiences: Vec<Experience>,
-}
 
 /// Reads the experiences of the caller's runs: the Markdown file, or JSON records if `Accept`
 /// requests that.
@@ -52,50 +42,22 @@ pub(super) async fn experiences(access: Access, headers: HeaderMap) -> Result<Re
     })
 }
 
-/// A skill.
-#[derive(Debug, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct SkillView {
-    /// Its name.
-    pub name: String,
-    /// When the skill is useful.
-    pub description: String,
-    /// `built in`, `home` or `project`.
-    pub origin: String,
-    /// File of the skill, unless it is built in.
-    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub file: Option<PathBuf>,
-    /// Text of the skill; omitted in lists.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub text: Option<String>,
-}
-
-impl SkillView {
-    /// Creates the view of a skill, without its text.
-    pub fn of(skill: &Skill) -> Self {
-        let (origin, file) = match &skill.origin {
-            SkillOrigin::BuiltIn => ("built in", None),
-            SkillOrigin::Home(file) => ("home", Some(file.clone())),
-            SkillOrigin::Project(file) => ("project", Some(file.clone())),
-        };
-        let name = skill.name.clone();
-        let description = skill.description.clone();
-        Self {
-            name,
-            description,
-            origin: origin.to_owned(),
-            file,
-            text: None,
-        }
+/// Creates the view of a skill, without its text.
+pub fn skill_view(skill: &Skill) -> SkillView {
+    let (origin, file) = match &skill.origin {
+        SkillOrigin::BuiltIn => ("built in", None),
+        SkillOrigin::Home(file) => ("home", Some(file.clone())),
+        SkillOrigin::Project(file) => ("project", Some(file.clone())),
+    };
+    let name = skill.name.clone();
+    let description = skill.description.clone();
+    SkillView {
+        name,
+        description,
+        origin: origin.to_owned(),
+        file,
+        text: None,
     }
-}
-
-/// The skills of the home.
-#[derive(Debug, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub(crate) struct SkillList {
-    pub skills: Vec<SkillView>,
 }
 
 /// Lists the available skills, except those of projects.
@@ -107,7 +69,7 @@ pub(super) async fn skills(access: Access) -> Json<SkillList> {
             .info()
             .skills()
             .list()
-            .map(SkillView::of)
+            .map(skill_view)
             .collect(),
     })
 }

@@ -5,14 +5,15 @@ use axum::{
     http::{HeaderMap, StatusCode},
     response::{IntoResponse, Response},
 };
-use serde::{Deserialize, Serialize};
-use serde_json::Value;
 use soong::{
     AgentOptions, ChildSpec, ErrorCode, ErrorInfo, RunHandle, RunRequest, RunSetting, SessionSpec,
     protocol::{
-        Budget, ChildMode, GivenMessage, Reflection, Role, RunId, RunOptions, RunPermissions,
-        RunStatus, SessionId, TraceId,
-        api::{Accepted, IfBusy, RunWithOutcome, SettingUpdate, StartBody},
+        ChildMode, Reflection, Role, RunId, RunOptions, RunPermissions, RunStatus, SessionId,
+        TraceId,
+        api::{
+            Accepted, ChildrenBody, ChildrenView, IfBusy, ReflectBody, RunWithOutcome,
+            SettingUpdate, StartBody,
+        },
     },
 };
 
@@ -23,16 +24,6 @@ use super::{
     request::{self, Path},
     stream::{stream_after_start, wants_stream},
 };
-
-/// Options of a reflection.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(deny_unknown_fields)]
-pub(crate) struct ReflectBody {
-    /// Topic to focus on.
-    #[serde(default)]
-    pub focus: Option<String>,
-}
 
 /// Starts a run in a new or an existing session.
 ///
@@ -308,53 +299,6 @@ pub(super) async fn run_view(access: &Access, id: &RunId) -> Result<RunWithOutco
     })
 }
 
-/// Children to add to a run: one `task`, or several `tasks`.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(deny_unknown_fields)]
-pub(super) struct ChildrenBody {
-    /// The task of one child.
-    task: Option<String>,
-    /// Tasks of several children. Either all or none of them are added.
-    tasks: Option<Vec<String>>,
-    /// Mode of the children. Default: `delegate` with `task`, `explore` with `tasks`.
-    mode: Option<ChildMode>,
-    /// Preset of the children. Default: the one that belongs to the mode.
-    agent_type: Option<String>,
-    /// Model profile, or a model name of the default profile. Default: the model of the run.
-    model: Option<String>,
-    /// Context that the children need in addition to their task: a text or an object.
-    context: Option<Value>,
-    /// Messages before the task in each child's conversation.
-    #[serde(default)]
-    messages: Vec<GivenMessage>,
-    /// Skills that the children load first. Default: those of their preset.
-    skills: Option<Vec<String>>,
-    /// JSON schema that each answer must match.
-    expected_output_schema: Option<Value>,
-    /// Budget of each child, limited by the remaining budget of the run.
-    #[serde(default)]
-    budget: Budget,
-    /// Maximum run time of each child, in milliseconds.
-    timeout_ms: Option<u64>,
-    /// Maximum number of turns of each child.
-    #[cfg_attr(feature = "openapi", schema(minimum = 0, maximum = 4294967295u64))]
-    #[serde(rename = "max_iterations")]
-    max_turns: Option<u32>,
-    /// Tools of the children, within the tools that the run may pass on.
-    tools: Option<Vec<String>>,
-    /// Whether to add the children's results to the run's conversation before its next turn.
-    #[serde(default)]
-    deliver: bool,
-}
-
-/// The added children, in the order of their tasks.
-#[derive(Debug, Serialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub(super) struct ChildrenView {
-    children: Vec<Accepted>,
-}
-
 /// Adds children to a run that has not ended.
 ///
 /// The children of a queued run are `queued`: they start with it, and end with it if it is
@@ -368,7 +312,7 @@ pub(super) async fn spawn(
 ) -> Result<(StatusCode, Json<ChildrenView>), ApiError> {
     let gate_guard = access.begin_change()?;
     let waits_for_parent = access.run(&id).await?.status == RunStatus::Queued;
-    let specs = body.specs()?;
+    let specs = child_specs(body)?;
     let run = access.runtime().traces().handle(&id)?;
     // Runs in a separate task: either all children are added and reported to the client, or none is
     // added.
@@ -396,35 +340,34 @@ pub(super) async fn spawn(
     Ok((StatusCode::ACCEPTED, Json(ChildrenView { children })))
 }
 
-impl ChildrenBody {
-    fn specs(self) -> Result<Vec<ChildSpec>, ApiError> {
-        let (tasks, mode) = match (self.task, self.tasks) {
-            (Some(task), None) => (vec![task], ChildMode::Delegate),
-            (None, Some(tasks)) => (tasks, ChildMode::Explore),
-            _ => {
-                return Err(validation_error(
-                    "set either `task` for one child, or `tasks` for several",
-                ));
-            }
-        };
-        let mode = self.mode.unwrap_or(mode);
-        let options = RunOptions {
-            max_turns: self.max_turns,
-            tools: self.tools,
-            messages: self.messages,
-            skills: self.skills,
-            expected_output_schema: self.expected_output_schema,
-            budget: self.budget,
-            timeout_ms: self.timeout_ms,
-        };
-        let spec = |task| ChildSpec {
-            preset: self.agent_type.clone(),
-            model: self.model.clone(),
-            context: self.context.clone(),
-            options: options.clone(),
-            deliver: self.deliver,
-            ..ChildSpec::new(task).mode(mode)
-        };
-        Ok(tasks.into_iter().map(spec).collect())
-    }
+/// Returns one child run for each task.
+fn child_specs(body: ChildrenBody) -> Result<Vec<ChildSpec>, ApiError> {
+    let (tasks, mode) = match (body.task, body.tasks) {
+        (Some(task), None) => (vec![task], ChildMode::Delegate),
+        (None, Some(tasks)) => (tasks, ChildMode::Explore),
+        _ => {
+            return Err(validation_error(
+                "set either `task` for one child, or `tasks` for several",
+            ));
+        }
+    };
+    let mode = body.mode.unwrap_or(mode);
+    let options = RunOptions {
+        max_turns: body.max_turns,
+        tools: body.tools,
+        messages: body.messages,
+        skills: body.skills,
+        expected_output_schema: body.expected_output_schema,
+        budget: body.budget,
+        timeout_ms: body.timeout_ms,
+    };
+    let spec = |task| ChildSpec {
+        preset: body.agent_type.clone(),
+        model: body.model.clone(),
+        context: body.context.clone(),
+        options: options.clone(),
+        deliver: body.deliver,
+        ..ChildSpec::new(task).mode(mode)
+    };
+    Ok(tasks.into_iter().map(spec).collect())
 }

@@ -1,14 +1,13 @@
 //! Routes of sessions: list, read, create, fork, move the head, set the permission mode, delete.
 
 use axum::{Json, http::StatusCode};
-use serde::{Deserialize, Serialize};
 use soong::{
     Fork, HeadSwitched, SessionFilter, SessionSpec,
     protocol::{
         SessionId,
         api::{
-            ForkBody, HeadBody, HeadView, NewSessionBody, PermissionModeBody, SessionPage,
-            SessionView,
+            ForkBody, HeadBody, HeadView, NewSessionBody, PageQuery, PermissionModeBody,
+            SessionPage, SessionQuery, SessionView,
         },
     },
 };
@@ -25,45 +24,9 @@ const PAGE_ITEMS: PageSize = PageSize {
     most: 100,
 };
 
-/// Selects a page of a list.
-#[derive(Debug, Default, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::IntoParams))]
-#[serde(deny_unknown_fields)]
-#[cfg_attr(feature = "openapi", into_params(parameter_in = Query))]
-pub(crate) struct PageQuery {
-    /// Maximum number of items, 1 to 100. Default: 50.
-    #[cfg_attr(feature = "openapi", param(minimum = 1, maximum = 100))]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub limit: Option<usize>,
-    /// Start of the page: `next_cursor` of the previous page.
-    #[cfg_attr(feature = "openapi", param(pattern = "^[0-9]{1,18}$"))]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub cursor: Option<String>,
-}
-
-/// Parameters of a list of sessions.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::IntoParams))]
-#[serde(deny_unknown_fields)]
-#[cfg_attr(feature = "openapi", into_params(parameter_in = Query))]
-pub(crate) struct SessionQuery {
-    /// Maximum number of items, 1 to 100. Default: 50.
-    #[cfg_attr(feature = "openapi", param(minimum = 1, maximum = 100))]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub limit: Option<usize>,
-    /// Start of the page: `next_cursor` of the previous page.
-    #[cfg_attr(feature = "openapi", param(pattern = "^[0-9]{1,18}$"))]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub cursor: Option<String>,
-    /// Also list single calls.
-    #[serde(default)]
-    pub all: bool,
-}
-
-impl PageQuery {
-    pub(super) fn limit(&self) -> Result<usize, ApiError> {
-        limit(self.limit, PAGE_ITEMS)
-    }
+/// Returns the number of items on the requested page.
+pub(super) fn page_limit(page: &PageQuery) -> Result<usize, ApiError> {
+    limit(page.limit, PAGE_ITEMS)
 }
 
 /// Number of items of a page: the default, and the maximum.
@@ -99,7 +62,7 @@ pub(super) async fn list(
         limit: query.limit,
         cursor: query.cursor,
     };
-    let limit = query.limit()?;
+    let limit = page_limit(&query)?;
     let page = access
         .runtime()
         .sessions()

@@ -14,12 +14,11 @@ use axum::{
     },
 };
 use futures::{Stream, StreamExt};
-use serde::{Deserialize, Serialize};
 use soong::{
     ErrorCode, ErrorInfo, EventStream, StreamItem, UnrecordedRun,
     protocol::{
         Trace, TraceId,
-        api::{Accepted, ERROR_FRAME, ErrorBody, EventPage, KEEP_ALIVE_INTERVAL},
+        api::{Accepted, ERROR_FRAME, ErrorBody, EventPage, EventQuery, KEEP_ALIVE_INTERVAL},
     },
 };
 
@@ -42,64 +41,29 @@ const PAGE_EVENTS: PageSize = PageSize {
     most: 1_000,
 };
 
-#[derive(Debug, Default, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::IntoParams))]
-#[serde(deny_unknown_fields)]
-#[cfg_attr(feature = "openapi", into_params(parameter_in = Query))]
-pub(crate) struct EventQuery {
-    /// Last known event, on the timeline of the trace.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub since_event_id: Option<u64>,
-    /// Maximum number of events of a page, 1 to 1000. Default: 100.
-    #[cfg_attr(feature = "openapi", param(minimum = 1, maximum = 1000))]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub limit: Option<usize>,
-    /// Store of the last known event, as returned in `store_id`. Default: not checked.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub store_id: Option<String>,
-    /// Whether to return the merged events of the whole session.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub tree: bool,
-    /// Last known event, on the timeline of the session. Used with `tree`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub since_session_seq: Option<u64>,
-}
-
-impl EventQuery {
-    /// Rejects a cursor that this store did not issue. `seen` is the cursor from `Last-Event-ID`,
-    /// which takes precedence over the cursor in the query.
-    pub(super) async fn check(
-        &self,
-        access: &Access,
-        trace: &Trace,
-        seen: Option<u64>,
-    ) -> Result<(), ErrorInfo> {
-        let cursor = self.cursor(seen);
-        if cursor == 0 {
-            return Ok(());
-        }
-        let (first, last) = if self.tree {
-            let session = access.session(&trace.session_id).await?;
-            (session.first_session_seq, session.last_session_seq)
-        } else {
-            (trace.first_event_id, trace.last_event_id)
-        };
-        access
-            .runtime()
-            .info()
-            .check_cursor(cursor, first, last, self.store_id.as_deref())
-            .await
+/// Rejects a cursor that this store did not issue. `seen` is the cursor from `Last-Event-ID`, which
+/// takes precedence over the cursor in the query.
+pub(super) async fn check_cursor(
+    query: &EventQuery,
+    access: &Access,
+    trace: &Trace,
+    seen: Option<u64>,
+) -> Result<(), ErrorInfo> {
+    let cursor = seen.unwrap_or(query.cursor());
+    if cursor == 0 {
+        return Ok(());
     }
-
-    /// Returns the number of the event to continue after; 0 for the beginning.
-    fn cursor(&self, seen: Option<u64>) -> u64 {
-        let given = if self.tree {
-            self.since_session_seq
-        } else {
-            self.since_event_id
-        };
-        seen.or(given).unwrap_or(0)
-    }
+    let (first, last) = if query.tree {
+        let session = access.session(&trace.session_id).await?;
+        (session.first_session_seq, session.last_session_seq)
+    } else {
+        (trace.first_event_id, trace.last_event_id)
+    };
+    access
+        .runtime()
+        .info()
+        .check_cursor(cursor, first, last, query.store_id.as_deref())
+        .await
 }
 
 /// Response header of a stream, with the id of the store.
@@ -138,8 +102,8 @@ pub(super) async fn events(
                 })?)
             }
         };
-    query.check(&access, &trace, seen).await?;
-    let since = query.cursor(seen);
+    check_cursor(&query, &access, &trace, seen).await?;
+    let since = seen.unwrap_or(query.cursor());
     let store_id = access.runtime().info().store_id().await?;
     if !wants_stream(&headers) {
         let limit = limit(query.limit, PAGE_EVENTS)?;

@@ -1,12 +1,11 @@
 //! Routes of traces: lists, one trace with its goals, and its messages.
 
 use axum::Json;
-use serde::{Deserialize, Serialize};
 use soong::{
     MessagePath, TraceFilter,
     protocol::{
-        GoalId, RunMode, SessionId, TraceId, TraceStatus,
-        api::{Messages, TracePage, TraceView},
+        TraceId, TraceStatus,
+        api::{MessageQuery, Messages, PageQuery, PathName, TracePage, TraceQuery, TraceView},
     },
 };
 
@@ -14,43 +13,8 @@ use super::{
     caller::Access,
     error::ApiError,
     request::{Path, Query},
-    session::PageQuery,
+    session::page_limit,
 };
-
-/// Filters for traces, and the selected page.
-#[derive(Debug, Default, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::IntoParams))]
-#[serde(deny_unknown_fields)]
-#[cfg_attr(feature = "openapi", into_params(parameter_in = Query))]
-pub(crate) struct TraceQuery {
-    /// Traces with this status.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub status: Option<TraceStatus>,
-    /// Traces whose last run had this mode.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub run_mode: Option<RunMode>,
-    /// Traces whose last run had this preset.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub agent_type: Option<String>,
-    /// Traces of this session.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub session_id: Option<SessionId>,
-    /// Children of this trace.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub parent_trace_id: Option<TraceId>,
-    /// Also list single calls. They are always listed if the mode, the session or the parent is
-    /// given.
-    #[serde(default)]
-    pub all: bool,
-    /// Maximum number of items, 1 to 100. Default: 50.
-    #[cfg_attr(feature = "openapi", param(minimum = 1, maximum = 100))]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub limit: Option<usize>,
-    /// Start of the page: `next_cursor` of the previous page.
-    #[cfg_attr(feature = "openapi", param(pattern = "^[0-9]{1,18}$"))]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub cursor: Option<String>,
-}
 
 /// Lists traces, newest first.
 #[cfg_attr(feature = "openapi", utoipa::path(get, path = "/api/traces", tag = "traces", params(TraceQuery),
@@ -103,7 +67,7 @@ async fn listed(
         uid: access.caller.visible_uid(),
         ..filter
     };
-    let limit = page.limit()?;
+    let limit = page_limit(&page)?;
     let found = access
         .runtime()
         .traces()
@@ -135,30 +99,6 @@ pub(super) async fn read_trace(access: &Access, id: &TraceId) -> Result<TraceVie
         goal_tree,
         sub_traces,
     })
-}
-
-/// Selects the messages of a trace.
-#[derive(Debug, Default, Clone, Copy, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum PathName {
-    /// Messages of the main path, from the first to the head.
-    #[default]
-    MainPath,
-    /// All messages, including those off the main path.
-    All,
-}
-
-#[derive(Debug, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::IntoParams))]
-#[serde(deny_unknown_fields)]
-#[cfg_attr(feature = "openapi", into_params(parameter_in = Query))]
-pub(crate) struct MessageQuery {
-    #[serde(default)]
-    #[cfg_attr(feature = "openapi", param(inline))]
-    pub mode: PathName,
-    /// Only messages of this goal.
-    pub goal_id: Option<GoalId>,
 }
 
 /// Reads the messages of a trace.

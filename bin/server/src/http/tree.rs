@@ -6,10 +6,9 @@
 use std::collections::{HashMap, HashSet};
 
 use axum::{Json, http::StatusCode};
-use serde::Serialize;
 use soong::{
     ActorKind, ActorView, ErrorCode, ErrorInfo, RunEnd, TreeEvent,
-    protocol::{RunId, SessionId, TraceId},
+    protocol::{RunId, SessionId, TraceId, api::Killed},
 };
 
 use super::{
@@ -25,13 +24,6 @@ pub(super) async fn show(access: Access) -> Result<Json<ActorView>, ApiError> {
     let mut tree = access.runtime().tree().snapshot().ok_or_else(closed)?;
     TreeFilter::default().prune(&access, &mut tree).await?;
     Ok(Json(tree))
-}
-
-/// An actor that was made to crash.
-#[derive(Debug, Serialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub(super) struct Killed {
-    actor_id: String,
 }
 
 /// Makes an actor crash, to test its restart. Its supervisor restarts it within its restart limit.

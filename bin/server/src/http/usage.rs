@@ -1,27 +1,12 @@
 //! Usage of runs, summed.
 
 use axum::Json;
-use serde::{Deserialize, Serialize};
 use soong::{
     UsageFilter,
-    protocol::{Timestamp, UsageBy, UsageReport},
+    protocol::{UsageReport, api::UsageQuery},
 };
 
 use super::{caller::Access, error::ApiError, request::Query};
-
-/// Grouping and period of the sums.
-#[derive(Debug, Default, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::IntoParams))]
-#[serde(deny_unknown_fields)]
-#[cfg_attr(feature = "openapi", into_params(parameter_in = Query))]
-pub(crate) struct UsageQuery {
-    /// Grouping of the sums.
-    #[serde(default)]
-    #[cfg_attr(feature = "openapi", param(inline))]
-    pub by: UsageBy,
-    /// Include only runs that started at this time or later.
-    pub since: Option<Timestamp>,
-}
 
 /// Sums up the usage and cost of runs.
 #[cfg_attr(feature = "openapi", utoipa::path(get, path = "/api/usage", tag = "home", params(UsageQuery), responses((status = OK, body = UsageReport))))]

@@ -22,7 +22,7 @@ use soong::{
     ErrorCode, ErrorInfo, EventStream, StreamItem,
     protocol::{
         GoalTree, Trace, TraceId,
-        api::{ErrorBody, KEEP_ALIVE_INTERVAL, TraceView},
+        api::{ErrorBody, EventQuery, KEEP_ALIVE_INTERVAL, TraceView},
     },
 };
 use tokio::time::{Instant, MissedTickBehavior, interval_at, timeout};
@@ -31,7 +31,7 @@ use super::{
     caller::{Access, TokenWatch},
     error::{ApiError, validation_error},
     request::{Path, Query},
-    stream::{EventQuery, READ_RETRY},
+    stream::{READ_RETRY, check_cursor},
     trace::read_trace,
     tree::TreeFilter,
 };
@@ -316,7 +316,7 @@ async fn follow_trace(
         goal_tree,
         sub_traces,
     } = &view;
-    if let Err(error) = query.check(access, trace, None).await {
+    if let Err(error) = check_cursor(query, access, trace, None).await {
         let close = if error.code == ErrorCode::CursorUnknown {
             CloseReason::CursorUnknown
         } else {
