@@ -13,10 +13,16 @@ use soong::{
     artifact::{ArtifactOwner, ArtifactReader, Cleanup, CleanupReport},
     protocol::{
         Artifact, ArtifactVersion, SessionId,
-        api::{ArtifactView, Artifacts, Versions},
+        api::{
+            ArtifactView, ExportQuery, Format, VersionQuery,
+            operation::{
+                CleanUpArtifacts, ExportArtifact, ListArtifacts, ListVersions, ReadArtifact,
+                ReadContent,
+            },
+        },
     },
 };
-use soong_client::{Client, Download, artifact_path, path_segment};
+use soong_client::{Client, Download};
 
 use crate::{config::Settings, exit::Failure, source::Source};
 
@@ -57,7 +63,11 @@ pub(crate) async fn cleanup_candidates(
 ) -> Result<CleanupReport, Failure> {
     match (source, reader(source, settings, environment)?) {
         (_, Some(reader)) => Ok(reader.cleanup_candidates(request).await?),
-        (Source::Owner(client, _), None) => Ok(client.clean_up(request).await?),
+        (Source::Owner(client, _), None) => Ok(client
+            .call(CleanUpArtifacts {
+                body: request.clone(),
+            })
+            .await?),
         (Source::Disk(_), None) => unreachable!("a disk source always has a reader"),
     }
 }
@@ -83,8 +93,10 @@ impl ArtifactSource {
     pub(crate) async fn list(&self) -> Result<Vec<Artifact>, Failure> {
         match &self.transport {
             Transport::Owner(client) => {
-                let path = format!("/api/sessions/{}/artifacts", path_segment(&self.session));
-                Ok(client.get::<Artifacts>(&path).await?.artifacts)
+                let request = ListArtifacts {
+                    session_id: self.session.clone(),
+                };
+                Ok(client.call(request).await?.artifacts)
             }
             Transport::Disk(reader, place) => Ok(reader.list(place).await?),
         }
@@ -93,7 +105,12 @@ impl ArtifactSource {
     /// Reads an artifact, its current content and its stored versions.
     pub(crate) async fn show(&self, name: &str) -> Result<ArtifactView, Failure> {
         match &self.transport {
-            Transport::Owner(client) => Ok(client.get(&self.path(name, "")).await?),
+            Transport::Owner(client) => Ok(client
+                .call(ReadArtifact {
+                    session_id: self.session.clone(),
+                    name: name.to_owned(),
+                })
+                .await?),
             Transport::Disk(reader, place) => {
                 let loaded = reader.find(place, name, None).await?;
                 Ok(soong_server::http::artifact_view(
@@ -109,7 +126,10 @@ impl ArtifactSource {
     pub(crate) async fn versions(&self, name: &str) -> Result<Vec<ArtifactVersion>, Failure> {
         match &self.transport {
             Transport::Owner(client) => Ok(client
-                .get::<Versions>(&self.path(name, "/versions"))
+                .call(ListVersions {
+                    session_id: self.session.clone(),
+                    name: name.to_owned(),
+                })
                 .await?
                 .versions),
             Transport::Disk(reader, place) => Ok(reader.versions_of(place, name).await?),
@@ -125,11 +145,12 @@ impl ArtifactSource {
     ) -> Result<Download, Failure> {
         match &self.transport {
             Transport::Owner(client) => {
-                let version =
-                    version.map_or_else(String::new, |version| format!("?version={version}"));
-                Ok(client
-                    .open(&self.path(name, &format!("/content{version}")))
-                    .await?)
+                let request = ReadContent {
+                    session_id: self.session.clone(),
+                    name: name.to_owned(),
+                    query: VersionQuery { version },
+                };
+                Ok(client.open(&request).await?)
             }
             Transport::Disk(reader, place) => {
                 let loaded = reader.find(place, name, version).await?;
@@ -145,7 +166,14 @@ impl ArtifactSource {
     pub(crate) async fn docx(&self, name: &str) -> Result<Download, Failure> {
         match &self.transport {
             Transport::Owner(client) => {
-                Ok(client.open(&self.path(name, "/export?format=docx")).await?)
+                let request = ExportArtifact {
+                    session_id: self.session.clone(),
+                    name: name.to_owned(),
+                    query: ExportQuery {
+                        format: Format::Docx,
+                    },
+                };
+                Ok(client.open(&request).await?)
             }
             Transport::Disk(reader, place) => {
                 let bytes = Bytes::from(
@@ -158,9 +186,5 @@ impl ArtifactSource {
                 })
             }
         }
-    }
-
-    fn path(&self, name: &str, more: &str) -> String {
-        artifact_path(&self.session, name, more)
     }
 }

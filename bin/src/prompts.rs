@@ -14,7 +14,12 @@ use soong::{
     ErrorCode, ErrorInfo,
     protocol::{
         Decision, Permission, PermissionStatus, Question, QuestionStatus, Session, SessionId,
-        api::{PermissionQuery, QuestionQuery},
+        api::{
+            AnswerBody, DecisionBody, PermissionQuery, QuestionQuery,
+            operation::{
+                AnswerQuestion, DecidePermission, ListPermissions, ListQuestions, ReadSession,
+            },
+        },
     },
 };
 use soong_client::Client;
@@ -133,8 +138,8 @@ pub(crate) async fn fetch_open_requests(
         session_id: session.cloned(),
     };
     let (found, permissions) = tokio::try_join!(
-        client.questions(&questions),
-        client.permissions(&permissions)
+        client.call(ListQuestions { query: questions }),
+        client.call(ListPermissions { query: permissions })
     )?;
     let mut asks: Vec<UserRequest> = found
         .questions
@@ -198,7 +203,10 @@ pub(crate) async fn prompt_user(
         };
         let given = match ask {
             UserRequest::Question(question) => client
-                .answer(&question.question_id, &answer)
+                .call(AnswerQuestion {
+                    question_id: question.question_id.clone(),
+                    body: AnswerBody { answer },
+                })
                 .await
                 .map(drop),
             UserRequest::Permission(asked) => {
@@ -211,7 +219,10 @@ pub(crate) async fn prompt_user(
                 };
                 client
                     .named("terminal")
-                    .decide(&asked.permission_id, decision, reason)
+                    .call(DecidePermission {
+                        permission_id: asked.permission_id.clone(),
+                        body: DecisionBody { decision, reason },
+                    })
                     .await
                     .map(drop)
             }
@@ -241,7 +252,9 @@ async fn show_request(
         }
         UserRequest::Permission(asked) => {
             let session = client
-                .session(asked.session_id.as_str())
+                .call(ReadSession {
+                    session_id: asked.session_id.clone(),
+                })
                 .await
                 .ok()
                 .map(|found| found.session);

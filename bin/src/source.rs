@@ -8,10 +8,17 @@ use soong::{
     protocol::{
         Artifact, EventRecord, Message, Permission, PermissionStatus, Question, QuestionStatus,
         Run, RunId, Session, SessionId, Timestamp, Trace, TraceId, UsageBy, UsageReport,
-        api::{Artifacts, EventPage, Messages, PermissionQuery, QuestionQuery, Ready, TraceView},
+        api::{
+            EventQuery, MessageQuery, PathName, PermissionQuery, QuestionQuery, Ready, TraceView,
+            UsageQuery,
+            operation::{
+                ListArtifacts, ListPermissions, ListQuestions, ReadEvents, ReadMessages, ReadRun,
+                ReadSession, ReadTrace, ReadUsage,
+            },
+        },
     },
 };
-use soong_client::{Client, path_segment};
+use soong_client::Client;
 use soong_storage::store::Reader;
 use soong_tui::request::UserRequest;
 
@@ -57,7 +64,9 @@ impl Source {
         if reference::recent_position(reference).is_none() {
             let exact = match self {
                 Self::Owner(client, _) => client
-                    .session(reference)
+                    .call(ReadSession {
+                        session_id: SessionId::new(reference),
+                    })
                     .await
                     .map(|found| found.session)
                     .map_err(Failure::from),
@@ -110,13 +119,10 @@ impl Source {
     pub(crate) async fn artifacts(&self, session: &SessionId) -> Result<Vec<Artifact>, Failure> {
         match self {
             Self::Owner(client, _) => {
-                let found: Artifacts = client
-                    .get(&format!(
-                        "/api/sessions/{}/artifacts",
-                        path_segment(session)
-                    ))
-                    .await?;
-                Ok(found.artifacts)
+                let request = ListArtifacts {
+                    session_id: session.clone(),
+                };
+                Ok(client.call(request).await?.artifacts)
             }
             Self::Disk(records) => {
                 let session = records.session(session.as_str())?;
@@ -188,7 +194,11 @@ impl Source {
 
     async fn exact_trace(&self, id: &str) -> Result<TraceView, Failure> {
         match self {
-            Self::Owner(client, _) => Ok(client.trace(id).await?),
+            Self::Owner(client, _) => Ok(client
+                .call(ReadTrace {
+                    trace_id: TraceId::new(id),
+                })
+                .await?),
             Self::Disk(records) => {
                 let trace = records.trace(id)?;
                 let goal_tree = records
@@ -220,17 +230,18 @@ impl Source {
         match self {
             Self::Owner(client, _) => {
                 let mode = if path == MessagePath::All {
-                    "all"
+                    PathName::All
                 } else {
-                    "main_path"
+                    PathName::MainPath
                 };
-                let found: Messages = client
-                    .get(&format!(
-                        "/api/traces/{}/messages?mode={mode}",
-                        path_segment(id)
-                    ))
-                    .await?;
-                Ok(found.messages)
+                let request = ReadMessages {
+                    trace_id: TraceId::new(id),
+                    query: MessageQuery {
+                        mode,
+                        goal_id: None,
+                    },
+                };
+                Ok(client.call(request).await?.messages)
             }
             Self::Disk(records) => Ok(records
                 .reader
@@ -294,10 +305,8 @@ impl Source {
     ) -> Result<UsageReport, Failure> {
         match self {
             Self::Owner(client, _) => {
-                let since = since.map_or_else(String::new, |since| format!("&since={since}"));
-                Ok(client
-                    .get(&format!("/api/usage?by={}{since}", by.as_str()))
-                    .await?)
+                let query = UsageQuery { by, since };
+                Ok(client.call(ReadUsage { query }).await?)
             }
             Self::Disk(records) => Ok(UsageReport::from_rows(
                 records
@@ -310,7 +319,7 @@ impl Source {
     /// Reads a run. Fails if it does not exist.
     pub(crate) async fn run(&self, id: &RunId) -> Result<Run, Failure> {
         match self {
-            Self::Owner(client, _) => Ok(client.run(id).await?.run),
+            Self::Owner(client, _) => Ok(client.call(ReadRun { run_id: id.clone() }).await?.run),
             Self::Disk(records) => records.run(id),
         }
     }
@@ -323,7 +332,9 @@ impl Source {
     ) -> Result<Vec<Permission>, Failure> {
         match self {
             Self::Owner(client, _) => Ok(client
-                .permissions(&PermissionQuery { status, session_id })
+                .call(ListPermissions {
+                    query: PermissionQuery { status, session_id },
+                })
                 .await?
                 .permissions),
             Self::Disk(records) => Ok(records.reader.permissions(&PermissionFilter {
@@ -377,7 +388,9 @@ impl Source {
     ) -> Result<Vec<Question>, Failure> {
         match self {
             Self::Owner(client, _) => Ok(client
-                .questions(&QuestionQuery { status, session_id })
+                .call(ListQuestions {
+                    query: QuestionQuery { status, session_id },
+                })
                 .await?
                 .questions),
             Self::Disk(records) => Ok(records.reader.questions(&QuestionFilter {
@@ -410,11 +423,15 @@ impl Source {
     ) -> Result<Vec<EventRecord>, Failure> {
         match self {
             Self::Owner(client, _) => {
-                let path = format!(
-                    "/api/traces/{}/events?since_event_id={since}&limit={PAGE_EVENTS}",
-                    path_segment(id)
-                );
-                Ok(client.get::<EventPage>(&path).await?.events)
+                let request = ReadEvents {
+                    trace_id: id.clone(),
+                    query: EventQuery {
+                        since_event_id: Some(since),
+                        limit: Some(PAGE_EVENTS),
+                        ..EventQuery::default()
+                    },
+                };
+                Ok(client.call(request).await?.events)
             }
             Self::Disk(records) => Ok(records.reader.events(id, since, PAGE_EVENTS)?),
         }

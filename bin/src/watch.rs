@@ -12,7 +12,11 @@ use soong::{
     ErrorCode, ErrorInfo, StreamItem,
     protocol::{
         Event, EventRecord, ModelEvent, PermissionEvent, PermissionMode, RunId, SubAgentEvent,
-        ToolEvent, api::Accepted,
+        ToolEvent,
+        api::{
+            Accepted, PermissionModeBody,
+            operation::{CancelRun, ReadRun, SetPermissionMode},
+        },
     },
 };
 use soong_client::{Client, EventStream};
@@ -183,17 +187,34 @@ pub(crate) async fn watch(
         Ok(FollowOutcome::Background) => (false, false, Vec::new()),
         Ok(FollowOutcome::Detached(failure)) => return Err(failure),
         Err(failure) => {
-            let _ = tokio::time::timeout(CANCEL_LIMIT, client.cancel(run_id)).await;
+            let _ = tokio::time::timeout(
+                CANCEL_LIMIT,
+                client.call(CancelRun {
+                    run_id: run_id.clone(),
+                }),
+            )
+            .await;
             return Err(failure);
         }
     };
     let run = if interrupted {
-        match tokio::time::timeout(CANCEL_LIMIT, client.run(run_id)).await {
+        match tokio::time::timeout(
+            CANCEL_LIMIT,
+            client.call(ReadRun {
+                run_id: run_id.clone(),
+            }),
+        )
+        .await
+        {
             Ok(run) => run?,
             Err(_) => return Err(no_record(target)),
         }
     } else {
-        client.run(run_id).await?
+        client
+            .call(ReadRun {
+                run_id: run_id.clone(),
+            })
+            .await?
     };
     Ok(FollowedRun {
         run,
@@ -562,7 +583,12 @@ fn cancel(client: &Client, run: &Accepted) {
     let client = client.clone();
     let run = run.run_id.clone();
     tokio::spawn(async move {
-        if let Err(error) = client.cancel(&run).await {
+        if let Err(error) = client
+            .call(CancelRun {
+                run_id: run.clone(),
+            })
+            .await
+        {
             tracing::debug!(%run, %error, "failed to cancel the run");
         }
     });
@@ -573,7 +599,15 @@ fn set_permission_mode(client: &Client, run: &Accepted, mode: PermissionMode) {
     let client = client.clone();
     let session = run.session_id.clone();
     tokio::spawn(async move {
-        if let Err(error) = client.set_permission_mode(session.as_str(), mode).await {
+        if let Err(error) = client
+            .call(SetPermissionMode {
+                session_id: session.clone(),
+                body: PermissionModeBody {
+                    permission_mode: mode,
+                },
+            })
+            .await
+        {
             tracing::debug!(%session, %error, "failed to set the permission mode");
         }
     });

@@ -4,6 +4,7 @@ mod artifact;
 mod error;
 mod health;
 mod home;
+pub mod operation;
 mod permission;
 mod question;
 mod run;
@@ -15,8 +16,8 @@ mod usage;
 
 pub use self::{
     artifact::{
-        ArtifactView, Artifacts, EditBody, EditView, ExportQuery, Format, Stored, Uploaded,
-        VersionQuery, Versions,
+        ArtifactView, Artifacts, EditBody, EditView, ExportQuery, Format, Stored, UPLOAD_NAME,
+        Uploaded, VersionQuery, Versions,
     },
     error::{ErrorBody, ErrorDetail},
     health::{Live, Ready},

@@ -17,14 +17,17 @@ use futures::{
 use http::{Method, header};
 use reqwest::Body;
 use soong_protocol::{
-    Cleanup, CleanupReport, ErrorCode, ErrorInfo, Session, SessionId,
-    api::{EditBody, EditView, NewSessionBody, SessionView, Stored, Uploaded},
+    ErrorCode, ErrorInfo, SessionId,
+    api::{
+        Stored, UPLOAD_NAME, Uploaded,
+        operation::{Endpoint, PutArtifact, UploadArtifacts},
+    },
 };
 
 use tokio::sync::oneshot;
 
 use super::{
-    Client, OwnerRequest, REQUEST_TIMEOUT, connection_lost, json, path_segment, read, read_body,
+    Client, OwnerRequest, REQUEST_TIMEOUT, connection_lost, method, read, read_body, request_path,
     transport::root_cause, unresponsive,
 };
 
@@ -39,27 +42,13 @@ pub struct Download {
     pub body: BoxStream<'static, Result<Bytes, ErrorInfo>>,
 }
 
-/// Returns the path of an artifact's route. `more` is appended as it is, such as a query.
-pub fn artifact_path(session: &SessionId, name: &str, more: &str) -> String {
-    format!(
-        "/api/sessions/{}/artifacts/{}{more}",
-        path_segment(session),
-        path_segment(name)
-    )
-}
-
 impl Client {
-    /// Creates a session before its first run.
-    pub async fn create_session(&self, request: &NewSessionBody) -> Result<Session, ErrorInfo> {
-        let made: SessionView = self.post("/api/sessions", request).await?;
-        Ok(made.session)
-    }
-
     /// Opens a response body as a stream.
-    pub async fn open(&self, path: &str) -> Result<Download, ErrorInfo> {
+    pub async fn open(&self, endpoint: &impl Endpoint) -> Result<Download, ErrorInfo> {
+        let path = request_path(endpoint)?;
         let answer = self.send(OwnerRequest {
             accept: "*/*",
-            ..OwnerRequest::new(Method::GET, path)
+            ..OwnerRequest::new(Method::GET, &path)
         });
         let response = tokio::time::timeout(REQUEST_TIMEOUT, answer)
             .await
@@ -86,14 +75,11 @@ impl Client {
         content_type: &str,
         bytes: UploadStream,
     ) -> Result<Stored, ErrorInfo> {
-        let answer = self
-            .send_content(
-                Method::PUT,
-                &artifact_path(session, name, ""),
-                content_type,
-                bytes,
-            )
-            .await?;
+        let endpoint = PutArtifact {
+            session_id: session.clone(),
+            name: name.to_owned(),
+        };
+        let answer = self.send_content(&endpoint, content_type, bytes).await?;
         read(&read_body(answer).await?)
     }
 
@@ -118,52 +104,23 @@ impl Client {
         let text = |text: String| stream::iter([Ok(Bytes::from(text))]);
         let bytes = text(head).chain(bytes).chain(text(tail)).boxed();
         let content_type = format!("multipart/form-data; boundary={boundary}");
-        let path = artifact_path(session, "upload", "");
-        let answer = self
-            .send_content(Method::POST, &path, &content_type, bytes)
-            .await?;
+        let endpoint = UploadArtifacts {
+            session_id: session.clone(),
+            name: UPLOAD_NAME.to_owned(),
+        };
+        let answer = self.send_content(&endpoint, &content_type, bytes).await?;
         let uploaded: Uploaded = read(&read_body(answer).await?)?;
         Ok(uploaded.first)
     }
 
-    /// Replaces a passage of an artifact's text.
-    pub async fn edit(
-        &self,
-        session: &SessionId,
-        name: &str,
-        request: &EditBody,
-    ) -> Result<EditView, ErrorInfo> {
-        let path = artifact_path(session, name, "");
-        let request = OwnerRequest {
-            body: json(request)?.into(),
-            ..OwnerRequest::new(Method::PATCH, &path)
-        };
-        read(&self.request(request).await?)
-    }
-
-    /// Deletes an artifact with all its versions.
-    pub async fn delete(&self, session: &SessionId, name: &str) -> Result<(), ErrorInfo> {
-        self.request(OwnerRequest::new(
-            Method::DELETE,
-            &artifact_path(session, name, ""),
-        ))
-        .await
-        .map(drop)
-    }
-
-    /// Lists the artifacts that can be deleted, or deletes them.
-    pub async fn clean_up(&self, request: &Cleanup) -> Result<CleanupReport, ErrorInfo> {
-        self.post("/api/cleanup/artifacts", request).await
-    }
-
     /// Sends content without a time limit, then waits for the response.
-    async fn send_content(
+    async fn send_content<E: Endpoint>(
         &self,
-        method: Method,
-        path: &str,
+        endpoint: &E,
         content_type: &str,
         bytes: UploadStream,
     ) -> Result<reqwest::Response, ErrorInfo> {
+        let path = request_path(endpoint)?;
         if content_type.contains(|c: char| !(c.is_ascii_graphic() || c == ' ')) {
             return Err(ErrorInfo::new(
                 ErrorCode::ValidationError,
@@ -180,7 +137,7 @@ impl Client {
         let mut answer = std::pin::pin!(self.send(OwnerRequest {
             body,
             content_type,
-            ..OwnerRequest::new(method, path)
+            ..OwnerRequest::new(method(E::METHOD), &path)
         }));
         let answer = tokio::select! {
             answer = &mut answer => answer,

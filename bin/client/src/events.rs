@@ -13,14 +13,16 @@ use std::{
 use futures::{FutureExt, StreamExt, future::BoxFuture};
 use soong_protocol::{
     ErrorCode, ErrorInfo, EventRecord, StreamItem, TraceId, TraceStatus,
-    api::{EventPage, KEEP_ALIVE_INTERVAL},
+    api::{
+        EventQuery, KEEP_ALIVE_INTERVAL,
+        operation::{ReadEvents, ReadTrace},
+    },
 };
 use tokio::{sync::mpsc, task::AbortHandle, time::Instant};
 
 use super::{
     Client,
     frames::{Frames, SseFrame, frames},
-    path_segment,
 };
 
 /// Maximum time without bytes on a server's stream: two pings, and some time for their delivery.
@@ -42,18 +44,22 @@ pub(super) struct Position {
 }
 
 impl Position {
-    /// Returns the path of the route that continues at this position.
-    pub(super) fn path(&self) -> String {
-        let cursor = if self.tree {
-            "tree=true&since_session_seq"
-        } else {
-            "since_event_id"
+    /// Returns the request that continues at this position.
+    pub(super) fn request(&self, limit: Option<usize>) -> ReadEvents {
+        let mut query = EventQuery {
+            limit,
+            tree: self.tree,
+            ..EventQuery::default()
         };
-        format!(
-            "/api/traces/{}/events?{cursor}={}",
-            path_segment(&self.trace),
-            self.since
-        )
+        if self.tree {
+            query.since_session_seq = Some(self.since);
+        } else {
+            query.since_event_id = Some(self.since);
+        }
+        ReadEvents {
+            trace_id: self.trace.clone(),
+            query,
+        }
     }
 
     fn advance(&mut self, item: &StreamItem) {
@@ -131,8 +137,8 @@ impl EventStream {
     /// Creates a stream that is opened when it is first read, and polled if it stays silent.
     pub(super) fn opening(client: Client, position: Position) -> Self {
         let opening_client = client.clone();
-        let path = position.path();
-        let response = async move { opening_client.open_stream(&path).await }.boxed();
+        let request = position.request(None);
+        let response = async move { opening_client.open_stream(&request).await }.boxed();
         let source = EventSource::Opening {
             response,
             deadline: None,
@@ -281,7 +287,13 @@ enum Page {
 /// Reads the next events.
 async fn page(client: &Client, position: &Position) -> Result<Page, ErrorInfo> {
     // The status is read first: if the run ends in between, the page contains its last event.
-    let status = client.trace(position.trace.as_str()).await?.trace.status;
+    let status = client
+        .call(ReadTrace {
+            trace_id: position.trace.clone(),
+        })
+        .await?
+        .trace
+        .status;
     let events = stored_page(client, position).await?;
     if events.is_empty() && status == TraceStatus::Interrupted {
         return Ok(Page::Interrupted);
@@ -299,9 +311,8 @@ pub(super) async fn stored_page(
     client: &Client,
     position: &Position,
 ) -> Result<Vec<EventRecord>, ErrorInfo> {
-    let page: EventPage = client
-        .get(&format!("{}&limit={PAGE_EVENTS}", position.path()))
-        .await?;
+    let request = position.request(Some(PAGE_EVENTS));
+    let page = client.call(request).await?;
     Ok(page.events)
 }
 
@@ -372,8 +383,8 @@ mod tests {
                 return StatusCode::BAD_GATEWAY.into_response();
             }
             let since = query
-                .split(['&', '='])
-                .find_map(|part| part.parse::<u64>().ok())
+                .split('&')
+                .find_map(|pair| pair.strip_prefix("since_session_seq=")?.parse::<u64>().ok())
                 .unwrap();
             let events: Vec<Value> = (1..=3)
                 .filter(|number| 10 * number > since)

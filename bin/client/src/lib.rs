@@ -15,7 +15,7 @@ mod tree;
 
 use std::{ops::ControlFlow, path::PathBuf, sync::Arc, time::Duration};
 
-pub use artifacts::{Download, UploadStream, artifact_path};
+pub use artifacts::{Download, UploadStream};
 use bytes::Bytes;
 pub use events::EventStream;
 use events::Position;
@@ -25,15 +25,13 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use reqwest::Body;
 use serde::{Serialize, de::DeserializeOwned};
 use soong_protocol::{
-    Decision, ErrorCode, ErrorInfo, EventRecord, Message, Permission, PermissionId, PermissionMode,
-    Question, RunId, SessionId, TraceId,
+    ErrorCode, ErrorInfo, EventRecord, RunId, SessionId, TraceId,
     api::{
-        Accepted, AnswerBody, CLIENT_HEADER, DecisionBody, ErrorBody, ForkBody, HeadBody, HeadView,
-        IDEMPOTENCY_KEY, Messages, PermissionModeBody, PermissionQuery, Permissions, QuestionQuery,
-        Questions, Ready, RunWithOutcome, SessionPage, SessionView, SettingsDigests, StartBody,
-        TraceView,
+        self, Accepted, CLIENT_HEADER, ErrorBody, IDEMPOTENCY_KEY, Ready, SessionQuery, StartBody,
+        operation::{
+            CheckReadiness, Endpoint, ListSessions, Operation, ReadEvents, ReadSession, StartRun,
+        },
     },
-    tree::ActorView,
 };
 use transport::Transport;
 pub use transport::{LocalOwner, Remote, TreeUpdates};
@@ -175,7 +173,7 @@ pub struct Client {
 const CLI_CLIENT: &str = "cli";
 
 /// Encodes a text as one path segment.
-pub fn path_segment(text: impl AsRef<str>) -> String {
+fn path_segment(text: impl AsRef<str>) -> String {
     match text.as_ref() {
         // These would be interpreted as relative path segments.
         "." => "%2E".to_owned(),
@@ -216,7 +214,7 @@ impl Client {
             name: CLI_CLIENT,
             may_poll: false,
         };
-        match tokio::time::timeout(DISCOVERY_TIMEOUT, client.get("/health/ready")).await {
+        match tokio::time::timeout(DISCOVERY_TIMEOUT, client.call(CheckReadiness {})).await {
             Ok(Ok(ready)) => Discovery::Owner(client, ready),
             Ok(Err(error)) if let Some(ready) = Ready::of_failure(&error) => {
                 Discovery::Owner(client, ready)
@@ -234,7 +232,7 @@ impl Client {
             name: CLI_CLIENT,
             may_poll: true,
         };
-        let ready = match client.get("/health/ready").await {
+        let ready = match client.call(CheckReadiness {}).await {
             Ok(ready) => ready,
             Err(error) => match Ready::of_failure(&error) {
                 Some(ready) => ready,
@@ -243,29 +241,39 @@ impl Client {
         };
         // The readiness check requires no token. This request detects a missing or invalid token
         // immediately.
-        match client.get::<SessionPage>("/api/sessions?limit=1").await {
+        match client
+            .call(ListSessions {
+                query: SessionQuery {
+                    limit: Some(1),
+                    ..SessionQuery::default()
+                },
+            })
+            .await
+        {
             Ok(_) => Discovery::Owner(client, ready),
             Err(error) => Discovery::Unreachable(error),
         }
     }
 
-    /// Reads the JSON response of a route.
-    pub async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ErrorInfo> {
-        read(&self.request(OwnerRequest::new(Method::GET, path)).await?)
-    }
-
-    /// Sends a request that has an effect. It is repeated if its connection is lost.
-    async fn post<T: DeserializeOwned>(
-        &self,
-        path: &str,
-        body: &impl Serialize,
-    ) -> Result<T, ErrorInfo> {
-        let body = json(body)?;
-        let mut retry = KeyedRetry::new();
+    /// Executes an operation. One that has an effect is repeated if its connection is lost.
+    ///
+    /// # Errors
+    /// The error of the owner, or `closing` or `home_locked` if it cannot be reached.
+    pub async fn call<O: Operation>(&self, operation: O) -> Result<O::Response, ErrorInfo> {
+        let path = request_path(&operation)?;
+        let body = if O::HAS_BODY {
+            json(operation.body())?
+        } else {
+            Bytes::new()
+        };
+        let mut retry = (O::METHOD == api::operation::Method::Post).then(KeyedRetry::new);
         loop {
             let request = OwnerRequest {
                 body: body.clone().into(),
-                ..OwnerRequest::new(Method::POST, path)
+                ..OwnerRequest::new(method(O::METHOD), &path)
+            };
+            let Some(retry) = &mut retry else {
+                return read_answer::<O>(&self.request(request).await?);
             };
             let answer = self
                 .request(OwnerRequest {
@@ -274,7 +282,7 @@ impl Client {
                 })
                 .await;
             if let ControlFlow::Break(answer) = retry.next_step(answer).await {
-                return read(&answer?);
+                return read_answer::<O>(&answer?);
             }
         }
     }
@@ -288,7 +296,10 @@ impl Client {
 
     /// Starts a run.
     pub async fn start(&self, request: &StartBody) -> Result<Accepted, ErrorInfo> {
-        self.post("/api/traces", request).await
+        self.call(StartRun {
+            body: request.clone(),
+        })
+        .await
     }
 
     /// Starts a run and streams the events of its session from that point on.
@@ -299,7 +310,12 @@ impl Client {
         if self.may_poll {
             // The response to the start must arrive even if a proxy holds back streams.
             let since = match &request.session_id {
-                Some(id) => match self.session(id).await {
+                Some(id) => match self
+                    .call(ReadSession {
+                        session_id: SessionId::new(id.as_str()),
+                    })
+                    .await
+                {
                     Ok(found) => found.session.last_session_seq,
                     Err(error) if error.code == ErrorCode::SessionNotFound => 0,
                     Err(error) => return Err(error),
@@ -327,7 +343,7 @@ impl Client {
     ) -> Result<(Accepted, EventStream), ErrorInfo> {
         let request = OwnerRequest {
             body: body.clone().into(),
-            ..OwnerRequest::new(Method::POST, "/api/traces")
+            ..OwnerRequest::new(Method::POST, StartRun::PATH)
         };
         let mut watch = self
             .stream(OwnerRequest {
@@ -347,164 +363,12 @@ impl Client {
         }
     }
 
-    /// Cancels the active run of a trace.
-    pub async fn stop(&self, trace: &str) -> Result<Accepted, ErrorInfo> {
-        self.post(&format!("/api/traces/{}/stop", path_segment(trace)), &())
-            .await
-    }
-
-    /// Cancels a run.
-    pub async fn cancel(&self, run: &RunId) -> Result<Accepted, ErrorInfo> {
-        self.post(&format!("/api/runs/{}/cancel", path_segment(run)), &())
-            .await
-    }
-
-    /// Reads a run, with its outcome once it has ended.
-    pub async fn run(&self, run: &RunId) -> Result<RunWithOutcome, ErrorInfo> {
-        self.get(&format!("/api/runs/{}", path_segment(run))).await
-    }
-
-    /// Lists questions.
-    pub async fn questions(&self, request: &QuestionQuery) -> Result<Questions, ErrorInfo> {
-        let status = request.status.map(|status| status.as_str());
-        self.get(&list_path(
-            "/api/questions",
-            status,
-            request.session_id.as_ref(),
-        ))
-        .await
-    }
-
-    /// Lists permissions.
-    pub async fn permissions(&self, request: &PermissionQuery) -> Result<Permissions, ErrorInfo> {
-        let status = request.status.map(|status| status.as_str());
-        self.get(&list_path(
-            "/api/permissions",
-            status,
-            request.session_id.as_ref(),
-        ))
-        .await
-    }
-
     /// Returns the same client with another name, which the owner records with its decisions.
     pub fn named(&self, name: &'static str) -> Self {
         Self {
             name,
             ..self.clone()
         }
-    }
-
-    /// Grants or denies permission for a tool call.
-    pub async fn decide(
-        &self,
-        permission: &PermissionId,
-        decision: Decision,
-        reason: Option<String>,
-    ) -> Result<Permission, ErrorInfo> {
-        self.post(
-            &format!("/api/permissions/{}", path_segment(permission)),
-            &DecisionBody { decision, reason },
-        )
-        .await
-    }
-
-    /// Answers a question.
-    pub async fn answer(
-        &self,
-        question: impl AsRef<str>,
-        answer: &str,
-    ) -> Result<Question, ErrorInfo> {
-        let body = AnswerBody {
-            answer: answer.to_owned(),
-        };
-        self.post(&format!("/api/questions/{}", path_segment(question)), &body)
-            .await
-    }
-
-    /// Reads a session.
-    pub async fn session(&self, id: &str) -> Result<SessionView, ErrorInfo> {
-        self.get(&format!("/api/sessions/{}", path_segment(id)))
-            .await
-    }
-
-    /// Deletes a session; returns once it is deleted.
-    pub async fn delete_session(&self, id: &SessionId) -> Result<(), ErrorInfo> {
-        let path = format!("/api/sessions/{}", path_segment(id));
-        self.request(OwnerRequest::new(Method::DELETE, &path))
-            .await
-            .map(drop)
-    }
-
-    /// Creates a session as a copy of another one.
-    pub async fn fork_session(
-        &self,
-        id: &str,
-        request: &ForkBody,
-    ) -> Result<SessionView, ErrorInfo> {
-        self.post(&format!("/api/sessions/{}/fork", path_segment(id)), request)
-            .await
-    }
-
-    /// Moves the head of a session's conversation to another message.
-    pub async fn switch_head(&self, id: &str, sequence: u64) -> Result<HeadView, ErrorInfo> {
-        self.post(
-            &format!("/api/sessions/{}/head", path_segment(id)),
-            &HeadBody { sequence },
-        )
-        .await
-    }
-
-    /// Returns the messages of a trace that lead to its head. A session id means its main trace.
-    pub async fn messages(&self, trace: &str) -> Result<Vec<Message>, ErrorInfo> {
-        let found: Messages = self
-            .get(&format!(
-                "/api/traces/{}/messages?mode=main_path",
-                path_segment(trace)
-            ))
-            .await?;
-        Ok(found.messages)
-    }
-
-    /// Sets the permission mode of the active run of a session.
-    pub async fn set_permission_mode(
-        &self,
-        session: &str,
-        mode: PermissionMode,
-    ) -> Result<(), ErrorInfo> {
-        let path = format!("/api/sessions/{}/permission-mode", path_segment(session));
-        self.post(
-            &path,
-            &PermissionModeBody {
-                permission_mode: mode,
-            },
-        )
-        .await
-        .map(|PermissionModeBody { .. }| ())
-    }
-
-    /// Reads a trace.
-    pub async fn trace(&self, id: &str) -> Result<TraceView, ErrorInfo> {
-        self.get(&format!("/api/traces/{}", path_segment(id))).await
-    }
-
-    /// Reads digests of the settings of the owner.
-    pub async fn settings_digests(&self) -> Result<SettingsDigests, ErrorInfo> {
-        self.get("/api/settings").await
-    }
-
-    /// Reads the supervision tree.
-    pub async fn tree(&self) -> Result<ActorView, ErrorInfo> {
-        self.get("/api/tree").await
-    }
-
-    /// Makes an actor crash, for testing.
-    pub async fn crash_actor(&self, actor_id: &str) -> Result<(), ErrorInfo> {
-        self.post::<serde::de::IgnoredAny>(
-            &format!("/api/tree/{}/kill", path_segment(actor_id)),
-            &(),
-        )
-        .await
-        .map(drop)
     }
 
     /// Streams the events of a trace after event number `since`.
@@ -554,15 +418,16 @@ impl Client {
         if self.may_poll {
             return Ok(EventStream::opening(self.clone(), position));
         }
-        self.stream(OwnerRequest::new(Method::GET, &position.path()))
-            .await
+        let path = request_path(&position.request(None))?;
+        self.stream(OwnerRequest::new(Method::GET, &path)).await
     }
 
     /// Requests a stream of events. Waits for the head of the response without limit.
-    async fn open_stream(&self, path: &str) -> Result<reqwest::Response, ErrorInfo> {
+    async fn open_stream(&self, request: &ReadEvents) -> Result<reqwest::Response, ErrorInfo> {
+        let path = request_path(request)?;
         self.send(OwnerRequest {
             accept: "text/event-stream",
-            ..OwnerRequest::new(Method::GET, path)
+            ..OwnerRequest::new(Method::GET, &path)
         })
         .await
     }
@@ -618,12 +483,33 @@ impl Client {
     }
 }
 
-/// Returns the path of a list of questions or permissions, filtered by status and session.
-fn list_path(path: &str, status: Option<&str>, session: Option<&SessionId>) -> String {
-    let status = status.map(|status| format!("status={status}"));
-    let session = session.map(|id| format!("session_id={}", path_segment(id)));
-    let query: Vec<String> = status.into_iter().chain(session).collect();
-    format!("{path}?{}", query.join("&"))
+/// Returns the path of a request to an endpoint, with its query.
+pub(crate) fn request_path<E: Endpoint>(endpoint: &E) -> Result<String, ErrorInfo> {
+    let mut path = endpoint.path(|value| path_segment(value));
+    let query =
+        serde_urlencoded::to_string(endpoint.query()).map_err(|error| invalid_request(&error))?;
+    if !query.is_empty() {
+        path.push('?');
+        path.push_str(&query);
+    }
+    Ok(path)
+}
+
+fn method(method: api::operation::Method) -> Method {
+    match method {
+        api::operation::Method::Get => Method::GET,
+        api::operation::Method::Post => Method::POST,
+        api::operation::Method::Put => Method::PUT,
+        api::operation::Method::Patch => Method::PATCH,
+        api::operation::Method::Delete => Method::DELETE,
+    }
+}
+
+/// Reads the response of an operation.
+fn read_answer<O: Operation>(bytes: &[u8]) -> Result<O::Response, ErrorInfo> {
+    // A response without content is `()`.
+    let is_empty = O::STATUS == StatusCode::NO_CONTENT.as_u16();
+    read(if is_empty { b"null" } else { bytes })
 }
 
 /// Reads the error of a failed request.
@@ -720,7 +606,12 @@ mod tests {
     async fn dot_segments_are_rejected_before_a_request() {
         let client = Client::in_process(Arc::new(NoOwner));
         for id in [".", ".."] {
-            let error = client.session(id).await.unwrap_err();
+            let error = client
+                .call(ReadSession {
+                    session_id: SessionId::new(id),
+                })
+                .await
+                .unwrap_err();
             assert_eq!(error.code, ErrorCode::ValidationError, "{id}");
         }
     }

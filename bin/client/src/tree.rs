@@ -7,7 +7,14 @@ use std::time::Duration;
 use futures::StreamExt;
 use http::{Method, StatusCode, header};
 use reqwest::Body;
-use soong_protocol::{ErrorCode, ErrorInfo, api::KEEP_ALIVE_INTERVAL, tree::TreeEvent};
+use soong_protocol::{
+    ErrorCode, ErrorInfo,
+    api::{
+        KEEP_ALIVE_INTERVAL,
+        operation::{Endpoint, WatchTree},
+    },
+    tree::TreeEvent,
+};
 use tokio_tungstenite::{
     WebSocketStream,
     tungstenite::{
@@ -46,7 +53,7 @@ impl Client {
             return Ok(TreeWatcher(Updates::InProcess(owner.watch_tree())));
         }
         let opened =
-            tokio::time::timeout(REQUEST_TIMEOUT, self.open_websocket("/api/tree/watch")).await;
+            tokio::time::timeout(REQUEST_TIMEOUT, self.open_websocket(WatchTree::PATH)).await;
         let connection = opened.unwrap_or_else(|_| Err(unresponsive()))?;
         // The whole tree is one message, which may have any size.
         let config = WebSocketConfig::default()

@@ -17,10 +17,15 @@ use soong::{
     artifact::{ArtifactOwner, Cleanup, is_text},
     protocol::{
         Artifact, ArtifactVersion, Session, SessionId, USER_PREFIX,
-        api::{Artifacts, EditBody, Stored, Versions},
+        api::{
+            EditBody, Stored,
+            operation::{
+                CleanUpArtifacts, DeleteArtifact, EditArtifact, ListArtifacts, ListVersions,
+            },
+        },
     },
 };
-use soong_client::{Download, artifact_path};
+use soong_client::Download;
 use soong_server::http::LOCAL;
 use soong_tui::{terminal::TextStyle, text};
 
@@ -177,12 +182,16 @@ async fn execute_change(
             }
         }
         (A::Edit { name, old, new, .. }, Some(session)) => {
-            let request = EditBody {
-                old: old.clone(),
-                new: new.clone(),
+            let request = EditArtifact {
+                session_id: session.clone(),
+                name: name.clone(),
+                body: EditBody {
+                    old: old.clone(),
+                    new: new.clone(),
+                },
             };
             let edited = place
-                .request(async |client| client.edit(&session, name, &request).await)
+                .request(async |client| client.call(request.clone()).await)
                 .await?;
             if json {
                 print::json(&edited)?
@@ -195,9 +204,11 @@ async fn execute_change(
             show::deleted(context, name, artifact.as_ref(), &versions)?;
         }
         (A::Cleanup { .. }, session) => {
-            let request = cleanup_request(options, session);
+            let request = CleanUpArtifacts {
+                body: cleanup_request(options, session),
+            };
             let report = place
-                .request(async |client| client.clean_up(&request).await)
+                .request(async |client| client.call(request.clone()).await)
                 .await?;
             show::cleaned(context, &report)?;
             if !report.failed.is_empty() {
@@ -259,14 +270,23 @@ async fn delete(
     session: &SessionId,
     name: &str,
 ) -> Result<(Option<Artifact>, Vec<ArtifactVersion>), Failure> {
-    let list = artifact_path(session, "", "");
-    let versions = artifact_path(session, name, "/versions");
+    let list = ListArtifacts {
+        session_id: session.clone(),
+    };
+    let versions = ListVersions {
+        session_id: session.clone(),
+        name: name.to_owned(),
+    };
+    let deletion = DeleteArtifact {
+        session_id: session.clone(),
+        name: name.to_owned(),
+    };
     place
         .request(async |client| {
             // The text is not read: it may be the part that is missing.
-            let versions: Versions = client.get(&versions).await?;
-            let all: Artifacts = client.get(list.trim_end_matches('/')).await?;
-            client.delete(session, name).await?;
+            let versions = client.call(versions.clone()).await?;
+            let all = client.call(list.clone()).await?;
+            client.call(deletion.clone()).await?;
             let is_it = |one: &Artifact| one.key() == name || one.artifact_id.as_str() == name;
             Ok((all.artifacts.into_iter().find(is_it), versions.versions))
         })

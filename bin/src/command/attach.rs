@@ -12,7 +12,10 @@ use soong::{
     protocol::{
         ArtifactsConfig, ContentPart, GivenMessage, InputKind, MessageContent, PartFile, Role,
         SessionId,
-        api::{NewSessionBody, StartBody, Stored},
+        api::{
+            NewSessionBody, StartBody, Stored,
+            operation::{CreateSession, ReadSession},
+        },
     },
 };
 use soong_client::Client;
@@ -202,7 +205,12 @@ fn read_stdin(files: &mut [PathBuf], max_bytes: u64) -> Result<TempDir, Failure>
 /// Returns the session of the run, creating it if it does not exist.
 async fn session_for(client: &Client, request: &StartBody) -> Result<SessionId, ErrorInfo> {
     if let Some(id) = &request.session_id {
-        match client.session(id).await {
+        match client
+            .call(ReadSession {
+                session_id: SessionId::new(id.as_str()),
+            })
+            .await
+        {
             Ok(known) => return Ok(known.session.session_id),
             Err(error) if error.code == ErrorCode::SessionNotFound => {}
             Err(error) => return Err(error),
@@ -213,5 +221,9 @@ async fn session_for(client: &Client, request: &StartBody) -> Result<SessionId, 
         project_dir: request.project_dir.clone(),
         ..NewSessionBody::default()
     };
-    Ok(client.create_session(&new).await?.session_id)
+    Ok(client
+        .call(CreateSession { body: new })
+        .await?
+        .session
+        .session_id)
 }

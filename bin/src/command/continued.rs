@@ -5,7 +5,13 @@ use std::path::Path;
 use serde_json::{Map, Value};
 use soong::{
     ErrorCode, ErrorInfo,
-    protocol::{Effort, Session, SessionId, TraceId, api::StartBody},
+    protocol::{
+        Effort, Session, SessionId, TraceId,
+        api::{
+            StartBody,
+            operation::{ReadSession, ReadTrace},
+        },
+    },
 };
 use soong_client::Client;
 
@@ -139,7 +145,12 @@ pub(super) async fn fetch_continued(
 ) -> Result<Session, Failure> {
     if let Some(reference) = reference {
         // Lists do not contain single calls.
-        if let Ok(exact) = client.session(reference).await {
+        if let Ok(exact) = client
+            .call(ReadSession {
+                session_id: SessionId::new(reference),
+            })
+            .await
+        {
             return Ok(exact.session);
         }
         return Ok(reference::find(client.sessions(false).await?, reference)?.0);
@@ -197,7 +208,12 @@ async fn last_params(
     let Some(trace) = request.trace_id.clone().or_else(root) else {
         return Ok(Map::new());
     };
-    match client.trace(trace.as_str()).await {
+    match client
+        .call(ReadTrace {
+            trace_id: trace.clone(),
+        })
+        .await
+    {
         Ok(last) => {
             let mut params = last.trace.llm_params;
             params.remove("temperature");

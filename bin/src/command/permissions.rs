@@ -4,7 +4,13 @@
 use soong::{
     ErrorCode, ErrorInfo,
     permission::already_decided_error,
-    protocol::{Decision, Permission, PermissionMode, PermissionStatus, api::PermissionModeBody},
+    protocol::{
+        Decision, Permission, PermissionMode, PermissionStatus,
+        api::{
+            DecisionBody, PermissionModeBody,
+            operation::{DecidePermission, SetPermissionMode},
+        },
+    },
 };
 use soong_tui::{
     format,
@@ -98,7 +104,16 @@ pub(super) async fn set_mode(
     let source = context.source_to_change().await?;
     let id = source.exact_session(session).await?.session_id;
     match source {
-        Source::Owner(client, _) => client.set_permission_mode(id.as_str(), mode).await?,
+        Source::Owner(client, _) => {
+            client
+                .call(SetPermissionMode {
+                    session_id: id.clone(),
+                    body: PermissionModeBody {
+                        permission_mode: mode,
+                    },
+                })
+                .await?;
+        }
         Source::Disk(_) => {
             let message = format!(
                 "session {id} has no active run: give the mode with its next run; one that is resumed keeps its mode"
@@ -139,7 +154,10 @@ pub(super) async fn decide(
     let decided = async {
         let asked = taker
             .client()
-            .decide(&asked.permission_id, decision, reason)
+            .call(DecidePermission {
+                permission_id: asked.permission_id.clone(),
+                body: DecisionBody { decision, reason },
+            })
             .await?;
         let more =
             questions::describe_open_requests(taker.client(), &asked.session_id, &soong).await?;

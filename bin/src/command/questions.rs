@@ -2,7 +2,10 @@
 
 use soong::{
     ErrorCode, RecoveryPolicy, already_decided,
-    protocol::{Question, QuestionStatus, SessionId},
+    protocol::{
+        Question, QuestionId, QuestionStatus, SessionId,
+        api::{AnswerBody, operation::AnswerQuestion},
+    },
 };
 use soong_client::{Client, Discovery};
 use soong_tui::{format, request::UserRequest, terminal::TextStyle, text};
@@ -206,7 +209,13 @@ pub(super) async fn answer(context: &Context<'_>, id: &str, answer: &str) -> Res
         context.global.url.as_deref(),
     );
     let answered = async {
-        let question = taker.client().answer(id, &answer).await?;
+        let question = taker
+            .client()
+            .call(AnswerQuestion {
+                question_id: QuestionId::new(id),
+                body: AnswerBody { answer },
+            })
+            .await?;
         let more = describe_open_requests(taker.client(), &question.session_id, &soong).await?;
         Ok::<_, Failure>((question, more))
     };

@@ -10,7 +10,10 @@ use soong::{
     ErrorCode,
     protocol::{
         Session, TraceId, TraceStatus,
-        api::{Accepted, SettingUpdate, StartBody},
+        api::{
+            Accepted, SettingUpdate, StartBody,
+            operation::{ReadSession, ReadTrace},
+        },
     },
 };
 use soong_client::{Client, Discovery};
@@ -341,8 +344,18 @@ pub(super) async fn session_of(
     client: &Client,
     trace: &str,
 ) -> Result<(Session, Option<TraceId>), Failure> {
-    let trace = client.trace(trace).await?.trace;
-    let session = client.session(trace.session_id.as_str()).await?.session;
+    let trace = client
+        .call(ReadTrace {
+            trace_id: TraceId::new(trace),
+        })
+        .await?
+        .trace;
+    let session = client
+        .call(ReadSession {
+            session_id: trace.session_id.clone(),
+        })
+        .await?
+        .session;
     Ok((session, trace.parent_trace_id.map(|_| trace.trace_id)))
 }
 

@@ -7,7 +7,10 @@ use soong::{
     ErrorCode, ErrorInfo, RecoveryPolicy, RuntimeBuilder, SessionFilter, StreamItem,
     protocol::{
         RecoveryMode, RunId, SessionId,
-        api::{Accepted, StartBody},
+        api::{
+            Accepted, StartBody,
+            operation::{ReadRun, ReadSession, ReadSettingsDigests},
+        },
     },
 };
 use soong_client::{Client, EventStream};
@@ -169,7 +172,7 @@ impl<'a> RuntimeSession<'a> {
         if self.context.remote.is_some() {
             return Ok(Vec::new());
         }
-        let owner_digests = match client.settings_digests().await {
+        let owner_digests = match client.call(ReadSettingsDigests {}).await {
             // Of an earlier version, or it is exiting: the next request finds the next owner.
             Err(error) if matches!(error.code, ErrorCode::RouteNotFound | ErrorCode::Closing) => {
                 return Ok(Vec::new());
@@ -345,7 +348,13 @@ impl<'a> RuntimeSession<'a> {
 
     /// Returns the short name of a session for a hint, or its id if it cannot be read.
     pub(super) async fn session_name(&self, id: &SessionId) -> String {
-        match self.client().session(id.as_str()).await {
+        match self
+            .client()
+            .call(ReadSession {
+                session_id: id.clone(),
+            })
+            .await
+        {
             Ok(view) => view.session.short_name().to_owned(),
             Err(_) => id.to_string(),
         }
@@ -433,7 +442,7 @@ impl<'a> RuntimeSession<'a> {
         }
         // A run that is resumed has its task and its agent from an earlier request.
         let record = tokio::select! {
-            record = client.run(&run.run_id) => record.ok().map(|view| view.run),
+            record = client.call(ReadRun { run_id: run.run_id.clone() }) => record.ok().map(|view| view.run),
             // It is handled below.
             () = self.interrupt.first() => None,
         };
@@ -605,7 +614,14 @@ async fn resume_in_background(
     session: &SessionId,
 ) -> Result<bool, Failure> {
     let client = host::connect_or_spawn(context, home).await?;
-    let is_active = client.session(session.as_str()).await?.session.live_runs > 0;
+    let is_active = client
+        .call(ReadSession {
+            session_id: session.clone(),
+        })
+        .await?
+        .session
+        .live_runs
+        > 0;
     if is_active {
         client
             .start(&StartBody {

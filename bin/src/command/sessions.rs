@@ -6,7 +6,10 @@ mod cleanup;
 use std::collections::HashSet;
 
 use serde_json::json;
-use soong::protocol::{Artifact, ArtifactScope, Session, SessionId, Trace, api::ForkBody};
+use soong::protocol::{
+    Artifact, ArtifactScope, Session, SessionId, Trace,
+    api::{ForkBody, operation::DeleteSession},
+};
 use soong_tui::{format, request::UserRequest, table::Column, terminal::TextStyle, text};
 
 use super::{
@@ -62,7 +65,7 @@ pub(super) async fn sessions(
                 name: name.clone(),
             };
             let id = source.session(id).await?.session_id;
-            branch::fork(context, source, id.as_str(), &request).await
+            branch::fork(context, source, id.as_str(), request).await
         }
         cli::Sessions::Switch { id, sequence } => {
             let id = source.exact_session(id).await?.session_id;
@@ -100,7 +103,12 @@ async fn delete(context: &Context<'_>, source: Source, id: &str) -> Result<Exit,
         builder(context, &home, &settings)
     })
     .await?;
-    let deleted = reached.client().delete_session(&session.session_id).await;
+    let deleted = reached
+        .client()
+        .call(DeleteSession {
+            session_id: session.session_id.clone(),
+        })
+        .await;
     if let Some(owner) = reached.into_owner() {
         owner.close().await;
     }

@@ -13,7 +13,10 @@ use soong::{
     ErrorCode, StreamItem,
     protocol::{
         GoalTree, Reflection, Session, Trace,
-        api::{StartBody, TraceView},
+        api::{
+            StartBody, TraceView,
+            operation::{ReadRun, StopTrace},
+        },
     },
 };
 use soong_client::Client;
@@ -385,9 +388,20 @@ async fn stop_run(
     let mut events = client
         .trace_events(&trace.trace_id, trace.last_event_id)
         .await?;
-    let stopped = client.stop(id.as_str()).await?;
+    let stopped = client
+        .call(StopTrace {
+            trace_id: id.clone(),
+        })
+        .await?;
     // The end may have been recorded before the event stream was opened.
-    let mut has_ended = client.run(&stopped.run_id).await?.run.status.is_terminal();
+    let mut has_ended = client
+        .call(ReadRun {
+            run_id: stopped.run_id.clone(),
+        })
+        .await?
+        .run
+        .status
+        .is_terminal();
     while !has_ended {
         match events.next().await {
             Some(Ok(StreamItem::Event(record))) => {
@@ -405,7 +419,11 @@ async fn stop_run(
             }
         }
     }
-    let run = client.run(&stopped.run_id).await?;
+    let run = client
+        .call(ReadRun {
+            run_id: stopped.run_id.clone(),
+        })
+        .await?;
     if context.global.json {
         print::json(&run)?;
     } else {

@@ -7,7 +7,14 @@ use futures::StreamExt;
 use serde_json::{Value, json};
 use soong::{
     ActorView,
-    protocol::{Run, Session, api::Ready, tree::ActorKind},
+    protocol::{
+        Run, Session, SessionId,
+        api::{
+            Ready,
+            operation::{ReadSession, ReadTree},
+        },
+        tree::ActorKind,
+    },
 };
 use soong_client::{Client, socket};
 use soong_tui::{
@@ -42,7 +49,7 @@ pub(super) async fn tree(context: &Context<'_>, by_supervision: bool) -> Result<
     }
     match context.source().await? {
         Source::Owner(client, ready) => {
-            let root = client.tree().await?;
+            let root = client.call(ReadTree {}).await?;
             let sessions = if context.global.json {
                 Vec::new()
             } else {
@@ -67,7 +74,12 @@ async fn read_sessions(client: &Client, root: &ActorView) -> Vec<Session> {
         }
     }
     let reads = futures::stream::iter(ids)
-        .map(|id| client.session(id))
+        .map(async |id| {
+            let request = ReadSession {
+                session_id: SessionId::new(id.as_str()),
+            };
+            client.call(request).await
+        })
         .buffer_unordered(CONCURRENT_READS);
     let read = reads
         .filter_map(async |read| read.ok().map(|view| view.session))

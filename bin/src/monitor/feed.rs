@@ -9,10 +9,16 @@ use soong::{
     ErrorCode, ErrorInfo, MessagePath,
     protocol::{
         Decision, RunId,
-        api::{ArtifactView, Artifacts, Ready},
+        api::{
+            AnswerBody, DecisionBody, Ready,
+            operation::{
+                AnswerQuestion, CancelRun, CheckReadiness, CrashActor, DecidePermission,
+                ListArtifacts, ReadArtifact, ReadRun, ReadSession, ReadTrace,
+            },
+        },
     },
 };
-use soong_client::{Address, Client, Discovery, artifact_path, path_segment, unresponsive};
+use soong_client::{Address, Client, Discovery, unresponsive};
 use soong_tui::{
     format,
     monitor::{
@@ -140,11 +146,21 @@ async fn execute_request(
             MonitorInput::Read(want, Box::new(content))
         }
         MonitorRequest::ReadRun(run) => {
-            let read = client.run(&run).await.map(|view| view.run);
+            let read = client
+                .call(ReadRun {
+                    run_id: run.clone(),
+                })
+                .await
+                .map(|view| view.run);
             MonitorInput::Record(run, Box::new(read))
         }
         MonitorRequest::ReadSession(id) => {
-            let read = client.session(id.as_str()).await.map(|view| view.session);
+            let read = client
+                .call(ReadSession {
+                    session_id: id.clone(),
+                })
+                .await
+                .map(|view| view.session);
             MonitorInput::Session(id, Box::new(read))
         }
         MonitorRequest::ReadAsks => MonitorInput::PendingRequests(
@@ -195,7 +211,7 @@ async fn follow(
 
 async fn reach(whom: &TreeSource) -> Result<(Client, Ready), String> {
     match whom {
-        TreeSource::Connected(client) => match client.get::<Ready>("/health/ready").await {
+        TreeSource::Connected(client) => match client.call(CheckReadiness {}).await {
             Ok(ready) => Ok((client.clone(), ready)),
             Err(error) => match Ready::of_failure(&error) {
                 Some(ready) => Ok((client.clone(), ready)),
@@ -253,8 +269,14 @@ async fn read(
 ) -> Result<ReadContent, ErrorInfo> {
     Ok(match want.need {
         RecordKind::Facts => {
-            let (run, trace) =
-                tokio::try_join!(client.run(&want.run), client.trace(want.trace.as_str()))?;
+            let (run, trace) = tokio::try_join!(
+                client.call(ReadRun {
+                    run_id: want.run.clone()
+                }),
+                client.call(ReadTrace {
+                    trace_id: want.trace.clone()
+                })
+            )?;
             ReadContent::Facts(Box::new(RunFacts { run, trace }))
         }
         RecordKind::Events => events(source, client, want).await?,
@@ -271,12 +293,18 @@ async fn read(
             ReadContent::Messages(all.into_iter().zip(marks).collect())
         }
         RecordKind::Artifacts => {
-            let path = format!("/api/sessions/{}/artifacts", path_segment(&want.session));
-            ReadContent::Artifacts(client.get::<Artifacts>(&path).await?.artifacts)
+            let request = ListArtifacts {
+                session_id: want.session.clone(),
+            };
+            ReadContent::Artifacts(client.call(request).await?.artifacts)
         }
         RecordKind::Preview => {
             let name = want.artifact.clone().unwrap_or_default();
-            let view: ArtifactView = client.get(&artifact_path(&want.session, &name, "")).await?;
+            let request = ReadArtifact {
+                session_id: want.session.clone(),
+                name: name.clone(),
+            };
+            let view = client.call(request).await?;
             let lines = match view.content {
                 Some(text) => preview_lines(&text),
                 None => vec![format!(
@@ -296,7 +324,12 @@ async fn events(
     want: &ReadRequest,
 ) -> Result<ReadContent, ErrorInfo> {
     let newest = async || {
-        let trace = client.trace(want.trace.as_str()).await?.trace;
+        let trace = client
+            .call(ReadTrace {
+                trace_id: want.trace.clone(),
+            })
+            .await?
+            .trace;
         let newest = trace.last_event_id.saturating_sub(NEWEST_EVENTS);
         // The events of a session whose id was used before do not begin with 1.
         Ok::<u64, ErrorInfo>(if newest < trace.first_event_id {
@@ -361,7 +394,12 @@ async fn execute_command(
     match command {
         Command::Cancel(runs) => cancel(client, runs).await,
         Command::Kill(actor) => {
-            client.crash_actor(&actor).await.map_err(said)?;
+            client
+                .call(CrashActor {
+                    actor_id: actor.clone(),
+                })
+                .await
+                .map_err(said)?;
             Ok(format!("crashed {actor}; its supervisor restarts it"))
         }
         Command::Decide {
@@ -371,7 +409,10 @@ async fn execute_command(
         } => {
             client
                 .named("monitor")
-                .decide(&id, decision, reason)
+                .call(DecidePermission {
+                    permission_id: id,
+                    body: DecisionBody { decision, reason },
+                })
                 .await
                 .map_err(said)?;
             Ok(match decision {
@@ -382,7 +423,10 @@ async fn execute_command(
             .to_owned())
         }
         Command::Answer { id, text } => client
-            .answer(&id, &text)
+            .call(AnswerQuestion {
+                question_id: id,
+                body: AnswerBody { answer: text },
+            })
             .await
             .map(|_| "answered".to_owned())
             .map_err(said),
@@ -398,7 +442,13 @@ async fn execute_command(
 async fn cancel(client: &Client, runs: Vec<RunId>) -> Result<String, String> {
     let mut failed = None;
     // Concurrently, because each request waits for a commit.
-    for cancelled in futures::future::join_all(runs.iter().map(|run| client.cancel(run))).await {
+    let requests = runs.iter().map(async |run_id| {
+        let request = CancelRun {
+            run_id: run_id.clone(),
+        };
+        client.call(request).await
+    });
+    for cancelled in futures::future::join_all(requests).await {
         match cancelled {
             // The run has ended in the meantime.
             Err(error) if error.code == ErrorCode::NothingRunning => {}

@@ -10,7 +10,8 @@ use std::time::Duration;
 use soong::{
     ActorView, StreamItem,
     protocol::{
-        Delta, Event, PermissionEvent, PermissionMode, RunId, Timestamp, ToolEvent, api::Accepted,
+        Delta, Event, PermissionEvent, PermissionMode, RunId, Timestamp, ToolEvent,
+        api::{Accepted, operation::ReadTree},
     },
 };
 use soong_client::Client;
@@ -360,7 +361,7 @@ impl LiveDisplay {
                 let client = client.clone();
                 tokio::spawn(async move {
                     let start = Instant::now();
-                    if let Ok(tree) = client.tree().await {
+                    if let Ok(tree) = client.call(ReadTree {}).await {
                         let _ = sender.send((tree, start.elapsed()));
                     }
                 });

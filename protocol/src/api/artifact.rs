@@ -4,8 +4,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Artifact, ArtifactId, ArtifactVersion, MatchLayer};
 
+/// Artifact name in the path of multipart uploads.
+pub const UPLOAD_NAME: &str = "upload";
+
 /// List of artifacts.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Artifacts {
     /// The artifacts, sorted by name.
@@ -13,7 +16,7 @@ pub struct Artifacts {
 }
 
 /// An artifact with its current content.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ArtifactView {
     /// The artifact's current record.
@@ -26,7 +29,7 @@ pub struct ArtifactView {
 }
 
 /// Stored versions of an artifact.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Versions {
     /// Stored versions, oldest first.
@@ -34,7 +37,7 @@ pub struct Versions {
 }
 
 /// Edit of an artifact's text.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct EditBody {
@@ -45,7 +48,7 @@ pub struct EditBody {
 }
 
 /// Result of an edit.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct EditView {
     /// Current version of the artifact after the edit.
@@ -89,7 +92,7 @@ impl From<Artifact> for Stored {
 
 /// The artifacts that an upload stored. The fields of the first one are also at the top level, as
 /// in the response to a PUT, because most uploads are one file.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Uploaded {
     /// The first artifact.
@@ -100,7 +103,7 @@ pub struct Uploaded {
 }
 
 /// Query of the content route.
-#[derive(Debug, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::IntoParams))]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(feature = "openapi", into_params(parameter_in = Query))]
@@ -111,7 +114,7 @@ pub struct VersionQuery {
 }
 
 /// Query of the export route.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::IntoParams))]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(feature = "openapi", into_params(parameter_in = Query))]

@@ -6,7 +6,7 @@ use serde_json::Value;
 use crate::{ErrorCode, ErrorInfo};
 
 /// Body of every error response.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ErrorBody {
     /// The error.
@@ -14,7 +14,7 @@ pub struct ErrorBody {
 }
 
 /// An error like [`ErrorInfo`], in which `details` is always present.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ErrorDetail {
     code: ErrorCode,

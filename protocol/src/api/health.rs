@@ -40,7 +40,7 @@ impl Ready {
 }
 
 /// Liveness of the process.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Live {
     /// `live`.

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::{Experience, Preset};
 
 /// Experiences of the caller's runs.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Experiences {
     /// The experiences.
@@ -15,7 +15,7 @@ pub struct Experiences {
 }
 
 /// A skill.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct SkillView {
     /// Its name.
@@ -34,7 +34,7 @@ pub struct SkillView {
 }
 
 /// The skills of the home.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct SkillList {
     /// The skills.
@@ -42,7 +42,7 @@ pub struct SkillList {
 }
 
 /// A preset with its tools and its origin.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct PresetView {
     /// The preset.
@@ -60,7 +60,7 @@ pub struct PresetView {
 }
 
 /// List of presets.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct PresetList {
     /// The presets.

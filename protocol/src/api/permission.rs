@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::{Decision, Permission, PermissionStatus, SessionId};
 
 /// Filters for permissions. Without filters, all permissions are returned.
-#[derive(Debug, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::IntoParams))]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(feature = "openapi", into_params(parameter_in = Query))]
@@ -19,7 +19,7 @@ pub struct PermissionQuery {
 }
 
 /// List of permissions.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Permissions {
     /// The permissions, oldest first.
@@ -27,7 +27,7 @@ pub struct Permissions {
 }
 
 /// A decision.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct DecisionBody {

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::{Question, QuestionStatus, SessionId};
 
 /// Filters for questions. Without filters, all questions are returned.
-#[derive(Debug, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::IntoParams))]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(feature = "openapi", into_params(parameter_in = Query))]
@@ -19,7 +19,7 @@ pub struct QuestionQuery {
 }
 
 /// List of questions.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Questions {
     /// The questions, oldest first.
@@ -30,7 +30,7 @@ pub struct Questions {
 }
 
 /// An answer.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct AnswerBody {

@@ -317,7 +317,7 @@ pub struct ChildrenBody {
 }
 
 /// The added children, in the order of their tasks.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ChildrenView {
     /// The children.

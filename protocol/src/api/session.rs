@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::{PermissionMode, Session};
 
 /// A page of sessions, newest first.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct SessionPage {
     /// The sessions, newest first.
@@ -17,7 +17,7 @@ pub struct SessionPage {
 }
 
 /// A session.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct SessionView {
     /// The session.
@@ -25,7 +25,7 @@ pub struct SessionView {
 }
 
 /// A session to create before its first run.
-#[derive(Debug, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct NewSessionBody {
@@ -49,7 +49,7 @@ pub struct NewSessionBody {
 }
 
 /// Options of a fork.
-#[derive(Debug, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ForkBody {
@@ -65,7 +65,7 @@ pub struct ForkBody {
 }
 
 /// The message from which a conversation continues.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct HeadBody {
@@ -74,7 +74,7 @@ pub struct HeadBody {
 }
 
 /// The permission mode of the active run of a session.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct PermissionModeBody {
@@ -83,7 +83,7 @@ pub struct PermissionModeBody {
 }
 
 /// Head of a conversation after a switch.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct HeadView {
     /// Sequence number of the new head.
@@ -97,7 +97,7 @@ pub struct HeadView {
 }
 
 /// Selects a page of a list.
-#[derive(Debug, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::IntoParams))]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(feature = "openapi", into_params(parameter_in = Query))]

@@ -9,7 +9,7 @@ use crate::{
 };
 
 /// A page of traces, newest first.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct TracePage {
     /// The traces, newest first.
@@ -19,7 +19,7 @@ pub struct TracePage {
 }
 
 /// A trace with its goals and sub-traces.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct TraceView {
     /// The trace.
@@ -31,7 +31,7 @@ pub struct TraceView {
 }
 
 /// List of messages.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Messages {
     /// The messages, oldest first.
@@ -39,7 +39,7 @@ pub struct Messages {
 }
 
 /// A page of events, in order.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct EventPage {
     /// The events, oldest first.
@@ -56,7 +56,7 @@ pub const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(15);
 pub const ERROR_FRAME: &str = "error";
 
 /// Filters for traces, and the selected page.
-#[derive(Debug, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::IntoParams))]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(feature = "openapi", into_params(parameter_in = Query))]
@@ -103,7 +103,7 @@ pub enum PathName {
 }
 
 /// Selects messages of a trace.
-#[derive(Debug, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::IntoParams))]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(feature = "openapi", into_params(parameter_in = Query))]
@@ -118,7 +118,7 @@ pub struct MessageQuery {
 }
 
 /// Position in the events of a trace or of its session.
-#[derive(Debug, Default, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::IntoParams))]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(feature = "openapi", into_params(parameter_in = Query))]

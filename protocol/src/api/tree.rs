@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 /// An actor that was made to crash.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Killed {
     /// Id of the actor.

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::{Timestamp, UsageBy};
 
 /// Grouping and period of the sums.
-#[derive(Debug, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::IntoParams))]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(feature = "openapi", into_params(parameter_in = Query))]

@@ -18,8 +18,8 @@ use soong::{
     protocol::{
         ArtifactVersion, SessionId,
         api::{
-            ArtifactView, Artifacts, EditBody, EditView, ExportQuery, Format, Stored, VersionQuery,
-            Versions,
+            ArtifactView, Artifacts, EditBody, EditView, ExportQuery, Format, Stored, UPLOAD_NAME,
+            VersionQuery, Versions,
         },
     },
 };
@@ -35,8 +35,6 @@ use super::{
 
 /// MIME type of a request body without a `Content-Type`.
 const OCTET_STREAM: &str = "application/octet-stream";
-/// Path segment that takes the place of the artifact name in the route for multipart uploads.
-pub(super) const UPLOAD: &str = "upload";
 /// MIME type of `.docx` files.
 const DOCX: &str = "application/vnd.openxmlformats-officedocument.wordprocessingml.document";
 /// Characters that are percent-encoded in an extended header parameter (RFC 5987).
@@ -261,7 +259,7 @@ pub(super) async fn upload(
     Path((session, name)): ArtifactPath,
     request: Request,
 ) -> Result<Response, ApiError> {
-    if name != UPLOAD {
+    if name != UPLOAD_NAME {
         let refused = super::wrong_method(request.method().clone(), request.uri().clone()).await;
         return Ok(([(header::ALLOW, "GET,HEAD,PUT,PATCH,DELETE")], refused).into_response());
     }

@@ -8,7 +8,7 @@ mod generators;
 use std::{collections::BTreeSet, path::Path};
 
 use serde_json::Value;
-use soong::protocol::api::{ErrorBody, IDEMPOTENCY_KEY};
+use soong::protocol::api::{ErrorBody, IDEMPOTENCY_KEY, UPLOAD_NAME};
 use utoipa::{
     OpenApi, PartialSchema, ToSchema,
     openapi::{
@@ -19,11 +19,8 @@ use utoipa::{
 };
 
 use super::{
-    artifact::{self, UPLOAD},
-    call, health,
-    keyed::MAX_KEY_BYTES,
-    memory, metrics, permission, preset, question, run, session, settings, stream, task, trace,
-    tree, usage, watch,
+    artifact, call, health, keyed::MAX_KEY_BYTES, memory, metrics, permission, preset, question,
+    run, session, settings, stream, task, trace, tree, usage, watch,
 };
 
 const ABOUT: &str = "\
@@ -174,7 +171,7 @@ fn add_common_parts(document: &mut utoipa::openapi::OpenApi) {
         .get_mut(one)
         .and_then(|item| item.post.take())
     {
-        let path = one.replace("{name}", UPLOAD);
+        let path = one.replace("{name}", UPLOAD_NAME);
         document
             .paths
             .paths
@@ -384,7 +381,7 @@ fn each_route_is_documented() {
         .filter(|part| part.starts_with('/') && !part.contains(' '))
         .collect();
     // A path of its own in the document, but not for the router.
-    let upload = format!("/artifacts/{UPLOAD}");
+    let upload = format!("/artifacts/{UPLOAD_NAME}");
     let documented: BTreeSet<&str> = documented
         .filter(|path| !path.ends_with(&upload))
         .chain(["/", "/openapi.json"])

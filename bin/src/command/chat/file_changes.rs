@@ -19,10 +19,11 @@ use soong::{
     protocol::{
         ArtifactEvent, Event, EventRecord, FileChange, MessageEvent, PreviousContent, SessionId,
         ToolEvent, TraceId,
+        api::{VersionQuery, operation::ReadContent},
     },
     tool::{self, sha256},
 };
-use soong_client::{Client, artifact_path};
+use soong_client::Client;
 use soong_tui::{format, text};
 
 use crate::exit::{Exit, Failure};
@@ -284,11 +285,11 @@ async fn load(
     previous: &PreviousContent,
 ) -> Result<Option<Bytes>, Failure> {
     let mut body = match client
-        .open(&artifact_path(
-            session,
-            previous.artifact_id.as_str(),
-            "/content",
-        ))
+        .open(&ReadContent {
+            session_id: session.clone(),
+            name: previous.artifact_id.to_string(),
+            query: VersionQuery::default(),
+        })
         .await
     {
         Ok(found) => found.body,

@@ -1,7 +1,13 @@
 //! Moves the head of a conversation: to before one of the user's messages, to any message, or to a
 //! copy of the session.
 
-use soong::protocol::{Message, SessionId, api::ForkBody};
+use soong::protocol::{
+    Message, SessionId, TraceId,
+    api::{
+        ForkBody, HeadBody, MessageQuery,
+        operation::{ForkSession, ReadMessages, SwitchHead},
+    },
+};
 use soong_tui::{format, text};
 
 use super::{
@@ -54,7 +60,10 @@ impl Conversation<'_> {
         };
         let head = place
             .client()
-            .switch_head(session, sequence)
+            .call(SwitchHead {
+                session_id: SessionId::new(session.as_str()),
+                body: HeadBody { sequence },
+            })
             .await
             .map_err(|error| refused(session, error))?;
         describe_head("the conversation", &head)
@@ -77,7 +86,10 @@ impl Conversation<'_> {
         };
         let made = place
             .client()
-            .fork_session(session, &body)
+            .call(ForkSession {
+                session_id: SessionId::new(session.as_str()),
+                body,
+            })
             .await
             .map_err(|error| refused(session, error))?;
         let before = place.session_name(&SessionId::new(session.as_str())).await;
@@ -142,7 +154,11 @@ impl Conversation<'_> {
         let Some(session) = &self.next_request.session_id else {
             return Ok(Vec::new());
         };
-        Ok(place.client().messages(session).await?)
+        let request = ReadMessages {
+            trace_id: TraceId::new(session.as_str()),
+            query: MessageQuery::default(),
+        };
+        Ok(place.client().call(request).await?.messages)
     }
 
     /// Goes back to before one of the user's messages. If agents have changed files since, the user

@@ -2,7 +2,10 @@
 
 use std::path::Path;
 
-use soong::protocol::{PermissionMode, RunMode, SessionId};
+use soong::protocol::{
+    PermissionMode, RunMode, SessionId, TraceId,
+    api::operation::{ReadSession, ReadTrace},
+};
 use soong_tui::{markdown::PageFormat, terminal::TextStyle, text};
 
 use super::conversation::Conversation;
@@ -76,8 +79,20 @@ impl Conversation<'_> {
         // A session that does not exist yet begins with the first message.
         let (continued, last) = match &self.next_request.session_id {
             Some(session) => (
-                place.client().session(session).await.ok(),
-                place.client().trace(session).await.ok(),
+                place
+                    .client()
+                    .call(ReadSession {
+                        session_id: SessionId::new(session.as_str()),
+                    })
+                    .await
+                    .ok(),
+                place
+                    .client()
+                    .call(ReadTrace {
+                        trace_id: TraceId::new(session.as_str()),
+                    })
+                    .await
+                    .ok(),
             ),
             None => (None, None),
         };

@@ -3,7 +3,13 @@
 
 use soong::{
     ErrorCode,
-    protocol::api::{ForkBody, HeadView},
+    protocol::{
+        SessionId,
+        api::{
+            ForkBody, HeadBody, HeadView,
+            operation::{ForkSession, SwitchHead},
+        },
+    },
 };
 use soong_client::Client;
 use soong_tui::{format, terminal::TextStyle, text};
@@ -22,10 +28,14 @@ pub(super) async fn fork(
     context: &Context<'_>,
     source: Source,
     id: &str,
-    request: &ForkBody,
+    options: ForkBody,
 ) -> Result<Exit, Failure> {
+    let request = ForkSession {
+        session_id: SessionId::new(id),
+        body: options,
+    };
     let made = with_owner(context, source, id, async |client| {
-        client.fork_session(id, request).await
+        client.call(request.clone()).await
     })
     .await?
     .session;
@@ -53,8 +63,12 @@ pub(super) async fn switch(
     id: &str,
     sequence: u64,
 ) -> Result<Exit, Failure> {
+    let request = SwitchHead {
+        session_id: SessionId::new(id),
+        body: HeadBody { sequence },
+    };
     let head = with_owner(context, source, id, async |client| {
-        client.switch_head(id, sequence).await
+        client.call(request.clone()).await
     })
     .await?;
     if context.global.json {

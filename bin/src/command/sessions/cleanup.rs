@@ -7,7 +7,10 @@ use std::time::Duration;
 
 use soong::{
     ErrorCode, ErrorInfo, SessionCleanup, SessionCleanupFailure, SessionCleanupReport,
-    protocol::{Session, SessionId},
+    protocol::{
+        Session, SessionId,
+        api::operation::{DeleteSession, ReadSession},
+    },
 };
 use soong_client::Client;
 use soong_tui::{format, screen::now, table::Column, text};
@@ -121,14 +124,21 @@ async fn delete_all(
 
 /// Deletes a session, unless it is gone or has new events. Returns whether it was deleted.
 async fn delete(client: &Client, session: &Session) -> Result<bool, ErrorInfo> {
-    match client.session(session.session_id.as_str()).await {
+    match client
+        .call(ReadSession {
+            session_id: session.session_id.clone(),
+        })
+        .await
+    {
         Ok(now) if now.session.last_session_seq == session.last_session_seq => {}
         Ok(_) => return Ok(false),
         Err(error) if error.code == ErrorCode::SessionNotFound => return Ok(false),
         Err(error) => return Err(error),
     }
     client
-        .delete_session(&session.session_id)
+        .call(DeleteSession {
+            session_id: session.session_id.clone(),
+        })
         .await
         .map(|()| true)
 }

@@ -2,7 +2,10 @@
 
 use soong::{
     ErrorCode, ErrorInfo, StreamItem,
-    protocol::{EventRecord, TraceId, TraceStatus},
+    protocol::{
+        EventRecord, TraceId, TraceStatus,
+        api::operation::{ReadSession, ReadTrace},
+    },
 };
 use soong_client::Client;
 use soong_tui::text;
@@ -111,13 +114,24 @@ fn resume_advice(context: &Context<'_>, id: &str) -> String {
 
 /// Returns whether a run of the trace is active or queued, or `None` if the owner process is gone.
 async fn is_active(client: &Client, id: &str) -> Result<Option<bool>, Failure> {
-    match client.trace(id).await {
+    match client
+        .call(ReadTrace {
+            trace_id: TraceId::new(id),
+        })
+        .await
+    {
         Err(error) if error.code == ErrorCode::Closing => Ok(None),
         found => {
             let trace = found?.trace;
             // A reflection run does not change the status of its trace, so the session's live runs
             // decide.
-            let session = async || client.session(trace.session_id.as_str()).await;
+            let session = async || {
+                client
+                    .call(ReadSession {
+                        session_id: trace.session_id.clone(),
+                    })
+                    .await
+            };
             if trace.status.is_open() || trace.parent_trace_id.is_some() {
                 Ok(Some(trace.status == TraceStatus::Running))
             } else {

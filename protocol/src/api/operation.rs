@@ -1,0 +1,354 @@
+//! The operations of a home, each declared once: method, path, query, body and response.
+//!
+//! Everything that speaks of an operation follows from this table: the server routes each operation
+//! and rejects a handler for a path that is not here, clients build their requests from the values,
+//! and the OpenAPI document must have the same methods and paths.
+//!
+//! An [`Endpoint`] that answers with JSON is an [`Operation`]. The others answer with bytes, a
+//! stream or a WebSocket. A stream of events has no endpoint of its own: it is the answer of
+//! [`ReadEvents`] and [`StartRun`] to a client that accepts `text/event-stream`.
+
+use std::fmt::Display;
+
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+
+use super::{
+    Accepted, AnswerBody, ArtifactView, Artifacts, CallQuery, ChildrenBody, ChildrenView,
+    DecisionBody, EditBody, EditView, EventPage, EventQuery, Experiences, ExportQuery, ForkBody,
+    HeadBody, HeadView, Killed, Live, MessageQuery, Messages, NewSessionBody, PageQuery,
+    PermissionModeBody, PermissionQuery, Permissions, PresetList, QuestionQuery, Questions, Ready,
+    ReflectBody, RunWithOutcome, SessionPage, SessionQuery, SessionView, SettingsDigests,
+    SkillList, StartBody, Stored, TracePage, TraceQuery, TraceView, Uploaded, UsageQuery,
+    VersionQuery, Versions,
+};
+use crate::{
+    ArtifactVersion, Cleanup, CleanupReport, Permission, PermissionId, Question, QuestionId, RunId,
+    SessionId, TraceId, UsageReport, tree::ActorView,
+};
+
+/// Method of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Method {
+    /// Reads, and changes nothing.
+    Get,
+    /// Has an effect. May be sent with an [`IDEMPOTENCY_KEY`](super::IDEMPOTENCY_KEY).
+    Post,
+    /// Stores content under a name.
+    Put,
+    /// Changes a part of something.
+    Patch,
+    /// Deletes.
+    Delete,
+}
+
+impl Method {
+    /// Returns the name of the method in HTTP.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Get => "GET",
+            Self::Post => "POST",
+            Self::Put => "PUT",
+            Self::Patch => "PATCH",
+            Self::Delete => "DELETE",
+        }
+    }
+}
+
+/// A query or a body that an endpoint does not have. Any fields of a request are ignored.
+#[derive(Debug, Default, Clone, Copy, Serialize, Deserialize)]
+pub struct Nothing {}
+
+/// A request to an endpoint of a home.
+pub trait Endpoint: Sized + Send + Sync {
+    /// Values of the path's parameters, in order.
+    type PathParameters: DeserializeOwned + Send;
+    /// Query of the request.
+    type Query: Serialize + DeserializeOwned + Send;
+    /// Body of the request: a JSON object.
+    type Body: Serialize + DeserializeOwned + Send;
+
+    /// Name of the endpoint.
+    const NAME: &'static str;
+    /// Method of the request.
+    const METHOD: Method;
+    /// Path of the request, with parameters in braces.
+    const PATH: &'static str;
+    /// Whether the request has a JSON body.
+    const HAS_BODY: bool;
+
+    /// Returns the values of the path's parameters, in order.
+    fn path_parameters(&self) -> Vec<&dyn Display>;
+
+    /// Returns the query.
+    fn query(&self) -> &Self::Query;
+
+    /// Returns the body.
+    fn body(&self) -> &Self::Body;
+
+    /// Creates the request from its parts.
+    fn from_parts(parameters: Self::PathParameters, query: Self::Query, body: Self::Body) -> Self;
+
+    /// Returns the path with its parameters filled in. `encode` turns a value into one segment.
+    fn path(&self, encode: impl Fn(&str) -> String) -> String {
+        let mut path = String::with_capacity(Self::PATH.len());
+        let mut values = self.path_parameters().into_iter();
+        for segment in Self::PATH.split('/').skip(1) {
+            path.push('/');
+            let value = segment.starts_with('{').then(|| values.next()).flatten();
+            match value {
+                Some(value) => path.push_str(&encode(&value.to_string())),
+                None => path.push_str(segment),
+            }
+        }
+        path
+    }
+}
+
+/// An endpoint that answers with JSON.
+pub trait Operation: Endpoint {
+    /// The response.
+    type Response: Serialize + DeserializeOwned + Send;
+
+    /// Status of a successful response in HTTP.
+    const STATUS: u16;
+}
+
+/// Method and path of an endpoint, and its name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EndpointEntry {
+    /// Name of the endpoint.
+    pub name: &'static str,
+    /// Method of its requests.
+    pub method: Method,
+    /// Path of its requests, with parameters in braces.
+    pub path: &'static str,
+}
+
+/// Selects the type of an optional part of a request, and the value of it.
+macro_rules! part {
+    (type) => {
+        Nothing
+    };
+    (type $type:ty) => {
+        $type
+    };
+    (ref) => {
+        &Nothing {}
+    };
+    (ref $value:expr; $type:ty) => {
+        &$value
+    };
+    (has) => {
+        false
+    };
+    (has $type:ty) => {
+        true
+    };
+    (value $value:ident $type:ty) => {
+        $value
+    };
+}
+
+/// Declares the endpoints. One with `=> RESPONSE STATUS` is an operation.
+macro_rules! endpoints {
+    ($(
+        $(#[doc = $doc:literal])*
+        $name:ident {$($parameter:ident: $type:ty),*} $(query($query:ty))? $(body($body:ty))?
+        = $method:ident $path:literal $(=> $response:ty, $status:literal)?;
+    )*) => {
+        $(
+            $(#[doc = $doc])*
+            #[derive(Debug, Clone)]
+            #[allow(missing_docs, reason = "the fields are the parts of the request")]
+            pub struct $name {
+                $(pub $parameter: $type,)*
+                $(pub query: $query,)?
+                $(pub body: $body,)?
+            }
+
+            impl Endpoint for $name {
+                type PathParameters = ($($type,)*);
+                type Query = part!(type $($query)?);
+                type Body = part!(type $($body)?);
+
+                const NAME: &'static str = stringify!($name);
+                const METHOD: Method = Method::$method;
+                const PATH: &'static str = $path;
+                const HAS_BODY: bool = part!(has $($body)?);
+
+                fn path_parameters(&self) -> Vec<&dyn Display> {
+                    vec![$(&self.$parameter),*]
+                }
+
+                fn query(&self) -> &Self::Query {
+                    part!(ref $(self.query; $query)?)
+                }
+
+                fn body(&self) -> &Self::Body {
+                    part!(ref $(self.body; $body)?)
+                }
+
+                #[allow(unused_variables, reason = "not every request has each part")]
+                fn from_parts(
+                    parameters: Self::PathParameters,
+                    query: Self::Query,
+                    body: Self::Body,
+                ) -> Self {
+                    let ($($parameter,)*) = parameters;
+                    Self {
+                        $($parameter,)*
+                        $(query: part!(value query $query),)?
+                        $(body: part!(value body $body),)?
+                    }
+                }
+            }
+
+            $(impl Operation for $name {
+                type Response = $response;
+
+                const STATUS: u16 = $status;
+            })?
+        )*
+
+        /// All endpoints, in the order of their declaration.
+        pub const ENDPOINTS: &[EndpointEntry] = &[
+            $(EndpointEntry { name: stringify!($name), method: Method::$method, path: $path },)*
+        ];
+    };
+}
+
+endpoints! {
+    // Runs.
+    /// Starts a run in a new or an existing session.
+    StartRun {} body(StartBody) = Post "/api/traces" => Accepted, 202;
+    /// Makes one model call without tools, in a session of its own.
+    CallModel {} query(CallQuery) body(StartBody) = Post "/api/calls";
+    /// Continues a conversation, also that of a sub-agent.
+    ResumeTrace { trace_id: TraceId } body(StartBody)
+        = Post "/api/traces/{trace_id}/run" => Accepted, 202;
+    /// Cancels the active or interrupted run of a trace and all runs below it.
+    StopTrace { trace_id: TraceId } = Post "/api/traces/{trace_id}/stop" => Accepted, 202;
+    /// Reflects on a conversation, and stores the lessons.
+    ReflectOnTrace { trace_id: TraceId } body(ReflectBody)
+        = Post "/api/traces/{trace_id}/reflect" => Accepted, 202;
+    /// Reads a run, with its outcome once it has ended.
+    ReadRun { run_id: RunId } = Get "/api/runs/{run_id}" => RunWithOutcome, 200;
+    /// Cancels a run and all runs below it.
+    CancelRun { run_id: RunId } = Post "/api/runs/{run_id}/cancel" => Accepted, 202;
+    /// Adds children to a run that has not ended.
+    AddChildren { run_id: RunId } body(ChildrenBody)
+        = Post "/api/runs/{run_id}/children" => ChildrenView, 202;
+
+    // Traces.
+    /// Lists traces, newest first.
+    ListTraces {} query(TraceQuery) = Get "/api/traces" => TracePage, 200;
+    /// Lists traces with an active or waiting run, newest first.
+    ListRunningTraces {} query(PageQuery) = Get "/api/traces/running" => TracePage, 200;
+    /// Reads a trace with its goals and its sub-traces.
+    ReadTrace { trace_id: TraceId } = Get "/api/traces/{trace_id}" => TraceView, 200;
+    /// Reads the messages of a trace.
+    ReadMessages { trace_id: TraceId } query(MessageQuery)
+        = Get "/api/traces/{trace_id}/messages" => Messages, 200;
+    /// Reads a page of stored events of a trace, or of its session.
+    ReadEvents { trace_id: TraceId } query(EventQuery)
+        = Get "/api/traces/{trace_id}/events" => EventPage, 200;
+    /// Watches a trace over a WebSocket.
+    WatchTrace { trace_id: TraceId } query(EventQuery) = Get "/api/traces/{trace_id}/watch";
+
+    // Sessions.
+    /// Lists sessions, newest first.
+    ListSessions {} query(SessionQuery) = Get "/api/sessions" => SessionPage, 200;
+    /// Creates a session without a run, so that files can be uploaded first.
+    CreateSession {} body(NewSessionBody) = Post "/api/sessions" => SessionView, 201;
+    /// Reads a session.
+    ReadSession { session_id: SessionId } = Get "/api/sessions/{session_id}" => SessionView, 200;
+    /// Deletes a session and everything in it. Answers once it is deleted.
+    DeleteSession { session_id: SessionId } = Delete "/api/sessions/{session_id}" => (), 204;
+    /// Copies a session with its conversation, goals and documents as of a message.
+    ForkSession { session_id: SessionId } body(ForkBody)
+        = Post "/api/sessions/{session_id}/fork" => SessionView, 201;
+    /// Moves the head of a conversation to another message. Starts no run.
+    SwitchHead { session_id: SessionId } body(HeadBody)
+        = Post "/api/sessions/{session_id}/head" => HeadView, 200;
+    /// Sets the permission mode of the session's active run and its sub-agents.
+    SetPermissionMode { session_id: SessionId } body(PermissionModeBody)
+        = Post "/api/sessions/{session_id}/permission-mode" => PermissionModeBody, 200;
+
+    // Artifacts.
+    /// Lists the artifacts of a session and of its user.
+    ListArtifacts { session_id: SessionId }
+        = Get "/api/sessions/{session_id}/artifacts" => Artifacts, 200;
+    /// Reads an artifact: its record, its content if that is text, and its stored versions.
+    ReadArtifact { session_id: SessionId, name: String }
+        = Get "/api/sessions/{session_id}/artifacts/{name}" => ArtifactView, 200;
+    /// Stores the request body as the next version of an artifact.
+    PutArtifact { session_id: SessionId, name: String }
+        = Put "/api/sessions/{session_id}/artifacts/{name}" => Stored, 200;
+    /// Stores the files of a multipart form as artifacts. `name` is `upload`.
+    UploadArtifacts { session_id: SessionId, name: String }
+        = Post "/api/sessions/{session_id}/artifacts/{name}" => Uploaded, 201;
+    /// Replaces a passage of an artifact's text.
+    EditArtifact { session_id: SessionId, name: String } body(EditBody)
+        = Patch "/api/sessions/{session_id}/artifacts/{name}" => EditView, 200;
+    /// Deletes an artifact with all its versions.
+    DeleteArtifact { session_id: SessionId, name: String }
+        = Delete "/api/sessions/{session_id}/artifacts/{name}" => (), 204;
+    /// Reads the content of an artifact, or that of a stored version, as bytes.
+    ReadContent { session_id: SessionId, name: String } query(VersionQuery)
+        = Get "/api/sessions/{session_id}/artifacts/{name}/content";
+    /// Lists the stored versions of an artifact.
+    ListVersions { session_id: SessionId, name: String }
+        = Get "/api/sessions/{session_id}/artifacts/{name}/versions" => Versions, 200;
+    /// Reads the record of a stored version.
+    ReadVersion { session_id: SessionId, name: String, version: u64 }
+        = Get "/api/sessions/{session_id}/artifacts/{name}/versions/{version}"
+        => ArtifactVersion, 200;
+    /// Exports the last stored version of a Markdown artifact in another format, as bytes.
+    ExportArtifact { session_id: SessionId, name: String } query(ExportQuery)
+        = Get "/api/sessions/{session_id}/artifacts/{name}/export";
+    /// Selects artifacts for deletion, and deletes them unless it is a dry run.
+    CleanUpArtifacts {} body(Cleanup) = Post "/api/cleanup/artifacts" => CleanupReport, 200;
+    /// Selects the task journals of a project for deletion, and deletes them unless it is a dry
+    /// run.
+    CleanUpTasks {} = Post "/api/cleanup/tasks";
+
+    // Requests to people.
+    /// Lists the permissions that tool calls have requested, oldest first.
+    ListPermissions {} query(PermissionQuery) = Get "/api/permissions" => Permissions, 200;
+    /// Grants or denies permission for a tool call, and resumes its run.
+    DecidePermission { permission_id: PermissionId } body(DecisionBody)
+        = Post "/api/permissions/{permission_id}" => Permission, 200;
+    /// Lists the questions of agents, oldest first.
+    ListQuestions {} query(QuestionQuery) = Get "/api/questions" => Questions, 200;
+    /// Answers a question, and resumes its run.
+    AnswerQuestion { question_id: QuestionId } body(AnswerBody)
+        = Post "/api/questions/{question_id}" => Question, 200;
+
+    // The home.
+    /// Reads the experiences of the caller's runs.
+    ListExperiences {} = Get "/api/experiences" => Experiences, 200;
+    /// Lists the available skills, except those of projects.
+    ListSkills {} = Get "/api/skills" => SkillList, 200;
+    /// Lists the presets.
+    ListPresets {} = Get "/api/presets" => PresetList, 200;
+    /// Reads digests of the settings that the owner of the home uses.
+    ReadSettingsDigests {} = Get "/api/settings" => SettingsDigests, 200;
+    /// Sums up the usage and cost of runs.
+    ReadUsage {} query(UsageQuery) = Get "/api/usage" => UsageReport, 200;
+
+    // The supervision tree.
+    /// Reads the current supervision tree.
+    ReadTree {} = Get "/api/tree" => ActorView, 200;
+    /// Watches the supervision tree over a WebSocket.
+    WatchTree {} = Get "/api/tree/watch";
+    /// Makes an actor crash, to test its restart.
+    CrashActor { actor_id: String } = Post "/api/tree/{actor_id}/kill" => Killed, 202;
+
+    // Health.
+    /// Checks that the process responds. Requires no token.
+    CheckLiveness {} = Get "/health/live" => Live, 200;
+    /// Checks whether runs are accepted. Requires no token.
+    CheckReadiness {} = Get "/health/ready" => Ready, 200;
+    /// Reads the metrics in the format of Prometheus.
+    ReadMetrics {} = Get "/metrics";
+}
