@@ -22,6 +22,7 @@ mod health;
 mod keyed;
 mod memory;
 mod metrics;
+mod operations;
 mod page;
 mod permission;
 mod preset;
@@ -50,7 +51,7 @@ use axum::{
     extract::DefaultBodyLimit,
     http::{HeaderName, Method, StatusCode, Uri, header::CONTENT_TYPE},
     middleware::{from_fn, from_fn_with_state},
-    routing::{get, post},
+    routing::{get, post, put},
 };
 pub use caller::{Caller, LOCAL, TokenWatch};
 pub use drain::finish_body;
@@ -60,7 +61,16 @@ pub(crate) use keyed::IDEMPOTENCY_REPLAYED;
 use keyed::RequestsInProgress;
 pub use memory::skill_view;
 pub use preset::preset_view;
-use soong::{ErrorCode, ErrorInfo, Runtime, protocol::ServerConfig};
+use soong::{
+    ErrorCode, ErrorInfo, Runtime,
+    protocol::{
+        ServerConfig,
+        api::operation::{
+            CallModel, CleanUpTasks, Endpoint, ExportArtifact, PutArtifact, ReadContent,
+            ReadMetrics, WatchTrace, WatchTree,
+        },
+    },
+};
 use tokio_util::task::TaskTracker;
 pub use watch::BEARER_PROTOCOL;
 
@@ -226,73 +236,15 @@ impl Drop for GateGuard {
 
 /// Returns all routes. The server adds a [`Caller`] to each request.
 pub fn router(api: Api) -> Router {
-    Router::new()
-        .route("/api/traces", post(run::start).get(trace::list))
-        .route("/api/traces/running", get(trace::running))
-        .route("/api/traces/{trace_id}", get(trace::show))
-        .route("/api/traces/{trace_id}/messages", get(trace::messages))
-        .route("/api/traces/{trace_id}/events", get(stream::events))
-        .route("/api/traces/{trace_id}/watch", get(watch::trace))
-        .route("/api/calls", post(call::call))
-        .route("/api/traces/{trace_id}/run", post(run::resume))
-        .route("/api/traces/{trace_id}/stop", post(run::stop))
-        .route("/api/traces/{trace_id}/reflect", post(run::reflect))
-        .route("/api/runs/{run_id}", get(run::show))
-        .route("/api/runs/{run_id}/cancel", post(run::cancel))
-        .route("/api/runs/{run_id}/children", post(run::spawn))
-        .route("/api/sessions", get(session::list).post(session::create))
-        .route(
-            "/api/sessions/{session_id}",
-            get(session::show).delete(session::delete),
-        )
-        .route("/api/sessions/{session_id}/fork", post(session::fork))
-        .route("/api/sessions/{session_id}/head", post(session::head))
-        .route(
-            "/api/sessions/{session_id}/permission-mode",
-            post(session::permission_mode),
-        )
-        .route("/api/sessions/{session_id}/artifacts", get(artifact::list))
-        .route(
-            "/api/sessions/{session_id}/artifacts/{name}",
-            get(artifact::show)
-                .put(artifact::put)
-                .post(artifact::upload)
-                .patch(artifact::edit)
-                .delete(artifact::delete),
-        )
-        .route(
-            "/api/sessions/{session_id}/artifacts/{name}/content",
-            get(artifact::content),
-        )
-        .route(
-            "/api/sessions/{session_id}/artifacts/{name}/versions",
-            get(artifact::versions),
-        )
-        .route(
-            "/api/sessions/{session_id}/artifacts/{name}/versions/{version}",
-            get(artifact::version),
-        )
-        .route(
-            "/api/sessions/{session_id}/artifacts/{name}/export",
-            get(artifact::export),
-        )
-        .route("/api/cleanup/artifacts", post(artifact::clean_up))
-        .route("/api/cleanup/tasks", post(task::clean_up))
-        .route("/api/permissions", get(permission::list))
-        .route("/api/permissions/{permission_id}", post(permission::decide))
-        .route("/api/questions", get(question::list))
-        .route("/api/questions/{question_id}", post(question::answer))
-        .route("/api/experiences", get(memory::experiences))
-        .route("/api/skills", get(memory::skills))
-        .route("/api/presets", get(preset::list))
-        .route("/api/settings", get(settings::show))
-        .route("/api/usage", get(usage::show))
-        .route("/api/tree", get(tree::show))
-        .route("/api/tree/watch", get(watch::tree))
-        .route("/api/tree/{actor_id}/kill", post(tree::kill))
-        .route("/health/live", get(health::live))
-        .route("/health/ready", get(health::ready))
-        .route("/metrics", get(metrics::show))
+    operations::routes()
+        .route(CallModel::PATH, post(call::call))
+        .route(WatchTrace::PATH, get(watch::trace))
+        .route(PutArtifact::PATH, put(artifact::put).post(artifact::upload))
+        .route(ReadContent::PATH, get(artifact::content))
+        .route(ExportArtifact::PATH, get(artifact::export))
+        .route(CleanUpTasks::PATH, post(task::clean_up))
+        .route(WatchTree::PATH, get(watch::tree))
+        .route(ReadMetrics::PATH, get(metrics::show))
         .route("/openapi.json", get(openapi))
         .route("/", get(page::show))
         .fallback(no_route)

@@ -18,8 +18,7 @@ use super::{
     HeadBody, HeadView, Killed, Live, MessageQuery, Messages, NewSessionBody, PageQuery,
     PermissionModeBody, PermissionQuery, Permissions, PresetList, QuestionQuery, Questions, Ready,
     ReflectBody, RunWithOutcome, SessionPage, SessionQuery, SessionView, SettingsDigests,
-    SkillList, StartBody, Stored, TracePage, TraceQuery, TraceView, Uploaded, UsageQuery,
-    VersionQuery, Versions,
+    SkillList, StartBody, TracePage, TraceQuery, TraceView, UsageQuery, VersionQuery, Versions,
 };
 use crate::{
     ArtifactVersion, Cleanup, CleanupReport, Permission, PermissionId, Question, QuestionId, RunId,
@@ -151,7 +150,7 @@ macro_rules! part {
 
 /// Declares the endpoints. One with `=> RESPONSE STATUS` is an operation.
 macro_rules! endpoints {
-    ($(
+    ($dollar:tt $(
         $(#[doc = $doc:literal])*
         $name:ident {$($parameter:ident: $type:ty),*} $(query($query:ty))? $(body($body:ty))?
         = $method:ident $path:literal $(=> $response:ty, $status:literal)?;
@@ -191,14 +190,14 @@ macro_rules! endpoints {
                 #[allow(unused_variables, reason = "not every request has each part")]
                 fn from_parts(
                     parameters: Self::PathParameters,
-                    query: Self::Query,
-                    body: Self::Body,
+                    query_part: Self::Query,
+                    body_part: Self::Body,
                 ) -> Self {
                     let ($($parameter,)*) = parameters;
                     Self {
                         $($parameter,)*
-                        $(query: part!(value query $query),)?
-                        $(body: part!(value body $body),)?
+                        $(query: part!(value query_part $query),)?
+                        $(body: part!(value body_part $body),)?
                     }
                 }
             }
@@ -214,10 +213,21 @@ macro_rules! endpoints {
         pub const ENDPOINTS: &[EndpointEntry] = &[
             $(EndpointEntry { name: stringify!($name), method: Method::$method, path: $path },)*
         ];
+
+        /// Calls a macro with an argument, and then the name and the response of each operation:
+        /// `for_each_operation!(add_routes; router)` is
+        /// `add_routes! { router; [ListSessions SessionPage] … }`.
+        #[macro_export]
+        macro_rules! for_each_operation {
+            ($dollar callback:ident; $dollar argument:expr) => {
+                $dollar callback! { $dollar argument; $($([$name $response])?)* }
+            };
+        }
     };
 }
 
 endpoints! {
+    $
     // Runs.
     /// Starts a run in a new or an existing session.
     StartRun {} body(StartBody) = Post "/api/traces" => Accepted, 202;
@@ -283,10 +293,10 @@ endpoints! {
         = Get "/api/sessions/{session_id}/artifacts/{name}" => ArtifactView, 200;
     /// Stores the request body as the next version of an artifact.
     PutArtifact { session_id: SessionId, name: String }
-        = Put "/api/sessions/{session_id}/artifacts/{name}" => Stored, 200;
+        = Put "/api/sessions/{session_id}/artifacts/{name}";
     /// Stores the files of a multipart form as artifacts. `name` is `upload`.
     UploadArtifacts { session_id: SessionId, name: String }
-        = Post "/api/sessions/{session_id}/artifacts/{name}" => Uploaded, 201;
+        = Post "/api/sessions/{session_id}/artifacts/{name}";
     /// Replaces a passage of an artifact's text.
     EditArtifact { session_id: SessionId, name: String } body(EditBody)
         = Patch "/api/sessions/{session_id}/artifacts/{name}" => EditView, 200;

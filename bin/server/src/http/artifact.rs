@@ -20,6 +20,10 @@ use soong::{
         api::{
             ArtifactView, Artifacts, EditBody, EditView, ExportQuery, Format, Stored, UPLOAD_NAME,
             VersionQuery, Versions,
+            operation::{
+                CleanUpArtifacts, DeleteArtifact, EditArtifact, ListArtifacts, ListVersions,
+                ReadArtifact, ReadVersion,
+            },
         },
     },
 };
@@ -76,16 +80,14 @@ type ArtifactPath = Path<(SessionId, String)>;
 /// artifacts of the calling user.
 #[cfg_attr(feature = "openapi", utoipa::path(get, path = "/api/sessions/{session_id}/artifacts", tag = "artifacts", params(("session_id" = String, Path)),
     responses((status = OK, body = Artifacts))))]
-pub(super) async fn list(
-    access: Access,
-    Path(id): Path<SessionId>,
-) -> Result<Json<Artifacts>, ApiError> {
+pub(super) async fn list(access: &Access, request: ListArtifacts) -> Result<Artifacts, ApiError> {
+    let ListArtifacts { session_id: id } = request;
     let artifacts = access
         .runtime()
         .artifacts()
         .list(&access.artifact_owner(&id).await?)
         .await?;
-    Ok(Json(Artifacts { artifacts }))
+    Ok(Artifacts { artifacts })
 }
 
 /// Reads an artifact: its record, its content if that is text, and its stored versions.
@@ -93,19 +95,22 @@ pub(super) async fn list(
 /// `ETag` is its current version, for `If-Match` of a change. `If-None-Match` is ignored: the list
 /// of stored versions also changes without a new version.
 #[cfg_attr(feature = "openapi", utoipa::path(get, path = "/api/sessions/{session_id}/artifacts/{name}", tag = "artifacts", params(("session_id" = String, Path), ("name" = String, Path)), responses((status = OK, body = ArtifactView))))]
-pub(super) async fn show(
+pub(super) async fn show_with_etag(
     access: Access,
-    Path((session, name)): ArtifactPath,
+    Path((session_id, name)): ArtifactPath,
 ) -> Result<Response, ApiError> {
-    let place = access.artifact_owner(&session).await?;
-    let loaded = access
-        .runtime()
-        .artifacts()
-        .load(&place, &name, None)
-        .await?;
-    let version = loaded.artifact.current_version;
-    let versions = access.runtime().artifacts().versions(&place, &name).await?;
-    Ok((etag(version), Json(artifact_view(loaded, versions).await?)).into_response())
+    let view = show(&access, ReadArtifact { session_id, name }).await?;
+    Ok((etag(view.artifact.current_version), Json(view)).into_response())
+}
+
+/// Reads an artifact: its record, its content if that is text, and its stored versions.
+pub(super) async fn show(access: &Access, request: ReadArtifact) -> Result<ArtifactView, ApiError> {
+    let ReadArtifact { session_id, name } = request;
+    let owner = access.artifact_owner(&session_id).await?;
+    let artifacts = access.runtime().artifacts();
+    let loaded = artifacts.load(&owner, &name, None).await?;
+    let versions = artifacts.versions(&owner, &name).await?;
+    Ok(artifact_view(loaded, versions).await?)
 }
 
 /// Reads the current content of an artifact, or that of a stored version, as bytes.
@@ -135,14 +140,15 @@ pub(super) async fn content(
 
 /// Lists the stored versions of an artifact.
 #[cfg_attr(feature = "openapi", utoipa::path(get, path = "/api/sessions/{session_id}/artifacts/{name}/versions", tag = "artifacts", params(("session_id" = String, Path), ("name" = String, Path)), responses((status = OK, body = Versions))))]
-pub(super) async fn versions(
-    access: Access,
-    Path((session, name)): ArtifactPath,
-) -> Result<Json<Versions>, ApiError> {
+pub(super) async fn versions(access: &Access, request: ListVersions) -> Result<Versions, ApiError> {
+    let ListVersions {
+        session_id: session,
+        name,
+    } = request;
     let place = access.artifact_owner(&session).await?;
-    Ok(Json(Versions {
+    Ok(Versions {
         versions: access.runtime().artifacts().versions(&place, &name).await?,
-    }))
+    })
 }
 
 /// Reads the record of a stored version.
@@ -151,17 +157,20 @@ pub(super) async fn versions(
            ("version" = u64, Path)),
     responses((status = OK, body = ArtifactVersion))))]
 pub(super) async fn version(
-    access: Access,
-    Path((session, name, version)): Path<(SessionId, String, u64)>,
-) -> Result<Json<ArtifactVersion>, ApiError> {
+    access: &Access,
+    request: ReadVersion,
+) -> Result<ArtifactVersion, ApiError> {
+    let ReadVersion {
+        session_id: session,
+        name,
+        version,
+    } = request;
     let place = access.artifact_owner(&session).await?;
-    Ok(Json(
-        access
-            .runtime()
-            .artifacts()
-            .version(&place, &name, version)
-            .await?,
-    ))
+    Ok(access
+        .runtime()
+        .artifacts()
+        .version(&place, &name, version)
+        .await?)
 }
 
 /// Stores the request body and its `Content-Type` as the next version of an artifact. Creates the
@@ -201,48 +210,84 @@ pub(super) async fn put(
 /// most similar one is replaced (ART-7).
 #[cfg_attr(feature = "openapi", utoipa::path(patch, path = "/api/sessions/{session_id}/artifacts/{name}", tag = "artifacts", params(("session_id" = String, Path), ("name" = String, Path)), request_body = EditBody,
     responses((status = OK, body = EditView))))]
-pub(super) async fn edit(
+pub(super) async fn edit_if_matching(
     access: Access,
-    Path((session, name)): ArtifactPath,
+    Path((session_id, name)): ArtifactPath,
     headers: HeaderMap,
-    request::Json(EditBody { old, new }): request::Json<EditBody>,
+    request::Json(body): request::Json<EditBody>,
 ) -> Result<Response, ApiError> {
-    let _passing = access.begin_change()?;
     let condition = change_condition(&headers)?;
-    let place = access.artifact_owner(&session).await?;
+    let request = EditArtifact {
+        session_id,
+        name,
+        body,
+    };
+    let view = edit_if(&access, request, &condition).await?;
+    Ok((etag(view.version), Json(view)).into_response())
+}
+
+/// Replaces a passage of an artifact's text.
+pub(super) async fn edit(access: &Access, request: EditArtifact) -> Result<EditView, ApiError> {
+    edit_if(access, request, &ChangeCondition::default()).await
+}
+
+async fn edit_if(
+    access: &Access,
+    request: EditArtifact,
+    condition: &ChangeCondition,
+) -> Result<EditView, ApiError> {
+    let EditArtifact {
+        session_id,
+        name,
+        body: EditBody { old, new },
+    } = request;
+    let _guard = access.begin_change()?;
+    let owner = access.artifact_owner(&session_id).await?;
     let edited = access
         .runtime()
         .artifacts()
-        .only_if(&condition)
-        .edit(&place, &name, &old, &new)
+        .only_if(condition)
+        .edit(&owner, &name, &old, &new)
         .await?;
-    let version = edited.artifact.current_version;
-    let view = EditView {
-        version,
+    Ok(EditView {
+        version: edited.artifact.current_version,
         layer: edited.layer,
         similarity: edited.similarity,
         replaced: edited.replaced,
-    };
-    Ok((etag(version), Json(view)).into_response())
+    })
 }
 
 /// Deletes an artifact with all its versions.
 #[cfg_attr(feature = "openapi", utoipa::path(delete, path = "/api/sessions/{session_id}/artifacts/{name}", tag = "artifacts", params(("session_id" = String, Path), ("name" = String, Path)), responses((status = NO_CONTENT))))]
-pub(super) async fn delete(
+pub(super) async fn delete_if_matching(
     access: Access,
-    Path((session, name)): ArtifactPath,
+    Path((session_id, name)): ArtifactPath,
     headers: HeaderMap,
 ) -> Result<StatusCode, ApiError> {
-    let _passing = access.begin_change()?;
     let condition = change_condition(&headers)?;
-    let place = access.artifact_owner(&session).await?;
+    delete_if(&access, DeleteArtifact { session_id, name }, &condition).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Deletes an artifact with all its versions.
+pub(super) async fn delete(access: &Access, request: DeleteArtifact) -> Result<(), ApiError> {
+    delete_if(access, request, &ChangeCondition::default()).await
+}
+
+async fn delete_if(
+    access: &Access,
+    request: DeleteArtifact,
+    condition: &ChangeCondition,
+) -> Result<(), ApiError> {
+    let _guard = access.begin_change()?;
+    let owner = access.artifact_owner(&request.session_id).await?;
     access
         .runtime()
         .artifacts()
-        .only_if(&condition)
-        .delete(&place, &name)
+        .only_if(condition)
+        .delete(&owner, &request.name)
         .await?;
-    Ok(StatusCode::NO_CONTENT)
+    Ok(())
 }
 
 /// Stores the files of a multipart form as artifacts, named after their file names. Each file is
@@ -338,19 +383,28 @@ pub(super) async fn export(
 /// it is a dry run (ART-13).
 #[cfg_attr(feature = "openapi", utoipa::path(post, path = "/api/cleanup/artifacts", tag = "artifacts", request_body = Option<ArtifactCleanupBody>,
     responses((status = OK, body = CleanupReport))))]
-pub(super) async fn clean_up(
+pub(super) async fn clean_up_given(
     access: Access,
     request::Json(body): request::Json<ArtifactCleanupBody>,
 ) -> Result<Json<CleanupReport>, ApiError> {
-    let mut body = Cleanup::try_from(body)?;
-    let _passing = access.begin_change()?;
+    let body = Cleanup::try_from(body)?;
+    Ok(Json(clean_up(&access, CleanUpArtifacts { body }).await?))
+}
+
+/// Selects artifacts for deletion, and deletes them unless it is a dry run.
+pub(super) async fn clean_up(
+    access: &Access,
+    request: CleanUpArtifacts,
+) -> Result<CleanupReport, ApiError> {
+    let CleanUpArtifacts { mut body } = request;
+    let _guard = access.begin_change()?;
     if let Some(session) = &body.session_id {
         access.session(session).await?;
     }
     if let Some(uid) = access.caller.visible_uid() {
         body.uid = Some(access.uid(body.uid.as_deref()).map(|_| uid)?);
     }
-    Ok(Json(access.runtime().artifacts().clean_up(body).await?))
+    Ok(access.runtime().artifacts().clean_up(body).await?)
 }
 
 /// Returns the response headers of a file download: type, length and file name. They make browsers

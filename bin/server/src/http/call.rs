@@ -53,7 +53,8 @@ pub(super) async fn call(
         ));
     }
     body.mode = Some(Some(RunMode::Call));
-    let (status, Json(accepted)) = start_run(&access, body).await?;
+    let accepted = start_run(&access, body).await?;
+    let status = StatusCode::ACCEPTED;
     let Some(wait_s) = wait_s else {
         return Ok((status, Json(accepted)).into_response());
     };

@@ -13,7 +13,7 @@ use soong::{
     artifact::ArtifactOwner,
     protocol::{
         Permission, PermissionId, Question, QuestionId, RequestKey, Run, RunId, Session, SessionId,
-        Trace, TraceId,
+        Trace, TraceId, api::CLIENT_HEADER,
     },
 };
 
@@ -63,6 +63,8 @@ impl Caller {
 pub(crate) struct Access {
     api: Api,
     pub(super) caller: Caller,
+    /// Name of the client, if the request has a [`CLIENT_HEADER`].
+    client_name: Option<String>,
     /// The keyed request, if the request has an `Idempotency-Key`.
     request_key: Option<RequestKey>,
 }
@@ -78,10 +80,16 @@ impl FromRequestParts<Api> for Access {
             .get::<Caller>()
             .cloned()
             .ok_or_else(unknown)?;
+        let client_name = parts
+            .headers
+            .get(CLIENT_HEADER)
+            .and_then(|value| value.to_str().ok())
+            .map(str::to_owned);
         let request_key = parts.extensions.get::<RequestKey>().cloned();
         Ok(Self {
             api: api.clone(),
             caller,
+            client_name,
             request_key,
         })
     }
@@ -94,6 +102,11 @@ impl Access {
 
     pub(super) fn api(&self) -> &Api {
         &self.api
+    }
+
+    /// Returns the name of the client, if it sent one.
+    pub(super) fn client_name(&self) -> Option<&str> {
+        self.client_name.as_deref()
     }
 
     /// Returns the keyed request, if the request has an `Idempotency-Key`.

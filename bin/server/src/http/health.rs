@@ -3,20 +3,32 @@
 use axum::{Json, extract::State};
 use soong::{
     ErrorCode, ErrorInfo,
-    protocol::api::{Live, Ready},
+    protocol::api::{
+        Live, Ready,
+        operation::{CheckLiveness, CheckReadiness},
+    },
 };
 
-use super::{Api, error::ApiError};
+use super::{Api, caller::Access, error::ApiError};
 
 /// Model profile of runs that name no model.
 const DEFAULT_PROFILE: &str = "default";
 
 /// Checks that the process responds. Requires no token.
 #[cfg_attr(feature = "openapi", utoipa::path(get, path = "/health/live", tag = "health", security(()), responses((status = OK, body = Live))))]
-pub(super) async fn live() -> Json<Live> {
-    Json(Live {
+pub(super) async fn live_without_caller() -> Json<Live> {
+    Json(liveness())
+}
+
+/// Checks that the process responds.
+pub(super) async fn live(_: &Access, _: CheckLiveness) -> Result<Live, ApiError> {
+    Ok(liveness())
+}
+
+fn liveness() -> Live {
+    Live {
         status: "live".to_owned(),
-    })
+    }
 }
 
 /// Checks whether runs are accepted. Requires no token.
@@ -24,7 +36,16 @@ pub(super) async fn live() -> Json<Live> {
 /// Returns 503 while the owner of the home shuts down, while the disk cannot be written, and after
 /// the runtime or the gateway of the default model profile has failed permanently.
 #[cfg_attr(feature = "openapi", utoipa::path(get, path = "/health/ready", tag = "health", security(()), responses((status = OK, body = Ready))))]
-pub(super) async fn ready(State(api): State<Api>) -> Result<Json<Ready>, ApiError> {
+pub(super) async fn ready_without_caller(State(api): State<Api>) -> Result<Json<Ready>, ApiError> {
+    readiness(&api).await.map(Json)
+}
+
+/// Checks whether runs are accepted.
+pub(super) async fn ready(access: &Access, _: CheckReadiness) -> Result<Ready, ApiError> {
+    readiness(access.api()).await
+}
+
+async fn readiness(api: &Api) -> Result<Ready, ApiError> {
     if api.gate.is_stopping() || api.runtime.info().is_closing() {
         return Err(ErrorInfo::retryable(
             ErrorCode::Closing,
@@ -50,7 +71,7 @@ pub(super) async fn ready(State(api): State<Api>) -> Result<Json<Ready>, ApiErro
         failure: None,
     };
     match failure {
-        None => Ok(Json(ready)),
+        None => Ok(ready),
         Some(failure) => {
             // The error contains the owner's details, so that clients can find the owner even if it
             // accepts no runs.

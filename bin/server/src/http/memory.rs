@@ -1,5 +1,7 @@
 //! Routes of experiences and skills.
 
+use std::sync::Arc;
+
 use axum::{
     Json,
     http::{HeaderMap, header},
@@ -7,7 +9,11 @@ use axum::{
 };
 use soong::{
     ErrorCode, ErrorInfo,
-    protocol::api::{Experiences, SkillList, SkillView},
+    memory::ExperienceText,
+    protocol::api::{
+        Experiences, SkillList, SkillView,
+        operation::{ListExperiences, ListSkills},
+    },
     skill::{Skill, SkillOrigin},
 };
 
@@ -17,29 +23,41 @@ use super::{caller::Access, error::ApiError};
 /// requests that.
 #[cfg_attr(feature = "openapi", utoipa::path(get, path = "/api/experiences", tag = "home",
     responses((status = OK, content((String = "text/markdown"), (Experiences = "application/json"))))))]
-pub(super) async fn experiences(access: Access, headers: HeaderMap) -> Result<Response, ApiError> {
-    let memory = access.runtime().memory().file(access.caller.uid());
-    let lost =
-        |error: tokio::task::JoinError| ErrorInfo::new(ErrorCode::InternalError, error.to_string());
-    let experience_file = tokio::task::spawn_blocking(move || memory.read())
-        .await
-        .map_err(lost)??;
+pub(super) async fn experiences_in_format(
+    access: Access,
+    headers: HeaderMap,
+) -> Result<Response, ApiError> {
     let accepts = headers
         .get(header::ACCEPT)
         .and_then(|accept| accept.to_str().ok())
         .unwrap_or_default();
-    Ok(if accepts.contains("json") {
-        Json(Experiences {
-            experiences: experience_file.experiences().to_vec(),
-        })
-        .into_response()
-    } else {
-        (
-            [(header::CONTENT_TYPE, "text/markdown; charset=utf-8")],
-            experience_file.bytes().to_vec(),
-        )
-            .into_response()
+    if accepts.contains("json") {
+        let experiences = experiences(&access, ListExperiences {}).await?;
+        return Ok(Json(experiences).into_response());
+    }
+    let experience_file = read_experiences(&access).await?;
+    let headers = [(header::CONTENT_TYPE, "text/markdown; charset=utf-8")];
+    Ok((headers, experience_file.bytes().to_vec()).into_response())
+}
+
+/// Reads the experiences of the caller's runs.
+pub(super) async fn experiences(
+    access: &Access,
+    _: ListExperiences,
+) -> Result<Experiences, ApiError> {
+    let experience_file = read_experiences(access).await?;
+    Ok(Experiences {
+        experiences: experience_file.experiences().to_vec(),
     })
+}
+
+async fn read_experiences(access: &Access) -> Result<Arc<ExperienceText>, ErrorInfo> {
+    let memory = access.runtime().memory().file(access.caller.uid());
+    let lost =
+        |error: tokio::task::JoinError| ErrorInfo::new(ErrorCode::InternalError, error.to_string());
+    tokio::task::spawn_blocking(move || memory.read())
+        .await
+        .map_err(lost)?
 }
 
 /// Creates the view of a skill, without its text.
@@ -62,8 +80,8 @@ pub fn skill_view(skill: &Skill) -> SkillView {
 
 /// Lists the available skills, except those of projects.
 #[cfg_attr(feature = "openapi", utoipa::path(get, path = "/api/skills", tag = "home", responses((status = OK, body = SkillList))))]
-pub(super) async fn skills(access: Access) -> Json<SkillList> {
-    Json(SkillList {
+pub(super) async fn skills(access: &Access, _: ListSkills) -> Result<SkillList, ApiError> {
+    Ok(SkillList {
         skills: access
             .runtime()
             .info()

@@ -1,27 +1,29 @@
 //! Permissions, and the decisions about them (PERM-1).
 
-use axum::{Json, http::HeaderMap};
 use soong::{
     ErrorCode, ErrorInfo, PermissionFilter,
     protocol::{
-        Permission, PermissionId, PermissionStatus,
-        api::{CLIENT_HEADER, DecisionBody, PermissionQuery, Permissions},
+        Permission, PermissionStatus,
+        api::{
+            DecisionBody, PermissionQuery, Permissions,
+            operation::{DecidePermission, ListPermissions},
+        },
     },
 };
 
 use super::{
     caller::{Access, Caller, LOCAL},
     error::ApiError,
-    request::{self, Path, Query},
 };
 
 /// Lists the permissions that tool calls have requested, oldest first.
 #[cfg_attr(feature = "openapi", utoipa::path(get, path = "/api/permissions", tag = "people", params(PermissionQuery),
     responses((status = OK, body = Permissions))))]
 pub(super) async fn list(
-    access: Access,
-    Query(query): Query<PermissionQuery>,
-) -> Result<Json<Permissions>, ApiError> {
+    access: &Access,
+    request: ListPermissions,
+) -> Result<Permissions, ApiError> {
+    let ListPermissions { query } = request;
     let PermissionQuery { status, session_id } = query;
     let filter = PermissionFilter {
         uid: access.caller.visible_uid(),
@@ -29,9 +31,9 @@ pub(super) async fn list(
         session_id,
         run_id: None,
     };
-    Ok(Json(Permissions {
+    Ok(Permissions {
         permissions: access.runtime().permissions().list(filter).await?,
-    }))
+    })
 }
 
 /// Grants or denies permission for a tool call, and resumes its run, even a run that an earlier
@@ -40,16 +42,18 @@ pub(super) async fn list(
     params(("permission_id" = String, Path)), request_body = DecisionBody,
     responses((status = OK, body = Permission))))]
 pub(super) async fn decide(
-    access: Access,
-    headers: HeaderMap,
-    Path(id): Path<PermissionId>,
-    request::Json(body): request::Json<DecisionBody>,
-) -> Result<Json<Permission>, ApiError> {
+    access: &Access,
+    request: DecidePermission,
+) -> Result<Permission, ApiError> {
+    let DecidePermission {
+        permission_id: id,
+        body,
+    } = request;
     let passing = access.begin_change()?;
     access.permission(&id).await?;
     let DecisionBody { decision, reason } = body;
     let runtime = access.runtime().clone();
-    let by = approver_name(&access.caller, &headers);
+    let by = approver_name(&access.caller, access.client_name());
     // Runs in a separate task: otherwise a client that disconnects could leave a decided run
     // waiting.
     let deciding = tokio::spawn(async move {
@@ -81,7 +85,7 @@ pub(super) async fn decide(
             format!("the decision did not finish: {error}"),
         )
     };
-    Ok(Json(deciding.await.map_err(lost)??))
+    Ok(deciding.await.map_err(lost)??)
 }
 
 /// Client names that can be recorded with a decision: the prompt of a run, `soong permissions`, the
@@ -89,10 +93,7 @@ pub(super) async fn decide(
 const CLIENTS: [&str; 3] = ["terminal", "cli", "monitor"];
 
 /// Returns the name recorded with a decision: the operator's client, or the user of a token.
-fn approver_name(caller: &Caller, headers: &HeaderMap) -> String {
-    let client = headers
-        .get(CLIENT_HEADER)
-        .and_then(|value| value.to_str().ok());
+fn approver_name(caller: &Caller, client: Option<&str>) -> String {
     match caller {
         Caller::Operator => match client.filter(|client| CLIENTS.contains(client)) {
             Some(client) => client.to_owned(),
@@ -116,12 +117,8 @@ mod tests {
             (Caller::Operator, None, "http:local"),
             (Caller::User("bob".into()), Some("terminal"), "http:bob"),
         ] {
-            let mut headers = HeaderMap::new();
-            if let Some(client) = client {
-                headers.insert(CLIENT_HEADER, client.parse().unwrap());
-            }
             assert_eq!(
-                approver_name(&caller, &headers),
+                approver_name(&caller, client),
                 want,
                 "{caller:?} {client:?}"
             );

@@ -1,16 +1,15 @@
 //! Routes of presets.
 
-use axum::Json;
 use soong::{
     Config,
     preset::{KnownPreset, PresetOrigin},
     protocol::{
         ToolSpec,
-        api::{PresetList, PresetView},
+        api::{PresetList, PresetView, operation::ListPresets},
     },
 };
 
-use super::caller::Access;
+use super::{caller::Access, error::ApiError};
 
 /// Creates the view of a preset.
 pub fn preset_view(known: &KnownPreset, config: &Config, tools: &[ToolSpec]) -> PresetView {
@@ -35,11 +34,11 @@ pub fn preset_view(known: &KnownPreset, config: &Config, tools: &[ToolSpec]) -> 
 
 /// Lists the presets.
 #[cfg_attr(feature = "openapi", utoipa::path(get, path = "/api/presets", tag = "home", responses((status = OK, body = PresetList))))]
-pub(super) async fn list(access: Access) -> Json<PresetList> {
+pub(super) async fn list(access: &Access, _: ListPresets) -> Result<PresetList, ApiError> {
     let runtime = access.runtime();
     let tools = runtime.info().tools();
     let view = |known| preset_view(known, runtime.info().config(), &tools);
-    Json(PresetList {
+    Ok(PresetList {
         presets: runtime.info().presets().iter().map(view).collect(),
     })
 }

@@ -1,27 +1,23 @@
 //! Routes of questions to users, and their answers (SUB-9).
 
-use axum::Json;
 use soong::{
     ErrorCode, ErrorInfo, QuestionFilter,
     protocol::{
-        Question, QuestionId, QuestionStatus,
-        api::{AnswerBody, QuestionQuery, Questions},
+        Question, QuestionStatus,
+        api::{
+            AnswerBody, QuestionQuery, Questions,
+            operation::{AnswerQuestion, ListQuestions},
+        },
     },
 };
 
-use super::{
-    caller::Access,
-    error::ApiError,
-    request::{self, Path, Query},
-};
+use super::{caller::Access, error::ApiError};
 
 /// Lists the questions of agents, oldest first.
 #[cfg_attr(feature = "openapi", utoipa::path(get, path = "/api/questions", tag = "people", params(QuestionQuery),
     responses((status = OK, body = Questions))))]
-pub(super) async fn list(
-    access: Access,
-    Query(query): Query<QuestionQuery>,
-) -> Result<Json<Questions>, ApiError> {
+pub(super) async fn list(access: &Access, request: ListQuestions) -> Result<Questions, ApiError> {
+    let ListQuestions { query } = request;
     let QuestionQuery { status, session_id } = query;
     let is_parked = match &session_id {
         Some(id) => access
@@ -37,20 +33,20 @@ pub(super) async fn list(
         session_id,
         run_id: None,
     };
-    Ok(Json(Questions {
+    Ok(Questions {
         questions: access.runtime().questions().list(filter).await?,
         is_parked,
-    }))
+    })
 }
 
 /// Answers a question and resumes the run, even a run that an earlier process left interrupted.
 #[cfg_attr(feature = "openapi", utoipa::path(post, path = "/api/questions/{question_id}", tag = "people", params(("question_id" = String, Path)),
     request_body = AnswerBody, responses((status = OK, body = Question))))]
-pub(super) async fn answer(
-    access: Access,
-    Path(id): Path<QuestionId>,
-    request::Json(AnswerBody { answer }): request::Json<AnswerBody>,
-) -> Result<Json<Question>, ApiError> {
+pub(super) async fn answer(access: &Access, request: AnswerQuestion) -> Result<Question, ApiError> {
+    let AnswerQuestion {
+        question_id: id,
+        body: AnswerBody { answer },
+    } = request;
     let passing = access.begin_change()?;
     access.question(&id).await?;
     let runtime = access.runtime().clone();
@@ -80,5 +76,5 @@ pub(super) async fn answer(
             format!("the answer did not finish: {error}"),
         )
     };
-    Ok(Json(answering.await.map_err(lost)??))
+    Ok(answering.await.map_err(lost)??)
 }

@@ -13,6 +13,9 @@ use soong::{
         api::{
             Accepted, ChildrenBody, ChildrenView, IfBusy, ReflectBody, RunWithOutcome,
             SettingUpdate, StartBody,
+            operation::{
+                AddChildren, CancelRun, ReadRun, ReflectOnTrace, ResumeTrace, StartRun, StopTrace,
+            },
         },
     },
 };
@@ -21,7 +24,7 @@ use super::{
     accepted::{accepted, accepted_record},
     caller::{Access, TokenWatch},
     error::{ApiError, validation_error},
-    request::{self, Path},
+    request,
     stream::{stream_after_start, wants_stream},
 };
 
@@ -32,14 +35,15 @@ use super::{
 /// streamed text is missed.
 #[cfg_attr(feature = "openapi", utoipa::path(post, path = "/api/traces", tag = "runs", request_body = StartBody,
     responses((status = ACCEPTED, content((Accepted = "application/json"), (String = "text/event-stream"))))))]
-pub(super) async fn start(
+pub(super) async fn start_or_stream(
     access: Access,
     token_watch: TokenWatch,
     headers: HeaderMap,
     request::Json(mut body): request::Json<StartBody>,
 ) -> Result<Response, ApiError> {
     if !wants_stream(&headers) {
-        return Ok(start_run(&access, body).await?.into_response());
+        let accepted = start_run(&access, body).await?;
+        return Ok((StatusCode::ACCEPTED, Json(accepted)).into_response());
     }
     let session = match &body.session_id {
         Some(id) => SessionId::parse(id).map_err(|error| validation_error(error.to_string()))?,
@@ -53,12 +57,14 @@ pub(super) async fn start(
         Err(error) => return Err(error.into()),
     };
     let stream = access.runtime().sessions().events(&session, since);
-    let (status, Json(accepted)) = start_run(&access, body).await?;
-    Ok((
-        status,
-        stream_after_start(&access, token_watch, stream, &accepted),
-    )
-        .into_response())
+    let accepted = start_run(&access, body).await?;
+    let stream = stream_after_start(&access, token_watch, stream, &accepted);
+    Ok((StatusCode::ACCEPTED, stream).into_response())
+}
+
+/// Starts a run in a new or an existing session.
+pub(super) async fn start(access: &Access, request: StartRun) -> Result<Accepted, ApiError> {
+    start_run(access, request.body).await
 }
 
 /// Sets the conversation that a start continues: the one of a session, or of a sub-agent.
@@ -74,40 +80,43 @@ async fn set_trace(access: &Access, id: &TraceId, body: &mut StartBody) -> Resul
 #[cfg_attr(feature = "openapi", utoipa::path(post, path = "/api/traces/{trace_id}/run", tag = "runs",
     params(("trace_id" = String, Path)),
     request_body = Option<StartBody>, responses((status = ACCEPTED, body = Accepted))))]
-pub(super) async fn resume(
-    access: Access,
-    Path(id): Path<TraceId>,
-    request::Json(mut body): request::Json<StartBody>,
-) -> Result<(StatusCode, Json<Accepted>), ApiError> {
+pub(super) async fn resume(access: &Access, request: ResumeTrace) -> Result<Accepted, ApiError> {
+    let ResumeTrace {
+        trace_id: id,
+        mut body,
+    } = request;
     if body.session_id.is_some() || body.trace_id.is_some() {
         return Err(validation_error(
             "session_id, trace_id: not allowed here, because the trace in the path determines them",
         ));
     }
-    set_trace(&access, &id, &mut body).await?;
-    start_run(&access, body).await
+    set_trace(access, &id, &mut body).await?;
+    start_run(access, body).await
 }
 
 /// Reflects on a conversation, also that of a sub-agent, and stores what was learned (MEM-4).
 #[cfg_attr(feature = "openapi", utoipa::path(post, path = "/api/traces/{trace_id}/reflect", tag = "runs", params(("trace_id" = String, Path)),
     request_body = Option<ReflectBody>, responses((status = ACCEPTED, body = Accepted))))]
 pub(super) async fn reflect(
-    access: Access,
-    Path(id): Path<TraceId>,
-    request::Json(ReflectBody { focus }): request::Json<ReflectBody>,
-) -> Result<(StatusCode, Json<Accepted>), ApiError> {
+    access: &Access,
+    request: ReflectOnTrace,
+) -> Result<Accepted, ApiError> {
+    let ReflectOnTrace {
+        trace_id: id,
+        body: ReflectBody { focus },
+    } = request;
     let mut body = StartBody {
         reflects: Some(Reflection { focus }),
         ..StartBody::default()
     };
-    set_trace(&access, &id, &mut body).await?;
-    start_run(&access, body).await
+    set_trace(access, &id, &mut body).await?;
+    start_run(access, body).await
 }
 
 pub(super) async fn start_run(
     access: &Access,
     mut request: StartBody,
-) -> Result<(StatusCode, Json<Accepted>), ApiError> {
+) -> Result<Accepted, ApiError> {
     let gate_guard = access.begin_change()?;
     request.uid = Some(access.uid(request.uid.as_deref())?);
     if let Some(id) = &request.trace_id {
@@ -134,17 +143,12 @@ pub(super) async fn start_run(
         )
     };
     let run = starting.await.map_err(task_failed)??;
-    Ok((
-        StatusCode::ACCEPTED,
-        Json(accepted(
-            &run,
-            if run.was_queued() {
-                "queued"
-            } else {
-                "started"
-            },
-        )),
-    ))
+    let status = if run.was_queued() {
+        "queued"
+    } else {
+        "started"
+    };
+    Ok(accepted(&run, status))
 }
 
 /// Returns the settings that a client sets, and collects the ones that it resets.
@@ -227,52 +231,43 @@ fn run_request(mut request: StartBody) -> RunRequest {
 /// Cancels the active or interrupted run of a trace and all runs below it.
 #[cfg_attr(feature = "openapi", utoipa::path(post, path = "/api/traces/{trace_id}/stop", tag = "runs", params(("trace_id" = String, Path)),
     responses((status = ACCEPTED, body = Accepted))))]
-pub(super) async fn stop(
-    access: Access,
-    Path(id): Path<TraceId>,
-) -> Result<(StatusCode, Json<Accepted>), ApiError> {
+pub(super) async fn stop(access: &Access, request: StopTrace) -> Result<Accepted, ApiError> {
+    let StopTrace { trace_id: id } = request;
     access.trace(&id).await?;
     if let Some(run) = access.runtime().traces().active_run(&id) {
         return cancelling(run).await;
     }
     let _passing = access.begin_change()?;
     let run = access.runtime().traces().cancel_interrupted(&id).await?;
-    Ok((
-        StatusCode::ACCEPTED,
-        Json(accepted_record(&run, "cancelling")),
-    ))
+    Ok(accepted_record(&run, "cancelling"))
 }
 
 /// Cancels a run and all runs below it.
 #[cfg_attr(feature = "openapi", utoipa::path(post, path = "/api/runs/{run_id}/cancel", tag = "runs", params(("run_id" = String, Path)),
     responses((status = ACCEPTED, body = Accepted))))]
-pub(super) async fn cancel(
-    access: Access,
-    Path(id): Path<RunId>,
-) -> Result<(StatusCode, Json<Accepted>), ApiError> {
+pub(super) async fn cancel(access: &Access, request: CancelRun) -> Result<Accepted, ApiError> {
+    let CancelRun { run_id: id } = request;
     access.run(&id).await?;
     cancelling(access.runtime().traces().handle(&id)?).await
 }
 
 /// Cancels a run, and responds once the request is durable. The run ends in the background, as its
 /// events show.
-async fn cancelling(run: RunHandle) -> Result<(StatusCode, Json<Accepted>), ApiError> {
+async fn cancelling(run: RunHandle) -> Result<Accepted, ApiError> {
     let cancelling = accepted(&run, "cancelling");
     // Runs in a separate task, so that it continues if the client disconnects.
     let ending = run.clone();
     tokio::spawn(async move { ending.cancel().await });
     run.request_cancel().await?;
-    Ok((StatusCode::ACCEPTED, Json(cancelling)))
+    Ok(cancelling)
 }
 
 /// Reads a run. Once the run has ended, the response includes its output, artifacts and stats.
 #[cfg_attr(feature = "openapi", utoipa::path(get, path = "/api/runs/{run_id}", tag = "runs", params(("run_id" = String, Path)),
     responses((status = OK, body = RunWithOutcome))))]
-pub(super) async fn show(
-    access: Access,
-    Path(id): Path<RunId>,
-) -> Result<Json<RunWithOutcome>, ApiError> {
-    Ok(Json(run_view(&access, &id).await?))
+pub(super) async fn show(access: &Access, request: ReadRun) -> Result<RunWithOutcome, ApiError> {
+    let ReadRun { run_id: id } = request;
+    run_view(access, &id).await
 }
 
 /// Reads a run, with its output if it has ended.
@@ -305,11 +300,8 @@ pub(super) async fn run_view(access: &Access, id: &RunId) -> Result<RunWithOutco
 /// cancelled.
 #[cfg_attr(feature = "openapi", utoipa::path(post, path = "/api/runs/{run_id}/children", tag = "runs", params(("run_id" = String, Path)),
     request_body = ChildrenBody, responses((status = ACCEPTED, body = ChildrenView))))]
-pub(super) async fn spawn(
-    access: Access,
-    Path(id): Path<RunId>,
-    request::Json(body): request::Json<ChildrenBody>,
-) -> Result<(StatusCode, Json<ChildrenView>), ApiError> {
+pub(super) async fn spawn(access: &Access, request: AddChildren) -> Result<ChildrenView, ApiError> {
+    let AddChildren { run_id: id, body } = request;
     let gate_guard = access.begin_change()?;
     let waits_for_parent = access.run(&id).await?.status == RunStatus::Queued;
     let specs = child_specs(body)?;
@@ -337,7 +329,7 @@ pub(super) async fn spawn(
         .iter()
         .map(|child| accepted(child, status))
         .collect();
-    Ok((StatusCode::ACCEPTED, Json(ChildrenView { children })))
+    Ok(ChildrenView { children })
 }
 
 /// Returns one child run for each task.

@@ -1,13 +1,13 @@
 //! Routes of sessions: list, read, create, fork, move the head, set the permission mode, delete.
 
-use axum::{Json, http::StatusCode};
 use soong::{
     Fork, HeadSwitched, SessionFilter, SessionSpec,
-    protocol::{
-        SessionId,
-        api::{
-            ForkBody, HeadBody, HeadView, NewSessionBody, PageQuery, PermissionModeBody,
-            SessionPage, SessionQuery, SessionView,
+    protocol::api::{
+        ForkBody, HeadBody, HeadView, NewSessionBody, PageQuery, PermissionModeBody, SessionPage,
+        SessionQuery, SessionView,
+        operation::{
+            CreateSession, DeleteSession, ForkSession, ListSessions, ReadSession,
+            SetPermissionMode, SwitchHead,
         },
     },
 };
@@ -15,7 +15,6 @@ use soong::{
 use super::{
     caller::Access,
     error::{ApiError, validation_error},
-    request::{self, Path, Query},
 };
 
 /// Number of items on a page.
@@ -50,10 +49,8 @@ pub(super) fn limit(wanted: Option<usize>, size: PageSize) -> Result<usize, ApiE
 /// Lists sessions, newest first.
 #[cfg_attr(feature = "openapi", utoipa::path(get, path = "/api/sessions", tag = "sessions", params(SessionQuery),
     responses((status = OK, body = SessionPage))))]
-pub(super) async fn list(
-    access: Access,
-    Query(query): Query<SessionQuery>,
-) -> Result<Json<SessionPage>, ApiError> {
+pub(super) async fn list(access: &Access, request: ListSessions) -> Result<SessionPage, ApiError> {
+    let ListSessions { query } = request;
     let filter = SessionFilter {
         uid: access.caller.visible_uid(),
         hides_calls: !query.all,
@@ -68,31 +65,30 @@ pub(super) async fn list(
         .sessions()
         .list(filter, limit, query.cursor)
         .await?;
-    Ok(Json(SessionPage {
+    Ok(SessionPage {
         sessions: page.items,
         next_cursor: page.next_cursor,
-    }))
+    })
 }
 
 /// Reads a session.
 #[cfg_attr(feature = "openapi", utoipa::path(get, path = "/api/sessions/{session_id}", tag = "sessions", params(("session_id" = String, Path)),
     responses((status = OK, body = SessionView))))]
-pub(super) async fn show(
-    access: Access,
-    Path(id): Path<SessionId>,
-) -> Result<Json<SessionView>, ApiError> {
-    Ok(Json(SessionView {
+pub(super) async fn show(access: &Access, request: ReadSession) -> Result<SessionView, ApiError> {
+    let ReadSession { session_id: id } = request;
+    Ok(SessionView {
         session: access.session(&id).await?,
-    }))
+    })
 }
 
 /// Creates a session without a run, so that files can be uploaded first.
 #[cfg_attr(feature = "openapi", utoipa::path(post, path = "/api/sessions", tag = "sessions", request_body = Option<NewSessionBody>,
     responses((status = CREATED, body = SessionView))))]
 pub(super) async fn create(
-    access: Access,
-    request::Json(body): request::Json<NewSessionBody>,
-) -> Result<(StatusCode, Json<SessionView>), ApiError> {
+    access: &Access,
+    request: CreateSession,
+) -> Result<SessionView, ApiError> {
+    let CreateSession { body } = request;
     let _passing = access.begin_change()?;
     let NewSessionBody {
         session_id,
@@ -115,17 +111,17 @@ pub(super) async fn create(
         .for_request(access.request_key())
         .create(body)
         .await?;
-    Ok((StatusCode::CREATED, Json(SessionView { session })))
+    Ok(SessionView { session })
 }
 
 /// Copies a session with its conversation, goals and documents as of a message.
 #[cfg_attr(feature = "openapi", utoipa::path(post, path = "/api/sessions/{session_id}/fork", tag = "sessions", params(("session_id" = String, Path)),
     request_body = Option<ForkBody>, responses((status = CREATED, body = SessionView))))]
-pub(super) async fn fork(
-    access: Access,
-    Path(id): Path<SessionId>,
-    request::Json(body): request::Json<ForkBody>,
-) -> Result<(StatusCode, Json<SessionView>), ApiError> {
+pub(super) async fn fork(access: &Access, request: ForkSession) -> Result<SessionView, ApiError> {
+    let ForkSession {
+        session_id: id,
+        body,
+    } = request;
     let _passing = access.begin_change()?;
     access.session(&id).await?;
     let ForkBody {
@@ -147,17 +143,17 @@ pub(super) async fn fork(
             },
         )
         .await?;
-    Ok((StatusCode::CREATED, Json(SessionView { session })))
+    Ok(SessionView { session })
 }
 
 /// Moves the head of a conversation to another message, on its main path or off it. Starts no run.
 #[cfg_attr(feature = "openapi", utoipa::path(post, path = "/api/sessions/{session_id}/head", tag = "sessions", params(("session_id" = String, Path)),
     request_body = HeadBody, responses((status = OK, body = HeadView))))]
-pub(super) async fn head(
-    access: Access,
-    Path(id): Path<SessionId>,
-    request::Json(HeadBody { sequence }): request::Json<HeadBody>,
-) -> Result<Json<HeadView>, ApiError> {
+pub(super) async fn head(access: &Access, request: SwitchHead) -> Result<HeadView, ApiError> {
+    let SwitchHead {
+        session_id: id,
+        body: HeadBody { sequence },
+    } = request;
     let _passing = access.begin_change()?;
     access.session(&id).await?;
     let HeadSwitched {
@@ -170,12 +166,12 @@ pub(super) async fn head(
         .sessions()
         .switch_head(&id, sequence)
         .await?;
-    Ok(Json(HeadView {
+    Ok(HeadView {
         sequence,
         from_sequence,
         restored,
         left: not_restored,
-    }))
+    })
 }
 
 /// Sets the permission mode of the session's active run and its sub-agents. It applies from the
@@ -184,10 +180,13 @@ pub(super) async fn head(
     params(("session_id" = String, Path)), request_body = PermissionModeBody,
     responses((status = OK, body = PermissionModeBody))))]
 pub(super) async fn permission_mode(
-    access: Access,
-    Path(id): Path<SessionId>,
-    request::Json(body): request::Json<PermissionModeBody>,
-) -> Result<Json<PermissionModeBody>, ApiError> {
+    access: &Access,
+    request: SetPermissionMode,
+) -> Result<PermissionModeBody, ApiError> {
+    let SetPermissionMode {
+        session_id: id,
+        body,
+    } = request;
     let _passing = access.begin_change()?;
     access.session(&id).await?;
     access
@@ -195,17 +194,15 @@ pub(super) async fn permission_mode(
         .permissions()
         .set_mode(&id, body.permission_mode)
         .await?;
-    Ok(Json(body))
+    Ok(body)
 }
 
 /// Deletes a session and everything in it. Responds once it is deleted.
 #[cfg_attr(feature = "openapi", utoipa::path(delete, path = "/api/sessions/{session_id}", tag = "sessions", params(("session_id" = String, Path)),
     responses((status = NO_CONTENT))))]
-pub(super) async fn delete(
-    access: Access,
-    Path(id): Path<SessionId>,
-) -> Result<StatusCode, ApiError> {
+pub(super) async fn delete(access: &Access, request: DeleteSession) -> Result<(), ApiError> {
+    let DeleteSession { session_id: id } = request;
     access.session(&id).await?;
     access.runtime().sessions().delete(&id).await?;
-    Ok(StatusCode::NO_CONTENT)
+    Ok(())
 }

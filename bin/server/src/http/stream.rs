@@ -18,7 +18,10 @@ use soong::{
     ErrorCode, ErrorInfo, EventStream, StreamItem, UnrecordedRun,
     protocol::{
         Trace, TraceId,
-        api::{Accepted, ERROR_FRAME, ErrorBody, EventPage, EventQuery, KEEP_ALIVE_INTERVAL},
+        api::{
+            Accepted, ERROR_FRAME, ErrorBody, EventPage, EventQuery, KEEP_ALIVE_INTERVAL,
+            operation::ReadEvents,
+        },
     },
 };
 
@@ -82,7 +85,7 @@ const STORE_HEADER: &str = "soong-store-id";
 #[cfg_attr(feature = "openapi", utoipa::path(get, path = "/api/traces/{trace_id}/events", tag = "traces",
     params(("trace_id" = String, Path), EventQuery, ("last-event-id" = Option<String>, Header, pattern = "^[0-9]{0,18}$")),
     responses((status = OK, content((EventPage = "application/json"), (String = "text/event-stream"))))))]
-pub(super) async fn events(
+pub(super) async fn page_or_stream(
     access: Access,
     token_watch: TokenWatch,
     Path(id): Path<TraceId>,
@@ -104,22 +107,11 @@ pub(super) async fn events(
         };
     check_cursor(&query, &access, &trace, seen).await?;
     let since = seen.unwrap_or(query.cursor());
-    let store_id = access.runtime().info().store_id().await?;
     if !wants_stream(&headers) {
-        let limit = limit(query.limit, PAGE_EVENTS)?;
-        let runtime = access.runtime();
-        let events = if query.tree {
-            runtime
-                .sessions()
-                .replay(&trace.session_id, since, limit)
-                .await?
-        } else {
-            runtime.traces().replay(&id, since, limit).await?
-        };
-        // The session may have been deleted meanwhile, and its id belong to another user.
-        access.trace(&id).await?;
-        return Ok(Json(EventPage { events, store_id }).into_response());
+        let page = read_page(&access, &trace, &query, since).await?;
+        return Ok(Json(page).into_response());
     }
+    let store_id = access.runtime().info().store_id().await?;
     let stream = if query.tree {
         access.runtime().sessions().events(&trace.session_id, since)
     } else {
@@ -130,6 +122,39 @@ pub(super) async fn events(
     access.trace(&id).await?;
     let frames = frames(access.api(), token_watch, stream, query.tree);
     Ok(([(STORE_HEADER, store_id)], event_stream(frames)).into_response())
+}
+
+/// Reads a page of stored events of a trace, or of its session.
+pub(super) async fn page(access: &Access, request: ReadEvents) -> Result<EventPage, ApiError> {
+    let ReadEvents { trace_id, query } = request;
+    let trace = access.trace(&trace_id).await?;
+    check_cursor(&query, access, &trace, None).await?;
+    read_page(access, &trace, &query, query.cursor()).await
+}
+
+async fn read_page(
+    access: &Access,
+    trace: &Trace,
+    query: &EventQuery,
+    since: u64,
+) -> Result<EventPage, ApiError> {
+    let runtime = access.runtime();
+    let store_id = runtime.info().store_id().await?;
+    let limit = limit(query.limit, PAGE_EVENTS)?;
+    let events = if query.tree {
+        runtime
+            .sessions()
+            .replay(&trace.session_id, since, limit)
+            .await?
+    } else {
+        runtime
+            .traces()
+            .replay(&trace.trace_id, since, limit)
+            .await?
+    };
+    // The session may have been deleted meanwhile, and its id belong to another user.
+    access.trace(&trace.trace_id).await?;
+    Ok(EventPage { events, store_id })
 }
 
 /// Returns whether the `Accept` header of a request names `text/event-stream`, and does not refuse

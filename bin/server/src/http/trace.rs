@@ -1,28 +1,23 @@
 //! Routes of traces: lists, one trace with its goals, and its messages.
 
-use axum::Json;
 use soong::{
     MessagePath, TraceFilter,
     protocol::{
         TraceId, TraceStatus,
-        api::{MessageQuery, Messages, PageQuery, PathName, TracePage, TraceQuery, TraceView},
+        api::{
+            MessageQuery, Messages, PageQuery, PathName, TracePage, TraceQuery, TraceView,
+            operation::{ListRunningTraces, ListTraces, ReadMessages, ReadTrace},
+        },
     },
 };
 
-use super::{
-    caller::Access,
-    error::ApiError,
-    request::{Path, Query},
-    session::page_limit,
-};
+use super::{caller::Access, error::ApiError, session::page_limit};
 
 /// Lists traces, newest first.
 #[cfg_attr(feature = "openapi", utoipa::path(get, path = "/api/traces", tag = "traces", params(TraceQuery),
     responses((status = OK, body = TracePage))))]
-pub(super) async fn list(
-    access: Access,
-    Query(query): Query<TraceQuery>,
-) -> Result<Json<TracePage>, ApiError> {
+pub(super) async fn list(access: &Access, request: ListTraces) -> Result<TracePage, ApiError> {
+    let ListTraces { query } = request;
     let page = PageQuery {
         limit: query.limit,
         cursor: query.cursor,
@@ -40,29 +35,30 @@ pub(super) async fn list(
         session_id: query.session_id,
         parent_trace_id: query.parent_trace_id,
     };
-    listed(&access, filter, page).await
+    listed(access, filter, page).await
 }
 
 /// Lists traces with an active or waiting run, newest first.
 #[cfg_attr(feature = "openapi", utoipa::path(get, path = "/api/traces/running", tag = "traces", params(PageQuery),
     responses((status = OK, body = TracePage))))]
 pub(super) async fn running(
-    access: Access,
-    Query(page): Query<PageQuery>,
-) -> Result<Json<TracePage>, ApiError> {
+    access: &Access,
+    request: ListRunningTraces,
+) -> Result<TracePage, ApiError> {
+    let ListRunningTraces { query: page } = request;
     let filter = TraceFilter {
         is_live: true,
         status: Some(TraceStatus::Running),
         ..TraceFilter::default()
     };
-    listed(&access, filter, page).await
+    listed(access, filter, page).await
 }
 
 async fn listed(
     access: &Access,
     filter: TraceFilter,
     page: PageQuery,
-) -> Result<Json<TracePage>, ApiError> {
+) -> Result<TracePage, ApiError> {
     let filter = TraceFilter {
         uid: access.caller.visible_uid(),
         ..filter
@@ -73,20 +69,18 @@ async fn listed(
         .traces()
         .list(filter, limit, page.cursor)
         .await?;
-    Ok(Json(TracePage {
+    Ok(TracePage {
         traces: found.items,
         next_cursor: found.next_cursor,
-    }))
+    })
 }
 
 /// Reads a trace with its goals and its sub-traces.
 #[cfg_attr(feature = "openapi", utoipa::path(get, path = "/api/traces/{trace_id}", tag = "traces", params(("trace_id" = String, Path)),
     responses((status = OK, body = TraceView))))]
-pub(super) async fn show(
-    access: Access,
-    Path(id): Path<TraceId>,
-) -> Result<Json<TraceView>, ApiError> {
-    Ok(Json(read_trace(&access, &id).await?))
+pub(super) async fn show(access: &Access, request: ReadTrace) -> Result<TraceView, ApiError> {
+    let ReadTrace { trace_id: id } = request;
+    read_trace(access, &id).await
 }
 
 /// Reads a trace with its goals and its sub-traces.
@@ -104,11 +98,11 @@ pub(super) async fn read_trace(access: &Access, id: &TraceId) -> Result<TraceVie
 /// Reads the messages of a trace.
 #[cfg_attr(feature = "openapi", utoipa::path(get, path = "/api/traces/{trace_id}/messages", tag = "traces",
     params(("trace_id" = String, Path), MessageQuery), responses((status = OK, body = Messages))))]
-pub(super) async fn messages(
-    access: Access,
-    Path(id): Path<TraceId>,
-    Query(query): Query<MessageQuery>,
-) -> Result<Json<Messages>, ApiError> {
+pub(super) async fn messages(access: &Access, request: ReadMessages) -> Result<Messages, ApiError> {
+    let ReadMessages {
+        trace_id: id,
+        query,
+    } = request;
     access.trace(&id).await?;
     let path = match query.mode {
         PathName::MainPath => MessagePath::Main,
@@ -118,5 +112,5 @@ pub(super) async fn messages(
     if let Some(goal) = query.goal_id {
         messages.retain(|message| message.goal_id.as_ref() == Some(&goal));
     }
-    Ok(Json(Messages { messages }))
+    Ok(Messages { messages })
 }

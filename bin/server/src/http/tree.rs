@@ -5,34 +5,36 @@
 
 use std::collections::{HashMap, HashSet};
 
-use axum::{Json, http::StatusCode};
 use soong::{
     ActorKind, ActorView, ErrorCode, ErrorInfo, RunEnd, TreeEvent,
-    protocol::{RunId, SessionId, TraceId, api::Killed},
+    protocol::{
+        RunId, SessionId, TraceId,
+        api::{
+            Killed,
+            operation::{CrashActor, ReadTree},
+        },
+    },
 };
 
 use super::{
     caller::Access,
     error::{ApiError, validation_error},
-    request::Path,
 };
 
 /// Reads the current supervision tree.
 #[cfg_attr(feature = "openapi", utoipa::path(get, path = "/api/tree", tag = "tree", responses((status = OK, body = ActorView))))]
-pub(super) async fn show(access: Access) -> Result<Json<ActorView>, ApiError> {
+pub(super) async fn show(access: &Access, _: ReadTree) -> Result<ActorView, ApiError> {
     let closed = || ErrorInfo::retryable(ErrorCode::Closing, "the runtime is closed");
     let mut tree = access.runtime().tree().snapshot().ok_or_else(closed)?;
-    TreeFilter::default().prune(&access, &mut tree).await?;
-    Ok(Json(tree))
+    TreeFilter::default().prune(access, &mut tree).await?;
+    Ok(tree)
 }
 
 /// Makes an actor crash, to test its restart. Its supervisor restarts it within its restart limit.
 #[cfg_attr(feature = "openapi", utoipa::path(post, path = "/api/tree/{actor_id}/kill", tag = "tree", params(("actor_id" = String, Path)),
     responses((status = ACCEPTED, body = Killed))))]
-pub(super) async fn kill(
-    access: Access,
-    Path(actor_id): Path<String>,
-) -> Result<(StatusCode, Json<Killed>), ApiError> {
+pub(super) async fn kill(access: &Access, request: CrashActor) -> Result<Killed, ApiError> {
+    let CrashActor { actor_id } = request;
     let _passing = access.begin_change()?;
     let gone = || {
         ErrorInfo::new(
@@ -53,7 +55,7 @@ pub(super) async fn kill(
         access.require_operator("crashing an actor that all users share")?;
     } else {
         let mut tree = access.runtime().tree().snapshot().ok_or_else(gone)?;
-        TreeFilter::default().prune(&access, &mut tree).await?;
+        TreeFilter::default().prune(access, &mut tree).await?;
         if !contains(&tree, &actor_id) {
             return Err(gone().into());
         }
@@ -62,7 +64,7 @@ pub(super) async fn kill(
         )));
     }
     access.runtime().tree().inject_crash(&actor_id)?;
-    Ok((StatusCode::ACCEPTED, Json(Killed { actor_id })))
+    Ok(Killed { actor_id })
 }
 
 /// The actors that a caller may see and has seen.

@@ -1,24 +1,22 @@
 //! Usage of runs, summed.
 
-use axum::Json;
 use soong::{
     UsageFilter,
-    protocol::{UsageReport, api::UsageQuery},
+    protocol::{
+        UsageReport,
+        api::{UsageQuery, operation::ReadUsage},
+    },
 };
 
-use super::{caller::Access, error::ApiError, request::Query};
+use super::{caller::Access, error::ApiError};
 
 /// Sums up the usage and cost of runs.
 #[cfg_attr(feature = "openapi", utoipa::path(get, path = "/api/usage", tag = "home", params(UsageQuery), responses((status = OK, body = UsageReport))))]
-pub(super) async fn show(
-    access: Access,
-    Query(query): Query<UsageQuery>,
-) -> Result<Json<UsageReport>, ApiError> {
+pub(super) async fn show(access: &Access, request: ReadUsage) -> Result<UsageReport, ApiError> {
+    let ReadUsage { query } = request;
     let filter = UsageFilter {
         since: query.since,
         uid: access.caller.visible_uid(),
     };
-    Ok(Json(
-        access.runtime().traces().usage(query.by, filter).await?,
-    ))
+    Ok(access.runtime().traces().usage(query.by, filter).await?)
 }
