@@ -11,23 +11,18 @@ use std::{
     time::Duration,
 };
 
-use axum::{
-    Extension, Router,
-    http::{Request, Response},
-};
-use futures::{FutureExt, future::BoxFuture};
+use axum::Extension;
 use soong::{
-    ErrorCode, ErrorInfo, RecoveryPolicy, Runtime, RuntimeBuilder, TreeEvent, TreeWatch,
+    ErrorCode, ErrorInfo, RecoveryPolicy, Runtime, RuntimeBuilder,
     protocol::{SessionId, api::Ready},
 };
-use soong_client::{self as client, Address, Client, Discovery, LocalOwner, TreeUpdates};
+use soong_client::{self as client, Address, Client, Discovery};
 use soong_server::{
     ControlSocket,
-    http::{self, Api, Caller, ShutdownGate},
+    http::{self, Api, Caller, LocalHome, ShutdownGate},
 };
 use soong_tui::text;
 use tokio::time::Instant;
-use tower::ServiceExt;
 
 use crate::{print, slow_step::with_note};
 
@@ -37,35 +32,6 @@ const HANDOVER_TIMEOUT: Duration = Duration::from_secs(3);
 const RETRY_INTERVAL: Duration = Duration::from_millis(20);
 /// Maximum time for clients to read their last responses.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
-
-/// The routes and the tree of this process, for its own client.
-struct OwnRoutes {
-    router: Router,
-    runtime: Runtime,
-}
-
-impl LocalOwner for OwnRoutes {
-    fn call(&self, request: Request<reqwest::Body>) -> BoxFuture<'static, Response<reqwest::Body>> {
-        let answer = self.router.clone().oneshot(request);
-        async move {
-            let response = answer.await.unwrap_or_else(|never| match never {});
-            response.map(|body| reqwest::Body::wrap_stream(body.into_data_stream()))
-        }
-        .boxed()
-    }
-
-    fn watch_tree(&self) -> Box<dyn TreeUpdates> {
-        Box::new(OwnTree(self.runtime.tree().watch()))
-    }
-}
-
-struct OwnTree(TreeWatch);
-
-impl TreeUpdates for OwnTree {
-    fn next(&mut self) -> BoxFuture<'_, Option<TreeEvent>> {
-        self.0.next().boxed()
-    }
-}
 
 /// Ensures that the note about fault injection is printed once.
 static FAULT_NOTE: Once = Once::new();
@@ -161,10 +127,7 @@ impl Owner {
                 None
             }
         };
-        let client = Client::in_process(Arc::new(OwnRoutes {
-            router,
-            runtime: runtime.clone(),
-        }));
+        let client = Client::in_process(Arc::new(LocalHome::new(api.clone(), router)));
         Ok(Self {
             runtime,
             api,

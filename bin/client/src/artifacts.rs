@@ -28,7 +28,7 @@ use tokio::sync::oneshot;
 
 use super::{
     Client, OwnerRequest, REQUEST_TIMEOUT, connection_lost, method, read, read_body, request_path,
-    transport::root_cause, unresponsive,
+    transport::root_cause, unresponsive, within_limit,
 };
 
 /// Stream of a request body.
@@ -50,9 +50,7 @@ impl Client {
             accept: "*/*",
             ..OwnerRequest::new(Method::GET, &path)
         });
-        let response = tokio::time::timeout(REQUEST_TIMEOUT, answer)
-            .await
-            .unwrap_or_else(|_| Err(unresponsive()))?;
+        let response = within_limit(answer).await?;
         let content_type = response
             .headers()
             .get(header::CONTENT_TYPE)

@@ -21,7 +21,7 @@ use soong_protocol::{
 use tokio::{sync::mpsc, task::AbortHandle, time::Instant};
 
 use super::{
-    Client,
+    Client, Items,
     frames::{Frames, SseFrame, frames},
 };
 
@@ -95,6 +95,8 @@ enum EventSource {
         last_bytes: LastBytes,
     },
     Polled(Polled),
+    /// Items of a home in this process.
+    Items(Items),
     /// The owner has refused the request.
     Refused,
 }
@@ -130,6 +132,14 @@ impl EventStream {
     pub(super) fn of_response(response: reqwest::Response) -> Self {
         Self {
             source: EventSource::of_response(response),
+            fallback: None,
+        }
+    }
+
+    /// Creates a stream of a home in this process.
+    pub(super) fn of_items(items: Items) -> Self {
+        Self {
+            source: EventSource::Items(items),
             fallback: None,
         }
     }
@@ -205,6 +215,9 @@ impl EventStream {
                         .recv()
                         .await
                         .map(|item| item.map(SseFrame::Item));
+                }
+                EventSource::Items(items) => {
+                    return items.next().await.map(|item| item.map(SseFrame::Item));
                 }
                 EventSource::Refused => return None,
             };
@@ -332,13 +345,13 @@ mod tests {
     use tower::ServiceExt;
 
     use super::*;
-    use crate::{LocalOwner, TreeUpdates};
+    use crate::Routes;
 
     /// Answers as a server does.
     struct Server(Router);
 
-    impl LocalOwner for Server {
-        fn call(
+    impl Routes for Server {
+        fn send(
             &self,
             request: http::Request<reqwest::Body>,
         ) -> BoxFuture<'static, http::Response<reqwest::Body>> {
@@ -348,10 +361,6 @@ mod tests {
                 response.map(|body| reqwest::Body::wrap_stream(body.into_data_stream()))
             }
             .boxed()
-        }
-
-        fn watch_tree(&self) -> Box<dyn TreeUpdates> {
-            unreachable!("no test watches the tree")
         }
     }
 
@@ -408,7 +417,7 @@ mod tests {
             .route("/api/traces/s", get(trace));
         Client {
             may_poll: true,
-            ..Client::in_process(Arc::new(Server(router)))
+            ..Client::of_routes(Arc::new(Server(router)))
         }
     }
 

@@ -22,7 +22,7 @@ use events::Position;
 use frames::SseFrame;
 use http::{Method, StatusCode, header};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
-use reqwest::Body;
+pub use reqwest::Body;
 use serde::{Serialize, de::DeserializeOwned};
 use soong_protocol::{
     ErrorCode, ErrorInfo, EventRecord, RunId, SessionId, TraceId,
@@ -34,7 +34,7 @@ use soong_protocol::{
     },
 };
 use transport::Transport;
-pub use transport::{LocalOwner, Remote, TreeUpdates};
+pub use transport::{Items, LocalOwner, Remote, Routes, TreeUpdates};
 pub use tree::TreeWatcher;
 
 /// Characters that are not escaped in a path.
@@ -192,11 +192,21 @@ impl Client {
         }
     }
 
+    /// Creates a client of routes that a test answers.
+    #[cfg(test)]
+    fn of_routes(routes: Arc<dyn Routes>) -> Self {
+        Self {
+            transport: Transport::Routes(routes),
+            name: CLI_CLIENT,
+            may_poll: false,
+        }
+    }
+
     /// Returns the server's address. `None` if the owner is on this machine.
     pub fn server(&self) -> Option<&str> {
         match &self.transport {
             Transport::Server(remote) => Some(remote.url()),
-            Transport::InProcess(_) | Transport::Socket(_) => None,
+            _ => None,
         }
     }
 
@@ -260,6 +270,12 @@ impl Client {
     /// # Errors
     /// The error of the owner, or `closing` or `home_locked` if it cannot be reached.
     pub async fn call<O: Operation>(&self, operation: O) -> Result<O::Response, ErrorInfo> {
+        if let Transport::InProcess(owner) = &self.transport {
+            let answer = owner.call(operation.into_call(), self.name);
+            let answer = within_limit(answer).await?;
+            return O::response(answer)
+                .ok_or_else(|| invalid_request(&"the answer is that of another operation"));
+        }
         let path = request_path(&operation)?;
         let body = if O::HAS_BODY {
             json(operation.body())?
@@ -288,10 +304,7 @@ impl Client {
     }
 
     async fn request(&self, request: OwnerRequest<'_>) -> Result<Bytes, ErrorInfo> {
-        let answer = async { read_body(self.send(request).await?).await };
-        tokio::time::timeout(REQUEST_TIMEOUT, answer)
-            .await
-            .unwrap_or_else(|_| Err(unresponsive()))
+        within_limit(async { read_body(self.send(request).await?).await }).await
     }
 
     /// Starts a run.
@@ -307,6 +320,13 @@ impl Client {
         &self,
         request: &StartBody,
     ) -> Result<(Accepted, EventStream), ErrorInfo> {
+        if let Transport::InProcess(owner) = &self.transport {
+            let request = StartRun {
+                body: request.clone(),
+            };
+            let (accepted, items) = within_limit(owner.start_and_watch(request)).await?;
+            return Ok((accepted, EventStream::of_items(items)));
+        }
         if self.may_poll {
             // The response to the start must arrive even if a proxy holds back streams.
             let since = match &request.session_id {
@@ -418,6 +438,10 @@ impl Client {
         if self.may_poll {
             return Ok(EventStream::opening(self.clone(), position));
         }
+        if let Transport::InProcess(owner) = &self.transport {
+            let items = within_limit(owner.events(position.request(None))).await?;
+            return Ok(EventStream::of_items(items));
+        }
         let path = request_path(&position.request(None))?;
         self.stream(OwnerRequest::new(Method::GET, &path)).await
     }
@@ -437,10 +461,7 @@ impl Client {
             accept: "text/event-stream",
             ..request
         });
-        let response = tokio::time::timeout(REQUEST_TIMEOUT, answer)
-            .await
-            .unwrap_or_else(|_| Err(unresponsive()))?;
-        Ok(EventStream::of_response(response))
+        Ok(EventStream::of_response(within_limit(answer).await?))
     }
 
     async fn send(&self, request: OwnerRequest<'_>) -> Result<reqwest::Response, ErrorInfo> {
@@ -481,6 +502,15 @@ impl Client {
         }
         Err(response_error(response).await)
     }
+}
+
+/// Waits for an answer, at most for [`REQUEST_TIMEOUT`].
+async fn within_limit<T>(
+    answer: impl Future<Output = Result<T, ErrorInfo>>,
+) -> Result<T, ErrorInfo> {
+    tokio::time::timeout(REQUEST_TIMEOUT, answer)
+        .await
+        .unwrap_or_else(|_| Err(unresponsive()))
 }
 
 /// Returns the path of a request to an endpoint, with its query.
@@ -589,22 +619,18 @@ mod tests {
     /// No request reaches this owner.
     struct NoOwner;
 
-    impl LocalOwner for NoOwner {
-        fn call(
+    impl Routes for NoOwner {
+        fn send(
             &self,
             request: http::Request<Body>,
         ) -> futures::future::BoxFuture<'static, http::Response<Body>> {
             unreachable!("{}", request.uri())
         }
-
-        fn watch_tree(&self) -> Box<dyn TreeUpdates> {
-            unreachable!("no test watches the tree")
-        }
     }
 
     #[tokio::test]
     async fn dot_segments_are_rejected_before_a_request() {
-        let client = Client::in_process(Arc::new(NoOwner));
+        let client = Client::of_routes(Arc::new(NoOwner));
         for id in [".", ".."] {
             let error = client
                 .call(ReadSession {
@@ -619,8 +645,8 @@ mod tests {
     /// Loses the connection of the first request, and then answers with these statuses.
     struct BrokenOwner(std::sync::Mutex<Vec<u16>>);
 
-    impl LocalOwner for BrokenOwner {
-        fn call(
+    impl Routes for BrokenOwner {
+        fn send(
             &self,
             _: http::Request<Body>,
         ) -> futures::future::BoxFuture<'static, http::Response<Body>> {
@@ -645,10 +671,6 @@ mod tests {
                 .unwrap();
             Box::pin(async { response })
         }
-
-        fn watch_tree(&self) -> Box<dyn TreeUpdates> {
-            unreachable!("no test watches the tree")
-        }
     }
 
     #[tokio::test(start_paused = true)]
@@ -658,7 +680,7 @@ mod tests {
             (vec![503, 503, 503], None),
         ] {
             let owner = Arc::new(BrokenOwner(std::sync::Mutex::new(Vec::new())));
-            let client = Client::in_process(owner.clone());
+            let client = Client::of_routes(owner.clone());
             let starting = tokio::spawn(async move { client.start(&StartBody::default()).await });
             tokio::time::sleep(RETRY_DELAYS[0] / 2).await;
             *owner.0.lock().unwrap() = answers.into_iter().rev().collect();

@@ -3,17 +3,47 @@
 
 use std::{fmt, io, path::Path, sync::Arc};
 
-use futures::future::BoxFuture;
+use futures::{future::BoxFuture, stream::BoxStream};
 use http::{HeaderValue, Uri, header, uri::Scheme};
 use reqwest::Body;
-use soong_protocol::{ErrorCode, ErrorInfo, tree::TreeEvent};
+use soong_protocol::{
+    ErrorCode, ErrorInfo, StreamItem,
+    api::{
+        Accepted,
+        operation::{Answer, Call, ReadEvents, StartRun},
+    },
+    tree::TreeEvent,
+};
 
 use crate::{invalid_request, socket::ShortPath};
 
-/// The owner of a home in this process.
-pub trait LocalOwner: Send + Sync {
+/// Routes of a home in this process.
+pub trait Routes: Send + Sync {
     /// Handles a request as it would arrive over the control socket.
-    fn call(&self, request: http::Request<Body>) -> BoxFuture<'static, http::Response<Body>>;
+    fn send(&self, request: http::Request<Body>) -> BoxFuture<'static, http::Response<Body>>;
+}
+
+/// Stored events and live items of a home in this process. An error is the last one.
+pub type Items = BoxStream<'static, Result<StreamItem, ErrorInfo>>;
+
+/// The owner of a home in this process. Operations and events pass as values; only content passes
+/// through the routes.
+pub trait LocalOwner: Routes {
+    /// Executes an operation. `client` is the name that is recorded with a decision.
+    fn call(
+        &self,
+        call: Call,
+        client: &'static str,
+    ) -> BoxFuture<'static, Result<Answer, ErrorInfo>>;
+
+    /// Streams events, stored ones first and then live ones.
+    fn events(&self, request: ReadEvents) -> BoxFuture<'static, Result<Items, ErrorInfo>>;
+
+    /// Starts a run, and streams the events of its session from that point on.
+    fn start_and_watch(
+        &self,
+        request: StartRun,
+    ) -> BoxFuture<'static, Result<(Accepted, Items), ErrorInfo>>;
 
     /// Watches the supervision tree.
     fn watch_tree(&self) -> Box<dyn TreeUpdates>;
@@ -30,6 +60,9 @@ pub trait TreeUpdates: Send {
 pub(crate) enum Transport {
     /// The owner is this process.
     InProcess(Arc<dyn LocalOwner>),
+    /// Routes that a test answers as another process does.
+    #[cfg(test)]
+    Routes(Arc<dyn Routes>),
     /// The owner is another process on this machine. Each request opens a new connection.
     Socket(Endpoint),
     /// The owner is a server.
@@ -40,6 +73,8 @@ impl fmt::Debug for Transport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::InProcess(_) => f.write_str("InProcess"),
+            #[cfg(test)]
+            Self::Routes(_) => f.write_str("Routes"),
             Self::Socket(endpoint) => f.debug_tuple("Socket").field(&endpoint.url).finish(),
             Self::Server(remote) => f.debug_tuple("Server").field(remote).finish(),
         }
@@ -73,7 +108,9 @@ impl Transport {
         request: http::Request<Body>,
     ) -> Result<reqwest::Response, ErrorInfo> {
         match self {
-            Self::InProcess(owner) => Ok(owner.call(request).await.into()),
+            Self::InProcess(owner) => Ok(owner.send(request).await.into()),
+            #[cfg(test)]
+            Self::Routes(routes) => Ok(routes.send(request).await.into()),
             Self::Socket(endpoint) => endpoint.send(request).await.map_err(|error| {
                 if error.is_connect() {
                     no_owner(&root_cause(&error))

@@ -20,6 +20,7 @@ mod etag;
 mod event_cache;
 mod health;
 mod keyed;
+mod local;
 mod memory;
 mod metrics;
 mod operations;
@@ -59,6 +60,7 @@ pub use error::{ApiError, validation_error};
 use event_cache::EventCache;
 pub(crate) use keyed::IDEMPOTENCY_REPLAYED;
 use keyed::RequestsInProgress;
+pub use local::LocalHome;
 pub use memory::skill_view;
 pub use preset::preset_view;
 use soong::{

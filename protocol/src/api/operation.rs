@@ -110,6 +110,12 @@ pub trait Operation: Endpoint {
 
     /// Status of a successful response in HTTP.
     const STATUS: u16;
+
+    /// Returns the request as one to any operation.
+    fn into_call(self) -> Call;
+
+    /// Returns the response in an answer; `None` if the answer is that of another operation.
+    fn response(answer: Answer) -> Option<Self::Response>;
 }
 
 /// Method and path of an endpoint, and its name.
@@ -206,6 +212,17 @@ macro_rules! endpoints {
                 type Response = $response;
 
                 const STATUS: u16 = $status;
+
+                fn into_call(self) -> Call {
+                    Call::$name(self)
+                }
+
+                fn response(answer: Answer) -> Option<Self::Response> {
+                    match answer {
+                        Answer::$name(response) => Some(response),
+                        _ => None,
+                    }
+                }
             })?
         )*
 
@@ -362,3 +379,25 @@ endpoints! {
     /// Reads the metrics in the format of Prometheus.
     ReadMetrics {} = Get "/metrics";
 }
+
+/// Declares the types of any operation.
+macro_rules! any_operation {
+    ($argument:expr; $([$operation:ident $response:ty])*) => {
+        /// A request to any operation.
+        #[derive(Debug, Clone)]
+        #[allow(missing_docs, reason = "a variant is an operation")]
+        pub enum Call {
+            $($operation($operation),)*
+        }
+
+        /// The response of any operation.
+        #[derive(Debug, Clone)]
+        #[allow(missing_docs, reason = "a variant is the response of an operation")]
+        #[expect(clippy::large_enum_variant, reason = "a response is moved only a few times")]
+        pub enum Answer {
+            $($operation($response),)*
+        }
+    };
+}
+
+for_each_operation!(any_operation; ());

@@ -6,7 +6,8 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use soong::{
-    AgentOptions, ChildSpec, ErrorCode, ErrorInfo, RunHandle, RunRequest, RunSetting, SessionSpec,
+    AgentOptions, ChildSpec, ErrorCode, ErrorInfo, EventStream, RunHandle, RunRequest, RunSetting,
+    SessionSpec,
     protocol::{
         ChildMode, Reflection, Role, RunId, RunOptions, RunPermissions, RunStatus, SessionId,
         TraceId,
@@ -39,12 +40,22 @@ pub(super) async fn start_or_stream(
     access: Access,
     token_watch: TokenWatch,
     headers: HeaderMap,
-    request::Json(mut body): request::Json<StartBody>,
+    request::Json(body): request::Json<StartBody>,
 ) -> Result<Response, ApiError> {
     if !wants_stream(&headers) {
         let accepted = start_run(&access, body).await?;
         return Ok((StatusCode::ACCEPTED, Json(accepted)).into_response());
     }
+    let (accepted, stream) = start_and_follow(&access, body).await?;
+    let stream = stream_after_start(&access, token_watch, stream, &accepted);
+    Ok((StatusCode::ACCEPTED, stream).into_response())
+}
+
+/// Starts a run, and streams the events of its session from that point on.
+pub(super) async fn start_and_follow(
+    access: &Access,
+    mut body: StartBody,
+) -> Result<(Accepted, EventStream), ApiError> {
     let session = match &body.session_id {
         Some(id) => SessionId::parse(id).map_err(|error| validation_error(error.to_string()))?,
         None => SessionId::generate(),
@@ -57,9 +68,8 @@ pub(super) async fn start_or_stream(
         Err(error) => return Err(error.into()),
     };
     let stream = access.runtime().sessions().events(&session, since);
-    let accepted = start_run(&access, body).await?;
-    let stream = stream_after_start(&access, token_watch, stream, &accepted);
-    Ok((StatusCode::ACCEPTED, stream).into_response())
+    let accepted = start_run(access, body).await?;
+    Ok((accepted, stream))
 }
 
 /// Starts a run in a new or an existing session.

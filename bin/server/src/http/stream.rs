@@ -92,7 +92,6 @@ pub(super) async fn page_or_stream(
     Query(query): Query<EventQuery>,
     headers: HeaderMap,
 ) -> Result<Response, ApiError> {
-    let trace = access.trace(&id).await?;
     let seen =
         match headers.get("last-event-id") {
             None => None,
@@ -105,39 +104,53 @@ pub(super) async fn page_or_stream(
                 })?)
             }
         };
-    check_cursor(&query, &access, &trace, seen).await?;
-    let since = seen.unwrap_or(query.cursor());
-    if !wants_stream(&headers) {
-        let page = read_page(&access, &trace, &query, since).await?;
-        return Ok(Json(page).into_response());
+    if wants_stream(&headers) {
+        let is_tree = query.tree;
+        let stream = follow(&access, &id, &query, seen).await?;
+        let store_id = access.runtime().info().store_id().await?;
+        let frames = frames(access.api(), token_watch, stream, is_tree);
+        return Ok(([(STORE_HEADER, store_id)], event_stream(frames)).into_response());
     }
-    let store_id = access.runtime().info().store_id().await?;
+    let page = read_page(&access, &id, &query, seen).await?;
+    Ok(Json(page).into_response())
+}
+
+/// Streams the events of a trace, or of its session. `seen` takes precedence over the cursor in the
+/// query.
+pub(super) async fn follow(
+    access: &Access,
+    id: &TraceId,
+    query: &EventQuery,
+    seen: Option<u64>,
+) -> Result<EventStream, ApiError> {
+    let trace = access.trace(id).await?;
+    check_cursor(query, access, &trace, seen).await?;
+    let since = seen.unwrap_or(query.cursor());
     let stream = if query.tree {
         access.runtime().sessions().events(&trace.session_id, since)
     } else {
-        access.runtime().traces().follow(&id, since)
+        access.runtime().traces().follow(id, since)
     };
     // If the session was deleted before the stream was opened, its id may belong to another user by
     // now. If it is deleted later, the stream ends.
-    access.trace(&id).await?;
-    let frames = frames(access.api(), token_watch, stream, query.tree);
-    Ok(([(STORE_HEADER, store_id)], event_stream(frames)).into_response())
+    access.trace(id).await?;
+    Ok(stream)
 }
 
 /// Reads a page of stored events of a trace, or of its session.
 pub(super) async fn page(access: &Access, request: ReadEvents) -> Result<EventPage, ApiError> {
-    let ReadEvents { trace_id, query } = request;
-    let trace = access.trace(&trace_id).await?;
-    check_cursor(&query, access, &trace, None).await?;
-    read_page(access, &trace, &query, query.cursor()).await
+    read_page(access, &request.trace_id, &request.query, None).await
 }
 
 async fn read_page(
     access: &Access,
-    trace: &Trace,
+    id: &TraceId,
     query: &EventQuery,
-    since: u64,
+    seen: Option<u64>,
 ) -> Result<EventPage, ApiError> {
+    let trace = access.trace(id).await?;
+    check_cursor(query, access, &trace, seen).await?;
+    let since = seen.unwrap_or(query.cursor());
     let runtime = access.runtime();
     let store_id = runtime.info().store_id().await?;
     let limit = limit(query.limit, PAGE_EVENTS)?;
@@ -147,13 +160,10 @@ async fn read_page(
             .replay(&trace.session_id, since, limit)
             .await?
     } else {
-        runtime
-            .traces()
-            .replay(&trace.trace_id, since, limit)
-            .await?
+        runtime.traces().replay(id, since, limit).await?
     };
     // The session may have been deleted meanwhile, and its id belong to another user.
-    access.trace(&trace.trace_id).await?;
+    access.trace(id).await?;
     Ok(EventPage { events, store_id })
 }
 
@@ -209,39 +219,46 @@ fn frames(
     tree: bool,
 ) -> impl Stream<Item = Result<Event, axum::Error>> + use<> {
     let encoded = Arc::clone(&api.event_cache);
+    items(token_watch, stream).map(move |item| match item {
+        Ok(item) => frame(&item, tree, &encoded),
+        Err(error) => Event::default()
+            .event(ERROR_FRAME)
+            .json_data(ErrorBody::from(error)),
+    })
+}
+
+/// Returns the items of a stream, and reads again if the store cannot be read. An error is the last
+/// item: the stream has ended for a reason that its reader must know. The items end when the token
+/// of the client is revoked, or when the store cannot be read for too long.
+pub(super) fn items(
+    token_watch: TokenWatch,
+    stream: EventStream,
+) -> impl Stream<Item = Result<StreamItem, ErrorInfo>> + use<> {
     futures::stream::unfold(
-        (stream, token_watch, encoded),
-        move |(mut stream, mut token_watch, encoded)| async move {
+        (stream, token_watch),
+        move |(mut stream, mut token_watch)| async move {
             let mut failures = 0;
             loop {
                 let item = tokio::select! {
                     item = stream.next() => item?,
                     () = token_watch.revoked() => return None,
                 };
-                let frame = match item {
-                    Ok(item) => frame(&item, tree, &encoded),
-                    // The stream ends after these errors, so this is the last frame.
-                    Err(error)
-                        if matches!(
-                            error.code,
-                            ErrorCode::RuntimeFailed | ErrorCode::CursorUnknown
-                        ) =>
-                    {
-                        Event::default()
-                            .event(ERROR_FRAME)
-                            .json_data(ErrorBody::from(error))
-                    }
-                    Err(error) => {
-                        failures += 1;
-                        if failures == READ_RETRY.1 {
-                            tracing::warn!(%error, "closing an event stream because its events cannot be read");
-                            return None;
-                        }
-                        tokio::time::sleep(READ_RETRY.0).await;
-                        continue;
-                    }
+                let is_final = item.as_ref().is_err_and(|error| {
+                    matches!(
+                        error.code,
+                        ErrorCode::RuntimeFailed | ErrorCode::CursorUnknown
+                    )
+                });
+                let error = match item {
+                    Err(error) if !is_final => error,
+                    item => return Some((item, (stream, token_watch))),
                 };
-                return Some((frame, (stream, token_watch, encoded)));
+                failures += 1;
+                if failures == READ_RETRY.1 {
+                    tracing::warn!(%error, "closing an event stream because its events cannot be read");
+                    return None;
+                }
+                tokio::time::sleep(READ_RETRY.0).await;
             }
         },
     )
