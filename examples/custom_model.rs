@@ -29,16 +29,16 @@ impl Model for Backwards {
         deltas: &'a mut dyn DeltaSink,
     ) -> BoxFuture<'a, Result<Completion, ModelError>> {
         async move {
-            let asked = request
+            let message = request
                 .messages
                 .iter()
                 .rev()
                 .find(|message| message.role == Role::User);
-            let asked = asked.ok_or_else(|| {
+            let message = message.ok_or_else(|| {
                 ModelError::new(Failure::Rejected, "the request has no user message")
             })?;
             let mut answer = String::new();
-            for word in asked.content.split_whitespace().rev() {
+            for word in message.content.split_whitespace().rev() {
                 // If the run is cancelled, this future is dropped here.
                 tokio::time::sleep(Duration::from_millis(60)).await;
                 answer = format!("{answer}{word} ");

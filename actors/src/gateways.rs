@@ -342,11 +342,11 @@ impl ModelGateways {
                 gateway: gateway.clone(),
                 started,
             };
-            let asked = self
+            let is_requested = self
                 .supervisor
                 .get()
                 .is_some_and(|supervisor| supervisor.cast(start).is_ok());
-            if !asked || ready.await.is_err() {
+            if !is_requested || ready.await.is_err() {
                 return Err(closing());
             }
         }

@@ -395,12 +395,12 @@ fn matches(matcher: &Matcher, input: &HookInput, project: &Path) -> bool {
         .is_none_or(|tag| input.tags.contains(tag));
     let path = matcher.path_prefix.as_ref().is_none_or(|prefix| {
         let prefix = project.join(prefix);
-        let asked = input
+        let path_argument = input
             .arguments
             .as_ref()
             .and_then(|arguments| arguments.get("path"))
             .and_then(Value::as_str);
-        let is_named = asked.is_some_and(|path| {
+        let is_named = path_argument.is_some_and(|path| {
             normalize_lexically(&project.join(path)).starts_with(normalize_lexically(&prefix))
         });
         // The opened file is matched too, because the name in the arguments may be a symlink.

@@ -100,7 +100,7 @@ pub(crate) struct ModelFacts {
     environment: Environment,
     state: Arc<Mutex<FactsState>>,
     /// Models whose server this process has asked, and when. Locked while it is asked.
-    asked: DashMap<ServedModelKey, Arc<AsyncMutex<Option<Instant>>>>,
+    look_ups: DashMap<ServedModelKey, Arc<AsyncMutex<Option<Instant>>>>,
     /// Locked while the file is written.
     writing: Arc<Mutex<()>>,
 }
@@ -114,7 +114,7 @@ impl ModelFacts {
             file,
             environment,
             state: Arc::new(Mutex::new(state)),
-            asked: DashMap::new(),
+            look_ups: DashMap::new(),
             writing: Arc::default(),
         }
     }
@@ -146,7 +146,7 @@ impl ModelFacts {
         settings: &ModelConfig,
         key: &ServedModelKey,
     ) -> Option<ServerFacts> {
-        let asked_at = Arc::clone(self.asked.entry(key.clone()).or_default().value());
+        let asked_at = Arc::clone(self.look_ups.entry(key.clone()).or_default().value());
         let mut asked_at = asked_at.lock().await;
         let known = self.get(key);
         // Ollama states the window of a model only after it was loaded.
@@ -244,7 +244,7 @@ impl ModelFacts {
 
     /// Lets the server of a model be asked again.
     pub(crate) fn ask_again(&self, key: &ServedModelKey) {
-        self.asked.remove(key);
+        self.look_ups.remove(key);
     }
 
     fn state(&self) -> MutexGuard<'_, FactsState> {

@@ -186,7 +186,7 @@ fn permissions() -> Vec<CompletionCandidate> {
     found
         .into_iter()
         .flatten()
-        .map(|asked| described(asked.permission_id.as_str(), &asked.tool))
+        .map(|permission| described(permission.permission_id.as_str(), &permission.tool))
         .collect()
 }
 
@@ -199,7 +199,7 @@ fn questions() -> Vec<CompletionCandidate> {
     found
         .into_iter()
         .flatten()
-        .map(|asked| described(asked.question_id.as_str(), &asked.question))
+        .map(|question| described(question.question_id.as_str(), &question.question))
         .collect()
 }
 

@@ -84,7 +84,7 @@ pub(crate) fn unfinished(reader: &SqliteReader) -> Result<UnfinishedRuns, StoreE
         reader
             .permissions(&open)?
             .into_iter()
-            .map(|asked| asked.session_id),
+            .map(|permission| permission.session_id),
     );
     let (parked, at_work) = reader
         .live_runs(None)?

@@ -150,7 +150,7 @@ pub(crate) async fn fetch_open_requests(
         permissions
             .permissions
             .into_iter()
-            .map(|asked| UserRequest::Permission(Box::new(asked))),
+            .map(|permission| UserRequest::Permission(Box::new(permission))),
     );
     asks.sort_by_key(UserRequest::created_at);
     Ok(OpenRequests {
@@ -209,7 +209,7 @@ pub(crate) async fn prompt_user(
                 })
                 .await
                 .map(drop),
-            UserRequest::Permission(asked) => {
+            UserRequest::Permission(permission) => {
                 let given = shown.as_mut().and_then(|shown| shown.handle_line(&answer));
                 let Some((decision, reason)) = given else {
                     if shown.as_ref().is_some_and(|shown| shown.asks_why) {
@@ -220,7 +220,7 @@ pub(crate) async fn prompt_user(
                 client
                     .named("terminal")
                     .call(DecidePermission {
-                        permission_id: asked.permission_id.clone(),
+                        permission_id: permission.permission_id.clone(),
                         body: DecisionBody { decision, reason },
                     })
                     .await
@@ -250,17 +250,17 @@ async fn show_request(
             show_question(question, asker);
             None
         }
-        UserRequest::Permission(asked) => {
+        UserRequest::Permission(permission) => {
             let session = client
                 .call(ReadSession {
-                    session_id: asked.session_id.clone(),
+                    session_id: permission.session_id.clone(),
                 })
                 .await
                 .ok()
                 .map(|found| found.session);
             let (columns, page) = prompt_size();
             Some(PermissionPrompt::new(
-                asked,
+                permission,
                 asker,
                 session.as_ref(),
                 paint,
@@ -528,7 +528,7 @@ mod tests {
 
     const PLAIN: Paint = Paint { on: false };
 
-    fn asked(arguments: serde_json::Value) -> Permission {
+    fn permission_with(arguments: serde_json::Value) -> Permission {
         Permission {
             arguments: arguments.to_string(),
             ..sample::permission()
@@ -542,7 +542,7 @@ mod tests {
                 "{}? write requests permission: notes.md",
                 " x".repeat(columns)
             );
-            let mut call = asked(serde_json::json!({ "command": forged, "nul": "\0" }));
+            let mut call = permission_with(serde_json::json!({ "command": forged, "nul": "\0" }));
             call.demand.target = forged.clone();
             let link = ChainLink {
                 run_id: call.run_id.clone(),
@@ -578,7 +578,7 @@ mod tests {
 
     #[test]
     fn page_fits_the_terminal_height() {
-        let call = asked(serde_json::json!({ "command": "a\n".repeat(12) }));
+        let call = permission_with(serde_json::json!({ "command": "a\n".repeat(12) }));
         let shown = PermissionPrompt::new(&call, None, None, PLAIN, 78, 6);
         assert_eq!((shown.shown_rows, shown.is_fully_shown()), (6, false));
     }
@@ -586,7 +586,7 @@ mod tests {
     #[test]
     fn long_call_can_be_allowed_only_after_its_end_was_shown() {
         let mut shown = PermissionPrompt::new(
-            &asked(serde_json::json!({ "command": "x".repeat(4_500) })),
+            &permission_with(serde_json::json!({ "command": "x".repeat(4_500) })),
             None,
             None,
             PLAIN,
@@ -603,7 +603,7 @@ mod tests {
         }
         assert!(shown.is_fully_shown() && shown.objection(Decision::AllowOnce).is_none());
         let short = PermissionPrompt::new(
-            &asked(serde_json::json!({ "command": "make" })),
+            &permission_with(serde_json::json!({ "command": "make" })),
             None,
             None,
             PLAIN,
@@ -615,7 +615,7 @@ mod tests {
 
     #[test]
     fn session_grant_is_not_offered_for_single_call_scope() {
-        let mut call = asked(serde_json::json!({ "command": "rm -r x" }));
+        let mut call = permission_with(serde_json::json!({ "command": "rm -r x" }));
         call.demand.scope = soong::protocol::Scope::Call;
         let shown = PermissionPrompt::new(&call, None, None, PLAIN, 78, 30);
         assert!(

@@ -349,7 +349,7 @@ impl Source {
     pub(crate) async fn permission(&self, id: &str) -> Result<Permission, Failure> {
         let all = self.permissions(None, None).await?;
         all.into_iter()
-            .find(|asked| asked.permission_id.as_str() == id)
+            .find(|permission| permission.permission_id.as_str() == id)
             .ok_or_else(|| {
                 ErrorInfo::new(
                     ErrorCode::PermissionNotFound,
@@ -372,7 +372,7 @@ impl Source {
             .await?;
         let permissions = permissions
             .into_iter()
-            .map(|asked| UserRequest::Permission(Box::new(asked)));
+            .map(|permission| UserRequest::Permission(Box::new(permission)));
         Ok(questions
             .into_iter()
             .map(UserRequest::Question)

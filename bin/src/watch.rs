@@ -533,10 +533,10 @@ impl RequestPoll {
             if self.has_not_answered_recently() {
                 attention::notify("soong: an agent needs your answer");
             }
-            let asked = prompt_all(target, &open.requests, progress).await?;
+            let outcome = prompt_all(target, &open.requests, progress).await?;
             progress.resume();
             self.answered_at = Instant::now();
-            match asked {
+            match outcome {
                 PromptOutcome::Answered | PromptOutcome::DecidedElsewhere => {}
                 // Other runs continue as far as they can without the answer.
                 PromptOutcome::Dismissed => (self.can_ask, self.next_at) = (false, Instant::now()),
@@ -565,10 +565,10 @@ async fn prompt_all(
                 .await?;
         match (outcome, ask) {
             // Calls of sub-agents are not in the transcript, and may have the same ids.
-            (PromptOutcome::Answered, UserRequest::Permission(asked))
-                if asked.diff.is_some() && asked.run_id == target.run.run_id =>
+            (PromptOutcome::Answered, UserRequest::Permission(permission))
+                if permission.diff.is_some() && permission.run_id == target.run.run_id =>
             {
-                progress.mark_change_seen(&asked.tool_call_id);
+                progress.mark_change_seen(&permission.tool_call_id);
             }
             (PromptOutcome::Answered | PromptOutcome::DecidedElsewhere, _) => {}
             (PromptOutcome::Cancel | PromptOutcome::Dismissed, _) => return Ok(outcome),

@@ -78,7 +78,7 @@ async fn spawn(count: usize) -> Result<(), Failed> {
     let world = BenchRuntime::open(16).await?;
     let parent = world.parent().await?;
     let mut durable = Vec::new();
-    let mut asked = Vec::new();
+    let mut first_request_delays = Vec::new();
     for place in 0..count + 10 {
         let start = Instant::now();
         let child = parent.spawn(ChildSpec::new(format!("{place} say"))).await?;
@@ -87,7 +87,7 @@ async fn spawn(count: usize) -> Result<(), Failed> {
         // The first children initialize state that is reused.
         if place >= 10 {
             durable.push(is_durable);
-            asked.push(world.model.last_call_after(start));
+            first_request_delays.push(world.model.last_call_after(start));
         }
     }
     end(&world, &parent).await?;
@@ -98,7 +98,7 @@ async fn spawn(count: usize) -> Result<(), Failed> {
     );
     print_percentiles(
         &format!("{count} spawns: until its first request"),
-        &mut asked,
+        &mut first_request_delays,
         None,
     );
     world.close().await
@@ -174,7 +174,7 @@ async fn cancel(count: usize, tries: usize) -> Result<(), Failed> {
         )?;
         ensure(
             world.model.in_flight() == 0 && world.model.calls() == calls,
-            "a model is asked behind a cancel",
+            "a model request follows a cancel",
         )?;
         ensure(
             world.runtime.info().live_runs() == 0,
@@ -245,7 +245,7 @@ async fn cancel_queued(count: usize, tries: usize) -> Result<(), Failed> {
         )?;
         ensure(
             world.model.in_flight() == 0 && world.model.calls() == calls,
-            "a model is asked behind a cancel",
+            "a model request follows a cancel",
         )?;
         ensure(
             world.runtime.info().live_runs() == 0,

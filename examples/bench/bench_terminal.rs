@@ -69,7 +69,7 @@ impl Gate {
 /// A model service that reports each request, and answers according to its task.
 struct Service {
     base_url: String,
-    asked: Receiver<()>,
+    requests: Receiver<()>,
     gate: Arc<Gate>,
 }
 
@@ -77,7 +77,7 @@ impl Service {
     fn start() -> Result<Self, Failed> {
         let listener = TcpListener::bind("127.0.0.1:0")?;
         let base_url = format!("http://{}/v1", listener.local_addr()?);
-        let (tell, asked) = mpsc::channel();
+        let (tell, requests) = mpsc::channel();
         let gate = Arc::new(Gate::default());
         let of_answers = Arc::clone(&gate);
         std::thread::spawn(move || {
@@ -90,7 +90,7 @@ impl Service {
         });
         Ok(Self {
             base_url,
-            asked,
+            requests,
             gate,
         })
     }
@@ -98,7 +98,7 @@ impl Service {
     /// Waits for this many requests.
     fn wait(&self, requests: usize) -> Result<(), Failed> {
         (0..requests)
-            .try_for_each(|_| self.asked.recv_timeout(TIMEOUT))
+            .try_for_each(|_| self.requests.recv_timeout(TIMEOUT))
             .map_err(Into::into)
     }
 }

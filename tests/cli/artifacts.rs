@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 /// A process that owns the home: its run waits until the test sends the model's answer.
 struct Owned {
     owner: KillOnDrop,
-    asked: Request,
+    request: Request,
 }
 
 impl Owned {
@@ -26,13 +26,13 @@ impl Owned {
         );
         Self {
             owner,
-            asked: service.next(),
+            request: service.next(),
         }
     }
 
     #[track_caller]
     fn end(self) -> ProcessOutput {
-        self.asked.answer("Done.");
+        self.request.answer("Done.");
         self.owner.finish().expect_code(0)
     }
 }
@@ -376,19 +376,19 @@ fn unstored_edits_are_visible_to_others_and_after_kill_9() {
     let world = TestHome::new();
     let service = ManualModelService::new();
     let mut owner = begin(&world, &service, &["run", "--session", "s", "Write"]);
-    let mut asked = service.next();
-    asked.call(
+    let mut request = service.next();
+    request.call(
         "create_artifact",
         &json!({ "name": "plan", "content": "# Plan\n\none\n" }),
     );
-    asked.end();
-    let mut asked = service.next();
-    asked.call(
+    request.end();
+    let mut request = service.next();
+    request.call(
         "update_artifact",
         &json!({ "name": "plan", "old": "one", "new": "two" }),
     );
-    asked.end();
-    let asked = service.next();
+    request.end();
+    let request = service.next();
 
     let look = |source: &str| {
         let listed = artifact(&world, &["list"]);
@@ -452,7 +452,7 @@ fn unstored_edits_are_visible_to_others_and_after_kill_9() {
     look("the owner");
     owner.child.kill().unwrap();
     owner.child.wait().unwrap();
-    drop(asked);
+    drop(request);
     look("the disk");
 
     // A command that changes an artifact becomes the owner. It first stores the edits of the killed
@@ -480,21 +480,21 @@ fn user_edit_between_run_edits_is_kept_and_stores_are_reported() {
     let world = TestHome::new();
     let service = ManualModelService::new();
     let owner = begin(&world, &service, &["run", "--session", "s", "Write"]);
-    let mut asked = service.next();
-    asked.call(
+    let mut request = service.next();
+    request.call(
         "create_artifact",
         &json!({ "name": "my plan", "content": "one\n" }),
     );
-    asked.end();
-    let asked = service.next();
+    request.end();
+    let request = service.next();
     let edited = artifact(&world, &["edit", "my plan", "--old", "one", "--new", "two"]);
     assert_eq!(edited.out, "my plan version 2: exact match\n");
-    let mut asked = asked;
-    asked.call(
+    let mut request = request;
+    request.call(
         "update_artifact",
         &json!({ "name": "my plan", "old": "two", "new": "three" }),
     );
-    asked.end();
+    request.end();
     service.next().answer("Done.");
     let ran = owner.finish().expect_code(0);
     ran.expect_stderr(&[
@@ -543,15 +543,15 @@ fn unnamed_artifact_is_addressed_by_its_id() {
         "Look around",
     ];
     let owner = begin(&world, &service, &allow);
-    let mut asked = service.next();
+    let mut request = service.next();
     // Long enough to be captured: a shorter output would be shorter than the reference that
     // replaces it.
-    asked.call(
+    request.call(
         "bash",
         &json!({ "command": "printf 'a long line %.0s' $(seq 100)" }),
     );
-    asked.end();
-    let asked = service.next();
+    request.end();
+    let request = service.next();
     let check = |state: &str| {
         let listed = artifact(&world, &["list", "--json"]).json();
         let captured = &listed[0];
@@ -587,7 +587,7 @@ fn unnamed_artifact_is_addressed_by_its_id() {
         id
     };
     let id = check("an owner");
-    asked.answer("Found.");
+    request.answer("Found.");
     let ran = owner.finish().expect_code(0);
     ran.expect_stderr(&[
         &format!("artifact {id} version 1 saved"),

@@ -728,9 +728,9 @@ fn call_prints_its_answer_and_is_hidden_from_lists() {
     let asking = KillOnDrop {
         child: command.envs(environment).spawn().unwrap(),
     };
-    let asked = service.next();
-    assert_eq!(asked.last_message(), "good morning");
-    asked.answer("bonjour");
+    let request = service.next();
+    assert_eq!(request.last_message(), "good morning");
+    request.answer("bonjour");
     let ran = asking.finish().expect_code(0);
     assert_eq!(ran.out, "bonjour\n");
     assert_eq!(

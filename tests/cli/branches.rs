@@ -52,9 +52,9 @@ fn talked(world: &TestHome) {
         ),
     ] {
         let running = begin(world, &service, &["run", "--session", "s", said]);
-        let mut asked = service.next();
-        asked.call(call, &args);
-        asked.end();
+        let mut request = service.next();
+        request.call(call, &args);
+        request.end();
         service.next().answer("Done.");
         running.finish().expect_code(0);
     }
@@ -196,7 +196,7 @@ fn fork_and_switch_work_through_the_owner() {
     talked(&world);
     let service = ManualModelService::new();
     let owner = begin(&world, &service, &["run", "--session", "s", "More"]);
-    let asked = service.next();
+    let request = service.next();
     let made = world
         .run(&["sessions", "fork", "s", "--at", "9", "--session", "f"])
         .expect_code(0);
@@ -205,7 +205,7 @@ fn fork_and_switch_work_through_the_owner() {
     refused.expect_stderr(&["session_active"]);
     world.run(&["sessions", "switch", "f", "4"]).expect_code(0);
     assert_eq!(heads(&world, "f", &[]).last().unwrap(), "4 tool (head)");
-    asked.answer("Done.");
+    request.answer("Done.");
     owner.finish().expect_code(0);
     let count = |session: &str| -> Value {
         world

@@ -57,9 +57,9 @@ fn second_terminal_follows_without_gaps_and_stops_child_and_run() {
         &service,
         &["run", "--session", "s", "--json", "Divide the work"],
     );
-    let mut asked = service.next();
-    asked.call("agent", &json!({ "task": ["left", "right"] }));
-    asked.end();
+    let mut request = service.next();
+    request.call("agent", &json!({ "task": ["left", "right"] }));
+    request.end();
     let children = service.take(2);
 
     let tree = world.run(&["tree", "--json"]).expect_code(0).json();
@@ -195,9 +195,9 @@ fn second_ctrl_c_exits_immediately_with_a_full_output_pipe() {
         &service,
         &["run", "--session", "s", "--json", "Talk"],
     );
-    let mut asked = service.next();
+    let mut request = service.next();
     for _ in 0..100 {
-        asked.text(&"more than a pipe holds ".repeat(400));
+        request.text(&"more than a pipe holds ".repeat(400));
     }
     let (sender, receiver) = mpsc::channel();
     let errors = BufReader::new(running.child.stderr.take().unwrap());
@@ -236,9 +236,9 @@ fn follower_reports_kill_9_and_next_owner_resumes_the_runs() {
         &service,
         &["run", "--session", "s", "Divide the work"],
     );
-    let mut asked = service.next();
-    asked.call("agent", &json!({ "task": ["left", "right"] }));
-    asked.end();
+    let mut request = service.next();
+    request.call("agent", &json!({ "task": ["left", "right"] }));
+    request.end();
     let children = service.take(2);
     let mut follower = world.start(&["traces", "events", "s", "--json", "--follow"]);
     let mut followed = lines(&mut follower);
@@ -280,8 +280,8 @@ fn follower_reports_kill_9_and_next_owner_resumes_the_runs() {
         );
         child.answer("Looked.");
     }
-    let asked = service.next();
-    let roles: Vec<&str> = asked.body["messages"]
+    let request = service.next();
+    let roles: Vec<&str> = request.body["messages"]
         .as_array()
         .unwrap()
         .iter()
@@ -293,11 +293,11 @@ fn follower_reports_kill_9_and_next_owner_resumes_the_runs() {
         "no message is added, and no call is without outcome"
     );
     assert!(
-        asked.body.to_string().matches("Looked.").count() >= 2,
+        request.body.to_string().matches("Looked.").count() >= 2,
         "{}",
-        asked.body
+        request.body
     );
-    asked.answer("Whole again.");
+    request.answer("Whole again.");
     let ran = next.finish().expect_code(0);
     ran.expect_stderr(&["3 runs were left unfinished by an earlier process"]);
     assert!(ran.out.contains("Whole again."), "{}", ran.out);
@@ -345,7 +345,7 @@ fn runs_of_one_session_queue_across_terminals() {
         &service,
         &["run", "--session", "s", "--json", "First"],
     );
-    let asked = service.next();
+    let request = service.next();
     let mut second = world.start(&["run", "--session", "s", "--json", "Second"]);
     let mut shown = lines(&mut second);
     let event: Value = serde_json::from_str(&shown.next().unwrap().unwrap()).unwrap();
@@ -353,9 +353,9 @@ fn runs_of_one_session_queue_across_terminals() {
         (&event["event"], &event["data"]["position"]),
         (&json!("run_queued"), &json!(1))
     );
-    asked.answer("One.");
-    let asked = service.next();
-    asked.answer("Two.");
+    request.answer("One.");
+    let request = service.next();
+    request.answer("Two.");
     let shown: Vec<Value> = shown
         .map(|line| serde_json::from_str(&line.unwrap()).unwrap())
         .collect();
@@ -389,11 +389,11 @@ fn background_process_exits_after_its_detached_run() {
     .expect_code(0)
     .json();
     let session = accepted["session_id"].as_str().unwrap().to_owned();
-    let asked = service.next();
+    let request = service.next();
     let tree = world.run(&["tree", "--json"]).expect_code(0).json();
     assert_eq!(actors(&tree, "run").len(), 1);
     let follower = world.start(&["traces", "events", &session, "--json", "--follow"]);
-    asked.answer("Done alone.");
+    request.answer("Done alone.");
     let events = follower.finish().expect_code(0).json_lines();
     assert_eq!(events.last().unwrap()["event"], "run_completed");
     let messages = world
@@ -440,14 +440,14 @@ fn demo_rejects_a_home_that_has_an_owner() {
     let world = TestHome::new();
     let service = ManualModelService::new();
     let owner = begin(&world, &service, &["run", "First"]);
-    let asked = service.next();
+    let request = service.next();
     let home = world.home().display().to_string();
     let pid = format!("pid {}", owner.child.id());
     world
         .run(&["demo", "--home", &home])
         .expect_code(4)
         .expect_stderr(&["home_locked", &pid]);
-    asked.answer("One.");
+    request.answer("One.");
     owner.finish().expect_code(0);
 }
 
@@ -457,7 +457,7 @@ fn socket_is_private_and_remote_errors_keep_their_codes() {
     let world = TestHome::new();
     let service = ManualModelService::new();
     let owner = begin(&world, &service, &["run", "--session", "s", "First"]);
-    let asked = service.next();
+    let request = service.next();
     let mode = std::fs::metadata(world.home().join("control.sock"))
         .unwrap()
         .permissions()
@@ -487,7 +487,7 @@ fn socket_is_private_and_remote_errors_keep_their_codes() {
     ] {
         assert!(!world.run(&args).expect_code(0).out.is_empty(), "{args:?}");
     }
-    asked.answer("One.");
+    request.answer("One.");
     owner.finish().expect_code(0);
 }
 
@@ -500,7 +500,7 @@ fn tree_shows_what_a_run_waits_for() {
         "[model]\nmax_concurrency = 1\nretry = { max_attempts = 2, initial_backoff_ms = 20000 }\n";
     std::fs::write(world.home().join("config.toml"), config).unwrap();
     let first = begin(&world, &service, &["run", "--session", "a", "First"]);
-    let asked = service.next();
+    let request = service.next();
     let mut second = world.start(&["run", "--session", "b", "--json", "Second"]);
     let waits = lines(&mut second)
         .map(Result::unwrap)
@@ -523,10 +523,10 @@ fn tree_shows_what_a_run_waits_for() {
     // A failed call waits for its backoff and lets the other call proceed.
     let mut follower = world.start(&["traces", "events", "a", "--json", "--follow"]);
     let mut followed = lines(&mut follower).map(Result::unwrap);
-    drop(asked);
+    drop(request);
     assert!(followed.any(|line| line.contains("model_retrying")));
-    let asked = service.next();
-    assert_eq!(asked.last_message(), "Second");
+    let request = service.next();
+    assert_eq!(request.last_message(), "Second");
     let waits = activity(&world, "First");
     assert!(
         waits.starts_with("waiting ") && waits.ends_with("s before attempt 2"),
@@ -572,14 +572,14 @@ fn clients_report_a_lost_owner_and_chat_becomes_the_owner() {
         .expect_stderr(&["has exited", "soong run --trace"]);
     // When the next message is entered, the chat process finds no owner and becomes the owner.
     says.write_all(b"Fourth\n").unwrap();
-    let asked = service.next();
+    let request = service.next();
     assert_eq!(
-        asked.body["messages"].as_array().unwrap().len(),
+        request.body["messages"].as_array().unwrap().len(),
         4,
         "the same session. {}",
-        asked.body
+        request.body
     );
-    asked.answer("Four.");
+    request.answer("Four.");
     drop(says);
     assert!(said.any(|line| line == "Four."));
     assert!(notes.any(|line| line.contains("2 runs were left unfinished by an earlier process")));
@@ -591,7 +591,7 @@ fn suspended_owner_blocks_no_command() {
     let world = TestHome::new();
     let service = ManualModelService::new();
     let owner = begin(&world, &service, &["run", "--session", "s", "First"]);
-    let asked = service.next();
+    let request = service.next();
     owner.signal(Signal::STOP);
     let tree = world.run(&["tree", "--json"]).expect_code(0);
     tree.expect_stderr(&["does not respond", "reading from disk"]);
@@ -630,7 +630,7 @@ fn suspended_owner_blocks_no_command() {
         world.run(&["tree", "--json"]).expect_code(0).json()["source"],
         "owner"
     );
-    asked.answer("One.");
+    request.answer("One.");
     owner.finish().expect_code(0);
 }
 
@@ -650,10 +650,10 @@ fn concurrent_detached_runs_share_one_background_process() {
     for start in starts {
         start.finish().expect_code(0);
     }
-    let asked = service.take(4);
+    let requests = service.take(4);
     let tree = world.run(&["tree", "--json"]).expect_code(0).json();
     assert_eq!(actors(&tree, "run").len(), 4);
-    for request in asked {
+    for request in requests {
         request.answer("Done.");
     }
 }
@@ -689,7 +689,7 @@ fn control_socket_speaks_plain_http() {
     let world = TestHome::new();
     let service = ManualModelService::new();
     let owner = begin(&world, &service, &["run", "--session", "s", "First"]);
-    let asked = service.next();
+    let request = service.next();
     let ask = |request: &str| {
         let mut stream = UnixStream::connect(world.home().join("control.sock")).unwrap();
         stream.set_read_timeout(Some(TIMEOUT)).unwrap();
@@ -741,7 +741,7 @@ fn control_socket_speaks_plain_http() {
         let first = ask(request).find(|line| line.starts_with("id: "));
         assert_eq!(first.as_deref(), Some("id: 3"), "{request}");
     }
-    asked.answer("One.");
+    request.answer("One.");
     owner.finish().expect_code(0);
 }
 
@@ -779,7 +779,7 @@ fn active_session_cannot_be_deleted_with_or_without_an_owner() {
 
     let service = ManualModelService::new();
     let owner = begin(&world, &service, &["run", "--session", "s", "First"]);
-    let asked = service.next();
+    let request = service.next();
     world
         .run(&["sessions", "delete", "s"])
         .expect_code(4)
@@ -802,7 +802,7 @@ fn active_session_cannot_be_deleted_with_or_without_an_owner() {
             "{session}: {answer}"
         );
     }
-    asked.answer("One.");
+    request.answer("One.");
     owner.finish().expect_code(0);
     assert_eq!(count(), 1);
     gone(&["sessions", "delete", "s"], "s");
@@ -830,14 +830,14 @@ fn byte_order_marks_are_removed_and_utf_16_is_refused() {
             .unwrap()
             .write_all(input.as_bytes())
             .unwrap();
-        let asked = service.next();
-        assert_eq!(asked.last_message(), "Work.", "{args:?}");
-        let prompt = asked.body["messages"][0]["content"].as_str().unwrap();
+        let request = service.next();
+        assert_eq!(request.last_message(), "Work.", "{args:?}");
+        let prompt = request.body["messages"][0]["content"].as_str().unwrap();
         assert!(
             prompt.contains("Be kind.") && !prompt.contains('\u{feff}'),
             "{args:?}"
         );
-        asked.answer("done");
+        request.answer("done");
         KillOnDrop { child }.finish().expect_code(0);
     }
     let utf_16: Vec<u8> = std::iter::once(0xfeff)

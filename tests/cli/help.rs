@@ -252,7 +252,7 @@ fn long_help_fits_in_100_columns() {
 #[test]
 fn help_command_and_help_flag_print_the_same() {
     let world = TestHome::empty();
-    for (asked, same) in [
+    for (arguments, same) in [
         (&["help"][..], &["--help"][..]),
         (&["help", "run"], &["run", "--help"]),
         // A page of the guide has that name as well.
@@ -268,9 +268,9 @@ fn help_command_and_help_flag_print_the_same() {
         ),
     ] {
         assert_eq!(
-            world.run(asked).expect_code(0).out,
+            world.run(arguments).expect_code(0).out,
             world.run(same).expect_code(0).out,
-            "{asked:?}"
+            "{arguments:?}"
         );
     }
     for unknown in [&["help", "nothing"][..], &["guide", "nothing"]] {

@@ -8,10 +8,10 @@ use crate::scripted::{Reply, ScriptedServer};
 
 /// A server that lists two models and answers as one that can call tools.
 fn server() -> ScriptedServer {
-    ScriptedServer::start_with_routes(|asked| {
+    ScriptedServer::start_with_routes(|request| {
         match (
-            asked.path.as_str(),
-            asked.body["messages"].as_array().map(Vec::len),
+            request.path.as_str(),
+            request.body["messages"].as_array().map(Vec::len),
         ) {
             ("/v1/models", _) => {
                 let models = [
@@ -65,11 +65,11 @@ fn init_writes_a_short_file_for_a_model_that_answers() {
     }
     let requests = server.requests();
     assert_eq!(requests[0].headers["authorization"], "Bearer k");
-    for asked in requests
+    for request in requests
         .iter()
-        .filter(|asked| asked.path.ends_with("/chat/completions"))
+        .filter(|request| request.path.ends_with("/chat/completions"))
     {
-        assert_eq!(asked.body["model"], "small", "{requests:?}");
+        assert_eq!(request.body["model"], "small", "{requests:?}");
     }
     let shown = world
         .run(&["config", "show", "--json"])
@@ -106,7 +106,7 @@ fn init_writes_nothing_without_a_working_model() {
             "soong demo",
         ]);
     }
-    let rejecting = ScriptedServer::start_with_routes(|asked| match asked.path.as_str() {
+    let rejecting = ScriptedServer::start_with_routes(|request| match request.path.as_str() {
         "/v1/models" => Reply::status(200, r#"{"data": [{"id": "m"}]}"#),
         _ => Reply::status(401, r#"{"error": {"message": "no"}}"#),
     });

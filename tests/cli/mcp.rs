@@ -219,24 +219,24 @@ fn run_offers_tool_names_without_dots_and_calls_the_server() {
             .spawn()
             .unwrap(),
     };
-    let mut asked = service.next();
-    let tools = asked.body["tools"].as_array().unwrap().clone();
+    let mut request = service.next();
+    let tools = request.body["tools"].as_array().unwrap().clone();
     let names: Vec<&str> = tools
         .iter()
         .map(|tool| tool["function"]["name"].as_str().unwrap())
         .collect();
     assert!(names.contains(&"mcp__demo__add"), "{names:?}");
-    asked.call("mcp__demo__add", &json!({"a": 20, "b": 22}));
-    asked.end();
-    let asked = service.next();
-    assert_eq!(asked.last_message(), "42");
-    let before = asked.body["messages"].as_array().unwrap();
+    request.call("mcp__demo__add", &json!({"a": 20, "b": 22}));
+    request.end();
+    let request = service.next();
+    assert_eq!(request.last_message(), "42");
+    let before = request.body["messages"].as_array().unwrap();
     let called: Vec<&Value> = before
         .iter()
         .filter_map(|m| m["tool_calls"][0]["function"].get("name"))
         .collect();
     assert_eq!(called, ["mcp__demo__add"]);
-    asked.answer("done");
+    request.answer("done");
     let ran = running.finish().expect_code(0);
     assert!(
         ran.out.contains("\"name\":\"mcp.demo.add\""),

@@ -168,25 +168,25 @@ fn run_tags_its_task_and_gets_matching_experiences() {
             .spawn()
             .unwrap(),
     };
-    let asked = service.next();
+    let request = service.next();
     assert!(
-        asked.body["messages"][1]["content"]
+        request.body["messages"][1]["content"]
             .as_str()
             .unwrap()
             .contains("intent: fix-test, write-docs"),
         "{}",
-        asked.body
+        request.body
     );
-    asked.answer("{\"intent\": [\"fix-test\"], \"state\": []}");
-    let asked = service.next();
-    let message = asked.body["messages"].as_array().unwrap().last().unwrap()["content"]
+    request.answer("{\"intent\": [\"fix-test\"], \"state\": []}");
+    let request = service.next();
+    let message = request.body["messages"].as_array().unwrap().last().unwrap()["content"]
         .as_str()
         .unwrap()
         .to_owned();
     let want = "Fix it.\n\n## Relevant experience (参考经验)\n- [ex_001] Run the failing test alone first. Then the others. (Helpful: 3)";
     let before_context = message.split("\n\n[Context of this run").next().unwrap();
     assert_eq!(before_context, want);
-    asked.answer("Done.");
+    request.answer("Done.");
     let ran = running.finish().expect_code(0);
     assert_eq!(
         ran.err
@@ -301,9 +301,9 @@ fn reflection_stores_experiences_on_a_side_branch() {
         2,
         "{all}"
     );
-    let asked = before.as_array().unwrap().len() + 1;
+    let switch_number = before.as_array().unwrap().len() + 1;
     world
-        .run(&["sessions", "switch", "s", &asked.to_string()])
+        .run(&["sessions", "switch", "s", &switch_number.to_string()])
         .expect_code(2);
     world
         .run(&["run", "--model", "offline", "--session", "s", "Again."])
@@ -499,9 +499,9 @@ fn interrupted_reflection_can_be_stopped() {
             .spawn()
             .unwrap(),
     };
-    let asked = service.next();
+    let request = service.next();
     running.child.kill().unwrap();
-    drop((asked, running));
+    drop((request, running));
     world.run(&["traces", "stop", "s"]).expect_code(0);
     world
         .run(&["traces", "stop", "s"])

@@ -281,14 +281,17 @@ fn edit_request_shows_a_diff_with_line_numbers() {
     .finish()
     .expect_code(0);
     edits(&world, &service);
-    let asked = loop {
-        if let Some(asked) = pending(&world).pop() {
-            break asked;
+    let permission = loop {
+        if let Some(permission) = pending(&world).pop() {
+            break permission;
         }
     };
     assert!(
-        asked["diff"].as_str().unwrap().contains("-two\n+zwei\n"),
-        "{asked}"
+        permission["diff"]
+            .as_str()
+            .unwrap()
+            .contains("-two\n+zwei\n"),
+        "{permission}"
     );
     let listed = world
         .run(&["permissions", "list", "--color", "always"])
@@ -307,7 +310,7 @@ fn edit_request_shows_a_diff_with_line_numbers() {
         .run(&[
             "permissions",
             "allow",
-            asked["permission_id"].as_str().unwrap(),
+            permission["permission_id"].as_str().unwrap(),
         ])
         .expect_code(0);
     service.next().answer("Done.");
@@ -616,14 +619,14 @@ fn detached_run_waits_for_permission_from_another_process() {
         .finish()
         .expect_code(0);
         writes(&service, "note.md");
-        let asked = loop {
-            if let Some(asked) = pending(&world).pop() {
-                break asked;
+        let permission = loop {
+            if let Some(permission) = pending(&world).pop() {
+                break permission;
             }
         };
-        let id = asked["permission_id"].as_str().unwrap();
+        let id = permission["permission_id"].as_str().unwrap();
         assert_eq!(
-            (&asked["tool"], &asked["status"]),
+            (&permission["tool"], &permission["status"]),
             (&json!("write"), &json!("pending"))
         );
         let listed = world.run(&["permissions", "list"]).expect_code(0);

@@ -63,9 +63,9 @@ fn preset_file_defines_an_agent_type_with_its_skills() {
     write(&world.home(), &files);
     let service = ManualModelService::new();
     let running = begin(&world, &service, &["run", "--agent-type", "reviewer", "x"]);
-    let asked = service.next();
-    assert_eq!(tools(&asked), ["read", "grep"], "a skill grants no tool");
-    let prompt = system(&asked);
+    let request = service.next();
+    assert_eq!(tools(&request), ["read", "grep"], "a skill grants no tool");
+    let prompt = system(&request);
     assert!(
         prompt.starts_with(
             "You review.\n\n## Skill: style\n\nMind the style.\n\n## Environment\nProject"
@@ -73,13 +73,13 @@ fn preset_file_defines_an_agent_type_with_its_skills() {
         "{prompt}"
     );
     assert!(!prompt.contains("Mind the other"), "{prompt}");
-    asked.answer("Done.");
+    request.answer("Done.");
     running.finish().expect_code(0);
 
     // Also as a sub-agent. An agent with the tool `skill` gets only the names of the skills.
     let running = begin(&world, &service, &["run", "x"]);
-    let mut asked = service.next();
-    let prompt = system(&asked);
+    let mut request = service.next();
+    let prompt = system(&request);
     let listed = [
         "- reviewer: Reviews.",
         "\n\nSkills; load one with `skill` when it fits:\n- browser: ",
@@ -94,18 +94,18 @@ fn preset_file_defines_an_agent_type_with_its_skills() {
         !prompt.contains("## Skill") && !prompt.contains("Mind the"),
         "{prompt}"
     );
-    asked.call(
+    request.call(
         "agent",
         &json!({ "task": "look", "agent_type": "reviewer" }),
     );
-    asked.end();
-    let asked = service.next();
+    request.end();
+    let request = service.next();
     assert!(
-        system(&asked).contains("## Skill: style"),
+        system(&request).contains("## Skill: style"),
         "{}",
-        system(&asked)
+        system(&request)
     );
-    asked.answer("Seen.");
+    request.answer("Seen.");
     service.next().answer("Done.");
     running.finish().expect_code(0);
 }
@@ -159,9 +159,9 @@ fn project_texts_are_marked_as_such_and_grant_nothing() {
 
     let service = ManualModelService::new();
     let running = begin(&world, &service, &["run", "x"]);
-    let mut asked = service.next();
-    let prompt = system(&asked);
-    let offered = tools(&asked).join(" ");
+    let mut request = service.next();
+    let prompt = system(&request);
+    let offered = tools(&request).join(" ");
     let tail = "The file AGENTS.md of the project ";
     let (before, after) = prompt.split_once(tail).unwrap();
     assert!(
@@ -178,10 +178,10 @@ fn project_texts_are_marked_as_such_and_grant_nothing() {
         before.contains("- planning: Divide work") && prompt.contains("greedy"),
         "{prompt}"
     );
-    asked.call("skill", &json!({ "name": "style" }));
-    asked.end();
-    let mut asked = service.next();
-    let loaded = asked.body["messages"].as_array().unwrap().last().unwrap()["content"]
+    request.call("skill", &json!({ "name": "style" }));
+    request.end();
+    let mut request = service.next();
+    let loaded = request.body["messages"].as_array().unwrap().last().unwrap()["content"]
         .as_str()
         .unwrap()
         .to_owned();
@@ -190,21 +190,21 @@ fn project_texts_are_marked_as_such_and_grant_nothing() {
             && loaded.contains("Mind the style."),
         "{loaded}"
     );
-    assert_eq!(tools(&asked).join(" "), offered, "a skill grants no tool");
-    asked.call(
+    assert_eq!(tools(&request).join(" "), offered, "a skill grants no tool");
+    request.call(
         "agent",
         &json!({ "task": "look", "agent_type": "explore", "skills": ["style"] }),
     );
-    asked.end();
-    let mut asked = service.next();
-    let prompt = system(&asked);
+    request.end();
+    let mut request = service.next();
+    let prompt = system(&request);
     let chosen = "\n\nLoad these skills with `skill` before you start:\n- style: About style. (of the project)\n";
     assert!(
         prompt.contains(chosen) && prompt.contains("make test"),
         "{prompt}"
     );
-    asked.call("bash", &json!({ "command": "touch made" }));
-    asked.end();
+    request.call("bash", &json!({ "command": "touch made" }));
+    request.end();
     service.next().answer("It is not offered.");
     service.next().answer("Done.");
     running.finish().expect_code(0);
@@ -486,10 +486,10 @@ fn missing_skill_is_reported_with_the_available_ones() {
         &[("agents/r.md", &REVIEWER.replace("reviewer", "default"))],
     );
     let mut cut_off = begin(&world, &service, &["run", "--session", "s", "x"]);
-    let asked = service.next();
+    let request = service.next();
     cut_off.child.kill().unwrap();
     cut_off.child.wait().unwrap();
-    drop(asked);
+    drop(request);
     std::fs::remove_file(world.home().join("skills/s.md")).unwrap();
     let ended = begin(&world, &service, &["run", "--trace", "s"])
         .finish()
@@ -520,9 +520,9 @@ fn usage_is_summed_with_and_without_an_owner() {
     write(&world.home(), &[("config.toml", price)]);
     let service = ManualModelService::new();
     let running = begin(&world, &service, &["run", "--session", "one", "x"]);
-    let mut asked = service.next();
-    asked.call("agent", &json!({ "task": "look" }));
-    asked.end();
+    let mut request = service.next();
+    request.call("agent", &json!({ "task": "look" }));
+    request.end();
     service.next().answer("Seen.");
     service.next().answer("Done.");
     running.finish().expect_code(0);
@@ -636,13 +636,13 @@ fn usage_is_summed_with_and_without_an_owner() {
     // An owner reports the same usage. Its run, which waits for the first answer, has used no
     // tokens yet.
     let owner = begin(&world, &service, &["run", "--session", "three", "x"]);
-    let asked = service.next();
+    let request = service.next();
     let days = world.run(&["usage", "--json"]).expect_code(0).json();
     assert_eq!(
         (&days["total"]["runs"], &days["total"]["total_tokens"]),
         (&4.into(), &480.into())
     );
-    drop(asked);
+    drop(request);
     owner.interrupt();
     owner.finish();
     world.run(&["sessions", "delete", "three"]).expect_code(0);

@@ -65,12 +65,12 @@ fn at_a_command(
     let owner = KillOnDrop {
         child: owner.spawn().unwrap(),
     };
-    let mut asked = service.next();
-    asked.call(
+    let mut request = service.next();
+    request.call(
         "bash",
         &json!({ "command": format!("{command}\ntouch ready; sleep 3600") }),
     );
-    asked.end();
+    request.end();
     until("the command", || world.project().join("ready").exists());
     owner
 }
@@ -123,14 +123,14 @@ fn killed_supervisor_leaves_no_process() {
         rustix::process::Signal::KILL,
     )
     .unwrap();
-    let asked = service.next();
+    let request = service.next();
     assert!(
-        asked.last_message().contains("exit status unknown"),
+        request.last_message().contains("exit status unknown"),
         "{}",
-        asked.last_message()
+        request.last_message()
     );
     assert_eq!(processes_with(&seconds), Vec::<String>::new());
-    asked.answer("Done.");
+    request.answer("Done.");
     owner.finish().expect_code(0);
 }
 
@@ -199,11 +199,11 @@ fn mcp_server_processes_die_with_a_killed_owner() {
                 .spawn()
                 .unwrap();
             let mut run = KillOnDrop { child: run };
-            let asked = service.next();
+            let request = service.next();
             until("the server", || !processes_with(&seconds).is_empty());
             run.child.kill().unwrap();
             run.child.wait().unwrap();
-            drop(asked);
+            drop(request);
             nothing_is_left(&seconds, name);
         }
     }

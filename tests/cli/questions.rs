@@ -546,18 +546,18 @@ async fn owner_without_a_socket_is_distinguished_from_no_owner() {
             "{}",
             doctor.out
         );
-        let asked = world
+        let permissions = world
             .run(&["permissions", "list", "--json"])
             .expect_code(0)
             .json();
-        let id = asked[0]["permission_id"].as_str().unwrap();
+        let id = permissions[0]["permission_id"].as_str().unwrap();
         let refused = world.run(&["permissions", "allow", id]).expect_code(4);
         refused.expect_stderr(&["home_locked", "Answer or decide in that program"]);
-        let asked = world
+        let permissions = world
             .run(&["permissions", "list", "--json"])
             .expect_code(0)
             .json();
-        assert_eq!(asked[0]["status"], "pending");
+        assert_eq!(permissions[0]["status"], "pending");
     });
     run.cancel().await.unwrap();
     runtime.close().await;
@@ -577,11 +577,11 @@ async fn commands_work_with_a_program_that_serves_the_socket() {
             (&tree["source"], &tree["pid"]),
             (&json!("owner"), &json!(std::process::id()))
         );
-        let asked = world
+        let permissions = world
             .run(&["permissions", "list", "--json"])
             .expect_code(0)
             .json();
-        let id = asked[0]["permission_id"].as_str().unwrap();
+        let id = permissions[0]["permission_id"].as_str().unwrap();
         world.run(&["permissions", "allow", id]).expect_code(0);
     });
     while let Some(item) = events.next().await {

@@ -13,8 +13,8 @@ use crate::scripted::{Reply, ScriptedServer};
 fn edited() -> TestHome {
     let world = TestHome::new();
     std::fs::write(world.project().join("notes.txt"), "one\ntwo\n").unwrap();
-    let server = ScriptedServer::start(|asked| {
-        match asked.body["messages"].as_array().map(Vec::len) {
+    let server = ScriptedServer::start(|request| {
+        match request.body["messages"].as_array().map(Vec::len) {
             Some(2) => Reply::calls(&[("1", "read", r#"{"path": "notes.txt"}"#)]),
             Some(4) => {
                 let change =

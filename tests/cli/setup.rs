@@ -753,7 +753,7 @@ fn doctor_distinguishes_active_from_interrupted_runs() {
             .unwrap(),
     };
     let _open = service
-        .asked
+        .connections
         .recv_timeout(TIMEOUT)
         .expect("the model is asked");
     let json = doctor(&world, &["--json"], &KEY, 0).json();
@@ -784,7 +784,7 @@ fn doctor_calls_the_model_only_with_the_call_flag() {
     let world = TestHome::new();
     let service =
         ScriptedServer::start(
-            |asked| match asked.body["messages"].as_array().map(Vec::len) {
+            |request| match request.body["messages"].as_array().map(Vec::len) {
                 Some(2) => Reply::calls(&[("1", "list_files", r#"{"path": "."}"#)]),
                 _ => Reply::answer("soong-check.txt"),
             },
@@ -808,19 +808,19 @@ fn doctor_calls_the_model_only_with_the_call_flag() {
     for name in ["call streaming", "call usage", "call window"] {
         assert!(!check(&json, name).is_empty(), "{name}: {json}");
     }
-    let asked = service.requests();
-    assert_eq!(asked.len(), 2, "{asked:?}");
+    let requests = service.requests();
+    assert_eq!(requests.len(), 2, "{requests:?}");
     assert!(
-        asked[0].body["tools"]
+        requests[0].body["tools"]
             .as_array()
             .is_some_and(|tools| tools.len() == 1),
-        "a small prompt: {asked:?}"
+        "a small prompt: {requests:?}"
     );
     assert!(
-        asked[1].body["messages"]
+        requests[1].body["messages"]
             .to_string()
             .contains("soong-check.txt"),
-        "the tool's result: {asked:?}"
+        "the tool's result: {requests:?}"
     );
     assert!(!world.home().exists(), "its records are nobody's");
     let left: Vec<_> = std::fs::read_dir(world.dir.path().join("tmp"))

@@ -29,10 +29,10 @@ fn run_shows_children_streamed_text_and_formatted_answer() {
         &service,
         &["run", "--session", "s", "Divide the work"],
     );
-    let mut asked = service.next();
-    asked.text("I ask **two** of them.\n\n");
-    asked.call("agent", &json!({ "task": ["left part", "right part"] }));
-    asked.end();
+    let mut request = service.next();
+    request.text("I ask **two** of them.\n\n");
+    request.call("agent", &json!({ "task": ["left part", "right part"] }));
+    request.end();
     let children = service.take(2);
     let rows = terminal.wait_for("two running children", |rows| {
         rows.iter()
@@ -49,15 +49,15 @@ fn run_shows_children_streamed_text_and_formatted_answer() {
     for child in children {
         child.answer("Found.");
     }
-    let mut asked = service.next();
-    asked.text("# All of it\n\nThe **answer** is");
+    let mut request = service.next();
+    request.text("# All of it\n\nThe **answer** is");
     terminal.wait_for_text("The answer is");
     // Typing does not disturb the display.
     terminal.type_keys("what now");
-    asked.text(" here.");
+    request.text(" here.");
     let rows = terminal.wait_for_text("The answer is here.");
     assert!(!has(&rows, "what now"), "{rows:#?}");
-    asked.end();
+    request.end();
     let (code, rows) = terminal.wait_for_exit();
     assert_eq!(code, Some(0), "{rows:#?}");
     let answers = rows
@@ -94,20 +94,20 @@ fn transcript_shows_what_the_tools_did_and_stays_after_ctrl_c() {
         &service,
         &["run", "--permission-mode", "all", "Fix it"],
     );
-    let mut asked = service.next();
-    asked.text("I **look** first.");
-    asked.call("read", &json!({ "path": "src/app.py" }));
-    asked.call("read", &json!({ "path": "./src/app.py" }));
-    asked.end();
-    let mut asked = service.next();
+    let mut request = service.next();
+    request.text("I **look** first.");
+    request.call("read", &json!({ "path": "src/app.py" }));
+    request.call("read", &json!({ "path": "./src/app.py" }));
+    request.end();
+    let mut request = service.next();
     let edit = json!({ "path": "src/app.py", "edits": [{ "old": "return 1", "new": "return 2" }] });
-    asked.call("edit", &edit);
-    asked.call(
+    request.call("edit", &edit);
+    request.call(
         "bash",
         &json!({ "command": "for i in 1 2 3 4 5; do echo line $i; done" }),
     );
-    asked.call("bash", &json!({ "command": "exit 3" }));
-    asked.end();
+    request.call("bash", &json!({ "command": "exit 3" }));
+    request.end();
     let _open = service.next();
     terminal.wait_for_text("✗ bash exit 3  exit 3, ");
     terminal.type_keys("\u{3}");
@@ -144,12 +144,12 @@ fn output_of_an_allowed_command_is_shown() {
     let world = TestHome::new();
     let service = ManualModelService::new();
     let terminal = start_terminal(&world, &service, &["run", "Count"]);
-    let mut asked = service.next();
-    asked.call(
+    let mut request = service.next();
+    request.call(
         "bash",
         &json!({ "command": "for i in 1 2 3; do echo line $i; done" }),
     );
-    asked.end();
+    request.end();
     terminal.wait_for_text("allow?");
     terminal.type_keys("y");
     service.next().answer("Counted.");
@@ -173,8 +173,8 @@ fn path_of_an_image_in_chat_is_attached() {
     let terminal = start_terminal(&world, &service, &["chat"]);
     terminal.wait_for_text("›");
     terminal.type_keys("What is ./my\\ plan.png ?\r");
-    let asked = service.next();
-    let content = &asked.body["messages"].as_array().unwrap().last().unwrap()["content"];
+    let request = service.next();
+    let content = &request.body["messages"].as_array().unwrap().last().unwrap()["content"];
     assert_eq!(content[0]["text"], "What is ./my\\ plan.png ?");
     assert!(
         content[1]["image_url"]["url"]
@@ -183,7 +183,7 @@ fn path_of_an_image_in_chat_is_attached() {
             .starts_with("data:image/png;base64,"),
         "{content}"
     );
-    asked.answer("A plan.");
+    request.answer("A plan.");
     terminal.wait_for_text("A plan.");
     let rows = terminal.wait_for_text("completed: ");
     assert!(has(&rows, "attached my plan.png"), "{rows:#?}");
@@ -191,9 +191,9 @@ fn path_of_an_image_in_chat_is_attached() {
     // A document that the model does not take may be meant for the tools.
     std::fs::write(world.project().join("a.pdf"), "%PDF-").unwrap();
     terminal.type_keys("Convert ./a.pdf\r");
-    let asked = service.next();
-    assert_eq!(asked.last_message(), "Convert ./a.pdf");
-    asked.answer("Converted.");
+    let request = service.next();
+    assert_eq!(request.last_message(), "Convert ./a.pdf");
+    request.answer("Converted.");
     terminal.wait_for_text("does not take input of type pdf");
     terminal.wait_for_text("Converted.");
     terminal.type_keys("\u{4}");
@@ -221,8 +221,8 @@ fn chat_edits_lines_and_includes_files_and_commands() {
     terminal.type_keys("!echo out; echo err >&2; exit 3\r");
     terminal.wait_for_text("(exit status: 3)");
     terminal.type_keys("Read @not\t\nand\u{1b}\rsay\r");
-    let asked = service.next();
-    let message = asked.last_message();
+    let request = service.next();
+    let message = request.last_message();
     assert!(
         message.starts_with("Read @notes.txt \nand\nsay\n\nI ran `echo out; echo err >&2; exit 3`"),
         "{message}"
@@ -235,7 +235,7 @@ fn chat_edits_lines_and_includes_files_and_commands() {
     ] {
         assert!(message.contains(part), "{part:?} is missing in {message}");
     }
-    asked.answer("I read it.");
+    request.answer("I read it.");
     terminal.wait_for_text("I read it.");
     terminal.wait_for_text("completed: ");
     terminal.type_keys("/status\r");
@@ -257,28 +257,28 @@ fn chat_has_three_turns_with_a_cancelled_one() {
     terminal.wait_for_text("/help lists the commands");
     terminal.wait_for_text("›");
     terminal.type_keys("First question\r");
-    let mut asked = service.next();
-    assert_eq!(asked.last_message(), "First question");
-    asked.text("One paragraph.\n\nAnother");
+    let mut request = service.next();
+    assert_eq!(request.last_message(), "First question");
+    request.text("One paragraph.\n\nAnother");
     let rows = terminal.wait_for_text("Another");
     assert!(has(&rows, "One paragraph."), "{rows:#?}");
-    asked.text(" one, with `code`.");
-    asked.end();
+    request.text(" one, with `code`.");
+    request.end();
     terminal.wait_for_text("completed: ");
 
     terminal.type_keys("/mode orchestrator\r");
     terminal.wait_for_text("mode set to orchestrator");
     terminal.type_keys("Second question\r");
-    let mut asked = service.next();
-    asked.text("This takes too");
+    let mut request = service.next();
+    request.text("This takes too");
     terminal.wait_for_text("This takes too");
     terminal.type_keys("\u{3}");
     terminal.wait_for_text("cancelled: ");
 
     // Input typed before the prompt appears is kept.
     terminal.type_keys("/mode normal\rThird question\r");
-    let asked = service.next();
-    let said: Vec<&str> = asked.body["messages"]
+    let request = service.next();
+    let said: Vec<&str> = request.body["messages"]
         .as_array()
         .unwrap()
         .iter()
@@ -295,7 +295,7 @@ fn chat_has_three_turns_with_a_cancelled_one() {
         !said.iter().any(|text| text.contains("This takes too")),
         "what was cut off is not sent: {said:?}"
     );
-    asked.answer("Three.");
+    request.answer("Three.");
     terminal.wait_for_text("Three.");
     terminal.type_keys("\u{4}");
     let (code, rows) = terminal.wait_for_exit();
@@ -321,12 +321,12 @@ fn resized_window_is_redrawn_cleanly() {
     let world = TestHome::new();
     let service = ManualModelService::new();
     let terminal = start_terminal(&world, &service, &["run", "Divide the work"]);
-    let mut asked = service.next();
+    let mut request = service.next();
     let tasks: Vec<String> = (1..=12)
         .map(|n| format!("part {n} of the work that is to be done"))
         .collect();
-    asked.call("agent", &json!({ "task": tasks }));
-    asked.end();
+    request.call("agent", &json!({ "task": tasks }));
+    request.end();
     let children = service.take(12);
     terminal.wait_for_text("└─ ● explore part 12");
     for (rows, columns) in [(20, 60), (8, 40), (30, 120), (12, 80)] {
@@ -379,17 +379,17 @@ fn ctrl_z_restores_the_terminal_and_the_display_resumes() {
     let world = TestHome::new();
     let service = ManualModelService::new();
     let terminal = start_terminal(&world, &service, &["run", "Wait a while"]);
-    let mut asked = service.next();
-    asked.text("So far");
+    let mut request = service.next();
+    request.text("So far");
     terminal.wait_for_text("So far");
     assert!(terminal.hides_cursor());
     terminal.type_keys("\u{1a}");
     terminal.wait_until_stopped();
     terminal.wait_until_restored();
     terminal.signal(Signal::CONT);
-    asked.text(", so good.");
+    request.text(", so good.");
     terminal.wait_for_text("So far, so good.");
-    asked.end();
+    request.end();
     let (code, rows) = terminal.wait_for_exit();
     assert_eq!(code, Some(0), "{rows:#?}");
     assert!(has(&rows, "completed: "), "{rows:#?}");
@@ -508,9 +508,9 @@ fn chat_suspended_at_its_prompt_keeps_the_input() {
     terminal.signal(Signal::CONT);
     terminal.wait_until_edited();
     terminal.type_keys("question\r");
-    let asked = service.next();
-    assert_eq!(asked.last_message(), "Half a question");
-    asked.answer("Whole.");
+    let request = service.next();
+    assert_eq!(request.last_message(), "Half a question");
+    request.answer("Whole.");
     terminal.wait_for_text("Whole.");
     terminal.type_keys("/quit\r");
     let (code, rows) = terminal.wait_for_exit();
@@ -533,8 +533,8 @@ fn termination_signals_restore_the_terminal() {
         assert_eq!(ended, Some(130), "{signal:?}: {rows:#?}");
         // The same during a run.
         let terminal = start_terminal(&world, &service, &["run", "Wait"]);
-        let mut asked = service.next();
-        asked.text("So far");
+        let mut request = service.next();
+        request.text("So far");
         terminal.wait_for_text("So far");
         terminal.signal(signal);
         let (ended, rows) = terminal.wait_for_exit();
@@ -555,9 +555,9 @@ fn dumb_terminal_echoes_input_and_ctrl_d_exits() {
     terminal.type_keys("hello there");
     terminal.wait_for_text("hello there");
     terminal.type_keys("\n");
-    let asked = service.next();
-    assert_eq!(asked.last_message(), "hello there");
-    asked.answer("Good day.");
+    let request = service.next();
+    assert_eq!(request.last_message(), "hello there");
+    request.answer("Good day.");
     terminal.wait_for_text("Good day.");
     terminal.type_keys("\u{4}");
     let (code, rows) = terminal.wait_for_exit();

@@ -70,7 +70,7 @@ fn backup_made_during_a_run_is_a_usable_home() {
             "Wait",
         ],
     );
-    let asked = service.next();
+    let request = service.next();
     let copy = beside(&world, "copy").display().to_string();
     let ran = world.run(&["backup", &copy]).expect_code(0);
     let home = world.home().canonicalize().unwrap();
@@ -95,7 +95,7 @@ fn backup_made_during_a_run_is_a_usable_home() {
         "Use it: soong --home {} sessions list",
         copied.display()
     )]);
-    asked.answer("Done.");
+    request.answer("Done.");
     owner.finish().expect_code(0);
 
     for (args, says) in [
@@ -370,17 +370,17 @@ fn export_during_a_run_includes_messages_off_the_main_path() {
         &service,
         &["run", "--session", "s", "--json", "First"],
     );
-    let mut asked = service.next();
-    asked.text("Once upon a ti");
+    let mut request = service.next();
+    request.text("Once upon a ti");
     let mut lines = BufReader::new(cut.child.stdout.take().unwrap()).lines();
     assert!(lines.any(|line| line.unwrap().contains("model_text_delta")));
     cut.interrupt();
     cut.finish().expect_code(130);
-    drop(asked);
+    drop(request);
     let owner = begin(&world, &service, &["run", "--session", "s", "Divide"]);
-    let mut asked = service.next();
-    asked.call("agent", &json!({ "task": ["left", "right"] }));
-    asked.end();
+    let mut request = service.next();
+    request.call("agent", &json!({ "task": ["left", "right"] }));
+    request.end();
     let children = service.take(2);
     let report = world
         .run(&["traces", "export", "s", "../owned", "--json"])
@@ -433,13 +433,13 @@ fn export_after_compaction_contains_the_main_path() {
             &["run", "--session", "s", &format!("{round}: {long}")],
         );
         loop {
-            let asked = service.next();
-            let is_summary = asked.body["tools"].as_array().is_none_or(Vec::is_empty);
+            let request = service.next();
+            let is_summary = request.body["tools"].as_array().is_none_or(Vec::is_empty);
             if !is_summary {
-                asked.answer("A ship is a ship.");
+                request.answer("A ship is a ship.");
                 break;
             }
-            asked.answer(
+            request.answer(
                 "## Request and intent\nships\n## Current work\ntelling\n## Next step\ntell on",
             );
         }
@@ -504,10 +504,10 @@ fn cleanup_lists_old_sessions_and_deletes_only_with_yes() {
     }
     // A session whose process was killed during a run.
     let mut cut = begin(&world, &service, &["run", "--session", "cut", "Wait"]);
-    let asked = service.next();
+    let request = service.next();
     cut.child.kill().unwrap();
     cut.child.wait().unwrap();
-    drop(asked);
+    drop(request);
     age(&world, &["a", "b", "files", "cut"]);
     let cleanup = |more: &[&'static str]| -> Vec<&'static str> {
         [&["sessions", "cleanup", "--older-than", "365d"], more].concat()
@@ -547,7 +547,7 @@ fn cleanup_lists_old_sessions_and_deletes_only_with_yes() {
     let aside = world.home().join("sessions/.deleted");
     std::fs::write(&aside, "in the way").unwrap();
     let owner = begin(&world, &service, &["run", "--session", "o", "Wait"]);
-    let asked = service.next();
+    let request = service.next();
     let report = world.run(&cleanup(&["--yes", "--json"])).expect_code(1);
     report.expect_stderr(&["error: 1 session could not be deleted", "Try again"]);
     let report = report.json();
@@ -557,7 +557,7 @@ fn cleanup_lists_old_sessions_and_deletes_only_with_yes() {
     );
     assert_eq!(report["failed"][0]["error"]["code"], "storage_error");
     assert_eq!(sessions(), ["cut", "files", "new", "o"]);
-    asked.answer("Done.");
+    request.answer("Done.");
     owner.finish().expect_code(0);
 
     // Without an owner.

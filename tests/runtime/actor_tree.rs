@@ -184,7 +184,7 @@ async fn run_view_shows_recorded_usage_request_and_last_error() {
         .start(RunRequest::new("look").budget(budget))
         .await
         .unwrap();
-    let asked = wait_for_permissions(runtime, 1).await;
+    let permissions = wait_for_permissions(runtime, 1).await;
     wait_until("all of it is shown", || {
         actor(runtime, ActorKind::Run)
             .is_some_and(|view| view.run.is_some_and(|run| run.asks == 1 && run.events > 0))
@@ -235,7 +235,7 @@ async fn run_view_shows_recorded_usage_request_and_last_error() {
 
     runtime
         .permissions()
-        .decide(&asked[0].permission_id, Decision::AllowOnce, None)
+        .decide(&permissions[0].permission_id, Decision::AllowOnce, None)
         .await
         .unwrap();
     with_timeout(run.wait()).await.unwrap();

@@ -495,10 +495,10 @@ async fn changed_arguments_are_checked_and_bound_to_the_approval() {
     };
     let mut world = TestRuntime::with(echoing(), |builder| build(builder, &log, &calls)).await;
     let run_id: RunId = world.runtime().start("hi").await.unwrap().run_id().clone();
-    let asked = with_timeout(wait_for_permissions(world.runtime(), 1))
+    let permission = with_timeout(wait_for_permissions(world.runtime(), 1))
         .await
         .remove(0);
-    assert_eq!(asked.arguments, "{\"text\":\"<hi>\"}");
+    assert_eq!(permission.arguments, "{\"text\":\"<hi>\"}");
     // The process ends while the approval is pending.
     world
         .reopen_with(echoing(), |builder| build(builder, &log, &calls))
@@ -506,7 +506,7 @@ async fn changed_arguments_are_checked_and_bound_to_the_approval() {
     let again = with_timeout(wait_for_permissions(world.runtime(), 1))
         .await
         .remove(0);
-    assert_eq!(again.permission_id, asked.permission_id);
+    assert_eq!(again.permission_id, permission.permission_id);
     world
         .runtime()
         .permissions()

@@ -33,12 +33,12 @@ use crate::support::{
 };
 
 /// Model of the job: an orchestrator that starts two children with one tool call each, one after
-/// the other if there is one permit, and edits a document twice. `asked` records the task of each
+/// the other if there is one permit, and edits a document twice. `tasks` records the task of each
 /// request.
-fn job(asked: &Arc<Mutex<Vec<String>>>) -> Arc<ScriptedModel> {
-    let asked = Arc::clone(asked);
+fn job(tasks: &Arc<Mutex<Vec<String>>>) -> Arc<ScriptedModel> {
+    let tasks = Arc::clone(tasks);
     scripted_model(move |request| {
-        asked.lock().unwrap().push(task_of(request).to_owned());
+        tasks.lock().unwrap().push(task_of(request).to_owned());
         step(request)
     })
 }
@@ -195,8 +195,8 @@ async fn spring_in_a_job(
     spawns_first: bool,
     set: impl FnOnce(RuntimeBuilder, Arc<Trap>) -> RuntimeBuilder,
 ) -> Option<RunStatus> {
-    let asked: Arc<Mutex<Vec<String>>> = Arc::default();
-    let model = job(&asked);
+    let tasks: Arc<Mutex<Vec<String>>> = Arc::default();
+    let model = job(&tasks);
     let trap = Trap::new(spawns_first);
     let world = TestRuntime::with(model.clone(), |builder| {
         set(narrow(builder), Arc::clone(&trap))
@@ -226,7 +226,7 @@ async fn spring_in_a_job(
         );
     }
     assert!(
-        !asked.lock().unwrap().contains(&"added".to_owned()),
+        !tasks.lock().unwrap().contains(&"added".to_owned()),
         "{place}: the child that was added begins nothing"
     );
     check_session(world.runtime(), run.session_id()).await;

@@ -40,8 +40,8 @@ impl Store for Skewed {
                 |at: Timestamp| Timestamp::from_millis(at.as_millis() + self.by_ms.load(SeqCst));
             match write {
                 Write::Event(draft) => draft.ts = skewed(draft.ts),
-                Write::Permission(PermissionWrite::Request(asked)) => {
-                    asked.created_at = skewed(asked.created_at)
+                Write::Permission(PermissionWrite::Request(permission)) => {
+                    permission.created_at = skewed(permission.created_at)
                 }
                 _ => {}
             }
@@ -209,16 +209,16 @@ async fn permission_timeout_ignores_clock_changes() {
         .unwrap();
     with_timeout(wait_for_permissions(world.runtime(), 1)).await;
     world.reopen_with(model(), build(&skew)).await;
-    let asked = with_timeout(wait_for_permissions(world.runtime(), 1))
+    let permission = with_timeout(wait_for_permissions(world.runtime(), 1))
         .await
         .remove(0);
     world
         .runtime()
         .permissions()
-        .decide(&asked.permission_id, Decision::AllowOnce, None)
+        .decide(&permission.permission_id, Decision::AllowOnce, None)
         .await
         .unwrap();
-    let run = world.runtime().traces().handle(&asked.run_id).unwrap();
+    let run = world.runtime().traces().handle(&permission.run_id).unwrap();
     assert_eq!(with_timeout(run.wait()).await.unwrap().output, "done");
     assert!(
         world.project().join("new.txt").exists(),

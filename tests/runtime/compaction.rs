@@ -242,8 +242,8 @@ async fn failed_summary_leaves_the_conversation_unchanged() {
         || Turn::say("## Next step"),
         || Turn::Fail(ModelError::new(Failure::Rejected, "no")),
     ] {
-        let asked = Arc::new(AtomicUsize::new(0));
-        let counted = Arc::clone(&asked);
+        let summary_count = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&summary_count);
         let model = scripted_model(move |request| {
             if is_summary(request) {
                 counted.fetch_add(1, SeqCst);
@@ -283,7 +283,10 @@ async fn failed_summary_leaves_the_conversation_unchanged() {
             .iter()
             .filter(|event| event.event.kind() == "compaction_failed")
             .count();
-        assert_eq!((failed, compactions(&events)), (asked.load(SeqCst), vec![]));
+        assert_eq!(
+            (failed, compactions(&events)),
+            (summary_count.load(SeqCst), vec![])
+        );
         assert!((1..6).contains(&failed), "not in every turn: {failed}");
         let path = world
             .runtime()
@@ -310,13 +313,13 @@ async fn failed_summary_leaves_the_conversation_unchanged() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn summary_without_sections_is_retried_once_then_accepted() {
     for second in ["It was read twice.", SUMMARY] {
-        let asked: Arc<Mutex<Vec<String>>> = Arc::default();
-        let log = Arc::clone(&asked);
+        let prompts: Arc<Mutex<Vec<String>>> = Arc::default();
+        let log = Arc::clone(&prompts);
         let model = scripted_model(move |request| {
             if is_summary(request) {
-                let mut asked = log.lock().unwrap();
-                asked.push(request.messages.last().unwrap().content.to_string());
-                return Turn::say(if asked.len() == 1 {
+                let mut prompts = log.lock().unwrap();
+                prompts.push(request.messages.last().unwrap().content.to_string());
+                return Turn::say(if prompts.len() == 1 {
                     "It was read."
                 } else {
                     second
@@ -342,12 +345,12 @@ async fn summary_without_sections_is_retried_once_then_accepted() {
             .unwrap();
         let outcome = with_timeout(run.wait()).await.unwrap();
         assert_eq!(outcome.status, RunStatus::Completed, "{:?}", outcome.error);
-        let asked = asked.lock().unwrap().clone();
-        assert_eq!(asked.len(), 2);
+        let prompts = prompts.lock().unwrap().clone();
+        assert_eq!(prompts.len(), 2);
         assert!(
-            asked[1].starts_with(&asked[0]) && asked[1].contains("could not be used"),
+            prompts[1].starts_with(&prompts[0]) && prompts[1].contains("could not be used"),
             "{}",
-            asked[1]
+            prompts[1]
         );
         let events = stored(world.runtime(), run.trace_id()).await;
         let failed = events
@@ -379,8 +382,8 @@ async fn summary_without_sections_is_retried_once_then_accepted() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn failing_summaries_are_retried_less_and_less_often() {
     const TURNS: usize = 200;
-    let asked = Arc::new(AtomicUsize::new(0));
-    let counted = Arc::clone(&asked);
+    let summary_count = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&summary_count);
     let model = scripted_model(move |request| match request.messages.len() {
         _ if is_summary(request) => {
             counted.fetch_add(1, SeqCst);
@@ -404,9 +407,9 @@ async fn failing_summaries_are_retried_less_and_less_often() {
         .unwrap();
     assert_eq!(outcome.status, RunStatus::Completed, "{:?}", outcome.error);
     assert!(
-        (5..40).contains(&asked.load(SeqCst)),
+        (5..40).contains(&summary_count.load(SeqCst)),
         "{} tries in {TURNS} turns",
-        asked.load(SeqCst)
+        summary_count.load(SeqCst)
     );
     check_session(world.runtime(), run.session_id()).await;
     world.finish().await;

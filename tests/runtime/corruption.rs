@@ -42,7 +42,7 @@ fn with_faults(plan: &FaultPlan) -> impl FnOnce(RuntimeBuilder) -> RuntimeBuilde
 }
 
 /// Returns the last user message of the request.
-fn asked(request: &ModelRequest) -> &str {
+fn last_user_message(request: &ModelRequest) -> &str {
     let said = request
         .messages
         .iter()
@@ -54,7 +54,7 @@ fn asked(request: &ModelRequest) -> &str {
 fn held(signal: &Arc<Notify>) -> Arc<ScriptedModel> {
     let signal = Arc::clone(signal);
     scripted_model(
-        move |request| match (asked(request), assistant_count(request)) {
+        move |request| match (last_user_message(request), assistant_count(request)) {
             ("again", _) => Turn::say("done"),
             ("write", 0) => Turn::call("create_artifact", json!({"name": "doc", "content": "one"})),
             _ => Turn::When(Arc::clone(&signal), "done".to_owned()),

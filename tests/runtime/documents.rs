@@ -131,12 +131,15 @@ async fn four_edits_are_stored_as_one_version_numbered_4() {
         .messages(run.trace_id(), MessagePath::All)
         .await
         .unwrap();
-    let asked = messages
+    let calling_message = messages
         .iter()
         .find(|message| Some(message.sequence) == from.message_sequence)
         .unwrap();
-    assert_eq!(Some(&asked.tool_calls[0].id), from.tool_call_id.as_ref());
-    assert!(asked.tool_calls[0].arguments.contains("THRXE"));
+    assert_eq!(
+        Some(&calling_message.tool_calls[0].id),
+        from.tool_call_id.as_ref()
+    );
+    assert!(calling_message.tool_calls[0].arguments.contains("THRXE"));
     // The outcome refers to the stored version.
     assert_eq!(
         (outcome.artifacts.len(), outcome.artifacts[0].version),

@@ -127,12 +127,12 @@ async fn names(world: &TestRuntime, session: &str) -> Vec<String> {
 /// request.
 fn planning() -> Arc<ScriptedModel> {
     scripted_model(|request| {
-        let asked = request
+        let user_index = request
             .messages
             .iter()
             .rposition(|message| message.role == Role::User)
             .unwrap();
-        if request.messages[asked..]
+        if request.messages[user_index..]
             .iter()
             .any(|message| message.role == Role::Assistant)
         {
@@ -140,7 +140,7 @@ fn planning() -> Arc<ScriptedModel> {
         } else {
             Turn::call(
                 "goal",
-                json!({ "add": [format!("for {}", request.messages[asked].content)] }),
+                json!({ "add": [format!("for {}", request.messages[user_index].content)] }),
             )
         }
     })

@@ -441,7 +441,7 @@ async fn outcomes(runtime: &Runtime, run: &RunHandle) -> Vec<String> {
         .enumerate()
         .filter(|(_, message)| !message.tool_calls.is_empty())
         .nth(1);
-    let Some((place, asked)) = ordered else {
+    let Some((place, calling_message)) = ordered else {
         return Vec::new();
     };
     let results: HashMap<&str, &str> = messages[place + 1..]
@@ -464,7 +464,7 @@ async fn outcomes(runtime: &Runtime, run: &RunHandle) -> Vec<String> {
             .and_then(|rest| rest.split_once(']'));
         code.map_or("ok", |(code, _)| code).to_owned()
     };
-    asked.tool_calls.iter().map(code).collect()
+    calling_message.tool_calls.iter().map(code).collect()
 }
 
 async fn last_words(runtime: &Runtime, run: &RunHandle) -> Vec<String> {
@@ -531,10 +531,10 @@ async fn check_decisions(
         ..PermissionFilter::default()
     };
     let policy = OnlyOut(scene.project().join("out"));
-    for asked in runtime.permissions().list(filter).await.unwrap() {
+    for permission in runtime.permissions().list(filter).await.unwrap() {
         let may = match approver {
-            Approver::Nobody => panic!("{name}: an approver was asked: {asked:?}"),
-            Approver::Policy => policy.allows(&asked),
+            Approver::Nobody => panic!("{name}: an approver was asked: {permission:?}"),
+            Approver::Policy => policy.allows(&permission),
             Approver::Careless => true,
         };
         let want = if may {
@@ -543,9 +543,9 @@ async fn check_decisions(
             PermissionStatus::Denied
         };
         assert_eq!(
-            (asked.status, asked.by.as_deref()),
+            (permission.status, permission.by.as_deref()),
             (want, Some("handler")),
-            "{name}: {asked:?}"
+            "{name}: {permission:?}"
         );
     }
 }

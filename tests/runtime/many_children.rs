@@ -95,7 +95,7 @@ async fn cancelling_a_thousand_runs_stops_all_and_keeps_partial_text() {
     assert_eq!(
         (model.in_flight(), model.calls()),
         (0, calls),
-        "nothing is asked behind a cancel"
+        "no model request follows a cancel"
     );
     assert_eq!(runtime.info().live_runs(), 0);
     // The usage of every answered call counts.

@@ -216,8 +216,8 @@ async fn no_tagging_call_if_memory_is_disabled_or_empty() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn invalid_tags_are_retried_once_and_do_not_fail_the_run() {
     for (fits_at, calls, want) in [(1, 2, INJECTED), (9, 2, "")] {
-        let asked = AtomicUsize::new(0);
-        let tag = move |request: &ModelRequest| match asked.fetch_add(1, SeqCst) {
+        let request_count = AtomicUsize::new(0);
+        let tag = move |request: &ModelRequest| match request_count.fetch_add(1, SeqCst) {
             n if n == fits_at => {
                 assert!(
                     last_of(request).contains("Your answer does not fit: it is not JSON"),
@@ -255,15 +255,18 @@ async fn invalid_tags_are_retried_once_and_do_not_fail_the_run() {
 /// (MEM-3)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn recall_restarts_after_a_crash_and_ends_on_cancel() {
-    let asked = Arc::new(AtomicUsize::new(0));
-    let seen = Arc::clone(&asked);
+    let request_count = Arc::new(AtomicUsize::new(0));
+    let seen = Arc::clone(&request_count);
     let tag = move |request: &ModelRequest| match seen.fetch_add(1, SeqCst) {
         1 => tags(request),
         _ => Turn::Hang("{"),
     };
     let world = world(BOOK, tag, Config::default()).await;
     let run = world.runtime().start("Fix it.").await.unwrap();
-    wait_until("it is looked for experiences", || asked.load(SeqCst) == 1).await;
+    wait_until("the recall sends its first request", || {
+        request_count.load(SeqCst) == 1
+    })
+    .await;
     world
         .runtime()
         .tree()
@@ -300,7 +303,10 @@ async fn recall_restarts_after_a_crash_and_ends_on_cancel() {
     );
 
     let run = world.runtime().start("Fix it.").await.unwrap();
-    wait_until("it is looked again", || asked.load(SeqCst) == 3).await;
+    wait_until("the recall sends another request", || {
+        request_count.load(SeqCst) == 3
+    })
+    .await;
     with_timeout(run.cancel()).await.unwrap();
     assert_eq!(
         with_timeout(run.wait()).await.unwrap().status,
@@ -622,8 +628,8 @@ async fn reflection_is_rejected_during_a_run_and_without_session() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn invalid_reflection_is_retried_once_then_discarded() {
     for fits in [true, false] {
-        let asked = AtomicUsize::new(0);
-        let model = learning(move |request| match asked.fetch_add(1, SeqCst) {
+        let request_count = AtomicUsize::new(0);
+        let model = learning(move |request| match request_count.fetch_add(1, SeqCst) {
             1 if fits => {
                 assert!(
                     last_of(request).contains("does not match"),

@@ -209,13 +209,13 @@ async fn stricter_mode_applies_to_approved_calls_and_to_all_levels() {
     .await;
     let start = RunRequest::new(turns(&[write("n.txt")])).session("s");
     let run = world.runtime().start(start).await.unwrap();
-    let asked = wait_for_permissions(world.runtime(), 1).await.remove(0);
+    let permission = wait_for_permissions(world.runtime(), 1).await.remove(0);
     let permissions = world.runtime().permissions();
     with_timeout(permissions.set_mode(&SessionId::new("s"), PermissionMode::Plan))
         .await
         .unwrap();
     permissions
-        .decide(&asked.permission_id, Decision::AllowOnce, None)
+        .decide(&permission.permission_id, Decision::AllowOnce, None)
         .await
         .unwrap();
     ended(&run).await;

@@ -125,25 +125,25 @@ async fn run_waits_for_permission_and_resumes_when_granted() {
         .start(RunRequest::new("stamp").session("s"))
         .await
         .unwrap();
-    let asked = with_timeout(wait_for_permissions(runtime, 1))
+    let permission = with_timeout(wait_for_permissions(runtime, 1))
         .await
         .remove(0);
     assert_eq!(
-        (asked.tool.as_str(), asked.demand.target.as_str()),
+        (permission.tool.as_str(), permission.demand.target.as_str()),
         ("stamp", "/folder/a/f")
     );
     assert_eq!(
-        asked.demand.scope,
+        permission.demand.scope,
         Scope::Directory {
             path: "/folder/a".into()
         }
     );
     assert_eq!(
-        serde_json::from_str::<Value>(&asked.arguments).unwrap(),
+        serde_json::from_str::<Value>(&permission.arguments).unwrap(),
         stamp("one", "a")
     );
     assert_eq!(
-        (asked.chain.len(), &asked.chain[0].run_id),
+        (permission.chain.len(), &permission.chain[0].run_id),
         (1, run.run_id())
     );
     assert!(
@@ -158,7 +158,7 @@ async fn run_waits_for_permission_and_resumes_when_granted() {
     assert_eq!(tool.done(), [""; 0]);
     let allowed = runtime
         .permissions()
-        .decide(&asked.permission_id, Decision::AllowOnce, None)
+        .decide(&permission.permission_id, Decision::AllowOnce, None)
         .await
         .unwrap();
     assert_eq!(
@@ -171,7 +171,7 @@ async fn run_waits_for_permission_and_resumes_when_granted() {
     );
     let again = runtime
         .permissions()
-        .decide(&asked.permission_id, Decision::Deny, None)
+        .decide(&permission.permission_id, Decision::Deny, None)
         .await
         .unwrap_err();
     assert_eq!(again.code, ErrorCode::AlreadyDecided, "{again}");
@@ -209,14 +209,14 @@ async fn denial_has_a_reason_and_the_run_continues() {
     let tool = StampTool::new();
     let world = world(stamping(&[("one", "a")]), &tool, by_people).await;
     let run = world.runtime().start("stamp").await.unwrap();
-    let asked = with_timeout(wait_for_permissions(world.runtime(), 1))
+    let permission = with_timeout(wait_for_permissions(world.runtime(), 1))
         .await
         .remove(0);
     let reason = Some("not on a Sunday".to_owned());
     world
         .runtime()
         .permissions()
-        .decide(&asked.permission_id, Decision::Deny, reason)
+        .decide(&permission.permission_id, Decision::Deny, reason)
         .await
         .unwrap();
     let output = with_timeout(run.wait()).await.unwrap().output.clone();
@@ -266,7 +266,7 @@ async fn handler_decides_and_its_failures_deny() {
             2,
         ),
     ];
-    for (rule, want, asked) in rules {
+    for (rule, want, call_count) in rules {
         let tool = StampTool::new();
         let count = Arc::new(AtomicUsize::new(0));
         let handler = Arc::new(Deciding(rule, Arc::clone(&count)));
@@ -275,7 +275,7 @@ async fn handler_decides_and_its_failures_deny() {
         let run = world.runtime().start("stamp").await.unwrap();
         let output = with_timeout(run.wait()).await.unwrap().output.clone();
         assert!(output.contains(want), "{want}: {output}");
-        assert_eq!(count.load(SeqCst), asked);
+        assert_eq!(count.load(SeqCst), call_count);
         world.finish().await;
     }
 }
@@ -331,12 +331,12 @@ async fn session_permission_is_limited_to_its_scope_and_session() {
     );
     let mut world = world(model.clone(), &tool, by_people).await;
     let allow = async |runtime: &Runtime, decision: Decision| {
-        let asked = with_timeout(wait_for_permissions(runtime, 1))
+        let permission = with_timeout(wait_for_permissions(runtime, 1))
             .await
             .remove(0);
         runtime
             .permissions()
-            .decide(&asked.permission_id, decision, None)
+            .decide(&permission.permission_id, decision, None)
             .await
             .unwrap()
             .demand
@@ -406,8 +406,8 @@ async fn session_permission_covers_waiting_but_not_sensitive_calls() {
     let world = world(model, &tool, by_people).await;
     let runtime = world.runtime();
     let run = runtime.start("stamp").await.unwrap();
-    let asked = with_timeout(wait_for_permissions(runtime, 3)).await;
-    for permission in &asked {
+    let pending = with_timeout(wait_for_permissions(runtime, 3)).await;
+    for permission in &pending {
         let chain: Vec<&str> = permission
             .chain
             .iter()
@@ -422,7 +422,7 @@ async fn session_permission_covers_waiting_but_not_sensitive_calls() {
     }
     runtime
         .permissions()
-        .decide(&asked[1].permission_id, Decision::AllowForSession, None)
+        .decide(&pending[1].permission_id, Decision::AllowForSession, None)
         .await
         .unwrap();
     let hard = with_timeout(wait_for_permissions(runtime, 3)).await;
@@ -430,7 +430,7 @@ async fn session_permission_covers_waiting_but_not_sensitive_calls() {
         hard.iter().all(|permission| permission.demand.is_sensitive),
         "{hard:?}"
     );
-    let by = permission(runtime, &asked[0].permission_id).await.by;
+    let by = permission(runtime, &pending[0].permission_id).await.by;
     assert_eq!(by.as_deref(), Some("rule"));
     for permission in hard {
         // Each sensitive call needs a separate decision, even if one is allowed for the session.
@@ -605,15 +605,15 @@ async fn interrupted_allowed_call_reruns_without_a_new_request() {
         let tool = StampTool::repeatable();
         let model = stamping(&[("one", "a")]);
         tool.hanging.store(1, SeqCst);
-        let asked = Arc::new(AtomicUsize::new(0));
+        let call_count = Arc::new(AtomicUsize::new(0));
         let by_program = || {
             let tool = tool.clone();
-            let asked = asked.clone();
+            let call_count = call_count.clone();
             move |builder: RuntimeBuilder| {
                 let yes = |_: &Permission| Ok(Decision::AllowOnce.into());
                 builder
                     .tool(tool)
-                    .permission_handler(Arc::new(Deciding(yes, asked)))
+                    .permission_handler(Arc::new(Deciding(yes, call_count)))
             }
         };
         let mut world = TestRuntime::with(model.clone(), by_program()).await;
@@ -640,7 +640,7 @@ async fn interrupted_allowed_call_reruns_without_a_new_request() {
             "stamped one"
         );
         assert_eq!(
-            (tool.done(), asked.load(SeqCst)),
+            (tool.done(), call_count.load(SeqCst)),
             (vec!["one".to_owned(), "one".to_owned()], 1)
         );
         check_session(world.runtime(), run.session_id()).await;
@@ -693,14 +693,14 @@ async fn permission_is_bound_to_the_accessed_resource() {
     let tool = StampTool::new();
     let world = world(stamping(&[("one", "a")]), &tool, by_people).await;
     let run = world.runtime().start("stamp").await.unwrap();
-    let asked = with_timeout(wait_for_permissions(world.runtime(), 1))
+    let permission = with_timeout(wait_for_permissions(world.runtime(), 1))
         .await
         .remove(0);
     *tool.folder.lock().unwrap() = "/elsewhere".to_owned();
     world
         .runtime()
         .permissions()
-        .decide(&asked.permission_id, Decision::AllowForSession, None)
+        .decide(&permission.permission_id, Decision::AllowForSession, None)
         .await
         .unwrap();
     let output = with_timeout(run.wait()).await.unwrap().output.clone();
@@ -784,14 +784,14 @@ async fn concurrent_approval_and_cancel_have_no_unapproved_effect() {
             .start(RunRequest::new("stamp").session(format!("s{round}")))
             .await
             .unwrap();
-        let asked = with_timeout(wait_for_permissions(runtime, 1))
+        let permission = with_timeout(wait_for_permissions(runtime, 1))
             .await
             .remove(0);
         let before = tool.done().len();
         let (decided, ()) = tokio::join!(
             runtime
                 .permissions()
-                .decide(&asked.permission_id, Decision::AllowOnce, None),
+                .decide(&permission.permission_id, Decision::AllowOnce, None),
             async {
                 run.cancel().await.unwrap();
             }
@@ -810,7 +810,7 @@ async fn concurrent_approval_and_cancel_have_no_unapproved_effect() {
         // A later decision is rejected as already decided, and has no effect.
         let late = runtime
             .permissions()
-            .decide(&asked.permission_id, Decision::AllowOnce, None)
+            .decide(&permission.permission_id, Decision::AllowOnce, None)
             .await
             .unwrap_err();
         assert_eq!(late.code, ErrorCode::AlreadyDecided);
@@ -835,13 +835,13 @@ async fn remember_never_limits_permission_to_one_call() {
     .await;
     let run = world.runtime().start("stamp").await.unwrap();
     for _ in 0..2 {
-        let asked = with_timeout(wait_for_permissions(world.runtime(), 1))
+        let permission = with_timeout(wait_for_permissions(world.runtime(), 1))
             .await
             .remove(0);
         world
             .runtime()
             .permissions()
-            .decide(&asked.permission_id, Decision::AllowForSession, None)
+            .decide(&permission.permission_id, Decision::AllowForSession, None)
             .await
             .unwrap();
     }
@@ -869,13 +869,13 @@ async fn very_large_timeout_denies_nothing() {
         let build = |builder: RuntimeBuilder| by_people(builder).config(config);
         let world = world(stamping(&[("one", "a")]), &tool, build).await;
         let run = world.runtime().start("stamp").await.unwrap();
-        let asked = with_timeout(wait_for_permissions(world.runtime(), 1))
+        let permission = with_timeout(wait_for_permissions(world.runtime(), 1))
             .await
             .remove(0);
         world
             .runtime()
             .permissions()
-            .decide(&asked.permission_id, Decision::AllowOnce, None)
+            .decide(&permission.permission_id, Decision::AllowOnce, None)
             .await
             .unwrap();
         assert_eq!(

@@ -215,7 +215,7 @@ async fn question_survives_crash_and_restart_and_is_asked_once() {
         assert_eq!(
             model.calls(),
             2,
-            "the model is asked once before, and once behind the answer"
+            "one model request precedes the answer, and one follows it"
         );
         check_session(world.runtime(), &question.session_id).await;
         world.finish().await;

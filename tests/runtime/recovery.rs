@@ -718,10 +718,10 @@ async fn interrupted_sub_agent_calls_say_how_to_continue() {
         ("evaluate", json!({})),
     ];
     for (tool, arguments) in calls {
-        let asked = arguments.clone();
+        let call_arguments = arguments.clone();
         let first = scripted_model(
             move |request| match (is_parent(request), task_of(request)) {
-                (true, _) => Turn::call(tool, asked.clone()),
+                (true, _) => Turn::call(tool, call_arguments.clone()),
                 (_, "done") => Turn::say("found it"),
                 _ => Turn::Hang("half"),
             },

@@ -26,16 +26,16 @@ use crate::support::{
 /// with the last user message.
 fn busy() -> Arc<ScriptedModel> {
     scripted_model(|request| {
-        let asked = request
+        let user_index = request
             .messages
             .iter()
             .rposition(|message| message.role == Role::User)
             .unwrap();
-        let turn = request.messages[asked..]
+        let turn = request.messages[user_index..]
             .iter()
             .filter(|message| message.role == Role::Assistant)
             .count();
-        let said = &request.messages[asked].content;
+        let said = &request.messages[user_index].content;
         match turn {
             0 => Turn::Call(vec![
                 ("read", json!({"path": "a.txt"})),
@@ -184,15 +184,15 @@ async fn rewind_into_calls_moves_after_their_last_result() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_stopped_message_keeps_its_goal_and_the_next_has_its_own() {
     let model = scripted_model(|request| {
-        let asked = request
+        let user_index = request
             .messages
             .iter()
             .rposition(|message| message.role == Role::User)
             .unwrap();
-        let is_first = request.messages[asked..]
+        let is_first = request.messages[user_index..]
             .iter()
             .all(|message| message.role != Role::Assistant);
-        match (is_first, request.messages[asked].content.as_str()) {
+        match (is_first, request.messages[user_index].content.as_str()) {
             (true, _) => Turn::call("read", json!({"path": "a.txt"})),
             (false, "one") => Turn::Hang("half"),
             _ => Turn::say("done"),
@@ -260,12 +260,12 @@ async fn collaborators_are_rewound_with_the_conversation() {
     };
     let delegating = scripted_model(move |request| {
         log.lock().unwrap().push(request.clone());
-        let asked = request
+        let user_index = request
             .messages
             .iter()
             .rposition(|message| message.role == Role::User)
             .unwrap();
-        match request.messages[asked..]
+        match request.messages[user_index..]
             .iter()
             .any(|message| message.role == Role::Assistant)
         {

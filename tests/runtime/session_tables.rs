@@ -31,9 +31,9 @@ fn first_come() -> (
     Arc<Mutex<Vec<String>>>,
     Arc<tokio::sync::Notify>,
 ) {
-    let asked: Arc<Mutex<Vec<String>>> = Arc::default();
+    let requests: Arc<Mutex<Vec<String>>> = Arc::default();
     let go = Arc::new(tokio::sync::Notify::new());
-    let kept = Arc::clone(&asked);
+    let kept = Arc::clone(&requests);
     let signal = Arc::clone(&go);
     let model = scripted_model(move |request| {
         let said = last_of(request).to_owned();
@@ -44,7 +44,7 @@ fn first_come() -> (
             Turn::say(said)
         }
     });
-    (model, asked, go)
+    (model, requests, go)
 }
 
 /// (SES-1, SES-3)
@@ -62,7 +62,7 @@ async fn cancelling_queued_runs_keeps_the_order_of_the_others() {
     ] {
         for at_once in [false, true] {
             let row = format!("{order:?} at once: {at_once}");
-            let (model, asked, go) = first_come();
+            let (model, requests, go) = first_come();
             let world = TestRuntime::with(model.clone(), |builder| {
                 builder.config(quick_non_durable_config())
             })
@@ -133,9 +133,9 @@ async fn cancelling_queued_runs_keeps_the_order_of_the_others() {
                 }
             }
             assert_eq!(
-                *asked.lock().unwrap(),
+                *requests.lock().unwrap(),
                 want,
-                "{row}: who was cancelled has asked nothing"
+                "{row}: a cancelled run sends no request"
             );
             check_session(world.runtime(), first.session_id()).await;
             world.finish().await;
@@ -147,7 +147,7 @@ async fn cancelling_queued_runs_keeps_the_order_of_the_others() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn runs_of_a_session_execute_in_start_order() {
     const RUNS: usize = 60;
-    let (model, asked, go) = first_come();
+    let (model, requests, go) = first_come();
     let world =
         TestRuntime::with(model, |builder| builder.config(quick_non_durable_config())).await;
     let mut runs = vec![
@@ -174,7 +174,7 @@ async fn runs_of_a_session_execute_in_start_order() {
         .into_iter()
         .chain((1..RUNS).map(|n| n.to_string()))
         .collect();
-    assert_eq!(*asked.lock().unwrap(), want);
+    assert_eq!(*requests.lock().unwrap(), want);
     let mut ended = None;
     for run in &runs {
         let record = run.record().await.unwrap();
@@ -324,15 +324,15 @@ fn left(
 }
 
 fn ending(end: End, request: &ModelRequest) -> Turn {
-    let asked = request
+    let user_index = request
         .messages
         .iter()
         .rposition(|message| message.role == Role::User)
         .unwrap();
-    let is_first = request.messages[asked..]
+    let is_first = request.messages[user_index..]
         .iter()
         .all(|message| message.role != Role::Assistant);
-    match (request.messages[asked].content.as_str(), end) {
+    match (request.messages[user_index].content.as_str(), end) {
         ("try", End::Refusal) => Turn::Fail(ModelError::new(Failure::Rejected, "no")),
         ("try", End::BrokenStream) => Turn::Break("half", ModelError::new(Failure::Rejected, "no")),
         ("try", End::CutAtItsLimit) => Turn::Cut("half"),

@@ -21,13 +21,13 @@ async fn runs_of_a_session_execute_sequentially_in_order() {
     let go = Arc::new(tokio::sync::Notify::new());
     let signal = Arc::clone(&go);
     let model = scripted_model(move |request| {
-        let asked: Vec<&str> = request
+        let user_messages: Vec<&str> = request
             .messages
             .iter()
             .filter(|message| message.role == soong::protocol::Role::User)
             .map(|message| message.content.as_str())
             .collect();
-        Turn::When(Arc::clone(&signal), asked.join(","))
+        Turn::When(Arc::clone(&signal), user_messages.join(","))
     });
     let world = TestRuntime::open(model.clone()).await;
     let mut runs = Vec::new();

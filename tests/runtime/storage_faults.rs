@@ -50,12 +50,12 @@ fn job() -> Arc<ScriptedModel> {
         )
     };
     scripted_model(move |request| {
-        let asked = request
+        let user_index = request
             .messages
             .iter()
             .rposition(|message| message.role == Role::User)
             .unwrap();
-        let since = &request.messages[asked..];
+        let since = &request.messages[user_index..];
         let answers = since
             .iter()
             .filter(|message| message.role == Role::Assistant)
@@ -65,7 +65,7 @@ fn job() -> Arc<ScriptedModel> {
             |message: &&Arc<Message>| message.content.starts_with("Error [storage_error]");
         let turn = answers - since.iter().filter(refused).count();
         match (
-            request.messages[asked]
+            request.messages[user_index]
                 .content
                 .split_whitespace()
                 .next()
@@ -510,7 +510,7 @@ fn runs_wait_for_a_full_disk_and_can_be_cancelled() {
             assert_eq!(
                 model.calls(),
                 calls,
-                "commit {first}: nothing is asked behind a cancel"
+                "commit {first}: no model request follows a cancel"
             );
         } else {
             plan.clear();

@@ -109,16 +109,16 @@ fn faults() -> Vec<Vec<(u64, bool)>> {
 }
 
 fn script(request: &ModelRequest) -> Turn {
-    let asked = request
+    let user_index = request
         .messages
         .iter()
         .rposition(|message| message.role == Role::User)
         .unwrap();
-    let said = request.messages[asked..]
+    let said = request.messages[user_index..]
         .iter()
         .filter(|message| message.role == Role::Assistant)
         .count();
-    match (request.messages[asked].content.as_str(), said) {
+    match (request.messages[user_index].content.as_str(), said) {
         ("ask", 0) => Turn::call("ask_human", json!({ "question": "which?" })),
         ("stamp", 0) => Turn::call("stamp", json!({ "word": "one", "place": "a" })),
         ("hang", _) => Turn::Hang("x"),

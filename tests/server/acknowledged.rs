@@ -68,9 +68,9 @@ async fn acknowledged_cancel_holds_for_active_queued_and_child_runs() {
         let mut served = served(&service);
         let run = start(&served, "s", "Divide.").await;
         let queued = start(&served, "s", "Then this.").await;
-        let mut asked = service.next();
-        asked.call("agent", &json!({ "task": ["left", "right"] }));
-        asked.end();
+        let mut request = service.next();
+        request.call("agent", &json!({ "task": ["left", "right"] }));
+        request.end();
         let of_children = service.take(2);
         let events = served.get("/api/traces/s/events").await;
         let mut children = events["events"]
@@ -97,9 +97,9 @@ async fn run_resumes_with_the_acknowledged_decision_and_answer() {
     let service = ManualModelService::new();
     let mut served = served(&service);
     start(&served, "s", "Work.").await;
-    let mut asked = service.next();
-    asked.call("write", &json!({ "path": "x.txt", "content": "x" }));
-    asked.end();
+    let mut request = service.next();
+    request.call("write", &json!({ "path": "x.txt", "content": "x" }));
+    request.end();
     let permission = served
         .wait_for("/api/permissions?status=pending", "permissions")
         .await;
@@ -112,14 +112,14 @@ async fn run_resumes_with_the_acknowledged_decision_and_answer() {
     );
     let body = json!({ "decision": "deny", "reason": "not today" });
     ask_and_kill(&mut served, Method::POST, &path, Some(body), 200).await;
-    let mut asked = service.next();
+    let mut request = service.next();
     assert!(
-        asked.last_message().contains("not today"),
+        request.last_message().contains("not today"),
         "{}",
-        asked.last_message()
+        request.last_message()
     );
-    asked.call("ask_human", &json!({ "question": "Which?" }));
-    asked.end();
+    request.call("ask_human", &json!({ "question": "Which?" }));
+    request.end();
     let question = served
         .wait_for("/api/questions?status=pending", "questions")
         .await;
@@ -138,13 +138,13 @@ async fn run_resumes_with_the_acknowledged_decision_and_answer() {
         200,
     )
     .await;
-    let asked = service.next();
+    let request = service.next();
     assert!(
-        asked.last_message().contains("The blue one."),
+        request.last_message().contains("The blue one."),
         "{}",
-        asked.last_message()
+        request.last_message()
     );
-    asked.answer("done");
+    request.answer("done");
 }
 
 #[tokio::test]
@@ -234,8 +234,8 @@ async fn completes(served: &TestServer, service: &ManualModelService, run: &Valu
     let path = format!("/api/runs/{}", run["run_id"].as_str().unwrap());
     let completed = async {
         while served.get(&path).await["status"] != "completed" {
-            if let Some(asked) = service.poll() {
-                asked.answer(answer);
+            if let Some(request) = service.poll() {
+                request.answer(answer);
             }
         }
     };

@@ -32,9 +32,9 @@ async fn call_is_answered_with_its_record() {
     let messages =
         json!([{ "role": "system", "content": "Be terse." }, { "role": "user", "content": "hi" }]);
     let waiting = ask(&served, &json!({ "messages": messages }));
-    let asked = service.next();
-    assert_eq!(asked.last_message(), "hi");
-    asked.answer("hello");
+    let request = service.next();
+    assert_eq!(request.last_message(), "hi");
+    request.answer("hello");
     let (status, record) = waiting.await.unwrap();
     assert_eq!(status, 200, "{record}");
     let result = (&record["status"], &record["output"], &record["mode"]);
@@ -136,9 +136,9 @@ async fn trace_of_a_sub_agent_is_continued() {
             json!({ "prompt": "Divide", "session_id": "s" }),
         )
         .await;
-    let mut asked = service.next();
-    asked.call("agent", &json!({ "task": "left" }));
-    asked.end();
+    let mut request = service.next();
+    request.call("agent", &json!({ "task": "left" }));
+    request.end();
     service.next().answer("left done");
     service.next().answer("all done");
     served
@@ -153,9 +153,9 @@ async fn trace_of_a_sub_agent_is_continued() {
         (202, &json!(child)),
         "{accepted}"
     );
-    let asked = service.next();
-    assert_eq!(asked.last_message(), "more");
-    asked.answer("more is done");
+    let request = service.next();
+    assert_eq!(request.last_message(), "more");
+    request.answer("more is done");
     let ended = served
         .ended_run(&served.token(), accepted["run_id"].as_str().unwrap())
         .await;

@@ -147,7 +147,7 @@ async fn run_continues_at_the_server_when_its_client_is_terminated() {
     let mut client = KillOnDrop {
         child: command.env("SOONG_TOKEN", &token).spawn().unwrap(),
     };
-    let asked = tokio::task::block_in_place(|| service.next());
+    let request = tokio::task::block_in_place(|| service.next());
     // The client knows that the run has started once it prints an event.
     let mut events = std::io::BufReader::new(client.child.stdout.take().unwrap());
     let read = tokio::task::block_in_place(|| {
@@ -166,7 +166,7 @@ async fn run_continues_at_the_server_when_its_client_is_terminated() {
     let ran = client.finish();
     assert_eq!(code, Some(130), "{}", ran.err);
     ran.expect_stderr(&["continues on the server", "traces events s --follow"]);
-    asked.answer("done");
+    request.answer("done");
     let runs = served.get("/api/traces/s").await;
     assert_ne!(runs["trace"]["status"], "stopped", "{runs}");
 }

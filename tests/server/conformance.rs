@@ -44,8 +44,8 @@ async fn run(
         (202, &json!("started")),
         "{accepted}"
     );
-    let asked = service.next();
-    asked.answer(text);
+    let request = service.next();
+    request.answer(text);
     served
         .ended_run(&served.token(), accepted["run_id"].as_str().unwrap())
         .await;
@@ -69,9 +69,9 @@ async fn requests_create_continue_rewind_stop_and_reflect_on_traces() {
     let mut watcher = served.watch(&served.token(), &at("watch")).await;
     let running = served.get("/api/traces/running").await;
     assert_eq!(running["traces"][0]["trace_id"], trace.as_str());
-    let asked = service.next();
-    assert_eq!(asked.body["model"], "another-model");
-    asked.answer("It is a garden.");
+    let request = service.next();
+    assert_eq!(request.body["model"], "another-model");
+    request.answer("It is a garden.");
     while watcher.event().await["event"] != "run_completed" {}
 
     // Messages: 1 system, 2 user, 3 answer.
@@ -177,19 +177,19 @@ async fn documents_of_an_active_run_are_read() {
     let (_, accepted) = served
         .post("/api/traces", json!({"prompt": "Plan", "session_id": "s"}))
         .await;
-    let mut asked = service.next();
-    asked.call(
+    let mut request = service.next();
+    request.call(
         "create_artifact",
         &json!({"name": "task_plan", "content": "- [ ] dig\n"}),
     );
-    asked.end();
-    let mut asked = service.next();
-    asked.call(
+    request.end();
+    let mut request = service.next();
+    request.call(
         "update_artifact",
         &json!({"name": "task_plan", "old": "[ ]", "new": "[x]"}),
     );
-    asked.end();
-    let asked = service.next();
+    request.end();
+    let request = service.next();
     let at = "/api/sessions/s/artifacts/task_plan";
     let read = async |path: &str| answer(served.request(Method::GET, path)).await;
     let listed = served.get("/api/sessions/s/artifacts").await;
@@ -209,7 +209,7 @@ async fn documents_of_an_active_run_are_read() {
             "{path}: {error}"
         );
     }
-    asked.answer("done");
+    request.answer("done");
     served
         .ended_run(&served.token(), accepted["run_id"].as_str().unwrap())
         .await;
@@ -224,13 +224,13 @@ async fn trace_is_exported_as_a_folder() {
     let served = start(&service);
     let start = json!({"prompt": "Look at the code", "session_id": "s", "temperature": 0.3});
     let (_, accepted) = served.post("/api/traces", start).await;
-    let mut asked = service.next();
-    asked.call("agent", &json!({"task": ["left", "right"]}));
-    asked.end();
+    let mut request = service.next();
+    request.call("agent", &json!({"task": ["left", "right"]}));
+    request.end();
     service
         .take(2)
         .into_iter()
-        .for_each(|asked| asked.answer("seen"));
+        .for_each(|request| request.answer("seen"));
     service.next().answer("done");
     served
         .ended_run(&served.token(), accepted["run_id"].as_str().unwrap())

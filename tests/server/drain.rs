@@ -35,9 +35,9 @@ async fn shutdown_suspends_runs_and_the_next_server_resumes_them() {
         (&accepted["status"], &queued["status"]),
         (&json!("started"), &json!("queued"))
     );
-    let mut asked = service.next();
-    asked.call("agent", &json!({ "task": ["left", "right"] }));
-    asked.end();
+    let mut request = service.next();
+    request.call("agent", &json!({ "task": ["left", "right"] }));
+    request.end();
     let of_children = service.take(2);
     let mut socket = served
         .watch(&served.token(), "/api/traces/s/watch?tree=true")

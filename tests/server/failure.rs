@@ -77,7 +77,7 @@ async fn failed_gateway_interrupts_its_runs_and_ends_their_streams() {
         )
         .await;
     let follower = served.world.start(&["run", "--session", "u", "Follow."]);
-    let asked = service.take(3);
+    let requests = service.take(3);
     let mut socket = served.watch(&served.token(), "/api/traces/s/watch").await;
     let mut frames =
         Frames::open(served.request(Method::GET, "/api/traces/s/events?tree=true")).await;
@@ -89,7 +89,7 @@ async fn failed_gateway_interrupts_its_runs_and_ends_their_streams() {
         "{reason}"
     );
     // The interrupted model calls are retried and find no gateway.
-    drop(asked);
+    drop(requests);
 
     let mut last = Value::Null;
     loop {

@@ -111,9 +111,9 @@ async fn values_match_the_routes_of_a_busy_server() {
     // A run that completes with a tool call, one that fails, and one in progress with another one
     // queued.
     let first = begin("first").await;
-    let mut asked = service.next();
-    asked.call("list_files", &json!({ "path": "." }));
-    asked.end();
+    let mut request = service.next();
+    request.call("list_files", &json!({ "path": "." }));
+    request.end();
     service.next().answer("done");
     served
         .ended_run(&token, first["run_id"].as_str().unwrap())
@@ -124,9 +124,9 @@ async fn values_match_the_routes_of_a_busy_server() {
             json!({ "prompt": "x", "session_id": "cut", "max_iterations": 1 }),
         )
         .await;
-    let mut asked = service.next();
-    asked.call("list_files", &json!({ "path": "." }));
-    asked.end();
+    let mut request = service.next();
+    request.call("list_files", &json!({ "path": "." }));
+    request.end();
     let ended = served
         .ended_run(&token, cut["run_id"].as_str().unwrap())
         .await;

@@ -176,7 +176,7 @@ async fn every_documented_operation_works() {
         (&json!("started"), &json!("s"))
     );
     let run = accepted["run_id"].as_str().unwrap().to_owned();
-    let mut asked = service.next();
+    let mut model_request = service.next();
     let children = json!({ "tasks": ["left", "right"] });
     let spawned = walk
         .ask(
@@ -239,7 +239,7 @@ async fn every_documented_operation_works() {
         )
         .await;
     assert_eq!(killed["actor_id"], format!("run:{run}"));
-    drop(asked);
+    drop(model_request);
     drop(of_children);
 
     // The run restarts and repeats its model call. Then it requests permission and asks a question.
@@ -250,9 +250,9 @@ async fn every_documented_operation_works() {
             break request;
         }
     };
-    asked = next_with("Work.");
-    asked.call("write", &json!({ "path": "x.txt", "content": "x" }));
-    asked.end();
+    model_request = next_with("Work.");
+    model_request.call("write", &json!({ "path": "x.txt", "content": "x" }));
+    model_request.end();
     let permission = served
         .wait_for("/api/permissions?status=pending", "permissions")
         .await;
@@ -287,9 +287,9 @@ async fn every_documented_operation_works() {
         )
         .await;
     assert_eq!((again.0.as_u16(), code(&again.1)), (409, "already_decided"));
-    let mut asked = next_with("Work.");
-    asked.call("ask_human", &json!({ "question": "Which?" }));
-    asked.end();
+    let mut model_request = next_with("Work.");
+    model_request.call("ask_human", &json!({ "question": "Which?" }));
+    model_request.end();
     let question = served
         .wait_for("/api/questions?status=pending", "questions")
         .await;
@@ -312,7 +312,7 @@ async fn every_documented_operation_works() {
         200,
     )
     .await;
-    let asked = next_with("Work.");
+    let model_request = next_with("Work.");
     let mode = json!({ "permission_mode": "edits" });
     let operation = "POST /api/sessions/{session_id}/permission-mode";
     let set = walk
@@ -324,7 +324,7 @@ async fn every_documented_operation_works() {
         )
         .await;
     assert_eq!(set, mode);
-    asked.answer("Done.");
+    model_request.answer("Done.");
     // The other child still waits for its model.
     for child in children {
         let id = child["run_id"].as_str().unwrap();
@@ -435,9 +435,9 @@ async fn every_documented_operation_works() {
         )
         .await;
     // A child may have repeated its call before it was cancelled.
-    let mut asked = next_with("More.");
-    asked.call("read", &json!({ "path": "README.md" }));
-    asked.end();
+    let mut model_request = next_with("More.");
+    model_request.call("read", &json!({ "path": "README.md" }));
+    model_request.end();
     let ended = served
         .ended_run(&served.token(), accepted["run_id"].as_str().unwrap())
         .await;
@@ -449,9 +449,9 @@ async fn every_documented_operation_works() {
     let results =
         json!({ "messages": [{ "role": "tool", "tool_call_id": call["id"], "content": "ships" }] });
     let (_, accepted) = served.post("/api/traces/s/run", results).await;
-    let asked = service.next();
-    assert_eq!(asked.last_message(), "ships");
-    asked.answer("Ships.");
+    let model_request = service.next();
+    assert_eq!(model_request.last_message(), "ships");
+    model_request.answer("Ships.");
     assert_eq!(
         served
             .ended_run(&served.token(), accepted["run_id"].as_str().unwrap())
@@ -467,8 +467,8 @@ async fn every_documented_operation_works() {
             202,
         )
         .await;
-    let asked = service.next();
-    asked.answer(
+    let model_request = service.next();
+    model_request.answer(
         r#"{"experiences": [{"category": "domain", "tags": {"state": [], "intent": ["count"]}, "text": "Ships."}]}"#,
     );
     served
@@ -1015,14 +1015,14 @@ async fn image_in_a_request_reaches_the_model_and_its_artifact() {
     let image = json!({ "type": "image_url", "image_url": { "url": url, "detail": "low" } });
     let (status, accepted) = served.post("/api/traces", start(image)).await;
     assert_eq!(status, 202, "{accepted}");
-    let asked = service.next();
-    let sent = asked.body["messages"].as_array().unwrap().last().unwrap()["content"].clone();
+    let request = service.next();
+    let sent = request.body["messages"].as_array().unwrap().last().unwrap()["content"].clone();
     let expected = json!([{ "type": "text", "text": "What is it?" }, { "type": "image_url", "image_url": { "url": url } }]);
     assert_eq!(
         sent.as_array().unwrap()[..2],
         expected.as_array().unwrap()[..]
     );
-    asked.answer("A dot.");
+    request.answer("A dot.");
     let run = accepted["run_id"].as_str().unwrap();
     assert_eq!(
         served.ended_run(&served.token(), run).await["task"],

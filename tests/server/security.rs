@@ -14,13 +14,13 @@ use crate::{
 async fn only_the_page_and_health_are_served_without_a_token() {
     let served = TestServer::new(OFFLINE);
     let document = served.get("/openapi.json").await;
-    let mut asked = operations(&document);
-    asked.extend([
+    let mut operations = operations(&document);
+    operations.extend([
         "GET /openapi.json".to_owned(),
         "GET /api/nothing".to_owned(),
         "GET /api".to_owned(),
     ]);
-    for operation in &asked {
+    for operation in &operations {
         let (method, path) = operation.split_once(' ').unwrap();
         let path = path.replace(['{', '}'], "");
         if path.starts_with("/health/") {
@@ -151,11 +151,11 @@ async fn foreign_host_and_origin_are_rejected() {
         ("https://app.example.org", true),
         ("https://evil.example", false),
     ] {
-        let asked = served
+        let request = served
             .open(Method::OPTIONS, "/api/traces")
             .header("origin", origin);
-        let asked = asked.header("access-control-request-method", "POST");
-        let response = asked
+        let request = request.header("access-control-request-method", "POST");
+        let response = request
             .header("access-control-request-headers", "authorization")
             .send()
             .await

@@ -127,12 +127,12 @@ async fn streamed_text_arrives_from_the_start_without_event_ids() {
         (first.name.as_deref(), first.id, &first.data["session_id"]),
         (Some("accepted"), None, &json!("s"))
     );
-    let mut asked = service.next();
+    let mut request = service.next();
     let mut socket = served.watch(&served.token(), "/api/traces/s/watch").await;
     while socket.event().await["event"] != "model_started" {}
-    asked.text("Piece ");
-    asked.text("by piece.");
-    asked.end();
+    request.text("Piece ");
+    request.text("by piece.");
+    request.end();
     let mut text = String::new();
     loop {
         let event = socket.event().await;
@@ -435,7 +435,7 @@ async fn tree_shows_task_and_goal_of_the_latest_message() {
         (shown["task"].clone(), shown["goal"].clone())
     };
     let first = start("Count ships.").await;
-    let mut asked = service.next();
+    let mut request = service.next();
     for (call, goal) in [
         (
             json!({ "add": "Look at the pier.", "focus": "1" }),
@@ -443,17 +443,17 @@ async fn tree_shows_task_and_goal_of_the_latest_message() {
         ),
         (json!({ "done": "Two ships." }), Value::Null),
     ] {
-        asked.call("goal", &call);
-        asked.end();
-        asked = service.next();
+        request.call("goal", &call);
+        request.end();
+        request = service.next();
         assert_eq!(shown(&first).await, (json!("Count ships."), goal));
     }
-    asked.answer("Two.");
+    request.answer("Two.");
     served.ended_run(&served.token(), &first).await;
     let second = start("Count boats.").await;
-    let asked = service.next();
+    let request = service.next();
     assert_eq!(shown(&second).await, (json!("Count boats."), Value::Null));
-    asked.answer("None.");
+    request.answer("None.");
     served.ended_run(&served.token(), &second).await;
 }
 

@@ -64,13 +64,13 @@ async fn objects_of_another_user_are_not_found() {
     )
     .await;
     assert_eq!(status, 202, "{accepted}");
-    let mut asked = service.next();
-    asked.call(
+    let mut model_request = service.next();
+    model_request.call(
         "write",
         &json!({ "path": "secret.txt", "content": "secret" }),
     );
-    asked.call("ask_human", &json!({ "question": "What is the secret?" }));
-    asked.end();
+    model_request.call("ask_human", &json!({ "question": "What is the secret?" }));
+    model_request.end();
     let path = "/api/sessions/bobs/artifacts/secret.md";
     let put = served
         .request_as(BOB, Method::PUT, path)

@@ -143,16 +143,16 @@ impl<F: FnMut(usize, bool) -> Result<(), StoreError> + Send> Store for EditHookS
 }
 
 fn next_turn(request: &ModelRequest) -> Turn {
-    let asked = request
+    let user_index = request
         .messages
         .iter()
         .rposition(|message| message.role == Role::User)
         .unwrap_or(0);
-    let turn = request.messages[asked..]
+    let turn = request.messages[user_index..]
         .iter()
         .filter(|message| message.role == Role::Assistant)
         .count();
-    let said = &*request.messages[asked].content;
+    let said = &*request.messages[user_index].content;
     let steps: Vec<Value> = serde_json::from_str(said).unwrap_or_default();
     let call = |step: &Value| -> (&'static str, Value) {
         // Leaked until the process ends; only a few bytes.

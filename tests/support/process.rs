@@ -218,14 +218,14 @@ impl TestHome {
 /// A model service that accepts calls and never answers. It has no other routes.
 pub(crate) struct HangingModelService {
     pub(crate) address: String,
-    pub(crate) asked: mpsc::Receiver<TcpStream>,
+    pub(crate) connections: mpsc::Receiver<TcpStream>,
 }
 
 impl HangingModelService {
     pub(crate) fn new() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = format!("http://{}/v1", listener.local_addr().unwrap());
-        let (tell, asked) = mpsc::channel();
+        let (tell, connections) = mpsc::channel();
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 let mut first = String::new();
@@ -238,6 +238,9 @@ impl HangingModelService {
                 }
             }
         });
-        Self { address, asked }
+        Self {
+            address,
+            connections,
+        }
     }
 }

@@ -18,7 +18,7 @@ use super::process::TIMEOUT;
 /// The service. Its requests are queued in order.
 pub(crate) struct ManualModelService {
     pub(crate) address: String,
-    asked: mpsc::Receiver<Request>,
+    requests: mpsc::Receiver<Request>,
 }
 
 /// A request that waits for its answer. Dropping it closes the connection.
@@ -32,7 +32,7 @@ impl ManualModelService {
     pub(crate) fn new() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = format!("http://{}/v1", listener.local_addr().unwrap());
-        let (tell, asked) = mpsc::channel();
+        let (tell, requests) = mpsc::channel();
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 let Some(request) = Request::read(stream) else {
@@ -43,20 +43,20 @@ impl ManualModelService {
                 }
             }
         });
-        Self { address, asked }
+        Self { address, requests }
     }
 
     /// Waits for the next request.
     #[track_caller]
     pub(crate) fn next(&self) -> Request {
-        self.asked
+        self.requests
             .recv_timeout(TIMEOUT)
             .expect("the model is asked")
     }
 
     /// Returns a request if one is queued or arrives within 20 ms.
     pub(crate) fn poll(&self) -> Option<Request> {
-        self.asked
+        self.requests
             .recv_timeout(std::time::Duration::from_millis(20))
             .ok()
     }

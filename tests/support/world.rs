@@ -245,9 +245,9 @@ pub async fn wait_for_permissions(runtime: &Runtime, count: usize) -> Vec<Permis
             status: Some(PermissionStatus::Pending),
             ..PermissionFilter::default()
         };
-        let asked = runtime.permissions().list(filter).await.unwrap();
-        let mut waiting = asked.len() == count;
-        for permission in &asked {
+        let permissions = runtime.permissions().list(filter).await.unwrap();
+        let mut waiting = permissions.len() == count;
+        for permission in &permissions {
             waiting &= runtime
                 .traces()
                 .run(&permission.run_id)
@@ -257,7 +257,7 @@ pub async fn wait_for_permissions(runtime: &Runtime, count: usize) -> Vec<Permis
                 == RunStatus::Waiting;
         }
         if waiting {
-            return asked;
+            return permissions;
         }
         tokio::task::yield_now().await;
     }

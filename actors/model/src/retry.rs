@@ -55,8 +55,10 @@ pub fn pause(
     retry_after_ms: Option<u64>,
     jitter: f64,
 ) -> Duration {
-    let asked = Duration::from_millis(retry_after_ms.unwrap_or(0));
-    backoff(config, round, jitter).max(asked).min(MAX_PAUSE)
+    let retry_after = Duration::from_millis(retry_after_ms.unwrap_or(0));
+    backoff(config, round, jitter)
+        .max(retry_after)
+        .min(MAX_PAUSE)
 }
 
 /// Returns the sum of the delays that a call would have between its remaining attempts, after

@@ -76,7 +76,7 @@ pub(crate) fn conversation_text(
 }
 
 fn system() -> String {
-    let asked = [
+    let instructions = [
         "what was requested and why, with the decisive words of the user as quotes; later requests override earlier ones",
         "names of artifacts and files that were created, changed or read, and their purpose",
         "which tools were used for what, and the results that still matter: facts, numbers, ids, paths",
@@ -87,7 +87,7 @@ fn system() -> String {
     ];
     let sections: Vec<String> = SECTIONS
         .iter()
-        .zip(asked)
+        .zip(instructions)
         .map(|(section, what)| format!("## {section}\n({what})"))
         .collect();
     format!(

@@ -66,18 +66,18 @@ fn listings(scope: &Scope) -> Vec<(&'static str, Value)> {
 fn listed(conversation: &Conversation<'_>, scope: &Scope) -> Listing {
     let mut listing = Listing::default();
     for exchange in conversation.calls("list_files") {
-        let asked = exchange.text("path").unwrap_or_default();
+        let listed_path = exchange.text("path").unwrap_or_default();
         let Some(text) = exchange.ok() else {
             let why = exchange
                 .error()
                 .map_or("it was not listed".to_owned(), |error| {
                     plain_line(error, 160)
                 });
-            listing.unreadable.push(format!("{asked}: {why}"));
+            listing.unreadable.push(format!("{listed_path}: {why}"));
             continue;
         };
         let mut one = Listing::parse(text);
-        if !scope.folders.iter().any(|folder| folder == asked) {
+        if !scope.folders.iter().any(|folder| folder == listed_path) {
             one.files.retain(|path, _| scope.contains(path));
             let all_shown = !one.is_truncated || !scope.files.is_empty();
             if all_shown {

@@ -154,8 +154,9 @@ fn unknown_paths(conversation: &Conversation<'_>, report: &str) -> Vec<String> {
 
 /// Returns calls that look up paths one by one. Made only once.
 fn lookups(conversation: &Conversation<'_>, unknown: &[String]) -> Vec<(&'static str, Value)> {
-    let asked = conversation.has_called("read") || conversation.calls("list_files").count() > 1;
-    if asked {
+    let has_looked_up =
+        conversation.has_called("read") || conversation.calls("list_files").count() > 1;
+    if has_looked_up {
         return Vec::new();
     }
     let ask = |path: &String| {

@@ -19,8 +19,8 @@ pub(super) fn next(conversation: &Conversation<'_>) -> Turn {
         .task
         .strip_prefix(USER_HEADING)
         .unwrap_or(conversation.task);
-    let asked = request.split(AGENT_HEADING).next().unwrap_or_default();
-    let words: Vec<&str> = asked.split_whitespace().take(MAX_WORDS).collect();
+    let message = request.split(AGENT_HEADING).next().unwrap_or_default();
+    let words: Vec<&str> = message.split_whitespace().take(MAX_WORDS).collect();
     Turn::answer(
         words
             .join(" ")

@@ -194,8 +194,8 @@ pub(super) fn asked_count(message: &str) -> Option<usize> {
 
 /// Divides a project into the requested number of parts, else into four to eight; an empty project
 /// has one part.
-pub(super) fn parts(top: &Listing, deep: &Listing, asked: Option<usize>) -> Vec<Scope> {
-    let (fewest, most) = asked.map_or((MIN_PARTS, MAX_PARTS), |number| (number, number));
+pub(super) fn parts(top: &Listing, deep: &Listing, part_count: Option<usize>) -> Vec<Scope> {
+    let (fewest, most) = part_count.map_or((MIN_PARTS, MAX_PARTS), |number| (number, number));
     let folder = |path: &str| Scope {
         folders: vec![path.to_owned()],
         ..Scope::default()
@@ -221,7 +221,7 @@ pub(super) fn parts(top: &Listing, deep: &Listing, asked: Option<usize>) -> Vec<
     merge_until(&mut parts, most);
     let mut scopes: Vec<Scope> = parts.into_iter().map(|part| part.scope.named()).collect();
     scopes.sort_by(|a, b| key(a).cmp(&key(b)));
-    if asked.is_some() || !is_empty {
+    if part_count.is_some() || !is_empty {
         add_questions(&mut scopes, fewest);
     }
     let share = (MAX_ANSWERS_BYTES / scopes.len().max(1))

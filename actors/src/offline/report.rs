@@ -28,7 +28,7 @@ pub(super) const LAST_LINE: &str =
 /// Returns the task: the user's request, the findings of the last evaluation, and the explorers'
 /// results.
 pub(super) fn task(
-    asked: &str,
+    request: &str,
     objections: &[String],
     found: &[(Scope, Option<Outcome>)],
 ) -> String {
@@ -37,7 +37,7 @@ pub(super) fn task(
         _ => "Write a report on the project again: the first one did not pass its check.\n"
             .to_owned(),
     };
-    text.push_str(&format!("\n{ASKED_MARK}{}\n", plain_line(asked, 300)));
+    text.push_str(&format!("\n{ASKED_MARK}{}\n", plain_line(request, 300)));
     for objection in objections.iter().take(20) {
         text.push_str(&format!(
             "- The check found: {}\n",
@@ -144,13 +144,13 @@ fn findings(task: &str) -> Vec<Finding<'_>> {
 
 fn write(task: &str, listing: Option<&Listing>) -> String {
     let found = findings(task);
-    let asked = task
+    let request = task
         .lines()
         .find_map(|line| line.strip_prefix(ASKED_MARK))
         .unwrap_or_default();
     let mut text = format!("# Report on the project\n\n{}\n", overview(&found, listing));
-    if !asked.is_empty() {
-        text.push_str(&format!("\nWhat was asked: {asked}\n"));
+    if !request.is_empty() {
+        text.push_str(&format!("\nWhat was asked: {request}\n"));
     }
     for finding in &found {
         text.push_str(&section(finding, listing));

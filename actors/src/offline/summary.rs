@@ -405,10 +405,10 @@ mod tests {
 
     fn summed_up(covered: &[SizedMessage], goals: &GoalTree) -> String {
         let (system, user) = summary_request(covered, goals, 50_000).unwrap();
-        asked(&system, &user)
+        answer_to(&system, &user)
     }
 
-    fn asked(system: &str, user: &str) -> String {
+    fn answer_to(system: &str, user: &str) -> String {
         let messages = vec![Arc::clone(&entry(1, Role::User, user, None).message)];
         let system = vec![system.into()];
         let request = ModelRequest {
@@ -540,7 +540,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_request_gets_a_short_summary(text in "([\\[\\]0-9 :a-z=\n\"{}…-]|  |earlier summary|assistant calls |user){0,80}") {
-            let answer = asked(SUMMARY_PROMPT_START, &text);
+            let answer = answer_to(SUMMARY_PROMPT_START, &text);
             prop_assert!(answer.contains("## Next step") && answer.len() < 20_000);
         }
     }

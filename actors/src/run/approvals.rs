@@ -205,23 +205,23 @@ impl Approvals {
         let approvals = Arc::clone(self);
         self.lifetime.spawn(async move {
             let work = async {
-                let asked = approvals.read(&id).await?;
-                if asked.status != PermissionStatus::Pending {
+                let permission = approvals.read(&id).await?;
+                if permission.status != PermissionStatus::Pending {
                     if let (Some(run), Some(answer)) =
-                        (approvals.runs.get(&asked.run_id), PermissionDecision::from_request(asked))
+                        (approvals.runs.get(&permission.run_id), PermissionDecision::from_request(permission))
                     {
                         approvals.runs.notify(&run, RunInput::Tool(ToolInput::PermissionDecided(Box::new(answer))));
                     }
                     return Ok(());
                 }
                 let run_cancelled =
-                    approvals.runs.get(&asked.run_id).map(|run| run.control.token.clone()).unwrap_or_default();
+                    approvals.runs.get(&permission.run_id).map(|run| run.control.token.clone()).unwrap_or_default();
                 let (by, answer) = tokio::select! {
                     // The request stays pending: its run is cancelled, or resumes in a later
                     // process.
                     () = approvals.lifetime.closing().cancelled() => return Ok(()),
                     () = run_cancelled.cancelled() => return Ok(()),
-                    answered = wait_for_decision(&asked, handler, timeout_s) => answered,
+                    answered = wait_for_decision(&permission, handler, timeout_s) => answered,
                 };
                 let ApprovalDecision { decision, reason } = answer;
                 let answer = PermissionDecision {

@@ -341,8 +341,8 @@ impl RunTasks {
                     ToolAttempt::Changed(reports) => {
                         return send(RunInput::Tool(ToolInput::Changed { id, reports }));
                     }
-                    ToolAttempt::ApprovalRequired(asked) => {
-                        return send(RunInput::Tool(ToolInput::PermissionRequired(asked)));
+                    ToolAttempt::ApprovalRequired(permission) => {
+                        return send(RunInput::Tool(ToolInput::PermissionRequired(permission)));
                     }
                     ToolAttempt::RunFailed(error, reports) => {
                         send(RunInput::End(EndInput::CallbackFailed { error, reports }));

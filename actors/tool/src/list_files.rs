@@ -95,12 +95,12 @@ fn list(
     arguments: &Arguments,
     cancel: &CancellationToken,
 ) -> ToolResult {
-    let asked = if arguments.path.is_empty() {
+    let requested_path = if arguments.path.is_empty() {
         "."
     } else {
         &arguments.path
     };
-    let resolved = roots.resolve_existing(&context.project_dir, asked)?;
+    let resolved = roots.resolve_existing(&context.project_dir, requested_path)?;
     let name = resolved.display_name();
     if !resolved.path.is_dir() {
         let message = format!("`{name}` is no folder: use read to see a file");

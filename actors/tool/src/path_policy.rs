@@ -119,21 +119,23 @@ impl PathPolicy {
         }
     }
 
-    /// Resolves `asked`: a path relative to the project, or an absolute path inside one of the
+    /// Resolves `requested_path`: a path relative to the project, or an absolute path inside one of the
     /// roots.
     ///
     /// An escaped name, as the tools show it, is accepted too if no file has the literal name.
     pub(super) fn resolve_existing(
         &self,
         project: &Path,
-        asked: &str,
+        requested_path: &str,
     ) -> Result<ResolvedPath, ErrorInfo> {
-        let literal = self.resolve(project, asked, Path::new(asked));
+        let literal = self.resolve(project, requested_path, Path::new(requested_path));
         if let Err(error) = &literal
             && error.code == ErrorCode::FileNotFound
-            && let Some(unescaped_path) = unescape_path(asked)
+            && let Some(unescaped_path) = unescape_path(requested_path)
         {
-            return self.resolve(project, asked, &unescaped_path).or(literal);
+            return self
+                .resolve(project, requested_path, &unescaped_path)
+                .or(literal);
         }
         literal
     }
@@ -143,9 +145,9 @@ impl PathPolicy {
     pub(super) fn resolve_new(
         &self,
         project: &Path,
-        asked: &str,
+        requested_path: &str,
     ) -> Result<ResolvedPath, ErrorInfo> {
-        let found = self.resolve_existing(project, asked);
+        let found = self.resolve_existing(project, requested_path);
         match &found {
             Err(error) if error.code == ErrorCode::FileNotFound => {}
             // The relative path of a root is empty, so a write would create a file of the same name
@@ -159,7 +161,7 @@ impl PathPolicy {
             }
             _ => return found,
         }
-        let path = Path::new(asked);
+        let path = Path::new(requested_path);
         let refuse = |why: &str| {
             let message = format!("`{}` names no file: {why}", escape_path(path));
             Err(ErrorInfo::new(ErrorCode::ValidationError, message))
@@ -201,16 +203,21 @@ impl PathPolicy {
     /// Returns the file or folder to which the argument `path` of a call resolves; the project if
     /// there is no such argument.
     pub(super) fn path_argument(&self, project: &Path, arguments: &Value) -> Option<PathBuf> {
-        let asked = arguments.get("path").map_or(Some("."), Value::as_str)?;
-        self.resolve_existing(project, asked)
-            .or_else(|_| self.resolve_new(project, asked))
+        let path = arguments.get("path").map_or(Some("."), Value::as_str)?;
+        self.resolve_existing(project, path)
+            .or_else(|_| self.resolve_new(project, path))
             .ok()
             .map(|resolved| resolved.path)
     }
 
-    fn resolve(&self, project: &Path, asked: &str, path: &Path) -> Result<ResolvedPath, ErrorInfo> {
-        let name = escape_path(Path::new(asked));
-        if asked.contains('\0') {
+    fn resolve(
+        &self,
+        project: &Path,
+        requested_path: &str,
+        path: &Path,
+    ) -> Result<ResolvedPath, ErrorInfo> {
+        let name = escape_path(Path::new(requested_path));
+        if requested_path.contains('\0') {
             let message = "the path holds a NUL character: no file can have that name";
             return Err(ErrorInfo::new(ErrorCode::ValidationError, message));
         }

@@ -47,11 +47,11 @@ pub(super) async fn list(context: &Context<'_>, all: bool) -> Result<Exit, Failu
         })?;
         return Ok(Exit::Success);
     }
-    for asked in &permissions {
-        let run = source.run(&asked.run_id).await?;
+    for permission in &permissions {
+        let run = source.run(&permission.run_id).await?;
         print(
             context,
-            asked,
+            permission,
             run.settings.permissions.mode.unwrap_or_default(),
         )?;
     }
@@ -142,33 +142,34 @@ pub(super) async fn decide(
     reason: Option<String>,
 ) -> Result<Exit, Failure> {
     // Check that the permission exists and is pending before starting an owner process.
-    let asked = context.source_to_change().await?.permission(id).await?;
-    if asked.status != PermissionStatus::Pending {
-        return Err(already_decided_error(&asked).into());
+    let permission = context.source_to_change().await?.permission(id).await?;
+    if permission.status != PermissionStatus::Pending {
+        return Err(already_decided_error(&permission).into());
     }
-    let taker = questions::connect(context, &asked.session_id).await?;
+    let taker = questions::connect(context, &permission.session_id).await?;
     let soong = report::command(
         context.global.home.as_deref(),
         context.global.url.as_deref(),
     );
     let decided = async {
-        let asked = taker
+        let permission = taker
             .client()
             .call(DecidePermission {
-                permission_id: asked.permission_id.clone(),
+                permission_id: permission.permission_id.clone(),
                 body: DecisionBody { decision, reason },
             })
             .await?;
         let more =
-            questions::describe_open_requests(taker.client(), &asked.session_id, &soong).await?;
-        Ok::<_, Failure>((asked, more))
+            questions::describe_open_requests(taker.client(), &permission.session_id, &soong)
+                .await?;
+        Ok::<_, Failure>((permission, more))
     };
     let decided = decided.await;
     let outlook = taker.resume_description();
     taker.close().await;
-    let (asked, more) = decided?;
+    let (permission, more) = decided?;
     if context.global.json {
-        print::json(&asked)?;
+        print::json(&permission)?;
         return Ok(Exit::Success);
     }
     let what = if decision.allows() {
@@ -178,14 +179,14 @@ pub(super) async fn decide(
     };
     print::line(&format!(
         "{what}; run {} of session {} {outlook}{more}",
-        asked.run_id, asked.session_id
+        permission.run_id, permission.session_id
     ))?;
     print::line_or_stderr(
         context.terminal,
         TextStyle::Dim,
         &format!(
             "follow it: {soong} traces events {} --follow",
-            asked.session_id
+            permission.session_id
         ),
     )?;
     Ok(Exit::Success)

@@ -28,7 +28,7 @@ impl UserRequest {
     pub fn id(&self) -> &str {
         match self {
             Self::Question(question) => question.question_id.as_str(),
-            Self::Permission(asked) => asked.permission_id.as_str(),
+            Self::Permission(permission) => permission.permission_id.as_str(),
         }
     }
 
@@ -36,7 +36,7 @@ impl UserRequest {
     pub fn run_id(&self) -> &RunId {
         match self {
             Self::Question(question) => &question.run_id,
-            Self::Permission(asked) => &asked.run_id,
+            Self::Permission(permission) => &permission.run_id,
         }
     }
 
@@ -44,7 +44,7 @@ impl UserRequest {
     pub fn session_id(&self) -> &SessionId {
         match self {
             Self::Question(question) => &question.session_id,
-            Self::Permission(asked) => &asked.session_id,
+            Self::Permission(permission) => &permission.session_id,
         }
     }
 
@@ -52,7 +52,7 @@ impl UserRequest {
     pub fn created_at(&self) -> Timestamp {
         match self {
             Self::Question(question) => question.created_at,
-            Self::Permission(asked) => asked.created_at,
+            Self::Permission(permission) => permission.created_at,
         }
     }
 
@@ -66,12 +66,12 @@ impl UserRequest {
                     question.question_id
                 )
             }
-            Self::Permission(asked) => {
-                let tool = text::safe_line(&asked.tool);
-                let target = text::safe_line(&asked.demand.target);
+            Self::Permission(permission) => {
+                let tool = text::safe_line(&permission.tool);
+                let target = text::safe_line(&permission.demand.target);
                 format!(
                     "permission for {tool}: {target} (permission {})",
-                    asked.permission_id
+                    permission.permission_id
                 )
             }
         }
@@ -83,8 +83,8 @@ impl UserRequest {
             Self::Question(question) => {
                 format!("{soong} questions answer {} \"…\"", question.question_id)
             }
-            Self::Permission(asked) => {
-                let id = &asked.permission_id;
+            Self::Permission(permission) => {
+                let id = &permission.permission_id;
                 format!("{soong} permissions allow {id} (or deny {id})")
             }
         }

@@ -88,27 +88,27 @@ pub(super) fn lists_and_usage_can_be_filtered_by_user(mut world: TestStore) {
             ..PermissionFilter::default()
         };
         let of = |permission: Permission| permission.session_id.to_string();
-        let asked: Vec<String> = world
+        let session_ids: Vec<String> = world
             .reader
             .permissions(&filter)
             .unwrap()
             .into_iter()
             .map(of)
             .collect();
-        assert_eq!(asked, sessions, "permissions of {uid:?}");
+        assert_eq!(session_ids, sessions, "permissions of {uid:?}");
         let filter = QuestionFilter {
             uid: uid.clone(),
             ..QuestionFilter::default()
         };
         let of = |question: Question| question.session_id.to_string();
-        let asked: Vec<String> = world
+        let session_ids: Vec<String> = world
             .reader
             .questions(&filter)
             .unwrap()
             .into_iter()
             .map(of)
             .collect();
-        assert_eq!(asked, sessions, "questions of {uid:?}");
+        assert_eq!(session_ids, sessions, "questions of {uid:?}");
         let filter = UsageFilter {
             uid: uid.clone(),
             ..UsageFilter::default()
@@ -118,8 +118,8 @@ pub(super) fn lists_and_usage_can_be_filtered_by_user(mut world: TestStore) {
             assert_eq!(total.total_tokens, tokens, "usage of {uid:?} by {by:?}");
         }
     }
-    let asked = ["a", "nobody", "bob1"].map(session_id);
-    let owners = world.reader.session_owners(&asked).unwrap();
+    let session_ids = ["a", "nobody", "bob1"].map(session_id);
+    let owners = world.reader.session_owners(&session_ids).unwrap();
     assert_eq!(
         owners,
         [

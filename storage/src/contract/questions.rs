@@ -8,13 +8,13 @@ use super::world::{TestStore, at, completed, event, run_id, session_id, started}
 use crate::store::{QuestionFilter, StoreError};
 
 fn ask(id: &str, second: i64) -> Write {
-    let asked = SubAgentEvent::QuestionAsked {
+    let question_asked = SubAgentEvent::QuestionAsked {
         question_id: QuestionId::new(id),
         question: format!("{id}?"),
         to: (id == "q2").then(|| "Ada".to_owned()),
         tool_call_id: "c".into(),
     };
-    event("a", Some("a"), second, asked)
+    event("a", Some("a"), second, question_asked)
 }
 
 fn answer(id: &str, text: &str) -> Write {
@@ -68,13 +68,17 @@ pub(super) fn question_is_answered_once_or_withdrawn_with_its_run(mut world: Tes
         RunStatus::Waiting
     );
     assert_eq!(pending(&world), ["q1", "q2", "q3"]);
-    let asked = read(&world, "q2");
+    let question = read(&world, "q2");
     assert_eq!(
-        (asked.question.as_str(), asked.to.as_deref(), asked.answer),
+        (
+            question.question.as_str(),
+            question.to.as_deref(),
+            question.answer
+        ),
         ("q2?", Some("Ada"), None)
     );
     assert_eq!(
-        (asked.run_id, asked.session_id, asked.created_at),
+        (question.run_id, question.session_id, question.created_at),
         (run_id("a"), session_id("a"), at(3))
     );
     // Asking again changes nothing, because a run that is resumed after a crash may do so.

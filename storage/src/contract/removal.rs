@@ -71,7 +71,7 @@ fn fill(world: &mut TestStore) {
         stats: stats_with_duration(3),
         error: None,
     };
-    let asked = SubAgentEvent::QuestionAsked {
+    let question_asked = SubAgentEvent::QuestionAsked {
         question_id: QuestionId::new("q"),
         question: "?".into(),
         to: None,
@@ -89,7 +89,7 @@ fn fill(world: &mut TestStore) {
         sub_trace("a@1", "a", Some("a"), None),
         child_run("c", "a@1", "a", "a"),
         add_message(system_message("a@1")),
-        event("a", Some("a"), 2, asked),
+        event("a", Some("a"), 2, question_asked),
         event("a@1", Some("c"), 2, completed("found")),
         Write::Run(RunWrite::ChildResult(Box::new(result))),
         edit(1, "c1", UpdateType::Create, splice(0, 0, "one old two")),

@@ -105,7 +105,7 @@ impl<'a> AdmissionCheck<'a, '_> {
                 self.check_head_move(draft)
             }
             Write::Answer { question_id, .. } => self.answer(question_id),
-            Write::Permission(PermissionWrite::Request(asked)) => self.permission(asked),
+            Write::Permission(PermissionWrite::Request(permission)) => self.permission(permission),
             Write::Permission(PermissionWrite::Decision(answer)) => {
                 self.decision(&answer.permission_id)
             }
@@ -181,9 +181,9 @@ impl<'a> AdmissionCheck<'a, '_> {
 
     /// Accepts the first decision only, also within one append.
     fn decision(&mut self, id: &'a PermissionId) -> Result<(), WriteError> {
-        let asked =
+        let permission =
             permissions::permission(self.conn, id)?.ok_or_else(|| not_found("permission", id))?;
-        if asked.status != PermissionStatus::Pending || !self.appended.decisions.insert(id) {
+        if permission.status != PermissionStatus::Pending || !self.appended.decisions.insert(id) {
             return Err(StoreError::AlreadyDecided(format!("permission {id}")).into());
         }
         Ok(())

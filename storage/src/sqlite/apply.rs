@@ -119,8 +119,8 @@ impl<'c> Batch<'c> {
                     answer,
                     at,
                 } => questions::answer(self.conn, question_id, answer, *at)?,
-                Write::Permission(PermissionWrite::Request(asked)) => {
-                    self.insert_permission(asked)?
+                Write::Permission(PermissionWrite::Request(permission)) => {
+                    self.insert_permission(permission)?
                 }
                 Write::Permission(PermissionWrite::Decision(decision)) => {
                     permissions::decide(self.conn, decision)?

@@ -130,13 +130,13 @@ impl EventRows<'_> {
                 }),
                 Some(run),
             ) => {
-                let asked = questions::NewQuestion {
+                let new_question = questions::NewQuestion {
                     id: question_id,
                     question,
                     to: to.as_deref(),
                     at: draft.ts,
                 };
-                questions::insert(conn, run.key, session.key, &asked)?;
+                questions::insert(conn, run.key, session.key, &new_question)?;
             }
             // The other events change no rows: messages, results and versions are separate writes.
             _ => {}

@@ -325,18 +325,18 @@ pub(super) fn turn_end(
         ("assistant", calls) => (calls, sequence),
         ("tool", _) => {
             let mut answered = 0;
-            let mut asked_in = sequence;
-            let asked = loop {
-                match load_message(asked_in)? {
+            let mut parent_sequence = sequence;
+            let call_count = loop {
+                match load_message(parent_sequence)? {
                     Some((role, Some(parent), ..)) if role == "tool" => {
                         answered += 1;
-                        asked_in = parent;
+                        parent_sequence = parent;
                     }
                     Some((role, _, _, calls)) if role == "assistant" => break calls,
                     _ => break answered,
                 }
             };
-            (asked.saturating_sub(answered), sequence)
+            (call_count.saturating_sub(answered), sequence)
         }
         _ => (0, sequence),
     };

@@ -23,13 +23,13 @@ pub(super) fn insert(
     conn: &Connection,
     run_key: i64,
     session_key: i64,
-    asked: &NewQuestion<'_>,
+    new_question: &NewQuestion<'_>,
 ) -> rusqlite::Result<()> {
     conn.prepare_cached(
         "INSERT OR IGNORE INTO question (question_id, run_key, session_key, question, recipient, status, created_at)
          VALUES (?1, ?2, ?3, ?4, ?5, 'pending', ?6)",
     )?
-    .execute((asked.id.as_str(), run_key, session_key, asked.question, asked.to, asked.at.as_millis()))?;
+    .execute((new_question.id.as_str(), run_key, session_key, new_question.question, new_question.to, new_question.at.as_millis()))?;
     Ok(())
 }
 

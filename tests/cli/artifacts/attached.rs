@@ -25,15 +25,15 @@ fn attached_file_is_listed_to_the_model_as_an_upload() {
             "Read them",
         ],
     );
-    let asked = service.next();
-    let prompt = asked.body["messages"][1]["content"]
+    let request = service.next();
+    let prompt = request.body["messages"][1]["content"]
         .as_str()
         .unwrap()
         .to_owned();
     for part in ["README.md", "a b _q_.md", "uploaded by the user"] {
         assert!(prompt.contains(part), "{part:?} is missing in {prompt}");
     }
-    asked.answer("Read.");
+    request.answer("Read.");
     let ran = run.finish().expect_code(0);
     ran.expect_stderr(&[
         "attached README.md\n",
@@ -92,8 +92,8 @@ fn attached_image_reaches_the_model_and_a_document_is_rejected() {
             "What is it?",
         ],
     );
-    let asked = service.next();
-    let content = &asked.body["messages"].as_array().unwrap().last().unwrap()["content"];
+    let request = service.next();
+    let content = &request.body["messages"].as_array().unwrap().last().unwrap()["content"];
     assert_eq!(content[0], json!({"type": "text", "text": "What is it?"}));
     assert!(
         content[1]["image_url"]["url"]
@@ -110,7 +110,7 @@ fn attached_image_reaches_the_model_and_a_document_is_rejected() {
         "a text file is an artifact only: {content}"
     );
     assert_eq!(content.as_array().unwrap().len(), 3, "{content}");
-    asked.answer("A square.");
+    request.answer("A square.");
     run.finish().expect_code(0);
     let sessions = world
         .run(&["sessions", "list", "--json"])
@@ -238,7 +238,7 @@ fn files_attach_to_the_right_session_with_any_owner() {
         .expect_code(0)
         .expect_stderr(&["attached README.md (as README_3.md)"]);
     check(4);
-    let asked = service.next();
+    let request = service.next();
     let queued = world
         .run(&[
             "run",
@@ -260,7 +260,7 @@ fn files_attach_to_the_right_session_with_any_owner() {
         Vec::<String>::from_iter::<Vec<String>>(names("new")),
         want(1)
     );
-    asked.answer("One.");
+    request.answer("One.");
     service.next().answer("Two.");
 }
 

@@ -80,10 +80,13 @@ async fn interrupted_runs_of_0_1_resume_and_end() {
         &[("OPENAI_API_KEY", "sk-fixture-fixture-fixture")],
     );
 
-    let asked = served
+    let permission = served
         .wait_for("/api/permissions?status=pending", "permissions")
         .await;
-    let id = asked["permission_id"].as_str().unwrap().replace('@', "%40");
+    let id = permission["permission_id"]
+        .as_str()
+        .unwrap()
+        .replace('@', "%40");
     let (status, body) = served
         .post(
             &format!("/api/permissions/{id}"),
@@ -91,10 +94,13 @@ async fn interrupted_runs_of_0_1_resume_and_end() {
         )
         .await;
     assert_eq!(status, 200, "{body}");
-    let asked = served
+    let question = served
         .wait_for("/api/questions?status=pending", "questions")
         .await;
-    let id = asked["question_id"].as_str().unwrap().replace('@', "%40");
+    let id = question["question_id"]
+        .as_str()
+        .unwrap()
+        .replace('@', "%40");
     let (status, body) = served
         .post(&format!("/api/questions/{id}"), json!({ "answer": "7788" }))
         .await;

@@ -883,9 +883,9 @@ fn owned_home_rejects_conflicting_commands() {
         &environment,
         &["run", "--session", "s", "Divide the work"],
     );
-    let mut asked = service.next();
-    asked.call("agent", &json!({ "task": ["left", "right"] }));
-    asked.end();
+    let mut request = service.next();
+    request.call("agent", &json!({ "task": ["left", "right"] }));
+    request.end();
     let children = service.take(2);
     let traces = world
         .run(&["traces", "list", "--json"])
@@ -1272,7 +1272,7 @@ fn ended_run_reports_who_ended_it() {
         check_words("run x", &ran, what, advice);
     };
     let running = started();
-    let asked = service.next();
+    let request = service.next();
     running.interrupt();
     ended(
         running,
@@ -1280,13 +1280,13 @@ fn ended_run_reports_who_ended_it() {
         "the run was cancelled",
         "soong run --continue",
     );
-    drop(asked);
+    drop(request);
 
     let running = started();
-    let asked = service.next();
+    let request = service.next();
     world.run(&["traces", "stop", "s"]).expect_code(0);
     ended(running, 1, "the run was cancelled by another client", "");
-    drop(asked);
+    drop(request);
 
     // A run in another terminal, whose owner is killed.
     let mut owner = begin(&world, &variables, &["run", "--session", "o", "x"]);

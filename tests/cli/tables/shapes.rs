@@ -198,12 +198,12 @@ fn session_and_trace_records_have_these_keys() {
         &[("OPENAI_BASE_URL", &service.address)],
         &["run", "--session", "s", "Plan"],
     );
-    let mut asked = service.next();
-    asked.call("goal", &json!({ "add": ["one"], "focus": "1" }));
-    asked.end();
-    let mut asked = service.next();
-    asked.call("agent", &json!({ "task": ["left", "right"] }));
-    asked.end();
+    let mut request = service.next();
+    request.call("goal", &json!({ "add": ["one"], "focus": "1" }));
+    request.end();
+    let mut request = service.next();
+    request.call("agent", &json!({ "task": ["left", "right"] }));
+    request.end();
     let children = service.take(2);
 
     check(
@@ -347,9 +347,9 @@ fn tree_has_these_keys_with_and_without_an_owner() {
         &[("OPENAI_BASE_URL", &service.address)],
         &["run", "--session", "s", "Divide"],
     );
-    let mut asked = service.next();
-    asked.call("agent", &json!({ "task": ["left", "right"] }));
-    asked.end();
+    let mut request = service.next();
+    request.call("agent", &json!({ "task": ["left", "right"] }));
+    request.end();
     let children = service.take(2);
     let top = format!("{} source pid", ACTOR.replace(" run? gateway?", ""));
     let keys = [
@@ -508,9 +508,9 @@ fn accepted_and_stopped_runs_have_these_keys() {
     );
     let accepted = detached.finish().expect_code(0).json();
     let session = accepted["session_id"].as_str().unwrap().to_owned();
-    let mut asked = service.next();
-    asked.call("agent", &json!({ "task": ["left", "right"] }));
-    asked.end();
+    let mut request = service.next();
+    request.call("agent", &json!({ "task": ["left", "right"] }));
+    request.end();
     let children = service.take(2);
     let queued = json(&world, &format!("run --detach --session {session} y"));
     assert_eq!(
@@ -586,16 +586,16 @@ fn artifacts_have_these_keys_with_and_without_an_owner() {
     let service = ManualModelService::new();
     let variables = [("OPENAI_BASE_URL", service.address.as_str())];
     let owner = begin(&world, &variables, &["run", "--session", "s", "Write"]);
-    let mut asked = service.next();
-    asked.call(
+    let mut request = service.next();
+    request.call(
         "create_artifact",
         &json!({ "name": "plan", "content": "# Plan" }),
     );
-    asked.call(
+    request.call(
         "update_artifact",
         &json!({ "name": "plan", "old": "Plan", "new": "The plan" }),
     );
-    asked.end();
+    request.end();
     service.next().answer("Done.");
     owner.finish().expect_code(0);
     std::fs::write(world.project().join("bytes"), [0, 255]).unwrap();
@@ -657,7 +657,7 @@ fn artifacts_have_these_keys_with_and_without_an_owner() {
     };
     check_all();
     let owner = begin(&world, &variables, &["run", "--session", "o", "Wait"]);
-    let asked = service.next();
+    let request = service.next();
     check_all();
     json(&world, "artifacts put note README.md --session o");
     let shape: Shape<'_> = &[
@@ -673,7 +673,7 @@ fn artifacts_have_these_keys_with_and_without_an_owner() {
         &[json(&world, "artifacts cleanup --all")],
         shape,
     );
-    asked.answer("Done.");
+    request.answer("Done.");
     owner.finish().expect_code(0);
 }
 

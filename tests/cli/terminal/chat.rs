@@ -101,8 +101,8 @@ fn messages_typed_during_a_run_are_queued_and_sent_in_order() {
     let service = ManualModelService::new();
     let terminal = open_chat(&world, &service);
     terminal.type_keys("One\r");
-    let mut asked = service.next();
-    asked.text("First");
+    let mut request = service.next();
+    request.text("First");
     terminal.wait_for_text("type to queue a message");
     terminal.type_keys("Two\rThree\r");
     terminal.wait_for_text("queued: Three");
@@ -115,18 +115,18 @@ fn messages_typed_during_a_run_are_queued_and_sent_in_order() {
     // Shift-Tab changes the permission mode of the run.
     terminal.type_keys("\u{1b}[Z");
     terminal.wait_for_text("permissions edits");
-    asked.end();
-    let asked = service.next();
-    assert_eq!(asked.last_message(), "Two");
+    request.end();
+    let request = service.next();
+    assert_eq!(request.last_message(), "Two");
     terminal.wait_for_text("› Three");
-    asked.answer("Second");
+    request.answer("Second");
     // The text that was not sent is the beginning of the next message.
     let rows = terminal.wait_for_text("edits › Three");
     assert!(has(&rows, "edits › Two") && has(&rows, "Four"), "{rows:#?}");
     terminal.type_keys("\r");
-    let asked = service.next();
-    assert_eq!(asked.last_message(), "Three\nFour\nlines");
-    asked.answer("Third");
+    let request = service.next();
+    assert_eq!(request.last_message(), "Three\nFour\nlines");
+    request.answer("Third");
     terminal.wait_for_text("Third");
     terminal.type_keys("\u{4}");
     assert_eq!(terminal.wait_for_exit().0, Some(0));
@@ -138,8 +138,8 @@ fn esc_cancels_the_run_and_keeps_what_was_typed() {
     let service = ManualModelService::new();
     let terminal = open_chat(&world, &service);
     terminal.type_keys("One\r");
-    let mut asked = service.next();
-    asked.text("First");
+    let mut request = service.next();
+    request.text("First");
     terminal.wait_for_text("First");
     terminal.type_keys("half");
     terminal.wait_for_text("half▏");
@@ -147,13 +147,13 @@ fn esc_cancels_the_run_and_keeps_what_was_typed() {
     terminal.wait_for_text("cancelled: ");
     terminal.wait_for_text("› half");
     terminal.type_keys(" of it\r");
-    let asked = service.next();
+    let request = service.next();
     assert!(
-        asked.last_message().ends_with("half of it"),
+        request.last_message().ends_with("half of it"),
         "{}",
-        asked.last_message()
+        request.last_message()
     );
-    asked.answer("Second");
+    request.answer("Second");
     terminal.wait_for_text("Second");
     terminal.wait_for("the prompt", |rows| {
         rows.iter().filter(|row| row.starts_with('›')).count() == 3
@@ -203,14 +203,14 @@ fn going_back_offers_the_message_again() {
     terminal.wait_for_text("moved the head of the conversation from message 5 to 3");
     terminal.wait_for_text("› Water them");
     terminal.type_keys(" twice\r");
-    let asked = service.next();
-    assert_eq!(asked.last_message(), "Water them twice");
-    let messages = asked.body["messages"].to_string();
+    let request = service.next();
+    assert_eq!(request.last_message(), "Water them twice");
+    let messages = request.body["messages"].to_string();
     assert!(
         messages.contains("Beans planted.") && !messages.contains("Watered."),
         "{messages}"
     );
-    asked.answer("Watered twice.");
+    request.answer("Watered twice.");
     terminal.wait_for_text("Watered twice.");
     terminal.wait_for_cursor();
     terminal.type_keys("/undo\r");
@@ -245,17 +245,17 @@ fn messages_come_from_an_editor_and_from_custom_commands() {
     terminal.type_keys("Draft\u{7}");
     terminal.wait_for_text("› Draft edited well");
     terminal.type_keys("\r");
-    let asked = service.next();
-    assert_eq!(asked.last_message(), "Draft edited well");
-    asked.answer("Fine.");
+    let request = service.next();
+    assert_eq!(request.last_message(), "Draft edited well");
+    request.answer("Fine.");
     terminal.wait_for_text("Fine.");
     terminal.wait_for_cursor();
     terminal.type_keys("/rev\t");
     terminal.wait_for_text("› /review");
     terminal.type_keys("a.rs\r");
-    let asked = service.next();
-    assert_eq!(asked.last_message(), "# Review a file\nReview a.rs.");
-    asked.answer("Reviewed.");
+    let request = service.next();
+    assert_eq!(request.last_message(), "# Review a file\nReview a.rs.");
+    request.answer("Reviewed.");
     terminal.wait_for_text("Reviewed.");
     terminal.wait_for_cursor();
     terminal.type_keys("/context\r");
@@ -284,8 +284,8 @@ fn signals_during_a_run_of_a_chat_restore_the_terminal() {
         let service = ManualModelService::new();
         let terminal = open_chat(&world, &service);
         terminal.type_keys("Wait\r");
-        let mut asked = service.next();
-        asked.text("So far");
+        let mut request = service.next();
+        request.text("So far");
         terminal.wait_for_text("So far");
         terminal.signal(signal);
         let (ended, rows) = terminal.wait_for_exit();
@@ -304,17 +304,17 @@ fn undo_reverts_files_that_only_agents_changed() {
     let terminal = start_terminal(&world, &service, &["chat", "--permission-mode", "all"]);
     terminal.wait_for_text("›");
     terminal.type_keys("Change them\r");
-    let mut asked = service.next();
+    let mut request = service.next();
     for name in ["a.txt", "b.txt"] {
-        asked.call(
+        request.call(
             "edit",
             &json!({ "path": name, "edits": [{ "old": "one", "new": "two" }] }),
         );
     }
     let lines: String = (1..=60).map(|n| format!("line {n}\n")).collect();
-    asked.call("write", &json!({ "path": "new/c.txt", "content": lines }));
-    asked.call("bash", &json!({ "command": "true" }));
-    asked.end();
+    request.call("write", &json!({ "path": "new/c.txt", "content": lines }));
+    request.call("bash", &json!({ "command": "true" }));
+    request.end();
     service.next().answer("Changed.");
     terminal.wait_for_text("Changed.");
     terminal.wait_for_text("(20 lines more)");
@@ -377,9 +377,9 @@ fn undo_of_files_only_tells_the_model() {
     let terminal = start_terminal(&world, &service, &["chat", "--permission-mode", "edits"]);
     terminal.wait_for_text("›");
     terminal.type_keys("Write it\r");
-    let mut asked = service.next();
-    asked.call("write", &json!({ "path": "d.txt", "content": "d\n" }));
-    asked.end();
+    let mut request = service.next();
+    request.call("write", &json!({ "path": "d.txt", "content": "d\n" }));
+    request.end();
     service.next().answer("Written.");
     terminal.wait_for_text("Written.");
     terminal.wait_for_cursor();
@@ -390,16 +390,16 @@ fn undo_of_files_only_tells_the_model() {
     assert!(!world.project().join("d.txt").exists());
     terminal.wait_for_cursor();
     terminal.type_keys("Go on\r");
-    let asked = service.next();
+    let request = service.next();
     assert!(
-        asked
+        request
             .last_message()
             .starts_with("Go on\n\nI have reverted these files"),
         "{}",
-        asked.last_message()
+        request.last_message()
     );
-    assert!(asked.body["messages"].to_string().contains("Write it"));
-    asked.answer("Fine.");
+    assert!(request.body["messages"].to_string().contains("Write it"));
+    request.answer("Fine.");
     terminal.wait_for_text("Fine.");
     terminal.wait_for_cursor();
     // The file is as it was before both messages, so nothing is asked.
@@ -427,10 +427,10 @@ fn background_keeps_a_run_that_no_other_process_could_resume() {
     let service = ManualModelService::new();
     let terminal = open_chat(&world, &service);
     terminal.type_keys("Make a note\r");
-    let asked = service.next();
+    let request = service.next();
     terminal.type_keys("/background\r");
     terminal.wait_for_text("note: 1 run is still active in this home");
-    asked.answer("Noted.");
+    request.answer("Noted.");
     let (code, rows) = terminal.wait_for_exit();
     assert_eq!(code, Some(0), "{rows:#?}");
     assert!(!has(&rows, "continues in the background"), "{rows:#?}");
@@ -449,7 +449,7 @@ fn background_ends_the_chat_and_continues_the_run() {
     terminal.type_keys("/background\r");
     terminal.wait_for_text("no run is active");
     terminal.type_keys("Make a note\r");
-    let asked = service.next();
+    let request = service.next();
     terminal.type_keys("later\r");
     terminal.wait_for_text("queued: later");
     terminal.type_keys("/background\r");
@@ -463,25 +463,25 @@ fn background_ends_the_chat_and_continues_the_run() {
     ] {
         assert!(has(&rows, part), "{part:?} is missing in {rows:#?}");
     }
-    drop(asked);
+    drop(request);
     // The background process sends the request of the interrupted turn again.
-    let asked = service.next();
+    let request = service.next();
     assert!(
-        asked.body["messages"].to_string().contains("Make a note"),
+        request.body["messages"].to_string().contains("Make a note"),
         "{}",
-        asked.body
+        request.body
     );
     let terminal = start_terminal(&world, &service, &["chat", "--session", "last"]);
     terminal.wait_for_text("owns this home");
     terminal.type_keys("Another note\r");
     terminal.wait_for_text("Another note");
-    asked.answer("Noted.");
+    request.answer("Noted.");
     // A chat whose run is executed by another process leaves it there.
-    let asked = service.next();
+    let request = service.next();
     terminal.wait_for_text("1 active");
     terminal.type_keys("/background\r");
     assert_eq!(terminal.wait_for_exit().0, Some(0));
-    asked.answer("Noted again.");
+    request.answer("Noted again.");
     let messages = loop {
         let shown = world
             .run(&["sessions", "list", "--json"])
@@ -521,20 +521,20 @@ fn compact_summarizes_before_the_next_message_is_answered() {
         if is_summarized {
             // A reflection on the messages that the summary replaces comes first.
             service.next().answer("{\"experiences\": []}");
-            let asked = service.next();
-            assert!(asked.body.get("tools").is_none(), "{}", asked.body);
-            asked.answer(
+            let request = service.next();
+            assert!(request.body.get("tools").is_none(), "{}", request.body);
+            request.answer(
                 "## Request and intent\nOne and two.\n## Artifacts\nnone\n## Current work\nnone\n## Next step\nthree",
             );
             terminal.wait_for_text("messages 2 to 5 replaced by a summary");
         }
-        let asked = service.next();
-        let messages = asked.body["messages"].to_string();
+        let request = service.next();
+        let messages = request.body["messages"].to_string();
         assert!(
             messages.contains("One and two.") && !messages.contains("word word"),
             "{messages}"
         );
-        asked.answer(&format!("{message} done."));
+        request.answer(&format!("{message} done."));
         terminal.wait_for_text(&format!("{message} done."));
         terminal.wait_for_cursor();
     }

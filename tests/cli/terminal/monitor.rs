@@ -103,14 +103,14 @@ fn permission_is_granted_and_the_answer_is_printed_after_exit() {
         WIDE,
         &[("OPENAI_BASE_URL", &service.address)],
     );
-    let mut asked = service.next();
+    let mut request = service.next();
     // Control characters in tasks, files and model output do not affect the screen.
     terminal.wait_for_text("default Write ?[2J?it down");
-    asked.call(
+    request.call(
         "write",
         &json!({ "path": "notes.txt", "content": "noted\n" }),
     );
-    asked.end();
+    request.end();
     terminal.wait_for_text("1 needs input");
     // Stopped with Ctrl-Z while the runtime is busy on another thread, the monitor restores the
     // terminal. It redraws the screen after SIGCONT.
@@ -154,36 +154,36 @@ fn keys_answer_deny_open_artifacts_and_export_the_trace() {
         WIDE,
         &[("OPENAI_BASE_URL", &service.address)],
     );
-    let mut asked = service.next();
-    asked.call("ask_human", &json!({ "question": "Which colour?" }));
-    asked.end();
+    let mut request = service.next();
+    request.call("ask_human", &json!({ "question": "Which colour?" }));
+    request.end();
     terminal.wait_for_text("1 needs input");
     terminal.type_keys("a");
     terminal.wait_for_text("Which colour?");
     terminal.type_keys("\rred\r");
     terminal.wait_for_text("answered");
-    let mut asked = service.next();
+    let mut request = service.next();
     assert!(
-        asked.last_message().contains("red"),
+        request.last_message().contains("red"),
         "{}",
-        asked.last_message()
+        request.last_message()
     );
-    asked.call(
+    request.call(
         "write",
         &json!({ "path": "notes.txt", "content": "noted\n" }),
     );
-    asked.end();
+    request.end();
     // The line that counts the requests may still show the question.
     terminal.wait_for_text("a permission");
     terminal.type_keys("a");
     terminal.wait_for_text("write requests permission: ");
     terminal.type_keys("enot today\r");
     terminal.wait_for_text("refused");
-    let asked = service.next();
+    let request = service.next();
     assert!(
-        asked.last_message().contains("not today"),
+        request.last_message().contains("not today"),
         "{}",
-        asked.last_message()
+        request.last_message()
     );
     assert!(!world.project().join("notes.txt").exists());
     // Control characters in an artifact do not affect the screen either.
@@ -200,7 +200,7 @@ fn keys_answer_deny_open_artifacts_and_export_the_trace() {
             &[0, 255, 1],
         )
         .expect_code(0);
-    asked.answer("Done.");
+    request.answer("Done.");
     terminal.wait_for_text("The run has ended: completed");
     terminal.type_keys("6\t");
     terminal.wait_for_text("picture");
@@ -406,7 +406,7 @@ fn monitor_waits_for_an_owner_and_rejects_a_missing_home() {
     let terminal = TestTerminal::start(&world, &["monitor"], WIDE, &[]);
     terminal.wait_for_text("no process owns this home");
     let second = begin(&world, &service, &["run", "--session", "s", "Go on"]);
-    let asked = service.next();
+    let request = service.next();
     terminal.wait_for_text("default Go on");
     // After Ctrl-Z and SIGCONT the whole screen is redrawn.
     terminal.type_keys("\u{1a}");
@@ -417,7 +417,7 @@ fn monitor_waits_for_an_owner_and_rejects_a_missing_home() {
     terminal.type_keys("/go on\rcy");
     terminal.wait_for_text("cancelling 1 run");
     second.finish().expect_code(1);
-    drop(asked);
+    drop(request);
     terminal.wait_for_text("no process owns this home");
     terminal.type_keys("\u{3}");
     assert_eq!(terminal.wait_for_exit().0, Some(0));

@@ -15,12 +15,12 @@ fn continued_chat_resumes_the_run_that_was_killed() {
     let terminal = start_terminal(&world, &service, &["chat", "--mode", "orchestrator"]);
     terminal.wait_for_text("›");
     terminal.type_keys("Plan the garden\r");
-    let mut asked = service.next();
-    asked.call("list_files", &json!({ "path": "." }));
-    asked.end();
-    let asked = service.next();
+    let mut request = service.next();
+    request.call("list_files", &json!({ "path": "." }));
+    request.end();
+    let request = service.next();
     terminal.signal(Signal::KILL);
-    drop((terminal, asked));
+    drop((terminal, request));
 
     let terminal = start_terminal(&world, &service, &["--continue"]);
     let rows = terminal.wait_for_text("the last run was interrupted; it resumes now");
@@ -31,17 +31,17 @@ fn continued_chat_resumes_the_run_that_was_killed() {
         );
     }
     // The tool call is not repeated; the model call is.
-    let asked = service.next();
+    let request = service.next();
     assert!(
-        asked.body["messages"]
+        request.body["messages"]
             .to_string()
             .contains("Plan the garden"),
         "{}",
-        asked.body
+        request.body
     );
     let is_shown = |row: &String| row.contains("● orchestrator") && row.contains("Plan the garden");
     terminal.wait_for("the resumed run", |rows| rows.iter().any(is_shown));
-    asked.answer("Planned.");
+    request.answer("Planned.");
     terminal.wait_for_text("Planned.");
     terminal.wait_for_text("completed: ");
     terminal.type_keys("Thanks\r");

@@ -80,18 +80,18 @@ fn answer(request: &Request, judged: &Mutex<HistoryChecks>) -> Reply {
         .iter()
         .filter(|message| message["role"] == "assistant")
         .count();
-    let asked = messages.iter().find(|message| message["role"] == "user");
-    let asked = asked
+    let prompt = messages.iter().find(|message| message["role"] == "user");
+    let prompt = prompt
         .and_then(|message| message["content"].as_str())
         .unwrap_or_default();
-    let child = (1..=CHILDREN).find(|child| asked.contains(&task(*child)));
+    let child = (1..=CHILDREN).find(|child| prompt.contains(&task(*child)));
     let reply = match child {
         Some(child) => explore(child, answered),
         None if has("agent") => orchestrate(answered),
-        None => Reply::status(400, format!("unknown prompt {asked:?}")),
+        None => Reply::status(400, format!("unknown prompt {prompt:?}")),
     };
     // Answers are spread over a few milliseconds, by a deterministic delay.
-    let length: usize = asked.len() + answered * 7 + child.map_or(0, |child| child as usize * 3);
+    let length: usize = prompt.len() + answered * 7 + child.map_or(0, |child| child as usize * 3);
     reply.after(Duration::from_millis(length as u64 % 5))
 }
 

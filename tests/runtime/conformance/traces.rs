@@ -89,12 +89,12 @@ async fn request_has_every_setting_of_a_run() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn same_request_continues_rewinds_and_repeats() {
     let world = TestRuntime::open(scripted_model(|request| {
-        let asked = request
+        let user_messages = request
             .messages
             .iter()
             .filter(|message| message.role == Role::User);
         Turn::say(
-            asked
+            user_messages
                 .map(|message| &*message.content)
                 .collect::<Vec<_>>()
                 .join(" / "),

@@ -3,7 +3,11 @@
 use super::*;
 
 /// Matches until `is_over` has been called `questions` times. Returns the number of calls.
-fn asked(content: &str, old: &str, questions: usize) -> (Result<Match, MatchError>, usize) {
+fn match_with_limit(
+    content: &str,
+    old: &str,
+    questions: usize,
+) -> (Result<Match, MatchError>, usize) {
     let mut count = 0;
     let result = find(content, old, &mut || {
         count += 1;
@@ -26,10 +30,10 @@ fn expired_budget_stops_every_stage() {
         (&words, "nothing of this"),
         (&same, "aaaaaaaaab"), // short: uses the preference
     ] {
-        let (_, questions) = asked(content, old, usize::MAX);
+        let (_, questions) = match_with_limit(content, old, usize::MAX);
         assert!(questions > 3, "asked {questions} times");
         for stop in [1, 2, questions / 2, questions - 1] {
-            let (result, count) = asked(content, old, stop);
+            let (result, count) = match_with_limit(content, old, stop);
             assert_eq!(
                 (result, count),
                 (Err(MatchError::OutOfTime), stop),
@@ -46,7 +50,7 @@ fn expired_budget_still_reports_ambiguity_found_so_far() {
         .map(|at| format!("a line of text {at:05}\n"))
         .collect();
     let old = "a line of text ?????";
-    let (result, questions) = asked(&lines, old, usize::MAX);
+    let (result, questions) = match_with_limit(&lines, old, usize::MAX);
     assert_eq!(
         result,
         Err(MatchError::Ambiguous {
@@ -54,7 +58,7 @@ fn expired_budget_still_reports_ambiguity_found_so_far() {
             count: 4000
         })
     );
-    let (result, _) = asked(&lines, old, questions);
+    let (result, _) = match_with_limit(&lines, old, questions);
     assert!(
         matches!(result, Err(MatchError::Ambiguous { count: 2..4000, .. })),
         "{result:?}"

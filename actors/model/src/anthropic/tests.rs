@@ -74,7 +74,7 @@ fn thinking_answer() -> Vec<String> {
 
 #[tokio::test]
 async fn answer_streams_and_is_returned_as_it_was() {
-    let server = ScriptedServer::start(|asked| match asked.number {
+    let server = ScriptedServer::start(|request| match request.number {
         0 => Reply::stream(thinking_answer()),
         _ => Reply::stream(answer(
             &[(text_block("Done.").0, &text_block("Done.").1)],
@@ -156,12 +156,12 @@ async fn request_has_the_form_of_the_api() {
     ask(&service::<Messages>(&server, MODEL), &full_request())
         .await
         .unwrap();
-    let asked = &server.requests()[0];
-    assert_eq!(asked.path, "/v1/messages");
+    let request = &server.requests()[0];
+    assert_eq!(request.path, "/v1/messages");
     assert_eq!(
         (
-            &*asked.headers["x-api-key"],
-            &*asked.headers["anthropic-version"]
+            &*request.headers["x-api-key"],
+            &*request.headers["anthropic-version"]
         ),
         (crate::service::testing::KEY, "2026-10-21")
     );
@@ -169,7 +169,7 @@ async fn request_has_the_form_of_the_api() {
     let cache = json!({"type": "ephemeral"});
     let schema = json!({"type": "object", "properties": {"path": {"type": "string"}}});
     assert_eq!(
-        asked.body,
+        request.body,
         json!({
             "model": MODEL,
             "max_tokens": 4096,
@@ -275,7 +275,7 @@ async fn effort_and_budget_depend_on_the_model() {
 
 #[tokio::test]
 async fn rejected_thinking_is_left_out_once() {
-    let server = ScriptedServer::start(|asked| match asked.number {
+    let server = ScriptedServer::start(|request| match request.number {
         0 => Reply::stream(thinking_answer()),
         1 => {
             let message = "messages.1.content.0: Invalid `signature` in `thinking` block";
@@ -340,7 +340,7 @@ async fn paused_answer_is_continued() {
         ],
         "pause_turn",
     );
-    let server = ScriptedServer::start(move |asked| match asked.number {
+    let server = ScriptedServer::start(move |request| match request.number {
         0 => Reply::stream(first.clone()),
         _ => Reply::stream(answer(
             &[(text_block("b").0, &text_block("b").1)],

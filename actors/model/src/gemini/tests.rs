@@ -58,7 +58,7 @@ fn answer(text: &str) -> Vec<String> {
 
 #[tokio::test]
 async fn answer_streams_and_is_returned_as_it_was() {
-    let server = ScriptedServer::start(|asked| match asked.number {
+    let server = ScriptedServer::start(|request| match request.number {
         0 => Reply::stream(thinking_answer()),
         _ => Reply::stream(answer("Done.")),
     });
@@ -129,17 +129,17 @@ async fn request_has_the_form_of_the_api() {
     ask(&service::<Gemini>(&server, MODEL), &request)
         .await
         .unwrap();
-    let asked = &server.requests()[0];
+    let received = &server.requests()[0];
     assert_eq!(
-        asked.path,
+        received.path,
         "/v1/models/gemini-3.8-flash:streamGenerateContent?alt=sse"
     );
-    assert_eq!(asked.headers["x-goog-api-key"], KEY);
+    assert_eq!(received.headers["x-goog-api-key"], KEY);
     let image = json!({"inlineData": {"mimeType": "image/png", "data": "AAEC"}});
     let schema = json!({"type": "object", "properties": {"path": {"type": "string"}}});
     let tool = |name: &str| json!({"name": name, "description": "A tool.", "parametersJsonSchema": schema});
     assert_eq!(
-        asked.body,
+        received.body,
         json!({
             "systemInstruction": {"parts": [{"text": "be brief"}, {"text": "use tools"}]},
             "tools": [{"functionDeclarations": [tool("fs__read"), tool("list")]}],
@@ -192,7 +192,7 @@ async fn older_model_gets_files_after_the_results_and_a_budget() {
 
 #[tokio::test]
 async fn rejected_signature_is_replaced() {
-    let server = ScriptedServer::start(|asked| match asked.number {
+    let server = ScriptedServer::start(|request| match request.number {
         1 => {
             let error = json!({"code": 400, "message": "Corrupted thought signature.", "status": "INVALID_ARGUMENT"});
             Reply::status(400, json!([{ "error": error }]).to_string())
@@ -224,8 +224,8 @@ async fn rejected_signature_is_replaced() {
 async fn calls_have_ids_if_the_service_takes_them() {
     let rejects_ids = Arc::new(AtomicBool::new(false));
     let rejects = Arc::clone(&rejects_ids);
-    let server = ScriptedServer::start(move |asked| {
-        if !rejects.load(SeqCst) || !asked.body.to_string().contains("\"id\"") {
+    let server = ScriptedServer::start(move |request| {
+        if !rejects.load(SeqCst) || !request.body.to_string().contains("\"id\"") {
             return Reply::stream(answer("ok"));
         }
         let message = "Invalid JSON payload received. Unknown name \"id\" at 'contents[1].parts[0].function_call': Cannot \
@@ -265,8 +265,8 @@ async fn calls_have_ids_if_the_service_takes_them() {
             ask(&service, &request).await.unwrap();
         }
         let mut with_ids = Vec::new();
-        for asked in &server.requests()[seen..] {
-            let parts = &asked.body["contents"][2]["parts"];
+        for received in &server.requests()[seen..] {
+            let parts = &received.body["contents"][2]["parts"];
             let outputs: Vec<&Value> = (0..2)
                 .map(|n| &parts[n]["functionResponse"]["response"]["output"])
                 .collect();
@@ -401,12 +401,12 @@ async fn parameters_that_a_known_model_rejects_are_not_sent() {
     let sent: Vec<bool> = server
         .requests()
         .iter()
-        .map(|asked| asked.body.to_string().contains("0.5"))
+        .map(|received| received.body.to_string().contains("0.5"))
         .collect();
     let params: Vec<bool> = server
         .requests()
         .iter()
-        .map(|asked| asked.body.to_string().contains("0.9"))
+        .map(|received| received.body.to_string().contains("0.9"))
         .collect();
     assert_eq!((sent, params), (vec![false, true], vec![false, true]));
 }

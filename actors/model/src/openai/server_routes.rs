@@ -309,8 +309,8 @@ mod tests {
 
     /// Starts a server with these routes.
     fn serve(routes: Vec<(&'static str, &'static str)>) -> ScriptedServer {
-        ScriptedServer::start_with_routes(move |asked| {
-            let route = routes.iter().find(|(path, _)| *path == asked.path);
+        ScriptedServer::start_with_routes(move |request| {
+            let route = routes.iter().find(|(path, _)| *path == request.path);
             route.map_or_else(
                 || Reply::status(404, "none"),
                 |(_, body)| Reply::status(200, *body),

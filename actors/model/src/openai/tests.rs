@@ -103,12 +103,14 @@ async fn images_and_files_are_sent_as_parts() {
         file("d", "image/jpeg"),
         file("gone", "image/png"),
     ]);
-    let mut asked = message(Role::User, "");
-    asked.content = MessageContent::from_parts(all.to_vec());
+    let mut user_message = message(Role::User, "");
+    user_message.content = MessageContent::from_parts(all.to_vec());
     let mut given = message(Role::Assistant, "");
     given.content = MessageContent::from_parts(vec![file("a", "image/png")]);
     let request = ModelRequest {
-        messages: [asked, caller, outcome, given].map(Arc::new).to_vec(),
+        messages: [user_message, caller, outcome, given]
+            .map(Arc::new)
+            .to_vec(),
         files: ["a", "b", "c", "d"]
             .map(|id| (ArtifactId::new(id), "AAEC".into()))
             .into(),
@@ -165,12 +167,12 @@ async fn request_follows_openai_format() {
     request.temperature = Some(0.5);
     request.model = Some("other".into());
     ask(&provider(&server), &request).await.unwrap();
-    let asked = &server.requests()[0];
-    assert_eq!(asked.path, "/v1/chat/completions");
-    assert_eq!(asked.headers["authorization"], format!("Bearer {KEY}"));
-    assert_eq!(asked.headers["content-type"], "application/json");
+    let received = &server.requests()[0];
+    assert_eq!(received.path, "/v1/chat/completions");
+    assert_eq!(received.headers["authorization"], format!("Bearer {KEY}"));
+    assert_eq!(received.headers["content-type"], "application/json");
     assert_eq!(
-        asked.body,
+        received.body,
         json!({
             "model": "other",
             "messages": [
@@ -206,18 +208,18 @@ async fn unset_parameters_are_not_sent() {
     )
     .await
     .unwrap();
-    let asked = &server.requests()[0];
+    let received = &server.requests()[0];
     assert_eq!(
-        (asked.path.as_str(), &*asked.headers["authorization"]),
+        (received.path.as_str(), &*received.headers["authorization"]),
         ("/v1/chat/completions", "Bearer none")
     );
     assert!(
-        asked.body.get("tools").is_none() && asked.body.get("temperature").is_none(),
+        received.body.get("tools").is_none() && received.body.get("temperature").is_none(),
         "{}",
-        asked.body
+        received.body
     );
     assert_eq!(
-        asked.body["messages"],
+        received.body["messages"],
         json!([{"role": "user", "content": "hello"}])
     );
 }
@@ -387,10 +389,10 @@ async fn dots_in_tool_names_are_encoded_and_restored() {
             arguments: "{}".into()
         }]
     );
-    let asked = &server.requests()[0].body;
-    assert_eq!(asked["tools"][0]["function"]["name"], "mcp__s__add");
+    let body = &server.requests()[0].body;
+    assert_eq!(body["tools"][0]["function"]["name"], "mcp__s__add");
     assert_eq!(
-        asked["messages"][2]["tool_calls"][0]["function"]["name"],
+        body["messages"][2]["tool_calls"][0]["function"]["name"],
         "mcp__s__add"
     );
 }

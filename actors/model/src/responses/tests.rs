@@ -105,7 +105,7 @@ fn reasoning_answer() -> Vec<String> {
 
 #[tokio::test]
 async fn answer_streams_and_is_returned_as_it_was() {
-    let server = ScriptedServer::start(|asked| match asked.number {
+    let server = ScriptedServer::start(|request| match request.number {
         0 => Reply::stream(reasoning_answer()),
         _ => Reply::stream(answer(&[message_item("Done.")])),
     });
@@ -180,10 +180,10 @@ async fn request_has_the_form_of_the_api() {
     ask(&service::<Responses>(&server, MODEL), &request)
         .await
         .unwrap();
-    let asked = &server.requests()[0];
-    assert_eq!(asked.path, "/v1/responses");
+    let received = &server.requests()[0];
+    assert_eq!(received.path, "/v1/responses");
     assert_eq!(
-        asked.headers["authorization"],
+        received.headers["authorization"],
         format!("Bearer {}", crate::service::testing::KEY)
     );
     let image =
@@ -194,7 +194,7 @@ async fn request_has_the_form_of_the_api() {
     let tool = |name: &str| json!({"type": "function", "name": name, "description": "A tool.", "parameters": schema, "strict": false});
     let call = |id: &str, name: &str, arguments: &str| json!({"type": "function_call", "call_id": id, "name": name, "arguments": arguments});
     assert_eq!(
-        asked.body,
+        received.body,
         json!({
             "model": MODEL,
             "stream": true,
@@ -368,7 +368,7 @@ async fn rejected_parts_are_left_out() {
             "/input/0/content/1/prompt_cache_breakpoint",
         ),
     ] {
-        let server = ScriptedServer::start(move |asked| match asked.number {
+        let server = ScriptedServer::start(move |request| match request.number {
             1 => Reply::status(
                 400,
                 json!({"error": {"message": message, "type": "invalid_request_error"}}).to_string(),

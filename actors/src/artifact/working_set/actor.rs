@@ -82,7 +82,7 @@ pub(in crate::artifact) enum WorkingSetMsg {
         outcome: Result<(), StoreError>,
     },
     /// Sent by the idle timer of the actor itself.
-    IdleTimeout { asked: u64 },
+    IdleTimeout { generation: u64 },
     /// For fault-injection tests: makes the actor fail.
     Crash,
 }
@@ -166,8 +166,8 @@ impl Actor for WorkingSetActor {
             WorkingSetMsg::Appended { name, outcome } => {
                 self.appended(&myself, state, name, outcome)
             }
-            WorkingSetMsg::IdleTimeout { asked }
-                if asked == state.idle_timer_generation && state.busy.is_empty() =>
+            WorkingSetMsg::IdleTimeout { generation }
+                if generation == state.idle_timer_generation && state.busy.is_empty() =>
             {
                 let _ = self.supervisor.cast(idle(
                     &self.session,
@@ -196,11 +196,11 @@ impl WorkingSetActor {
         self.status.set_state("idle", "");
         state.idle_timer_generation += 1;
         let mailbox = Mailbox::new(myself.clone(), Arc::clone(&self.status));
-        let asked = state.idle_timer_generation;
+        let generation = state.idle_timer_generation;
         let wait = self.idle_after;
         state.idle_timer = Some(AbortOnDropHandle::new(tokio::spawn(async move {
             tokio::time::sleep(wait).await;
-            mailbox.send(WorkingSetMsg::IdleTimeout { asked });
+            mailbox.send(WorkingSetMsg::IdleTimeout { generation });
         })));
     }
 

@@ -146,8 +146,8 @@ async fn long_retry_after_is_waited_for_and_reported() {
 
 #[tokio::test(start_paused = true)]
 async fn down_provider_is_probed_and_used_again_after_recovery() {
-    let asked = Arc::new(Mutex::new(Vec::new()));
-    let seen = Arc::clone(&asked);
+    let call_times = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&call_times);
     let model = model_with(move |_, since: Duration| {
         seen.lock().unwrap().push(since.as_secs());
         (since.as_secs() < 20).then_some(Failure::Unavailable)
@@ -176,7 +176,7 @@ async fn down_provider_is_probed_and_used_again_after_recovery() {
         failed.len(),
         failed.first()
     );
-    let before = asked
+    let before = call_times
         .lock()
         .unwrap()
         .iter()

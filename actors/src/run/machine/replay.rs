@@ -153,7 +153,7 @@ impl RunState {
             .restore(stored.open_model_calls);
         state.edited_documents.recorded = stored.recorded_outcomes;
         state.start.rewind = stored.rewind;
-        state.sub_agents.asked = stored.missing_child_results;
+        state.sub_agents.missing_results = stored.missing_child_results;
         state.waiting.answered = stored.answers;
         state.waiting.decided = stored.decisions;
         state.edited_documents.wrote |= stored.has_unflushed_documents;

@@ -218,7 +218,7 @@ impl Transition<'_, '_> {
             ToolInput::HooksPassed { id } => self.hooks_allowed(&id),
             ToolInput::Changed { id, reports } => self.callbacks_changed(&id, reports),
             ToolInput::SettingsRead { id, settings } => self.settings_read(&id, settings),
-            ToolInput::PermissionRequired(asked) => self.request_approval(*asked),
+            ToolInput::PermissionRequired(permission) => self.request_approval(*permission),
             ToolInput::PermissionDecided(decision) => self.permission_decided(*decision),
             ToolInput::QuestionAnswered { id, answer } => self.question_answered(&id, &answer),
             ToolInput::Ask { request, ticket } => self.ask_for_tool(request, ticket),

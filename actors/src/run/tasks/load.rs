@@ -82,7 +82,7 @@ pub(crate) fn read_stored(
         _ => MessagePath::Main,
     };
     let mut messages: Vec<Message> = reader.messages(trace_id, path)?;
-    let asked = if has_not_started {
+    let missing_child_results = if has_not_started {
         missing_child_results(reader, trace_id, &messages)?
     } else {
         HashMap::new()
@@ -114,7 +114,7 @@ pub(crate) fn read_stored(
         recorded_outcomes: recorded_outcomes(reader, &run.run_id, run.turn)?,
         rewind: way_back,
         has_unflushed_documents: !reader.unflushed_documents(run_id)?.is_empty(),
-        missing_child_results: asked,
+        missing_child_results,
         answers: answers(reader, run_id)?,
         decisions: decisions(reader, run_id)?,
     };
@@ -140,7 +140,7 @@ fn decisions(reader: &dyn Reader, run_id: &RunId) -> Result<Vec<PermissionDecisi
         ..PermissionFilter::default()
     };
     let mut decided = reader.permissions(&filter)?;
-    decided.sort_by_key(|asked| asked.decided_at);
+    decided.sort_by_key(|permission| permission.decided_at);
     Ok(decided
         .into_iter()
         .filter_map(PermissionDecision::from_request)

@@ -223,7 +223,9 @@ impl ToolRunner {
             .await
         {
             Authorization::Allowed(granted) => context.granted_access = granted,
-            Authorization::NeedsApproval(asked) => return ToolAttempt::ApprovalRequired(asked),
+            Authorization::NeedsApproval(permission) => {
+                return ToolAttempt::ApprovalRequired(permission);
+            }
             Authorization::Denied(error) => return ToolAttempt::ended(Err(error)),
         }
         if hooked_path != resolved_path(spec, &call, &context) {

@@ -36,7 +36,9 @@ impl Redactor {
                 | RequestWrite::Claim { .. }
                 | RequestWrite::Withdraw { .. },
             ) => {}
-            Write::Permission(PermissionWrite::Request(asked)) => self.redact_permission(asked),
+            Write::Permission(PermissionWrite::Request(permission)) => {
+                self.redact_permission(permission)
+            }
             Write::Permission(PermissionWrite::Decision(decision)) => {
                 self.redact_optional(&mut decision.reason)
             }

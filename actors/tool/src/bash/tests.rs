@@ -236,11 +236,11 @@ async fn invalid_arguments_are_rejected_before_execution() {
             .unwrap_err();
         assert_eq!(error.code, ErrorCode::ValidationError, "{arguments:.100}");
         assert!(error.message.contains(part), "{arguments:.100}: {error}");
-        let asked = world
+        let access_error = world
             .bash
             .required_access(&world.project.context(), &arguments)
             .unwrap_err();
-        assert_eq!(asked, error, "{arguments:.100}");
+        assert_eq!(access_error, error, "{arguments:.100}");
     }
     assert!(!world.project.path().join("made").exists());
     // The default does not exceed the maximum, and `null` counts as absent.

@@ -14,7 +14,7 @@ fn path_outside_project_is_rejected() {
     let root = project.path();
     let roots = PathPolicy::default();
     let inside = root.join("src/a.rs").to_str().unwrap().to_owned();
-    for (asked, want) in [
+    for (path, want) in [
         ("src/a.rs", Ok("src/a.rs")),
         ("./src/../src/a.rs", Ok("src/a.rs")),
         (".", Ok(".")),
@@ -33,10 +33,10 @@ fn path_outside_project_is_rejected() {
         ("\\..\\é", Err(ErrorCode::FileNotFound)),
     ] {
         let got = roots
-            .resolve_existing(&root, asked)
+            .resolve_existing(&root, path)
             .map(|resolved| resolved.display_name())
             .map_err(|error| error.code);
-        assert_eq!(got.as_deref().map_err(|code| *code), want, "{asked:?}");
+        assert_eq!(got.as_deref().map_err(|code| *code), want, "{path:?}");
     }
     let missing = roots.resolve_existing(&root, "nope").unwrap_err();
     assert!(
@@ -53,25 +53,25 @@ fn kernel_files_are_rejected_even_with_root_as_project() {
     let link = tempfile::tempdir().unwrap();
     std::os::unix::fs::symlink("/proc/self/maps", link.path().join("maps")).unwrap();
     let linked = link.path().join("maps").display().to_string();
-    for asked in [
+    for path in [
         "proc/self/maps",
         "/proc/self/environ",
         "proc",
         "sys/kernel",
         &linked,
     ] {
-        let refused = roots.resolve_existing(root, asked).unwrap_err();
+        let refused = roots.resolve_existing(root, path).unwrap_err();
         assert_eq!(
             refused.code,
             ErrorCode::OutsideAllowedRoots,
-            "{asked}: {refused}"
+            "{path}: {refused}"
         );
     }
-    for asked in ["proc/new", "proc/self/new"] {
+    for path in ["proc/new", "proc/self/new"] {
         assert_eq!(
-            roots.resolve_new(root, asked).unwrap_err().code,
+            roots.resolve_new(root, path).unwrap_err().code,
             ErrorCode::OutsideAllowedRoots,
-            "{asked}"
+            "{path}"
         );
     }
     // A path that was resolved before something was mounted over it.
@@ -222,13 +222,13 @@ fn new_path_is_resolved_up_to_existing_parent() {
     let project = TestProject::new(&[("src/a.rs", "a")]);
     let root = project.path();
     let roots = PathPolicy::default();
-    let new = |asked: &str| {
+    let new = |path: &str| {
         roots
-            .resolve_new(&root, asked)
+            .resolve_new(&root, path)
             .map(|resolved| resolved.display_name())
             .map_err(|error| error.code)
     };
-    for (asked, want) in [
+    for (path, want) in [
         ("b.rs", Ok("b.rs")),
         ("src/b.rs", Ok("src/b.rs")),
         ("src/../b.rs", Ok("b.rs")),
@@ -241,11 +241,7 @@ fn new_path_is_resolved_up_to_existing_parent() {
         ("src/../../b.rs", Err(ErrorCode::OutsideAllowedRoots)),
         ("new/..", Err(ErrorCode::ValidationError)),
     ] {
-        assert_eq!(
-            new(asked).as_deref().map_err(|code| *code),
-            want,
-            "{asked:?}"
-        );
+        assert_eq!(new(path).as_deref().map_err(|code| *code), want, "{path:?}");
     }
     #[cfg(unix)]
     {

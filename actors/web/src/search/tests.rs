@@ -22,8 +22,8 @@ fn service(provider: SearchProvider, base_url: &str) -> SearchService {
 /// Returns a server that sends the same response to every request, and the requests that it
 /// received.
 async fn recording_server(raw: Vec<u8>) -> (Server, Arc<Mutex<Vec<String>>>) {
-    let asked = Arc::new(Mutex::new(Vec::new()));
-    let seen = Arc::clone(&asked);
+    let requests = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&requests);
     let server = Server::at("127.0.0.1:0", move |head, mut stream| {
         seen.lock().unwrap().push(head);
         let raw = raw.clone();
@@ -36,7 +36,7 @@ async fn recording_server(raw: Vec<u8>) -> (Server, Arc<Mutex<Vec<String>>>) {
         .boxed()
     })
     .await;
-    (server, asked)
+    (server, requests)
 }
 
 fn hit(title: &str, url: &str, snippet: &str) -> SearchHit {
@@ -76,7 +76,7 @@ async fn each_provider_uses_its_own_request_and_answer_format() {
         ),
     ] {
         for base in ["/below", "/below/", "/below/?a=b#c"] {
-            let (server, asked) =
+            let (server, requests) =
                 recording_server(page("application/json", answer.as_bytes())).await;
             let service = service(provider, &format!("http://{}{base}", server.address));
             let hits = service.search("two wörds&a=b", 2).await.unwrap();
@@ -88,15 +88,18 @@ async fn each_provider_uses_its_own_request_and_answer_format() {
                 ],
                 "{provider:?}"
             );
-            let asked = asked.lock().unwrap().concat();
-            assert!(asked.starts_with(request), "{provider:?} {base}: {asked}");
+            let received = requests.lock().unwrap().concat();
             assert!(
-                asked.starts_with(service.method().as_str()),
-                "{provider:?}: {asked}"
+                received.starts_with(request),
+                "{provider:?} {base}: {received}"
             );
             assert!(
-                asked.contains(&format!("{key}{KEY}\r\n")),
-                "{provider:?}: {asked}"
+                received.starts_with(service.method().as_str()),
+                "{provider:?}: {received}"
+            );
+            assert!(
+                received.contains(&format!("{key}{KEY}\r\n")),
+                "{provider:?}: {received}"
             );
         }
     }
@@ -207,7 +210,7 @@ async fn service_error_gives_advice_and_never_the_key() {
         ),
     ] {
         for provider in [SearchProvider::Searxng, SearchProvider::Tavily] {
-            let (server, asked) = recording_server(raw.clone()).await;
+            let (server, requests) = recording_server(raw.clone()).await;
             let error = service(provider, &format!("http://{}", server.address))
                 .search("q", 5)
                 .await
@@ -221,7 +224,7 @@ async fn service_error_gives_advice_and_never_the_key() {
                 error.message.contains(want) && !error.message.contains(KEY),
                 "{what}: {error}"
             );
-            assert_eq!(asked.lock().unwrap().len(), 1, "{what}");
+            assert_eq!(requests.lock().unwrap().len(), 1, "{what}");
         }
     }
 }

@@ -34,9 +34,9 @@ const LIMITS: FetchLimits = FetchLimits {
 /// Returns the answers one after the other, and then repeats the last one.
 fn lookup(answers: &[&[IpAddr]]) -> Lookup {
     let answers: Vec<Vec<IpAddr>> = answers.iter().map(|found| found.to_vec()).collect();
-    let asked = AtomicUsize::new(0);
+    let lookup_count = AtomicUsize::new(0);
     Arc::new(move |_| {
-        let found = answers[asked.fetch_add(1, SeqCst).min(answers.len() - 1)].clone();
+        let found = answers[lookup_count.fetch_add(1, SeqCst).min(answers.len() - 1)].clone();
         async move { Ok(found) }.boxed()
     })
 }

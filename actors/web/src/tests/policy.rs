@@ -110,13 +110,13 @@ fn allowed_host_needs_no_permission_and_lookalikes_do() {
         ("example.org/path", "https://example.org/path", false),
     ] {
         let url = policy::parse_url(url).unwrap();
-        let asked = policy::required_access(
+        let access = policy::required_access(
             &permissions(NetworkPolicy::Ask, &[pattern]),
             &Method::GET,
             &url,
         )
         .unwrap();
-        assert_eq!(asked.is_none(), is_listed, "{pattern} {url}");
+        assert_eq!(access.is_none(), is_listed, "{pattern} {url}");
         let denied = policy::required_access(
             &permissions(NetworkPolicy::Deny, &[pattern]),
             &Method::GET,

@@ -68,13 +68,13 @@ pub(super) async fn decide(
             return decided;
         }
         // An earlier decision may have been interrupted before it resumed the run.
-        let asked = runtime.permissions().get(&id).await?;
+        let permission = runtime.permissions().get(&id).await?;
         let is_decided = matches!(
-            asked.status,
+            permission.status,
             PermissionStatus::Allowed | PermissionStatus::Denied
         );
-        if is_decided && runtime.traces().handle(&asked.run_id).is_err() {
-            runtime.sessions().resume(&asked.session_id).await?;
+        if is_decided && runtime.traces().handle(&permission.run_id).is_err() {
+            runtime.sessions().resume(&permission.session_id).await?;
         }
         drop(passing);
         decided

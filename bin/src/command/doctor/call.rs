@@ -230,10 +230,10 @@ pub(in crate::command) fn call(
     }
     let begun = Instant::now();
     let mut seen = CallObservations::default();
-    let asked = block_on_multi_thread(async {
+    let called = block_on_multi_thread(async {
         let interrupt = Interrupt::listen();
         tokio::select! {
-            asked = tokio::time::timeout(RUN_TIMEOUT + END_GRACE, ask(context, config, &mut seen)) => Ok(asked),
+            called = tokio::time::timeout(RUN_TIMEOUT + END_GRACE, ask(context, config, &mut seen)) => Ok(called),
             () = interrupt.first() => Err(Failure::new(Exit::Interrupted, "the call was cancelled", "")),
         }
     })?;
@@ -248,7 +248,7 @@ pub(in crate::command) fn call(
         checks: vec![Check::broken("call", finding, advice)],
         exit: Exit::of_error(error),
     };
-    Ok(match asked {
+    Ok(match called {
         Ok(Ok(used)) => {
             let calls = format::plural(
                 usize::try_from(seen.answers).unwrap_or(usize::MAX),

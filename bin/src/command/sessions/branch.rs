@@ -120,11 +120,11 @@ async fn with_owner<T>(
         builder(context, &home, &settings)
     })
     .await?;
-    let asked = ask(reached.client()).await;
+    let outcome = ask(reached.client()).await;
     if let Some(owner) = reached.into_owner() {
         owner.close().await;
     }
-    asked.map_err(|error| refused(id, error))
+    outcome.map_err(|error| refused(id, error))
 }
 
 /// Adds advice to the error if the conversation cannot continue from the given message.

@@ -188,11 +188,11 @@ fn answer(
                 id: question.question_id.clone(),
                 text: prompt.text.clone(),
             },
-            (PromptResult::Submitted, UserRequest::Permission(asked)) => {
+            (PromptResult::Submitted, UserRequest::Permission(permission)) => {
                 let reason =
                     Some(prompt.text.trim().to_owned()).filter(|reason| !reason.is_empty());
                 Command::Decide {
-                    id: asked.permission_id.clone(),
+                    id: permission.permission_id.clone(),
                     decision: Decision::Deny,
                     reason,
                 }
@@ -212,17 +212,17 @@ fn answer(
     match (key.code, ask) {
         // A request can be allowed only after its last line has been visible.
         (KeyCode::Char('y' | 'a' | 's'), UserRequest::Permission(_)) if !is_read => {}
-        (KeyCode::Char('y'), UserRequest::Permission(asked)) => {
-            return decide(Decision::AllowOnce, asked);
+        (KeyCode::Char('y'), UserRequest::Permission(permission)) => {
+            return decide(Decision::AllowOnce, permission);
         }
         // `s` was the key of earlier versions.
-        (KeyCode::Char('a' | 's'), UserRequest::Permission(asked)) => {
-            if asked.demand.is_grantable_for_session() {
-                return decide(Decision::AllowForSession, asked);
+        (KeyCode::Char('a' | 's'), UserRequest::Permission(permission)) => {
+            if permission.demand.is_grantable_for_session() {
+                return decide(Decision::AllowForSession, permission);
             }
         }
-        (KeyCode::Char('n'), UserRequest::Permission(asked)) => {
-            return decide(Decision::Deny, asked);
+        (KeyCode::Char('n'), UserRequest::Permission(permission)) => {
+            return decide(Decision::Deny, permission);
         }
         (KeyCode::Char('e'), UserRequest::Permission(_))
         | (KeyCode::Enter, UserRequest::Question(_)) => {

@@ -35,18 +35,18 @@ impl PendingRequests {
 
     /// Returns whether a read is due, and records that it starts.
     pub(crate) fn start_due_read(&mut self, actors: &ActorIndex, now: Timestamp) -> bool {
-        let asked = &actors.summary().pending_requests;
-        if asked.is_empty() {
+        let pending_requests = &actors.summary().pending_requests;
+        if pending_requests.is_empty() {
             self.list = Vec::new();
             self.read_for = Vec::new();
             self.is_awaited = false;
             return false;
         }
-        let count: usize = asked
+        let count: usize = pending_requests
             .iter()
             .map(|(_, count, _)| usize::try_from(*count).unwrap_or(0))
             .sum();
-        let has_changed = self.is_stale || *asked != self.read_for;
+        let has_changed = self.is_stale || *pending_requests != self.read_for;
         let may_again = now.millis_since(self.read_at) >= AGAIN_MS;
         let is_due = if self.has_failed {
             may_again
@@ -60,7 +60,7 @@ impl PendingRequests {
         self.is_stale = false;
         self.has_failed = false;
         self.read_at = now;
-        self.read_for = asked.clone();
+        self.read_for = pending_requests.clone();
         true
     }
 

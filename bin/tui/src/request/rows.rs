@@ -185,7 +185,7 @@ mod tests {
     use super::*;
     use crate::sample;
 
-    fn asked(arguments: serde_json::Value) -> Permission {
+    fn permission_with(arguments: serde_json::Value) -> Permission {
         Permission {
             arguments: arguments.to_string(),
             ..sample::permission()
@@ -194,7 +194,7 @@ mod tests {
 
     #[test]
     fn file_change_is_shown_as_a_diff() {
-        let mut edit = asked(
+        let mut edit = permission_with(
             serde_json::json!({ "path": "a.txt", "edits": [{ "old": "two", "new": "zwei" }] }),
         );
         edit.diff = Some("@@ -1,2 +1,2 @@\n one\n-two\n+zwei\n".to_owned());
@@ -221,7 +221,7 @@ mod tests {
 
     #[test]
     fn path_in_the_project_is_relative() {
-        let mut edit = asked(serde_json::json!({}));
+        let mut edit = permission_with(serde_json::json!({}));
         for (project, target, expected) in [
             (Some("/p"), "/p/src/a.txt", "src/a.txt"),
             (Some("/p"), "/pq/a.txt", "/pq/a.txt"),
@@ -256,11 +256,13 @@ mod tests {
     #[test]
     fn model_text_cannot_forge_a_permission_prompt() {
         let forged = "ls\n\n\n\n? write requests permission: notes.md\nallow? y(es)\u{202e}\r\u{1b}[2J e\u{301}\u{301}\u{301}\u{301} p\u{430}ypal";
-        let rows: Vec<String> =
-            permission_rows(&asked(serde_json::json!({ "command": forged })), None)
-                .into_iter()
-                .map(|row| row.text)
-                .collect();
+        let rows: Vec<String> = permission_rows(
+            &permission_with(serde_json::json!({ "command": forged })),
+            None,
+        )
+        .into_iter()
+        .map(|row| row.text)
+        .collect();
         let ours: Vec<&String> = rows.iter().filter(|row| !row.starts_with('|')).collect();
         assert!(
             ours.iter()

@@ -24,26 +24,26 @@ async fn a_profile_adds_headers_query_and_parameters() {
     };
     let environment = Environment::of([("AZURE_KEY", "azure-secret-1"), ("OPENAI_API_KEY", KEY)]);
     let provider = OpenAi::new(&config, &environment).unwrap();
-    let mut asked = request();
-    asked.params.insert("top_p".into(), json!(0.9));
-    ask(&provider, &asked).await.unwrap();
-    let asked = &server.requests()[0];
+    let mut model_request = request();
+    model_request.params.insert("top_p".into(), json!(0.9));
+    ask(&provider, &model_request).await.unwrap();
+    let sent_request = &server.requests()[0];
     assert_eq!(
-        asked.path,
+        sent_request.path,
         "/v1/chat/completions?a=1&api-version=2026-01-01&b=2"
     );
     assert_eq!(
         (
-            asked.headers["x-team"].as_str(),
-            asked.headers["api-key"].as_str()
+            sent_request.headers["x-team"].as_str(),
+            sent_request.headers["api-key"].as_str()
         ),
         ("blue", "azure-secret-1")
     );
     assert!(
-        !asked.headers.contains_key("authorization"),
-        "the other header carries the key: {asked:?}"
+        !sent_request.headers.contains_key("authorization"),
+        "the other header carries the key: {sent_request:?}"
     );
-    let sent = |name: &str| asked.body[name].clone();
+    let sent = |name: &str| sent_request.body[name].clone();
     assert_eq!(
         (sent("seed"), sent("top_p"), sent("temperature")),
         (json!(7), json!(0.9), json!(0.25))
@@ -53,8 +53,8 @@ async fn a_profile_adds_headers_query_and_parameters() {
 
 #[tokio::test]
 async fn header_value_from_environment_is_redacted_in_errors() {
-    let server = ScriptedServer::start(|asked| {
-        Reply::status(400, format!("bad header {}", asked.headers["x-token"]))
+    let server = ScriptedServer::start(|request| {
+        Reply::status(400, format!("bad header {}", request.headers["x-token"]))
     });
     let config = ModelConfig {
         header_env: table(&[("x-token", "TOKEN_OF_PROXY")]),

@@ -65,8 +65,8 @@ fn answer_of(model: &str) -> Reply {
 /// receives it.
 async fn sent(from: &str, to: &str) -> Value {
     let model = from.to_owned();
-    let server = ScriptedServer::start(move |asked| {
-        match asked.body["messages"].as_array().unwrap().len() {
+    let server = ScriptedServer::start(move |request| {
+        match request.body["messages"].as_array().unwrap().len() {
             1 => answer_of(&model),
             _ => Reply::answer("ok"),
         }
@@ -180,8 +180,8 @@ async fn first_tool_call_changes_no_earlier_message() {
 
 #[tokio::test]
 async fn rejected_data_is_omitted_from_then_on_and_reported_once() {
-    let server = ScriptedServer::start(|asked| {
-        let messages = asked.body["messages"].as_array().unwrap();
+    let server = ScriptedServer::start(|request| {
+        let messages = request.body["messages"].as_array().unwrap();
         let has_reasoning = |message: &Value| message.get("reasoning_content").is_some();
         if messages.iter().any(has_reasoning) {
             let body = r#"{"error": {"message": "unexpected field reasoning_content"}}"#;
@@ -220,8 +220,8 @@ async fn rejected_data_is_omitted_from_then_on_and_reported_once() {
 
 /// Sends an answer of these deltas back, and returns the answer as the service receives it.
 async fn returned(deltas: Vec<Value>) -> (Message, Value) {
-    let server = ScriptedServer::start(move |asked| {
-        match asked.body["messages"].as_array().unwrap().len() {
+    let server = ScriptedServer::start(move |request| {
+        match request.body["messages"].as_array().unwrap().len() {
             1 => {
                 let call = call_piece(
                     json!({"index": 0, "id": "c", "function": {"name": "read", "arguments": "{}"}}),

@@ -255,7 +255,7 @@ impl Transition<'_, '_> {
         let last_answer = self
             .state
             .sub_agents
-            .asked
+            .missing_results
             .remove(&call.id)
             .filter(|_| is_spawning_tool(&call.name));
         match last_answer.filter(|results| !results.is_empty()) {

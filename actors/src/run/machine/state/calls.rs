@@ -277,10 +277,10 @@ mod tests {
 
     #[test]
     fn queued_call_cannot_have_started() {
-        let may_have_begun = |names: &[&str], done: &[&str], asked: &[&str]| {
+        let may_have_begun = |names: &[&str], done: &[&str], pending: &[&str]| {
             let mut calls = calls(names);
             done.iter().for_each(|id| calls.close(id, false));
-            for id in asked {
+            for id in pending {
                 calls.get_mut(id).unwrap().approval =
                     Some(Approval::Pending(soong_protocol::PermissionId::new("p")));
             }

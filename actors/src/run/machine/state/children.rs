@@ -62,7 +62,7 @@ pub(in crate::run::machine) struct SubAgents {
     /// Positions of children whose results have to be added to the conversation.
     pub(in crate::run::machine) deliveries: Vec<usize>,
     /// Results of sub-agents of an earlier run that are not in the conversation, by tool call.
-    pub(in crate::run::machine) asked: HashMap<String, Vec<ChildResult>>,
+    pub(in crate::run::machine) missing_results: HashMap<String, Vec<ChildResult>>,
 }
 
 impl SubAgents {

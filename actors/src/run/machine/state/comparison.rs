@@ -367,7 +367,7 @@ fn add_sub_agents(sub_agents: &SubAgents, known: &KnownTraces<'_>, recorded: &mu
         // It only makes the search for a free name shorter.
         name_counts: _,
         deliveries,
-        asked: _,
+        missing_results: _,
     } = sub_agents;
     let children: Vec<String> = children.iter().map(child_text).collect();
     let index: BTreeMap<_, _> = index.iter().collect();

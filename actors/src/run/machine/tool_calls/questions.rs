@@ -305,11 +305,11 @@ impl Transition<'_, '_> {
         let Some(calls) = self.state.calls_mut() else {
             return;
         };
-        let asked = calls
+        let withdrawn = calls
             .iter()
             .filter(|open| open.state != CallState::Done && open.waits_without_running());
-        let asked: Vec<OpenCall> = asked.cloned().collect();
-        for OpenCall { call, question, .. } in asked {
+        let withdrawn: Vec<OpenCall> = withdrawn.cloned().collect();
+        for OpenCall { call, question, .. } in withdrawn {
             let mut error =
                 ErrorInfo::new(ErrorCode::Cancelled, "not answered before the run ended");
             match question {

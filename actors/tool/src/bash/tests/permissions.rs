@@ -20,7 +20,7 @@ fn every_command_requires_permission_scoped_to_its_program() {
     let none = Confinement::None {
         why: "it is odd".to_owned(),
     };
-    for (confinement, asked, scope, note) in [
+    for (confinement, command_text, scope, note) in [
         (Confinement::Full, "cargo test", command("cargo test"), None),
         (
             Confinement::Full,
@@ -54,18 +54,21 @@ fn every_command_requires_permission_scoped_to_its_program() {
             confinement.into(),
         );
         let demand = bash
-            .required_access(&world.project.context(), &json!({ "command": asked }))
+            .required_access(
+                &world.project.context(),
+                &json!({ "command": command_text }),
+            )
             .unwrap()
             .unwrap();
         let is_sensitive = note.is_some(); // only a grant for unconfined commands covers it
         assert_eq!(
             (demand.target, demand.scope, demand.is_sensitive),
-            (asked.to_owned(), scope, is_sensitive)
+            (command_text.to_owned(), scope, is_sensitive)
         );
         let message = demand.note.unwrap();
         assert!(
             message.starts_with(note.unwrap_or_default()) && message.contains("the network"),
-            "{asked}: {message}"
+            "{command_text}: {message}"
         );
     }
 }

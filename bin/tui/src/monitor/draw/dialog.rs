@@ -140,7 +140,7 @@ fn ask(
 ) -> Vec<StyledLine> {
     let shown = match ask {
         UserRequest::Question(question) => question_rows(question),
-        UserRequest::Permission(asked) => permission_rows(asked, project),
+        UserRequest::Permission(permission) => permission_rows(permission, project),
     };
     let said: Vec<StyledLine> = wrap_rows(shown, columns)
         .into_iter()
@@ -166,8 +166,7 @@ fn ask(
         StyledLine::default()
     });
     lines.extend(typed.map(|typed| typing(typed, columns)));
-    let is_once_only =
-        matches!(ask, UserRequest::Permission(asked) if !asked.demand.is_grantable_for_session());
+    let is_once_only = matches!(ask, UserRequest::Permission(permission) if !permission.demand.is_grantable_for_session());
     let keys = match (ask, typed) {
         (UserRequest::Question(_), Some(_)) => vec![("Enter", "send answer"), ("Esc", "back")],
         (UserRequest::Permission(_), Some(_)) => {

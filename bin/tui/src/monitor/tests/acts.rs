@@ -200,8 +200,8 @@ fn session_on_the_screen_is_read_for_its_name_and_folder() {
     assert!(!test.types("j").contains(&request));
 
     let mut edit = permission();
-    if let UserRequest::Permission(asked) = &mut edit {
-        asked.demand.target = "/home/user/project/src/main.rs".to_owned();
+    if let UserRequest::Permission(permission) = &mut edit {
+        permission.demand.target = "/home/user/project/src/main.rs".to_owned();
     }
     test.receive(MonitorInput::PendingRequests(Ok(vec![edit])));
     test.types("a");
@@ -227,8 +227,8 @@ fn session_on_the_screen_is_read_for_its_name_and_folder() {
 fn long_request_can_be_allowed_only_after_its_end_was_shown() {
     let mut test = sample_monitor();
     let mut long = permission();
-    if let UserRequest::Permission(asked) = &mut long {
-        asked.arguments = format!(
+    if let UserRequest::Permission(permission) = &mut long {
+        permission.arguments = format!(
             "{{\"command\":\"make docs {} ; rm -r docs\"}}",
             "# harmless ".repeat(200)
         );
@@ -302,8 +302,8 @@ fn key_applies_only_to_the_request_that_was_shown() {
     test.types("a");
     assert!(test.screen(100, 24).contains("Request 1 of 2"));
     let mut other = permission();
-    if let UserRequest::Permission(asked) = &mut other {
-        asked.permission_id = PermissionId::new("p2");
+    if let UserRequest::Permission(permission) = &mut other {
+        permission.permission_id = PermissionId::new("p2");
     }
     // The visible request was decided elsewhere, and another one replaced it.
     test.receive(MonitorInput::PendingRequests(Ok(vec![other, question()])));

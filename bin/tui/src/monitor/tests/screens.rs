@@ -231,9 +231,9 @@ proptest! {
         about.agent_type = id;
         about.goal = Some(error);
         let mut asks = permission();
-        if let UserRequest::Permission(asked) = &mut asks {
-            asked.demand.target = task;
-            asked.arguments = activity;
+        if let UserRequest::Permission(permission) = &mut asks {
+            permission.demand.target = task;
+            permission.arguments = activity;
         }
         test.changes(vec![view], &[]);
         test.receive(MonitorInput::PendingRequests(Ok(vec![asks])));
